@@ -1,0 +1,151 @@
+//! The AdmissionReview that the API server sends (admission.k8s.io/v1), borrowed from its bytes.
+//!
+//! Only what a decision reads is decoded. Objects that do not matter (`oldObject`, `userInfo`,
+//! `options`, `managedFields`) are skipped in one scan.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+use crate::placement::pod::{Object, Text, null_is_default, object_or_default, optional_object};
+use crate::placement::reason::shorten;
+
+/// The only version that is answered.
+pub const API_VERSION: &str = "admission.k8s.io/v1";
+
+/// The longest uid that is echoed, in bytes. Kubernetes' own have 36.
+const MAX_UID: usize = 128;
+
+/// Why bytes are not a review. The caller answers 400, and the cluster's failurePolicy decides.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ParseError {
+    /// Nothing was sent.
+    #[error("the body is empty; send an AdmissionReview of {API_VERSION}")]
+    Empty,
+    /// Not JSON, or a field of the wrong type.
+    #[error("not an AdmissionReview: {0}")]
+    Json(String),
+    /// Another kind or version.
+    #[error("{0} is not served; send an AdmissionReview of {API_VERSION}")]
+    Version(String),
+    /// `request` is missing or null.
+    #[error("the AdmissionReview has no request")]
+    NoRequest,
+    /// `request.uid` is missing, empty or too long, so that no answer could name it.
+    #[error("request.uid is {0}")]
+    Uid(&'static str),
+    /// The object in it is not what its kind says.
+    #[error("request.object is not a valid pod: {0}")]
+    Object(String),
+}
+
+/// A review.
+#[derive(Debug)]
+pub struct Review<'a> {
+    /// What is asked.
+    pub request: Request<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<'a> {
+    #[serde(borrow, default)]
+    api_version: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    kind: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "optional_object")]
+    request: Option<Request<'a>>,
+}
+
+/// The request in a review.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request<'a> {
+    /// Names this call; the answer echoes it.
+    #[serde(borrow, default, deserialize_with = "null_is_default")]
+    pub uid: Text<'a>,
+    #[serde(borrow, default, deserialize_with = "object_or_default")]
+    resource: Resource<'a>,
+    #[serde(borrow, default, deserialize_with = "null_is_default")]
+    sub_resource: Text<'a>,
+    #[serde(borrow, default, deserialize_with = "null_is_default")]
+    namespace: Text<'a>,
+    #[serde(borrow, default, deserialize_with = "null_is_default")]
+    operation: Text<'a>,
+    /// The object as it would be stored.
+    #[serde(borrow, default, deserialize_with = "optional_object")]
+    pub object: Option<Object<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Resource<'a> {
+    #[serde(borrow, default, deserialize_with = "null_is_default")]
+    group: Text<'a>,
+    #[serde(borrow, default, deserialize_with = "null_is_default")]
+    resource: Text<'a>,
+}
+
+impl<'a> Review<'a> {
+    /// Reads a review.
+    ///
+    /// A key that occurs twice is an error, as are text after the end and invalid UTF-8.
+    ///
+    /// # Errors
+    /// [`ParseError`]: no answer can be given.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        if bytes.iter().all(u8::is_ascii_whitespace) {
+            return Err(ParseError::Empty);
+        }
+        let envelope = read(bytes).map_err(|error| ParseError::Json(brief(&error)))?;
+        let kind = envelope.kind.unwrap_or_default();
+        let version = envelope.api_version.unwrap_or_default();
+        if kind.as_str() != "AdmissionReview" || version.as_str() != API_VERSION {
+            let named = |text: &Text<'_>| match text.as_str() {
+                "" => Cow::Borrowed("(none)"),
+                text => Cow::Owned(text.chars().take(64).flat_map(char::escape_debug).collect()),
+            };
+            return Err(ParseError::Version(format!("kind {} of {}", named(&kind), named(&version))));
+        }
+        let request = envelope.request.ok_or(ParseError::NoRequest)?;
+        match request.uid.as_str().len() {
+            0 => Err(ParseError::Uid("missing or empty")),
+            1..=MAX_UID => Ok(Self { request }),
+            _ => Err(ParseError::Uid("longer than 128 bytes")),
+        }
+    }
+}
+
+fn read(bytes: &[u8]) -> Result<Envelope<'_>, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let envelope = object_or_default(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(envelope)
+}
+
+/// What a JSON error says, without the megabytes that it may quote.
+pub(super) fn brief(error: &serde_json::Error) -> String {
+    shorten(&error.to_string(), 256)
+}
+
+impl Request<'_> {
+    /// The namespace of the request; the object's own may be missing or false.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.namespace.as_str()
+    }
+
+    /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT`, or what else was sent.
+    #[must_use]
+    pub fn operation(&self) -> &str {
+        self.operation.as_str()
+    }
+
+    /// Whether a pod is created: not one of its subresources, not changed, not deleted.
+    #[must_use]
+    pub fn is_pod_creation(&self) -> bool {
+        self.resource.group.as_str().is_empty()
+            && self.resource.resource.as_str() == "pods"
+            && self.sub_resource.as_str().is_empty()
+            && self.operation.as_str() == "CREATE"
+    }
+}

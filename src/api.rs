@@ -1,0 +1,18 @@
+//! The objects of our own API group, `stowplan.dev`.
+//!
+//! The chart carries their definitions as `stowplan crds` prints them; a test compares the two.
+
+pub mod host_pool;
+
+pub use host_pool::HostPool;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
+/// Group and version of our objects.
+pub const VERSION: &str = "stowplan.dev/v1alpha1";
+
+/// The definitions of all our objects.
+#[must_use]
+pub fn definitions() -> Vec<CustomResourceDefinition> {
+    vec![host_pool::definition(HostPool::crd())]
+}

@@ -1,0 +1,22 @@
+//! stowplan: placement wishes of batch and streaming workloads, made true on Kubernetes with the
+//! stock scheduler.
+//!
+//! # Reading order
+//! 1. [`placement`]: what a pod should get ([`placement::intent`]) and how that joins with what it
+//!    has ([`placement::merge`]).
+//! 2. [`systems`]: whose wishes are served; [`systems::streams`] is the one that is complete.
+//! 3. [`view`] and [`policy`]: what a decision may know besides the pod.
+//! 4. [`admission`]: bytes in, [`admission::decide`], bytes out.
+//! 5. `cluster`, `server`, `tls`, `cli`: watches, sockets, certificates, commands.
+//!
+//! # Dependency rule
+//! `cli → server → admission, cluster → systems → placement, view, policy, api`. Nothing points
+//! back. `placement`, `systems`, `view` and `admission` do no I/O and know no clock; a test holds
+//! them to it.
+
+pub mod admission;
+pub mod api;
+pub mod placement;
+pub mod policy;
+pub mod systems;
+pub mod view;

@@ -1,0 +1,218 @@
+//! Why a pod cannot be placed as it asks: the stable words that answers, metrics, events, the
+//! documentation and `plan -o json` share.
+
+use std::fmt;
+
+/// The check that failed. Checks run in this order, and a refusal leads with its first finding.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Stage {
+    /// The request itself is malformed or contradicts itself: 422.
+    Syntax,
+    /// The administrator's policy does not allow it: 403.
+    Policy,
+    /// The cluster cannot meet it now: 409.
+    Cluster,
+    /// It contradicts something else that the pod carries: 422.
+    Conflict,
+}
+
+impl Stage {
+    /// The HTTP status code of a refusal at this stage.
+    #[must_use]
+    pub fn code(self) -> u16 {
+        match self {
+            Self::Syntax | Self::Conflict => 422,
+            Self::Policy => 403,
+            Self::Cluster => 409,
+        }
+    }
+}
+
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $name:ident => $stage:ident,)+) => {
+        /// The stable word for one kind of refusal.
+        ///
+        /// Words are never renamed or re-used: alerts and scripts match on them.
+        #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+        pub enum Reason {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Reason {
+            /// Every reason, for documentation and metrics.
+            pub const ALL: &'static [Self] = &[$(Self::$name),+];
+
+            /// The stable word.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)+ }
+            }
+
+            /// The check that this reason belongs to.
+            #[must_use]
+            pub fn stage(self) -> Stage {
+                match self { $(Self::$name => Stage::$stage,)+ }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// A key under one of our prefixes that looks like a misspelt key of ours.
+    UnknownKey => Syntax,
+    /// `host` is neither a name nor an IP address.
+    InvalidHost => Syntax,
+    /// `host-pool` is not `NAME` or `NAME[INDEX]`.
+    InvalidPoolReference => Syntax,
+    /// A token is empty, too long, padded, quoted or not a valid list.
+    InvalidToken => Syntax,
+    /// An operator's name is missing or not one.
+    InvalidOperator => Syntax,
+    /// `host-enforcement` is neither `required` nor `preferred`.
+    InvalidEnforcement => Syntax,
+    /// Two constraints that exclude each other.
+    Contradiction => Syntax,
+    /// A label that the constraint needs is missing.
+    MissingLabel => Syntax,
+    /// Several colocation tokens on one pod: the scheduler cannot keep them.
+    SeveralTokens => Syntax,
+    /// A DaemonSet decides the node of its pods itself.
+    DaemonSetPod => Syntax,
+    /// The policy turns host pools off, or not on for this namespace.
+    PoolNotAllowed => Policy,
+    /// No node has this name or address.
+    UnknownHost => Cluster,
+    /// Several nodes have this name or address.
+    AmbiguousHost => Cluster,
+    /// The namespace has no HostPool of this name.
+    UnknownPool => Cluster,
+    /// The HostPool is not usable as it stands.
+    InvalidPool => Cluster,
+    /// The HostPool has no members yet.
+    PoolNotReady => Cluster,
+    /// The HostPool has no member with this index.
+    IndexOutOfRange => Cluster,
+    /// No node carries the HostPool's tags.
+    NoTaggedNode => Cluster,
+    /// The pod's colocation group already runs on another node.
+    GroupElsewhere => Cluster,
+    /// `spec.nodeName` names another node, or cannot stand beside a gate.
+    NodeNameConflict => Conflict,
+    /// The pod's own node affinity rules the placement out.
+    NodeAffinityConflict => Conflict,
+    /// The pod's own required pod affinity cannot stand beside ours.
+    PodAffinityConflict => Conflict,
+    /// A label of ours is taken by another value.
+    LabelConflict => Conflict,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// One thing that is wrong, said so that its author can mend it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Finding {
+    /// The stable word.
+    pub reason: Reason,
+    /// What it is about: an annotation key, a label key, an object.
+    pub subject: String,
+    /// What is wrong with it.
+    pub problem: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl Finding {
+    /// A finding about `subject`.
+    pub fn new(
+        reason: Reason,
+        subject: impl Into<String>,
+        problem: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            reason,
+            subject: subject.into(),
+            problem: problem.into(),
+            remedy: remedy.into(),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}; {}", self.subject, self.problem, self.remedy)
+    }
+}
+
+/// A warning that the API server passes on to the client.
+///
+/// At most [`Warning::LIMIT`] characters, the key first: Kubernetes asks for that, because clients
+/// print warnings on one line and the API server cuts what is longer.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Warning(String);
+
+impl Warning {
+    /// The longest warning, in characters.
+    pub const LIMIT: usize = 120;
+
+    /// A warning about `key`.
+    #[must_use]
+    pub fn new(key: &str, text: &str) -> Self {
+        Self(shorten(&format!("{}: {text}", key.escape_debug()), Self::LIMIT))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A value as it may stand in a message: quoted, control characters escaped, at most 80 characters.
+#[must_use]
+pub fn quoted(value: &str) -> String {
+    // Escaped after the cut, so that a value of 256 KiB costs no more than one of 80 characters.
+    let head: String = value.chars().take(80).collect();
+    let more = if head.len() < value.len() { "…" } else { "" };
+    format!("\"{}{more}\"", head.escape_debug())
+}
+
+/// `text`, cut to at most `limit` characters with an ellipsis at the end.
+#[must_use]
+pub fn shorten(text: &str, limit: usize) -> String {
+    match text.char_indices().nth(limit) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(limit.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_is_cut_on_a_character() {
+        let warning = Warning::new("streams.ibm.com/host", &"é".repeat(300));
+        assert_eq!(warning.as_str().chars().count(), Warning::LIMIT);
+        assert!(warning.as_str().starts_with("streams.ibm.com/host: éé"));
+        assert!(warning.as_str().ends_with('…'));
+    }
+
+    #[test]
+    fn a_quoted_value_has_no_control_characters_and_an_end() {
+        assert_eq!(quoted("a\r\n\u{1b}[31m"), r#""a\r\n\u{1b}[31m""#);
+        assert!(quoted(&"x".repeat(262_144)).chars().count() < 100);
+    }
+
+    #[test]
+    fn words_are_unique() {
+        let mut words: Vec<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), Reason::ALL.len());
+    }
+}

@@ -1,0 +1,85 @@
+//! The record: the pod annotation that says what holds, for people and for later rounds.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The annotation.
+pub const KEY: &str = "stowplan.dev/placement";
+
+/// The longest record, in bytes. Annotations share 256 KiB; a record is a note, not a document.
+pub const LIMIT: usize = 1024;
+
+/// The record of one pod: per system, one entry for each constraint.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Record {
+    v: u8,
+    #[serde(flatten)]
+    entries: BTreeMap<String, Vec<String>>,
+    more: usize,
+}
+
+/// Writes the record of `entries` (system, text): compact JSON of at most [`LIMIT`] bytes. Entries
+/// that do not fit are dropped from the end and counted in `more`. `None` when nothing holds.
+#[must_use]
+pub fn write(entries: &[(&'static str, String)]) -> Option<String> {
+    if entries.is_empty() {
+        return None;
+    }
+    for kept in (0..=entries.len()).rev() {
+        let mut record = Record { v: 1, entries: BTreeMap::new(), more: entries.len() - kept };
+        for (system, text) in &entries[..kept] {
+            record.entries.entry((*system).to_owned()).or_default().push(text.clone());
+        }
+        match serde_json::to_string(&record) {
+            Ok(json) if json.len() <= LIMIT => return Some(json),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The entries of `system` in a record that may be anybody's: nothing where it is not a record.
+#[must_use]
+pub fn entries(record: &str, system: &str) -> Vec<String> {
+    if record.len() > LIMIT {
+        return Vec::new();
+    }
+    serde_json::from_str::<Record>(record)
+        .ok()
+        .and_then(|mut record| record.entries.remove(system))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_is_stable() {
+        let json = write(&[("streams", "host=10.4.40.83: node foo".to_owned())]).unwrap();
+        assert_eq!(json, r#"{"v":1,"streams":["host=10.4.40.83: node foo"],"more":0}"#);
+        assert_eq!(entries(&json, "streams"), ["host=10.4.40.83: node foo"]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let long: Vec<_> = (0..20).map(|i| ("streams", format!("{i} {}", "x".repeat(100)))).collect();
+        let json = write(&long).unwrap();
+        assert!(json.len() <= LIMIT);
+        let kept = entries(&json, "streams").len();
+        assert!(json.ends_with(&format!(r#""more":{}}}"#, 20 - kept)), "{json}");
+    }
+
+    #[test]
+    fn nothing_is_recorded_of_nothing() {
+        assert_eq!(write(&[]), None);
+    }
+
+    #[test]
+    fn anything_may_stand_there() {
+        for text in ["", "null", "[]", "{", r#"{"v":2}"#, r#"{"v":1,"streams":"x","more":0}"#, "é"] {
+            assert!(entries(text, "streams").is_empty(), "{text}");
+        }
+        assert!(entries(&"[".repeat(262_144), "streams").is_empty());
+    }
+}

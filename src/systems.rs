@@ -1,0 +1,49 @@
+//! The systems that stowplan serves. Each is a vertical slice in a folder of its own: its
+//! vocabulary, its typed request, its intents.
+//!
+//! Adding a system is adding a folder and one line in [`SYSTEMS`].
+
+pub mod coschedule;
+pub mod katalyst;
+pub mod mpi;
+pub mod streams;
+pub mod vocabulary;
+
+use crate::placement::intent::Intent;
+use crate::placement::pod::Pod;
+use crate::placement::reason::{Finding, Warning};
+use crate::policy::Policy;
+use crate::view::{Key, View};
+
+/// A system: its keys, and what it makes of a pod.
+#[derive(Debug)]
+pub struct System {
+    /// Its name in records, plans and metrics.
+    pub name: &'static str,
+    /// The annotation keys that it knows.
+    pub keys: &'static [&'static str],
+    /// What it makes of a pod. `None`: this release knows the keys but does not act on them; a pod
+    /// that carries one is admitted with a warning.
+    pub request: Option<fn(&Pod<'_>, &View, &Policy) -> Outcome>,
+    /// Whether the policy turns it on.
+    pub enabled: fn(&Policy) -> bool,
+}
+
+/// What a system makes of a pod.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What the pod should have.
+    pub intents: Vec<Intent>,
+    /// What holds once it has that: entries of the record.
+    pub holds: Vec<String>,
+    /// Why it cannot.
+    pub findings: Vec<Finding>,
+    /// What its author should know.
+    pub warnings: Vec<Warning>,
+    /// Objects that the watches have not delivered, and that could change the outcome.
+    pub awaited: Vec<Key>,
+}
+
+/// Every system, in the order in which their findings are told.
+pub static SYSTEMS: [System; 4] =
+    [streams::SYSTEM, coschedule::SYSTEM, mpi::SYSTEM, katalyst::SYSTEM];

@@ -1,0 +1,225 @@
+//! Colocation and exlocation tokens: free strings of the application, and the labels they become.
+
+use std::fmt::Write as _;
+
+use sha1::{Digest as _, Sha1};
+
+use crate::placement::reason::{Finding, Reason, quoted};
+
+/// The most tokens that one annotation may list.
+const MAX_TOKENS: usize = 64;
+
+/// The longest token, in bytes. SPL sets no limit; a name of more than this is an accident.
+const MAX_BYTES: usize = 1024;
+
+/// A token.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Token(String);
+
+impl Token {
+    /// Reads the tokens of an annotation: one bare token, or a JSON array of 1 to 64 distinct ones.
+    ///
+    /// # Errors
+    /// What is wrong with the value, and what to write instead.
+    pub fn read(key: &'static str, value: &str) -> Result<Vec<Self>, Finding> {
+        let wrong = |problem: String, remedy: &str| Finding::new(Reason::InvalidToken, key, problem, remedy);
+        if value.starts_with('"') {
+            return Err(wrong(
+                format!("{} is quoted twice", quoted(value)),
+                "write the token bare, without quotation marks of its own",
+            ));
+        }
+        if !value.starts_with('[') {
+            return Self::check(key, value).map(|token| vec![token]);
+        }
+        // Bounded before it is parsed: 64 tokens, each escaped at its worst.
+        if value.len() > MAX_TOKENS * (6 * MAX_BYTES + 3) + 2 {
+            return Err(wrong(
+                format!("{} bytes are too long for a list of tokens", value.len()),
+                "list at most 64 tokens of at most 1024 bytes",
+            ));
+        }
+        let list: Vec<String> = serde_json::from_str(value).map_err(|error| {
+            wrong(
+                format!("{} starts with [ and is not a JSON array of strings ({error})", quoted(value)),
+                "write [\"a\", \"b\"], or a bare token that does not start with [",
+            )
+        })?;
+        if list.is_empty() || list.len() > MAX_TOKENS {
+            return Err(wrong(
+                format!("lists {} tokens, and 1 to {MAX_TOKENS} are allowed", list.len()),
+                "list at least one token, or remove the annotation",
+            ));
+        }
+        let mut tokens: Vec<Self> = Vec::with_capacity(list.len());
+        for text in &list {
+            let token = Self::check(key, text)?;
+            if tokens.contains(&token) {
+                return Err(wrong(format!("lists {} twice", quoted(text)), "list each token once"));
+            }
+            tokens.push(token);
+        }
+        Ok(tokens)
+    }
+
+    fn check(key: &'static str, text: &str) -> Result<Self, Finding> {
+        let wrong = |problem: String, remedy: &str| Finding::new(Reason::InvalidToken, key, problem, remedy);
+        if text.is_empty() {
+            return Err(wrong("the token is empty".to_owned(), "give a token, or remove the annotation"));
+        }
+        if text.len() > MAX_BYTES {
+            return Err(wrong(
+                format!("the token is {} bytes long, and at most {MAX_BYTES} are allowed", text.len()),
+                "use a shorter token",
+            ));
+        }
+        if text.trim() != text {
+            return Err(wrong(
+                format!("{} has white space at its ends", quoted(text)),
+                "remove it (YAML's `|` and `>` add a newline: write the value on the key's line)",
+            ));
+        }
+        if text.chars().any(char::is_control) {
+            return Err(wrong(format!("{} has control characters", quoted(text)), "remove them"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The token as the application wrote it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The upper-case hexadecimal SHA-1 of the token's UTF-8 (Streams design, "PEs Must Run
+    /// Together"). A fingerprint that fits a label key, not a secret.
+    fn fingerprint(&self) -> String {
+        Sha1::digest(self.0.as_bytes()).iter().fold(String::with_capacity(40), |mut hex, byte| {
+            // Writing to a String does not fail.
+            let _ = write!(hex, "{byte:02X}");
+            hex
+        })
+    }
+
+    /// The key of the token's label.
+    #[must_use]
+    pub fn label_key(&self, prefix: &str) -> String {
+        format!("{prefix}{}", self.fingerprint())
+    }
+
+    /// The value of the token's label: the token itself where it is a valid label value, else what
+    /// is left of it, with the first 8 digits of its fingerprint.
+    #[must_use]
+    pub fn label_value(&self) -> String {
+        if crate::view::host_pool::is_label_name(&self.0) {
+            return self.0.clone();
+        }
+        let mut legible = String::new();
+        for c in self.0.chars() {
+            match c {
+                'A'..='Z' | 'a'..='z' | '0'..='9' | '.' | '_' | '-' => legible.push(c),
+                // One hyphen for each run of others.
+                _ if !legible.ends_with('\u{0}') => legible.push('\u{0}'),
+                _ => {}
+            }
+        }
+        let legible = legible.replace('\u{0}', "-");
+        let trim = |text: &str| text.trim_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned();
+        let trimmed = trim(&legible);
+        let cut = trim(&trimmed[..trimmed.len().min(54)]);
+        let digits = &self.fingerprint()[..8];
+        if cut.is_empty() { digits.to_owned() } else { format!("{cut}-{digits}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const KEY: &str = "streams.ibm.com/host-colocation";
+
+    fn token(text: &str) -> Token {
+        Token::check(KEY, text).unwrap()
+    }
+
+    #[test]
+    fn keys_are_those_of_the_streams_design() {
+        let key = |text: &str| token(text).label_key("");
+        assert_eq!(key("together"), "9034FF9E2B8F00B47A44DFAF3C2A37176C101E2A");
+        assert_eq!(key("apart"), "B76ADE163D874CC5BC0F408D70CFC165667EEC5F");
+        assert_eq!(key("Sink"), "E53E8D5300C878019A997D4CFB7201C7ED2EE003");
+    }
+
+    #[test]
+    fn a_valid_value_is_the_token() {
+        for text in ["together", "a", "A.b_c-d", &"x".repeat(63)] {
+            assert_eq!(token(text).label_value(), text);
+        }
+    }
+
+    #[test]
+    fn other_values_keep_what_is_legible() {
+        let value = |text: &str| token(text).label_value();
+        assert_eq!(value("my group/é"), format!("my-group-{}", &token("my group/é").fingerprint()[..8]));
+        assert_eq!(value("Op[0]"), format!("Op-0-{}", &token("Op[0]").fingerprint()[..8]));
+        assert_eq!(value("é"), token("é").fingerprint()[..8]);
+        assert_eq!(value("--"), token("--").fingerprint()[..8]);
+        // A hyphen of the token's own is not part of a run of others.
+        assert_eq!(value("a- b"), format!("a--b-{}", &token("a- b").fingerprint()[..8]));
+        assert_ne!(value("a b"), value("a/b"));
+        let long = format!("{}.{}", "x".repeat(53), "y".repeat(20));
+        assert_eq!(value(&long), format!("{}-{}", "x".repeat(53), &token(&long).fingerprint()[..8]));
+    }
+
+    #[test]
+    fn lists_are_read() {
+        let read = |value: &str| Token::read(KEY, value).map(|tokens| tokens.into_iter().map(|t| t.0).collect::<Vec<_>>());
+        assert_eq!(read("together").unwrap(), ["together"]);
+        assert_eq!(read(r#"["a","b c"]"#).unwrap(), ["a", "b c"]);
+        assert_eq!(read(r#"["\u0041"]"#).unwrap(), ["A"]);
+        assert_eq!(read("a,b").unwrap(), ["a,b"]);
+        assert_eq!(read("{}").unwrap(), ["{}"]);
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused_with_a_remedy() {
+        let many = format!("[{}]", (0..65).map(|i| format!("\"{i}\"")).collect::<Vec<_>>().join(","));
+        let long = "x".repeat(1025);
+        let huge = "x".repeat(262_144);
+        let nested = "[".repeat(262_144);
+        for value in [
+            "", " ", "\n", "a\n", " a", "a\tb", "a\u{0}b", "\"a\"", "\"", "[", "[]", "[1]", "[null]", "[\"\"]",
+            "[\" a\"]", "[\"a\",\"a\"]", "[\"a\",]", "[\"a\"] x", "[[\"a\"]]", "[\"a\\nb\"]", &many, &long, &huge,
+            &nested, "\u{a0}a",
+        ] {
+            let finding = Token::read(KEY, value).expect_err(value);
+            assert_eq!(finding.reason, Reason::InvalidToken);
+            assert!(!finding.remedy.is_empty());
+            assert!(finding.to_string().len() < 700, "{}", finding.to_string().len());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn anything_is_read_or_refused(value in ".*") {
+            let _ = Token::read(KEY, &value);
+        }
+
+        #[test]
+        fn label_values_are_valid(text in "\\PC{1,200}") {
+            if let Ok(tokens) = Token::read(KEY, &text) {
+                for token in tokens {
+                    prop_assert!(crate::view::host_pool::is_label_name(&token.label_value()));
+                }
+            }
+        }
+
+        #[test]
+        fn different_tokens_have_different_keys(a in "\\PC{1,20}", b in "\\PC{1,20}") {
+            prop_assume!(a != b);
+            prop_assert_ne!(Token(a).label_key(""), Token(b).label_key(""));
+        }
+    }
+}
