@@ -7,7 +7,7 @@
 //! 2. [`systems`]: whose wishes are served; [`systems::streams`] is the one that is complete.
 //! 3. [`view`] and [`policy`]: what a decision may know besides the pod.
 //! 4. [`admission`]: bytes in, [`admission::decide`], bytes out.
-//! 5. `cluster`, `server`, `tls`, `cli`: watches, sockets, certificates, commands.
+//! 5. [`cluster`], [`server`], [`tls`], [`cli`]: watches, sockets, certificates, commands.
 //!
 //! # Dependency rule
 //! `cli → server → admission, cluster → systems → placement, view, policy, api`. Nothing points
@@ -16,7 +16,12 @@
 
 pub mod admission;
 pub mod api;
+pub mod cli;
+pub mod cluster;
 pub mod placement;
 pub mod policy;
+pub mod server;
 pub mod systems;
+pub mod telemetry;
+pub mod tls;
 pub mod view;

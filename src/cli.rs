@@ -1,0 +1,145 @@
+//! The command line: one file a subcommand, each with its `Arguments` and `run`.
+//!
+//! Answers go to standard output, everything else to standard error. Exit codes: 0 for yes, 1 for no
+//! (`plan`: something is refused), 2 for "could not be asked" (usage, unreadable input).
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the command line is what talks to a terminal"
+)]
+
+mod completions;
+mod crds;
+mod input;
+mod live;
+mod plan;
+mod policy;
+mod report;
+mod review;
+mod template;
+mod webhook;
+mod yaml;
+
+use std::io::{self, ErrorKind, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+/// Something could not be read, or not be understood.
+const UNUSABLE: u8 = 2;
+
+/// Makes the placement wishes of batch and streaming workloads come true, with the stock scheduler
+#[derive(Debug, Parser)]
+#[command(name = "stowplan", version, max_term_width = 100)]
+#[command(after_help = "\
+Examples:
+  # What would become of these pods in the cluster of the current kubeconfig context, and why
+  stowplan plan -f job.yaml --live
+
+  # The same without a cluster: nodes and pools come from files
+  kubectl get nodes,hostpools -A -o yaml > cluster.yaml
+  stowplan plan -f job.yaml --cluster cluster.yaml
+
+Each command has examples of its own: stowplan plan --help")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the admission webhook that the API server calls
+    Webhook(webhook::Arguments),
+    /// Answer one AdmissionReview from standard input, as the webhook would
+    Review(review::Arguments),
+    /// Show what would become of the pods in files, and why, without creating anything
+    Plan(plan::Arguments),
+    /// Print the definitions of stowplan's own objects
+    Crds(crds::Arguments),
+    /// The policy file: its schema, and a check
+    Policy(policy::Arguments),
+    /// Print a completion script for a shell
+    Completions(completions::Arguments),
+}
+
+/// Reads the command line, does what it says, and says how that went.
+#[must_use]
+pub fn run() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Webhook(arguments) => webhook::run(arguments),
+        Command::Review(arguments) => review::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
+        Command::Crds(arguments) => crds::run(&arguments),
+        Command::Policy(arguments) => policy::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments),
+    };
+    result.unwrap_or_else(|error| {
+        match error.downcast_ref::<input::Problems>() {
+            Some(problems) => problems.iter().for_each(complain),
+            None => complain(&format!("{error:#}")),
+        }
+        ExitCode::from(UNUSABLE)
+    })
+}
+
+/// Tells a person something that is not the answer.
+fn complain(text: &str) {
+    eprintln!("stowplan: {text}");
+}
+
+/// Writes the answer. A reader who has gone (`| head`) has seen enough: that is no error.
+fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// Reads `500ms`, `10s`, `2m`, `1h`: the value parser of duration flags.
+fn duration(text: &str) -> Result<Duration, String> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let milliseconds = match unit {
+        "ms" => Some(1),
+        "s" => Some(1000),
+        "m" => Some(60 * 1000),
+        "h" => Some(60 * 60 * 1000),
+        _ => None,
+    };
+    number
+        .parse::<u64>()
+        .ok()
+        .zip(milliseconds)
+        .and_then(|(number, unit)| number.checked_mul(unit))
+        .map(Duration::from_millis)
+        .ok_or_else(|| "write a whole number and a unit, as 500ms, 10s or 2m".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_are_read() {
+        for (text, milliseconds) in
+            [("0s", 0), ("500ms", 500), ("10s", 10_000), ("2m", 120_000), ("1h", 3_600_000)]
+        {
+            assert_eq!(duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for text in ["", "10", "s", "-1s", "+1s", "1.5s", "1 s", "1d", "1m30s", "10S", "9e9s", "١s"]
+        {
+            assert!(duration(text).is_err(), "{text}");
+        }
+        assert!(duration(&format!("{}h", u64::MAX)).is_err());
+    }
+}

@@ -1,0 +1,273 @@
+//! How a plan is told: to people, and to programs.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::plan::{NO_CLUSTER, Planned};
+use crate::admission::{Decision, Pass};
+use crate::placement::reason::{Finding, Warning};
+use crate::systems::vocabulary::IGNORE;
+
+/// `plan -o json`.
+#[derive(Serialize)]
+pub(super) struct List<'p> {
+    kind: &'static str,
+    items: Vec<Entry<'p>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry<'p> {
+    api_version: &'p str,
+    kind: &'p str,
+    namespace: &'p str,
+    name: &'p str,
+    allowed: bool,
+    code: u16,
+    reason: &'static str,
+    message: String,
+    warnings: Vec<&'p str>,
+    patch: &'p [Value],
+    intents: Vec<Told<'p>>,
+    findings: Vec<Found<'p>>,
+}
+
+#[derive(Serialize)]
+struct Told<'p> {
+    system: &'static str,
+    what: String,
+    why: &'p str,
+}
+
+#[derive(Serialize)]
+struct Found<'p> {
+    reason: &'static str,
+    code: u16,
+    subject: &'p str,
+    problem: &'p str,
+    remedy: &'p str,
+}
+
+/// The plan for programs. The order of the fields is part of the contract.
+pub(super) fn list<'p>(planned: &'p [Planned<'_>]) -> List<'p> {
+    List { kind: "PlanList", items: planned.iter().map(entry).collect() }
+}
+
+fn entry<'p>(planned: &'p Planned<'_>) -> Entry<'p> {
+    let (allowed, code) = match &planned.decision {
+        Decision::Refuse(refusal) => (false, refusal.code()),
+        _ => (true, 200),
+    };
+    let intents = match &planned.decision {
+        Decision::Admit(admission) => admission.intents.as_slice(),
+        _ => &[],
+    };
+    let told = intents.iter().map(|intent| Told {
+        system: intent.system,
+        what: intent.wish.to_string(),
+        why: &intent.why,
+    });
+    let found = findings(&planned.decision).iter().map(|finding| Found {
+        reason: finding.reason.as_str(),
+        code: finding.reason.stage().code(),
+        subject: &finding.subject,
+        problem: &finding.problem,
+        remedy: &finding.remedy,
+    });
+    Entry {
+        api_version: &planned.item.version,
+        kind: &planned.item.kind,
+        namespace: &planned.namespace,
+        name: &planned.name,
+        allowed,
+        code,
+        reason: planned.decision.reason(),
+        message: message(planned),
+        warnings: warnings(&planned.decision).iter().map(Warning::as_str).collect(),
+        patch: &planned.patch,
+        intents: told.collect(),
+        findings: found.collect(),
+    }
+}
+
+/// An entry of `plan -o patch`.
+#[derive(Serialize)]
+pub(super) struct Patched<'p> {
+    object: Named<'p>,
+    patch: &'p [Value],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Named<'p> {
+    api_version: &'p str,
+    kind: &'p str,
+    namespace: &'p str,
+    name: &'p str,
+}
+
+/// The patches for programs: each of an object that is admitted.
+pub(super) fn patches<'p>(planned: &'p [Planned<'_>]) -> Vec<Patched<'p>> {
+    planned
+        .iter()
+        .filter(|planned| !matches!(planned.decision, Decision::Refuse(_)))
+        .map(|planned| Patched {
+            object: Named {
+                api_version: &planned.item.version,
+                kind: &planned.item.kind,
+                namespace: &planned.namespace,
+                name: &planned.name,
+            },
+            patch: &planned.patch,
+        })
+        .collect()
+}
+
+/// What people should know of an object beside output that is for programs.
+pub(super) fn remarks(planned: &Planned<'_>) -> Vec<String> {
+    let object = object(planned);
+    let mut remarks = Vec::new();
+    if let Decision::Refuse(refusal) = &planned.decision {
+        let told = refusal.findings.iter().map(|finding| {
+            format!("{object}: refused ({}): {}: {finding}", refusal.code(), finding.reason)
+        });
+        remarks.extend(told.map(|text| with_hint(text, planned)));
+    }
+    let warnings = warnings(&planned.decision).iter();
+    remarks.extend(warnings.map(|warning| format!("{object}: warning: {}", warning.as_str())));
+    remarks
+}
+
+/// The plan for people.
+pub(super) fn text(planned: &[Planned<'_>], others: usize) -> String {
+    let mut text = String::new();
+    for planned in planned {
+        tell(planned, &mut text);
+    }
+    if !planned.is_empty() {
+        text.push('\n');
+    }
+    text.push_str(&counts(planned, others));
+    text
+}
+
+fn tell(planned: &Planned<'_>, text: &mut String) {
+    let verdict = match &planned.decision {
+        Decision::Pass(pass) => told_pass(*pass),
+        Decision::Admit(admission) if !admission.findings.is_empty() => {
+            "admitted, not placed (the policy only warns)".to_owned()
+        }
+        Decision::Admit(admission) => {
+            match (admission.patch.is_empty(), admission.intents.is_empty()) {
+                (false, _) => "placed".to_owned(),
+                (true, false) => "unchanged: it has all of this".to_owned(),
+                (true, true) => "unchanged: nothing is asked for that a pod must carry".to_owned(),
+            }
+        }
+        Decision::Refuse(refusal) => format!("refused ({})", refusal.code()),
+        Decision::Wait { .. } => "waits".to_owned(),
+    };
+    let mut lines = vec![format!("{}: {verdict}", object(planned))];
+    if let Decision::Admit(admission) = &planned.decision {
+        let mark = if admission.patch.is_empty() { '=' } else { '+' };
+        let mut why = "";
+        for intent in &admission.intents {
+            if intent.why != why {
+                why = &intent.why;
+                lines.push(format!("  {why}"));
+            }
+            lines.push(format!("    {mark} {}", intent.wish));
+        }
+    }
+    for finding in findings(&planned.decision) {
+        lines.push(format!("  {}: {}: {}", finding.reason, finding.subject, finding.problem));
+        lines.push(format!("    {}", finding.remedy));
+    }
+    if planned.wants_cluster {
+        lines.push(format!("  {NO_CLUSTER}"));
+    }
+    lines.extend(
+        warnings(&planned.decision)
+            .iter()
+            .map(|warning| format!("  warning: {}", warning.as_str())),
+    );
+    for line in lines {
+        text.push_str(&line);
+        text.push('\n');
+    }
+}
+
+fn told_pass(pass: Pass) -> String {
+    match pass {
+        Pass::NoKeys => "unchanged: it asks for no placement".to_owned(),
+        Pass::OutOfScope => "unchanged: this release places pods only".to_owned(),
+        Pass::ExcludedNamespace => "left alone: the policy excludes its namespace".to_owned(),
+        Pass::Ignored => {
+            format!("left alone: it or its namespace has the label {IGNORE}: \"true\"")
+        }
+        Pass::MirrorPod => "left alone: a mirror pod is on its node already".to_owned(),
+    }
+}
+
+/// `3 objects: 1 placed, 1 unchanged, 1 refused; 2 of other kinds`.
+fn counts(planned: &[Planned<'_>], others: usize) -> String {
+    let outcome = |words: &[&str]| {
+        planned.iter().filter(|planned| words.contains(&planned.decision.outcome())).count()
+    };
+    let parts: Vec<String> = [
+        (outcome(&["placed"]), "placed"),
+        (outcome(&["unchanged", "passed"]), "unchanged"),
+        (outcome(&["unplaced"]), "admitted without placement"),
+        (outcome(&["refused"]), "refused"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, word)| format!("{count} {word}"))
+    .collect();
+    let objects = match planned.len() {
+        0 => "Nothing here makes pods".to_owned(),
+        1 => "1 object".to_owned(),
+        count => format!("{count} objects"),
+    };
+    let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
+    match others {
+        0 => format!("{objects}{parts}\n"),
+        others => format!("{objects}{parts}; {others} of other kinds\n"),
+    }
+}
+
+fn object(planned: &Planned<'_>) -> String {
+    format!("{} {}/{}", planned.item.kind, planned.namespace, planned.name)
+}
+
+/// What the author would read of a refusal, or of a placement that did not happen.
+fn message(planned: &Planned<'_>) -> String {
+    match &planned.decision {
+        Decision::Refuse(refusal) => with_hint(refusal.message(), planned),
+        Decision::Admit(admission) => match admission.findings.first() {
+            Some(first) => with_hint(format!("stowplan: not placed: {first}"), planned),
+            None => String::new(),
+        },
+        _ => String::new(),
+    }
+}
+
+fn with_hint(text: String, planned: &Planned<'_>) -> String {
+    if planned.wants_cluster { format!("{text} {NO_CLUSTER}") } else { text }
+}
+
+fn findings(decision: &Decision) -> &[Finding] {
+    match decision {
+        Decision::Refuse(refusal) => &refusal.findings,
+        Decision::Admit(admission) => &admission.findings,
+        _ => &[],
+    }
+}
+
+fn warnings(decision: &Decision) -> &[Warning] {
+    match decision {
+        Decision::Refuse(refusal) => &refusal.warnings,
+        Decision::Admit(admission) => &admission.warnings,
+        _ => &[],
+    }
+}

@@ -1,0 +1,58 @@
+//! `stowplan review`: one AdmissionReview, answered as the webhook would.
+
+use std::io::{self, Read as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+
+use super::input;
+use crate::admission::{Review, answer, decide};
+
+/// The longest review that is read, in bytes: what the API server takes for one object, twice over
+/// (`object` and `oldObject`), and some room around it.
+const MAX_BYTES: u64 = 7 * 1024 * 1024;
+
+/// What `stowplan review` is told.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The answer is an AdmissionReview, in JSON. Exit code: 0 if there is an answer, also a refusal; 2 if
+there is none (not a review, or an unreadable file).
+
+Examples:
+  # With the nodes and pools of a cluster
+  kubectl get nodes,hostpools -A -o yaml > cluster.yaml
+  stowplan review --cluster cluster.yaml < review.json
+
+  # The patch in it
+  stowplan review --cluster cluster.yaml < review.json | jq -r .response.patch | base64 -d")]
+pub(super) struct Arguments {
+    /// Kubernetes objects (nodes, HostPools, namespaces, Streams pods), files or folders
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    cluster: Vec<PathBuf>,
+    /// The policy file; without it, the defaults
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+}
+
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let view = input::view(&arguments.cluster)?;
+    let policy = input::policy(arguments.policy.as_deref())?;
+    let mut bytes = Vec::new();
+    io::stdin()
+        .lock()
+        .take(MAX_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .context("standard input cannot be read")?;
+    ensure!(
+        bytes.len() as u64 <= MAX_BYTES,
+        "standard input is longer than {} MiB, and no AdmissionReview is",
+        MAX_BYTES >> 20
+    );
+    let review = Review::parse(&bytes)?;
+    let decision = decide(&review, &view, &policy)?.at_once();
+    let answer = String::from_utf8(answer::write(&review, &decision))?;
+    super::print(&format!("{answer}\n"))?;
+    Ok(ExitCode::SUCCESS)
+}

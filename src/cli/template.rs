@@ -1,0 +1,194 @@
+//! The pod in an object: the object itself, or the pod that its controller makes of a template.
+//!
+//! What a controller adds is what Kubernetes 1.36 was recorded to add, as far as it is known before:
+//! owner, name, ordinal or index. Hashes and uids are zeros.
+
+use serde_json::{Map, Value, json};
+
+use super::input::{Item, told};
+
+/// What stands for a uid that no API server has given yet.
+const NO_UID: &str = "00000000-0000-0000-0000-000000000000";
+
+/// A pod, and where it comes from.
+#[derive(Debug)]
+pub(super) struct Expanded {
+    /// As the webhook would get it, without what the API server defaults.
+    pub(super) pod: Value,
+    /// JSON pointer from the object to what is patched: itself or its template.
+    pub(super) pointer: &'static str,
+}
+
+/// Where in an object its pod or pod template is. `None`: it makes no pods that we know of.
+pub(super) fn pointer(item: &Item<'_>) -> Option<&'static str> {
+    let group = item.version.rsplit_once('/').map_or("", |(group, _)| group);
+    match (group, item.kind.as_str()) {
+        ("", "Pod") => Some(""),
+        ("", "PodTemplate") => Some("/template"),
+        ("batch", "CronJob") => Some("/spec/jobTemplate/spec/template"),
+        ("batch", "Job") | ("", "ReplicationController") => Some("/spec/template"),
+        ("apps", "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet") => {
+            Some("/spec/template")
+        }
+        _ => item
+            .value
+            .pointer("/spec/template/spec/containers")
+            .is_some_and(Value::is_array)
+            .then_some("/spec/template"),
+    }
+}
+
+/// The pod of `item`, which is in `namespace`; `pointer` is where it is.
+///
+/// # Errors
+/// What is wrong with the object; the API server would not take it.
+pub(super) fn expand(
+    item: &Item<'_>,
+    pointer: &'static str,
+    namespace: &str,
+) -> Result<Expanded, String> {
+    let Some(template) = item.value.pointer(pointer) else {
+        return Err(format!("has no {}", dotted(pointer)));
+    };
+    let path = |rest: &str| match pointer {
+        "" => rest.to_owned(),
+        pointer => format!("{}.{rest}", dotted(pointer)),
+    };
+    let mut pod = map(Some(template), &dotted(pointer))?;
+    let sent = map(pod.get("metadata"), &path("metadata"))?;
+    let labels = texts(sent.get("labels"), &path("metadata.labels"))?;
+    let annotations = texts(sent.get("annotations"), &path("metadata.annotations"))?;
+    // Of a template's metadata, controllers take labels, annotations and finalizers only.
+    let mut metadata = match pointer {
+        "" => sent,
+        _ => sent.into_iter().filter(|(key, _)| key == "finalizers").collect(),
+    };
+    for (key, texts) in [("labels", labels), ("annotations", annotations)] {
+        match texts {
+            Some(texts) => metadata.insert(key.to_owned(), texts.into()),
+            None => metadata.remove(key),
+        };
+    }
+    if !pointer.is_empty() {
+        made_by_controller(item, &mut metadata);
+    }
+    metadata.insert("namespace".to_owned(), namespace.into());
+    pod.insert("metadata".to_owned(), metadata.into());
+    pod.insert("apiVersion".to_owned(), "v1".into());
+    pod.insert("kind".to_owned(), "Pod".into());
+    Ok(Expanded { pod: pod.into(), pointer })
+}
+
+/// What a controller adds to the pods that it makes.
+fn made_by_controller(item: &Item<'_>, metadata: &mut Map<String, Value>) {
+    let name = match name(item.value) {
+        Some((name, true)) => name.to_owned(),
+        Some((prefix, false)) => format!("{prefix}00000"),
+        None => String::new(),
+    };
+    let (version, kind, owner) = match item.kind.as_str() {
+        "PodTemplate" => {
+            metadata.insert("generateName".to_owned(), format!("{name}-").into());
+            return;
+        }
+        "Deployment" => ("apps/v1", "ReplicaSet", format!("{name}-0000000000")),
+        "CronJob" => ("batch/v1", "Job", format!("{name}-00000000")),
+        kind => (item.version.as_str(), kind, name),
+    };
+    let mut prefix = format!("{owner}-");
+    let spec = item.value.get("spec");
+    match kind {
+        "StatefulSet" => {
+            let start =
+                spec.and_then(|spec| spec.pointer("/ordinals/start")).and_then(Value::as_u64);
+            let ordinal = start.unwrap_or_default().to_string();
+            let pod = format!("{owner}-{ordinal}");
+            add(metadata, "labels", "apps.kubernetes.io/pod-index", &ordinal);
+            add(metadata, "labels", "statefulset.kubernetes.io/pod-name", &pod);
+            metadata.insert("name".to_owned(), pod.into());
+        }
+        "Job" => {
+            for key in ["batch.kubernetes.io/job-name", "job-name"] {
+                add(metadata, "labels", key, &owner);
+            }
+            for key in ["batch.kubernetes.io/controller-uid", "controller-uid"] {
+                add(metadata, "labels", key, NO_UID);
+            }
+            let spec = match item.kind.as_str() {
+                "CronJob" => item.value.pointer("/spec/jobTemplate/spec"),
+                _ => spec,
+            };
+            let mode = spec.and_then(|spec| spec.get("completionMode")).and_then(Value::as_str);
+            if mode == Some("Indexed") {
+                let key = "batch.kubernetes.io/job-completion-index";
+                add(metadata, "labels", key, "0");
+                add(metadata, "annotations", key, "0");
+                prefix = format!("{owner}-0-");
+            }
+        }
+        _ => {}
+    }
+    metadata.insert("generateName".to_owned(), prefix.into());
+    metadata.insert(
+        "ownerReferences".to_owned(),
+        json!([{
+            "apiVersion": version,
+            "kind": kind,
+            "name": owner,
+            "uid": NO_UID,
+            "controller": true,
+            "blockOwnerDeletion": true,
+        }]),
+    );
+}
+
+fn add(metadata: &mut Map<String, Value>, map: &str, key: &str, value: &str) {
+    let map = metadata.entry(map).or_insert_with(|| json!({}));
+    if let Value::Object(map) = map {
+        map.insert(key.to_owned(), value.into());
+    }
+}
+
+/// An object's name, and whether it is one: else it is the prefix of the name to come.
+pub(super) fn name(object: &Value) -> Option<(&str, bool)> {
+    let text = |key| object.get("metadata")?.get(key)?.as_str().filter(|name| !name.is_empty());
+    text("name").map(|name| (name, true)).or_else(|| text("generateName").map(|name| (name, false)))
+}
+
+/// A map, where null and absent are empty.
+fn map(value: Option<&Value>, path: &str) -> Result<Map<String, Value>, String> {
+    match value {
+        None | Some(Value::Null) => Ok(Map::new()),
+        Some(Value::Object(members)) => Ok(members.clone()),
+        Some(other) => Err(format!("{path} is {}, and must be a map", told(other))),
+    }
+}
+
+/// A map of texts. The API server reads a null in one as an empty text.
+fn texts(value: Option<&Value>, path: &str) -> Result<Option<Map<String, Value>>, String> {
+    if matches!(value, None | Some(Value::Null)) {
+        return Ok(None);
+    }
+    let mut texts = map(value, path)?;
+    for (key, value) in &mut texts {
+        match value {
+            Value::String(_) => {}
+            Value::Null => *value = "".into(),
+            Value::Number(_) | Value::Bool(_) => {
+                let what = told(value);
+                return Err(format!(
+                    "{path}: {key} is {what}, and must be a text: quote it (\"{value}\")"
+                ));
+            }
+            other => return Err(format!("{path}: {key} is {}, and must be a text", told(other))),
+        }
+    }
+    Ok(Some(texts))
+}
+
+fn dotted(pointer: &str) -> String {
+    match pointer {
+        "" => "the object".to_owned(),
+        pointer => pointer.trim_start_matches('/').replace('/', "."),
+    }
+}
