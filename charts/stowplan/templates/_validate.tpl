@@ -1,0 +1,24 @@
+{{/*
+Values that are well-formed one by one (values.schema.json sees to that) and cannot work together.
+Each sentence says what to do: it is all that the user of `helm install` gets to see.
+*/}}
+{{- define "stowplan.validate" -}}
+{{- $secret := .Values.tls.secretName -}}
+{{- $inject := .Values.tls.certManager.inject -}}
+{{- with .Values.tls.caBundle -}}
+  {{- $pem := b64dec . -}}
+  {{- if $inject -}}
+    {{- fail "tls.caBundle and tls.certManager.inject are both set, and cert-manager would overwrite the first at each sync: set only one of them" -}}
+  {{- end -}}
+  {{- if contains "PRIVATE KEY" $pem -}}
+    {{- fail "tls.caBundle contains a private key, which every reader of the webhook configuration could read: give the CA's certificate only, and replace that key, for it is now in your shell history" -}}
+  {{- end -}}
+  {{- if not (contains "-----BEGIN CERTIFICATE-----" $pem) -}}
+    {{- fail "tls.caBundle is not the base64 of a PEM certificate: set it to the output of `openssl base64 -A -in ca.crt`" -}}
+  {{- end -}}
+{{- else -}}
+  {{- if not $inject -}}
+    {{- fail (printf "tls.caBundle is empty, so the API server would trust no certificate of the webhook: set it to the base64 of the PEM certificate of the CA that signed Secret %q (certs/make.sh makes a throw-away pair), or name a cert-manager Certificate as NAMESPACE/NAME in tls.certManager.inject" $secret) -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,179 @@
+//! The commands: what a developer wants from a control plane, one file each.
+
+use std::future::Future;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::{env, io};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::{Parser, Subcommand};
+use testbed::control_plane::{ControlPlane, Install, Installation};
+use testbed::tools::{self, Tools};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Writes a line to standard output. Unlike `println!` it does not end us when nobody reads any
+/// more (`up --detach | head -1`): the work goes on.
+macro_rules! say {
+    ($($argument:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($argument)*);
+    }};
+}
+
+mod demo;
+mod down;
+mod up;
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo demo                                          the whole story in a minute
+  cargo run -p testbed -- up                          a control plane with stowplan, until Ctrl-C
+  cargo run -p testbed -- up --detach --dir /tmp/bed  the same, in the background
+  cargo run -p testbed -- down --dir /tmp/bed         ends it
+  cargo run -p testbed -- tools                       only builds the programs, once a machine";
+
+/// A Kubernetes control plane for stowplan: real API server and scheduler, fake nodes, no root.
+#[derive(Debug, Parser)]
+#[command(name = "testbed", after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    Up(up::Args),
+    Down(down::Args),
+    Demo(demo::Args),
+    /// Builds etcd, Kubernetes, kwok and helm into the cache, and prints the folder.
+    Tools,
+}
+
+/// Parses, runs, and says what went wrong: exit code 1, or 130 after Ctrl-C.
+pub(crate) fn run() -> ExitCode {
+    let result = match Cli::parse().command {
+        Task::Up(args) => up::run(&args),
+        Task::Down(args) => down::run(&args),
+        Task::Demo(args) => demo::run(&args),
+        Task::Tools => Tools::ensure(&tools::to_stderr).map(|tools| {
+            say!("{}", tools.dir().display());
+            Ended::Done
+        }),
+    };
+    match result {
+        Ok(Ended::Done) => ExitCode::SUCCESS,
+        Ok(Ended::Interrupted) => ExitCode::from(130),
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// How a command came to its end without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Done,
+    /// By Ctrl-C or SIGTERM. Everything was ended in order.
+    Interrupted,
+}
+
+/// Runs `work` until it is done or we are asked to end: then it is dropped, and what it holds ends.
+fn until_interrupted(work: impl Future<Output = Result<()>>) -> Result<Ended> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            result = work => result.map(|()| Ended::Done),
+            pressed = tokio::signal::ctrl_c() => pressed.map(|()| Ended::Interrupted)
+                .context("cannot listen for Ctrl-C"),
+            _ = terminate.recv() => Ok(Ended::Interrupted),
+        }
+    })
+}
+
+/// The workspace that this program was built from.
+fn workspace() -> Result<&'static Path> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no workspace")?;
+    ensure!(
+        root.join("Cargo.toml").is_file(),
+        "{} is gone: build the testbed again where the workspace is now",
+        root.display(),
+    );
+    Ok(root)
+}
+
+/// A run directory under the workspace's target directory, where `cargo clean` finds it.
+fn default_dir(name: &str) -> Result<PathBuf> {
+    let output = cargo()?
+        .args(["metadata", "--no-deps", "--format-version=1"])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot run cargo")?;
+    ensure!(output.status.success(), "cargo metadata failed ({})", output.status);
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let target = metadata["target_directory"].as_str().context("no target directory")?;
+    Ok(Path::new(target).join("testbed").join(name))
+}
+
+/// Builds the `stowplan` program, with cargo's own progress, and finds it.
+fn build_stowplan() -> Result<PathBuf> {
+    let output = cargo()?
+        .args(["build", "--package=stowplan", "--bin=stowplan"])
+        .arg("--message-format=json-render-diagnostics")
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot run cargo")?;
+    ensure!(output.status.success(), "stowplan does not build ({})", output.status);
+    // One JSON object a line; the one of the program names its path, whatever the profile.
+    output
+        .stdout
+        .split(|&byte| byte == b'\n')
+        .filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "stowplan")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .context("cargo built no program stowplan")
+}
+
+fn cargo() -> Result<Command> {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(workspace()?);
+    Ok(command)
+}
+
+/// Installs the chart of this workspace.
+async fn install(plane: &ControlPlane, webhook: PathBuf) -> Result<Installation> {
+    plane.install(Install::new(webhook, workspace()?.join("charts/stowplan"))).await
+}
+
+/// As short as it can be typed from here.
+fn shown(path: &Path) -> String {
+    let relative = env::current_dir().ok().and_then(|here| path.strip_prefix(here).ok());
+    let path = relative.filter(|path| !path.as_os_str().is_empty()).unwrap_or(path);
+    // A bare name would be looked up on the PATH.
+    if path.components().count() == 1 && path.is_relative() {
+        format!("./{}", path.display())
+    } else {
+        path.display().to_string()
+    }
+}
+
+/// Runs a prepared `kubectl`; what it says comes back, or becomes the error.
+async fn output_of(command: Command) -> Result<String> {
+    let output = tokio::process::Command::from(command).kill_on_drop(true).output().await?;
+    if !output.status.success() {
+        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    String::from_utf8(output.stdout)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error).into())
+}
+
+/// What to do with a control plane that lives on.
+fn print_usage(plane: &ControlPlane) {
+    let dir = shown(plane.dir());
+    say!("  {dir}/kubectl get pods -A -o wide");
+    say!("  {dir}/helm list -A");
+    say!("  export KUBECONFIG={}", plane.kubeconfig().display());
+    say!("  logs: {dir}/logs");
+}

@@ -1,0 +1,271 @@
+//! `demo`: the main job from end to end, told as it happens and checked by itself.
+//!
+//! The check knows nothing of stowplan: it reads the pods' wishes and the nodes they landed on from
+//! the API server ([`wishes`]).
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::{Api, Client};
+use testbed::control_plane::{ControlPlane, Options};
+use testbed::tools::{self, Tools};
+use testbed::wait::{Seen, until};
+
+use self::wishes::{Host, Placed, Pool};
+use super::Ended;
+
+mod wishes;
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo demo
+  cargo demo --keep    leaves the control plane running, to try things out";
+
+/// The annotation in which stowplan says what it did.
+const RECORD: &str = "stowplan.dev/placement";
+
+/// Shows what stowplan does: a Streams job on five hosts, placed by its annotations.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// Leave everything running afterwards.
+    #[arg(long)]
+    keep: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<Ended> {
+    let dir = if args.keep { Some(super::default_dir("demo")?) } else { None };
+    // The builds come first: Ctrl-C ends them without us.
+    Tools::ensure(&tools::to_stderr)?;
+    let webhook = super::build_stowplan()?;
+    super::until_interrupted(async {
+        let begun = Instant::now();
+        say!("1. A control plane: Kubernetes {}, five hosts", Tools::kubernetes_version());
+        let plane = ControlPlane::start(Options { nodes: Vec::new(), dir }).await?;
+        if let Err(error) = tell(&plane, webhook).await {
+            return Err(if plane.keep_dir() {
+                let logs = super::shown(&plane.dir().join("logs"));
+                error.context(format!("the logs are in {logs}"))
+            } else {
+                error
+            });
+        }
+        say!("Done in {} s.", begun.elapsed().as_secs());
+        finish(args, plane).await
+    })
+}
+
+/// The story after the control plane has started.
+async fn tell(plane: &ControlPlane, webhook: PathBuf) -> Result<()> {
+    apply(plane, "examples/nodes.yaml").await?;
+    let client = plane.client().await?;
+    plane.nodes_ready(&client).await?;
+
+    say!("2. stowplan, by `helm install stowplan charts/stowplan`");
+    let installation = super::install(plane, webhook).await?;
+    say!("   its webhook serves {}", installation.service_address());
+
+    say!(
+        "3. A Streams job: kubectl apply -f examples/host-pools.yaml -f examples/streams-job.yaml"
+    );
+    apply(plane, "examples/host-pools.yaml").await?;
+    apply(plane, "examples/streams-job.yaml").await?;
+    let pods = placed_pods(plane, &client).await?;
+    say!();
+    print_table(&pods);
+    say!();
+    check(&client, &pods).await?;
+    say!("   All constraints hold: read back from the API server and checked one by one.");
+
+    say!("4. A wish that cannot come true: kubectl apply -f examples/refused.yaml");
+    say!("\n{}\n", refusal(plane).await?);
+    Ok(())
+}
+
+async fn finish(args: &Args, plane: ControlPlane) -> Result<()> {
+    if args.keep {
+        let dir = super::shown(plane.dir());
+        say!("\nIt runs on. Try:");
+        say!("  {dir}/kubectl get pod trades-sink -o yaml    what the annotation became");
+        say!("  {dir}/kubectl apply -f YOUR-PODS.yaml");
+        super::print_usage(&plane);
+        plane.detach()?;
+        say!("End it with: cargo run -p testbed -- down --dir {dir}");
+    } else {
+        plane.stop().await;
+        say!("Everything that was started has ended.");
+        say!("\nTry next:");
+        say!("  cargo demo --keep                  the same, left running to try things out");
+        say!("  cargo run -p testbed -- up         a control plane with stowplan and no pods");
+        say!(
+            "  cargo run -p stowplan -- plan -f examples/streams-job.yaml \\\n    \
+             --cluster examples/nodes.yaml --cluster examples/host-pools.yaml\n                                     \
+             the same decisions, without any control plane",
+        );
+    }
+    Ok(())
+}
+
+async fn apply(plane: &ControlPlane, file: &str) -> Result<()> {
+    let mut command = plane.kubectl();
+    // From there, so that messages name the file as we do.
+    command.current_dir(super::workspace()?).args(["apply", "-f", file]);
+    super::output_of(command).await.with_context(|| format!("kubectl apply -f {file}"))?;
+    Ok(())
+}
+
+/// The job's pods, once every one of them has a node.
+async fn placed_pods(plane: &ControlPlane, client: &Client) -> Result<Vec<Placed>> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    until("the job's pods to be placed", Duration::from_secs(30), async || {
+        plane.check()?;
+        let list = pods.list(&ListParams::default().labels("app=streams")).await?.items;
+        let waiting: Vec<_> = list
+            .iter()
+            .filter(|pod| pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none()))
+            .filter_map(|pod| pod.metadata.name.as_deref())
+            .collect();
+        if !waiting.is_empty() || list.is_empty() {
+            return Ok(Seen::NotYet(format!("Pending: {}", waiting.join(", "))));
+        }
+        let mut placed = list.iter().map(read_pod).collect::<Result<Vec<_>>>()?;
+        placed.sort_by_key(|pod| pod.pe.clone());
+        Ok(Seen::Done(placed))
+    })
+    .await
+}
+
+fn read_pod(pod: &Pod) -> Result<Placed> {
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    let label = |key: &str| pod.metadata.labels.iter().flatten().find(|(k, _)| *k == key);
+    let annotations = || pod.metadata.annotations.iter().flatten();
+    let record = annotations().find(|(key, _)| *key == RECORD).map(|(_, value)| value);
+    let Some(record) = record else {
+        bail!("{name} was placed without stowplan: it carries no annotation {RECORD}");
+    };
+    Ok(Placed {
+        job: label("streams.ibm.com/job").map(|(_, value)| value.clone()).unwrap_or_default(),
+        pe: label("streams.ibm.com/pe").map(|(_, value)| value.clone()).unwrap_or_default(),
+        wishes: annotations()
+            .filter_map(|(key, value)| {
+                let kind = key.strip_prefix("streams.ibm.com/")?;
+                Some((kind.to_owned(), value.clone()))
+            })
+            .collect(),
+        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
+        why: reasons(record).with_context(|| format!("the record of {name}: {record}"))?,
+        name,
+    })
+}
+
+/// The reasons in a record such as `{"v":1,"streams":["host=10.4.40.83: node foo"],"more":0}`.
+fn reasons(record: &str) -> Result<String> {
+    let record: serde_json::Value = serde_json::from_str(record)?;
+    let systems = record.as_object().context("not an object")?;
+    let reasons: Vec<_> = systems
+        .values()
+        .filter_map(serde_json::Value::as_array)
+        .flatten()
+        .filter_map(serde_json::Value::as_str)
+        .collect();
+    ensure!(!reasons.is_empty(), "it names no reason");
+    Ok(reasons.join("; "))
+}
+
+fn print_table(pods: &[Placed]) {
+    let rows: Vec<[String; 4]> = pods
+        .iter()
+        .map(|pod| {
+            let wishes: Vec<_> =
+                pod.wishes.iter().map(|(kind, value)| format!("{kind}: {value}")).collect();
+            [pod.name.clone(), wishes.join(", "), pod.node.clone(), pod.why.clone()]
+        })
+        .collect();
+    let header = ["POD", "CONSTRAINT", "NODE", "WHY"].map(str::to_owned);
+    let width = |column: usize| {
+        rows.iter().chain([&header]).map(|row| row[column].chars().count()).max().unwrap_or(0)
+    };
+    let (pod, wish, node) = (width(0), width(1), width(2));
+    for row in std::iter::once(&header).chain(&rows) {
+        say!("   {:pod$}  {:wish$}  {:node$}  {}", row[0], row[1], row[2], row[3]);
+    }
+}
+
+/// Fails with every wish that did not come true.
+async fn check(client: &Client, pods: &[Placed]) -> Result<()> {
+    let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
+    let hosts: Vec<_> = nodes
+        .items
+        .into_iter()
+        .map(|node| Host {
+            name: node.metadata.name.unwrap_or_default(),
+            labels: node.metadata.labels.unwrap_or_default(),
+            addresses: node
+                .status
+                .into_iter()
+                .flat_map(|status| status.addresses.into_iter().flatten())
+                .map(|address| address.address)
+                .collect(),
+        })
+        .collect();
+    let kind =
+        ApiResource::from_gvk(&GroupVersionKind::gvk("stowplan.dev", "v1alpha1", "HostPool"));
+    let pools = Api::<DynamicObject>::namespaced_with(client.clone(), "default", &kind)
+        .list(&ListParams::default())
+        .await?
+        .items
+        .into_iter()
+        .map(|pool| {
+            let strings = |field: &str| {
+                let list = pool.data["spec"][field].as_array().into_iter().flatten();
+                list.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+            };
+            Pool {
+                hosts: strings("hosts"),
+                tags: strings("tags"),
+                name: pool.metadata.name.clone().unwrap_or_default(),
+            }
+        })
+        .collect::<Vec<_>>();
+    let broken = wishes::broken(pods, &hosts, &pools);
+    ensure!(broken.is_empty(), "placed wrongly:\n  {}", broken.join("\n  "));
+    let shown = wishes::kinds(pods);
+    ensure!(
+        shown == wishes::KINDS,
+        "the job shows only {} of {}",
+        shown.join(", "),
+        wishes::KINDS.join(", "),
+    );
+    Ok(())
+}
+
+/// What `kubectl` says about a pod that must be refused.
+async fn refusal(plane: &ControlPlane) -> Result<String> {
+    match apply(plane, "examples/refused.yaml").await {
+        Ok(()) => bail!("examples/refused.yaml was admitted"),
+        Err(error) => {
+            let text = error.root_cause().to_string();
+            ensure!(
+                text.contains("stowplan: ") && text.contains("foo.watson.ibm.com"),
+                "examples/refused.yaml was refused by somebody else: {text}",
+            );
+            Ok(text)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_gives_its_reasons() {
+        let record = r#"{"v":1,"streams":["host=10.4.40.83: node foo","b"],"more":0}"#;
+        assert_eq!(reasons(record).unwrap(), "host=10.4.40.83: node foo; b");
+        assert!(reasons(r#"{"v":1,"streams":[],"more":0}"#).is_err());
+        assert!(reasons("{").is_err());
+    }
+}

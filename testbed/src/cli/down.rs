@@ -1,0 +1,33 @@
+//! `down`: ends what `up` or `demo --keep` left running.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use testbed::control_plane::directory::RunDirectory;
+
+use super::Ended;
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo run -p testbed -- down
+  cargo run -p testbed -- down --dir /tmp/bed";
+
+/// Ends the control plane of a directory; its logs stay there.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// The directory that was given to `up` [default: target/testbed/up]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> Result<Ended> {
+    let dir = args.dir.clone().map_or_else(|| super::default_dir("up"), Ok)?;
+    let ended = RunDirectory::open(&dir)?.end()?;
+    if ended.is_empty() {
+        say!("nothing runs in {}", super::shown(&dir));
+    } else {
+        say!("ended {}", ended.join(", "));
+    }
+    Ok(Ended::Done)
+}

@@ -1,0 +1,561 @@
+//! A running control plane: etcd, API server, controller manager, scheduler, and kwok for the nodes.
+//!
+//! As close to production as it gets without kubelets: the Node and RBAC authorizers are on, and so
+//! are the admission plugins that many clusters add (`NodeRestriction`,
+//! `OwnerReferencesPermissionEnforcement`). [`ControlPlane::install`] puts stowplan into it with its
+//! own chart.
+//!
+//! Everything lives in a run directory ([`directory`]) and ends with its owner (`process`).
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{fs, thread};
+
+use anyhow::{Context as _, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::Request;
+use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use kube::api::{ListParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+
+use self::address::Range;
+use self::certificates::{Authority, Certified};
+use self::directory::RunDirectory;
+use crate::process::{PROXIES, Processes};
+use crate::tools::{self, Tools};
+use crate::wait::{Seen, until};
+
+mod address;
+mod certificates;
+pub mod directory;
+mod install;
+mod node;
+
+pub use self::install::{Install, Installation};
+pub use self::node::NodeSpec;
+
+/// Far above what a start takes (about five seconds), for machines that do something else as well.
+const START_LIMIT: Duration = Duration::from_secs(120);
+
+/// What to start, and where.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The nodes that are there from the beginning. [`ControlPlane::add_node`] adds more.
+    pub nodes: Vec<NodeSpec>,
+    /// The run directory. None: a temporary one, which is removed in the end, unless the start
+    /// fails or the owner panics: then it stays, and its path is printed.
+    pub dir: Option<PathBuf>,
+}
+
+/// A control plane that ends when this value is dropped, or its owner ends in any other way.
+#[derive(Debug)]
+pub struct ControlPlane {
+    tools: Tools,
+    range: Range,
+    processes: Arc<Mutex<Processes>>,
+    directory: Arc<RunDirectory>,
+    kubeconfig: PathBuf,
+    /// Set by [`ControlPlane::detach`].
+    detached: bool,
+}
+
+impl ControlPlane {
+    /// Starts a control plane. The first call on a machine builds its programs (see [`Tools`]).
+    ///
+    /// Returns when the API server is ready, the nodes too, and pods can be created in `default`.
+    ///
+    /// # Errors
+    /// The programs cannot be built, the directory is in use, or a program does not start: then the
+    /// message holds the end of its log, and the directory stays.
+    pub async fn start(options: Options) -> Result<Self> {
+        let tools = tokio::task::spawn_blocking(|| Tools::ensure(&tools::to_stderr)).await??;
+        let directory = Arc::new(match &options.dir {
+            Some(path) => RunDirectory::create(path)?,
+            None => RunDirectory::temporary()?,
+        });
+        let (range, claim) = Range::claim()?;
+        let plane = Self {
+            tools,
+            range,
+            processes: Arc::new(Mutex::new(Processes::new(directory.pids())?)),
+            kubeconfig: directory.join("kubeconfig"),
+            directory,
+            detached: false,
+        };
+        match plane.boot(&options, claim).await {
+            Ok(()) => Ok(plane),
+            Err(error) => {
+                plane.directory.keep();
+                let logs = plane.directory.join("logs");
+                Err(error.context(format!(
+                    "the control plane did not start; its logs are in {}",
+                    logs.display()
+                )))
+            }
+        }
+    }
+
+    /// The run directory: `kubeconfig`, `kubectl` and `helm` that use it, `logs/`, `pids`.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// An administrator's kubeconfig, with everything in it.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Where the API server is, as `https://ADDRESS:PORT`.
+    #[must_use]
+    pub fn api_server(&self) -> String {
+        format!("https://{}", self.range.socket(Range::API))
+    }
+
+    /// An administrator's client. `kube` sets no limit on the client's side.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be read.
+    pub async fn client(&self) -> Result<Client> {
+        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig)?;
+        let options = KubeConfigOptions::default();
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+        // A proxy in the environment is not meant for a loopback address.
+        config.proxy_url = None;
+        Ok(Client::try_from(config)?)
+    }
+
+    /// `kubectl`, as administrator, untouched by the user's own configuration.
+    #[must_use]
+    pub fn kubectl(&self) -> Command {
+        self.command("kubectl")
+    }
+
+    /// `helm`, as administrator, untouched by the user's own configuration.
+    #[must_use]
+    pub fn helm(&self) -> Command {
+        self.command("helm")
+    }
+
+    /// Adds a node and waits until it is Ready.
+    ///
+    /// # Errors
+    /// The API server refuses it, or it does not become Ready.
+    pub async fn add_node(&self, node: &NodeSpec) -> Result<()> {
+        let client = self.client().await?;
+        create_node(&client, node).await?;
+        self.nodes_ready(&client).await
+    }
+
+    /// Waits until every node is Ready and open to pods.
+    ///
+    /// # Errors
+    /// When one does not get there, or a program of the control plane has ended.
+    pub async fn nodes_ready(&self, client: &Client) -> Result<()> {
+        let nodes: Api<Node> = Api::all(client.clone());
+        until("the nodes to be Ready", START_LIMIT, async || {
+            self.check()?;
+            let unready: Vec<_> = nodes
+                .list(&ListParams::default())
+                .await?
+                .items
+                .into_iter()
+                .filter(|node| !is_ready(node))
+                .filter_map(|node| node.metadata.name)
+                .collect();
+            Ok(if unready.is_empty() {
+                Seen::Done(())
+            } else {
+                Seen::NotYet(format!("not Ready: {}", unready.join(", ")))
+            })
+        })
+        .await
+    }
+
+    /// Installs stowplan's chart, and runs its webhook.
+    ///
+    /// # Errors
+    /// helm fails, or the webhook does not become ready: the message then holds the end of its log,
+    /// and the directory stays.
+    pub async fn install(&self, install: Install) -> Result<Installation> {
+        let installed = install::run(self, install).await;
+        installed.map_err(|error| {
+            self.keep_dir();
+            let logs = self.directory.join("logs");
+            error.context(format!("stowplan was not installed; the logs are in {}", logs.display()))
+        })
+    }
+
+    /// Whether all that was started still runs.
+    ///
+    /// # Errors
+    /// One program has ended; the message holds the end of its log.
+    pub fn check(&self) -> Result<()> {
+        check(&self.processes, &self.directory)
+    }
+
+    /// Keeps a temporary run directory after the end, for its logs: for failures that are no panics.
+    /// Returns whether it would have been removed.
+    pub fn keep_dir(&self) -> bool {
+        self.directory.keep()
+    }
+
+    /// Ends everything, in order. Dropping does the same, but blocks.
+    pub async fn stop(self) {
+        // A panic in a destructor has been printed; there is nothing more to end.
+        let _ = tokio::task::spawn_blocking(move || drop(self)).await;
+    }
+
+    /// Lets everything run on without an owner, until [`RunDirectory::end`].
+    ///
+    /// # Errors
+    /// When the supervisor has been killed.
+    pub fn detach(mut self) -> Result<()> {
+        self.processes().detach()?;
+        self.directory.keep();
+        self.detached = true;
+        Ok(())
+    }
+
+    async fn boot(&self, options: &Options, claim: TcpListener) -> Result<()> {
+        self.write_files()?;
+        self.start_etcd()?;
+        self.start_api_server()?;
+        let client = self.client().await?;
+        until("the API server to be ready", START_LIMIT, async || {
+            self.check()?;
+            let request = Request::get("/readyz").body(Vec::new())?;
+            Ok(match client.request_text(request).await {
+                Ok(_) => Seen::Done(()),
+                Err(error) => Seen::NotYet(error.to_string()),
+            })
+        })
+        .await?;
+        // From here on the API server's port marks the range as taken.
+        drop(claim);
+        self.start_controller_manager()?;
+        self.start_scheduler()?;
+        self.start_kwok()?;
+        for node in &options.nodes {
+            create_node(&client, node).await?;
+        }
+        self.nodes_ready(&client).await?;
+        until("the default service account", START_LIMIT, async || {
+            self.check()?;
+            let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
+            Ok(match accounts.get_opt("default").await? {
+                Some(_) => Seen::Done(()),
+                None => Seen::NotYet("none".to_owned()),
+            })
+        })
+        .await
+    }
+
+    /// Certificates, kubeconfigs and wrappers.
+    fn write_files(&self) -> Result<()> {
+        for folder in ["certificates", "logs", "home"] {
+            self.directory.folder(folder)?;
+        }
+        let authority = Authority::new("testbed")?;
+        self.directory.write("certificates/ca.crt", &authority.pem())?;
+        let names = [
+            "localhost",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+        ];
+        let addresses = [self.range.host().into(), self.range.kubernetes_service().into()];
+        let server = authority.server(&names, &addresses)?;
+        self.directory.write("certificates/server.crt", &server.certificate)?;
+        self.directory.write("certificates/server.key", &server.key)?;
+        let (signing, verifying) = certificates::token_keys()?;
+        self.directory.write("certificates/tokens.key", &signing)?;
+        self.directory.write("certificates/tokens.pub", &verifying)?;
+
+        for (file, user, group) in [
+            ("kubeconfig", "admin", Some("system:masters")),
+            ("certificates/controller-manager.kubeconfig", "system:kube-controller-manager", None),
+            ("certificates/scheduler.kubeconfig", "system:kube-scheduler", None),
+        ] {
+            let client = authority.client(user, group)?;
+            self.directory.write(file, &self.kubeconfig_for(&authority, user, &client))?;
+        }
+        self.write_wrapper("kubectl")?;
+        self.write_wrapper("helm")
+    }
+
+    fn kubeconfig_for(&self, authority: &Authority, user: &str, client: &Certified) -> String {
+        let credentials = format!(
+            "client-certificate-data: {}, client-key-data: {}",
+            BASE64.encode(&client.certificate),
+            BASE64.encode(&client.key),
+        );
+        kubeconfig(&self.api_server(), &authority.pem(), user, &credentials)
+    }
+
+    /// `DIR/kubectl`, so that nobody has to export anything.
+    fn write_wrapper(&self, name: &str) -> Result<()> {
+        let exports: String = self
+            .environment()
+            .iter()
+            .map(|(variable, value)| format!("export {variable}={}\n", shell_quoted(value)))
+            .collect();
+        let unsets = format!("unset {}\n", FOREIGN.join(" "));
+        let program = shell_quoted(&self.tools.program(name));
+        let text = format!("#!/bin/sh\n{exports}{unsets}exec {program} \"$@\"\n");
+        let path = self.directory.write(name, &text)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
+        Ok(())
+    }
+
+    /// What makes `kubectl` and `helm` ours: nothing is read from or written to the user's home.
+    fn environment(&self) -> [(&'static str, PathBuf); 6] {
+        let home = |name: &str| self.directory.join("home").join(name);
+        [
+            ("KUBECONFIG", self.kubeconfig.clone()),
+            ("KUBECACHEDIR", home("kubectl")),
+            ("KUBERC", "off".into()),
+            ("HELM_CACHE_HOME", home("helm-cache")),
+            ("HELM_CONFIG_HOME", home("helm-config")),
+            ("HELM_DATA_HOME", home("helm-data")),
+        ]
+    }
+
+    fn command(&self, name: &str) -> Command {
+        let mut command = Command::new(self.tools.program(name));
+        command.envs(self.environment());
+        for variable in FOREIGN.iter().chain(&PROXIES) {
+            command.env_remove(variable);
+        }
+        command
+    }
+
+    fn start_etcd(&self) -> Result<()> {
+        let client = format!("http://{}", self.range.socket(Range::ETCD));
+        let peer = format!("http://{}", self.range.socket(Range::ETCD_PEER));
+        self.spawn(
+            "etcd",
+            &[
+                format!("--data-dir={}", self.directory.join("etcd").display()),
+                format!("--listen-client-urls={client}"),
+                format!("--advertise-client-urls={client}"),
+                format!("--listen-peer-urls={peer}"),
+                format!("--initial-advertise-peer-urls={peer}"),
+                format!("--initial-cluster=default={peer}"),
+                // Nothing here has to survive a power cut.
+                "--unsafe-no-fsync".to_owned(),
+            ],
+        )
+    }
+
+    fn start_api_server(&self) -> Result<()> {
+        let file = |name: &str| self.certificate(name).display().to_string();
+        let host = self.range.host();
+        self.spawn(
+            "kube-apiserver",
+            &[
+                format!("--etcd-servers=http://{}", self.range.socket(Range::ETCD)),
+                format!("--bind-address={host}"),
+                format!("--advertise-address={host}"),
+                format!("--secure-port={}", Range::API),
+                format!("--cert-dir={}", self.directory.join("certificates").display()),
+                format!("--tls-cert-file={}", file("server.crt")),
+                format!("--tls-private-key-file={}", file("server.key")),
+                format!("--client-ca-file={}", file("ca.crt")),
+                "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+                format!("--service-account-key-file={}", file("tokens.pub")),
+                format!("--service-account-signing-key-file={}", file("tokens.key")),
+                format!("--service-cluster-ip-range={}", self.range.cidr()),
+                "--authorization-mode=Node,RBAC".to_owned(),
+                "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement"
+                    .to_owned(),
+                "--allow-privileged=true".to_owned(),
+                // A loopback address must not be published as the endpoint of a Service.
+                "--endpoint-reconciler-type=none".to_owned(),
+                // The benchmarks shall meet the webhook's limits, not these.
+                "--max-requests-inflight=2000".to_owned(),
+                "--max-mutating-requests-inflight=1000".to_owned(),
+            ],
+        )
+    }
+
+    fn start_controller_manager(&self) -> Result<()> {
+        let mut arguments = self.client_arguments("controller-manager", Range::CONTROLLER_MANAGER);
+        arguments.extend([
+            "--use-service-account-credentials=true".to_owned(),
+            format!(
+                "--service-account-private-key-file={}",
+                self.certificate("tokens.key").display()
+            ),
+            format!("--root-ca-file={}", self.certificate("ca.crt").display()),
+        ]);
+        self.spawn("kube-controller-manager", &arguments)
+    }
+
+    fn start_scheduler(&self) -> Result<()> {
+        self.spawn("kube-scheduler", &self.client_arguments("scheduler", Range::SCHEDULER))
+    }
+
+    /// What the controller manager and the scheduler have in common.
+    fn client_arguments(&self, name: &str, port: u16) -> Vec<String> {
+        let kubeconfig = self.certificate(&format!("{name}.kubeconfig"));
+        let kubeconfig = kubeconfig.display();
+        vec![
+            format!("--kubeconfig={kubeconfig}"),
+            format!("--authentication-kubeconfig={kubeconfig}"),
+            format!("--authorization-kubeconfig={kubeconfig}"),
+            format!("--bind-address={}", self.range.host()),
+            format!("--secure-port={port}"),
+            format!("--tls-cert-file={}", self.certificate("server.crt").display()),
+            format!("--tls-private-key-file={}", self.certificate("server.key").display()),
+            "--leader-elect=false".to_owned(),
+            "--kube-api-qps=1000".to_owned(),
+            "--kube-api-burst=2000".to_owned(),
+        ]
+    }
+
+    fn start_kwok(&self) -> Result<()> {
+        self.spawn(
+            "kwok",
+            &[
+                format!("--kubeconfig={}", self.kubeconfig.display()),
+                format!("--config={}", self.tools.stages().display()),
+                format!("--server-address={}", self.range.socket(Range::KWOK)),
+                "--manage-all-nodes=true".to_owned(),
+                "--node-lease-duration-seconds=40".to_owned(),
+                // Its own default has room for 254 pods.
+                "--cidr=10.128.0.0/12".to_owned(),
+            ],
+        )
+    }
+
+    fn spawn(&self, name: &str, arguments: &[String]) -> Result<()> {
+        let program = self.tools.program(name);
+        self.processes().spawn(name, &program, arguments, &[], &self.directory.log(name))
+    }
+
+    fn certificate(&self, name: &str) -> PathBuf {
+        self.directory.join("certificates").join(name)
+    }
+
+    fn processes(&self) -> MutexGuard<'_, Processes> {
+        unpoisoned(&self.processes)
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        if self.detached {
+            return;
+        }
+        self.processes().end_all();
+        if thread::panicking() && self.directory.keep() {
+            tools::to_stderr(&format!("the logs are kept in {}", self.dir().display()));
+        }
+    }
+}
+
+/// The user's own settings of `kubectl` and `helm` that would lead them elsewhere.
+const FOREIGN: [&str; 4] =
+    ["HELM_NAMESPACE", "HELM_KUBECONTEXT", "HELM_KUBEAPISERVER", "HELM_DRIVER"];
+
+/// A panic of another thread changes nothing about which processes there are to end.
+fn unpoisoned(processes: &Mutex<Processes>) -> MutexGuard<'_, Processes> {
+    processes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn check(processes: &Mutex<Processes>, directory: &RunDirectory) -> Result<()> {
+    let lost = unpoisoned(processes).lost();
+    if let Some((name, status)) = lost {
+        let log = directory.log(&name);
+        bail!("{name} ended ({status}); the end of {}:\n{}", log.display(), tail(&log));
+    }
+    Ok(())
+}
+
+/// The last lines of a log.
+fn tail(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(15)..].join("\n")
+}
+
+/// A kubeconfig with one cluster, one user (whose `credentials` are the inside of a YAML map) and
+/// the context that joins them.
+fn kubeconfig(server: &str, authority: &str, user: &str, credentials: &str) -> String {
+    let authority = BASE64.encode(authority);
+    format!(
+        "apiVersion: v1\n\
+         kind: Config\n\
+         current-context: testbed\n\
+         contexts:\n\
+         - name: testbed\n  \
+           context: {{cluster: testbed, user: \"{user}\"}}\n\
+         clusters:\n\
+         - name: testbed\n  \
+           cluster: {{server: \"{server}\", certificate-authority-data: {authority}}}\n\
+         users:\n\
+         - name: \"{user}\"\n  \
+           user: {{{credentials}}}\n"
+    )
+}
+
+/// As one word of a POSIX shell.
+fn shell_quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+}
+
+async fn create_node(client: &Client, node: &NodeSpec) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    nodes
+        .create(&PostParams::default(), &node.to_node())
+        .await
+        .with_context(|| format!("cannot create node {}", node.name))?;
+    Ok(())
+}
+
+/// Ready, and without the taints that Kubernetes puts on a node until it has seen that.
+fn is_ready(node: &Node) -> bool {
+    let ready = node
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten())
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    let held = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).any(|taint| {
+        matches!(&*taint.key, "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable")
+    });
+    ready && !held
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_one_word_of_the_shell() {
+        let path = Path::new("/tmp/it's $HOME");
+        let output = Command::new("/bin/sh")
+            .args(["-c", &format!("printf %s {}", shell_quoted(path))])
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), path.to_str().unwrap());
+    }
+
+    #[test]
+    fn the_end_of_a_log_is_its_last_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        assert_eq!(tail(&log), "");
+        fs::write(&log, (1..=20).map(|n| format!("{n}\n")).collect::<String>()).unwrap();
+        assert!(tail(&log).starts_with("6\n") && tail(&log).ends_with("\n20"));
+    }
+}

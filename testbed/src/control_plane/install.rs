@@ -1,0 +1,445 @@
+//! stowplan, installed the way a cluster's administrator does it: a Secret with a certificate, then
+//! `helm install`.
+//!
+//! One thing differs from production, because kwok's pods run nothing: the webhook is a local
+//! process. It listens on the cluster address of the chart's Service, so the API server finds it by
+//! the chart's own configuration; it talks to the API server with a token of the chart's service
+//! account, so it may do what the chart's roles let it do, and nothing else; it reads the policy
+//! that the chart rendered.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, ObjectMeta, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::certificates::Authority;
+use super::directory::RunDirectory;
+use super::{ControlPlane, check, kubeconfig, tail, unpoisoned};
+use crate::http;
+use crate::process::Processes;
+use crate::wait::{Seen, until};
+
+/// The names that the chart gives to its objects.
+const RELEASE: &str = "stowplan";
+const SECRET: &str = "stowplan-tls";
+const SERVICE: &str = "stowplan-webhook";
+const SERVICE_ACCOUNT: &str = "stowplan";
+const POLICY: &str = "stowplan-policy";
+
+/// The name of the process, of its log and of its folder in the run directory.
+const WEBHOOK: &str = "webhook";
+
+/// Where the Service listens; another port where this one is taken.
+const SERVICE_PORT: u16 = 8443;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Longer than any run. The tokens of a kubelet are renewed; this one is in a file.
+const TOKEN_SECONDS: i64 = 30 * 24 * 3600;
+
+/// What to install.
+#[derive(Clone, Debug)]
+pub struct Install {
+    /// The `stowplan` program.
+    pub webhook: PathBuf,
+    /// The folder of its chart.
+    pub chart: PathBuf,
+    /// Where to.
+    pub namespace: String,
+    /// Chart values, as for `helm install --set`.
+    pub values: Vec<(String, String)>,
+    /// Whether to wait until a pod's creation reaches the webhook. It does so by a trial pod with a
+    /// streams annotation, so a policy that turns streams off needs `false`.
+    pub wait_until_effective: bool,
+}
+
+impl Install {
+    /// Into `stowplan-system`, with the chart's own values.
+    #[must_use]
+    pub fn new(webhook: impl Into<PathBuf>, chart: impl Into<PathBuf>) -> Self {
+        Self {
+            webhook: webhook.into(),
+            chart: chart.into(),
+            namespace: "stowplan-system".to_owned(),
+            values: Vec::new(),
+            wait_until_effective: true,
+        }
+    }
+
+    /// With a chart value, as for `helm install --set KEY=VALUE`.
+    #[must_use]
+    pub fn value(mut self, key: &str, value: &str) -> Self {
+        self.values.push((key.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+/// stowplan in a control plane. Its webhook ends with the control plane at the latest.
+pub struct Installation {
+    webhook: PathBuf,
+    namespace: String,
+    service: SocketAddr,
+    admin: SocketAddr,
+    authority: String,
+    client: Client,
+    directory: Arc<RunDirectory>,
+    processes: Arc<Mutex<Processes>>,
+}
+
+impl Installation {
+    /// The webhook's Service: cluster address and port. Its certificate is for
+    /// `stowplan-webhook.<namespace>.svc`.
+    #[must_use]
+    pub fn service_address(&self) -> SocketAddr {
+        self.service
+    }
+
+    /// Where the running webhook (or the last one) serves `/livez`, `/readyz` and `/metrics`.
+    #[must_use]
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// The authority of the webhook's certificate, as PEM.
+    #[must_use]
+    pub fn ca(&self) -> &str {
+        &self.authority
+    }
+
+    /// The namespace of the release.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Both outputs of the webhook, of all its starts.
+    #[must_use]
+    pub fn webhook_log(&self) -> PathBuf {
+        self.directory.log(WEBHOOK)
+    }
+
+    /// The webhook's certificate and key, to be replaced by a test of rotation.
+    #[must_use]
+    pub fn certificate_files(&self) -> (PathBuf, PathBuf) {
+        (self.file("tls.crt"), self.file("tls.key"))
+    }
+
+    /// Stops the webhook: asks it to end, and waits until it has.
+    ///
+    /// # Errors
+    /// When the run directory cannot be written.
+    pub async fn stop_webhook(&mut self) -> Result<()> {
+        let processes = Arc::clone(&self.processes);
+        tokio::task::spawn_blocking(move || unpoisoned(&processes).end(WEBHOOK)).await?
+    }
+
+    /// Starts the webhook and waits until it is ready.
+    ///
+    /// # Errors
+    /// It ends, or is not ready in a minute; the message holds the end of its log.
+    pub async fn start_webhook(&mut self) -> Result<()> {
+        let log = self.webhook_log();
+        // Its addresses are printed at each start: read from where the last one ended.
+        let before = fs::metadata(&log).map_or(0, |metadata| metadata.len());
+        let file = |name| self.file(name).display().to_string();
+        let arguments = [
+            "webhook".to_owned(),
+            format!("--listen={}", self.service),
+            "--admin-listen=127.0.0.1:0".to_owned(),
+            format!("--tls-cert={}", file("tls.crt")),
+            format!("--tls-key={}", file("tls.key")),
+            format!("--namespace={}", self.namespace),
+            format!("--policy={}", file("policy.yaml")),
+            "--shutdown-delay=0s".to_owned(),
+        ];
+        let environment = [("KUBECONFIG", &*self.file("kubeconfig"))];
+        unpoisoned(&self.processes).spawn(
+            WEBHOOK,
+            &self.webhook,
+            &arguments,
+            &environment,
+            &log,
+        )?;
+        self.admin = until("the webhook to be ready", LIMIT, async || {
+            check(&self.processes, &self.directory)?;
+            let why = match printed_address(&log, before)? {
+                None => "it has not printed its addresses".to_owned(),
+                Some(address) => match http::get(address, "/readyz").await {
+                    Ok(answer) if answer.status == 200 => return Ok(Seen::Done(address)),
+                    Ok(answer) => format!("{} {}", answer.status, answer.body.trim()),
+                    Err(error) => format!("{error:#}"),
+                },
+            };
+            Ok(Seen::NotYet(format!("{why}; the end of {}:\n{}", log.display(), tail(&log))))
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Copies the policy from the chart's ConfigMap to the webhook's file, as a kubelet does some
+    /// time after `helm upgrade`.
+    ///
+    /// # Errors
+    /// When the ConfigMap or its key is not there.
+    pub async fn sync_policy(&self) -> Result<()> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let policy = maps
+            .get(POLICY)
+            .await
+            .with_context(|| format!("the chart's ConfigMap {POLICY}"))?
+            .data
+            .and_then(|mut data| data.remove("policy.yaml"))
+            .with_context(|| format!("ConfigMap {POLICY} has no key policy.yaml"))?;
+        // By a rename: the webhook may read at any time.
+        let next = self.directory.write("webhook/policy.next", &policy)?;
+        fs::rename(next, self.file("policy.yaml"))?;
+        Ok(())
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(WEBHOOK).join(name)
+    }
+}
+
+pub(super) async fn run(plane: &ControlPlane, install: Install) -> Result<Installation> {
+    let client = plane.client().await?;
+    let namespace = &*install.namespace;
+    let authority = Authority::new("stowplan")?;
+    let ca = authority.pem();
+    prepare(plane, &client, namespace, &authority).await?;
+    helm_install(plane, &install, &ca).await?;
+    let service = service_address(&client, namespace).await?;
+    let mut installation = Installation {
+        webhook: std::path::absolute(&install.webhook)?,
+        namespace: namespace.to_owned(),
+        service,
+        admin: SocketAddr::from(([127, 0, 0, 1], 0)),
+        authority: ca,
+        client: client.clone(),
+        directory: Arc::clone(&plane.directory),
+        processes: Arc::clone(&plane.processes),
+    };
+    write_kubeconfig(plane, &client, namespace).await?;
+    installation.sync_policy().await?;
+    resources_served(&client).await?;
+    installation.start_webhook().await?;
+    if install.wait_until_effective {
+        effective(plane, &client).await?;
+    }
+    Ok(installation)
+}
+
+/// The namespace and the Secret that the chart expects to find.
+async fn prepare(
+    plane: &ControlPlane,
+    client: &Client,
+    namespace: &str,
+    authority: &Authority,
+) -> Result<()> {
+    let host = format!("{SERVICE}.{namespace}.svc");
+    let server = authority.server(&[&host], &[])?;
+    plane.directory.folder(WEBHOOK)?;
+    plane.directory.write("webhook/tls.crt", &server.certificate)?;
+    plane.directory.write("webhook/tls.key", &server.key)?;
+    plane.directory.write("webhook/ca.crt", &authority.pem())?;
+
+    let named = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let parameters = PostParams::default();
+    Api::<Namespace>::all(client.clone())
+        .create(&parameters, &Namespace { metadata: named(namespace), ..Namespace::default() })
+        .await
+        .with_context(|| format!("cannot create namespace {namespace}"))?;
+    let secret = Secret {
+        metadata: named(SECRET),
+        type_: Some("kubernetes.io/tls".to_owned()),
+        data: Some(BTreeMap::from([
+            ("tls.crt".to_owned(), ByteString(server.certificate.into_bytes())),
+            ("tls.key".to_owned(), ByteString(server.key.into_bytes())),
+            ("ca.crt".to_owned(), ByteString(authority.pem().into_bytes())),
+        ])),
+        ..Secret::default()
+    };
+    Api::<Secret>::namespaced(client.clone(), namespace)
+        .create(&parameters, &secret)
+        .await
+        .with_context(|| format!("cannot create Secret {SECRET}"))?;
+    Ok(())
+}
+
+async fn helm_install(plane: &ControlPlane, install: &Install, ca: &str) -> Result<()> {
+    let mut command = plane.helm();
+    command
+        .args(["install", RELEASE])
+        .arg(&install.chart)
+        .args(["--namespace", &install.namespace])
+        .arg("--set")
+        .arg(format!("webhook.service.port={}", plane.range.port(SERVICE_PORT)?))
+        .arg("--set-string")
+        .arg(format!("tls.caBundle={}", BASE64.encode(ca)));
+    for (key, value) in &install.values {
+        command.arg("--set").arg(format!("{key}={value}"));
+    }
+    let output = tokio::process::Command::from(command)
+        .kill_on_drop(true)
+        .output()
+        .await
+        .context("cannot run helm")?;
+    ensure!(
+        output.status.success(),
+        "helm install failed ({}): {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim(),
+    );
+    Ok(())
+}
+
+async fn service_address(client: &Client, namespace: &str) -> Result<SocketAddr> {
+    let spec = Api::<Service>::namespaced(client.clone(), namespace)
+        .get(SERVICE)
+        .await
+        .with_context(|| format!("the chart's Service {SERVICE}"))?
+        .spec
+        .context("the chart's Service is empty")?;
+    let address: IpAddr = spec
+        .cluster_ip
+        .as_deref()
+        .and_then(|address| address.parse().ok())
+        .with_context(|| format!("Service {SERVICE} has no cluster address"))?;
+    let port = spec
+        .ports
+        .iter()
+        .flatten()
+        .next()
+        .and_then(|port| u16::try_from(port.port).ok())
+        .with_context(|| format!("Service {SERVICE} has no port"))?;
+    Ok(SocketAddr::new(address, port))
+}
+
+/// With a token of the chart's service account: the webhook has the chart's rights.
+async fn write_kubeconfig(plane: &ControlPlane, client: &Client, namespace: &str) -> Result<()> {
+    let request = TokenRequest {
+        spec: TokenRequestSpec {
+            expiration_seconds: Some(TOKEN_SECONDS),
+            ..TokenRequestSpec::default()
+        },
+        ..TokenRequest::default()
+    };
+    let token = Api::<ServiceAccount>::namespaced(client.clone(), namespace)
+        .create_token_request(SERVICE_ACCOUNT, &PostParams::default(), &request)
+        .await
+        .with_context(|| format!("the chart's service account {SERVICE_ACCOUNT}"))?
+        .status
+        .context("a token request without a token")?
+        .token;
+    let authority = fs::read_to_string(plane.certificate("ca.crt"))?;
+    let user = format!("system:serviceaccount:{namespace}:{SERVICE_ACCOUNT}");
+    let text = kubeconfig(&plane.api_server(), &authority, &user, &format!("token: {token}"));
+    plane.directory.write("webhook/kubeconfig", &text)?;
+    Ok(())
+}
+
+/// helm returns before the API server serves the resources that it was told of.
+async fn resources_served(client: &Client) -> Result<()> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    until("the chart's resources to be served", LIMIT, async || {
+        let waiting: Vec<_> = definitions
+            .list(&ListParams::default())
+            .await?
+            .items
+            .into_iter()
+            .filter(|definition| {
+                !definition
+                    .status
+                    .iter()
+                    .flat_map(|status| status.conditions.iter().flatten())
+                    .any(|condition| condition.type_ == "Established" && condition.status == "True")
+            })
+            .filter_map(|definition| definition.metadata.name)
+            .collect();
+        Ok(if waiting.is_empty() {
+            Seen::Done(())
+        } else {
+            Seen::NotYet(format!("not established: {}", waiting.join(", ")))
+        })
+    })
+    .await
+}
+
+/// The API server takes a moment to read a new webhook configuration, and ignores failures: a pod
+/// that comes too early would simply not be placed.
+async fn effective(plane: &ControlPlane, client: &Client) -> Result<()> {
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {
+            "name": "stowplan-trial",
+            "labels": {"app": "streams", "streams.ibm.com/job": "trial", "streams.ibm.com/pe": "0"},
+            "annotations": {"streams.ibm.com/host-exlocation": "trial"},
+        },
+        "spec": {"containers": [{"name": "trial", "image": "trial"}]},
+    }))?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    until("the webhook to see a trial pod", LIMIT, async || {
+        plane.check()?;
+        Ok(match pods.create(&dry_run, &pod).await {
+            Ok(pod) if pod.spec.as_ref().is_some_and(|spec| spec.affinity.is_some()) => {
+                Seen::Done(())
+            }
+            Ok(_) => Seen::NotYet("it was admitted as it was".to_owned()),
+            Err(kube::Error::Api(status)) if status.message.contains("stowplan") => Seen::Done(()),
+            Err(error) => Seen::NotYet(error.to_string()),
+        })
+    })
+    .await
+}
+
+/// The address in the line `admin on http://127.0.0.1:40123`, once it is whole.
+fn printed_address(log: &Path, from: u64) -> Result<Option<SocketAddr>> {
+    let bytes = fs::read(log)?;
+    let text = String::from_utf8_lossy(bytes.get(usize::try_from(from)?..).unwrap_or_default());
+    let Some((_, rest)) = text.split_once("admin on http://") else {
+        return Ok(None);
+    };
+    let Some((address, _)) = rest.split_once('\n') else {
+        return Ok(None);
+    };
+    match address.trim().parse() {
+        Ok(address) => Ok(Some(address)),
+        Err(_) => bail!("the webhook printed an address that is none: {address}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_the_last_start_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let old = "listening on https://127.96.1.2:8443\nadmin on http://127.0.0.1:1\n";
+        let write = |new: &str| fs::write(&log, format!("{old}{new}")).unwrap();
+        let from = old.len() as u64;
+        write("");
+        assert_eq!(printed_address(&log, from).unwrap(), None);
+        write("admin on http://127.0.0.1:40");
+        assert_eq!(printed_address(&log, from).unwrap(), None);
+        write("admin on http://127.0.0.1:40123\nmore\n");
+        let address = "127.0.0.1:40123".parse().unwrap();
+        assert_eq!(printed_address(&log, from).unwrap(), Some(address));
+        write("admin on http://nowhere\n");
+        assert!(printed_address(&log, from).is_err());
+    }
+}

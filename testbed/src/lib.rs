@@ -1,0 +1,47 @@
+//! A Kubernetes control plane of our own, for the demo, the tests and the benchmarks.
+//!
+//! stowplan's promise is about nodes: *this pod lands there*. Only a real API server, a real
+//! scheduler and real admission can say whether it is kept, so everything here runs the real
+//! programs, built from Go modules once and cached. There is no root, no container engine and no
+//! kubelet: nodes are plain objects that kwok keeps Ready, pods are placed but run nothing, and the
+//! one thing that must really answer (the webhook) runs as a local process.
+//!
+//! # Reading order
+//! 1. [`tools`]: from a Go module to programs in a cache.
+//! 2. [`control_plane`]: starting them in a run directory, adding nodes, installing stowplan.
+//! 3. `process`: how nothing outlives its owner, even one that was killed.
+//! 4. [`workload`], [`wait`], [`http`]: what a test needs to ask.
+//!
+//! # How a test uses it
+//! Starting takes a few seconds, so a test file starts one control plane, owned by one test
+//! function, and runs its scenarios side by side in namespaces of their own. A control plane in a
+//! `static` works too, but is never dropped: its processes end with the test program, its run
+//! directory stays.
+//!
+//! ```no_run
+//! # async fn example() -> anyhow::Result<()> {
+//! use testbed::control_plane::{ControlPlane, Install, NodeSpec, Options};
+//!
+//! let plane = ControlPlane::start(Options {
+//!     nodes: vec![NodeSpec::new("foo").internal_ip("10.4.40.83")],
+//!     ..Options::default()
+//! })
+//! .await?;
+//! let installation = plane
+//!     .install(Install::new("target/debug/stowplan", "charts/stowplan"))
+//!     .await?;
+//! println!("the webhook serves {}", installation.service_address());
+//! plane.stop().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Linux only: a Service is reached by listening on its cluster address, which needs the whole of
+//! 127.0.0.0/8 on the loopback device, and processes are told apart by `/proc`.
+
+pub mod control_plane;
+pub mod http;
+mod process;
+pub mod tools;
+pub mod wait;
+pub mod workload;

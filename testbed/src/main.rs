@@ -1,0 +1,9 @@
+//! `cargo run -p testbed`: a control plane to try stowplan on.
+
+use std::process::ExitCode;
+
+mod cli;
+
+fn main() -> ExitCode {
+    cli::run()
+}

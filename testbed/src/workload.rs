@@ -1,0 +1,92 @@
+//! What a test asks of the workloads that it submits. Every wait has an end.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+
+use crate::wait::{Seen, until};
+
+/// Far above what the scheduler takes, for machines that do something else as well.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Creates a namespace in which pods can be created: the API server refuses them until the
+/// controller manager has made the `default` service account.
+///
+/// # Errors
+/// The namespace exists, or the service account does not come.
+pub async fn namespace(client: &Client, name: &str) -> Result<()> {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    Api::<Namespace>::all(client.clone())
+        .create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() })
+        .await
+        .with_context(|| format!("cannot create namespace {name}"))?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), name);
+    until(&format!("the default service account of {name}"), LIMIT, async || {
+        Ok(match accounts.get_opt("default").await? {
+            Some(_) => Seen::Done(()),
+            None => Seen::NotYet("none".to_owned()),
+        })
+    })
+    .await
+}
+
+/// Waits until the scheduler has placed a pod; returns the node's name.
+///
+/// # Errors
+/// The pod is still not placed after a minute: the message holds what the scheduler says.
+pub async fn scheduled(client: &Client, namespace: &str, pod: &str) -> Result<String> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    until(&format!("pod {namespace}/{pod} to be placed"), LIMIT, async || {
+        let Some(pod) = pods.get_opt(pod).await? else {
+            return Ok(Seen::NotYet("no such pod".to_owned()));
+        };
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        Ok(match node {
+            Some(node) => Seen::Done(node),
+            None => Seen::NotYet(
+                unschedulable_message(&pod).unwrap_or("the scheduler has not looked").to_owned(),
+            ),
+        })
+    })
+    .await
+}
+
+/// Waits until the scheduler says that it finds no node for a pod; returns its message.
+///
+/// # Errors
+/// The pod was placed, or the scheduler says nothing for a minute.
+pub async fn unschedulable(client: &Client, namespace: &str, pod: &str) -> Result<String> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    until(&format!("pod {namespace}/{pod} to be unschedulable"), LIMIT, async || {
+        let Some(pod) = pods.get_opt(pod).await? else {
+            return Ok(Seen::NotYet("no such pod".to_owned()));
+        };
+        if let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
+            anyhow::bail!("it was placed on {node}");
+        }
+        Ok(match unschedulable_message(&pod) {
+            Some(message) => Seen::Done(message.to_owned()),
+            None => Seen::NotYet("the scheduler has not looked".to_owned()),
+        })
+    })
+    .await
+    .with_context(|| format!("pod {namespace}/{pod} should stay Pending"))
+}
+
+/// The message of `PodScheduled=False` with reason `Unschedulable`.
+fn unschedulable_message(pod: &Pod) -> Option<&str> {
+    pod.status
+        .as_ref()?
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| {
+            condition.type_ == "PodScheduled"
+                && condition.status == "False"
+                && condition.reason.as_deref() == Some("Unschedulable")
+        })
+        .map(|condition| condition.message.as_deref().unwrap_or_default())
+}

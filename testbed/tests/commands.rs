@@ -1,0 +1,161 @@
+//! `up` and `down` as a user runs them, and what is left when they end in a bad way.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+fn testbed(arguments: &[&str], dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
+    command.args(arguments).arg("--dir").arg(dir);
+    command
+}
+
+fn run(command: &mut Command) -> Output {
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[track_caller]
+fn succeeded(output: &Output) -> String {
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[track_caller]
+fn refused(output: &Output) -> String {
+    assert!(!output.status.success(), "{}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+/// The processes of a directory: id and start time.
+fn processes(dir: &Path) -> Vec<(String, String)> {
+    fs::read_to_string(dir.join("pids"))
+        .unwrap()
+        .lines()
+        .map(|line| {
+            let words: Vec<_> = line.split(' ').collect();
+            assert_eq!(words.len(), 3, "{line}");
+            (words[1].to_owned(), words[2].to_owned())
+        })
+        .collect()
+}
+
+fn runs((pid, started): &(String, String)) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return false;
+    };
+    let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[0] != "Z" && fields[19] == started
+}
+
+#[track_caller]
+fn all_end(processes: &[(String, String)]) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while processes.iter().any(runs) {
+        assert!(Instant::now() < end, "still running: {processes:?}");
+        sleep(Duration::from_millis(50));
+    }
+}
+
+/// `up` in the foreground, once it is ready.
+fn up(dir: &Path) -> Child {
+    let mut child =
+        testbed(&["up", "--no-install", "--nodes=1"], dir).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    let ready = lines.map_while(Result::ok).any(|line| line.starts_with("Ctrl-C"));
+    assert!(ready, "it ended: {}", child.wait().unwrap());
+    child
+}
+
+#[test]
+fn a_detached_control_plane_lives_until_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = &dir.path().join("it's a bed");
+    let said = succeeded(&run(&mut testbed(&["up", "--no-install", "--detach", "--nodes=2"], dir)));
+    assert!(said.contains("down --dir"), "{said}");
+    let started = processes(dir);
+    assert_eq!(started.len(), 5);
+    assert!(started.iter().all(runs));
+
+    // The wrappers need no environment, and leave the user's alone.
+    let nodes = run(Command::new(dir.join("kubectl"))
+        .args(["get", "nodes", "--output=name"])
+        .env("KUBECONFIG", "/nowhere"));
+    assert_eq!(succeeded(&nodes), "node/node-1\nnode/node-2\n");
+    let releases =
+        run(Command::new(dir.join("helm")).args(["list", "--short"]).env("HELM_NAMESPACE", "no"));
+    assert_eq!(succeeded(&releases), "");
+
+    let said = refused(&run(&mut testbed(&["up", "--no-install"], dir)));
+    assert!(said.contains("is in use: etcd, kube-apiserver"), "{said}");
+    assert!(started.iter().all(runs));
+
+    let said = succeeded(&run(&mut testbed(&["down"], dir)));
+    assert!(said.starts_with("ended etcd, kube-apiserver"), "{said}");
+    assert!(!started.iter().any(runs));
+    assert!(dir.join("logs/kube-apiserver.log").is_file());
+    assert!(!dir.join("etcd").exists());
+    let said = succeeded(&run(&mut testbed(&["down"], dir)));
+    assert!(said.starts_with("nothing runs"), "{said}");
+}
+
+/// Three at once, so that this also shows that control planes on one machine do not meet.
+#[test]
+fn nothing_outlives_its_owner() {
+    let dir = tempfile::tempdir().unwrap();
+    let [killed, interrupted, ended] =
+        ["killed", "interrupted", "ended"].map(|n| dir.path().join(n));
+    scope(|scope| {
+        scope.spawn(|| {
+            let mut child = up(&killed);
+            let started = processes(&killed);
+            let said = refused(&run(&mut testbed(&["up", "--no-install"], &killed)));
+            assert!(said.contains("in use by another testbed"), "{said}");
+            assert_eq!(started.iter().filter(|process| runs(process)).count(), 5);
+            // None of its code runs after this.
+            child.kill().unwrap();
+            child.wait().unwrap();
+            all_end(&started);
+            let said = succeeded(&run(&mut testbed(&["down"], &killed)));
+            assert!(said.starts_with("nothing runs"), "{said}");
+        });
+        scope.spawn(|| {
+            let mut child = up(&interrupted);
+            let started = processes(&interrupted);
+            kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+            assert_eq!(child.wait().unwrap().code(), Some(130));
+            assert!(!started.iter().any(runs));
+            assert_eq!(processes(&interrupted), []);
+        });
+        scope.spawn(|| {
+            let mut child = up(&ended);
+            let started = processes(&ended);
+            let said = succeeded(&run(&mut testbed(&["down"], &ended)));
+            assert!(said.starts_with("ended etcd"), "{said}");
+            assert_eq!(child.wait().unwrap().code(), Some(1));
+            assert!(!started.iter().any(runs));
+        });
+    });
+}
+
+#[test]
+fn a_directory_that_is_none_of_ours_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("precious"), "").unwrap();
+    let said = refused(&run(&mut testbed(&["down"], dir.path())));
+    assert!(said.contains("is not the directory of a testbed"), "{said}");
+    let said = refused(&run(&mut testbed(&["up", "--no-install"], dir.path())));
+    assert!(said.contains("is neither empty nor the directory of a testbed"), "{said}");
+    let said = refused(&run(&mut testbed(&["down"], &dir.path().join("nowhere"))));
+    assert!(said.contains("is not the directory of a testbed"), "{said}");
+}

@@ -1,0 +1,22 @@
+//! `cargo demo`, the first thing that anybody runs here.
+
+use std::process::Command;
+
+#[test]
+fn the_demo_shows_every_constraint_and_a_refusal() {
+    let output = Command::new(env!("CARGO_BIN_EXE_testbed")).arg("demo").output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let row = |pod: &str| {
+        let line = said.lines().find(|line| line.contains(pod)).unwrap();
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect::<Vec<_>>()
+    };
+    assert_eq!(row("trades-source")[1..3], ["host-pool: ingest", "node-1"]);
+    assert_eq!(row("trades-lookup")[1..3], ["host: 10.4.40.83", "node-3"]);
+    assert_eq!(row("trades-archive")[1..3], ["host-pool: archive[1]", "node-4"]);
+    assert_eq!(row("trades-parse")[2], row("trades-enrich")[2]);
+    assert_ne!(row("trades-match-a")[2], row("trades-match-b")[2]);
+    assert!(said.contains("All constraints hold"), "{said}");
+    assert!(said.contains("stowplan: ") && said.contains("foo.watson.ibm.com"), "{said}");
+    assert!(said.contains("Everything that was started has ended."), "{said}");
+}
