@@ -1,0 +1,197 @@
+//! The control plane that the tests share, and what they ask of it.
+
+use std::future::Future;
+use std::io::Write as _;
+use std::pin::Pin;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use testbed::control_plane::{ControlPlane, Install, Installation, NodeSpec, Options};
+use testbed::workload;
+use tokio::sync::RwLock;
+
+/// What a test comes to.
+pub(crate) type Outcome = Pin<Box<dyn Future<Output = Result<()>>>>;
+
+/// The control plane with stowplan installed.
+pub(crate) struct World {
+    pub(crate) plane: ControlPlane,
+    pub(crate) client: Client,
+    /// Held for reading by all that need the webhook, for writing by who stops it.
+    pub(crate) installation: RwLock<Installation>,
+    namespaces: AtomicUsize,
+}
+
+/// What kubectl came to.
+pub(crate) struct Said {
+    pub(crate) success: bool,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// Nodes `node-1` to `node-6` with addresses from 10.4.40.81 on. The first three carry `trio=yes`;
+/// `node-2` is tagged `source`, `node-3` `ib`, `node-4` `ib` and `blue`. `bare` has no hostname label.
+fn nodes() -> Vec<NodeSpec> {
+    let mut nodes = NodeSpec::numbered(6);
+    for node in &mut nodes[..3] {
+        *node = node.clone().label("trio", "yes");
+    }
+    nodes[1] = nodes[1].clone().label("streams.ibm.com/hostpool", "source");
+    nodes[2] = nodes[2].clone().label("hostpool.streams.ibm.com/ib", "");
+    nodes[3] = nodes[3]
+        .clone()
+        .label("hostpool.streams.ibm.com/ib", "")
+        .label("hostpool.streams.ibm.com/blue", "");
+    nodes[4] = nodes[4].clone().address("InternalDNS", "foo.watson.ibm.com");
+    nodes.push(NodeSpec::new("bare").label("bare", "yes").without_hostname_label());
+    nodes
+}
+
+impl World {
+    pub(crate) async fn start() -> Result<Self> {
+        let plane = ControlPlane::start(Options { nodes: nodes(), ..Options::default() }).await?;
+        let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
+        let installation = plane.install(Install::new(env!("CARGO_BIN_EXE_stowplan"), chart)).await?;
+        let client = plane.client().await?;
+        Ok(Self { plane, client, installation: RwLock::new(installation), namespaces: AtomicUsize::new(0) })
+    }
+
+    /// Ends the control plane; after a failure its logs stay.
+    pub(crate) async fn stop(self, failed: bool) {
+        if failed && self.plane.keep_dir() {
+            eprintln!("the logs are in {}", self.plane.dir().join("logs").display());
+        }
+        self.plane.stop().await;
+    }
+
+    /// A namespace of the test's own.
+    pub(crate) async fn namespace(self: &Arc<Self>, hint: &str) -> Result<Space> {
+        let name = format!("{hint}-{}", self.namespaces.fetch_add(1, Ordering::Relaxed));
+        workload::namespace(&self.client, &name).await?;
+        Ok(Space { world: Arc::clone(self), name })
+    }
+
+    /// Runs kubectl with `input` on its standard input.
+    pub(crate) async fn kubectl(&self, arguments: &[&str], input: &str) -> Result<Said> {
+        let mut command = self.plane.kubectl();
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let input = input.to_owned();
+        tokio::task::spawn_blocking(move || {
+            let mut child = command.spawn().context("cannot start kubectl")?;
+            child.stdin.take().context("kubectl has no input")?.write_all(input.as_bytes())?;
+            let output = child.wait_with_output()?;
+            Ok(Said {
+                success: output.status.success(),
+                out: String::from_utf8_lossy(&output.stdout).into_owned(),
+                err: String::from_utf8_lossy(&output.stderr).into_owned(),
+            })
+        })
+        .await?
+    }
+}
+
+/// A namespace in which a test works.
+pub(crate) struct Space {
+    pub(crate) world: Arc<World>,
+    pub(crate) name: String,
+}
+
+impl Space {
+    pub(crate) fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.world.client.clone(), &self.name)
+    }
+
+    /// Creates an object in this namespace with kubectl.
+    pub(crate) async fn create(&self, object: &Value) -> Result<Said> {
+        self.world.kubectl(&["-n", &self.name, "create", "-f", "-"], &object.to_string()).await
+    }
+
+    /// Creates an object that must be accepted.
+    pub(crate) async fn created(&self, object: &Value) -> Result<()> {
+        let said = self.create(object).await?;
+        ensure!(said.success, "{}", said.err);
+        Ok(())
+    }
+
+    /// Creates a pod and returns it as the API server stored it.
+    pub(crate) async fn pod(&self, pod: &Value) -> Result<Pod> {
+        let pod = serde_json::from_value(pod.clone())?;
+        Ok(self.pods().create(&PostParams::default(), &pod).await?)
+    }
+
+    /// Creates a pod and waits for its node.
+    pub(crate) async fn node_of_new(&self, pod: &Value) -> Result<String> {
+        let pod = self.pod(pod).await?;
+        self.node_of(&pod.metadata.name.context("a pod without a name")?).await
+    }
+
+    pub(crate) async fn node_of(&self, pod: &str) -> Result<String> {
+        workload::scheduled(&self.world.client, &self.name, pod).await
+    }
+
+    /// Creates a pod and waits until the scheduler has given it up for now.
+    pub(crate) async fn pending(&self, pod: &Value) -> Result<String> {
+        let pod = self.pod(pod).await?;
+        let name = pod.metadata.name.context("a pod without a name")?;
+        workload::unschedulable(&self.world.client, &self.name, &name).await
+    }
+
+    /// Removes a pod at once, and waits until it is gone.
+    pub(crate) async fn delete(&self, pod: &str) -> Result<()> {
+        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        self.pods().delete(pod, &now).await?;
+        testbed::wait::until(&format!("pod {pod} to be gone"), std::time::Duration::from_secs(60), async || {
+            Ok(match self.pods().get_opt(pod).await? {
+                None => testbed::wait::Seen::Done(()),
+                Some(_) => testbed::wait::Seen::NotYet("it is still there".to_owned()),
+            })
+        })
+        .await
+    }
+
+    /// Creates a HostPool.
+    pub(crate) async fn host_pool(&self, name: &str, spec: Value) -> Result<()> {
+        self.created(&json!({
+            "apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
+            "metadata": {"name": name}, "spec": spec,
+        }))
+        .await
+    }
+}
+
+/// A pod of processing element `name` of `job`, with annotations under `streams.ibm.com/`.
+pub(crate) fn element(job: &str, name: &str, annotations: &[(&str, &str)]) -> Value {
+    let annotations: serde_json::Map<_, _> = annotations
+        .iter()
+        .map(|(key, value)| (format!("streams.ibm.com/{key}"), json!(value)))
+        .collect();
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": {"app": "streams", "streams.ibm.com/job": job, "streams.ibm.com/pe": name},
+            "annotations": annotations,
+        },
+        "spec": {"containers": [{"name": "pe", "image": "streams-runtime"}]},
+    })
+}
+
+/// `pod`, on the first three nodes only.
+pub(crate) fn on_trio(mut pod: Value) -> Value {
+    pod["spec"]["nodeSelector"] = json!({"trio": "yes"});
+    pod
+}
+
+/// Fails unless the two are equal.
+pub(crate) fn same<T: PartialEq + std::fmt::Debug>(seen: &T, wanted: &T) -> Result<()> {
+    if seen != wanted {
+        bail!("saw {seen:?}, wanted {wanted:?}");
+    }
+    Ok(())
+}
