@@ -167,11 +167,16 @@ pub fn decide(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Decis
         return Ok(Decision::Pass(Pass::MirrorPod));
     }
     if opted_out(metadata.labels.as_ref().and_then(|labels| labels.get(IGNORE)))
-        || opted_out(view.namespace_labels(request.namespace()).and_then(|l| l.get(IGNORE)).map(AsRef::as_ref))
+        || opted_out(
+            view.namespace_labels(request.namespace())
+                .and_then(|l| l.get(IGNORE))
+                .map(AsRef::as_ref),
+        )
     {
         return Ok(Decision::Pass(Pass::Ignored));
     }
-    let pod = Pod::decode(request.namespace(), object).map_err(|error| ParseError::Object(review::brief(&error)))?;
+    let pod = Pod::decode(request.namespace(), object)
+        .map_err(|error| ParseError::Object(review::brief(&error)))?;
     Ok(place(&pod, &keys, view, policy))
 }
 
@@ -240,13 +245,19 @@ fn place(pod: &Pod<'_>, keys: &Keys<'_>, view: &View, policy: &Policy) -> Decisi
     }
     // One warning for all: a pod with a thousand unknown keys is one mistake.
     if let Some((first, others)) = keys.unknown.split_first() {
-        warnings.push(Warning::new(first, &match others.len() {
-            0 => "unknown key, ignored (a newer release may know it)".to_owned(),
-            more => format!("unknown key, ignored, with {more} more (a newer release may know them)"),
-        }));
+        warnings.push(Warning::new(
+            first,
+            &match others.len() {
+                0 => "unknown key, ignored (a newer release may know it)".to_owned(),
+                more => format!(
+                    "unknown key, ignored, with {more} more (a newer release may know them)"
+                ),
+            },
+        ));
     }
     for system in &SYSTEMS {
-        let Some((_, keys)) = keys.systems.iter().find(|(known, _)| known.name == system.name) else {
+        let Some((_, keys)) = keys.systems.iter().find(|(known, _)| known.name == system.name)
+        else {
             continue;
         };
         match system.request {
@@ -256,9 +267,11 @@ fn place(pod: &Pod<'_>, keys: &Keys<'_>, view: &View, policy: &Policy) -> Decisi
                 }));
             }
             None => {
-                warnings.extend(keys.iter().map(|key| {
-                    Warning::new(key, "no effect: this release does not serve it yet")
-                }));
+                warnings.extend(
+                    keys.iter().map(|key| {
+                        Warning::new(key, "no effect: this release does not serve it yet")
+                    }),
+                );
             }
             Some(request) => {
                 let outcome = request(pod, view, policy);
@@ -302,7 +315,8 @@ fn conclude(
     match policy.on_invalid {
         OnInvalid::Refuse => Decision::Refuse(Refusal { findings, warnings }),
         OnInvalid::Warn => {
-            let text = format!("not placed ({}): {}; {}", first.reason, first.problem, first.remedy);
+            let text =
+                format!("not placed ({}): {}; {}", first.reason, first.problem, first.remedy);
             warnings.insert(0, Warning::new(&first.subject, &text));
             // Nothing of ours holds, so a record that was sent is not true.
             let patch = merge(pod, &[], None).unwrap_or_default();

@@ -86,7 +86,20 @@ pub fn run() -> ExitCode {
 
 /// Tells a person something that is not the answer.
 fn complain(text: &str) {
-    eprintln!("stowplan: {text}");
+    eprintln!("stowplan: {}", printable(text));
+}
+
+/// `text` without what a terminal would obey: messages quote files that somebody else wrote.
+fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => printable.push(c),
+            _ if c.is_control() => printable.extend(c.escape_default()),
+            _ => printable.push(c),
+        }
+    }
+    printable
 }
 
 /// Writes the answer. A reader who has gone (`| head`) has seen enough: that is no error.
@@ -127,6 +140,11 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_terminal_obeys_no_message() {
+        assert_eq!(printable("a\tb\u{1b}[31m\r\u{9b}\né\n"), "a\\tb\\u{1b}[31m\\r\\u{9b}\né\n");
     }
 
     #[test]

@@ -12,8 +12,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1 as core;
 use kube::core::DeserializeGuard;
-use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -48,8 +48,12 @@ impl Cluster {
     /// A View that does not change: from files, for tests and for trying things out.
     #[must_use]
     pub fn fixed(view: View, metrics: Arc<Metrics>) -> Self {
-        let cluster =
-            Self { view: RwLock::new(view), changes: watch::Sender::new(()), stores: Vec::new(), metrics };
+        let cluster = Self {
+            view: RwLock::new(view),
+            changes: watch::Sender::new(()),
+            stores: Vec::new(),
+            metrics,
+        };
         cluster.count();
         cluster
     }
@@ -87,7 +91,9 @@ impl Cluster {
             watcher(Api::<DeserializeGuard<HostPool>>::all(client.clone()), every.clone()),
             |pool: &DeserializeGuard<HostPool>| match &pool.0 {
                 Ok(pool) => Object::host_pool(pool),
-                Err(invalid) => Object::unreadable_host_pool(&invalid.metadata, &invalid.error.to_string()),
+                Err(invalid) => {
+                    Object::unreadable_host_pool(&invalid.metadata, &invalid.error.to_string())
+                }
             },
             |view, name| view.remove_host_pool(name),
         );
@@ -120,7 +126,11 @@ impl Cluster {
     /// The watches that have not seen all of their objects yet.
     #[must_use]
     pub fn unsynced(&self) -> Vec<&'static str> {
-        self.stores.iter().filter(|store| !store.synced.load(Ordering::Acquire)).map(|store| store.kind).collect()
+        self.stores
+            .iter()
+            .filter(|store| !store.synced.load(Ordering::Acquire))
+            .map(|store| store.kind)
+            .collect()
     }
 
     /// Whether the View may be decided on.
@@ -145,7 +155,9 @@ impl Cluster {
             let mut events = std::pin::pin!(events.default_backoff());
             while let Some(event) = events.next().await {
                 match event {
-                    Ok(event) => cluster.take(store, event, &mut held, &mut listed, &project, forget),
+                    Ok(event) => {
+                        cluster.take(store, event, &mut held, &mut listed, &project, forget)
+                    }
                     Err(error) => {
                         let kind = cluster.stores[store].kind;
                         cluster.metrics.watch_errors.get_or_create(&KindLabels { kind }).inc();

@@ -248,7 +248,11 @@ impl Policy {
     /// What is wrong, with line and column.
     pub fn from_yaml(text: &str) -> Result<Self, String> {
         if text.len() > Self::MAX_BYTES {
-            return Err(format!("{} bytes long, and at most {} are read", text.len(), Self::MAX_BYTES));
+            return Err(format!(
+                "{} bytes long, and at most {} are read",
+                text.len(),
+                Self::MAX_BYTES
+            ));
         }
         serde_saphyr::from_str::<Option<Self>>(text)
             .map(Option::unwrap_or_default)
@@ -326,7 +330,11 @@ impl Default for Requests {
 
 impl Default for Mpi {
     fn default() -> Self {
-        Self { enabled: true, cluster_domain: "cluster.local".to_owned(), namespaces: BTreeMap::new() }
+        Self {
+            enabled: true,
+            cluster_domain: "cluster.local".to_owned(),
+            namespaces: BTreeMap::new(),
+        }
     }
 }
 

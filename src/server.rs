@@ -2,25 +2,34 @@
 //!
 //! HTTP/1.1 keep-alive over TLS is the production path (the API server offers nothing else to a
 //! Service); HTTP/2 is served too. One connection's or request's trouble stays its own.
+//!
+//! Reading order: [`limits`] (what a client may take), [`service`] (a request and its answer),
+//! `connection` and `pace` (a connection and its deadlines), `room` (who has to leave when it is
+//! full), [`admin`] (probes and metrics, on a listener of their own).
 
 pub mod admin;
-pub mod connection;
+mod connection;
 pub mod limits;
+mod pace;
+mod room;
 pub mod service;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustls::ServerConfig;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
+use crate::telemetry::Throttle;
 use limits::Limits;
+use room::Room;
 use service::Service;
 
 /// How far a stop has come. Each token is cancelled after the one before it.
@@ -28,10 +37,13 @@ use service::Service;
 pub struct Stop {
     /// A stop was asked for: readiness fails, everything else goes on.
     pub asked: CancellationToken,
-    /// No new work: answers carry `Connection: close`, and nothing is accepted any more.
+    /// Each answer closes its connection. New connections are still served: an API server that
+    /// makes one has not seen yet that we leave.
     pub draining: CancellationToken,
-    /// Idle connections are closed.
+    /// Nothing is accepted any more, and idle connections are closed.
     pub closing: CancellationToken,
+    /// The last connection of the webhook has ended.
+    pub stopped: CancellationToken,
 }
 
 impl Stop {
@@ -40,7 +52,7 @@ impl Stop {
     /// The API server keeps calling over connections that it has open, for as long as it has not
     /// noticed that the endpoint left, and it does not repeat a call that broke off. So the server
     /// goes on as before for `delay`, then asks for each connection back with its next answer, and
-    /// only then closes those that stayed idle.
+    /// only after `last_answers` closes those that stayed idle.
     pub async fn run(&self, delay: Duration, last_answers: Duration) {
         self.asked.cancelled().await;
         info!(seconds = delay.as_secs(), "stopping: not ready from now on, still serving");
@@ -61,53 +73,79 @@ pub async fn serve(
     stop: Stop,
 ) {
     let acceptor = TlsAcceptor::from(tls);
-    let slots = Arc::new(Semaphore::new(limits.connections));
+    let room = Room::new(limits.connections);
     let connections = TaskTracker::new();
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = stop.closing.cancelled() => break,
-            accepted = listener.accept() => accepted,
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of file descriptors, most likely: those that are served must go on, and the
-                // next attempt must not spin.
-                warn!(%error, "cannot accept a connection");
+    let accepting = async {
+        loop {
+            let (stream, peer) = accept(&listener, &room, || {
                 service.metrics().closed("accept");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
-            // Closed at once: a client that cannot be served should learn it before its timeout.
-            service.metrics().closed("crowded");
-            drop(stream);
-            continue;
-        };
-        let connection = connection::run(stream, acceptor.clone(), Arc::clone(&service), limits, stop.clone());
-        connections.spawn(async move {
-            let ended = connection.await;
-            drop(slot);
-            if let Err(reason) = ended {
-                tracing::debug!(%peer, reason, "connection ended");
-            }
-        });
+            })
+            .await;
+            let place = room.enter().await;
+            let acceptor = acceptor.clone();
+            let connection = connection::run(
+                stream,
+                acceptor,
+                Arc::clone(&service),
+                place,
+                limits,
+                stop.clone(),
+            );
+            connections.spawn(async move {
+                if let Err(reason) = connection.await {
+                    debug!(%peer, reason, "connection ended");
+                }
+            });
+        }
+    };
+    tokio::select! {
+        biased;
+        () = stop.closing.cancelled() => {}
+        () = accepting => {}
     }
     drop(listener);
     connections.close();
     if tokio::time::timeout(limits.stop, connections.wait()).await.is_err() {
         warn!(connections = connections.len(), "stopped with connections open");
     }
+    stop.stopped.cancel();
 }
+
+/// The next connection. A failure is survived: those that are served go on, and the next attempt
+/// does not spin.
+async fn accept(listener: &TcpListener, room: &Room, failed: impl Fn()) -> (TcpStream, SocketAddr) {
+    static THROTTLE: Throttle = Throttle::new();
+    loop {
+        let error = match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => error,
+        };
+        failed();
+        if THROTTLE.passes() {
+            warn!(%error, "cannot accept a connection");
+        }
+        match Errno::from_io_error(&error) {
+            // The client has gone again: nothing to wait for.
+            Some(Errno::CONNABORTED | Errno::CONNRESET) => {}
+            // Out of file descriptors, although the room is not full: others share them.
+            Some(Errno::MFILE | Errno::NFILE) => {
+                room.make_room();
+                tokio::time::sleep(PAUSE).await;
+            }
+            _ => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// Between attempts to accept.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A listener on `address`.
 ///
 /// # Errors
 /// The address cannot be bound, with the address in the message.
-pub async fn bind(address: SocketAddr) -> Result<TcpListener, std::io::Error> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|error| std::io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, io::Error> {
+    TcpListener::bind(address).await.map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+    })
 }

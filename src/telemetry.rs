@@ -3,7 +3,10 @@
 //! Metrics carry no text of users: labels are the stable words of outcomes and reasons, so that the
 //! number of series has a bound. The registry is made once and handed down; there are no globals.
 
-use std::io::IsTerminal as _;
+pub mod log;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -12,30 +15,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
-use tracing_subscriber::EnvFilter;
+use prometheus_client::registry::{Registry, Unit};
 
-/// The environment variable that filters logs, for example `info` or `stowplan=debug`.
-pub const LOG_VARIABLE: &str = "STOWPLAN_LOG";
-
-/// Starts logging to standard error: JSON, or lines for people where that is a terminal.
-///
-/// # Errors
-/// The filter in [`LOG_VARIABLE`] is not one.
-pub fn start_logging() -> Result<(), String> {
-    let filter = match std::env::var(LOG_VARIABLE) {
-        Ok(text) => EnvFilter::try_new(&text)
-            .map_err(|error| format!("{LOG_VARIABLE}={text}: {error}; write for example info"))?,
-        Err(_) => EnvFilter::new("info"),
-    };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if std::io::stderr().is_terminal() {
-        builder.init();
-    } else {
-        builder.json().flatten_event(true).with_current_span(true).with_span_list(false).init();
-    }
-    Ok(())
-}
+pub use log::shown;
 
 /// What an admission request came to.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -81,12 +63,19 @@ pub struct Metrics {
     pub failures: Family<FailureLabels, Counter>,
     /// Requests under way.
     pub in_flight: Gauge,
+    /// Seconds since 1970 at which a request was last decided; 0 before the first. An API server
+    /// that does not call shows here.
+    pub last_admission: Gauge,
+    /// Panics, each of which cost a request at most.
+    pub panics: Counter,
+    /// Log lines that nobody read in time.
+    pub log_lines_dropped: Counter,
     /// Connections that are open.
     pub connections: Gauge,
     /// Connections that were closed by a limit, or that failed.
     pub connections_closed: Family<FailureLabels, Counter>,
-    /// Seconds since 1970 at which the serving certificate expires.
-    pub certificate_not_after: Gauge,
+    /// Seconds since 1970 at which a certificate expires.
+    pub certificate_not_after: Family<KindLabels, Gauge>,
     /// Certificate files that were read.
     pub certificate_reloads: Family<OutcomeLabels, Counter>,
     /// Policy files that were read.
@@ -112,9 +101,12 @@ impl Metrics {
             duration: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
             failures: Family::default(),
             in_flight: Gauge::default(),
+            last_admission: Gauge::default(),
+            panics: Counter::default(),
+            log_lines_dropped: Counter::default(),
             connections: Gauge::default(),
             connections_closed: Family::default(),
-            certificate_not_after: Gauge::default(),
+            certificate_not_after: Family::default(),
             certificate_reloads: Family::default(),
             policy_reloads: Family::default(),
             store_objects: Family::default(),
@@ -127,10 +119,15 @@ impl Metrics {
 
     fn register(&mut self) {
         let registry = &mut self.registry;
-        registry.register("admission_requests", "Requests that were decided", self.requests.clone());
         registry.register(
-            "admission_duration_seconds",
+            "admission_requests",
+            "Requests that were decided",
+            self.requests.clone(),
+        );
+        registry.register_with_unit(
+            "admission_duration",
             "From a request's head to its answer",
+            Unit::Seconds,
             self.duration.clone(),
         );
         registry.register(
@@ -139,15 +136,28 @@ impl Metrics {
             self.failures.clone(),
         );
         registry.register("admission_in_flight", "Requests under way", self.in_flight.clone());
+        registry.register_with_unit(
+            "last_admission_timestamp",
+            "When a request was last decided, in seconds since 1970",
+            Unit::Seconds,
+            self.last_admission.clone(),
+        );
+        registry.register("panics", "Panics; each cost one request at most", self.panics.clone());
+        registry.register(
+            "log_lines_dropped",
+            "Log lines that were dropped because nobody read them in time",
+            self.log_lines_dropped.clone(),
+        );
         registry.register("connections", "Connections that are open", self.connections.clone());
         registry.register(
             "connections_closed",
             "Connections that a limit closed, or that failed",
             self.connections_closed.clone(),
         );
-        registry.register(
-            "certificate_not_after_seconds",
-            "When the serving certificate expires, in seconds since 1970",
+        registry.register_with_unit(
+            "certificate_not_after",
+            "When a certificate expires, in seconds since 1970",
+            Unit::Seconds,
             self.certificate_not_after.clone(),
         );
         registry.register(
@@ -192,19 +202,27 @@ impl Default for Metrics {
 /// From 50 µs, because the API server's own histogram of webhooks starts at 5 ms and says nothing of
 /// a fast one, to 5 s, where the chart's timeout is.
 const DURATION_BUCKETS: [f64; 16] = [
-    0.000_05, 0.000_1, 0.000_2, 0.000_4, 0.000_8, 0.001_6, 0.003_2, 0.006_4, 0.012_8, 0.025, 0.05, 0.1,
-    0.25, 1.0, 2.5, 5.0,
+    0.000_05, 0.000_1, 0.000_2, 0.000_4, 0.000_8, 0.001_6, 0.003_2, 0.006_4, 0.012_8, 0.025, 0.05,
+    0.1, 0.25, 1.0, 2.5, 5.0,
 ];
 
 impl Metrics {
     /// Counts a decision.
-    pub fn decided(&self, operation: &str, outcome: &'static str, reason: &'static str, took: std::time::Duration) {
+    pub fn decided(
+        &self,
+        operation: &str,
+        outcome: &'static str,
+        reason: &'static str,
+        took: Duration,
+        now: SystemTime,
+    ) {
         let operation = ["CREATE", "UPDATE", "DELETE", "CONNECT"]
             .into_iter()
             .find(|known| *known == operation)
             .unwrap_or("other");
         self.requests.get_or_create(&RequestLabels { operation, outcome, reason }).inc();
         self.duration.get_or_create(&OutcomeLabels { outcome }).observe(took.as_secs_f64());
+        self.last_admission.set(seconds(now));
     }
 
     /// Counts a request that got no decision.
@@ -216,6 +234,11 @@ impl Metrics {
     pub fn closed(&self, reason: &'static str) -> &'static str {
         self.connections_closed.get_or_create(&FailureLabels { reason }).inc();
         reason
+    }
+
+    /// Tells when the serving certificate expires.
+    pub fn serving_certificate_expires(&self, at: SystemTime) {
+        self.certificate_not_after.get_or_create(&KindLabels { kind: "serving" }).set(seconds(at));
     }
 
     /// Counts a reading of the certificate's files.
@@ -238,6 +261,35 @@ impl Metrics {
     #[must_use]
     pub fn open_connection(&self) -> Counted<'_> {
         Counted::new(&self.connections)
+    }
+}
+
+fn seconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// Lets one pass in a second: for what anybody can cause at any rate, and a metric counts.
+#[derive(Debug)]
+pub struct Throttle(AtomicU64);
+
+impl Throttle {
+    /// Lets the first pass.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Whether this one passes.
+    pub fn passes(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.0.swap(now, Ordering::Relaxed) != now
+    }
+}
+
+impl Default for Throttle {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -9,9 +9,13 @@ pub mod node;
 pub mod object;
 pub mod streams_pod;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::borrow::Borrow;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
+use std::hash::Hash;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 pub use host_pool::HostPool;
 pub use node::Node;
@@ -45,56 +49,147 @@ pub enum Key {
 impl fmt::Display for Key {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::HostPool(Name { namespace, name }) => write!(formatter, "HostPool {namespace}/{name}"),
+            Self::HostPool(Name { namespace, name }) => {
+                write!(formatter, "HostPool {namespace}/{name}")
+            }
         }
     }
 }
 
 /// What is known of the cluster.
+///
+/// Ten thousand nodes and ten times as many pods are held at a few hundred bytes each: what many
+/// share (jobs, groups, sets of tags, node names) is held once.
 #[derive(Debug, Default)]
 pub struct View {
-    nodes: HashMap<Box<str>, Node>,
-    /// Hostname and InternalDNS addresses, in lower case, to node names.
+    nodes: HashMap<Arc<str>, Node>,
+    /// Hostname and InternalDNS addresses, in lower case, to the names of nodes that are called
+    /// otherwise.
     host_names: Index<Box<str>>,
     /// Internal and external addresses to node names.
     addresses: Index<IpAddr>,
-    /// Tag labels, as `key` or `key=value`, to node names.
-    tags: Index<Box<str>>,
+    /// The sets of tags that nodes carry, and how many nodes carry each. Sets are few, however many
+    /// nodes there are.
+    tag_sets: HashMap<Arc<[Box<str>]>, usize>,
     namespaces: HashMap<Box<str>, BTreeMap<Box<str>, Box<str>>>,
     host_pools: HashMap<Name, HostPool>,
-    streams_pods: HashMap<Name, StreamsPod>,
-    /// Colocation labels to the pods that carry them.
-    colocation: Index<ColocationKey, Name>,
+    streams_pods: HashMap<Name, Placed>,
+    /// Where the pods of each colocation group are. A group without a pod is not here.
+    groups: HashMap<Arc<Group>, Vec<Seat>>,
+    texts: Texts,
 }
 
-/// Namespace, label key and label value of a colocation group.
-type ColocationKey = (Box<str>, Box<str>, Box<str>);
-
-/// Names under a key; no key without a name.
+/// Node names under a key; no key without a name.
 #[derive(Debug)]
-struct Index<K, V = Box<str>>(HashMap<K, BTreeSet<V>>);
+struct Index<K>(HashMap<K, Names>);
 
-impl<K, V> Default for Index<K, V> {
+/// One name nearly always.
+#[derive(Debug)]
+enum Names {
+    One(Arc<str>),
+    Several(BTreeSet<Arc<str>>),
+}
+
+impl<K> Default for Index<K> {
     fn default() -> Self {
         Self(HashMap::new())
     }
 }
 
-impl<K: Eq + std::hash::Hash, V: Ord + Clone> Index<K, V> {
-    fn add(&mut self, keys: impl IntoIterator<Item = K>, name: &V) {
+impl<K: Eq + Hash> Index<K> {
+    fn add(&mut self, keys: impl IntoIterator<Item = K>, name: &Arc<str>) {
         for key in keys {
-            self.0.entry(key).or_default().insert(name.clone());
+            match self.0.entry(key) {
+                Entry::Vacant(entry) => {
+                    entry.insert(Names::One(Arc::clone(name)));
+                }
+                Entry::Occupied(mut entry) => match entry.get_mut() {
+                    Names::One(present) if present == name => {}
+                    Names::One(present) => {
+                        let both = [Arc::clone(present), Arc::clone(name)];
+                        entry.insert(Names::Several(both.into()));
+                    }
+                    Names::Several(names) => {
+                        names.insert(Arc::clone(name));
+                    }
+                },
+            }
         }
     }
 
-    fn remove(&mut self, keys: impl IntoIterator<Item = K>, name: &V) {
+    fn remove(&mut self, keys: impl IntoIterator<Item = K>, name: &str) {
         for key in keys {
-            if let Some(names) = self.0.get_mut(&key) {
-                names.remove(name);
-                if names.is_empty() {
-                    self.0.remove(&key);
+            let Entry::Occupied(mut entry) = self.0.entry(key) else { continue };
+            let is_last = match entry.get_mut() {
+                Names::One(present) => &**present == name,
+                Names::Several(names) => {
+                    names.remove(name);
+                    names.is_empty()
                 }
+            };
+            if is_last {
+                entry.remove();
             }
+        }
+    }
+
+    fn get<'s, Q>(&'s self, key: &Q) -> impl Iterator<Item = &'s str> + use<'s, K, Q>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let (one, several) = match self.0.get(key) {
+            None => (None, None),
+            Some(Names::One(name)) => (Some(name), None),
+            Some(Names::Several(names)) => (None, Some(names)),
+        };
+        one.into_iter().chain(several.into_iter().flatten()).map(AsRef::as_ref)
+    }
+}
+
+/// A colocation group: the pods of a namespace with one colocation label.
+#[derive(Debug, Eq, Hash, PartialEq)]
+struct Group {
+    namespace: Box<str>,
+    key: Box<str>,
+    value: Box<str>,
+}
+
+/// A node on which pods of a group and a job are.
+#[derive(Debug)]
+struct Seat {
+    job: Option<Arc<str>>,
+    node: Arc<str>,
+    pods: usize,
+}
+
+/// What a Streams pod adds to its groups, so that it can be taken back.
+#[derive(Debug)]
+struct Placed {
+    job: Option<Arc<str>>,
+    /// `None` where it holds no place: not bound yet, or ended.
+    node: Option<Arc<str>>,
+    groups: Box<[Arc<Group>]>,
+}
+
+/// Texts that many objects share, each held once.
+#[derive(Debug, Default)]
+struct Texts(HashSet<Arc<str>>);
+
+impl Texts {
+    fn hold(&mut self, text: &str) -> Arc<str> {
+        if let Some(held) = self.0.get(text) {
+            return Arc::clone(held);
+        }
+        let held: Arc<str> = text.into();
+        self.0.insert(Arc::clone(&held));
+        held
+    }
+
+    fn release(&mut self, text: Option<Arc<str>>) {
+        // The set's own and the one at hand: nobody else holds it.
+        if let Some(text) = text.filter(|text| Arc::strong_count(text) == 2) {
+            self.0.remove(&text);
         }
     }
 }
@@ -105,10 +200,7 @@ impl View {
         match object {
             Object::Node(name, node) => {
                 self.remove_node(&name);
-                self.host_names.add(node.host_names.iter().cloned(), &name);
-                self.addresses.add(node.addresses.iter().copied(), &name);
-                self.tags.add(node.tags.iter().cloned(), &name);
-                self.nodes.insert(name, node);
+                self.add_node(name.into(), node);
             }
             Object::Namespace(name, labels) => {
                 self.namespaces.insert(name, labels);
@@ -118,18 +210,31 @@ impl View {
             }
             Object::StreamsPod(name, pod) => {
                 self.remove_streams_pod(&name);
-                self.colocation.add(pod.colocation_keys(&name.namespace), &name);
-                self.streams_pods.insert(name, pod);
+                self.add_streams_pod(name, &pod);
             }
         }
     }
 
+    fn add_node(&mut self, name: Arc<str>, mut node: Node) {
+        self.host_names.add(node.host_names.iter().filter(|host| ***host != *name).cloned(), &name);
+        self.addresses.add(node.addresses.iter().copied(), &name);
+        let known = self.tag_sets.get_key_value(&node.tags).map(|(set, _)| Arc::clone(set));
+        node.tags = known.unwrap_or(node.tags);
+        *self.tag_sets.entry(Arc::clone(&node.tags)).or_default() += 1;
+        self.nodes.insert(name, node);
+    }
+
     /// Forgets a node.
     pub fn remove_node(&mut self, name: &str) {
-        if let Some((name, node)) = self.nodes.remove_entry(name) {
-            self.host_names.remove(node.host_names.iter().cloned(), &name);
-            self.addresses.remove(node.addresses.iter().copied(), &name);
-            self.tags.remove(node.tags.iter().cloned(), &name);
+        let Some(node) = self.nodes.remove(name) else { return };
+        self.host_names
+            .remove(node.host_names.iter().filter(|host| ***host != *name).cloned(), name);
+        self.addresses.remove(node.addresses.iter().copied(), name);
+        if let Entry::Occupied(mut set) = self.tag_sets.entry(node.tags) {
+            *set.get_mut() -= 1;
+            if *set.get() == 0 {
+                set.remove();
+            }
         }
     }
 
@@ -143,11 +248,54 @@ impl View {
         self.host_pools.remove(name);
     }
 
+    fn add_streams_pod(&mut self, name: Name, pod: &StreamsPod) {
+        // A pod of no group is only counted.
+        let grouped = !pod.colocation.is_empty();
+        let job = pod.job.as_deref().filter(|_| grouped).map(|job| self.texts.hold(job));
+        let node = pod.node.as_deref().filter(|_| grouped && !pod.finished);
+        let node = node.map(|node| self.texts.hold(node));
+        let groups = pod.colocation.iter().map(|(key, value)| {
+            let group =
+                Group { namespace: name.namespace.clone(), key: key.clone(), value: value.clone() };
+            let known = self.groups.get_key_value(&group).map(|(group, _)| Arc::clone(group));
+            let group = known.unwrap_or_else(|| Arc::new(group));
+            let seats = self.groups.entry(Arc::clone(&group)).or_default();
+            if let Some(node) = &node {
+                match seats.iter_mut().find(|seat| seat.node == *node && seat.job == job) {
+                    Some(seat) => seat.pods += 1,
+                    None => {
+                        // Nearly every group is on one node.
+                        seats.reserve_exact(1);
+                        seats.push(Seat { job: job.clone(), node: Arc::clone(node), pods: 1 });
+                    }
+                }
+            }
+            group
+        });
+        let groups = groups.collect();
+        self.streams_pods.insert(name, Placed { job, node, groups });
+    }
+
     /// Forgets a Streams pod.
     pub fn remove_streams_pod(&mut self, name: &Name) {
-        if let Some(pod) = self.streams_pods.remove(name) {
-            self.colocation.remove(pod.colocation_keys(&name.namespace), name);
+        let Some(Placed { job, node, groups }) = self.streams_pods.remove(name) else { return };
+        for group in groups {
+            let Some(seats) = self.groups.get_mut(&group) else { continue };
+            let seat =
+                seats.iter().position(|seat| Some(&seat.node) == node.as_ref() && seat.job == job);
+            if let Some(seat) = seat {
+                seats[seat].pods -= 1;
+                if seats[seat].pods == 0 {
+                    seats.swap_remove(seat);
+                }
+            }
+            // The map's own and the one at hand: no other pod has it.
+            if Arc::strong_count(&group) == 2 {
+                self.groups.remove(&group);
+            }
         }
+        self.texts.release(job);
+        self.texts.release(node);
     }
 
     /// The node of this name.
@@ -158,25 +306,26 @@ impl View {
 
     /// The nodes whose Hostname or InternalDNS address is `name`, whatever its case (RFC 4343).
     pub fn nodes_with_host_name(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.host_names.0.get(name.to_ascii_lowercase().as_str()).into_iter().flatten().map(|n| &**n)
+        let name = name.to_ascii_lowercase();
+        let own = self
+            .nodes
+            .get_key_value(&*name)
+            .filter(|(_, node)| node.host_names.iter().any(|host| **host == *name));
+        let mut nodes: Vec<&str> = own.map(|(name, _)| &**name).into_iter().collect();
+        nodes.extend(self.host_names.get(&*name));
+        nodes.sort_unstable();
+        nodes.into_iter()
     }
 
     /// The nodes with this InternalIP or ExternalIP.
     pub fn nodes_with_address(&self, address: IpAddr) -> impl Iterator<Item = &str> {
-        self.addresses.0.get(&address).into_iter().flatten().map(|n| &**n)
+        self.addresses.get(&address)
     }
 
     /// Whether one node carries all of these tags (see [`node::tag`]).
     #[must_use]
     pub fn has_node_with_tags(&self, tags: &[Box<str>]) -> bool {
-        let sets: Option<Vec<_>> = tags.iter().map(|tag| self.tags.0.get(tag)).collect();
-        let Some((smallest, others)) = sets.and_then(|mut sets| {
-            sets.sort_unstable_by_key(|set| set.len());
-            sets.split_first().map(|(first, rest)| (*first, rest.to_vec()))
-        }) else {
-            return false;
-        };
-        smallest.iter().any(|node| others.iter().all(|set| set.contains(node)))
+        self.tag_sets.keys().any(|set| tags.iter().all(|tag| set.contains(tag)))
     }
 
     /// The labels of a namespace, once it is known.
@@ -200,15 +349,12 @@ impl View {
         label: (&str, &str),
         job: Option<&str>,
     ) -> BTreeSet<&str> {
-        let key: ColocationKey = (namespace.into(), label.0.into(), label.1.into());
-        self.colocation
-            .0
-            .get(&key)
-            .into_iter()
-            .flatten()
-            .filter_map(|name| self.streams_pods.get(name))
-            .filter(|pod| !pod.finished && job.is_none_or(|job| pod.job.as_deref() == Some(job)))
-            .filter_map(|pod| pod.node.as_deref())
+        let group =
+            Group { namespace: namespace.into(), key: label.0.into(), value: label.1.into() };
+        let seats = self.groups.get(&group).into_iter().flatten();
+        seats
+            .filter(|seat| job.is_none_or(|job| seat.job.as_deref() == Some(job)))
+            .map(|seat| &*seat.node)
             .collect()
     }
 
@@ -221,5 +367,107 @@ impl View {
             ("hostpools", self.host_pools.len()),
             ("pods", self.streams_pods.len()),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(host_names: &[&str], addresses: &[&str], tags: &[&str]) -> Node {
+        Node {
+            host_names: host_names.iter().map(|&name| name.into()).collect(),
+            addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            tags: tags.iter().map(|&tag| tag.into()).collect(),
+        }
+    }
+
+    fn pod(job: &str, node: &str, finished: bool, groups: &[&str]) -> StreamsPod {
+        StreamsPod {
+            job: Some(job.into()),
+            node: Some(node.into()).filter(|_| !node.is_empty()),
+            finished,
+            colocation: groups.iter().map(|&group| (group.into(), "v".into())).collect(),
+        }
+    }
+
+    fn is_empty(view: &View) -> bool {
+        view.host_names.0.is_empty()
+            && view.addresses.0.is_empty()
+            && view.tag_sets.is_empty()
+            && view.groups.is_empty()
+            && view.texts.0.is_empty()
+            && view.counts().iter().all(|(_, count)| *count == 0)
+    }
+
+    #[test]
+    fn nodes_are_found_by_every_name_and_forgotten_with_all_of_them() {
+        let mut view = View::default();
+        view.apply(Object::Node("n1".into(), node(&["n1", "one"], &["10.0.0.1"], &["a", "b"])));
+        view.apply(Object::Node("n2".into(), node(&["one"], &["10.0.0.1"], &["b", "c"])));
+        view.apply(Object::Node("n3".into(), node(&[], &[], &["a", "b"])));
+        let named = |view: &View, name: &str| {
+            view.nodes_with_host_name(name).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&view, "ONE"), ["n1", "n2"]);
+        assert_eq!(named(&view, "N1"), ["n1"]);
+        assert!(named(&view, "n3").is_empty());
+        assert_eq!(
+            view.nodes_with_address("10.0.0.1".parse().unwrap()).collect::<Vec<_>>(),
+            ["n1", "n2"]
+        );
+        let tagged = |view: &View, tags: &[&str]| {
+            view.has_node_with_tags(&tags.iter().map(|&tag| tag.into()).collect::<Vec<_>>())
+        };
+        assert!(tagged(&view, &["a", "b"]) && tagged(&view, &["c"]));
+        assert!(!tagged(&view, &["a", "c"]) && !tagged(&view, &["d"]));
+
+        view.apply(Object::Node("n1".into(), node(&["n1"], &["10.0.0.9"], &[])));
+        assert_eq!(named(&view, "one"), ["n2"]);
+        assert_eq!(
+            view.nodes_with_address("10.0.0.1".parse().unwrap()).collect::<Vec<_>>(),
+            ["n2"]
+        );
+        assert!(tagged(&view, &["a", "b"]), "n3 carries them");
+        view.remove_node("n3");
+        assert!(!tagged(&view, &["a", "b"]));
+        view.remove_node("n1");
+        view.remove_node("n2");
+        view.remove_node("n2");
+        assert!(is_empty(&view), "{view:?}");
+    }
+
+    #[test]
+    fn a_group_is_where_its_living_pods_are_and_forgotten_with_the_last() {
+        let mut view = View::default();
+        let apply = |view: &mut View, name: &str, pod| {
+            view.apply(Object::StreamsPod(Name::new("ns", name), pod))
+        };
+        apply(&mut view, "p1", pod("j1", "n1", false, &["g", "h"]));
+        apply(&mut view, "p2", pod("j1", "n1", false, &["g"]));
+        apply(&mut view, "p3", pod("j2", "n2", false, &["g"]));
+        apply(&mut view, "p4", pod("j1", "n3", true, &["g"]));
+        apply(&mut view, "p5", pod("j1", "", false, &["g"]));
+        apply(&mut view, "p6", pod("j1", "n4", false, &[]));
+        let nodes = |view: &View, group: &str, job: Option<&str>| {
+            view.colocation_nodes("ns", (group, "v"), job)
+                .into_iter()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(nodes(&view, "g", Some("j1")), ["n1"]);
+        assert_eq!(nodes(&view, "g", None), ["n1", "n2"]);
+        assert_eq!(nodes(&view, "h", None), ["n1"]);
+        assert!(view.colocation_nodes("other", ("g", "v"), None).is_empty());
+
+        view.remove_streams_pod(&Name::new("ns", "p1"));
+        assert_eq!(nodes(&view, "g", Some("j1")), ["n1"], "p2 is still there");
+        assert!(nodes(&view, "h", None).is_empty());
+        apply(&mut view, "p2", pod("j1", "n1", true, &["g"]));
+        assert!(nodes(&view, "g", Some("j1")).is_empty(), "it has ended");
+        for name in ["p2", "p3", "p4", "p5", "p6", "p6"] {
+            view.remove_streams_pod(&Name::new("ns", name));
+        }
+        assert!(is_empty(&view), "{view:?}");
     }
 }

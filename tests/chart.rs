@@ -1,10 +1,7 @@
 //! The chart as code: what it renders, refuses and promises. All with the real `helm`; what the API
 //! server makes of it is seen in the tests on the control plane.
 
-#![allow(
-    clippy::panic,
-    reason = "how a helper of tests fails; clippy.toml frees only the tests"
-)]
+#![allow(clippy::panic, reason = "how a helper of tests fails; clippy.toml frees only the tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -43,11 +40,9 @@ fn helm() -> Command {
     let mut helm = Command::new(&*HELM);
     // Nothing of the user's own Helm: no plugins, no repositories, no defaults.
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("helm");
-    for (variable, folder) in [
-        ("HELM_CACHE_HOME", "cache"),
-        ("HELM_CONFIG_HOME", "config"),
-        ("HELM_DATA_HOME", "data"),
-    ] {
+    for (variable, folder) in
+        [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
+    {
         helm.env(variable, home.join(folder));
     }
     helm.env_remove("HELM_NAMESPACE").env_remove("KUBECONFIG");
@@ -55,9 +50,7 @@ fn helm() -> Command {
 }
 
 fn run(command: &mut Command) -> Output {
-    command
-        .output()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
 /// What a successful command wrote.
@@ -82,11 +75,7 @@ struct Render {
 impl Render {
     /// Nothing but the defaults, which alone are not enough.
     fn bare() -> Self {
-        Self {
-            release: "stowplan",
-            namespace: "stowplan-system",
-            args: Vec::new(),
-        }
+        Self { release: "stowplan", namespace: "stowplan-system", args: Vec::new() }
     }
 
     /// The defaults and a CA.
@@ -96,15 +85,12 @@ impl Render {
 
     fn file(name: &str) -> Self {
         let mut render = Self::bare();
-        render
-            .args
-            .extend(["--values".to_owned(), format!("{CHART}/{name}")]);
+        render.args.extend(["--values".to_owned(), format!("{CHART}/{name}")]);
         render
     }
 
     fn set(mut self, value: &str) -> Self {
-        self.args
-            .extend(["--set-json".to_owned(), value.to_owned()]);
+        self.args.extend(["--set-json".to_owned(), value.to_owned()]);
         self
     }
 
@@ -122,13 +108,7 @@ impl Render {
 
     fn command(&self) -> Command {
         let mut helm = helm();
-        helm.args([
-            "template",
-            self.release,
-            CHART,
-            "--namespace",
-            self.namespace,
-        ]);
+        helm.args(["template", self.release, CHART, "--namespace", self.namespace]);
         helm.args(&self.args);
         helm
     }
@@ -144,11 +124,7 @@ impl Render {
     /// The message of a render that is refused.
     fn refusal(&self) -> String {
         let output = run(&mut self.command());
-        assert!(
-            !output.status.success(),
-            "rendered in spite of {:?}",
-            self.args
-        );
+        assert!(!output.status.success(), "rendered in spite of {:?}", self.args);
         String::from_utf8(output.stderr).expect("text")
     }
 }
@@ -163,14 +139,10 @@ impl Objects {
         for object in documents {
             let word = |pointer: &str| {
                 let word = object.pointer(pointer).and_then(Value::as_str);
-                word.unwrap_or_else(|| panic!("no {pointer} in {object}"))
-                    .to_owned()
+                word.unwrap_or_else(|| panic!("no {pointer} in {object}")).to_owned()
             };
             let key = (word("/kind"), word("/metadata/name"));
-            assert!(
-                objects.insert(key.clone(), object).is_none(),
-                "{key:?} is there twice"
-            );
+            assert!(objects.insert(key.clone(), object).is_none(), "{key:?} is there twice");
         }
         Self(objects)
     }
@@ -193,11 +165,7 @@ impl Objects {
     fn webhook(&self) -> MutatingWebhook {
         let configuration: MutatingWebhookConfiguration =
             self.get("MutatingWebhookConfiguration", "stowplan");
-        let [webhook] = configuration
-            .webhooks
-            .expect("webhooks")
-            .try_into()
-            .expect("one");
+        let [webhook] = configuration.webhooks.expect("webhooks").try_into().expect("one");
         webhook
     }
 
@@ -212,25 +180,12 @@ impl Objects {
 
 #[test]
 fn helm_finds_nothing_to_complain_about() {
-    for values in [
-        &[][..],
-        &["--values", "ci/full-values.yaml"],
-        &["--values", "values-strict.yaml"],
-    ] {
-        let text = stdout(
-            helm()
-                .current_dir(CHART)
-                .args(["lint", "--strict", "."])
-                .args(values),
-        );
-        assert!(
-            text.contains("1 chart(s) linted, 0 chart(s) failed"),
-            "{text}"
-        );
-        assert!(
-            !text.contains("[WARNING]") && !text.contains("[ERROR]"),
-            "{text}"
-        );
+    for values in
+        [&[][..], &["--values", "ci/full-values.yaml"], &["--values", "values-strict.yaml"]]
+    {
+        let text = stdout(helm().current_dir(CHART).args(["lint", "--strict", "."]).args(values));
+        assert!(text.contains("1 chart(s) linted, 0 chart(s) failed"), "{text}");
+        assert!(!text.contains("[WARNING]") && !text.contains("[ERROR]"), "{text}");
     }
 }
 
@@ -248,10 +203,7 @@ fn defaults_render_as_reviewed() {
 
 #[test]
 fn every_value_changed_renders_as_reviewed() {
-    let text = Render::file("ci/full-values.yaml")
-        .release("other")
-        .namespace("placement")
-        .text();
+    let text = Render::file("ci/full-values.yaml").release("other").namespace("placement").text();
     insta::assert_snapshot!("every_value_changed", without_definitions(&text));
 }
 
@@ -275,10 +227,9 @@ fn every_object_is_one_that_the_api_knows() {
         match value {
             Value::Number(number) => json!(number.as_f64()),
             Value::Array(items) => items.iter().map(with_floats).collect(),
-            Value::Object(map) => map
-                .iter()
-                .map(|(key, value)| (key.clone(), with_floats(value)))
-                .collect(),
+            Value::Object(map) => {
+                map.iter().map(|(key, value)| (key.clone(), with_floats(value))).collect()
+            }
             _ => value.clone(),
         }
     }
@@ -288,11 +239,7 @@ fn every_object_is_one_that_the_api_knows() {
         .set(r#"tls.secretName="1e3""#)
         .release("1e3")
         .namespace("123");
-    for render in [
-        Render::defaults(),
-        Render::file("ci/full-values.yaml"),
-        numbers,
-    ] {
+    for render in [Render::defaults(), Render::file("ci/full-values.yaml"), numbers] {
         for ((kind, name), object) in render.objects().0 {
             match &*kind {
                 "ClusterRole" => known::<ClusterRole>(&object),
@@ -325,21 +272,13 @@ fn names_follow_the_release() {
         let configuration: MutatingWebhookConfiguration =
             objects.get("MutatingWebhookConfiguration", prefix);
         let webhooks = configuration.webhooks.expect("webhooks");
-        let called = webhooks[0]
-            .client_config
-            .service
-            .as_ref()
-            .expect("a Service is called");
+        let called = webhooks[0].client_config.service.as_ref().expect("a Service is called");
         let service: Service = objects.get("Service", &called.name);
         let selector = service.spec.expect("a spec").selector.expect("a selector");
         let deployment: Deployment = objects.get("Deployment", &format!("{prefix}-webhook"));
         let pod = deployment.spec.expect("a spec").template;
         let labels = pod.metadata.expect("metadata").labels.expect("labels");
-        assert!(
-            selector
-                .iter()
-                .all(|pair| labels.get_key_value(pair.0) == Some(pair))
-        );
+        assert!(selector.iter().all(|pair| labels.get_key_value(pair.0) == Some(pair)));
         let spec = pod.spec.expect("a spec");
         let account = spec.service_account_name.expect("an account");
         let _: ServiceAccount = objects.get("ServiceAccount", &account);
@@ -347,11 +286,7 @@ fn names_follow_the_release() {
             objects.get("ClusterRoleBinding", &format!("{prefix}-webhook"));
         assert_eq!(binding.subjects.expect("subjects")[0].name, account);
         let _: ClusterRole = objects.get("ClusterRole", &binding.role_ref.name);
-        let policy = spec
-            .volumes
-            .expect("volumes")
-            .into_iter()
-            .find_map(|it| it.config_map);
+        let policy = spec.volumes.expect("volumes").into_iter().find_map(|it| it.config_map);
         let _: ConfigMap = objects.get("ConfigMap", &policy.expect("a policy volume").name);
     }
 }
@@ -403,17 +338,9 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("imagePullSecrets", r#"[{"name": "other"}]"#, &[]),
     ("logLevel", r#""debug""#, &[]),
     ("metrics.podMonitor.enabled", "true", &[]),
-    (
-        "metrics.podMonitor.labels",
-        r#"{"other": "yes"}"#,
-        &["metrics.podMonitor.enabled=true"],
-    ),
+    ("metrics.podMonitor.labels", r#"{"other": "yes"}"#, &["metrics.podMonitor.enabled=true"]),
     ("networkPolicy.enabled", "true", &[]),
-    (
-        "networkPolicy.metricsFrom",
-        r#"[{"podSelector": {}}]"#,
-        &["networkPolicy.enabled=true"],
-    ),
+    ("networkPolicy.metricsFrom", r#"[{"podSelector": {}}]"#, &["networkPolicy.enabled=true"]),
     ("nodeSelector", r#"{"other": "yes"}"#, &[]),
     ("podAnnotations", r#"{"other": "yes"}"#, &[]),
     ("podLabels", r#"{"other": "yes"}"#, &[]),
@@ -423,28 +350,17 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("resources.limits.memory", r#""1Gi""#, &[]),
     ("resources.requests.cpu", "1", &[]),
     ("resources.requests.memory", r#""1Gi""#, &[]),
-    (
-        "tls.caBundle",
-        r#""LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==""#,
-        &[],
-    ),
+    ("tls.caBundle", r#""LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==""#, &[]),
     (
         "tls.certManager.inject",
         r#""other/ca""#,
-        &[
-            r#"tls.caBundle="""#,
-            r#"tls.certManager.inject="stowplan/ca""#,
-        ],
+        &[r#"tls.caBundle="""#, r#"tls.certManager.inject="stowplan/ca""#],
     ),
     ("tls.secretName", r#""other""#, &[]),
     ("tolerations", r#"[{"operator": "Exists"}]"#, &[]),
     ("webhook.excludedNamespaces", r#"["other"]"#, &[]),
     ("webhook.failurePolicy", r#""Fail""#, &[]),
-    (
-        "webhook.matchConditions",
-        r#"[{"name": "other", "expression": "true"}]"#,
-        &[],
-    ),
+    ("webhook.matchConditions", r#"[{"name": "other", "expression": "true"}]"#, &[]),
     ("webhook.service.port", "8443", &[]),
     ("webhook.shutdownDelaySeconds", "0", &[]),
     ("webhook.timeoutSeconds", "1", &[]),
@@ -454,16 +370,10 @@ const OTHER: &[(&str, &str, &[&str])] = &[
 fn every_value_has_an_effect() {
     let defaults = leaves(&values("values.yaml"));
     let known: BTreeSet<_> = OTHER.iter().map(|(path, ..)| *path).collect();
-    assert_eq!(
-        known,
-        defaults.keys().map(|path| &**path).collect(),
-        "OTHER and values.yaml"
-    );
+    assert_eq!(known, defaults.keys().map(|path| &**path).collect(), "OTHER and values.yaml");
     for (path, other, context) in OTHER {
         let before = Render::defaults().set_all(context);
-        let after = Render::defaults()
-            .set_all(context)
-            .set(&format!("{path}={other}"));
+        let after = Render::defaults().set_all(context).set(&format!("{path}={other}"));
         assert_ne!(before.text(), after.text(), "{path} changes nothing");
     }
 }
@@ -474,9 +384,7 @@ fn the_full_values_change_every_value() {
     for (path, default) in leaves(&values("values.yaml")) {
         // A map of the user's own has leaves below the path.
         let same = full.get(&path) == Some(&default)
-            || !full
-                .keys()
-                .any(|key| *key == path || key.starts_with(&format!("{path}.")));
+            || !full.keys().any(|key| *key == path || key.starts_with(&format!("{path}.")));
         // Without definitions there is nothing to keep, and beside a bundle nothing to inject.
         let excepted = ["crds.install", "tls.certManager.inject"].contains(&&*path);
         assert_eq!(same, excepted, "{path} in ci/full-values.yaml");
@@ -492,21 +400,11 @@ fn the_schema_knows_every_value_and_no_other() {
             return;
         };
         assert_eq!(schema["additionalProperties"], false, "{path} is open");
-        let known: BTreeSet<_> = properties
-            .keys()
-            .map(|key| &**key)
-            .filter(|key| *key != "global")
-            .collect();
-        let there: BTreeSet<_> = values
-            .as_object()
-            .expect("a map")
-            .keys()
-            .map(|key| &**key)
-            .collect();
-        assert_eq!(
-            known, there,
-            "values.schema.json and values.yaml at {path:?}"
-        );
+        let known: BTreeSet<_> =
+            properties.keys().map(|key| &**key).filter(|key| *key != "global").collect();
+        let there: BTreeSet<_> =
+            values.as_object().expect("a map").keys().map(|key| &**key).collect();
+        assert_eq!(known, there, "values.schema.json and values.yaml at {path:?}");
         // To take a request or a limit away is legitimate.
         if path != ".resources" {
             let required: BTreeSet<_> = schema["required"]
@@ -543,53 +441,26 @@ fn values_that_cannot_work_are_refused_with_a_remedy() {
             &[r#"tls.caBundle="bm90aGluZw==""#],
             "set it to the output of `openssl base64 -A -in ca.crt`",
         ),
-        (
-            &[r#"tls.caBundle="abc""#],
-            "tls.caBundle is not the base64 of a PEM certificate",
-        ),
+        (&[r#"tls.caBundle="abc""#], "tls.caBundle is not the base64 of a PEM certificate"),
         (
             &[r#"tls.caBundle="-----BEGIN""#],
             "at '/tls/caBundle': '-----BEGIN' does not match pattern",
         ),
         (&[key], "tls.caBundle contains a private key"),
-        (
-            &[r#"tls.certManager.inject="ca""#],
-            "at '/tls/certManager/inject': 'ca' does not match",
-        ),
+        (&[r#"tls.certManager.inject="ca""#], "at '/tls/certManager/inject': 'ca' does not match"),
         (&[&ca, "tls=null"], "missing property 'tls'"),
-        (
-            &[&ca, "replica=3"],
-            "additional properties 'replica' not allowed",
-        ),
-        (
-            &[&ca, "webhook.port=1"],
-            "at '/webhook': additional properties 'port' not allowed",
-        ),
-        (
-            &[&ca, r#"replicas="two""#],
-            "at '/replicas': got string, want integer",
-        ),
-        (
-            &[&ca, "replicas=0"],
-            "at '/replicas': minimum: got 0, want 1",
-        ),
+        (&[&ca, "replica=3"], "additional properties 'replica' not allowed"),
+        (&[&ca, "webhook.port=1"], "at '/webhook': additional properties 'port' not allowed"),
+        (&[&ca, r#"replicas="two""#], "at '/replicas': got string, want integer"),
+        (&[&ca, "replicas=0"], "at '/replicas': minimum: got 0, want 1"),
         (&[&ca, "policy=[]"], "at '/policy': got array, want object"),
         (
             &[&ca, "webhook.timeoutSeconds=31"],
             "at '/webhook/timeoutSeconds': maximum: got 31, want 30",
         ),
-        (
-            &[&ca, r#"webhook.failurePolicy="ignore""#],
-            "value must be one of 'Ignore', 'Fail'",
-        ),
-        (
-            &[&ca, r#"image.digest="latest""#],
-            "at '/image/digest': 'latest' does not match pattern",
-        ),
-        (
-            &[&ca, r#"fullnameOverride="Not_A_Name""#],
-            "at '/fullnameOverride'",
-        ),
+        (&[&ca, r#"webhook.failurePolicy="ignore""#], "value must be one of 'Ignore', 'Fail'"),
+        (&[&ca, r#"image.digest="latest""#], "at '/image/digest': 'latest' does not match pattern"),
+        (&[&ca, r#"fullnameOverride="Not_A_Name""#], "at '/fullnameOverride'"),
     ];
     for (values, sentence) in cases {
         let refusal = Render::bare().set_all(values).refusal();
@@ -600,14 +471,11 @@ fn values_that_cannot_work_are_refused_with_a_remedy() {
 #[test]
 fn old_and_new_kubernetes_releases() {
     let mut old = Render::defaults();
-    old.args
-        .extend(["--kube-version".to_owned(), "1.32.9".to_owned()]);
+    old.args.extend(["--kube-version".to_owned(), "1.32.9".to_owned()]);
     assert!(old.refusal().contains("kubeVersion: >=1.33.0-0"));
     for version in ["1.33.0", "1.33.4-gke.100", "1.40.0"] {
         let mut render = Render::defaults();
-        render
-            .args
-            .extend(["--kube-version".to_owned(), version.to_owned()]);
+        render.args.extend(["--kube-version".to_owned(), version.to_owned()]);
         render.text();
     }
 }
@@ -622,10 +490,7 @@ fn the_readme_lists_every_value_with_its_default() {
             let mut cells = line.strip_prefix("| `")?.split("` | `");
             let path = cells.next()?.to_owned();
             let default = cells.next()?.split("` |").next()?;
-            Some((
-                path,
-                serde_json::from_str(default).expect("a default in JSON"),
-            ))
+            Some((path, serde_json::from_str(default).expect("a default in JSON")))
         })
         .collect();
     assert_eq!(listed, leaves(&values("values.yaml")));
@@ -634,13 +499,9 @@ fn the_readme_lists_every_value_with_its_default() {
 #[test]
 fn the_readme_shows_the_strict_profile() {
     let profile = read("values-strict.yaml");
-    let (_, profile) = profile
-        .split_once("\nreplicas:")
-        .expect("comments, then values");
+    let (_, profile) = profile.split_once("\nreplicas:").expect("comments, then values");
     assert!(read("README.md").contains(&format!("```yaml\nreplicas:{profile}```\n")));
-    let objects = Render::file("values-strict.yaml")
-        .set(&format!("tls.caBundle={CA:?}"))
-        .objects();
+    let objects = Render::file("values-strict.yaml").set(&format!("tls.caBundle={CA:?}")).objects();
     assert_eq!(objects.webhook().failure_policy.as_deref(), Some("Fail"));
 }
 
@@ -648,10 +509,7 @@ fn the_readme_shows_the_strict_profile() {
 
 /// Namespaces that `webhook` never sees, whatever their labels.
 fn excluded(webhook: &MutatingWebhook) -> Vec<String> {
-    let selector = webhook
-        .namespace_selector
-        .as_ref()
-        .expect("a namespace selector");
+    let selector = webhook.namespace_selector.as_ref().expect("a namespace selector");
     let rules = selector.match_expressions.as_ref().expect("expressions");
     let [rule] = rules
         .iter()
@@ -666,16 +524,8 @@ fn excluded(webhook: &MutatingWebhook) -> Vec<String> {
 #[test]
 fn the_control_plane_and_its_own_namespace_are_always_excluded() {
     for (namespace, values, expected) in [
-        (
-            "stowplan-system",
-            &[][..],
-            &["kube-system", "kube-node-lease", "stowplan-system"][..],
-        ),
-        (
-            "elsewhere",
-            &[],
-            &["kube-system", "kube-node-lease", "elsewhere"],
-        ),
+        ("stowplan-system", &[][..], &["kube-system", "kube-node-lease", "stowplan-system"][..]),
+        ("elsewhere", &[], &["kube-system", "kube-node-lease", "elsewhere"]),
         ("kube-system", &[], &["kube-system", "kube-node-lease"]),
         (
             "stowplan-system",
@@ -685,40 +535,23 @@ fn the_control_plane_and_its_own_namespace_are_always_excluded() {
     ] {
         let render = Render::defaults().namespace(namespace).set_all(values);
         assert_eq!(excluded(&render.objects().webhook()), expected);
-        assert!(
-            render
-                .text()
-                .contains(&format!("- --namespace={namespace}\n"))
-        );
+        assert!(render.text().contains(&format!("- --namespace={namespace}\n")));
     }
 }
 
 #[test]
 fn the_opt_out_label_holds_for_namespaces_pods_and_the_webhook_itself() {
-    let objects = Render::defaults()
-        .set(r#"podLabels={"stowplan.dev/ignore": "false"}"#)
-        .objects();
+    let objects = Render::defaults().set(r#"podLabels={"stowplan.dev/ignore": "false"}"#).objects();
     let webhook = objects.webhook();
     for selector in [webhook.namespace_selector, webhook.object_selector] {
-        let rules = selector
-            .expect("a selector")
-            .match_expressions
-            .expect("expressions");
-        let rule = rules
-            .iter()
-            .find(|rule| rule.key == "stowplan.dev/ignore")
-            .expect("the label");
+        let rules = selector.expect("a selector").match_expressions.expect("expressions");
+        let rule = rules.iter().find(|rule| rule.key == "stowplan.dev/ignore").expect("the label");
         assert_eq!(
             (&*rule.operator, rule.values.as_deref()),
             ("NotIn", Some(&["true".to_owned()][..]))
         );
     }
-    let labels = objects
-        .pod()
-        .metadata
-        .expect("metadata")
-        .labels
-        .expect("labels");
+    let labels = objects.pod().metadata.expect("metadata").labels.expect("labels");
     assert_eq!(labels["stowplan.dev/ignore"], "true");
 }
 
@@ -729,26 +562,14 @@ fn match_conditions_guard_every_optional_field() {
         .set(r#"webhook.matchConditions=[{"name": "mine", "expression": "true"}]"#)
         .objects();
     let conditions = objects.webhook().match_conditions.expect("conditions");
-    let names: Vec<_> = conditions
-        .iter()
-        .map(|condition| &*condition.name)
-        .collect();
+    let names: Vec<_> = conditions.iter().map(|condition| &*condition.name).collect();
     assert_eq!(names, ["has-a-key-of-ours", "not-a-mirror-pod", "mine"]);
     for condition in conditions {
         for field in ["annotations", "labels"] {
             let guard = format!("has(object.metadata.{field}) && ");
-            let uses = condition
-                .expression
-                .matches(&format!("object.metadata.{field}"))
-                .count();
+            let uses = condition.expression.matches(&format!("object.metadata.{field}")).count();
             let guards = condition.expression.matches(&guard).count();
-            assert_eq!(
-                uses,
-                guards * 2,
-                "{}: {}",
-                condition.name,
-                condition.expression
-            );
+            assert_eq!(uses, guards * 2, "{}: {}", condition.name, condition.expression);
         }
     }
 }
@@ -756,9 +577,7 @@ fn match_conditions_guard_every_optional_field() {
 #[test]
 fn a_disruption_budget_only_where_it_blocks_no_drain() {
     for (replicas, budget) in [(1, false), (2, true), (3, true)] {
-        let objects = Render::defaults()
-            .set(&format!("replicas={replicas}"))
-            .objects();
+        let objects = Render::defaults().set(&format!("replicas={replicas}")).objects();
         let found: Option<PodDisruptionBudget> =
             objects.find("PodDisruptionBudget", "stowplan-webhook");
         assert_eq!(found.is_some(), budget, "{replicas} replicas");
@@ -777,11 +596,7 @@ fn a_quota_only_where_the_priority_class_needs_leave() {
             .namespace(namespace)
             .set(&format!("priorityClassName={class:?}"))
             .objects();
-        assert_eq!(
-            objects.kinds().contains("ResourceQuota"),
-            quota,
-            "{class:?} in {namespace}"
-        );
+        assert_eq!(objects.kinds().contains("ResourceQuota"), quota, "{class:?} in {namespace}");
         let named = objects.pod().spec.expect("a spec").priority_class_name;
         assert_eq!(named.unwrap_or_default(), class);
     }
@@ -792,26 +607,15 @@ fn a_quota_only_where_the_priority_class_needs_leave() {
 fn the_pods_pass_the_restricted_pod_security_level() {
     for render in [Render::defaults(), Render::defaults().set("replicas=1")] {
         let spec = render.objects().pod().spec.expect("a spec");
-        let PodSpec {
-            host_network,
-            host_pid,
-            host_ipc,
-            ..
-        } = spec;
+        let PodSpec { host_network, host_pid, host_ipc, .. } = spec;
         assert_eq!([host_network, host_pid, host_ipc], [None; 3]);
         let pod = spec.security_context.expect("a security context");
         assert_eq!(pod.run_as_non_root, Some(true));
         assert!(pod.run_as_user.is_some_and(|user| user > 0));
-        assert_eq!(
-            pod.seccomp_profile.expect("seccomp").type_,
-            "RuntimeDefault"
-        );
+        assert_eq!(pod.seccomp_profile.expect("seccomp").type_, "RuntimeDefault");
         assert!(pod.sysctls.is_none());
         for volume in spec.volumes.expect("volumes") {
-            assert!(
-                volume.secret.is_some() || volume.config_map.is_some(),
-                "{volume:?}"
-            );
+            assert!(volume.secret.is_some() || volume.config_map.is_some(), "{volume:?}");
         }
         assert!(spec.init_containers.is_none());
         for container in spec.containers {
@@ -822,19 +626,10 @@ fn the_pods_pass_the_restricted_pod_security_level() {
             let capabilities = context.capabilities.expect("capabilities");
             assert_eq!(capabilities.drop, Some(vec!["ALL".to_owned()]));
             assert_eq!(capabilities.add, None);
-            assert!(
-                container
-                    .ports
-                    .expect("ports")
-                    .iter()
-                    .all(|port| port.host_port.is_none())
-            );
+            assert!(container.ports.expect("ports").iter().all(|port| port.host_port.is_none()));
             // A subPath would never see the certificate or the policy change.
             let mounts = container.volume_mounts.expect("mounts");
-            assert!(
-                mounts.iter().all(|mount| mount.sub_path.is_none()),
-                "{mounts:?}"
-            );
+            assert!(mounts.iter().all(|mount| mount.sub_path.is_none()), "{mounts:?}");
         }
     }
 }
@@ -846,25 +641,17 @@ fn the_grace_period_outlasts_the_shutdown_delay() {
         let spec = render.objects().pod().spec.expect("a spec");
         assert_eq!(spec.termination_grace_period_seconds, Some(grace));
         let args = spec.containers[0].args.as_ref().expect("arguments");
-        assert!(
-            args.contains(&format!("--shutdown-delay={delay}s")),
-            "{args:?}"
-        );
+        assert!(args.contains(&format!("--shutdown-delay={delay}s")), "{args:?}");
     }
 }
 
 #[test]
 fn the_webhook_may_read_and_nothing_else() {
-    let role: ClusterRole = Render::defaults()
-        .objects()
-        .get("ClusterRole", "stowplan-webhook");
+    let role: ClusterRole = Render::defaults().objects().get("ClusterRole", "stowplan-webhook");
     for rule in role.rules.expect("rules") {
         assert_eq!(rule.verbs, ["get", "list", "watch"], "{rule:?}");
         let resources = rule.resources.expect("resources");
-        assert!(
-            !resources.iter().any(|it| it == "*" || it == "secrets"),
-            "{resources:?}"
-        );
+        assert!(!resources.iter().any(|it| it == "*" || it == "secrets"), "{resources:?}");
     }
 }
 
@@ -873,23 +660,14 @@ fn reading_pools_comes_with_view_and_claiming_nodes_with_nothing() {
     let objects = Render::defaults().objects();
     let aggregated = |role: &ClusterRole| {
         let labels = role.metadata.labels.as_ref().expect("labels");
-        labels
-            .keys()
-            .filter(|key| key.contains("aggregate-to-"))
-            .count()
+        labels.keys().filter(|key| key.contains("aggregate-to-")).count()
     };
     let viewer: ClusterRole = objects.get("ClusterRole", "stowplan-hostpool-viewer");
     assert_eq!(aggregated(&viewer), 3);
-    assert_eq!(
-        viewer.rules.expect("rules")[0].verbs,
-        ["get", "list", "watch"]
-    );
+    assert_eq!(viewer.rules.expect("rules")[0].verbs, ["get", "list", "watch"]);
     let editor: ClusterRole = objects.get("ClusterRole", "stowplan-hostpool-editor");
     assert_eq!(aggregated(&editor), 0);
-    assert_eq!(
-        editor.rules.expect("rules")[0].resources,
-        Some(vec!["hostpools".to_owned()])
-    );
+    assert_eq!(editor.rules.expect("rules")[0].resources, Some(vec!["hostpools".to_owned()]));
 }
 
 /// A rule without a reason is a rule that nobody dares to take away.
@@ -898,9 +676,8 @@ fn every_rule_of_rbac_has_its_reason_above_it() {
     for name in ["templates/rbac.yaml", "templates/rbac-users.yaml"] {
         let text = read(name);
         let lines: Vec<_> = text.lines().collect();
-        let rules: Vec<_> = (0..lines.len())
-            .filter(|at| lines[*at].starts_with("- apiGroups:"))
-            .collect();
+        let rules: Vec<_> =
+            (0..lines.len()).filter(|at| lines[*at].starts_with("- apiGroups:")).collect();
         assert!(!rules.is_empty(), "{name} has no rules");
         for at in rules {
             assert!(lines[at - 1].starts_with("# "), "{name}:{}: why?", at + 1);
@@ -916,9 +693,7 @@ fn the_policy_arrives_as_it_was_given() {
         "hostPools": {"maxExclusiveNodesPerNamespace": 1_000_000, "nodeSelector": {}},
     });
     for policy in [json!({}), policy] {
-        let objects = Render::defaults()
-            .set(&format!("policy={policy}"))
-            .objects();
+        let objects = Render::defaults().set(&format!("policy={policy}")).objects();
         let map: ConfigMap = objects.get("ConfigMap", "stowplan-policy");
         let text = &map.data.expect("data")["policy.yaml"];
         assert_eq!(serde_saphyr::from_str::<Value>(text).expect("YAML"), policy);
@@ -961,9 +736,7 @@ fn the_binary_takes_the_arguments_of_the_deployment() {
 
 #[test]
 fn cert_manager_injects_into_a_configuration_without_a_bundle() {
-    let objects = Render::bare()
-        .set(r#"tls.certManager.inject="stowplan/ca""#)
-        .objects();
+    let objects = Render::bare().set(r#"tls.certManager.inject="stowplan/ca""#).objects();
     assert!(objects.webhook().client_config.ca_bundle.is_none());
     let configuration: MutatingWebhookConfiguration =
         objects.get("MutatingWebhookConfiguration", "stowplan");
@@ -975,14 +748,7 @@ fn cert_manager_injects_into_a_configuration_without_a_bundle() {
 fn the_notes_tell_how_to_see_that_it_works() {
     let notes = |values: &[&str]| {
         let mut install = helm();
-        install.args([
-            "install",
-            "stowplan",
-            CHART,
-            "--dry-run=client",
-            "--namespace",
-            "here",
-        ]);
+        install.args(["install", "stowplan", CHART, "--dry-run=client", "--namespace", "here"]);
         for value in values {
             install.args(["--set-json", value]);
         }
@@ -1019,25 +785,13 @@ fn throw_away_certificates_fit_the_chart() {
         "--out",
         &folder,
     ]));
-    assert!(
-        said.contains("helm upgrade --install my-stowplan "),
-        "{said}"
-    );
+    assert!(said.contains("helm upgrade --install my-stowplan "), "{said}");
 
     let files: BTreeSet<_> = fs::read_dir(out.path())
         .expect("a folder")
-        .map(|entry| {
-            entry
-                .expect("an entry")
-                .file_name()
-                .into_string()
-                .expect("a name")
-        })
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"))
         .collect();
-    assert_eq!(
-        files,
-        ["ca.crt", "tls.crt", "tls.key"].map(str::to_owned).into()
-    );
+    assert_eq!(files, ["ca.crt", "tls.crt", "tls.key"].map(str::to_owned).into());
 
     // The name that the API server checks: <service>.<namespace>.svc of the rendered configuration.
     let openssl = |args: &[&str]| stdout(Command::new("openssl").args(args));
@@ -1047,11 +801,7 @@ fn throw_away_certificates_fit_the_chart() {
     let configuration: MutatingWebhookConfiguration =
         objects.get("MutatingWebhookConfiguration", "my-stowplan");
     let webhooks = configuration.webhooks.expect("webhooks");
-    let service = webhooks[0]
-        .client_config
-        .service
-        .as_ref()
-        .expect("a Service");
+    let service = webhooks[0].client_config.service.as_ref().expect("a Service");
     let host = format!("{}.{}.svc", service.name, service.namespace);
     let verified = openssl(&[
         "verify",
@@ -1072,19 +822,13 @@ fn mistakes_in_making_certificates_are_named() {
         (&["--what"][..], "unknown argument --what; see --help"),
         (&["--out"], "--out needs a value"),
         (&["--namespace", "Not A Name"], "is not a namespace's name"),
-        (
-            &["--service", "stowplan"],
-            "the chart's Service is called NAME-webhook",
-        ),
+        (&["--service", "stowplan"], "the chart's Service is called NAME-webhook"),
         (&["--days", "0"], "is not a number of days"),
     ] {
         let output = run(&mut make_certificates(args));
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            said.starts_with("certs/make.sh: ") && said.contains(sentence),
-            "{said}"
-        );
+        assert!(said.starts_with("certs/make.sh: ") && said.contains(sentence), "{said}");
     }
     assert!(stdout(&mut make_certificates(&["--help"])).contains("Usage: certs/make.sh"));
 }

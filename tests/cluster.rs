@@ -16,6 +16,7 @@ mod cluster {
 
     pub(crate) mod admission;
     pub(crate) mod host_pool;
+    pub(crate) mod load;
 }
 
 use std::sync::Arc;
@@ -49,6 +50,8 @@ const CASES: &[Case] = cases! {
     host_pool:
         the_schema_and_its_rules, a_pool_made_just_before_its_pod, a_missing_pool_is_refused,
         sized_and_exclusive_pools_are_not_ready;
+    load:
+        a_restart_fails_no_creation, a_mass_start_is_placed_within_two_seconds_each;
 };
 
 fn main() -> std::process::ExitCode {
@@ -63,9 +66,12 @@ fn main() -> std::process::ExitCode {
     };
     // Listing must not take a control plane, and neither must a filter that leaves nothing here.
     let needed = !arguments.list && CASES.iter().any(|(name, _)| wanted(name));
-    let world = needed.then(|| Arc::new(runtime.block_on(World::start()).unwrap_or_else(|error| {
-        panic!("no control plane, so nothing can be shown: {error:#}")
-    })));
+    let world =
+        needed.then(|| {
+            Arc::new(runtime.block_on(World::start()).unwrap_or_else(|error| {
+                panic!("no control plane, so nothing can be shown: {error:#}")
+            }))
+        });
     let trials = CASES.iter().map(|&(name, case)| {
         let world = world.clone();
         let handle = runtime.handle().clone();

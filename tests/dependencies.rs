@@ -117,22 +117,14 @@ fn resolved(deny: &Deny) -> Vec<Package> {
 fn findings(packages: &[Package], deny: &Deny) -> Vec<String> {
     let allowed = deny.allowed();
     let mut found = Vec::new();
-    for Package {
-        name,
-        version,
-        licence,
-    } in packages
-    {
+    for Package { name, version, licence } in packages {
         if let Some(ban) = deny.bans.deny.iter().find(|ban| ban.name == *name) {
             found.push(format!(
                 "{name} {version} is banned ({}); `cargo tree --invert {name}` shows who brings it",
                 ban.reason
             ));
         }
-        match licence
-            .as_deref()
-            .map(|text| Expression::parse_mode(text, ParseMode::LAX))
-        {
+        match licence.as_deref().map(|text| Expression::parse_mode(text, ParseMode::LAX)) {
             None => found.push(format!("{name} {version} names no licence")),
             Some(Err(error)) => found.push(format!("{name} {version}: licence: {error}")),
             Some(Ok(expression)) => {
@@ -145,20 +137,10 @@ fn findings(packages: &[Package], deny: &Deny) -> Vec<String> {
         }
     }
     let mut providers = BTreeMap::<&str, Vec<&str>>::new();
-    for package in packages
-        .iter()
-        .filter(|package| PROVIDERS.contains(&&*package.name))
-    {
-        providers
-            .entry(&package.name)
-            .or_default()
-            .push(&package.version);
+    for package in packages.iter().filter(|package| PROVIDERS.contains(&&*package.name)) {
+        providers.entry(&package.name).or_default().push(&package.version);
     }
-    if providers.len() != 1
-        || providers
-            .get(THE_PROVIDER)
-            .is_none_or(|found| found.len() != 1)
-    {
+    if providers.len() != 1 || providers.get(THE_PROVIDER).is_none_or(|found| found.len() != 1) {
         found.push(format!(
             "the one crypto provider is to be one {THE_PROVIDER}, and there are {providers:?}"
         ));
@@ -170,11 +152,7 @@ fn findings(packages: &[Package], deny: &Deny) -> Vec<String> {
 fn the_resolved_graph_keeps_to_deny_toml() {
     let deny = Deny::read();
     let packages = resolved(&deny);
-    assert!(
-        packages.len() > 100,
-        "a graph of {} packages was not resolved",
-        packages.len()
-    );
+    assert!(packages.len() > 100, "a graph of {} packages was not resolved", packages.len());
     let found = findings(&packages, &deny);
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
@@ -206,18 +184,11 @@ fn the_bans_cover_the_crypto_that_could_come_back() {
 
 /// A graph that `deny.toml` allows, to which each case below adds one fault.
 fn sound() -> Vec<Package> {
-    vec![
-        package(THE_PROVIDER, "Apache-2.0 AND ISC"),
-        package("hyper", "MIT"),
-    ]
+    vec![package(THE_PROVIDER, "Apache-2.0 AND ISC"), package("hyper", "MIT")]
 }
 
 fn package(name: &str, licence: &str) -> Package {
-    Package {
-        name: name.into(),
-        version: "1.2.3".into(),
-        licence: Some(licence.into()),
-    }
+    Package { name: name.into(), version: "1.2.3".into(), licence: Some(licence.into()) }
 }
 
 #[test]
@@ -231,25 +202,15 @@ fn a_banned_crate_is_found() {
         let mut graph = sound();
         graph.push(package(name, "MIT"));
         let found = findings(&graph, &Deny::read()).join("\n");
-        assert!(
-            found.starts_with(&format!("{name} 1.2.3 is banned (")),
-            "{found}"
-        );
-        assert!(
-            found.contains(&format!("cargo tree --invert {name}")),
-            "{found}"
-        );
+        assert!(found.starts_with(&format!("{name} 1.2.3 is banned (")), "{found}");
+        assert!(found.contains(&format!("cargo tree --invert {name}")), "{found}");
     }
 }
 
 #[test]
 fn any_other_number_of_crypto_providers_is_found() {
-    let wrong: [&[&str]; 4] = [
-        &[],
-        &["ring", "ring"],
-        &["ring", "rustls-graviola"],
-        &["rustls-graviola"],
-    ];
+    let wrong: [&[&str]; 4] =
+        [&[], &["ring", "ring"], &["ring", "rustls-graviola"], &["rustls-graviola"]];
     for names in wrong {
         let graph: Vec<_> = names.iter().map(|name| package(name, "MIT")).collect();
         let found = findings(&graph, &Deny::read());
@@ -283,12 +244,6 @@ fn licences_are_judged_as_expressions() {
         }
     }
     let mut graph = sound();
-    graph.push(Package {
-        licence: None,
-        ..package("some", "")
-    });
-    assert_eq!(
-        findings(&graph, &Deny::read()),
-        ["some 1.2.3 names no licence"]
-    );
+    graph.push(Package { licence: None, ..package("some", "") });
+    assert_eq!(findings(&graph, &Deny::read()), ["some 1.2.3 names no licence"]);
 }

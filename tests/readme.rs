@@ -73,8 +73,14 @@ fn what_you_write_becomes_what_the_pod_gets() {
         let file = folder.path().join(format!("{seen}.json"));
         std::fs::write(&file, pod.to_string()).unwrap();
         let output = stowplan(&[
-            "plan", "-f", file.to_str().unwrap(), "--cluster", "examples/nodes.yaml", "examples/host-pools.yaml",
-            "-o", "yaml",
+            "plan",
+            "-f",
+            file.to_str().unwrap(),
+            "--cluster",
+            "examples/nodes.yaml",
+            "examples/host-pools.yaml",
+            "-o",
+            "yaml",
         ]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let mut wanted = pod;
@@ -141,7 +147,8 @@ fn console_sessions_are_as_shown() {
         let (command, shown) = block.text.split_once('\n').unwrap();
         let arguments = command.strip_prefix("$ cargo run -q -- ").expect(command);
         let output = stowplan(&arguments.split_whitespace().collect::<Vec<_>>());
-        let printed = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        let printed =
+            String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
         assert_eq!(printed, shown);
         seen += 1;
     }
@@ -163,9 +170,16 @@ enum Run {
 fn runner(command: &str) -> Run {
     match command.split('#').next().unwrap_or_default().trim() {
         "cargo demo" | "cargo test" => Run::Ci,
-        c if c.starts_with("cargo run -p testbed -- ") || c.starts_with("target/testbed/mine/") => Run::Testbed,
+        c if c.starts_with("cargo run -p testbed -- ") || c.starts_with("target/testbed/mine/") => {
+            Run::Testbed
+        }
         c if c.starts_with("cargo run -q -- ") => Run::Here,
-        c if ["certs/make.sh", "kubectl ", "helm install "].iter().any(|start| c.starts_with(start)) => Run::Install,
+        c if ["certs/make.sh", "kubectl ", "helm install "]
+            .iter()
+            .any(|start| c.starts_with(start)) =>
+        {
+            Run::Install
+        }
         c => panic!("nobody runs `{c}`"),
     }
 }
@@ -176,7 +190,13 @@ fn commands() -> Vec<String> {
         .iter()
         .filter(|block| block.language == "sh")
         .flat_map(|block| {
-            block.text.replace("\\\n", " ").lines().filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+            block
+                .text
+                .replace("\\\n", " ")
+                .lines()
+                .filter(|line| !line.is_empty())
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
         })
         .collect()
 }
@@ -188,23 +208,38 @@ fn every_command_is_run_by_somebody() {
         if let Run::Here = runner(&command) {
             let arguments: Vec<_> = command.split_whitespace().skip(4).collect();
             let output = stowplan(&arguments);
-            assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(
+                output.status.success(),
+                "{command}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
             here += 1;
         }
     }
     assert!(here >= 2);
     let ci = std::fs::read_to_string(Path::new(ROOT).join(".ci/run")).unwrap();
-    assert!(ci.contains("cargo demo") && ci.contains("cargo test"), ".ci/run has lost the README's commands");
+    assert!(
+        ci.contains("cargo demo") && ci.contains("cargo test"),
+        ".ci/run has lost the README's commands"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn install_and_uninstall_as_shown() {
-    let plane = ControlPlane::start(Options { nodes: NodeSpec::numbered(1), ..Options::default() }).await.unwrap();
+    let plane = ControlPlane::start(Options { nodes: NodeSpec::numbered(1), ..Options::default() })
+        .await
+        .unwrap();
     // The control plane's kubectl and helm in front: they know its kubeconfig.
     let path = format!("{}:{}", plane.dir().display(), std::env::var("PATH").unwrap());
     let shell = |script: &str| {
-        let output = Command::new("bash").args(["-euo", "pipefail", "-c", script]).current_dir(ROOT).env("PATH", &path).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let output = Command::new("bash")
+            .args(["-euo", "pipefail", "-c", script])
+            .current_dir(ROOT)
+            .env("PATH", &path)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
         (output.status.success(), text)
     };
     let done = |script: &str| {
@@ -218,14 +253,17 @@ async fn install_and_uninstall_as_shown() {
         steps += 1;
     }
     assert!(steps >= 4, "the README has lost its installation");
-    done("kubectl get mutatingwebhookconfiguration stowplan-webhook || kubectl get mutatingwebhookconfiguration stowplan");
+    done(
+        "kubectl get mutatingwebhookconfiguration stowplan-webhook || kubectl get mutatingwebhookconfiguration stowplan",
+    );
     done("kubectl apply -f examples/host-pools.yaml");
     // Nobody runs the pods here, so the webhook is away: nobody is stopped.
     done("kubectl apply -f examples/refused.yaml");
 
     assert!(README.contains("`helm uninstall stowplan -n stowplan-system` removes it"));
     done("helm uninstall stowplan -n stowplan-system --wait=false");
-    let left = done("kubectl get mutatingwebhookconfigurations,clusterroles,clusterrolebindings -o name");
+    let left =
+        done("kubectl get mutatingwebhookconfigurations,clusterroles,clusterrolebindings -o name");
     assert!(!left.contains("stowplan"), "{left}");
     let kept = done("kubectl get hostpools -o name");
     assert!(kept.contains("archive") && kept.contains("ingest"), "{kept}");

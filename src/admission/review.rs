@@ -88,7 +88,8 @@ struct Resource<'a> {
 impl<'a> Review<'a> {
     /// Reads a review.
     ///
-    /// A key that occurs twice is an error, as are text after the end and invalid UTF-8.
+    /// Invalid UTF-8 anywhere and text after the end are errors, as is a key that occurs twice in what
+    /// is read. What is skipped need only be balanced.
     ///
     /// # Errors
     /// [`ParseError`]: no answer can be given.
@@ -96,7 +97,10 @@ impl<'a> Review<'a> {
         if bytes.iter().all(u8::is_ascii_whitespace) {
             return Err(ParseError::Empty);
         }
-        let envelope = read(bytes).map_err(|error| ParseError::Json(brief(&error)))?;
+        // Once for all: scanning text is cheaper than checking its parts.
+        let text =
+            std::str::from_utf8(bytes).map_err(|error| ParseError::Json(error.to_string()))?;
+        let envelope = read(text).map_err(|error| ParseError::Json(brief(&error)))?;
         let kind = envelope.kind.unwrap_or_default();
         let version = envelope.api_version.unwrap_or_default();
         if kind.as_str() != "AdmissionReview" || version.as_str() != API_VERSION {
@@ -104,7 +108,11 @@ impl<'a> Review<'a> {
                 "" => Cow::Borrowed("(none)"),
                 text => Cow::Owned(text.chars().take(64).flat_map(char::escape_debug).collect()),
             };
-            return Err(ParseError::Version(format!("kind {} of {}", named(&kind), named(&version))));
+            return Err(ParseError::Version(format!(
+                "kind {} of {}",
+                named(&kind),
+                named(&version)
+            )));
         }
         let request = envelope.request.ok_or(ParseError::NoRequest)?;
         match request.uid.as_str().len() {
@@ -115,8 +123,8 @@ impl<'a> Review<'a> {
     }
 }
 
-fn read(bytes: &[u8]) -> Result<Envelope<'_>, serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+fn read(text: &str) -> Result<Envelope<'_>, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
     let envelope = object_or_default(&mut deserializer)?;
     deserializer.end()?;
     Ok(envelope)
@@ -138,6 +146,12 @@ impl Request<'_> {
     #[must_use]
     pub fn operation(&self) -> &str {
         self.operation.as_str()
+    }
+
+    /// The plural name of what the request is about, as `pods`.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        self.resource.resource.as_str()
     }
 
     /// Whether a pod is created: not one of its subresources, not changed, not deleted.

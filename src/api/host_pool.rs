@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 pub const MAX_HOSTS: usize = 256;
 
 /// What hosts a pool has: a list of them, or what they must be like.
-#[derive(Clone, CustomResource, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(
+    Clone, CustomResource, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize,
+)]
 #[kube(
     group = "stowplan.dev",
     version = "v1alpha1",
@@ -115,7 +117,10 @@ fn constrain(spec: &mut JSONSchemaProps) {
             "has(self.tags) == has(oldSelf.tags) && (!has(self.tags) || self.tags == oldSelf.tags)",
             "tags is immutable: make a new pool",
         ),
-        rule("self.exclusivity == oldSelf.exclusivity", "exclusivity is immutable: make a new pool"),
+        rule(
+            "self.exclusivity == oldSelf.exclusivity",
+            "exclusivity is immutable: make a new pool",
+        ),
         rule(
             "has(self.size) == has(oldSelf.size) && (!has(self.size) || self.size >= oldSelf.size)",
             "size can only grow: make a new pool",

@@ -13,8 +13,9 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 
 use super::input::{self, Document, Item, Problems};
+use super::report::{self, Planned};
 use super::template::{self, Expanded};
-use super::{complain, live, report, yaml};
+use super::{complain, live, yaml};
 use crate::admission::review::API_VERSION;
 use crate::admission::{Decision, ParseError, Review, decide};
 use crate::placement::reason::Stage;
@@ -23,9 +24,6 @@ use crate::view::{Object, View};
 
 /// Something is refused.
 const REFUSED: u8 = 1;
-
-/// Ends a refusal that a cluster could have turned.
-pub(super) const NO_CLUSTER: &str = "(no cluster given: use --cluster or --live)";
 
 /// What `stowplan plan` is told.
 #[derive(Args, Debug)]
@@ -83,20 +81,6 @@ enum Format {
     Yaml,
     /// A list of objects, each with its JSON patch; what is refused is told on standard error
     Patch,
-}
-
-/// An object, and what becomes of its pods.
-pub(super) struct Planned<'d> {
-    pub(super) item: Item<'d>,
-    pub(super) namespace: String,
-    /// `metadata.name`, or else the prefix of the name to come.
-    pub(super) name: String,
-    pub(super) decision: Decision,
-    /// The operations that change the object, or the template in it.
-    pub(super) patch: Vec<Value>,
-    /// Whether a cluster, which was not given, could change the decision.
-    pub(super) wants_cluster: bool,
-    document: usize,
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -164,7 +148,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
     let refused = planned.iter().any(|planned| matches!(planned.decision, Decision::Refuse(_)));
     let output = match arguments.output {
-        Format::Text => report::text(&planned, others),
+        Format::Text => super::printable(&report::text(&planned, others)),
         Format::Json => format!("{}\n", serde_json::to_string_pretty(&report::list(&planned))?),
         Format::Yaml => yaml::write(&placed(&documents, &planned)?)?,
         Format::Patch => format!("{}\n", serde_json::to_string_pretty(&report::patches(&planned))?),
@@ -330,7 +314,13 @@ fn of_cluster(decision: &Decision) -> bool {
 fn rebase(patch: &[PatchOperation], expanded: &Expanded, object: &Value) -> Vec<Value> {
     let prefix = expanded.pointer;
     let mut operations = Vec::new();
-    for parent in ["/metadata", "/metadata/labels", "/metadata/annotations"] {
+    // A pod is itself what was decided on.
+    let parents: &[&str] = if prefix.is_empty() {
+        &[]
+    } else {
+        &["/metadata", "/metadata/labels", "/metadata/annotations"]
+    };
+    for parent in parents {
         let target = format!("{prefix}{parent}");
         let below = format!("{parent}/");
         let needed = patch.iter().any(|operation| operation.path().as_str().starts_with(&below));

@@ -3,10 +3,28 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::plan::{NO_CLUSTER, Planned};
+use super::input::Item;
 use crate::admission::{Decision, Pass};
 use crate::placement::reason::{Finding, Warning};
 use crate::systems::vocabulary::IGNORE;
+
+/// Ends a refusal that a cluster could have turned.
+const NO_CLUSTER: &str = "(no cluster given: use --cluster or --live)";
+
+/// An object, and what becomes of its pods.
+pub(super) struct Planned<'d> {
+    pub(super) item: Item<'d>,
+    pub(super) namespace: String,
+    /// `metadata.name`, or else the prefix of the name to come.
+    pub(super) name: String,
+    pub(super) decision: Decision,
+    /// The operations that change the object, or the template in it.
+    pub(super) patch: Vec<Value>,
+    /// Whether a cluster, which was not given, could change the decision.
+    pub(super) wants_cluster: bool,
+    /// Which document it came from.
+    pub(super) document: usize,
+}
 
 /// `plan -o json`.
 #[derive(Serialize)]

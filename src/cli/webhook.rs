@@ -1,10 +1,12 @@
 //! `stowplan webhook`: the server that the API server calls.
 
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -20,7 +22,8 @@ use crate::server::admin::{self, Health};
 use crate::server::limits::Limits;
 use crate::server::service::Service;
 use crate::server::{self, Stop};
-use crate::telemetry::{self, Metrics};
+use crate::telemetry::Metrics;
+use crate::telemetry::log::{self, Format};
 use crate::tls;
 
 /// What `stowplan webhook` is told.
@@ -49,6 +52,9 @@ pub(super) struct Arguments {
     /// The namespace that stowplan runs in; its pods are never touched
     #[arg(long, value_name = "NAMESPACE")]
     namespace: String,
+    /// The Service that the API server calls, in that namespace: not ready unless the certificate is for it
+    #[arg(long, value_name = "NAME")]
+    service: Option<String>,
     /// How long to go on serving after a stop was asked for, while /readyz fails already
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = super::duration)]
     shutdown_delay: Duration,
@@ -58,27 +64,31 @@ pub(super) struct Arguments {
     /// Kubernetes objects, files or folders, instead of watches
     #[arg(long, value_name = "PATH", num_args = 1..)]
     cluster: Vec<PathBuf>,
+    /// How log lines look [default: text on a terminal, else json]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    log_format: Option<Format>,
 }
 
 /// How often the policy's and the certificate's files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How long answers go on closing their connections before idle ones are closed.
-const LAST_ANSWERS: Duration = Duration::from_secs(2);
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    telemetry::start_logging().map_err(anyhow::Error::msg)?;
+    let metrics = Arc::new(Metrics::new());
+    // Dropped last: until then lines are written.
+    let _log = log::start(arguments.log_format, &metrics).map_err(anyhow::Error::msg)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(arguments))?;
+    let served = runtime.block_on(serve(arguments, metrics));
     // What is still waiting for a client is not waited for.
     runtime.shutdown_background();
-    Ok(ExitCode::SUCCESS)
+    served.map(|()| ExitCode::SUCCESS)
 }
 
-async fn serve(arguments: Arguments) -> anyhow::Result<()> {
+async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<()> {
     let policy = read_policy(arguments.policy.as_deref(), &arguments.namespace)?;
     let policy = Arc::new(ArcSwap::from_pointee(policy));
-    let metrics = Arc::new(Metrics::new());
     let cluster = if arguments.cluster.is_empty() {
         let client = Client::try_default().await.context(
             "cannot find the cluster (a kubeconfig, or a service account's token in a pod; or give --cluster)",
@@ -91,26 +101,38 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
     let listener = server::bind(arguments.listen).await?;
     let admin_listener = server::bind(arguments.admin_listen).await?;
     let stop = Stop::default();
-    let limits = Limits::default();
-    let health = Arc::new(Health::new(Arc::clone(&cluster), Arc::clone(&metrics), stop.asked.clone()));
-    let mut files = tls::Files::new(arguments.tls_cert, arguments.tls_key);
-    look_at_certificate(&mut files, &health, &metrics);
-    let config = files.server_config();
+    let limits = Limits::default().within_open_files();
+    let health =
+        Arc::new(Health::new(Arc::clone(&cluster), Arc::clone(&metrics), stop.asked.clone()));
+    let name = arguments.service.map(|service| format!("{service}.{}.svc", arguments.namespace));
+    let mut files = Files {
+        certificate: tls::Files::new(arguments.tls_cert, arguments.tls_key, name),
+        policy_file: arguments.policy,
+        policy: Arc::clone(&policy),
+        namespace: arguments.namespace,
+        health: Arc::clone(&health),
+        metrics: Arc::clone(&metrics),
+        told: None,
+    };
+    // Before the port is announced: who reads the announcement may call.
+    files.look_at_certificate();
+    let config = files.certificate.server_config();
     announce(listener.local_addr()?, admin_listener.local_addr()?);
 
-    let service = Arc::new(Service::new(cluster, Arc::clone(&policy), Arc::clone(&metrics), limits));
-    let admin = tokio::spawn(admin::serve(admin_listener, Arc::clone(&health), stop.closing.clone()));
-    tokio::spawn(look_at_files(files, health, metrics, policy, arguments.policy, arguments.namespace));
+    let service = Arc::new(Service::new(cluster, policy, metrics, limits));
+    let admin = tokio::spawn(admin::serve(admin_listener, health, stop.clone()));
+    // A thread of its own: a file system that hangs must not hold up requests. It ends with the process.
+    thread::Builder::new().name("files".to_owned()).spawn(move || files.look_again_and_again())?;
     let asked = stop.asked.clone();
     tokio::spawn(async move {
         signalled().await;
         asked.cancel();
     });
     let stopping = stop.clone();
-    let drain = arguments.shutdown_delay;
+    let delay = arguments.shutdown_delay;
     // No delay asked for, no last answers either: a test or a person wants it gone.
-    let last_answers = LAST_ANSWERS.min(drain);
-    tokio::spawn(async move { stopping.run(drain, last_answers).await });
+    let last_answers = LAST_ANSWERS.min(delay);
+    tokio::spawn(async move { stopping.run(delay, last_answers).await });
     server::serve(listener, config, service, limits, stop).await;
     admin.await?;
     info!("stopped");
@@ -130,55 +152,80 @@ fn read_policy(file: Option<&Path>, namespace: &str) -> anyhow::Result<Policy> {
     Ok(policy)
 }
 
-/// Looks at the files again and again: a poll sees every way in which a file can change.
-async fn look_at_files(
-    mut files: tls::Files,
+/// What is read again when it changes.
+struct Files {
+    certificate: tls::Files,
+    policy_file: Option<PathBuf>,
+    policy: Arc<ArcSwap<Policy>>,
+    namespace: String,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
-    policy: Arc<ArcSwap<Policy>>,
-    policy_file: Option<PathBuf>,
-    namespace: String,
-) {
-    let mut ticks = tokio::time::interval(LOOK);
-    let mut told: Option<String> = None;
-    loop {
-        ticks.tick().await;
-        look_at_certificate(&mut files, &health, &metrics);
-        let Some(file) = policy_file.as_deref() else { continue };
-        match read_policy(Some(file), &namespace) {
+    /// The last problem with the policy that was told.
+    told: Option<String>,
+}
+
+impl Files {
+    /// A poll sees every way in which a file can change: written, renamed, or behind a symbolic link
+    /// that is swapped, as a kubelet does.
+    fn look_again_and_again(mut self) {
+        loop {
+            thread::sleep(LOOK);
+            // A panic here is a bug in a parser; the next content may be a better one.
+            let looked = catch_unwind(AssertUnwindSafe(|| {
+                self.look_at_certificate();
+                self.look_at_policy();
+            }));
+            if looked.is_err() {
+                error!("looking at the policy's and the certificate's files panicked");
+            }
+        }
+    }
+
+    fn look_at_certificate(&mut self) {
+        let now = SystemTime::now();
+        let change = self.certificate.refresh(now);
+        let standing = self.certificate.standing(now);
+        if let Some(not_after) = standing.not_after {
+            self.metrics.serving_certificate_expires(not_after);
+        }
+        match change {
+            tls::Change::None => {}
+            tls::Change::Loaded => {
+                self.metrics.reloaded_certificate(true);
+                let (days_left, problem) = (standing.days_left(now), standing.problem.as_deref());
+                match problem {
+                    None => info!(days_left, "a new certificate serves"),
+                    Some(problem) => {
+                        error!(problem, "a new certificate serves, which nobody will trust")
+                    }
+                }
+            }
+            tls::Change::Rejected(problem) => {
+                self.metrics.reloaded_certificate(false);
+                error!(%problem, "the certificate's files changed, and do not serve");
+            }
+        }
+        self.health.set_certificate(standing);
+    }
+
+    fn look_at_policy(&mut self) {
+        let Some(file) = self.policy_file.as_deref() else { return };
+        match read_policy(Some(file), &self.namespace) {
             Ok(new) => {
-                told = None;
-                if **policy.load() != new {
-                    policy.store(Arc::new(new));
-                    metrics.reloaded_policy(true);
+                self.told = None;
+                if **self.policy.load() != new {
+                    self.policy.store(Arc::new(new));
+                    self.metrics.reloaded_policy(true);
                     info!("the policy changed");
                 }
             }
             Err(error) => {
                 let problem = format!("{error:#}");
-                if told.as_ref() != Some(&problem) {
-                    metrics.reloaded_policy(false);
+                if self.told.as_ref() != Some(&problem) {
+                    self.metrics.reloaded_policy(false);
                     error!(problem, "the new policy is not one; the old one stays");
-                    told = Some(problem);
+                    self.told = Some(problem);
                 }
-            }
-        }
-    }
-}
-
-fn look_at_certificate(files: &mut tls::Files, health: &Health, metrics: &Metrics) {
-    match files.refresh() {
-        tls::Change::None => {}
-        tls::Change::Loaded => {
-            metrics.reloaded_certificate(true);
-            health.set_certificate(None);
-            info!("a serving certificate was read");
-        }
-        tls::Change::Rejected(problem) => {
-            metrics.reloaded_certificate(false);
-            error!(%problem, "no new serving certificate");
-            if !files.is_loaded() {
-                health.set_certificate(Some(problem.to_string()));
             }
         }
     }

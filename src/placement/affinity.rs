@@ -20,7 +20,8 @@ pub fn implies(term: &NodeSelectorTerm, alternative: &NodeSelectorTerm) -> bool 
     let covered = |wanted: &[NodeSelectorRequirement], present: &[NodeSelectorRequirement]| {
         wanted.iter().all(|w| present.iter().any(|p| requirement_implies(p, w)))
     };
-    covered(fields(alternative), fields(term)) && covered(expressions(alternative), expressions(term))
+    covered(fields(alternative), fields(term))
+        && covered(expressions(alternative), expressions(term))
 }
 
 /// Whether no node can satisfy both terms.
@@ -37,9 +38,11 @@ pub fn excludes(term: &NodeSelectorTerm, alternative: &NodeSelectorTerm) -> bool
 /// The one node that a term names by `matchFields`, if it does.
 #[must_use]
 pub fn pinned_node(term: &NodeSelectorTerm) -> Option<&str> {
-    fields(term).iter().find_map(|requirement| match (requirement.operator.as_str(), values(requirement)) {
-        ("In", [node]) if requirement.key == "metadata.name" => Some(node.as_str()),
-        _ => None,
+    fields(term).iter().find_map(|requirement| {
+        match (requirement.operator.as_str(), values(requirement)) {
+            ("In", [node]) if requirement.key == "metadata.name" => Some(node.as_str()),
+            _ => None,
+        }
     })
 }
 
@@ -59,7 +62,10 @@ fn values(requirement: &NodeSelectorRequirement) -> &[String] {
     requirement.values.as_deref().unwrap_or_default()
 }
 
-fn requirement_implies(present: &NodeSelectorRequirement, wanted: &NodeSelectorRequirement) -> bool {
+fn requirement_implies(
+    present: &NodeSelectorRequirement,
+    wanted: &NodeSelectorRequirement,
+) -> bool {
     if present.key != wanted.key {
         return false;
     }
@@ -67,7 +73,8 @@ fn requirement_implies(present: &NodeSelectorRequirement, wanted: &NodeSelectorR
         // Every operator but these two fails on a node without the key.
         (operator, "Exists") => !matches!(operator, "NotIn" | "DoesNotExist"),
         ("In", "In") => {
-            !values(present).is_empty() && values(present).iter().all(|v| values(wanted).contains(v))
+            !values(present).is_empty()
+                && values(present).iter().all(|v| values(wanted).contains(v))
         }
         _ => present == wanted,
     }
@@ -112,14 +119,18 @@ mod tests {
 
     #[test]
     fn an_in_without_values_implies_nothing() {
-        let broken = term(serde_json::json!({"matchExpressions": [{"key": "k", "operator": "In", "values": []}]}));
+        let broken = term(
+            serde_json::json!({"matchExpressions": [{"key": "k", "operator": "In", "values": []}]}),
+        );
         assert!(!implies(&broken, &on_labels(&[("k", Some("a"))])));
     }
 
     #[test]
     fn not_in_does_not_imply_exists() {
         for operator in ["NotIn", "DoesNotExist"] {
-            let t = term(serde_json::json!({"matchExpressions": [{"key": "k", "operator": operator, "values": ["a"]}]}));
+            let t = term(
+                serde_json::json!({"matchExpressions": [{"key": "k", "operator": operator, "values": ["a"]}]}),
+            );
             assert!(!implies(&t, &on_labels(&[("k", None)])), "{operator}");
         }
     }
@@ -128,10 +139,14 @@ mod tests {
     fn clashes_are_seen() {
         assert!(excludes(&on_node("n1"), &on_node("n2")));
         assert!(!excludes(&on_node("n1"), &on_node("n1")));
-        let not_n1 = term(serde_json::json!({"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]}));
+        let not_n1 = term(
+            serde_json::json!({"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]}),
+        );
         assert!(excludes(&not_n1, &on_node("n1")));
         assert!(!excludes(&not_n1, &on_node("n2")));
-        let without = term(serde_json::json!({"matchExpressions": [{"key": "k", "operator": "DoesNotExist"}]}));
+        let without = term(
+            serde_json::json!({"matchExpressions": [{"key": "k", "operator": "DoesNotExist"}]}),
+        );
         assert!(excludes(&without, &on_labels(&[("k", None)])));
         assert!(!excludes(&without, &on_labels(&[("other", None)])));
     }

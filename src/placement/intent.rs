@@ -7,7 +7,8 @@
 use std::fmt;
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
+use serde_json::{Value, json};
 
 /// The topology that every pod (anti-)affinity of ours is about: one node.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -72,17 +73,13 @@ pub struct PodTerm {
 }
 
 impl PodTerm {
-    /// The term as the API writes it.
+    /// The term as the API writes it: a `PodAffinityTerm`.
     #[must_use]
-    pub fn to_term(&self) -> PodAffinityTerm {
-        PodAffinityTerm {
-            label_selector: Some(LabelSelector {
-                match_expressions: Some(self.requirements.clone()),
-                match_labels: None,
-            }),
-            topology_key: HOSTNAME.to_owned(),
-            ..PodAffinityTerm::default()
-        }
+    pub fn to_document(&self) -> Value {
+        json!({
+            "labelSelector": {"matchExpressions": self.requirements},
+            "topologyKey": HOSTNAME,
+        })
     }
 
     /// Whether `term` is this very wish, written by us in an earlier round.
@@ -92,7 +89,8 @@ impl PodTerm {
             return false;
         };
         // Our terms never name namespaces or label keys to match: one that does is about other pods.
-        let is_set = |keys: &Option<Vec<String>>| keys.as_ref().is_some_and(|keys| !keys.is_empty());
+        let is_set =
+            |keys: &Option<Vec<String>>| keys.as_ref().is_some_and(|keys| !keys.is_empty());
         if term.topology_key != HOSTNAME
             || is_set(&term.match_label_keys)
             || is_set(&term.mismatch_label_keys)

@@ -51,8 +51,11 @@ fn shape(pod: &Pod<'_>) -> Value {
         metadata.insert("labels".to_owned(), json!({}));
     }
     if let Some(annotations) = &pod.metadata.annotations {
-        let record: Map<_, _> =
-            annotations.get(record::KEY).map(|_| (record::KEY.to_owned(), Value::Null)).into_iter().collect();
+        let record: Map<_, _> = annotations
+            .get(record::KEY)
+            .map(|_| (record::KEY.to_owned(), Value::Null))
+            .into_iter()
+            .collect();
         metadata.insert("annotations".to_owned(), Value::Object(record));
     }
     let mut document = Map::from_iter([("metadata".to_owned(), Value::Object(metadata))]);
@@ -75,7 +78,11 @@ fn labels(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor, findings: &mut
             Some(present) => findings.push(Finding::new(
                 Reason::LabelConflict,
                 intent.key,
-                format!("label {key} is already {} and would become {}", quoted(present), quoted(value)),
+                format!(
+                    "label {key} is already {} and would become {}",
+                    quoted(present),
+                    quoted(value)
+                ),
                 "remove the label from the pod: stowplan sets it",
             )),
             // Two systems may ask for one label; the first has set it.
@@ -132,13 +139,21 @@ impl Term {
         let mut term = self.clone();
         let meaning = &mut term.meaning;
         meaning.match_fields.get_or_insert_default().extend_from_slice(fields(alternative));
-        meaning.match_expressions.get_or_insert_default().extend_from_slice(expressions(alternative));
+        meaning
+            .match_expressions
+            .get_or_insert_default()
+            .extend_from_slice(expressions(alternative));
         term.added.push(alternative.clone());
         term
     }
 }
 
-fn node_affinity(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor, findings: &mut Vec<Finding>) {
+fn node_affinity(
+    pod: &Pod<'_>,
+    intents: &[Intent],
+    editor: &mut Editor,
+    findings: &mut Vec<Finding>,
+) {
     let wishes: Vec<_> = intents
         .iter()
         .filter_map(|intent| match &intent.wish {
@@ -154,8 +169,12 @@ fn node_affinity(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor, finding
         Some(present) => present
             .iter()
             .enumerate()
-            .filter(|(_, term)| !matches_nothing(term))
-            .map(|(index, term)| Term { index: Some(index), meaning: term.clone(), added: Vec::new() })
+            .filter(|&(index, term)| !is_empty(pod, index, term))
+            .map(|(index, term)| Term {
+                index: Some(index),
+                meaning: term.clone(),
+                added: Vec::new(),
+            })
             .collect(),
     };
     if terms.is_empty() {
@@ -170,12 +189,13 @@ fn node_affinity(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor, finding
 
     let mut crossed = false;
     for (intent, alternatives) in wishes {
-        let mut next = Vec::with_capacity(terms.len());
+        let before_it = terms.len();
+        let mut next = Vec::with_capacity(before_it);
         let mut possible = false;
-        for term in &terms {
+        for term in terms {
             if alternatives.iter().any(|alternative| implies(&term.meaning, alternative)) {
                 possible = true;
-                next.push(term.clone());
+                next.push(term);
                 continue;
             }
             let before = next.len();
@@ -205,11 +225,14 @@ fn node_affinity(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor, finding
             return;
         }
         // A user's own terms may be more; only multiplying them is ours.
-        if next.len() > MAX_NODE_TERMS.max(terms.len()) {
+        if next.len() > MAX_NODE_TERMS.max(before_it) {
             findings.push(Finding::new(
                 Reason::NodeAffinityConflict,
                 intent.key,
-                format!("{} node selector terms would be needed, at most {MAX_NODE_TERMS} are made", next.len()),
+                format!(
+                    "{} node selector terms would be needed, at most {MAX_NODE_TERMS} are made",
+                    next.len()
+                ),
                 "use fewer terms in the pod's nodeAffinity, or a smaller pool",
             ));
             return;
@@ -228,14 +251,19 @@ fn node_affinity(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor, finding
         let Some(index) = term.index.map(|index| index.to_string()) else { continue };
         for (member, requirements) in term.added.iter().flat_map(members) {
             for requirement in requirements {
-                let path: Vec<&str> = NODE_TERMS.into_iter().chain([index.as_str(), member]).collect();
+                let path: Vec<&str> =
+                    NODE_TERMS.into_iter().chain([index.as_str(), member]).collect();
                 editor.append(&path, json!(requirement));
             }
         }
     }
     // From the end, so that an index still means the same item.
-    for (index, _) in
-        present.unwrap_or_default().iter().enumerate().rev().filter(|(_, term)| matches_nothing(term))
+    for (index, _) in present
+        .unwrap_or_default()
+        .iter()
+        .enumerate()
+        .rev()
+        .filter(|&(index, term)| is_empty(pod, index, term))
     {
         let index = index.to_string();
         let path: Vec<&str> = NODE_TERMS.into_iter().chain([index.as_str()]).collect();
@@ -257,10 +285,21 @@ fn members(
     [("matchFields", fields(added)), ("matchExpressions", expressions(added))]
 }
 
+fn term_document<'p>(pod: &'p Pod<'_>, index: usize) -> Option<&'p Value> {
+    let pointer = format!("/nodeAffinity/{REQUIRED}/nodeSelectorTerms");
+    pod.affinity_document.pointer(&pointer)?.get(index)
+}
+
+/// Whether a term of the user's says nothing at all, not even in fields that we do not know.
+fn is_empty(pod: &Pod<'_>, index: usize, term: &NodeSelectorTerm) -> bool {
+    let nothing = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+    let document = term_document(pod, index).and_then(Value::as_object);
+    matches_nothing(term) && document.is_none_or(|members| members.values().all(nothing))
+}
+
 /// The term as it is written: the user's own document with the requirements appended.
 fn document(pod: &Pod<'_>, term: &Term) -> Value {
-    let pointer = format!("/nodeAffinity/{REQUIRED}/nodeSelectorTerms");
-    let own = term.index.and_then(|index| pod.affinity_document.pointer(&pointer)?.get(index));
+    let own = term.index.and_then(|index| term_document(pod, index));
     let mut document = own.cloned().unwrap_or_else(|| json!({}));
     for (member, requirements) in term.added.iter().flat_map(members) {
         if requirements.is_empty() {
@@ -277,17 +316,27 @@ fn document(pod: &Pod<'_>, term: &Term) -> Value {
     document
 }
 
-fn pod_affinity(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor, findings: &mut Vec<Finding>) {
+fn pod_affinity(
+    pod: &Pod<'_>,
+    intents: &[Intent],
+    editor: &mut Editor,
+    findings: &mut Vec<Finding>,
+) {
     let (mut required, mut preferred): (Vec<&PodAffinityTerm>, Vec<&WeightedPodAffinityTerm>) =
         (Vec::new(), Vec::new());
     if let Some(affinity) = &pod.affinity.pod_affinity {
-        required.extend(affinity.required_during_scheduling_ignored_during_execution.iter().flatten());
-        preferred.extend(affinity.preferred_during_scheduling_ignored_during_execution.iter().flatten());
+        required
+            .extend(affinity.required_during_scheduling_ignored_during_execution.iter().flatten());
+        preferred
+            .extend(affinity.preferred_during_scheduling_ignored_during_execution.iter().flatten());
     }
-    let (mut anti_required, mut anti_preferred): (Vec<&PodAffinityTerm>, Vec<&WeightedPodAffinityTerm>) =
-        (Vec::new(), Vec::new());
+    let (mut anti_required, mut anti_preferred): (
+        Vec<&PodAffinityTerm>,
+        Vec<&WeightedPodAffinityTerm>,
+    ) = (Vec::new(), Vec::new());
     if let Some(affinity) = &pod.affinity.pod_anti_affinity {
-        anti_required.extend(affinity.required_during_scheduling_ignored_during_execution.iter().flatten());
+        anti_required
+            .extend(affinity.required_during_scheduling_ignored_during_execution.iter().flatten());
         anti_preferred
             .extend(affinity.preferred_during_scheduling_ignored_during_execution.iter().flatten());
     }
@@ -299,7 +348,9 @@ fn pod_affinity(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor, findings
             Wish::PodAffinity(term) => {
                 // An existing pod counts only if it matches all required terms of the newcomer, so a
                 // second term next to another one would silently void both.
-                if term.enforcement == Enforcement::Required && (!required.is_empty() || ours.is_some()) {
+                if term.enforcement == Enforcement::Required
+                    && (!required.is_empty() || ours.is_some())
+                {
                     let other = ours.map_or_else(
                         || "its own required pod affinity".to_owned(),
                         |intent| format!("that of {}", intent.why),
@@ -324,21 +375,27 @@ fn pod_affinity(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor, findings
     }
 }
 
-fn is_present(wish: &PodTerm, required: &[&PodAffinityTerm], preferred: &[&WeightedPodAffinityTerm]) -> bool {
+fn is_present(
+    wish: &PodTerm,
+    required: &[&PodAffinityTerm],
+    preferred: &[&WeightedPodAffinityTerm],
+) -> bool {
     match wish.enforcement {
         Enforcement::Required => required.iter().any(|term| wish.is_own_mark(term)),
-        Enforcement::Preferred => preferred.iter().any(|term| wish.is_own_mark(&term.pod_affinity_term)),
+        Enforcement::Preferred => {
+            preferred.iter().any(|term| wish.is_own_mark(&term.pod_affinity_term))
+        }
     }
 }
 
 fn write(editor: &mut Editor, member: &str, wish: &PodTerm) {
     match wish.enforcement {
         Enforcement::Required => {
-            editor.append(&["spec", "affinity", member, REQUIRED], json!(wish.to_term()));
+            editor.append(&["spec", "affinity", member, REQUIRED], wish.to_document());
         }
         Enforcement::Preferred => editor.append(
             &["spec", "affinity", member, PREFERRED],
-            json!(WeightedPodAffinityTerm { weight: 100, pod_affinity_term: wish.to_term() }),
+            json!({"weight": 100, "podAffinityTerm": wish.to_document()}),
         ),
     }
 }

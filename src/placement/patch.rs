@@ -11,6 +11,9 @@ use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation
 use serde_json::{Map, Value};
 
 /// Writes operations against the part of a document that it was given.
+///
+/// What it wrote itself is kept as an outline: members can be added to it, but the items of its lists
+/// are not looked into again.
 #[derive(Debug)]
 pub struct Editor {
     shape: Value,
@@ -34,7 +37,8 @@ impl Editor {
         // As deep as there are objects; a null counts as missing.
         let mut depth = 0;
         let mut parent = &self.shape;
-        while let Some(next) = child(parent, path[depth]).filter(|next| next.is_object() || next.is_array())
+        while let Some(next) =
+            child(parent, path[depth]).filter(|next| next.is_object() || next.is_array())
             && depth < parents
         {
             parent = next;
@@ -44,10 +48,10 @@ impl Editor {
             Value::Object(Map::from_iter([((*token).to_owned(), inner)]))
         });
         if let Some(Value::Object(members)) = descend(&mut self.shape, &path[..depth]) {
-            members.insert(path[depth].to_owned(), value.clone());
+            members.insert(path[depth].to_owned(), outline(&value));
         }
         self.operations.push(PatchOperation::Add(AddOperation {
-            path: PointerBuf::from_tokens(path[..=depth].iter().copied()),
+            path: pointer(path[..=depth].iter().copied()),
             value,
         }));
     }
@@ -56,9 +60,9 @@ impl Editor {
     pub fn append(&mut self, path: &[&str], value: Value) {
         match descend(&mut self.shape, path) {
             Some(Value::Array(items)) => {
-                items.push(value.clone());
+                items.push(Value::Null);
                 self.operations.push(PatchOperation::Add(AddOperation {
-                    path: PointerBuf::from_tokens(path.iter().copied().chain(["-"])),
+                    path: pointer(path.iter().copied().chain(["-"])),
                     value,
                 }));
             }
@@ -71,9 +75,9 @@ impl Editor {
         match descend(&mut self.shape, path) {
             Some(list @ Value::Array(_)) => {
                 let value = Value::Array(value);
-                list.clone_from(&value);
+                *list = outline(&value);
                 self.operations.push(PatchOperation::Replace(ReplaceOperation {
-                    path: PointerBuf::from_tokens(path.iter().copied()),
+                    path: pointer(path.iter().copied()),
                     value,
                 }));
             }
@@ -99,7 +103,7 @@ impl Editor {
         };
         if removed {
             self.operations.push(PatchOperation::Remove(RemoveOperation {
-                path: PointerBuf::from_tokens(path.iter().copied()),
+                path: pointer(path.iter().copied()),
             }));
         }
     }
@@ -109,6 +113,31 @@ impl Editor {
     pub fn into_operations(self) -> Vec<PatchOperation> {
         self.operations
     }
+}
+
+/// Objects and the lengths of lists.
+fn outline(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            members.iter().map(|(key, value)| (key.clone(), outline(value))).collect()
+        }
+        Value::Array(items) => Value::Array(vec![Value::Null; items.len()]),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Value::Null,
+    }
+}
+
+/// The JSON pointer of a path, in one piece (RFC 6901, section 3).
+fn pointer<'t>(tokens: impl Iterator<Item = &'t str>) -> PointerBuf {
+    let mut text = String::with_capacity(128);
+    for token in tokens {
+        text.push('/');
+        if token.contains(['~', '/']) {
+            text.push_str(&token.replace('~', "~0").replace('/', "~1"));
+        } else {
+            text.push_str(token);
+        }
+    }
+    PointerBuf::parse(text).expect("every token begins with / and is escaped")
 }
 
 fn child<'v>(value: &'v Value, token: &str) -> Option<&'v Value> {
@@ -148,7 +177,8 @@ mod tests {
 
     #[test]
     fn missing_parents_come_with_the_member_in_one_operation() {
-        for document in [json!({}), json!({"a": null}), json!({"a": {}}), json!({"a": {"b": null}})] {
+        for document in [json!({}), json!({"a": null}), json!({"a": {}}), json!({"a": {"b": null}})]
+        {
             let (result, operations) = edited(document, |e| e.set(&["a", "b", "c"], json!(1)));
             assert_eq!(result, json!({"a": {"b": {"c": 1}}}));
             assert_eq!(operations.len(), 1);

@@ -1,8 +1,9 @@
 //! What a decision reads of a pod, borrowed from the bytes that the API server sent.
 //!
 //! Only the fields that stowplan looks at are decoded; everything else is skipped, so that fields of
-//! newer Kubernetes releases pass through untouched. The spec stays one raw slice until a key of
-//! ours has been seen, because nearly every pod has none.
+//! newer Kubernetes releases pass through untouched. Each byte is scanned once: what a placement reads
+//! of the spec is set aside as raw slices, and decoded only where a key of ours has been seen, because
+//! nearly every pod has none.
 
 use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use std::marker::PhantomData;
 
 use k8s_openapi::api::core::v1::Affinity;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error as _, MapAccess, Visitor};
+use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -24,7 +25,7 @@ pub struct Object<'a> {
     pub metadata: Metadata<'a>,
     /// The undecoded spec.
     #[serde(borrow, default)]
-    pub spec: Option<&'a RawValue>,
+    pub spec: Spec<'a>,
 }
 
 /// The part of `metadata` that identity and constraints come from.
@@ -60,16 +61,25 @@ pub struct OwnerReference<'a> {
     pub controller: Option<bool>,
 }
 
-/// The part of a pod's spec that a placement touches or must respect.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec<'a> {
-    #[serde(borrow, default)]
-    node_name: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    affinity: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "null_is_default")]
-    scheduling_gates: Vec<&'a RawValue>,
+/// A spec, of which the fields that a pod's placement touches or must respect are set aside.
+///
+/// Anything is taken: what the fields hold is looked at only for a pod that carries a key of ours.
+#[derive(Debug, Default)]
+pub enum Spec<'a> {
+    /// Absent or null; hand-written reviews may lack it.
+    #[default]
+    Absent,
+    /// An object. Null members count as absent.
+    Members {
+        /// `nodeName`.
+        node_name: Option<&'a RawValue>,
+        /// `affinity`.
+        affinity: Option<&'a RawValue>,
+        /// `schedulingGates`.
+        scheduling_gates: Option<&'a RawValue>,
+    },
+    /// A list, a string, a number or a boolean: no pod's.
+    NoObject,
 }
 
 /// A pod that carries a key of ours, decoded as far as a decision needs it.
@@ -98,15 +108,22 @@ impl<'a> Pod<'a> {
     /// The JSON error where a field that we read has the wrong type; a pod like that is not valid in
     /// any Kubernetes.
     pub fn decode(namespace: &'a str, object: &'a Object<'a>) -> Result<Self, serde_json::Error> {
-        let spec: Spec<'a> = match object.spec {
-            Some(raw) => object_or_default(&mut serde_json::Deserializer::from_str(raw.get()))?,
-            None => Spec::default(),
+        let (node_name, affinity, gates) = match &object.spec {
+            Spec::Absent => (None, None, None),
+            Spec::Members { node_name, affinity, scheduling_gates } => {
+                (*node_name, *affinity, *scheduling_gates)
+            }
+            Spec::NoObject => return Err(serde_json::Error::custom("spec: not an object")),
         };
-        let (affinity, affinity_document) = match spec.affinity {
+        let (affinity, affinity_document) = match affinity {
             Some(raw) => (serde_json::from_str(raw.get())?, serde_json::from_str(raw.get())?),
             None => (Affinity::default(), Value::Null),
         };
-        let node_name = match spec.node_name {
+        let gates: Vec<&RawValue> = match gates {
+            Some(raw) => serde_json::from_str(raw.get())?,
+            None => Vec::new(),
+        };
+        let node_name = match node_name.map(|raw| serde_json::from_str(raw.get())).transpose()? {
             Some(Text(Cow::Borrowed(name))) => Some(name).filter(|name| !name.is_empty()),
             // A node name with an escape in it is no name that any node can have.
             Some(Text(Cow::Owned(_))) => {
@@ -118,8 +135,8 @@ impl<'a> Pod<'a> {
             namespace,
             metadata: &object.metadata,
             node_name,
-            gated: !spec.scheduling_gates.is_empty(),
-            has_spec: object.spec.is_some(),
+            gated: !gates.is_empty(),
+            has_spec: !matches!(object.spec, Spec::Absent),
             affinity,
             affinity_document,
         })
@@ -141,8 +158,81 @@ impl<'a> Pod<'a> {
     #[must_use]
     pub fn is_controlled_by(&self, kind: &str) -> bool {
         self.metadata.owner_references.iter().any(|owner| {
-            owner.controller == Some(true) && owner.kind.as_ref().is_some_and(|k| k.as_str() == kind)
+            owner.controller == Some(true)
+                && owner.kind.as_ref().is_some_and(|k| k.as_str() == kind)
         })
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Spec<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+
+        impl<'de> Visitor<'de> for Members {
+            type Value = Spec<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a spec")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let (mut node_name, mut affinity, mut scheduling_gates) = (None, None, None);
+                while let Some(key) = map.next_key::<Text<'de>>()? {
+                    let member = match key.as_str() {
+                        "nodeName" => &mut node_name,
+                        "affinity" => &mut affinity,
+                        "schedulingGates" => &mut scheduling_gates,
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                            continue;
+                        }
+                    };
+                    let earlier = member.replace(map.next_value::<Option<&'de RawValue>>()?);
+                    if earlier.is_some() {
+                        return Err(A::Error::custom(format_args!(
+                            "duplicate field `{}`",
+                            key.as_str()
+                        )));
+                    }
+                }
+                Ok(Spec::Members {
+                    node_name: node_name.flatten(),
+                    affinity: affinity.flatten(),
+                    scheduling_gates: scheduling_gates.flatten(),
+                })
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Spec::Absent)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Spec::NoObject)
+            }
+
+            fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
+                Ok(Spec::NoObject)
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+                Ok(Spec::NoObject)
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+                Ok(Spec::NoObject)
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+                Ok(Spec::NoObject)
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+                Ok(Spec::NoObject)
+            }
+        }
+
+        deserializer.deserialize_any(Members)
     }
 }
 
@@ -237,7 +327,10 @@ where
             Ok(None)
         }
 
-        fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        fn visit_some<D: Deserializer<'de>>(
+            self,
+            deserializer: D,
+        ) -> Result<Self::Value, D::Error> {
             deserializer.deserialize_map(self)
         }
 
@@ -281,15 +374,39 @@ mod tests {
             let object: Object<'_> = serde_json::from_str(json).unwrap();
             assert!(object.metadata.labels.is_none(), "{json}");
             assert!(object.metadata.owner_references.is_empty(), "{json}");
-            assert!(object.spec.is_none(), "{json}");
+            assert!(matches!(object.spec, Spec::Absent), "{json}");
         }
     }
 
     #[test]
     fn a_list_is_no_object() {
         assert!(serde_json::from_str::<Object<'_>>(r#"{"metadata":[]}"#).is_err());
-        let object: Object<'_> = serde_json::from_str(r#"{"spec":["n1"]}"#).unwrap();
-        assert!(Pod::decode("default", &object).is_err());
+        for spec in [r#"["n1",[]]"#, "[]", "7", "-7", "7.5", "true", r#""n1""#, r#""\u0041""#] {
+            let json = format!(r#"{{"spec":{spec}}}"#);
+            let object: Object<'_> = serde_json::from_str(&json).unwrap();
+            assert!(Pod::decode("default", &object).is_err(), "{spec}");
+        }
+    }
+
+    #[test]
+    fn only_a_pod_that_is_placed_has_its_spec_looked_at() {
+        for spec in [r#"{"nodeName":7}"#, r#"{"affinity":[]}"#, r#"{"schedulingGates":{}}"#] {
+            let json = format!(r#"{{"spec":{spec}}}"#);
+            let object: Object<'_> = serde_json::from_str(&json).unwrap();
+            assert!(Pod::decode("default", &object).is_err(), "{spec}");
+        }
+        let json = r#"{"spec":{"nodeName":null,"affinity":null,"schedulingGates":null,"containers":[{}]}}"#;
+        let object: Object<'_> = serde_json::from_str(json).unwrap();
+        let pod = Pod::decode("default", &object).unwrap();
+        assert!(
+            pod.has_spec
+                && !pod.gated
+                && pod.node_name.is_none()
+                && pod.affinity_document.is_null()
+        );
+        let twice =
+            serde_json::from_str::<Object<'_>>(r#"{"spec":{"nodeName":"a","nodeName":"b"}}"#);
+        assert!(twice.unwrap_err().to_string().contains("duplicate field `nodeName`"));
     }
 
     #[test]
@@ -320,6 +437,6 @@ mod tests {
         let object: Object<'_> =
             serde_json::from_str(r#"{"Metadata":{"labels":{"a":"b"}},"SPEC":{}}"#).unwrap();
         assert!(object.metadata.labels.is_none());
-        assert!(object.spec.is_none());
+        assert!(matches!(object.spec, Spec::Absent));
     }
 }

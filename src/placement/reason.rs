@@ -126,7 +126,10 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding about `subject`.
+    /// The longest subject and the longest problem, in characters: some list every node of a kind.
+    pub const LIMIT: usize = 1024;
+
+    /// A finding about `subject`. Control characters are escaped, and what is too long is cut.
     pub fn new(
         reason: Reason,
         subject: impl Into<String>,
@@ -135,8 +138,8 @@ impl Finding {
     ) -> Self {
         Self {
             reason,
-            subject: subject.into(),
-            problem: problem.into(),
+            subject: plain(subject.into()),
+            problem: plain(problem.into()),
             remedy: remedy.into(),
         }
     }
@@ -181,6 +184,16 @@ pub fn quoted(value: &str) -> String {
     format!("\"{}{more}\"", head.escape_debug())
 }
 
+/// `text` as it may stand in a message: whoever wrote a part of it, it stays on its line.
+fn plain(text: String) -> String {
+    if text.len() <= Finding::LIMIT && !text.contains(char::is_control) {
+        return text;
+    }
+    let escape =
+        |c: char| if c.is_control() { c.escape_debug().collect() } else { String::from(c) };
+    shorten(&text.chars().take(Finding::LIMIT + 1).map(escape).collect::<String>(), Finding::LIMIT)
+}
+
 /// `text`, cut to at most `limit` characters with an ellipsis at the end.
 #[must_use]
 pub fn shorten(text: &str, limit: usize) -> String {
@@ -206,6 +219,18 @@ mod tests {
     fn a_quoted_value_has_no_control_characters_and_an_end() {
         assert_eq!(quoted("a\r\n\u{1b}[31m"), r#""a\r\n\u{1b}[31m""#);
         assert!(quoted(&"x".repeat(262_144)).chars().count() < 100);
+    }
+
+    #[test]
+    fn a_finding_is_plain_and_has_an_end() {
+        let find = |problem: &str| Finding::new(Reason::UnknownPool, "k", problem, "r").problem;
+        assert_eq!(find("namespace a\u{1b}[31m\nb has no"), r"namespace a\u{1b}[31m\nb has no");
+        let nodes = "n1, ".repeat(100_000);
+        let cut = find(&nodes);
+        assert_eq!(cut.chars().count(), Finding::LIMIT);
+        assert!(nodes.starts_with(cut.trim_end_matches('…')) && cut.ends_with('…'));
+        let long = "é".repeat(Finding::LIMIT);
+        assert_eq!(find(&long), long);
     }
 
     #[test]

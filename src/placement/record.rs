@@ -25,17 +25,26 @@ pub fn write(entries: &[(&'static str, String)]) -> Option<String> {
     if entries.is_empty() {
         return None;
     }
-    for kept in (0..=entries.len()).rev() {
+    let json = |kept: usize| {
         let mut record = Record { v: 1, entries: BTreeMap::new(), more: entries.len() - kept };
         for (system, text) in &entries[..kept] {
             record.entries.entry((*system).to_owned()).or_default().push(text.clone());
         }
-        match serde_json::to_string(&record) {
-            Ok(json) if json.len() <= LIMIT => return Some(json),
-            _ => {}
+        serde_json::to_string(&record).ok().filter(|json| json.len() <= LIMIT)
+    };
+    if let Some(json) = json(entries.len()) {
+        return Some(json);
+    }
+    // By halves: each entry makes the record longer than its count makes `more` shorter.
+    let (mut fits, mut too_many) = (0, entries.len());
+    while fits + 1 < too_many {
+        let middle = fits.midpoint(too_many);
+        match json(middle) {
+            Some(_) => fits = middle,
+            None => too_many = middle,
         }
     }
-    None
+    json(fits)
 }
 
 /// The entries of `system` in a record that may be anybody's: nothing where it is not a record.
@@ -63,7 +72,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_counted() {
-        let long: Vec<_> = (0..20).map(|i| ("streams", format!("{i} {}", "x".repeat(100)))).collect();
+        let long: Vec<_> =
+            (0..20).map(|i| ("streams", format!("{i} {}", "x".repeat(100)))).collect();
         let json = write(&long).unwrap();
         assert!(json.len() <= LIMIT);
         let kept = entries(&json, "streams").len();
@@ -77,7 +87,8 @@ mod tests {
 
     #[test]
     fn anything_may_stand_there() {
-        for text in ["", "null", "[]", "{", r#"{"v":2}"#, r#"{"v":1,"streams":"x","more":0}"#, "é"] {
+        for text in ["", "null", "[]", "{", r#"{"v":2}"#, r#"{"v":1,"streams":"x","more":0}"#, "é"]
+        {
             assert!(entries(text, "streams").is_empty(), "{text}");
         }
         assert!(entries(&"[".repeat(262_144), "streams").is_empty());

@@ -1,26 +1,29 @@
 //! Probes and metrics, on plain HTTP and a port of their own: they answer when the other is full.
+//!
+//! Any pod may connect here, so connections obey the same deadlines as the webhook's and give way to
+//! newcomers in the same manner: a probe always finds a place. What is shown holds no text of users.
 
-use std::convert::Infallible;
+use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::body::Bytes;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::limits::Limits;
+use super::room::Room;
+use super::{Stop, accept, connection};
 use crate::cluster::Cluster;
 use crate::telemetry::Metrics;
+use crate::tls::Standing;
 
 /// Connections at once. Probes and scrapes are few and short.
-const CONNECTIONS: usize = 64;
+const CONNECTIONS: usize = 32;
 
 /// What a probe is told.
 #[derive(Debug)]
@@ -28,21 +31,20 @@ pub struct Health {
     cluster: Arc<Cluster>,
     metrics: Arc<Metrics>,
     stopping: CancellationToken,
-    /// Why the certificate cannot serve; `None` when it can.
-    certificate: ArcSwap<Option<String>>,
+    certificate: ArcSwap<Standing>,
 }
 
 impl Health {
     /// Not ready until a certificate was read.
     #[must_use]
     pub fn new(cluster: Arc<Cluster>, metrics: Arc<Metrics>, stopping: CancellationToken) -> Self {
-        let certificate = ArcSwap::from_pointee(Some("no certificate was read yet".to_owned()));
+        let certificate = ArcSwap::from_pointee(Standing::unread());
         Self { cluster, metrics, stopping, certificate }
     }
 
-    /// Tells whether the certificate can serve.
-    pub fn set_certificate(&self, problem: Option<String>) {
-        self.certificate.store(Arc::new(problem));
+    /// Tells how the certificate stands.
+    pub fn set_certificate(&self, standing: Standing) {
+        self.certificate.store(Arc::new(standing));
     }
 
     /// Why requests should not come here; empty when they should.
@@ -52,28 +54,45 @@ impl Health {
         if self.stopping.is_cancelled() {
             problems.push("stopping".to_owned());
         }
-        problems.extend(self.certificate.load().as_ref().clone());
-        problems.extend(self.cluster.unsynced().iter().map(|kind| format!("{kind} are not synced yet")));
+        problems.extend(self.certificate.load().problem.clone());
+        problems.extend(
+            self.cluster.unsynced().iter().map(|kind| format!("{kind} are not synced yet")),
+        );
         problems
     }
 
-    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return text(StatusCode::METHOD_NOT_ALLOWED, "send a GET\n".to_owned());
+    fn readiness(&self) -> Response<Full<Bytes>> {
+        let problems = self.problems();
+        let (status, mut body) = match problems.as_slice() {
+            [] => (StatusCode::OK, "ok\n".to_owned()),
+            problems => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", problems.join("\n"))),
+        };
+        if let Some(days) = self.certificate.load().days_left(SystemTime::now()) {
+            // Writing to a String does not fail.
+            let _ = writeln!(body, "certificate: {days} days left");
         }
-        match request.uri().path() {
+        text(status, body)
+    }
+
+    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "send a GET\n".to_owned());
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
+        }
+        match path {
             "/livez" => text(StatusCode::OK, "ok\n".to_owned()),
-            "/readyz" => match self.problems().as_slice() {
-                [] => text(StatusCode::OK, "ok\n".to_owned()),
-                problems => text(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", problems.join("\n"))),
-            },
+            "/readyz" => self.readiness(),
             "/metrics" => {
                 let mut response = text(StatusCode::OK, self.metrics.to_text());
                 let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
                 response
             }
-            _ => text(StatusCode::NOT_FOUND, "no such path; there are /livez, /readyz and /metrics\n".to_owned()),
+            _ => {
+                let paths = "no such path; there are /livez, /readyz and /metrics\n";
+                text(StatusCode::NOT_FOUND, paths.to_owned())
+            }
         }
     }
 }
@@ -87,37 +106,34 @@ fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     response
 }
 
-/// Serves probes until `closing`.
-pub async fn serve(listener: TcpListener, health: Arc<Health>, closing: CancellationToken) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = closing.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
-        let health = Arc::clone(&health);
-        let closing = closing.clone();
-        tokio::spawn(async move {
-            let service = service_fn(move |request| {
-                let response = health.answer(&request);
-                async move { Ok::<_, Infallible>(response) }
+/// Serves probes until the webhook has ended.
+pub async fn serve(listener: TcpListener, health: Arc<Health>, stop: Stop) {
+    let limits = Limits { linger: Duration::ZERO, ..Limits::DEFAULT };
+    // Never asked to drain: until the end somebody may want to know how the stop goes.
+    let never = Stop::default();
+    let room = Room::new(CONNECTIONS);
+    let accepting = async {
+        loop {
+            let (stream, _) = accept(&listener, &room, || {}).await;
+            let place = room.enter().await;
+            let health = Arc::clone(&health);
+            let (never, stopped) = (never.clone(), stop.stopped.clone());
+            tokio::spawn(async move {
+                let answer = move |request: Request<connection::Watched>| {
+                    let response = health.answer(request.method(), request.uri().path());
+                    async move { response }
+                };
+                tokio::select! {
+                    _ = connection::talk(stream, false, &place.pace, limits, &never, answer) => {}
+                    () = place.leave.cancelled() => {}
+                    () = stopped.cancelled() => {}
+                }
             });
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                // Covers the time between requests too, which is right for probes.
-                .header_read_timeout(Duration::from_secs(10))
-                .serve_connection(TokioIo::new(stream), service);
-            tokio::select! {
-                _ = connection => {}
-                () = closing.cancelled() => {}
-            }
-            drop(slot);
-        });
+        }
+    };
+    tokio::select! {
+        biased;
+        () = stop.stopped.cancelled() => {}
+        () = accepting => {}
     }
 }

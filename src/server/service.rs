@@ -6,28 +6,32 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body, Bytes};
-use hyper::header::{ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
-use tracing::{Instrument as _, debug, error, field, info, info_span, warn};
+use tracing::{Instrument as _, debug, error, info, info_span, warn};
 
 use super::limits::{Limits, MAX_BODY};
 use crate::admission::{Decision, ParseError, Review, answer, decide};
 use crate::cluster::Cluster;
 use crate::policy::Policy;
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, Throttle, shown};
+use crate::view::View;
 
 /// The one path.
 pub const PATH: &str = "/mutate";
 
 /// The unit in which body bytes are counted: a semaphore counts to 2³² on small machines.
 const BODY_UNIT: usize = 1024;
+
+/// What decides: [`decide`], but for tests of what the server does when that fails.
+pub type Decide = fn(&Review<'_>, &View, &Policy) -> Result<Decision, ParseError>;
 
 /// Everything that an answer needs.
 #[derive(Debug)]
@@ -36,8 +40,14 @@ pub struct Service {
     policy: Arc<ArcSwap<Policy>>,
     metrics: Arc<Metrics>,
     limits: Limits,
-    requests: Semaphore,
-    body_units: Semaphore,
+    decide: Decide,
+    /// Requests whose bodies are awaited.
+    reading: Semaphore,
+    /// Requests that are decided.
+    deciding: Semaphore,
+    small_bodies: Semaphore,
+    large_bodies: Semaphore,
+    throttle: Throttle,
 }
 
 /// Why a request is answered without a decision.
@@ -51,8 +61,15 @@ enum Failure {
     BodyBroken,
     Parse(ParseError),
     Busy(&'static str),
+    TooLate,
     Unsynced,
     Bug,
+}
+
+/// The body of a request, and what it holds of the common store until it is dropped.
+struct Held<'s> {
+    bytes: Bytes,
+    _permits: Vec<SemaphorePermit<'s>>,
 }
 
 impl Service {
@@ -68,10 +85,21 @@ impl Service {
             cluster,
             policy,
             metrics,
-            requests: Semaphore::new(limits.requests),
-            body_units: Semaphore::new(limits.body_bytes / BODY_UNIT),
+            decide,
+            reading: Semaphore::new(limits.connections),
+            deciding: Semaphore::new(limits.requests),
+            small_bodies: Semaphore::new(limits.small_bytes / BODY_UNIT),
+            large_bodies: Semaphore::new(limits.large_bytes / BODY_UNIT),
+            throttle: Throttle::new(),
             limits,
         }
+    }
+
+    /// The same, with another function in the place of the decision.
+    #[must_use]
+    pub fn deciding_by(mut self, decide: Decide) -> Self {
+        self.decide = decide;
+        self
     }
 
     /// The metrics that the service counts in.
@@ -86,29 +114,21 @@ impl Service {
         B: Body<Data = Bytes>,
     {
         let started = Instant::now();
-        let span = info_span!(
-            "admission",
-            uid = field::Empty,
-            kind = field::Empty,
-            namespace = field::Empty,
-            outcome = field::Empty,
-            reason = field::Empty,
-        );
-        let in_flight = self.metrics.begin_request();
-        let answered = self.review(request, started).instrument(span).await;
-        drop(in_flight);
-        match answered {
+        let _in_flight = self.metrics.begin_request();
+        match self.review(request, started).await {
             Ok(json) => {
                 let mut response = Response::new(Full::new(Bytes::from(json)));
-                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                let kind = HeaderValue::from_static("application/json");
+                response.headers_mut().insert(CONTENT_TYPE, kind);
                 response
             }
             Err(failure) => {
                 self.metrics.failed(failure.reason());
-                match &failure {
-                    Failure::Bug => {}
-                    Failure::Busy(_) | Failure::Unsynced => warn!(reason = failure.reason(), "not answered"),
-                    _ => debug!(reason = failure.reason(), message = %failure.message(), "not answered"),
+                // Whoever can reach the port can cause these: the metric counts them all, the log
+                // shows examples.
+                if self.throttle.passes() {
+                    let message = failure.message();
+                    warn!(reason = failure.reason(), why = &*shown(&message), "no decision");
                 }
                 failure.response()
             }
@@ -119,46 +139,57 @@ impl Service {
     where
         B: Body<Data = Bytes>,
     {
-        if request.uri().path() != PATH {
-            return Err(Failure::NotFound);
-        }
-        if request.method() != Method::POST {
-            return Err(Failure::Method);
-        }
-        if !is_json(request.headers().get(CONTENT_TYPE)) {
-            return Err(Failure::ContentType);
-        }
-        let _slot = self.requests.try_acquire().map_err(|_| Failure::Busy("requests"))?;
         let budget = timeout(request.uri().query()).unwrap_or(self.limits.body).min(MAX_TIMEOUT);
-        let announced = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        let (_units, body) = timeout_at(started + budget, self.body(request.into_body(), announced))
-            .await
-            .map_err(|_| Failure::BodyTimeout)??;
-        self.decide(&body, started, budget).await
+        let wrong = wrong(&request);
+        let mut body = std::pin::pin!(request.into_body());
+        if body.size_hint().lower() > MAX_BODY as u64 {
+            return Err(Failure::TooLarge);
+        }
+        let held = match wrong {
+            Some(failure) => Err(failure),
+            None => timeout_at(started + budget, self.read(body.as_mut()))
+                .await
+                .unwrap_or(Err(Failure::BodyTimeout)),
+        };
+        let held = match held {
+            Ok(held) => held,
+            Err(failure) => {
+                if failure.leaves_connection() {
+                    // Taken and thrown away, so that the client is not still sending when it should
+                    // read the answer, and the connection stays of use.
+                    let _ = timeout_at(started + budget.min(self.limits.head), discard(body)).await;
+                }
+                return Err(failure);
+            }
+        };
+        if started.elapsed() >= budget {
+            // Nobody waits for this answer any more; the time is better spent on the next one.
+            return Err(Failure::TooLate);
+        }
+        let _slot = self.deciding.try_acquire().map_err(|_| Failure::Busy("requests"))?;
+        let review = guarded(|| Review::parse(&held.bytes))?.map_err(Failure::Parse)?;
+        if !self.cluster.is_synced() {
+            return Err(Failure::Unsynced);
+        }
+        let span = info_span!(
+            "admission",
+            uid = &*shown(review.request.uid.as_str()),
+            kind = &*shown(review.request.resource()),
+            namespace = &*shown(review.request.namespace()),
+        );
+        self.decide(&review, started, budget).instrument(span).await
     }
 
-    /// Reads the body, and takes its bytes from the common store as they come.
-    async fn body<B>(&self, body: B, announced: Option<usize>) -> Result<(Vec<SemaphorePermit<'_>>, Bytes), Failure>
+    /// Reads the body, and takes its bytes from the common stores as they come: one that is announced
+    /// and never sent takes nothing from others.
+    async fn read<B>(&self, mut body: std::pin::Pin<&mut B>) -> Result<Held<'_>, Failure>
     where
         B: Body<Data = Bytes>,
     {
-        let announced = announced.unwrap_or(0);
-        if announced > MAX_BODY {
-            return Err(Failure::TooLarge);
-        }
+        let _reading = self.reading.try_acquire().map_err(|_| Failure::Busy("requests"))?;
+        let announced = usize::try_from(body.size_hint().lower()).unwrap_or(MAX_BODY).min(MAX_BODY);
         let mut permits = Vec::new();
         let mut reserved = 0;
-        let mut reserve = |bytes: usize| {
-            if bytes > reserved {
-                let units = (bytes - reserved).div_ceil(BODY_UNIT);
-                let units = u32::try_from(units).map_err(|_| Failure::TooLarge)?;
-                permits.push(self.body_units.try_acquire_many(units).map_err(|_| Failure::Busy("bytes"))?);
-                reserved += units as usize * BODY_UNIT;
-            }
-            Ok(())
-        };
-        reserve(announced)?;
-        let mut body = std::pin::pin!(body);
         let mut first = Bytes::new();
         let mut bytes: Vec<u8> = Vec::new();
         while let Some(frame) = body.frame().await {
@@ -168,30 +199,40 @@ impl Service {
             if length > MAX_BODY {
                 return Err(Failure::TooLarge);
             }
-            reserve(length)?;
+            while reserved < length {
+                let (store, until) = match reserved < self.limits.small_body {
+                    true => (&self.small_bodies, length.min(self.limits.small_body)),
+                    false => (&self.large_bodies, length),
+                };
+                let units = (until - reserved).div_ceil(BODY_UNIT);
+                let permit =
+                    u32::try_from(units).ok().and_then(|units| store.try_acquire_many(units).ok());
+                permits.push(permit.ok_or(Failure::Busy("bytes"))?);
+                reserved += units * BODY_UNIT;
+            }
             // A small body comes in one piece, and is not copied then.
             if first.is_empty() && bytes.is_empty() {
                 first = data;
                 continue;
             }
             if bytes.is_empty() {
-                bytes.reserve(announced.max(length));
+                // Once and whole where the length is known; doubling would hold more than is counted.
+                bytes.reserve_exact(announced.max(length));
                 bytes.extend_from_slice(&first);
                 first = Bytes::new();
             }
             bytes.extend_from_slice(&data);
         }
-        Ok((permits, if bytes.is_empty() { first } else { Bytes::from(bytes) }))
+        let bytes = if bytes.is_empty() { first } else { Bytes::from(bytes) };
+        Ok(Held { bytes, _permits: permits })
     }
 
-    async fn decide(&self, body: &[u8], started: Instant, budget: Duration) -> Result<Vec<u8>, Failure> {
-        let review = guarded(|| Review::parse(body))?.map_err(Failure::Parse)?;
-        if !self.cluster.is_synced() {
-            return Err(Failure::Unsynced);
-        }
-        let span = tracing::Span::current();
-        span.record("uid", review.request.uid.as_str());
-        span.record("namespace", review.request.namespace());
+    async fn decide(
+        &self,
+        review: &Review<'_>,
+        started: Instant,
+        budget: Duration,
+    ) -> Result<Vec<u8>, Failure> {
         let mut changes = self.cluster.changes();
         let patience = started + self.limits.wait.min(budget / 2);
         let decision = loop {
@@ -199,7 +240,7 @@ impl Service {
             let decision = {
                 let policy = self.policy.load();
                 let view = self.cluster.view();
-                guarded(|| decide(&review, &view, &policy))?.map_err(Failure::Parse)?
+                guarded(|| (self.decide)(review, &view, &policy))?.map_err(Failure::Parse)?
             };
             match decision {
                 Decision::Wait { ref awaited, .. } if Instant::now() < patience => {
@@ -211,19 +252,54 @@ impl Service {
                 decision => break decision.at_once(),
             }
         };
-        let json = guarded(|| answer::write(&review, &decision))?;
+        let json = guarded(|| answer::write(review, &decision))?;
         let (outcome, reason) = (decision.outcome(), decision.reason());
-        span.record("outcome", outcome);
-        span.record("reason", reason);
         match &decision {
-            Decision::Refuse(refusal) => info!(message = %refusal.message(), "refused"),
-            Decision::Admit(admission) if !admission.findings.is_empty() => {
-                info!(message = %admission.findings[0], "admitted unplaced");
+            Decision::Refuse(refusal) => {
+                info!(outcome, reason, why = &*shown(&refusal.message()), "decided");
             }
-            _ => debug!("decided"),
+            Decision::Admit(admission) if !admission.findings.is_empty() => {
+                info!(
+                    outcome,
+                    reason,
+                    why = &*shown(&admission.findings[0].to_string()),
+                    "decided"
+                );
+            }
+            _ => debug!(outcome, reason, "decided"),
         }
-        self.metrics.decided(review.request.operation(), outcome, reason, started.elapsed());
+        self.metrics.decided(
+            review.request.operation(),
+            outcome,
+            reason,
+            started.elapsed(),
+            SystemTime::now(),
+        );
         Ok(json)
+    }
+}
+
+/// What is wrong with a request that its head shows.
+fn wrong<B>(request: &Request<B>) -> Option<Failure> {
+    if request.uri().path() != PATH {
+        Some(Failure::NotFound)
+    } else if request.method() != Method::POST {
+        Some(Failure::Method)
+    } else if !is_json(request.headers().get(CONTENT_TYPE)) {
+        Some(Failure::ContentType)
+    } else {
+        None
+    }
+}
+
+/// Takes a body that nobody wants, as far as a wanted one could go.
+async fn discard<B: Body<Data = Bytes>>(mut body: std::pin::Pin<&mut B>) {
+    let mut left = MAX_BODY;
+    while let Some(Ok(frame)) = body.frame().await {
+        left = match frame.data_ref().map_or(Some(left), |data| left.checked_sub(data.len())) {
+            Some(left) => left,
+            None => return,
+        };
     }
 }
 
@@ -254,6 +330,11 @@ fn timeout(query: Option<&str>) -> Option<Duration> {
 }
 
 impl Failure {
+    /// Whether the connection can be used again. Not where the rest of a body is not read.
+    fn leaves_connection(&self) -> bool {
+        !matches!(self, Self::TooLarge | Self::BodyTimeout | Self::BodyBroken)
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             Self::NotFound => StatusCode::NOT_FOUND,
@@ -262,7 +343,7 @@ impl Failure {
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::BodyBroken | Self::Parse(_) => StatusCode::BAD_REQUEST,
-            Self::Busy(_) | Self::Unsynced => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Busy(_) | Self::TooLate | Self::Unsynced => StatusCode::SERVICE_UNAVAILABLE,
             Self::Bug => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -277,6 +358,7 @@ impl Failure {
             Self::BodyBroken => "BodyBroken",
             Self::Parse(_) => "InvalidReview",
             Self::Busy(_) => "Overloaded",
+            Self::TooLate => "TooLate",
             Self::Unsynced => "NotSynced",
             Self::Bug => "Panic",
         }
@@ -292,13 +374,15 @@ impl Failure {
             Self::BodyBroken => "the body broke off".to_owned(),
             Self::Parse(error) => error.to_string(),
             Self::Busy(what) => format!("too many {what} at once; try again"),
+            Self::TooLate => "the request came too late to be answered in its time".to_owned(),
             Self::Unsynced => "the view of the cluster is not complete yet; try again".to_owned(),
             Self::Bug => "a bug in stowplan; its log tells where".to_owned(),
         }
     }
 
     fn response(&self) -> Response<Full<Bytes>> {
-        let mut response = Response::new(Full::new(Bytes::from(format!("stowplan: {}\n", self.message()))));
+        let mut response =
+            Response::new(Full::new(Bytes::from(format!("stowplan: {}\n", self.message()))));
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -307,11 +391,10 @@ impl Failure {
                 headers.insert(ALLOW, HeaderValue::from_static("POST"));
             }
             // An integer: the API server reads nothing else here.
-            Self::Busy(_) | Self::Unsynced => {
+            Self::Busy(_) | Self::TooLate | Self::Unsynced => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
             }
-            // The rest of the body is not read, so the connection cannot be used again.
-            Self::TooLarge | Self::BodyTimeout | Self::BodyBroken => {
+            _ if !self.leaves_connection() => {
                 headers.insert(CONNECTION, HeaderValue::from_static("close"));
             }
             _ => {}
@@ -330,7 +413,15 @@ mod tests {
         assert_eq!(read("timeout=10s"), Some(Duration::from_secs(10)));
         assert_eq!(read("a=b&timeout=1m30s"), Some(Duration::from_secs(90)));
         assert_eq!(read("timeout=500ms"), Some(Duration::from_millis(500)));
-        for nothing in ["", "timeout=", "timeout=0s", "timeout=-1s", "timeout=x", "timeout=1e999s", "timeouts=1s"] {
+        for nothing in [
+            "",
+            "timeout=",
+            "timeout=0s",
+            "timeout=-1s",
+            "timeout=x",
+            "timeout=1e999s",
+            "timeouts=1s",
+        ] {
             assert_eq!(read(nothing), None, "{nothing}");
         }
         assert_eq!(timeout(None), None);
@@ -348,6 +439,9 @@ mod tests {
 
     #[test]
     fn a_panic_is_one_requests_failure() {
-        assert!(matches!(guarded(|| -> () { panic!("seen in the test's output") }), Err(Failure::Bug)));
+        assert!(matches!(
+            guarded(|| -> () { panic!("seen in the test's output") }),
+            Err(Failure::Bug)
+        ));
     }
 }

@@ -37,7 +37,10 @@ fn place(pod: &Pod<'_>, view: &View, policy: &Policy) -> Outcome {
     let mut placing = Placing { pod, view, policy, outcome: Outcome::default() };
     let request = Request::read(pod, &mut placing.outcome);
     if pod.annotation(keys::STREAMS_JOB).is_some() {
-        placing.warn(keys::STREAMS_JOB, "this release does not serve StreamsJobs; the annotation has no effect");
+        placing.warn(
+            keys::STREAMS_JOB,
+            "this release does not serve StreamsJobs; the annotation has no effect",
+        );
     }
     let location = placing.location(&request);
     placing.colocation(&request, location.as_deref());
@@ -128,7 +131,11 @@ impl Placing<'_> {
         };
         self.wish(key, token.as_str(), Wish::Label { key: label, value });
         self.wish(key, token.as_str(), Wish::PodAffinity(term));
-        self.holds(key, token.as_str(), manner(request.enforcement, "one node for all", "near the others"));
+        self.holds(
+            key,
+            token.as_str(),
+            manner(request.enforcement, "one node for all", "near the others"),
+        );
         self.warn_of_node_name(key);
     }
 
@@ -150,14 +157,22 @@ impl Placing<'_> {
                 enforcement: request.enforcement,
                 requirements,
                 mark,
-                vocabulary: vec![label.clone(), keys::JOB.to_owned(), keys::PROCESSING_ELEMENT.to_owned()],
+                vocabulary: vec![
+                    label.clone(),
+                    keys::JOB.to_owned(),
+                    keys::PROCESSING_ELEMENT.to_owned(),
+                ],
             };
             self.wish(key, token.as_str(), Wish::Label { key: label, value });
             self.wish(key, token.as_str(), Wish::PodAntiAffinity(term));
             if !self.seed() {
                 self.on_named_nodes_only(key, token.as_str(), request.enforcement);
             }
-            self.holds(key, token.as_str(), manner(request.enforcement, "a node each", "rather a node each"));
+            self.holds(
+                key,
+                token.as_str(),
+                manner(request.enforcement, "a node each", "rather a node each"),
+            );
         }
         if !request.exlocation.is_empty() {
             self.warn_of_node_name(key);
@@ -168,9 +183,14 @@ impl Placing<'_> {
     fn isolation(&mut self, request: &Request) {
         let key = keys::HOST_ISOLATION;
         let Some(operator) = &request.isolation else { return };
-        let (Some(job), Some(element)) = (&request.job, &request.processing_element) else { return };
+        let (Some(job), Some(element)) = (&request.job, &request.processing_element) else {
+            return;
+        };
         if self.seed() {
-            self.warn(key, "compat seed: written as without compat; its own form needs a StreamsJob");
+            self.warn(
+                key,
+                "compat seed: written as without compat; its own form needs a StreamsJob",
+            );
         }
         let requirements = vec![same_job(job), other_element(element)];
         let term = PodTerm {
@@ -194,7 +214,11 @@ impl Placing<'_> {
     }
 }
 
-fn manner(enforcement: Enforcement, required: &'static str, preferred: &'static str) -> &'static str {
+fn manner(
+    enforcement: Enforcement,
+    required: &'static str,
+    preferred: &'static str,
+) -> &'static str {
     match enforcement {
         Enforcement::Required => required,
         Enforcement::Preferred => preferred,
@@ -212,6 +236,10 @@ fn other_element(element: &str) -> LabelSelectorRequirement {
 /// An annotation and its value in short: `host-colocation=together`.
 fn cause(key: &str, value: &str) -> String {
     let name = key.strip_prefix(keys::PREFIX).unwrap_or(key);
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'[' | b']');
+    if value.len() <= 80 && value.bytes().all(plain) {
+        return [name, "=", value].concat();
+    }
     let value: String = shorten(value, 80).chars().flat_map(char::escape_debug).collect();
     format!("{name}={value}")
 }

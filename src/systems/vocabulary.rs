@@ -37,7 +37,9 @@ const SHARED_PREFIX: &str = "streams.ibm.com/host";
 #[must_use]
 pub fn meaning(key: &str) -> Meaning {
     // Nearly every annotation leaves here.
-    if !(key.starts_with(SHARED_PREFIX) || OWN_PREFIXES[1..].iter().any(|prefix| key.starts_with(prefix))) {
+    if !(key.starts_with(SHARED_PREFIX)
+        || OWN_PREFIXES[1..].iter().any(|prefix| key.starts_with(prefix)))
+    {
         return Meaning::Foreign;
     }
     if key == record::KEY {
@@ -47,20 +49,32 @@ pub fn meaning(key: &str) -> Meaning {
         return Meaning::Known(system);
     }
     let known = || SYSTEMS.iter().flat_map(|system| system.keys).copied();
-    if let Some(meant) = known().find(|known| spelling(known) == spelling(key)) {
+    if let Some(meant) = known().find(|known| spelling(known).eq(spelling(key))) {
         return Meaning::Meant(meant);
     }
     if !OWN_PREFIXES.iter().any(|prefix| key.starts_with(prefix)) {
         return Meaning::Foreign;
     }
-    // A longer key is more than two edits away from all of ours; measuring it would cost its length.
-    let near = |known: &&str| key.len().abs_diff(known.len()) <= 2 && strsim::osa_distance(known, key) <= 2;
-    known().find(near).map_or(Meaning::Unknown, Meaning::Meant)
+    known().find(|known| is_near(known, key)).map_or(Meaning::Unknown, Meaning::Meant)
 }
 
 /// A key without what people spell in different ways: case, hyphens and underscores in its name.
-fn spelling(key: &str) -> String {
-    key.chars().filter(|c| !matches!(c, '-' | '_')).map(|c| c.to_ascii_lowercase()).collect()
+fn spelling(key: &str) -> impl Iterator<Item = u8> {
+    key.bytes().filter(|b| !matches!(b, b'-' | b'_')).map(|b| b.to_ascii_lowercase())
+}
+
+/// Whether at most two edits lie between the keys.
+fn is_near(known: &str, key: &str) -> bool {
+    // A longer key is more than two edits away from all of ours; measuring it would cost its length.
+    if key.len().abs_diff(known.len()) > 2 {
+        return false;
+    }
+    // What both begin with is no edit, and it is most of the key.
+    let same = known.bytes().zip(key.bytes()).take_while(|(a, b)| a == b).count();
+    match (known.get(same..), key.get(same..)) {
+        (Some(known), Some(key)) => strsim::osa_distance(known, key) <= 2,
+        _ => strsim::osa_distance(known, key) <= 2,
+    }
 }
 
 #[cfg(test)]
@@ -85,7 +99,10 @@ mod tests {
             ("streams.ibm.com/hostexlocation", "streams.ibm.com/host-exlocation"),
             ("stowplan.dev/coschedul-group", "stowplan.dev/coschedule-group"),
             ("mpi.stowplan.dev/worker", "mpi.stowplan.dev/workers"),
-            ("katalyst.kubewharf.io/microtopology_anti_affinity", "katalyst.kubewharf.io/microtopology_antiaffinity"),
+            (
+                "katalyst.kubewharf.io/microtopology_anti_affinity",
+                "katalyst.kubewharf.io/microtopology_antiaffinity",
+            ),
         ] {
             assert_eq!(meant(typo), Some(key), "{typo}");
         }
@@ -94,8 +111,15 @@ mod tests {
     #[test]
     fn others_keys_are_left_alone() {
         for key in [
-            "", "a", "host", "streams.ibm.com/hostIP", "streams.ibm.com/hosts", "streams.ibm.com/job",
-            "stowplan.dev", "stowplan.development/x", "xstowplan.dev/placement",
+            "",
+            "a",
+            "host",
+            "streams.ibm.com/hostIP",
+            "streams.ibm.com/hosts",
+            "streams.ibm.com/job",
+            "stowplan.dev",
+            "stowplan.development/x",
+            "xstowplan.dev/placement",
             "katalyst.kubewharf.io/memory_enhancement",
         ] {
             assert!(matches!(meaning(key), Meaning::Foreign), "{key}");
@@ -104,10 +128,15 @@ mod tests {
 
     #[test]
     fn a_newer_releases_key_is_unknown() {
-        for key in ["stowplan.dev/", "stowplan.dev/future-thing", "streams.ibm.com/host-affinity-mode"] {
+        for key in
+            ["stowplan.dev/", "stowplan.dev/future-thing", "streams.ibm.com/host-affinity-mode"]
+        {
             assert!(matches!(meaning(key), Meaning::Unknown), "{key}");
         }
-        assert!(matches!(meaning(&format!("stowplan.dev/{}", "a".repeat(262_144))), Meaning::Unknown));
+        assert!(matches!(
+            meaning(&format!("stowplan.dev/{}", "a".repeat(262_144))),
+            Meaning::Unknown
+        ));
     }
 
     #[test]

@@ -87,7 +87,8 @@ fn form(spec: &HostPoolSpec) -> Result<Form, String> {
         }
         let mut members: Vec<Host> = Vec::with_capacity(hosts.len());
         for (index, text) in hosts.iter().enumerate() {
-            let host = Host::parse(text).map_err(|problem| format!("has hosts[{index}], which {problem}"))?;
+            let host = Host::parse(text)
+                .map_err(|problem| format!("has hosts[{index}], which {problem}"))?;
             if members.contains(&host) {
                 return Err(format!("has hosts[{index}] twice"));
             }
@@ -145,8 +146,26 @@ mod tests {
     fn what_is_neither_is_refused() {
         let long = "a".repeat(254);
         for text in [
-            "", " ", "foo bar", " n1", "n1\n", "-n1", "n1-", "n1.", "10.04.40.83", "10.4.40.999", "10.4.40",
-            "[::1]", "fe80::1%eth0", "n1:22", "é", "a/b", "{}", "n1,n2", "\u{0}", &long,
+            "",
+            " ",
+            "foo bar",
+            " n1",
+            "n1\n",
+            "-n1",
+            "n1-",
+            "n1.",
+            "10.04.40.83",
+            "10.4.40.999",
+            "10.4.40",
+            "[::1]",
+            "fe80::1%eth0",
+            "n1:22",
+            "é",
+            "a/b",
+            "{}",
+            "n1,n2",
+            "\u{0}",
+            &long,
         ] {
             assert!(Host::parse(text).is_err(), "{text:?}");
         }
@@ -154,9 +173,13 @@ mod tests {
 
     #[test]
     fn the_six_legal_forms_and_the_others() {
-        let spec = |json: &str| HostPool::from(&serde_json::from_str::<HostPoolSpec>(json).unwrap()).form;
+        let spec =
+            |json: &str| HostPool::from(&serde_json::from_str::<HostPoolSpec>(json).unwrap()).form;
         assert_eq!(spec(r#"{"size":10,"tags":["ib","blue"]}"#), Ok(Form::Managed));
-        assert_eq!(spec(r#"{"size":10,"tags":["ib"],"exclusivity":"Exclusive"}"#), Ok(Form::Managed));
+        assert_eq!(
+            spec(r#"{"size":10,"tags":["ib"],"exclusivity":"Exclusive"}"#),
+            Ok(Form::Managed)
+        );
         assert_eq!(spec(r#"{"size":10}"#), Ok(Form::Managed));
         assert_eq!(spec(r#"{"size":10,"exclusivity":"Exclusive"}"#), Ok(Form::Managed));
         assert_eq!(spec(r#"{"tags":["ib"]}"#), Ok(Form::Tagged(["ib".into()].into())));

@@ -1,6 +1,7 @@
 //! What is kept of a Node.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
 
@@ -19,8 +20,9 @@ pub struct Node {
     pub host_names: Box<[Box<str>]>,
     /// InternalIP and ExternalIP addresses, canonical.
     pub addresses: Box<[IpAddr]>,
-    /// Tag labels: `key=value` under [`TAG_KEY`], bare keys under [`TAG_PREFIX`].
-    pub tags: Box<[Box<str>]>,
+    /// Tag labels: `key=value` under [`TAG_KEY`], bare keys under [`TAG_PREFIX`]. Shared by the nodes
+    /// that carry the same.
+    pub tags: Arc<[Box<str>]>,
 }
 
 /// A tag as the View's index writes it: the one tag of a pool, or one of several.
@@ -43,7 +45,9 @@ impl From<&core::Node> for Node {
         let status = node.status.as_ref();
         for entry in status.and_then(|status| status.addresses.as_ref()).into_iter().flatten() {
             match entry.type_.as_str() {
-                "Hostname" | "InternalDNS" => host_names.push(entry.address.to_ascii_lowercase().into()),
+                "Hostname" | "InternalDNS" => {
+                    host_names.push(entry.address.to_ascii_lowercase().into())
+                }
                 // An address that does not parse names no host that anybody can ask for.
                 "InternalIP" | "ExternalIP" => {
                     addresses.extend(entry.address.parse().ok().map(canonical));

@@ -6,10 +6,9 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::{HostPool, Name, Node, StreamsPod};
 use super::streams_pod::{APP, APP_VALUE, JOB};
+use super::{HostPool, Name, Node, StreamsPod};
 use crate::api;
-
 
 /// An object that a View holds, projected.
 #[derive(Clone, Debug)]
@@ -31,7 +30,8 @@ impl Object {
     /// Why the document is not an object of the kind that it says it is.
     pub fn from_document(document: Value) -> Result<Option<Self>, String> {
         let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let version = document.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let version =
+            document.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
         let read = |error: serde_json::Error| format!("not a valid {kind}: {error}");
         match (version.as_str(), kind.as_str()) {
             ("v1", "Node") => {
@@ -68,7 +68,8 @@ impl Object {
     #[must_use]
     pub fn namespace(namespace: &core::Namespace) -> Option<Self> {
         let labels = namespace.metadata.labels.iter().flatten();
-        let labels = labels.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect();
+        let labels =
+            labels.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect();
         Some(Self::Namespace(namespace.metadata.name.as_deref()?.into(), labels))
     }
 
@@ -92,8 +93,8 @@ impl Object {
     #[must_use]
     pub fn streams_pod(pod: &core::Pod) -> Option<Self> {
         let labels = pod.metadata.labels.as_ref()?;
-        let streams = labels.contains_key(JOB)
-            || labels.get(APP).is_some_and(|app| app == APP_VALUE);
+        let streams =
+            labels.contains_key(JOB) || labels.get(APP).is_some_and(|app| app == APP_VALUE);
         let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
         let name = Name::new(namespace, pod.metadata.name.as_deref()?);
         streams.then(|| Self::StreamsPod(name, StreamsPod::from(pod)))

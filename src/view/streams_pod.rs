@@ -2,8 +2,6 @@
 
 use k8s_openapi::api::core::v1 as core;
 
-
-
 /// The label that names a pod's job.
 pub const JOB: &str = "streams.ibm.com/job";
 /// The label that every Streams pod carries, and its value.
@@ -24,15 +22,6 @@ pub struct StreamsPod {
     pub finished: bool,
     /// Its colocation labels: key and value.
     pub colocation: Box<[(Box<str>, Box<str>)]>,
-}
-
-impl StreamsPod {
-    pub(super) fn colocation_keys(
-        &self,
-        namespace: &str,
-    ) -> impl Iterator<Item = (Box<str>, Box<str>, Box<str>)> {
-        self.colocation.iter().map(move |(key, value)| (namespace.into(), key.clone(), value.clone()))
-    }
 }
 
 impl From<&core::Pod> for StreamsPod {

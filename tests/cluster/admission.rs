@@ -22,7 +22,8 @@ pub(crate) async fn refusals_reach_kubectl(world: Arc<World>) -> Result<()> {
     ensure!(said.err.contains(wanted), "{}", said.err);
     ensure!(said.err.contains("UnknownHost"), "{}", said.err);
 
-    let said = space.create(&element("job", "pe", &[("host", "foo bar"), ("host-pool", "P")])).await?;
+    let said =
+        space.create(&element("job", "pe", &[("host", "foo bar"), ("host-pool", "P")])).await?;
     ensure!(said.err.contains("is neither a host name nor an IP address"), "{}", said.err);
     ensure!(said.err.contains("(and 2 more)"), "{}", said.err);
     // The pod of a workload: its author finds the message in the events.
@@ -35,11 +36,20 @@ pub(crate) async fn refusals_reach_kubectl(world: Arc<World>) -> Result<()> {
         }))
         .await?;
     until("the Job's event", Duration::from_secs(60), async || {
-        let said = world.kubectl(&["-n", &space.name, "get", "events", "-o", "jsonpath={.items[*].message}"], "").await?;
-        Ok(match said.out.contains("has white space at its ends; remove it (YAML's `|` and `>` add a newline") {
-            true => Seen::Done(()),
-            false => Seen::NotYet(said.out),
-        })
+        let said = world
+            .kubectl(
+                &["-n", &space.name, "get", "events", "-o", "jsonpath={.items[*].message}"],
+                "",
+            )
+            .await?;
+        Ok(
+            match said.out.contains(
+                "has white space at its ends; remove it (YAML's `|` and `>` add a newline",
+            ) {
+                true => Seen::Done(()),
+                false => Seen::NotYet(said.out),
+            },
+        )
     })
     .await
 }
@@ -71,7 +81,9 @@ pub(crate) async fn dry_run_shows_the_patch(world: Arc<World>) -> Result<()> {
     )?;
     same(
         &shown["metadata"]["annotations"]["stowplan.dev/placement"],
-        &json!(r#"{"v":1,"streams":["host=10.4.40.82: node node-2","host-colocation=together: one node for all"],"more":0}"#),
+        &json!(
+            r#"{"v":1,"streams":["host=10.4.40.82: node node-2","host-colocation=together: one node for all"],"more":0}"#
+        ),
     )?;
     ensure!(space.pods().get_opt("pe").await?.is_none(), "a dry run made a pod");
     Ok(())
@@ -80,7 +92,12 @@ pub(crate) async fn dry_run_shows_the_patch(world: Arc<World>) -> Result<()> {
 pub(crate) async fn the_stored_pod_sent_again_gets_no_patch(world: Arc<World>) -> Result<()> {
     let _webhook = world.installation.read().await;
     let space = world.namespace("again").await?;
-    let constraints = [("host", "node-1"), ("host-colocation", "x"), ("host-exlocation", "[\"y\",\"z\"]"), ("host-isolation", "Sink")];
+    let constraints = [
+        ("host", "node-1"),
+        ("host-colocation", "x"),
+        ("host-exlocation", "[\"y\",\"z\"]"),
+        ("host-isolation", "Sink"),
+    ];
     let pod = element("job", "pe", &constraints);
     space.node_of_new(&pod).await?;
     let mut stored: Pod = space.pods().get("pe").await?;
@@ -92,7 +109,10 @@ pub(crate) async fn the_stored_pod_sent_again_gets_no_patch(world: Arc<World>) -
         ..Default::default()
     };
     space.delete("pe").await?;
-    let again = space.pods().create(&PostParams { dry_run: true, ..PostParams::default() }, &stored).await?;
+    let again = space
+        .pods()
+        .create(&PostParams { dry_run: true, ..PostParams::default() }, &stored)
+        .await?;
     same(&again.metadata.labels, &stored.metadata.labels)?;
     same(&again.metadata.annotations, &stored.metadata.annotations)?;
     same(&again.spec, &stored.spec)?;
@@ -129,7 +149,10 @@ pub(crate) async fn pods_without_keys_are_not_sent(world: Arc<World>) -> Result<
     let space = world.namespace("plain").await?;
     let count = async || -> Result<String> {
         let metrics = testbed::http::get(installation.admin_address(), "/metrics").await?.body;
-        Ok(metrics.lines().filter(|line| line.starts_with("stowplan_admission_requests_total")).collect())
+        Ok(metrics
+            .lines()
+            .filter(|line| line.starts_with("stowplan_admission_requests_total"))
+            .collect())
     };
     let before = count().await?;
     let plain = json!({
@@ -149,7 +172,8 @@ pub(crate) async fn opted_out_pods_and_namespaces_are_left_alone(world: Arc<Worl
     let mut pod = element("job", "ignored", &[("host", "node-99")]);
     pod["metadata"]["labels"]["stowplan.dev/ignore"] = json!("true");
     space.node_of_new(&pod).await?;
-    let said = world.kubectl(&["label", "namespace", &space.name, "stowplan.dev/ignore=true"], "").await?;
+    let said =
+        world.kubectl(&["label", "namespace", &space.name, "stowplan.dev/ignore=true"], "").await?;
     ensure!(said.success, "{}", said.err);
     space.node_of_new(&element("job", "free", &[("host", "node-99")])).await?;
     Ok(())
@@ -157,7 +181,10 @@ pub(crate) async fn opted_out_pods_and_namespaces_are_left_alone(world: Arc<Worl
 
 pub(crate) async fn own_namespace_is_never_touched(world: Arc<World>) -> Result<()> {
     let installation = world.installation.read().await;
-    let space = super::world::Space { world: Arc::clone(&world), name: installation.namespace().to_owned() };
+    let space = super::world::Space {
+        world: Arc::clone(&world),
+        name: installation.namespace().to_owned(),
+    };
     let stored = space.pod(&element("job", "in-own-namespace", &[("host", "node-99")])).await?;
     ensure!(stored.spec.is_some_and(|spec| spec.affinity.is_none()), "it was changed");
     space.delete("in-own-namespace").await
@@ -168,7 +195,12 @@ pub(crate) async fn a_misspelt_key_is_refused(world: Arc<World>) -> Result<()> {
     let space = world.namespace("misspelt").await?;
     for key in ["host-pol", "hostPool", "host-colocaton"] {
         let said = space.create(&element("job", "pe", &[(key, "x")])).await?;
-        ensure!(!said.success && said.err.contains("is not a key of stowplan; write streams.ibm.com/host-"), "{}", said.err);
+        ensure!(
+            !said.success
+                && said.err.contains("is not a key of stowplan; write streams.ibm.com/host-"),
+            "{}",
+            said.err
+        );
     }
     Ok(())
 }
@@ -176,9 +208,14 @@ pub(crate) async fn a_misspelt_key_is_refused(world: Arc<World>) -> Result<()> {
 pub(crate) async fn warnings_reach_the_client(world: Arc<World>) -> Result<()> {
     let _webhook = world.installation.read().await;
     let space = world.namespace("warned").await?;
-    let said = space.create(&element("job", "pe", &[("host-future", "x"), ("host", "node-1")])).await?;
+    let said =
+        space.create(&element("job", "pe", &[("host-future", "x"), ("host", "node-1")])).await?;
     ensure!(said.success, "{}", said.err);
-    ensure!(said.err.contains("Warning: streams.ibm.com/host-future: unknown key, ignored"), "{}", said.err);
+    ensure!(
+        said.err.contains("Warning: streams.ibm.com/host-future: unknown key, ignored"),
+        "{}",
+        said.err
+    );
     Ok(())
 }
 
@@ -188,8 +225,12 @@ pub(crate) async fn pods_of_workloads_are_placed(world: Arc<World>) -> Result<()
     let pod = element("job", "pe", &[("host", "node-6")]);
     let template = json!({"metadata": {"labels": pod["metadata"]["labels"], "annotations": pod["metadata"]["annotations"]}, "spec": pod["spec"]});
     let selector = json!({"matchLabels": {"streams.ibm.com/pe": "pe"}});
-    space.created(&json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "set"},
-        "spec": {"replicas": 2, "serviceName": "set", "selector": selector, "template": template}})).await?;
+    space
+        .created(
+            &json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "set"},
+        "spec": {"replicas": 2, "serviceName": "set", "selector": selector, "template": template}}),
+        )
+        .await?;
     for pod in ["set-0", "set-1"] {
         until("the StatefulSet's pod", Duration::from_secs(60), async || {
             Ok(match space.pods().get_opt(pod).await? {
@@ -213,7 +254,10 @@ pub(crate) async fn a_stopped_webhook_blocks_nobody(world: Arc<World>) -> Result
     let spec = admitted?.spec.unwrap_or_default();
     ensure!(spec.affinity.is_none(), "who placed it?");
     space.node_of("pe").await?;
-    same(&space.node_of_new(&element("job", "later", &[("host", "node-1")])).await?, &"node-1".to_owned())
+    same(
+        &space.node_of_new(&element("job", "later", &[("host", "node-1")])).await?,
+        &"node-1".to_owned(),
+    )
 }
 
 pub(crate) async fn the_policy_is_read_again(world: Arc<World>) -> Result<()> {
@@ -225,7 +269,10 @@ pub(crate) async fn the_policy_is_read_again(world: Arc<World>) -> Result<()> {
     let admitted = async |wanted: bool| {
         until("the policy to be in force", Duration::from_secs(30), async || {
             let said = world
-                .kubectl(&["-n", &space.name, "create", "--dry-run=server", "-f", "-"], &pod.to_string())
+                .kubectl(
+                    &["-n", &space.name, "create", "--dry-run=server", "-f", "-"],
+                    &pod.to_string(),
+                )
                 .await?;
             Ok(if said.success == wanted { Seen::Done(said.err) } else { Seen::NotYet(said.err) })
         })

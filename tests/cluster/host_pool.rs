@@ -46,11 +46,20 @@ pub(crate) async fn the_schema_and_its_rules(world: Arc<World>) -> Result<()> {
         (json!({"sise": 3}), "unknown field"),
     ] {
         let said = space.create(&pool("bad", &spec)).await?;
-        ensure!(!said.success && said.err.contains(why), "{spec}: wanted {why:?}, saw {}", said.err);
+        ensure!(
+            !said.success && said.err.contains(why),
+            "{spec}: wanted {why:?}, saw {}",
+            said.err
+        );
     }
     let patched = async |name: &str, spec: Value| {
         let patch = json!({"spec": spec}).to_string();
-        world.kubectl(&["-n", &space.name, "patch", "hostpool", name, "--type=merge", "-p", &patch], "").await
+        world
+            .kubectl(
+                &["-n", &space.name, "patch", "hostpool", name, "--type=merge", "-p", &patch],
+                "",
+            )
+            .await
     };
     for (name, spec, why) in [
         ("literal", json!({"hosts": ["10.8.5.6", "foo"]}), "hosts is immutable"),
@@ -64,7 +73,11 @@ pub(crate) async fn the_schema_and_its_rules(world: Arc<World>) -> Result<()> {
         ("p4", json!({"exclusivity": "Exclusive"}), "exclusivity is immutable"),
     ] {
         let said = patched(name, spec.clone()).await?;
-        ensure!(!said.success && said.err.contains(why), "{name} {spec}: wanted {why:?}, saw {}", said.err);
+        ensure!(
+            !said.success && said.err.contains(why),
+            "{name} {spec}: wanted {why:?}, saw {}",
+            said.err
+        );
     }
     let reordered = pool("literal", &json!({"hosts": ["10.8.5.6", "foo"]})).to_string();
     let apply = ["-n", &space.name, "apply", "--server-side", "--force-conflicts", "-f", "-"];
@@ -73,7 +86,13 @@ pub(crate) async fn the_schema_and_its_rules(world: Arc<World>) -> Result<()> {
     let grown = patched("p4", json!({"size": 11})).await?;
     ensure!(grown.success, "{}", grown.err);
     let said = world.kubectl(&["-n", &space.name, "get", "hp", "p1"], "").await?;
-    ensure!(said.out.contains("SIZE") && said.out.contains("EXCLUSIVITY") && said.out.contains("Shared"), "{}", said.out);
+    ensure!(
+        said.out.contains("SIZE")
+            && said.out.contains("EXCLUSIVITY")
+            && said.out.contains("Shared"),
+        "{}",
+        said.out
+    );
     Ok(())
 }
 
@@ -108,7 +127,8 @@ pub(crate) async fn sized_and_exclusive_pools_are_not_ready(world: Arc<World>) -
     let space = world.namespace("managed").await?;
     space.host_pool("sized", json!({"size": 2})).await?;
     space.host_pool("exclusive", json!({"hosts": ["node-1"], "exclusivity": "Exclusive"})).await?;
-    refused(&space, "sized", "HostPool sized is sized or exclusive, and has no members yet").await?;
+    refused(&space, "sized", "HostPool sized is sized or exclusive, and has no members yet")
+        .await?;
     refused(&space, "exclusive", "PoolNotReady").await
 }
 

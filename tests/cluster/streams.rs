@@ -72,7 +72,9 @@ pub(crate) async fn literal_pool_and_index(world: Arc<World>) -> Result<()> {
         nodes.insert(space.node_of_new(&pod).await?);
     }
     same(&nodes, &BTreeSet::from(["node-1".to_owned(), "node-6".to_owned()]))?;
-    space.pending(&element("job", "any-3", &[("host-pool", "p"), ("host-exlocation", "any")])).await?;
+    space
+        .pending(&element("job", "any-3", &[("host-pool", "p"), ("host-exlocation", "any")]))
+        .await?;
     Ok(())
 }
 
@@ -120,7 +122,8 @@ pub(crate) async fn exlocation_of_three_and_a_fourth(world: Arc<World>) -> Resul
 pub(crate) async fn isolation_when_the_isolated_comes_first(world: Arc<World>) -> Result<()> {
     let _webhook = world.installation.read().await;
     let space = world.namespace("isolated-first").await?;
-    let alone = space.node_of_new(&on_trio(element("ex", "sink", &[("host-isolation", "Sink")]))).await?;
+    let alone =
+        space.node_of_new(&on_trio(element("ex", "sink", &[("host-isolation", "Sink")]))).await?;
     // Plain pods of the job, which carry no constraint and are not changed: more than the other two
     // nodes would get by spreading alone.
     for name in ["a", "b", "c", "d", "e", "f"] {
@@ -160,7 +163,9 @@ pub(crate) async fn equal_tokens_of_two_jobs_do_not_meet(world: Arc<World>) -> R
     same(&space.node_of_new(&pod("one", "one-a", "node-1")).await?, &"node-1".to_owned())?;
     same(&space.node_of_new(&pod("two", "two-a", "node-2")).await?, &"node-2".to_owned())?;
     // Exlocation: the second job's pod may share the first one's node, and here it has to.
-    let pod = |job: &str, name: &str| element(job, name, &[("host-exlocation", "apart"), ("host", "node-3")]);
+    let pod = |job: &str, name: &str| {
+        element(job, name, &[("host-exlocation", "apart"), ("host", "node-3")])
+    };
     same(&space.node_of_new(&pod("one", "one-b")).await?, &"node-3".to_owned())?;
     same(&space.node_of_new(&pod("two", "two-b")).await?, &"node-3".to_owned())?;
     // While one of the same job may not.
@@ -168,7 +173,9 @@ pub(crate) async fn equal_tokens_of_two_jobs_do_not_meet(world: Arc<World>) -> R
     Ok(())
 }
 
-pub(crate) async fn a_rollout_of_an_exlocated_element_goes_through(world: Arc<World>) -> Result<()> {
+pub(crate) async fn a_rollout_of_an_exlocated_element_goes_through(
+    world: Arc<World>,
+) -> Result<()> {
     let _webhook = world.installation.read().await;
     let space = world.namespace("rollout").await?;
     let deployment = |version: &str| {
@@ -195,7 +202,9 @@ pub(crate) async fn a_rollout_of_an_exlocated_element_goes_through(world: Arc<Wo
             let deployment = deployments.get("pe-0").await?;
             let status = deployment.status.unwrap_or_default();
             let current = status.observed_generation == deployment.metadata.generation;
-            let done = current && status.updated_replicas == Some(1) && status.available_replicas == Some(1)
+            let done = current
+                && status.updated_replicas == Some(1)
+                && status.available_replicas == Some(1)
                 && status.replicas == Some(1);
             Ok(if done { Seen::Done(()) } else { Seen::NotYet(format!("{status:?}")) })
         })
@@ -233,7 +242,10 @@ pub(crate) async fn node_name_is_released(world: Arc<World>) -> Result<()> {
     let mut pod = element("job", "pe", &[("host", "node-1")]);
     pod["spec"]["nodeName"] = json!("node-1");
     let stored = space.pod(&pod).await?;
-    ensure!(stored.spec.is_some_and(|spec| spec.node_name.is_none()), "the scheduler is still bypassed");
+    ensure!(
+        stored.spec.is_some_and(|spec| spec.node_name.is_none()),
+        "the scheduler is still bypassed"
+    );
     same(&space.node_of("pe").await?, &"node-1".to_owned())?;
     pod["metadata"]["name"] = json!("other");
     pod["spec"]["nodeName"] = json!("node-2");
@@ -246,8 +258,12 @@ pub(crate) async fn colocation_and_exlocation_under_one_token(world: Arc<World>)
     let _webhook = world.installation.read().await;
     let space = world.namespace("one-token").await?;
     // Two name spaces: each pod is with its own group and apart from its own.
-    let a = space.node_of_new(&element("job", "a", &[("host-colocation", "x"), ("host-exlocation", "y")])).await?;
-    let b = space.node_of_new(&element("job", "b", &[("host-colocation", "x"), ("host-exlocation", "x")])).await?;
+    let a = space
+        .node_of_new(&element("job", "a", &[("host-colocation", "x"), ("host-exlocation", "y")]))
+        .await?;
+    let b = space
+        .node_of_new(&element("job", "b", &[("host-colocation", "x"), ("host-exlocation", "x")]))
+        .await?;
     let c = space.node_of_new(&element("job", "c", &[("host-exlocation", "x")])).await?;
     same(&a, &b)?;
     ensure!(b != c, "exlocated pods are on {b}");

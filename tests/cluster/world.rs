@@ -57,9 +57,15 @@ impl World {
     pub(crate) async fn start() -> Result<Self> {
         let plane = ControlPlane::start(Options { nodes: nodes(), ..Options::default() }).await?;
         let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
-        let installation = plane.install(Install::new(env!("CARGO_BIN_EXE_stowplan"), chart)).await?;
+        let installation =
+            plane.install(Install::new(env!("CARGO_BIN_EXE_stowplan"), chart)).await?;
         let client = plane.client().await?;
-        Ok(Self { plane, client, installation: RwLock::new(installation), namespaces: AtomicUsize::new(0) })
+        Ok(Self {
+            plane,
+            client,
+            installation: RwLock::new(installation),
+            namespaces: AtomicUsize::new(0),
+        })
     }
 
     /// Ends the control plane; after a failure its logs stay.
@@ -146,12 +152,16 @@ impl Space {
     pub(crate) async fn delete(&self, pod: &str) -> Result<()> {
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         self.pods().delete(pod, &now).await?;
-        testbed::wait::until(&format!("pod {pod} to be gone"), std::time::Duration::from_secs(60), async || {
-            Ok(match self.pods().get_opt(pod).await? {
-                None => testbed::wait::Seen::Done(()),
-                Some(_) => testbed::wait::Seen::NotYet("it is still there".to_owned()),
-            })
-        })
+        testbed::wait::until(
+            &format!("pod {pod} to be gone"),
+            std::time::Duration::from_secs(60),
+            async || {
+                Ok(match self.pods().get_opt(pod).await? {
+                    None => testbed::wait::Seen::Done(()),
+                    Some(_) => testbed::wait::Seen::NotYet("it is still there".to_owned()),
+                })
+            },
+        )
         .await
     }
 

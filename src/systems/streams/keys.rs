@@ -21,8 +21,15 @@ pub const HOST_ENFORCEMENT: &str = "streams.ibm.com/host-enforcement";
 pub const STREAMS_JOB: &str = "stowplan.dev/streams-job";
 
 /// All annotations.
-pub const ANNOTATIONS: &[&str] =
-    &[HOST, HOST_POOL, HOST_COLOCATION, HOST_EXLOCATION, HOST_ISOLATION, HOST_ENFORCEMENT, STREAMS_JOB];
+pub const ANNOTATIONS: &[&str] = &[
+    HOST,
+    HOST_POOL,
+    HOST_COLOCATION,
+    HOST_EXLOCATION,
+    HOST_ISOLATION,
+    HOST_ENFORCEMENT,
+    STREAMS_JOB,
+];
 
 /// The label that names a pod's processing element.
 pub const PROCESSING_ELEMENT: &str = "streams.ibm.com/pe";

@@ -65,7 +65,9 @@ impl Request {
             keep(colocation(value).map(|tokens| request.colocation = tokens));
         }
         if let Some(value) = pod.annotation(keys::HOST_EXLOCATION) {
-            keep(Token::read(keys::HOST_EXLOCATION, value).map(|tokens| request.exlocation = tokens));
+            keep(
+                Token::read(keys::HOST_EXLOCATION, value).map(|tokens| request.exlocation = tokens),
+            );
         }
         if let Some(value) = pod.annotation(keys::HOST_ISOLATION) {
             keep(operator(value).map(|name| request.isolation = Some(name)));
@@ -119,7 +121,10 @@ impl Request {
 fn warn_of_labels(pod: &Pod<'_>, outcome: &mut Outcome) {
     for key in keys::ANNOTATIONS {
         if pod.label(key).is_some() && pod.annotation(key).is_none() {
-            outcome.warnings.push(Warning::new(key, "is a label here and has no effect; make it an annotation"));
+            outcome.warnings.push(Warning::new(
+                key,
+                "is a label here and has no effect; make it an annotation",
+            ));
         }
     }
 }
@@ -148,7 +153,10 @@ fn pool_reference(value: &str) -> Result<PoolReference, Finding> {
         None => (value, None),
         Some((name, rest)) => {
             let digits = rest.strip_suffix(']').ok_or_else(|| wrong("does not end in ]"))?;
-            (name, Some(index(digits).ok_or_else(|| wrong("has no decimal index between [ and ]"))?))
+            (
+                name,
+                Some(index(digits).ok_or_else(|| wrong("has no decimal index between [ and ]"))?),
+            )
         }
     };
     if !is_object_name(name) {
@@ -228,7 +236,6 @@ fn enforcement(value: &str) -> Result<Enforcement, Finding> {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -248,8 +255,31 @@ mod tests {
         let long = "a".repeat(254);
         let huge = format!("p[{}]", "1".repeat(262_144));
         for value in [
-            "", "P", "p_1", "p[", "p[]", "p[-1]", "p[+1]", "p[01]", "p[ 1]", "p[1] ", "p[1]x", "p[1][2]", "[1]",
-            "p[4294967296]", "p[1e3]", "p[é]", "p[٣]", "-p", "p-", "p..q", ".p", "p,q", &long, &huge, "p\n",
+            "",
+            "P",
+            "p_1",
+            "p[",
+            "p[]",
+            "p[-1]",
+            "p[+1]",
+            "p[01]",
+            "p[ 1]",
+            "p[1] ",
+            "p[1]x",
+            "p[1][2]",
+            "[1]",
+            "p[4294967296]",
+            "p[1e3]",
+            "p[é]",
+            "p[٣]",
+            "-p",
+            "p-",
+            "p..q",
+            ".p",
+            "p,q",
+            &long,
+            &huge,
+            "p\n",
         ] {
             let finding = pool_reference(value).expect_err(value);
             assert_eq!(finding.reason, Reason::InvalidPoolReference, "{value}");
@@ -260,7 +290,9 @@ mod tests {
     fn an_operator_has_one_name() {
         assert_eq!(operator("Sink"), Ok("Sink".to_owned()));
         assert_eq!(operator("Main.Sink[0]"), Ok("Main.Sink[0]".to_owned()));
-        for value in ["", " ", "true", "false", "[\"Sink\"]", "\"Sink\"", "Sink\n", &"x".repeat(262_144)] {
+        for value in
+            ["", " ", "true", "false", "[\"Sink\"]", "\"Sink\"", "Sink\n", &"x".repeat(262_144)]
+        {
             assert_eq!(operator(value).expect_err(value).reason, Reason::InvalidOperator);
         }
     }

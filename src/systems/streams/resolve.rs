@@ -1,5 +1,7 @@
 //! `host` and `host-pool`: which nodes they mean.
 
+use std::collections::HashSet;
+
 use super::keys;
 use super::request::{PoolReference, Request};
 use super::{NAME, Placing, cause};
@@ -20,6 +22,16 @@ enum Resolved<'v> {
     Node(&'v str),
     Unknown,
     Ambiguous(Vec<&'v str>),
+}
+
+/// How a host that is not one node is told of.
+struct Wording {
+    /// What was asked for.
+    what: String,
+    /// What one node, and what several nodes do with it.
+    verbs: [&'static str; 2],
+    if_unknown: &'static str,
+    if_ambiguous: &'static str,
 }
 
 fn resolve<'v>(view: &'v View, host: &'v Host) -> Resolved<'v> {
@@ -53,9 +65,14 @@ impl Placing<'_> {
     /// names it and the pod bears it out. Who forges both has constrained the pod himself, and gains
     /// nothing.
     fn settled(&mut self, key: &'static str, value: &str) -> Option<Option<String>> {
+        if !self.policy.record_placement {
+            // It is taken away in this round, so the next one could not believe it either.
+            return None;
+        }
         let entries = record::entries(self.pod.annotation(record::KEY)?, NAME);
         let cause = cause(key, value);
-        let what = entries.iter().find_map(|entry| entry.strip_prefix(&cause)?.strip_prefix(": "))?;
+        let what =
+            entries.iter().find_map(|entry| entry.strip_prefix(&cause)?.strip_prefix(": "))?;
         if let Some(node) = what.strip_prefix("node ") {
             if !is_pinned(self.pod, node) && self.pod.node_name != Some(node) {
                 return None;
@@ -78,7 +95,23 @@ impl Placing<'_> {
     }
 
     fn host(&mut self, value: &str, host: &Host) -> Option<String> {
-        let key = keys::HOST;
+        self.one_node(keys::HOST, value, host, &Wording {
+            what: format!("the {} {}", kind(host), quoted(value)),
+            verbs: ["has", "have"],
+            if_unknown: "name a node of this cluster (`kubectl get nodes -o wide` lists names and addresses)",
+            if_ambiguous: "give the node's own name",
+        })
+    }
+
+    /// Binds the pod to the one node that `host` is; finds fault where it is none or several.
+    fn one_node(
+        &mut self,
+        key: &'static str,
+        value: &str,
+        host: &Host,
+        wording: &Wording,
+    ) -> Option<String> {
+        let Wording { what, verbs: [has, have], if_unknown, if_ambiguous } = wording;
         match resolve(self.view, host) {
             Resolved::Node(node) => {
                 let node = node.to_owned();
@@ -86,22 +119,12 @@ impl Placing<'_> {
                 Some(node)
             }
             Resolved::Unknown => {
-                self.find(
-                    Reason::UnknownHost,
-                    key,
-                    format!("no node has the {} {}", kind(host), quoted(value)),
-                    "name a node of this cluster (`kubectl get nodes -o wide` lists names and addresses)",
-                );
+                self.find(Reason::UnknownHost, key, format!("no node {has} {what}"), if_unknown);
                 None
             }
             Resolved::Ambiguous(nodes) => {
-                let nodes = nodes.join(", ");
-                self.find(
-                    Reason::AmbiguousHost,
-                    key,
-                    format!("several nodes have the {} {}: {nodes}", kind(host), quoted(value)),
-                    "give the node's own name",
-                );
+                let problem = format!("several nodes {have} {what}: {}", nodes.join(", "));
+                self.find(Reason::AmbiguousHost, key, problem, if_ambiguous);
                 None
             }
         }
@@ -129,7 +152,10 @@ impl Placing<'_> {
             _ => {}
         }
         if by_name {
-            self.warn(key, "compat seed: nodeName bypasses the scheduler, taints and delayed volume binding");
+            self.warn(
+                key,
+                "compat seed: nodeName bypasses the scheduler, taints and delayed volume binding",
+            );
             self.wish(key, value, Wish::SetNodeName(node.to_owned()));
         } else {
             self.wish(key, value, Wish::NodeAffinity(vec![on_node(node)]));
@@ -146,7 +172,11 @@ impl Placing<'_> {
             self.find(
                 Reason::UnknownPool,
                 key,
-                format!("namespace {} has no HostPool {}", self.pod.namespace, quoted(&reference.name)),
+                format!(
+                    "namespace {} has no HostPool {}",
+                    self.pod.namespace,
+                    quoted(&reference.name)
+                ),
                 "create it first (`kubectl get hostpools` lists those that are there)",
             );
             return None;
@@ -161,12 +191,17 @@ impl Placing<'_> {
                 self.find(
                     Reason::PoolNotReady,
                     key,
-                    format!("HostPool {} is sized or exclusive, and has no members yet", reference.name),
+                    format!(
+                        "HostPool {} is sized or exclusive, and has no members yet",
+                        reference.name
+                    ),
                     "use a pool of hosts or of tags: this release does not fill the others",
                 );
                 None
             }
-            (Ok(Form::Literal(hosts)), Some(index)) => self.member(value, &reference.name, hosts, index),
+            (Ok(Form::Literal(hosts)), Some(index)) => {
+                self.member(value, &reference.name, hosts, index)
+            }
             (Ok(Form::Literal(hosts)), None) => self.literal(value, &reference.name, hosts),
             (Ok(Form::Tagged(_) | Form::Any), Some(_)) => {
                 self.find(
@@ -193,7 +228,8 @@ impl Placing<'_> {
         } else {
             let labels = self.view.namespace_labels(self.pod.namespace);
             let missing = policy.namespaces.iter().find(|(key, value)| {
-                labels.and_then(|labels| labels.get(key.as_str())).map(AsRef::as_ref) != Some(value.as_str())
+                labels.and_then(|labels| labels.get(key.as_str())).map(AsRef::as_ref)
+                    != Some(value.as_str())
             });
             match missing {
                 None => return,
@@ -218,40 +254,39 @@ impl Placing<'_> {
             self.find(
                 Reason::IndexOutOfRange,
                 key,
-                format!("HostPool {pool} has {} hosts, and {index} is not among 0 to {}", hosts.len(), hosts.len() - 1),
+                format!(
+                    "HostPool {pool} has {} hosts, and {index} is not among 0 to {}",
+                    hosts.len(),
+                    hosts.len() - 1
+                ),
                 "use an index of the pool's list; it starts at 0",
             );
             return None;
         };
-        match resolve(self.view, host) {
-            Resolved::Node(node) => {
-                let node = node.to_owned();
-                self.on_node(key, value, &node);
-                Some(node)
-            }
-            Resolved::Unknown => {
-                let problem = format!("no node is hosts[{index}] of HostPool {pool}, {}", told(host));
-                self.find(Reason::UnknownHost, key, problem, "use another index, or mend the HostPool");
-                None
-            }
-            Resolved::Ambiguous(nodes) => {
-                let nodes = nodes.join(", ");
-                let problem = format!("several nodes are hosts[{index}] of HostPool {pool}, {}: {nodes}", told(host));
-                self.find(Reason::AmbiguousHost, key, problem, "name the node itself in the HostPool");
-                None
-            }
-        }
+        self.one_node(
+            key,
+            value,
+            host,
+            &Wording {
+                what: format!("hosts[{index}] of HostPool {pool}, {}", told(host)),
+                verbs: ["is", "are"],
+                if_unknown: "use another index, or mend the HostPool",
+                if_ambiguous: "name the node itself in the HostPool",
+            },
+        )
     }
 
     /// One alternative for each member that is there.
     fn literal(&mut self, value: &str, pool: &str, hosts: &[Host]) -> Option<String> {
         let key = keys::HOST_POOL;
         let mut nodes: Vec<&str> = Vec::with_capacity(hosts.len());
+        let mut seen = HashSet::with_capacity(hosts.len());
         let mut missing = 0;
         for host in hosts {
             match resolve(self.view, host) {
-                Resolved::Node(node) if nodes.contains(&node) => {
-                    let problem = format!("HostPool {pool} lists node {node} twice, once as {}", told(host));
+                Resolved::Node(node) if !seen.insert(node) => {
+                    let problem =
+                        format!("HostPool {pool} lists node {node} twice, once as {}", told(host));
                     self.find(Reason::InvalidPool, key, problem, "list each node once");
                     return None;
                 }
@@ -259,8 +294,17 @@ impl Placing<'_> {
                 // A member that is away is left out: the others will do.
                 Resolved::Unknown => missing += 1,
                 Resolved::Ambiguous(nodes) => {
-                    let problem = format!("HostPool {pool} lists {}, which several nodes have: {}", told(host), nodes.join(", "));
-                    self.find(Reason::AmbiguousHost, key, problem, "name the node itself in the HostPool");
+                    let problem = format!(
+                        "HostPool {pool} lists {}, which several nodes have: {}",
+                        told(host),
+                        nodes.join(", ")
+                    );
+                    self.find(
+                        Reason::AmbiguousHost,
+                        key,
+                        problem,
+                        "name the node itself in the HostPool",
+                    );
                     return None;
                 }
             }
@@ -269,18 +313,30 @@ impl Placing<'_> {
             self.find(
                 Reason::UnknownHost,
                 key,
-                format!("no host that HostPool {pool} lists ({}) is a node of this cluster", hosts.len()),
+                format!(
+                    "no host that HostPool {pool} lists ({}) is a node of this cluster",
+                    hosts.len()
+                ),
                 "mend the HostPool",
             );
             return None;
         }
         if let Some(other) = self.pod.node_name.filter(|node| !nodes.contains(node)) {
-            let problem = format!("spec.nodeName is {}, which is not in HostPool {pool}", quoted(other));
-            self.find(Reason::NodeNameConflict, key, problem, "remove spec.nodeName, or name a host of the pool");
+            let problem =
+                format!("spec.nodeName is {}, which is not in HostPool {pool}", quoted(other));
+            self.find(
+                Reason::NodeNameConflict,
+                key,
+                problem,
+                "remove spec.nodeName, or name a host of the pool",
+            );
             return None;
         }
         if missing > 0 {
-            let text = format!("{missing} of {} hosts of HostPool {pool} are no nodes; left out", hosts.len());
+            let text = format!(
+                "{missing} of {} hosts of HostPool {pool} are no nodes; left out",
+                hosts.len()
+            );
             self.warn(key, &text);
         }
         self.wish(key, value, Wish::NodeAffinity(nodes.iter().map(|node| on_node(node)).collect()));

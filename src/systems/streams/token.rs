@@ -22,7 +22,9 @@ impl Token {
     /// # Errors
     /// What is wrong with the value, and what to write instead.
     pub fn read(key: &'static str, value: &str) -> Result<Vec<Self>, Finding> {
-        let wrong = |problem: String, remedy: &str| Finding::new(Reason::InvalidToken, key, problem, remedy);
+        let wrong = |problem: String, remedy: &str| {
+            Finding::new(Reason::InvalidToken, key, problem, remedy)
+        };
         if value.starts_with('"') {
             return Err(wrong(
                 format!("{} is quoted twice", quoted(value)),
@@ -41,7 +43,10 @@ impl Token {
         }
         let list: Vec<String> = serde_json::from_str(value).map_err(|error| {
             wrong(
-                format!("{} starts with [ and is not a JSON array of strings ({error})", quoted(value)),
+                format!(
+                    "{} starts with [ and is not a JSON array of strings ({error})",
+                    quoted(value)
+                ),
                 "write [\"a\", \"b\"], or a bare token that does not start with [",
             )
         })?;
@@ -63,13 +68,21 @@ impl Token {
     }
 
     fn check(key: &'static str, text: &str) -> Result<Self, Finding> {
-        let wrong = |problem: String, remedy: &str| Finding::new(Reason::InvalidToken, key, problem, remedy);
+        let wrong = |problem: String, remedy: &str| {
+            Finding::new(Reason::InvalidToken, key, problem, remedy)
+        };
         if text.is_empty() {
-            return Err(wrong("the token is empty".to_owned(), "give a token, or remove the annotation"));
+            return Err(wrong(
+                "the token is empty".to_owned(),
+                "give a token, or remove the annotation",
+            ));
         }
         if text.len() > MAX_BYTES {
             return Err(wrong(
-                format!("the token is {} bytes long, and at most {MAX_BYTES} are allowed", text.len()),
+                format!(
+                    "the token is {} bytes long, and at most {MAX_BYTES} are allowed",
+                    text.len()
+                ),
                 "use a shorter token",
             ));
         }
@@ -162,7 +175,10 @@ mod tests {
     #[test]
     fn other_values_keep_what_is_legible() {
         let value = |text: &str| token(text).label_value();
-        assert_eq!(value("my group/é"), format!("my-group-{}", &token("my group/é").fingerprint()[..8]));
+        assert_eq!(
+            value("my group/é"),
+            format!("my-group-{}", &token("my group/é").fingerprint()[..8])
+        );
         assert_eq!(value("Op[0]"), format!("Op-0-{}", &token("Op[0]").fingerprint()[..8]));
         assert_eq!(value("é"), token("é").fingerprint()[..8]);
         assert_eq!(value("--"), token("--").fingerprint()[..8]);
@@ -170,12 +186,18 @@ mod tests {
         assert_eq!(value("a- b"), format!("a--b-{}", &token("a- b").fingerprint()[..8]));
         assert_ne!(value("a b"), value("a/b"));
         let long = format!("{}.{}", "x".repeat(53), "y".repeat(20));
-        assert_eq!(value(&long), format!("{}-{}", "x".repeat(53), &token(&long).fingerprint()[..8]));
+        assert_eq!(
+            value(&long),
+            format!("{}-{}", "x".repeat(53), &token(&long).fingerprint()[..8])
+        );
     }
 
     #[test]
     fn lists_are_read() {
-        let read = |value: &str| Token::read(KEY, value).map(|tokens| tokens.into_iter().map(|t| t.0).collect::<Vec<_>>());
+        let read = |value: &str| {
+            Token::read(KEY, value)
+                .map(|tokens| tokens.into_iter().map(|t| t.0).collect::<Vec<_>>())
+        };
         assert_eq!(read("together").unwrap(), ["together"]);
         assert_eq!(read(r#"["a","b c"]"#).unwrap(), ["a", "b c"]);
         assert_eq!(read(r#"["\u0041"]"#).unwrap(), ["A"]);
@@ -185,14 +207,37 @@ mod tests {
 
     #[test]
     fn what_is_no_token_is_refused_with_a_remedy() {
-        let many = format!("[{}]", (0..65).map(|i| format!("\"{i}\"")).collect::<Vec<_>>().join(","));
+        let many =
+            format!("[{}]", (0..65).map(|i| format!("\"{i}\"")).collect::<Vec<_>>().join(","));
         let long = "x".repeat(1025);
         let huge = "x".repeat(262_144);
         let nested = "[".repeat(262_144);
         for value in [
-            "", " ", "\n", "a\n", " a", "a\tb", "a\u{0}b", "\"a\"", "\"", "[", "[]", "[1]", "[null]", "[\"\"]",
-            "[\" a\"]", "[\"a\",\"a\"]", "[\"a\",]", "[\"a\"] x", "[[\"a\"]]", "[\"a\\nb\"]", &many, &long, &huge,
-            &nested, "\u{a0}a",
+            "",
+            " ",
+            "\n",
+            "a\n",
+            " a",
+            "a\tb",
+            "a\u{0}b",
+            "\"a\"",
+            "\"",
+            "[",
+            "[]",
+            "[1]",
+            "[null]",
+            "[\"\"]",
+            "[\" a\"]",
+            "[\"a\",\"a\"]",
+            "[\"a\",]",
+            "[\"a\"] x",
+            "[[\"a\"]]",
+            "[\"a\\nb\"]",
+            &many,
+            &long,
+            &huge,
+            &nested,
+            "\u{a0}a",
         ] {
             let finding = Token::read(KEY, value).expect_err(value);
             assert_eq!(finding.reason, Reason::InvalidToken);

@@ -95,6 +95,7 @@ pub struct Installation {
     admin: SocketAddr,
     authority: String,
     client: Client,
+    shutdown_delay: Duration,
     directory: Arc<RunDirectory>,
     processes: Arc<Mutex<Processes>>,
 }
@@ -137,6 +138,12 @@ impl Installation {
         (self.file("tls.crt"), self.file("tls.key"))
     }
 
+    /// How long the webhook goes on serving when it is asked to end, from its next start on. At first
+    /// not at all: most tests have no calls under way.
+    pub fn set_shutdown_delay(&mut self, delay: Duration) {
+        self.shutdown_delay = delay;
+    }
+
     /// Stops the webhook: asks it to end, and waits until it has.
     ///
     /// # Errors
@@ -162,8 +169,9 @@ impl Installation {
             format!("--tls-cert={}", file("tls.crt")),
             format!("--tls-key={}", file("tls.key")),
             format!("--namespace={}", self.namespace),
+            format!("--service={SERVICE}"),
             format!("--policy={}", file("policy.yaml")),
-            "--shutdown-delay=0s".to_owned(),
+            format!("--shutdown-delay={}ms", self.shutdown_delay.as_millis()),
         ];
         let environment = [("KUBECONFIG", &*self.file("kubeconfig"))];
         unpoisoned(&self.processes).spawn(
@@ -229,6 +237,7 @@ pub(super) async fn run(plane: &ControlPlane, install: Install) -> Result<Instal
         admin: SocketAddr::from(([127, 0, 0, 1], 0)),
         authority: ca,
         client: client.clone(),
+        shutdown_delay: Duration::ZERO,
         directory: Arc::clone(&plane.directory),
         processes: Arc::clone(&plane.processes),
     };

@@ -1,0 +1,154 @@
+//! What a certificate says of itself: for whom it is, and when.
+//!
+//! The API server checks the same at each handshake, and where it finds fault the webhook counts as
+//! failed, which with failurePolicy Ignore nobody notices. So it is checked here, by the rules of
+//! the API server's own library: subject alternative names only, and a wildcard for one label.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+
+/// A certificate's dates and names.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Validity {
+    /// The first moment at which it is valid.
+    pub not_before: SystemTime,
+    /// The last one.
+    pub not_after: SystemTime,
+    /// The DNS names that it is for.
+    pub names: Vec<String>,
+}
+
+impl Validity {
+    /// Reads a certificate, DER.
+    ///
+    /// # Errors
+    /// It is not one; the text tells why.
+    pub fn read(certificate: &[u8]) -> Result<Self, String> {
+        let (_, certificate) =
+            X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
+        let names = match certificate.subject_alternative_name() {
+            Ok(Some(extension)) => extension
+                .value
+                .general_names
+                .iter()
+                .filter_map(|name| match name {
+                    GeneralName::DNSName(name) => Some((*name).to_owned()),
+                    _ => None,
+                })
+                .collect(),
+            Ok(None) => Vec::new(),
+            Err(error) => return Err(error.to_string()),
+        };
+        let validity = certificate.validity();
+        Ok(Self {
+            not_before: time(validity.not_before.timestamp()),
+            not_after: time(validity.not_after.timestamp()),
+            names,
+        })
+    }
+
+    /// Why a client that connects to `name` would not trust the certificate now.
+    #[must_use]
+    pub fn problem(&self, name: Option<&str>, now: SystemTime) -> Option<String> {
+        if now < self.not_before {
+            return Some(format!("not valid before {}", date(self.not_before)));
+        }
+        if now > self.not_after {
+            return Some(format!("expired at {}", date(self.not_after)));
+        }
+        let name = name.filter(|name| !self.names.iter().any(|pattern| covers(pattern, name)))?;
+        Some(match self.names.as_slice() {
+            [] => format!(
+                "names no host (subject alternative names), and the API server calls {name}"
+            ),
+            names => {
+                // Few are enough to recognise a wrong file by.
+                let few: Vec<_> =
+                    names.iter().take(4).map(|name| name.escape_debug().to_string()).collect();
+                let more = if names.len() > few.len() { ", …" } else { "" };
+                format!("is for {}{more}, and the API server calls {name}", few.join(", "))
+            }
+        })
+    }
+}
+
+/// Whether a certificate for `pattern` serves `name`.
+fn covers(pattern: &str, name: &str) -> bool {
+    match (pattern.strip_prefix("*."), name.split_once('.')) {
+        (Some(parent), Some((_, rest))) => rest.eq_ignore_ascii_case(parent),
+        (Some(_), None) => false,
+        (None, _) => pattern.eq_ignore_ascii_case(name),
+    }
+}
+
+fn time(seconds: i64) -> SystemTime {
+    // Before 1970 is as far gone as 1970.
+    UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
+fn date(time: SystemTime) -> String {
+    // Only years after 9999 are none.
+    jiff::Timestamp::try_from(time).map_or_else(|_| "(no date)".to_owned(), |time| time.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn validity(names: &[&str]) -> Validity {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Validity { not_before: at(1_000), not_after: at(2_000), names }
+    }
+
+    #[test]
+    fn dates_are_inclusive() {
+        let validity = validity(&["a.b.svc"]);
+        let problem = |seconds| validity.problem(Some("a.b.svc"), at(seconds));
+        assert_eq!(problem(999), Some("not valid before 1970-01-01T00:16:40Z".to_owned()));
+        assert_eq!(problem(1_000), None);
+        assert_eq!(problem(2_000), None);
+        assert_eq!(problem(2_001), Some("expired at 1970-01-01T00:33:20Z".to_owned()));
+    }
+
+    #[test]
+    fn names_are_compared_as_the_api_server_does() {
+        for (pattern, covered) in [
+            ("webhook.system.svc", true),
+            ("WebHook.system.SVC", true),
+            ("*.system.svc", true),
+            ("*.svc", false),
+            ("*.webhook.system.svc", false),
+            ("webhook.system", false),
+            ("webhook.system.svc.cluster.local", false),
+            ("w*.system.svc", false),
+            ("*", false),
+            ("", false),
+        ] {
+            let problem = validity(&[pattern]).problem(Some("webhook.system.svc"), at(1_500));
+            assert_eq!(problem.is_none(), covered, "{pattern}: {problem:?}");
+        }
+        assert_eq!(validity(&[]).problem(None, at(1_500)), None);
+        let problem = validity(&["a", "b", "c", "d", "e"]).problem(Some("x"), at(1_500)).unwrap();
+        assert_eq!(problem, "is for a, b, c, d, …, and the API server calls x");
+    }
+
+    #[test]
+    fn a_certificate_is_read() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut parameters =
+            rcgen::CertificateParams::new(["a.b.svc".to_owned(), "10.0.0.1".to_owned()]).unwrap();
+        parameters.not_before = rcgen::date_time_ymd(2020, 1, 2);
+        parameters.not_after = rcgen::date_time_ymd(2021, 3, 4);
+        let certificate = parameters.self_signed(&key).unwrap();
+        let read = Validity::read(certificate.der()).unwrap();
+        assert_eq!(read.names, ["a.b.svc"]);
+        assert_eq!(date(read.not_before), "2020-01-02T00:00:00Z");
+        assert_eq!(date(read.not_after), "2021-03-04T00:00:00Z");
+        assert!(Validity::read(b"garbage").is_err());
+    }
+}

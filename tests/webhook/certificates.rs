@@ -1,0 +1,122 @@
+//! Certificates that change, and certificates that nobody would trust.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use super::client::{Connection, config, must_serve, others_are_served, pause};
+use super::pool::{Load, Pool};
+use super::process::{Authority, NAME, Pair, Start, Webhook};
+
+/// The certificate that a new connection is shown.
+fn shown(webhook: &Webhook) -> Vec<u8> {
+    let connection = Connection::open(webhook);
+    connection.tls.conn.peer_certificates().unwrap()[0].to_vec()
+}
+
+#[test]
+fn row_26_a_rotation_that_is_not_atomic_loses_no_call() {
+    let webhook = Webhook::start();
+    let pool = Pool::new(&[webhook.address], config(&webhook.authority, "http/1.1"));
+    let load = Load::start(&pool, 4);
+    // New handshakes all the while, too.
+    let stop = AtomicBool::new(false);
+    let handshakes = thread::scope(|scope| {
+        let dialling = scope.spawn(|| {
+            let mut handshakes = 0;
+            while !stop.load(Ordering::Relaxed) {
+                others_are_served(&webhook);
+                handshakes += 1;
+                pause(5);
+            }
+            handshakes
+        });
+        webhook.until("under load", || load.calls() > 50);
+        let old = shown(&webhook);
+        let Pair { certificate, key } = webhook.authority.good();
+        fs::write(webhook.file("tls.crt"), certificate).unwrap();
+        webhook.until("seen", || {
+            webhook.metric("stowplan_certificate_reloads_total{outcome=\"rejected\"}") == 1.0
+        });
+        // The new certificate is there for two seconds with the key of the old one.
+        pause(2000);
+        assert_eq!(shown(&webhook), old);
+        assert_eq!(webhook.admin("/readyz").status, 200);
+        fs::write(webhook.file("tls.key"), key).unwrap();
+        webhook.until("rotated", || shown(&webhook) != old);
+        let calls = load.calls();
+        webhook.until("still under load", || load.calls() > calls + 50);
+        stop.store(true, Ordering::Relaxed);
+        dialling.join().unwrap()
+    });
+    let (calls, failures) = load.end();
+    assert!(failures.is_empty(), "{} of {calls}: {failures:?}", failures.len());
+    assert!(handshakes > 10, "{handshakes}");
+    assert!(webhook.log().contains("is not the key of"), "{}", webhook.log());
+}
+
+#[test]
+fn row_28_a_certificate_that_nobody_would_trust_is_not_ready_and_no_crash() {
+    for (pair, why) in [
+        (bad(NAME, 2020, 2021), "tls.crt: expired at 2021-01-01T00:00:00Z".to_owned()),
+        (bad(NAME, 2080, 2090), "tls.crt: not valid before 2080-01-01T00:00:00Z".to_owned()),
+        (
+            bad("elsewhere.default.svc", 2020, 2090),
+            format!("tls.crt: is for elsewhere.default.svc, and the API server calls {NAME}"),
+        ),
+        (
+            Box::new(|_: &Authority| Pair { certificate: String::new(), key: String::new() }),
+            "tls.crt: holds no PEM certificate".to_owned(),
+        ),
+    ] {
+        let mut webhook = Start::new().pair(pair).without_waiting().run();
+        let told = webhook.admin("/readyz");
+        assert_eq!(told.status, 503, "{why}");
+        assert!(told.body.contains(&why), "{}", told.body);
+        assert_eq!(webhook.admin("/livez").status, 200);
+        assert!(webhook.log().contains(&why), "{}", webhook.log());
+        pause(1500);
+        assert!(webhook.is_running());
+        // Nothing but the files has to change.
+        let Pair { certificate, key } = webhook.authority.good();
+        fs::write(webhook.file("tls.crt"), certificate).unwrap();
+        fs::write(webhook.file("tls.key"), key).unwrap();
+        webhook.until("ready", || webhook.admin("/readyz").status == 200);
+        must_serve(&mut Connection::open(&webhook));
+    }
+}
+
+type Make = Box<dyn FnOnce(&Authority) -> Pair>;
+
+fn bad(name: &'static str, from: i32, to: i32) -> Make {
+    Box::new(move |authority| authority.pair(name, from, to))
+}
+
+#[test]
+fn row_28_the_days_left_are_told() {
+    let webhook = Webhook::start();
+    let not_after = webhook.metric("stowplan_certificate_not_after_seconds{kind=\"serving\"}");
+    // 2090-01-01.
+    assert_eq!(not_after, 3_786_912_000.0);
+    let told = webhook.admin("/readyz");
+    assert_eq!(told.status, 200);
+    let days = told
+        .body
+        .strip_prefix("ok\ncertificate: ")
+        .and_then(|rest| rest.strip_suffix(" days left\n"));
+    assert!(days.is_some_and(|days| days.parse::<u32>().unwrap() > 10_000), "{}", told.body);
+}
+
+#[test]
+fn row_28_a_worse_certificate_does_not_replace_a_trusted_one() {
+    let webhook = Webhook::start();
+    let old = shown(&webhook);
+    let Pair { certificate, key } =
+        Arc::clone(&webhook.authority).pair("elsewhere.svc", 2020, 2090);
+    fs::write(webhook.file("tls.crt"), certificate).unwrap();
+    fs::write(webhook.file("tls.key"), key).unwrap();
+    webhook.until("told", || webhook.log().contains("is for elsewhere.svc"));
+    assert_eq!(webhook.admin("/readyz").status, 200);
+    assert_eq!(shown(&webhook), old);
+}

@@ -1,0 +1,261 @@
+//! Clients that take more than their share: of bytes, of time, of connections.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+
+use super::client::{
+    Connection, ends, good_review, head, must_serve, others_are_served, pause, pod, post,
+    post_within,
+};
+use super::process::{NAME, PATIENCE, Start, Webhook};
+use crate::pods::review_of;
+
+const MIB: usize = 1024 * 1024;
+
+#[test]
+fn row_03_an_announced_8_mib_body_is_413_before_it_is_read() {
+    let webhook = Webhook::start();
+    let mut connection = Connection::open(&webhook);
+    // Not one byte of it is sent: the answer cannot have waited for any.
+    let answer = connection.call(head("10s", 8 * MIB).as_bytes());
+    assert_eq!(answer.status, 413);
+    assert!(answer.closes() && connection.is_ended());
+    // Where the client asks first, it is not told to go on.
+    let mut connection = Connection::open(&webhook);
+    let asking = head("10s", 8 * MIB).replace("\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n");
+    assert_eq!(connection.call(asking.as_bytes()).status, 413);
+    others_are_served(&webhook);
+}
+
+#[test]
+fn row_04_a_chunked_body_is_cut_where_it_grows_past_the_cap() {
+    let webhook = Webhook::start();
+    let mut connection = Connection::open(&webhook);
+    let head = format!(
+        "POST /mutate HTTP/1.1\r\nHost: {NAME}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    );
+    connection.send(head.as_bytes()).unwrap();
+    let chunk = [format!("{MIB:x}\r\n").as_bytes(), &vec![b' '; MIB], b"\r\n"].concat();
+    // It would go on for 64 MiB, but somewhere nobody takes it any more. The answer is there all the
+    // same: it is not lost to a reset.
+    let sent = (0..64).take_while(|_| connection.send(&chunk).is_ok()).count();
+    let answer = connection.answer().unwrap();
+    assert_eq!(answer.status, 413);
+    assert!(answer.closes() && connection.is_ended());
+    assert!(webhook.peak_memory() < 128 * MIB as u64, "{} after {sent} MiB", webhook.peak_memory());
+    others_are_served(&webhook);
+}
+
+#[test]
+fn row_05_huge_bodies_share_a_budget_and_keep_ordinary_pods_not_out() {
+    let webhook = Webhook::start();
+    let clients = 200;
+    // Each announces 6.9 MiB and sends the first of them: 200 MiB, of which the budget holds 32.
+    let all_sent = Arc::new(Barrier::new(clients + 1));
+    let threads: Vec<_> = (0..clients)
+        .map(|_| {
+            let all_sent = Arc::clone(&all_sent);
+            let opened = Connection::open(&webhook);
+            thread::spawn(move || {
+                let mut connection = opened;
+                connection.send(head("20s", 69 * MIB / 10).as_bytes()).unwrap();
+                let sent = connection.send(&vec![b' '; MIB]);
+                all_sent.wait();
+                sent.and_then(|()| connection.answer())
+                    .map(|answer| (answer.status, answer.header("retry-after").map(str::to_owned)))
+            })
+        })
+        .collect();
+    all_sent.wait();
+    others_are_served(&webhook);
+    let answers: Vec<_> =
+        threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect();
+    let refused = answers.iter().filter(|answer| **answer == (503, Some("1".to_owned()))).count();
+    let late = answers.iter().filter(|answer| answer.0 == 408).count();
+    assert_eq!(refused + late, clients, "{answers:?}");
+    assert!(late <= 34 && late > 0, "{late} bodies were held at once");
+    assert!(webhook.peak_memory() < 256 * MIB as u64, "{}", webhook.peak_memory());
+    others_are_served(&webhook);
+}
+
+#[test]
+fn row_06_a_stalled_body_is_cut_at_the_calls_own_timeout() {
+    let webhook = Webhook::start();
+    let body = good_review();
+    let mut connection = Connection::open(&webhook);
+    connection.send(head("1s", body.len()).as_bytes()).unwrap();
+    connection.send(&body[..body.len() / 2]).unwrap();
+    others_are_served(&webhook);
+    let answer = connection.answer().unwrap();
+    assert_eq!(answer.status, 408);
+    assert!(answer.closes() && connection.is_ended());
+    // A body that trickles is no better.
+    let mut connection = Connection::open(&webhook);
+    connection.send(head("1s", body.len()).as_bytes()).unwrap();
+    let trickled = body.iter().take(30).take_while(|byte| {
+        pause(50);
+        connection.send(&[**byte]).is_ok()
+    });
+    assert_eq!(trickled.count(), 30, "it is told why before it is cut");
+    assert_eq!(connection.answer().unwrap().status, 408);
+    assert_eq!(webhook.metric("stowplan_admission_failures_total{reason=\"BodyTimeout\"}"), 2.0);
+}
+
+#[test]
+fn row_07_heads_and_handshakes_that_do_not_come_are_cut() {
+    let webhook = Webhook::start();
+    let mut idle = Connection::open(&webhook);
+    must_serve(&mut idle);
+    let begun = Instant::now();
+    let bare = TcpStream::connect(webhook.address).unwrap();
+    let mut half = TcpStream::connect(webhook.address).unwrap();
+    // The beginning of a ClientHello that has 512 bytes.
+    half.write_all(&[22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]).unwrap();
+    let mut begun_head = Connection::open(&webhook);
+    begun_head.send(b"POST /mut").unwrap();
+    let mut trickling = Connection::open(&webhook);
+    let trickle = thread::spawn(move || {
+        let request = post(&good_review());
+        for byte in &request {
+            pause(200);
+            if trickling.send(&[*byte]).is_err() {
+                return true;
+            }
+        }
+        false
+    });
+    others_are_served(&webhook);
+    for mut stream in [bare, half] {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(ends(&mut stream));
+    }
+    assert!(begun_head.is_ended());
+    assert!(trickle.join().unwrap());
+    webhook.until("all four counted", || {
+        webhook.metric("stowplan_connections_closed_total{reason=\"handshake-timeout\"}") == 2.0
+            && webhook.metric("stowplan_connections_closed_total{reason=\"head-timeout\"}") == 2.0
+    });
+    // The slots are free again, and idleness is none of these deadlines' business.
+    webhook.until("all but one ended", || webhook.metric("stowplan_connections") == 1.0);
+    pause(6500_u64.saturating_sub(u64::try_from(begun.elapsed().as_millis()).unwrap()));
+    must_serve(&mut idle);
+}
+
+#[test]
+fn row_08_silent_connections_give_way_to_those_that_have_something_to_say() {
+    // 200 files, of which 128 are not for connections: 72 are.
+    let webhook = Start::new().open_files(200).run();
+    let mut regular = Connection::open(&webhook);
+    must_serve(&mut regular);
+    let mut silent = Vec::new();
+    for number in 0..400 {
+        silent.push(TcpStream::connect(webhook.address).unwrap());
+        if number % 100 == 0 {
+            others_are_served(&webhook);
+        }
+    }
+    others_are_served(&webhook);
+    must_serve(&mut regular);
+    assert!(webhook.metric("stowplan_connections_closed_total{reason=\"crowded\"}") >= 300.0);
+    assert!(webhook.metric("stowplan_connections") <= 72.0);
+    // A stalled body is silence too.
+    let mut stalled = Vec::new();
+    for _ in 0..100 {
+        let mut connection = Connection::open(&webhook);
+        connection.send(head("20s", 1000).as_bytes()).unwrap();
+        stalled.push(connection);
+    }
+    others_are_served(&webhook);
+    must_serve(&mut regular);
+    // Probes have a room of their own, and it works in the same way.
+    let probes: Vec<_> = (0..100).map(|_| TcpStream::connect(webhook.admin).unwrap()).collect();
+    assert_eq!(webhook.admin("/livez").status, 200);
+    drop((silent, stalled, probes));
+    others_are_served(&webhook);
+}
+
+#[test]
+fn row_08_the_accept_loop_survives_having_no_file_descriptors() {
+    let mut webhook = Webhook::start();
+    let mut regular = Connection::open(&webhook);
+    must_serve(&mut regular);
+    let silent: Vec<_> = (0..20).map(|_| Connection::open(&webhook)).collect();
+    // Fewer than are open already, of which the silent ones are the last.
+    let open = std::fs::read_dir(format!("/proc/{}/fd", webhook.id())).unwrap().count() as u64;
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let limit = |files| Rlimit { current: Some(files), maximum };
+    let before = prlimit(Some(webhook.id()), Resource::Nofile, limit(open - 5)).unwrap();
+    let mut waiting = TcpStream::connect(webhook.address).unwrap();
+    webhook.until("out of descriptors", || webhook.log().contains("cannot accept a connection"));
+    assert!(webhook.is_running());
+    // Room is made even so: some of the silent go, and none of the others.
+    others_are_served(&webhook);
+    must_serve(&mut regular);
+    prlimit(Some(webhook.id()), Resource::Nofile, before).unwrap();
+    others_are_served(&webhook);
+    assert!(webhook.metric("stowplan_connections_closed_total{reason=\"accept\"}") >= 1.0);
+    assert!(webhook.metric("stowplan_connections_closed_total{reason=\"crowded\"}") >= 1.0);
+    // The log did not get a line for each attempt.
+    let lines = webhook.log().lines().filter(|line| line.contains("cannot accept")).count();
+    assert!(lines < 20, "{lines}");
+    // Who waited is accepted, and may speak.
+    waiting.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let read = waiting.read(&mut [0; 1]);
+    assert!(matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock));
+    drop(silent);
+}
+
+#[test]
+fn row_35_a_burst_is_answered_or_told_to_try_again() {
+    let webhook = Webhook::start();
+    let mut connections: Vec<_> = (0..600).map(|_| Connection::open(&webhook)).collect();
+    // A pool that is nowhere is waited for, so that these pile up.
+    let pod = pod(&[("streams.ibm.com/host-pool", "nowhere")]);
+    let request = post_within("4s", review_of("default", &pod).to_string().as_bytes());
+    for connection in &mut connections {
+        connection.send(&request).unwrap();
+    }
+    for connection in &mut connections {
+        let answer = connection.answer().unwrap();
+        let told = (answer.status, answer.header("retry-after"));
+        assert!(matches!(told, (200, None) | (503, Some("1"))), "{told:?}");
+        // Either way the connection is of use.
+        must_serve(connection);
+    }
+    assert_eq!(webhook.metric("stowplan_admission_in_flight"), 0.0);
+}
+
+#[test]
+fn an_answer_that_nobody_takes_holds_nothing_for_ever() {
+    let webhook = Webhook::start();
+    let mut connection = Connection::open(&webhook);
+    connection.tls.sock.set_nonblocking(true).unwrap();
+    // Requests without end, and not one answer is read: some buffer is full at last.
+    let request = post(&good_review()).repeat(20);
+    let mut sent = 0;
+    let deadline = Instant::now() + 2 * PATIENCE;
+    loop {
+        match connection.tls.write(&request[sent % request.len()..]) {
+            Ok(bytes) => sent += bytes,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                pause(50);
+                if webhook.metric("stowplan_connections_closed_total{reason=\"answer-timeout\"}")
+                    > 0.0
+                {
+                    break;
+                }
+            }
+            Err(_) => break,
+        }
+        assert!(Instant::now() < deadline, "still served after {sent} bytes");
+    }
+    webhook.until("counted", || {
+        webhook.metric("stowplan_connections_closed_total{reason=\"answer-timeout\"}") > 0.0
+    });
+    others_are_served(&webhook);
+}

@@ -1,0 +1,268 @@
+//! What those who run it see: bugs that stay small, metrics, logs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use serde_json::{Value, json};
+use stowplan::admission::{Decision, ParseError, Review, decide};
+use stowplan::cluster::Cluster;
+use stowplan::policy::Policy;
+use stowplan::server::limits::Limits;
+use stowplan::server::service::{Decide, Service};
+use stowplan::server::{self, Stop};
+use stowplan::telemetry::Metrics;
+use stowplan::tls::{Change, Files};
+use stowplan::view::View;
+
+use super::client::{Connection, config, good_review, must_serve, pod, post};
+use super::process::{Authority, NAME, Start, Webhook};
+use crate::pods::review_of;
+
+/// A server in this process, with another function in the place of the decision: bugs and slowness
+/// cannot be asked of the real one.
+struct Inside {
+    runtime: tokio::runtime::Runtime,
+    stop: Stop,
+    address: SocketAddr,
+    authority: Authority,
+    metrics: Arc<Metrics>,
+}
+
+impl Inside {
+    fn start(limits: Limits, decide: Decide) -> Self {
+        let authority = Authority::new();
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+        let pair = authority.good();
+        std::fs::write(&certificate, pair.certificate).unwrap();
+        std::fs::write(&key, pair.key).unwrap();
+        let mut files = Files::new(certificate, key, Some(NAME.to_owned()));
+        assert!(matches!(files.refresh(std::time::SystemTime::now()), Change::Loaded));
+
+        let metrics = Arc::new(Metrics::new());
+        let view = crate::pods::view_of([
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}),
+        ]);
+        let cluster = Arc::new(Cluster::fixed(view, Arc::clone(&metrics)));
+        let policy = Arc::new(ArcSwap::from_pointee(Policy::default()));
+        let service =
+            Service::new(cluster, policy, Arc::clone(&metrics), limits).deciding_by(decide);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let stop = Stop::default();
+        let listener = runtime.block_on(server::bind("127.0.0.1:0".parse().unwrap())).unwrap();
+        let address = listener.local_addr().unwrap();
+        runtime.spawn(server::serve(
+            listener,
+            files.server_config(),
+            Arc::new(service),
+            limits,
+            stop.clone(),
+        ));
+        Self { runtime, stop, address, authority, metrics }
+    }
+
+    fn open(&self) -> Connection {
+        Connection::dial(self.address, config(&self.authority, "http/1.1"), NAME).unwrap()
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.stop.closing.cancel();
+        self.runtime.block_on(self.stop.stopped.cancelled());
+    }
+}
+
+#[test]
+fn row_29_a_panic_is_one_requests_500() {
+    fn panics_there(
+        review: &Review<'_>,
+        view: &View,
+        policy: &Policy,
+    ) -> Result<Decision, ParseError> {
+        assert!(review.request.namespace() != "panic", "as this test wants");
+        decide(review, view, policy)
+    }
+    let inside = Inside::start(Limits::DEFAULT, panics_there);
+    let mut connection = inside.open();
+    must_serve(&mut connection);
+    let bad = review_of("panic", &pod(&[("streams.ibm.com/host", "n1")])).to_string();
+    for _ in 0..3 {
+        let answer = connection.call(&post(bad.as_bytes()));
+        assert_eq!(answer.status, 500);
+        // Nothing that would make the API server try a bug again.
+        assert_eq!(answer.header("retry-after"), None);
+        // The same connection and others go on.
+        must_serve(&mut connection);
+        must_serve(&mut inside.open());
+    }
+    let metrics = inside.metrics.to_text();
+    assert!(metrics.contains("stowplan_admission_failures_total{reason=\"Panic\"} 3"), "{metrics}");
+    assert!(metrics.contains("stowplan_admission_in_flight 0"), "{metrics}");
+}
+
+#[test]
+fn row_35_beyond_capacity_the_answer_is_503_at_once() {
+    let limits = Limits { requests: 3, wait: super::process::PATIENCE / 2, ..Limits::DEFAULT };
+    let inside = Inside::start(limits, decide);
+    // A pool that never comes is waited for.
+    let waiting =
+        review_of("default", &pod(&[("streams.ibm.com/host-pool", "nowhere")])).to_string();
+    let request = super::client::post_within("20s", waiting.as_bytes());
+    let mut held: Vec<_> = (0..3).map(|_| inside.open()).collect();
+    for connection in &mut held {
+        connection.send(&request).unwrap();
+    }
+    let in_flight = || inside.metrics.to_text().contains("stowplan_admission_in_flight 3");
+    while !in_flight() {
+        super::client::pause(10);
+    }
+    // Whole and in the decision: only then is the place taken.
+    super::client::pause(500);
+    let mut more = inside.open();
+    let answer = more.call(&post(&good_review()));
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+    assert!(!answer.closes());
+    for connection in &mut held {
+        assert_eq!(connection.answer().unwrap().response()["allowed"], false);
+    }
+    must_serve(&mut more);
+}
+
+#[test]
+fn row_54_the_admin_port_shows_nothing_of_users_and_no_secret() {
+    let webhook = Webhook::start();
+    let mut connection = Connection::open(&webhook);
+    let mark = "userstext";
+    let mut marked =
+        pod(&[("streams.ibm.com/host", mark), (&format!("stowplan.dev/{mark}"), mark)]);
+    marked["metadata"]["name"] = json!(mark);
+    marked["metadata"]["labels"][mark] = json!(mark);
+    let mut review = review_of(mark, &marked);
+    connection.call(&post(review.to_string().as_bytes()));
+    review["request"]["operation"] = json!(mark);
+    review["request"]["resource"]["resource"] = json!(mark);
+    connection.call(&post(review.to_string().as_bytes()));
+    connection
+        .call(format!("{} /{mark} HTTP/1.1\r\nHost: x\r\n\r\n", mark.to_uppercase()).as_bytes());
+
+    for path in [
+        "/metrics",
+        "/readyz",
+        "/livez",
+        "/",
+        "/debug/pprof/",
+        "/config",
+        "/metrics/",
+        "/../etc/passwd",
+    ] {
+        let shown = webhook.admin(path);
+        let known = matches!(path, "/metrics" | "/readyz" | "/livez");
+        assert_eq!(shown.status, if known { 200 } else { 404 }, "{path}");
+        assert!(!shown.body.to_lowercase().contains(mark), "{path}: {}", shown.body);
+        assert!(!shown.body.contains("PRIVATE KEY"));
+    }
+    let metrics = webhook.admin("/metrics").body;
+    assert!(metrics.ends_with("# EOF\n"));
+    for series in [
+        "stowplan_build_info{version=",
+        "stowplan_admission_requests_total{operation=\"CREATE\",outcome=\"refused\",reason=\"UnknownHost\"} 1",
+        "stowplan_admission_duration_seconds_bucket{le=\"0.00005\",outcome=",
+        "stowplan_admission_in_flight 0",
+        "stowplan_certificate_not_after_seconds{kind=\"serving\"}",
+        "stowplan_certificate_reloads_total{outcome=\"loaded\"} 1",
+        "stowplan_panics_total 0",
+        "stowplan_log_lines_dropped_total 0",
+        "stowplan_store_objects{kind=\"nodes\"} 2",
+    ] {
+        assert!(metrics.contains(series), "{series} is not in\n{metrics}");
+    }
+    let last = webhook.metric("stowplan_last_admission_timestamp_seconds");
+    assert!(last > 1_700_000_000.0, "{last}");
+}
+
+#[test]
+fn row_55_no_text_of_users_forges_a_line_of_the_log() {
+    for format in ["json", "text"] {
+        let webhook = Start::new().argument(&format!("--log-format={format}")).run();
+        let mut connection = Connection::open(&webhook);
+        let mark = "2026-01-01T00:00:00Z ERROR forged";
+        for evil in [
+            format!("x\r\n{mark}"),
+            format!("x\u{1b}[2J\u{1b}]0;title\u{7}{mark}"),
+            format!("x\u{9b}2J\u{85}{mark}"),
+            format!("x\u{2028}{mark}\u{202e}"),
+            format!("{}\n{mark}", "x".repeat(256 * 1024)),
+        ] {
+            let mut pod =
+                pod(&[("streams.ibm.com/host", &evil), (&format!("streams.ibm.com/{evil}"), "y")]);
+            pod["metadata"]["name"] = json!(evil);
+            let mut review = review_of(&evil, &pod);
+            review["request"]["resource"]["resource"] = json!("pods");
+            connection.call(&post(review.to_string().as_bytes()));
+            // What is no review is told of as well.
+            review["apiVersion"] = json!(evil);
+            connection.call(&post(review.to_string().as_bytes()));
+            review["request"]["uid"] = json!(evil.chars().take(100).collect::<String>());
+            review["apiVersion"] = json!("admission.k8s.io/v1");
+            connection.call(&post(review.to_string().as_bytes()));
+        }
+        webhook.until("logged", || {
+            webhook.log().matches("UnknownHost").count() + webhook.log().matches("refused").count()
+                > 5
+        });
+        let log = webhook.log();
+        for line in log.split_terminator('\n') {
+            assert!(
+                !line.contains(|c: char| c.is_control() || "\u{2028}\u{202e}".contains(c)),
+                "{line:?}"
+            );
+            assert!(line.len() <= 9 * 1024, "{} bytes", line.len());
+            assert!(!line.starts_with(mark), "{line}");
+            if format == "json" {
+                let line: Value =
+                    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+                assert!(line["level"].is_string() && line["message"].is_string(), "{line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_decision_is_logged_with_what_tells_it_apart() {
+    let webhook = Webhook::start();
+    let body = review_of("default", &pod(&[("streams.ibm.com/host", "nowhere")])).to_string();
+    Connection::open(&webhook).call(&post(body.as_bytes()));
+    let find = || {
+        webhook
+            .log()
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .find(|line| line["outcome"] == "refused")
+    };
+    webhook.until("logged", || find().is_some());
+    let line = find().unwrap();
+    assert_eq!(line["level"], "INFO");
+    assert_eq!(line["reason"], "UnknownHost");
+    assert!(line["why"].as_str().unwrap().contains("no node has the name"), "{line}");
+    assert_eq!(line["span"]["uid"], "0f0e7d9c-6b0a-4a53-9d3c-2f3a7a5b8c11");
+    assert_eq!(line["span"]["kind"], "pods");
+    assert_eq!(line["span"]["namespace"], "default");
+}
+
+#[test]
+fn a_reader_of_logs_that_stalls_holds_up_nobody() {
+    // Standard error is a pipe that nobody reads.
+    let webhook = Start::new().with_stalled_log().run();
+    let mut connection = Connection::open(&webhook);
+    // More than a pipe and the queue hold.
+    for _ in 0..3000 {
+        must_serve(&mut connection);
+    }
+    assert!(webhook.metric("stowplan_log_lines_dropped_total") > 0.0);
+}

@@ -1,0 +1,281 @@
+//! The program under test, with its certificate, its cluster and its log.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Far longer than anything takes that works.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The name that the certificates are for.
+pub(crate) const NAME: &str = "stowplan-webhook.stowplan-system.svc";
+
+/// A certificate authority.
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pub(crate) certificate: rcgen::Certificate,
+}
+
+/// A certificate and its key, PEM.
+pub(crate) struct Pair {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut parameters = CertificateParams::default();
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = parameters.self_signed(&key).unwrap();
+        Self { issuer: Issuer::new(parameters, key), certificate }
+    }
+
+    /// A certificate for `name` and 127.0.0.1, valid in the years from `from` to `to`.
+    pub(crate) fn pair(&self, name: &str, from: i32, to: i32) -> Pair {
+        let key = KeyPair::generate().unwrap();
+        let mut parameters =
+            CertificateParams::new([name.to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        parameters.not_before = rcgen::date_time_ymd(from, 1, 1);
+        parameters.not_after = rcgen::date_time_ymd(to, 1, 1);
+        let certificate = parameters.signed_by(&key, &self.issuer).unwrap().pem();
+        Pair { certificate, key: key.serialize_pem() }
+    }
+
+    pub(crate) fn good(&self) -> Pair {
+        self.pair(NAME, 2020, 2090)
+    }
+}
+
+/// How to start it.
+pub(crate) struct Start {
+    authority: Arc<Authority>,
+    pair: Pair,
+    arguments: Vec<String>,
+    environment: Vec<(&'static str, &'static str)>,
+    open_files: Option<u32>,
+    wait_until_ready: bool,
+    stalled_log: bool,
+}
+
+/// A running webhook; ended when it is dropped.
+pub(crate) struct Webhook {
+    child: Child,
+    folder: tempfile::TempDir,
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) address: SocketAddr,
+    pub(crate) admin: SocketAddr,
+}
+
+/// An answer of the admin port.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) status: u16,
+    pub(crate) body: String,
+}
+
+const NODES: &str = "\
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {kubernetes.io/hostname: n1}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n2, labels: {kubernetes.io/hostname: n2}}
+";
+
+impl Start {
+    pub(crate) fn new() -> Self {
+        Self::trusted_as(Arc::new(Authority::new()))
+    }
+
+    /// With a certificate of an authority that another has one of.
+    pub(crate) fn trusted_as(authority: Arc<Authority>) -> Self {
+        Self {
+            pair: authority.good(),
+            authority,
+            arguments: vec!["--shutdown-delay=0s".to_owned()],
+            environment: vec![("STOWPLAN_LOG", "debug,hyper=info,h2=info,rustls=info")],
+            open_files: None,
+            wait_until_ready: true,
+            stalled_log: false,
+        }
+    }
+
+    pub(crate) fn argument(mut self, argument: &str) -> Self {
+        if argument.starts_with("--shutdown-delay") {
+            self.arguments.clear();
+        }
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// With a soft and hard limit of open files.
+    pub(crate) fn open_files(mut self, number: u32) -> Self {
+        self.open_files = Some(number);
+        self
+    }
+
+    pub(crate) fn pair(mut self, pair: impl FnOnce(&Authority) -> Pair) -> Self {
+        self.pair = pair(&self.authority);
+        self
+    }
+
+    pub(crate) fn without_waiting(mut self) -> Self {
+        self.wait_until_ready = false;
+        self
+    }
+
+    /// With a log that is written to a pipe, which nobody reads.
+    pub(crate) fn with_stalled_log(mut self) -> Self {
+        self.stalled_log = true;
+        self
+    }
+
+    pub(crate) fn run(self) -> Webhook {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        fs::write(file("nodes.yaml"), NODES).unwrap();
+        fs::write(file("tls.crt"), &self.pair.certificate).unwrap();
+        fs::write(file("tls.key"), &self.pair.key).unwrap();
+        let program = env!("CARGO_BIN_EXE_stowplan");
+        let mut command = match self.open_files {
+            None => Command::new(program),
+            Some(number) => {
+                // `exec`: the process keeps its id.
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &format!("ulimit -n {number} && exec \"$0\" \"$@\""), program]);
+                shell
+            }
+        };
+        let mut child = command
+            .args(["webhook", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"])
+            .args(["--namespace=stowplan-system", "--service=stowplan-webhook"])
+            .arg("--cluster")
+            .arg(file("nodes.yaml"))
+            .arg(format!("--tls-cert={}", file("tls.crt").display()))
+            .arg(format!("--tls-key={}", file("tls.key").display()))
+            .args(&self.arguments)
+            .envs(self.environment)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(match self.stalled_log {
+                true => Stdio::piped(),
+                false => fs::File::create(file("log")).unwrap().into(),
+            })
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut address = |prefix: &str| {
+            let line = lines.next().and_then(Result::ok).unwrap_or_default();
+            line.strip_prefix(prefix).and_then(|address| address.parse().ok())
+        };
+        let addresses = address("listening on https://").zip(address("admin on http://"));
+        let Some((address, admin)) = addresses else {
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("it did not start: {}", fs::read_to_string(file("log")).unwrap());
+        };
+        let webhook = Webhook { child, folder, authority: self.authority, address, admin };
+        if self.wait_until_ready {
+            webhook.until("ready", || webhook.admin("/readyz").status == 200);
+        }
+        webhook
+    }
+}
+
+impl Webhook {
+    pub(crate) fn start() -> Self {
+        Start::new().run()
+    }
+
+    pub(crate) fn id(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.file("log")).unwrap_or_default()
+    }
+
+    /// Waits for something that comes if it works.
+    pub(crate) fn until(&self, what: &str, mut seen: impl FnMut() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !seen() {
+            assert!(
+                Instant::now() < deadline,
+                "not {what} after {PATIENCE:?}; its log:\n{}",
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn admin(&self, path: &str) -> Shown {
+        self.try_admin(path)
+            .unwrap_or_else(|error| panic!("{path}: {error}; its log:\n{}", self.log()))
+    }
+
+    pub(crate) fn try_admin(&self, path: &str) -> std::io::Result<Shown> {
+        let mut stream = TcpStream::connect(self.admin)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        let status = text.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0);
+        let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body).to_owned();
+        Ok(Shown { status, body })
+    }
+
+    /// The value of a metric, all of its line before the value given; 0 where it is not shown.
+    pub(crate) fn metric(&self, series: &str) -> f64 {
+        let metrics = self.admin("/metrics").body;
+        let line = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.map_or(0.0, |value| value.parse().unwrap())
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Asks it to stop.
+    pub(crate) fn terminate(&self) {
+        kill_process(self.id(), Signal::TERM).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it does not end; its log:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The most memory that it ever had, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+    }
+}
+
+impl Drop for Webhook {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

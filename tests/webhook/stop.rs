@@ -1,0 +1,66 @@
+//! A stop that nobody notices.
+
+use std::sync::Arc;
+
+use super::client::{Connection, config, good_review, must_serve, others_are_served, pause, post};
+use super::pool::{Load, Pool};
+use super::process::Start;
+
+#[test]
+fn row_23_a_stop_under_load_loses_no_call() {
+    let mut leaving = Start::new().argument("--shutdown-delay=3s").run();
+    // Both are endpoints of one Service.
+    let staying = Start::trusted_as(Arc::clone(&leaving.authority)).run();
+    let trust = config(&leaving.authority, "http/1.1");
+    let pool = Pool::new(&[leaving.address, staying.address], trust);
+    let load = Load::start(&pool, 8);
+    leaving.until("under load", || load.calls() > 200);
+    leaving.terminate();
+    leaving
+        .until("not ready", || leaving.try_admin("/readyz").is_ok_and(|shown| shown.status == 503));
+    let told = leaving.admin("/readyz");
+    assert!(told.body.starts_with("stopping\n"), "{}", told.body);
+    assert_eq!(leaving.admin("/livez").status, 200);
+    // Others learn of it later: for a while new connections still come here.
+    pause(1000);
+    others_are_served(&leaving);
+    pool.endpoints.lock().unwrap().retain(|address| *address == staying.address);
+    let status = leaving.ended();
+    assert!(status.success(), "{status}");
+    let before = load.calls();
+    staying.until("served elsewhere", || load.calls() > before + 100);
+    let (calls, failures) = load.end();
+    assert!(
+        failures.is_empty(),
+        "{} of {calls}: {:?}",
+        failures.len(),
+        &failures[..failures.len().min(5)]
+    );
+    // Connections were kept and not made anew for each call.
+    assert!(pool.connections_made() < 200, "{}", pool.connections_made());
+    assert!(leaving.log().lines().last().unwrap().contains("stopped"), "{}", leaving.log());
+}
+
+#[test]
+fn row_24_pooled_connections_stay_open_until_the_delay_is_over() {
+    let mut webhook = Start::new().argument("--shutdown-delay=4s").run();
+    let mut pooled: Vec<_> = (0..25).map(|_| Connection::open(&webhook)).collect();
+    pooled.iter_mut().for_each(must_serve);
+    webhook.terminate();
+    webhook.until("stopping", || webhook.log().contains("still serving"));
+    pause(1000);
+    assert!(pooled.iter_mut().all(Connection::is_open));
+    pooled.iter_mut().for_each(must_serve);
+    webhook.until("draining", || webhook.log().contains("answers close their connections"));
+    // Still none is closed without an answer that says so.
+    assert!(pooled.iter_mut().all(Connection::is_open));
+    for connection in &mut pooled[..10] {
+        let answer = connection.call(&post(&good_review()));
+        assert_eq!(answer.status, 200);
+        assert!(answer.closes());
+        assert!(connection.is_ended());
+    }
+    // The rest ends in order.
+    assert!(pooled[10..].iter_mut().all(Connection::is_ended));
+    assert!(webhook.ended().success());
+}
