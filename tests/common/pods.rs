@@ -1,0 +1,253 @@
+//! Pods on their way through a decision, as every suite needs them: a pod in its review, the patch
+//! applied, what the result must have kept.
+
+#![allow(dead_code, reason = "each suite uses its own part")]
+
+use json_patch::PatchOperation;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+use stowplan::admission::{Decision, ParseError, Review, decide};
+use stowplan::policy::Policy;
+use stowplan::view::{Object, View};
+
+/// The record annotation.
+pub(crate) const RECORD: &str = "stowplan.dev/placement";
+
+/// The review of a pod's creation in `namespace`.
+pub(crate) fn review_of(namespace: &str, pod: &Value) -> Value {
+    json!({
+        "kind": "AdmissionReview",
+        "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": "0f0e7d9c-6b0a-4a53-9d3c-2f3a7a5b8c11",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "namespace": namespace,
+            "operation": "CREATE",
+            "userInfo": {"username": "admin"},
+            "object": pod,
+            "oldObject": null,
+            "dryRun": false,
+        },
+    })
+}
+
+/// What is decided about a review, without waiting.
+pub(crate) fn decide_bytes(
+    bytes: &[u8],
+    view: &View,
+    policy: &Policy,
+) -> Result<Decision, ParseError> {
+    decide(&Review::parse(bytes)?, view, policy).map(Decision::at_once)
+}
+
+/// What is decided about the creation of a pod, without waiting.
+pub(crate) fn decide_pod(
+    namespace: &str,
+    pod: &Value,
+    view: &View,
+    policy: &Policy,
+) -> Result<Decision, ParseError> {
+    decide_bytes(review_of(namespace, pod).to_string().as_bytes(), view, policy)
+}
+
+/// The operations of an admitted pod; none for one that is passed on.
+pub(crate) fn patch_of(decision: &Decision) -> Result<&[PatchOperation], String> {
+    match decision {
+        Decision::Pass(_) => Ok(&[]),
+        Decision::Admit(admission) => Ok(&admission.patch),
+        Decision::Refuse(refusal) => Err(format!("refused: {}", refusal.message())),
+        Decision::Wait { otherwise, .. } => patch_of(otherwise),
+    }
+}
+
+/// `pod` with `patch` applied, by an RFC 6902 implementation that is not ours.
+pub(crate) fn patched(pod: &Value, patch: &[PatchOperation]) -> Result<Value, String> {
+    let mut result = pod.clone();
+    json_patch::patch(&mut result, patch)
+        .map_err(|error| format!("the patch does not apply: {error}"))?;
+    Ok(result)
+}
+
+/// `pod` as the API server would read it.
+pub(crate) fn typed(pod: &Value) -> Result<Pod, String> {
+    serde_json::from_value(pod.clone()).map_err(|error| format!("not a pod any more: {error}"))
+}
+
+/// A View of these objects.
+pub(crate) fn view_of(objects: impl IntoIterator<Item = Value>) -> View {
+    let mut view = View::default();
+    for object in objects {
+        let object = Object::from_document(object).expect("the object of a test is valid");
+        view.apply(object.expect("the object of a test is of a kind that a View holds"));
+    }
+    view
+}
+
+/// Whether `after` has all of `before` in its place and its order, but for the changes that the
+/// contract names: the record, an empty node selector term, a node name that became node affinity,
+/// and terms that were multiplied.
+pub(crate) fn keeps(before: &Value, after: &Value) -> Result<(), String> {
+    keeps_at("", before, after)
+}
+
+fn keeps_at(path: &str, before: &Value, after: &Value) -> Result<(), String> {
+    match (before, after) {
+        // Null is absent, and so is an empty node name.
+        (Value::Null, _) => Ok(()),
+        (Value::String(name), _) if name.is_empty() && path == "/spec/nodeName" => Ok(()),
+        (Value::Object(before), Value::Object(after)) => {
+            before.iter().try_for_each(|(key, value)| {
+                let path = format!("{path}/{key}");
+                match after.get(key) {
+                    _ if path == format!("/metadata/annotations/{RECORD}") => Ok(()),
+                    Some(kept) => keeps_at(&path, value, kept),
+                    None if value.is_null() => Ok(()),
+                    None if path == "/spec/nodeName" && pins(after, value) => Ok(()),
+                    None => Err(format!("{path} is gone")),
+                }
+            })
+        }
+        (Value::Array(before), Value::Array(after)) if path.ends_with("/nodeSelectorTerms") => {
+            keeps_terms(path, before, after)
+        }
+        (Value::Array(before), Value::Array(after)) => {
+            if after.len() < before.len() {
+                return Err(format!("{path} has lost items"));
+            }
+            before.iter().zip(after).enumerate().try_for_each(|(index, (before, after))| {
+                keeps_at(&format!("{path}/{index}"), before, after)
+            })
+        }
+        _ if before == after => Ok(()),
+        _ => Err(format!("{path} was {before} and is {after}")),
+    }
+}
+
+/// Whether each term stands for one or more new ones that hold all of it, in order.
+fn keeps_terms(path: &str, before: &[Value], after: &[Value]) -> Result<(), String> {
+    let unchanged = before.len() == after.len()
+        && before.iter().zip(after).all(|(before, after)| keeps_at(path, before, after).is_ok());
+    if unchanged {
+        return Ok(());
+    }
+    let before: Vec<_> = before.iter().filter(|term| !is_empty_term(term)).collect();
+    // For each old term, whether the new ones so far may end with one that stands for it.
+    let mut ends = vec![false; before.len()];
+    for (position, new) in after.iter().enumerate() {
+        ends = (0..before.len())
+            .map(|old| {
+                let follows = ends[old] || if old == 0 { position == 0 } else { ends[old - 1] };
+                follows && keeps_at(path, before[old], new).is_ok()
+            })
+            .collect();
+    }
+    match ends.last() {
+        Some(true) => Ok(()),
+        None if after.is_empty() => Ok(()),
+        _ => Err(format!("{path} has lost or reordered terms")),
+    }
+}
+
+fn is_empty_term(term: &Value) -> bool {
+    let nothing = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+    term.as_object().is_some_and(|members| members.values().all(nothing))
+}
+
+/// Whether the required node affinity of this spec names `node` in every term.
+fn pins(spec: &serde_json::Map<String, Value>, node: &Value) -> bool {
+    let terms = spec.get("affinity").and_then(|affinity| {
+        affinity
+            .pointer(
+                "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms",
+            )?
+            .as_array()
+    });
+    let wanted = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    terms.is_some_and(|terms| {
+        !terms.is_empty()
+            && terms.iter().all(|term| {
+                term["matchFields"].as_array().is_some_and(|fields| fields.contains(&wanted))
+            })
+    })
+}
+
+/// `pod` after a round of other webhooks, each of which did something customary.
+pub(crate) fn touched_by_others(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    let sidecar =
+        json!({"name": "sidecar", "image": "proxy", "env": [{"name": "A", "value": "b"}]});
+    push(&mut pod, &["spec", "containers"], sidecar);
+    pod["metadata"]["labels"]["mesh.example.com/injected"] = json!("yes");
+    pod["metadata"]["annotations"]["mesh.example.com/status"] = json!("{\"version\":1}");
+    let toleration =
+        json!({"key": "example.com/spot", "operator": "Exists", "effect": "NoSchedule"});
+    push(&mut pod, &["spec", "tolerations"], toleration);
+    let requirement = json!({"key": "example.com/arch", "operator": "In", "values": ["amd64"]});
+    let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+    push(
+        &mut pod,
+        &["spec", "affinity", "nodeAffinity", preferred],
+        json!({"weight": 1, "preference": {"matchExpressions": [requirement]}}),
+    );
+    let near = json!({
+        "weight": 7,
+        "podAffinityTerm": {"labelSelector": {"matchLabels": {"mesh": "yes"}}, "topologyKey": "zone"},
+    });
+    push(&mut pod, &["spec", "affinity", "podAffinity", preferred], near.clone());
+    push(&mut pod, &["spec", "affinity", "podAntiAffinity", preferred], near);
+    let terms = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    for term in pod.pointer_mut(terms).and_then(Value::as_array_mut).into_iter().flatten() {
+        // An empty term matches nothing, and no webhook makes it match something.
+        if !is_empty_term(term) {
+            push(term, &["matchExpressions"], requirement.clone());
+        }
+    }
+    pod
+}
+
+/// `pod` with a field that no release of Kubernetes has, wherever one might come.
+pub(crate) fn with_unknown_fields(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    let field = json!({"from": "a newer release", "list": [1, 2.5, null]});
+    for path in ["/metadata", "/spec", "/spec/affinity", "/spec/containers/0"] {
+        if let Some(Value::Object(members)) = pod.pointer_mut(path) {
+            members.insert("futureField".to_owned(), field.clone());
+        }
+    }
+    if let Some(affinity) = pod.pointer_mut("/spec/affinity") {
+        add_to_terms(affinity, &field);
+    }
+    pod
+}
+
+fn add_to_terms(value: &mut Value, field: &Value) {
+    match value {
+        Value::Object(members) => {
+            let is_term = ["matchExpressions", "matchFields", "topologyKey", "operator"]
+                .iter()
+                .any(|member| members.contains_key(*member));
+            members.values_mut().for_each(|member| add_to_terms(member, field));
+            if is_term {
+                members.insert("futureField".to_owned(), field.clone());
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| add_to_terms(item, field)),
+        _ => {}
+    }
+}
+
+/// Appends to the list at `path`; what is missing or null on the way is made.
+fn push(root: &mut Value, path: &[&str], item: Value) {
+    let mut value = root;
+    for member in path {
+        if value.is_null() {
+            *value = json!({});
+        }
+        value = &mut value[*member];
+    }
+    if value.is_null() {
+        *value = json!([]);
+    }
+    value.as_array_mut().expect("a list").push(item);
+}

@@ -1,0 +1,379 @@
+//! The dependency rule of `src/lib.rs`, held by reading the sources: what decides does no I/O, and
+//! no module names one that stands above it.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "how a helper of tests fails; clippy.toml frees only the tests"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Every module of the crate, and the modules that it may name besides itself.
+const ORDER: &[(&str, &[&str])] = &[
+    ("placement", &[]),
+    ("policy", &[]),
+    ("api", &[]),
+    ("view", &["api"]),
+    ("systems", &["placement", "view", "policy", "api"]),
+    ("admission", &["systems", "placement", "view", "policy", "api"]),
+    ("cluster", &["systems", "placement", "view", "policy", "api", "telemetry"]),
+    ("tls", &["telemetry"]),
+    ("telemetry", &[]),
+    (
+        "server",
+        &[
+            "admission",
+            "cluster",
+            "tls",
+            "telemetry",
+            "systems",
+            "placement",
+            "view",
+            "policy",
+            "api",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "server",
+            "admission",
+            "cluster",
+            "tls",
+            "telemetry",
+            "systems",
+            "placement",
+            "view",
+            "policy",
+            "api",
+        ],
+    ),
+];
+
+/// The modules that decide. They know their arguments and nothing else.
+const PURE: &[&str] = &["placement", "policy", "view", "systems", "admission"];
+
+/// What a pure module never names: paths that begin so.
+const IMPURE: &[&str] = &[
+    "futures",
+    "hyper",
+    "hyper_util",
+    "kube::Api",
+    "kube::Client",
+    "kube::Config",
+    "kube::api",
+    "kube::client",
+    "kube::config",
+    "kube::runtime",
+    "kube_runtime",
+    "rand",
+    "rustls",
+    "std::env",
+    "std::fs",
+    "std::io",
+    "std::net::TcpListener",
+    "std::net::TcpStream",
+    "std::net::ToSocketAddrs",
+    "std::net::UdpSocket",
+    "std::os",
+    "std::process",
+    "std::thread",
+    "std::time::Instant",
+    "std::time::SystemTime",
+    "tokio",
+    "tokio_rustls",
+    "tracing",
+];
+
+/// The same by one word, however it was imported.
+const IMPURE_WORDS: &[&str] =
+    &["Instant", "SystemTime", "TcpListener", "TcpStream", "UdpSocket", "println", "eprintln"];
+
+#[test]
+fn what_decides_does_no_io_and_nothing_points_back() {
+    let source = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
+    let mut files = Vec::new();
+    collect(source, &mut files);
+    let mut seen: Vec<&str> = Vec::new();
+    let mut broken = Vec::new();
+    for file in &files {
+        let relative = file.strip_prefix(source).unwrap().with_extension("");
+        let module: Vec<&str> = relative.iter().map(|part| part.to_str().unwrap()).collect();
+        if matches!(module.as_slice(), ["lib" | "main"]) {
+            continue;
+        }
+        seen.extend(ORDER.iter().map(|(name, _)| *name).filter(|name| *name == module[0]));
+        let text = fs::read_to_string(file).unwrap();
+        let problems = problems(&module, &text);
+        broken.extend(
+            problems.into_iter().map(|problem| format!("{}: {problem}", relative.display())),
+        );
+    }
+    for name in PURE {
+        assert!(seen.contains(name), "no file of {name} was read");
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// What `text`, the source of `module`, breaks.
+fn problems(module: &[&str], text: &str) -> Vec<String> {
+    let Some((own, allowed)) = ORDER.iter().find(|(name, _)| *name == module[0]) else {
+        return vec![format!("module {} has no place in ORDER of tests/purity.rs", module[0])];
+    };
+    let mut problems = Vec::new();
+    for path in paths(text) {
+        if PURE.contains(own) {
+            let named = path.join("::");
+            let begins =
+                |impure: &&&str| named == **impure || named.starts_with(&format!("{impure}::"));
+            let word = path.iter().any(|word| IMPURE_WORDS.contains(&word.as_str()));
+            if IMPURE.iter().any(|impure| begins(&impure)) || word {
+                problems.push(format!("{own} decides, and names {named}"));
+            }
+        }
+        if let Some(named) = top(module, &path)
+            && named != *own
+            && !allowed.contains(&named.as_str())
+        {
+            problems.push(format!("{own} stands below {named}, and names it"));
+        }
+    }
+    problems
+}
+
+/// The module of the crate that a path leads to, if it leads to one.
+fn top(module: &[&str], path: &[String]) -> Option<String> {
+    match path.first().map(String::as_str) {
+        Some("crate" | "stowplan") => path.get(1).filter(|name| *name != "*").cloned(),
+        Some("super") => {
+            let climbed = path.iter().take_while(|part| *part == "super").count();
+            // Less than that stays in the module; names that are no module are items of it.
+            let name = path.get(climbed).filter(|_| climbed >= module.len())?;
+            ORDER.iter().any(|(known, _)| known == name).then(|| name.clone())
+        }
+        _ => None,
+    }
+}
+
+/// Every path that a source names, with the braces of `use` written out.
+fn paths(text: &str) -> Vec<Vec<String>> {
+    let words = words(text);
+    let mut paths = Vec::new();
+    let mut position = 0;
+    while position < words.len() {
+        if words[position] == "use" {
+            position = tree(&words, position + 1, &[], &mut paths);
+            continue;
+        }
+        let (path, end) = plain(&words, position);
+        if !path.is_empty() {
+            paths.push(path);
+        }
+        position = end.max(position + 1);
+    }
+    paths
+}
+
+/// The path at `position`, and where it ends.
+fn plain(words: &[String], mut position: usize) -> (Vec<String>, usize) {
+    let mut path = Vec::new();
+    while let Some(word) = words.get(position).filter(|word| is_name(word)) {
+        path.push(word.clone());
+        position += 1;
+        match words.get(position).map(String::as_str) {
+            Some("::") => position += 1,
+            _ => break,
+        }
+    }
+    (path, position)
+}
+
+/// The paths of a use tree at `position` under `prefix`; returns where it ends.
+fn tree(
+    words: &[String],
+    mut position: usize,
+    prefix: &[String],
+    paths: &mut Vec<Vec<String>>,
+) -> usize {
+    let mut path = prefix.to_vec();
+    loop {
+        match words.get(position).map(String::as_str) {
+            Some("{") => {
+                position += 1;
+                while words.get(position).is_some_and(|word| word != "}") {
+                    position = tree(words, position, &path, paths);
+                    if words.get(position).is_some_and(|word| word == ",") {
+                        position += 1;
+                    }
+                }
+                return position + 1;
+            }
+            Some("::") => position += 1,
+            Some("as") => position += 2,
+            Some("*") => {
+                path.push("*".to_owned());
+                position += 1;
+            }
+            Some(word) if is_name(word) => {
+                path.push(word.to_owned());
+                position += 1;
+            }
+            end => {
+                if path.len() > prefix.len() {
+                    paths.push(path);
+                }
+                // A stray sign is stepped over, so that this always ends.
+                let stays = matches!(end, Some("," | "}" | ";") | None);
+                return if stays { position } else { position + 1 };
+            }
+        }
+    }
+}
+
+fn is_name(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_alphabetic() || c == '_')
+}
+
+/// The words and signs of a source, without comments, strings and characters.
+fn words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        if rest.starts_with("//") {
+            rest = rest.find('\n').map_or("", |end| &rest[end..]);
+        } else if let Some(after) = raw_string(rest) {
+            rest = after;
+        } else if c == '"' {
+            rest = after_string(&rest[1..]);
+        } else if c == '\'' {
+            rest = after_character(&rest[1..]);
+        } else if let Some(after) = rest.strip_prefix("::") {
+            words.push("::".to_owned());
+            rest = after;
+        } else if c.is_alphanumeric() || c == '_' {
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+            words.push(rest[..end].to_owned());
+            rest = &rest[end..];
+        } else {
+            if !c.is_whitespace() {
+                words.push(c.to_string());
+            }
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    words
+}
+
+fn raw_string(rest: &str) -> Option<&str> {
+    let after = rest.strip_prefix('r').or_else(|| rest.strip_prefix("br"))?;
+    let hashes = after.len() - after.trim_start_matches('#').len();
+    let body = after[hashes..].strip_prefix('"')?;
+    let end = format!("\"{}", "#".repeat(hashes));
+    body.find(&end).map(|at| &body[at + end.len()..])
+}
+
+fn after_string(mut rest: &str) -> &str {
+    while let Some(at) = rest.find(['"', '\\']) {
+        if rest[at..].starts_with('"') {
+            return &rest[at + 1..];
+        }
+        let escaped = rest[at + 1..].chars().next().map_or(0, char::len_utf8);
+        rest = &rest[at + 1 + escaped..];
+    }
+    ""
+}
+
+/// Past a character literal; a lifetime has no end and is left alone.
+fn after_character(rest: &str) -> &str {
+    let mut characters = rest.char_indices();
+    match (characters.next(), characters.next()) {
+        (Some((_, '\\')), Some((at, _))) => {
+            rest[at + 1..].find('\'').map_or("", |end| &rest[at + 2 + end..])
+        }
+        (Some(_), Some((at, '\''))) => &rest[at + 1..],
+        _ => rest,
+    }
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+#[test]
+fn io_is_seen_however_it_is_named() {
+    for text in [
+        "use std::fs;",
+        "use std::{fmt, fs::File};",
+        "use std::{collections::{BTreeMap, HashMap}, time::{Duration, Instant}};",
+        "fn f() { let now = std::time::SystemTime::now(); }",
+        "use std::time; fn f() { time::Instant::now(); }",
+        "async fn f() { tokio::spawn(async {}); }",
+        "use kube::{Client, ResourceExt};",
+        "use kube::runtime::watcher;",
+        "pub use std::env as surroundings;",
+        "fn f() { tracing::info!(\"x\"); }",
+        "fn f() { println!(\"x\"); }",
+        "fn f() -> rand::rngs::ThreadRng { rand::rng() }",
+    ] {
+        assert!(!problems(&["view", "node"], text).is_empty(), "{text}");
+        assert!(problems(&["server"], text).is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_io_is_left_alone() {
+    for text in [
+        "use std::net::IpAddr; use std::time::Duration; use kube::CustomResource;",
+        "// use std::fs;\n/// [`tokio::spawn`]\nfn f() {}",
+        "fn f() -> &'static str { \"std::fs::read \\\" tokio::x\" }",
+        "fn f<'a>(x: &'a str) -> char { '\"' } // std::env",
+        "const X: &str = r#\"use std::fs; \" tracing::info\"#;",
+        "use super::*; use super::node::Node; use crate::api::HostPool;",
+        "mod tests { use super::Index; }",
+    ] {
+        assert_eq!(problems(&["view", "node"], text), Vec::<String>::new(), "{text}");
+        assert_eq!(problems(&["view"], text), Vec::<String>::new(), "{text}");
+    }
+}
+
+#[test]
+fn what_points_back_is_seen() {
+    for (module, text) in [
+        (vec!["view"], "use crate::systems::streams::keys;"),
+        (vec!["view", "node"], "use crate::{api, systems};"),
+        (vec!["view", "node"], "use super::super::systems::streams;"),
+        (vec!["view"], "use super::systems;"),
+        (vec!["placement", "merge"], "fn f() { crate::view::View::default(); }"),
+        (vec!["placement", "merge"], "use crate::policy::Policy;"),
+        (vec!["systems", "streams", "token"], "use crate::admission::Decision;"),
+        (vec!["admission"], "pub use crate::server::Limits;"),
+        (vec!["cluster"], "use crate::admission::decide;"),
+        (vec!["server", "admin"], "use crate::cli;"),
+        (vec!["policy"], "use crate::nobody::knows;"),
+        (vec!["newcomer"], ""),
+    ] {
+        assert!(!problems(&module, text).is_empty(), "{module:?}: {text}");
+    }
+    for (module, text) in [
+        (
+            vec!["systems", "streams"],
+            "use crate::{placement::pod::Pod, view::{Key, View}, policy::Policy};",
+        ),
+        (
+            vec!["admission"],
+            "use crate::systems::SYSTEMS; use super::answer; use self::review::Review;",
+        ),
+        (vec!["cli"], "use crate::server; use crate::admission::decide;"),
+        (vec!["systems", "streams", "request"], "use super::keys; use super::super::Outcome;"),
+    ] {
+        assert_eq!(problems(&module, text), Vec::<String>::new(), "{module:?}: {text}");
+    }
+}
