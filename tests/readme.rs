@@ -5,9 +5,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use stowplan::placement::reason::Reason;
+use stowplan::telemetry::{KindLabels, Metrics};
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 
 const README: &str = include_str!("../README.md");
@@ -137,6 +139,24 @@ fn every_reason_has_its_row_and_its_code() {
     for reason in Reason::ALL {
         let code = reason.stage().code().to_string();
         assert_eq!(rows.get(reason.as_str()), Some(&code.as_str()), "{reason}");
+    }
+}
+
+#[test]
+fn every_metric_that_is_named_is_there() {
+    let metrics = Metrics::new();
+    // A family without a sample is not printed.
+    metrics.decided("CREATE", "placed", "Placed", Duration::ZERO, SystemTime::UNIX_EPOCH);
+    metrics.failed("Overloaded");
+    metrics.serving_certificate_expires(SystemTime::UNIX_EPOCH);
+    metrics.store_synced.get_or_create(&KindLabels { kind: "nodes" }).set(1);
+    metrics.watch_errors.get_or_create(&KindLabels { kind: "nodes" }).inc();
+    let text = metrics.to_text();
+    let names: Vec<&str> = README.split('`').filter(|word| word.starts_with("stowplan_")).collect();
+    assert!(names.len() >= 6, "{names:?}");
+    for name in names {
+        let family = name.strip_suffix("_total").unwrap_or(name);
+        assert!(text.contains(&format!("# TYPE {family} ")), "{name} is not among\n{text}");
     }
 }
 
