@@ -15,7 +15,7 @@ use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
-use tracing::{Instrument as _, debug, error, info, info_span, warn};
+use tracing::{Level, Span, debug, enabled, error, info, info_span, warn};
 
 use super::limits::{Limits, MAX_BODY};
 use crate::admission::{Decision, ParseError, Review, answer, decide};
@@ -167,17 +167,11 @@ impl Service {
             return Err(Failure::TooLate);
         }
         let _slot = self.deciding.try_acquire().map_err(|_| Failure::Busy("requests"))?;
-        let review = guarded(|| Review::parse(&held.bytes))?.map_err(Failure::Parse)?;
+        let review = guarded(Span::none, || Review::parse(&held.bytes))?.map_err(Failure::Parse)?;
         if !self.cluster.is_synced() {
             return Err(Failure::Unsynced);
         }
-        let span = info_span!(
-            "admission",
-            uid = &*shown(review.request.uid.as_str()),
-            kind = &*shown(review.request.resource()),
-            namespace = &*shown(review.request.namespace()),
-        );
-        self.decide(&review, started, budget).instrument(span).await
+        self.decide(&review, started, budget).await
     }
 
     /// Reads the body, and takes its bytes from the common stores as they come: one that is announced
@@ -233,6 +227,7 @@ impl Service {
         started: Instant,
         budget: Duration,
     ) -> Result<Vec<u8>, Failure> {
+        let span = || span(review);
         let mut changes = self.cluster.changes();
         let patience = started + self.limits.wait.min(budget / 2);
         let decision = loop {
@@ -240,11 +235,11 @@ impl Service {
             let decision = {
                 let policy = self.policy.load();
                 let view = self.cluster.view();
-                guarded(|| (self.decide)(review, &view, &policy))?.map_err(Failure::Parse)?
+                guarded(span, || (self.decide)(review, &view, &policy))?.map_err(Failure::Parse)?
             };
             match decision {
                 Decision::Wait { ref awaited, .. } if Instant::now() < patience => {
-                    debug!(%awaited, "waiting");
+                    span().in_scope(|| debug!(%awaited, "waiting"));
                     if !matches!(timeout_at(patience, changes.changed()).await, Ok(Ok(()))) {
                         break decision.at_once();
                     }
@@ -252,21 +247,21 @@ impl Service {
                 decision => break decision.at_once(),
             }
         };
-        let json = guarded(|| answer::write(review, &decision))?;
+        let json = guarded(span, || answer::write(review, &decision))?;
         let (outcome, reason) = (decision.outcome(), decision.reason());
-        match &decision {
-            Decision::Refuse(refusal) => {
-                info!(outcome, reason, why = &*shown(&refusal.message()), "decided");
+        let why = match &decision {
+            Decision::Refuse(refusal) => Some(refusal.message()),
+            Decision::Admit(admission) => admission.findings.first().map(ToString::to_string),
+            _ => None,
+        };
+        match why {
+            Some(why) => {
+                span().in_scope(|| info!(outcome, reason, why = &*shown(&why), "decided"));
             }
-            Decision::Admit(admission) if !admission.findings.is_empty() => {
-                info!(
-                    outcome,
-                    reason,
-                    why = &*shown(&admission.findings[0].to_string()),
-                    "decided"
-                );
+            None if enabled!(Level::DEBUG) => {
+                span().in_scope(|| debug!(outcome, reason, "decided"));
             }
-            _ => debug!(outcome, reason, "decided"),
+            None => {}
         }
         self.metrics.decided(
             review.request.operation(),
@@ -306,11 +301,22 @@ async fn discard<B: Body<Data = Bytes>>(mut body: std::pin::Pin<&mut B>) {
 /// A longer budget than any API server gives.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What the lines of one request have in common. Made only where there is a line: most requests have
+/// none, and making it costs as much as a small decision.
+fn span(review: &Review<'_>) -> Span {
+    info_span!(
+        "admission",
+        uid = &*shown(review.request.uid.as_str()),
+        kind = &*shown(review.request.resource()),
+        namespace = &*shown(review.request.namespace()),
+    )
+}
+
 /// Runs our own code so that a panic in it is this request's 500 and nobody else's.
-fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, Failure> {
+fn guarded<T>(span: impl FnOnce() -> Span, run: impl FnOnce() -> T) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|_| {
-        // The panic hook has told where.
-        error!("a request panicked; this is a bug in stowplan");
+        // The panic hook has told where; this tells in which request.
+        span().in_scope(|| error!("a request panicked; this is a bug in stowplan"));
         Failure::Bug
     })
 }
@@ -440,7 +446,7 @@ mod tests {
     #[test]
     fn a_panic_is_one_requests_failure() {
         assert!(matches!(
-            guarded(|| -> () { panic!("seen in the test's output") }),
+            guarded(Span::none, || -> () { panic!("seen in the test's output") }),
             Err(Failure::Bug)
         ));
     }
