@@ -27,6 +27,8 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+use crate::placement::reason::misleads;
+
 /// Something could not be read, or not be understood.
 const UNUSABLE: u8 = 2;
 
@@ -95,7 +97,7 @@ fn printable(text: &str) -> String {
     for c in text.chars() {
         match c {
             '\n' => printable.push(c),
-            _ if c.is_control() => printable.extend(c.escape_default()),
+            _ if misleads(c) => printable.extend(c.escape_default()),
             _ => printable.push(c),
         }
     }
@@ -144,7 +146,10 @@ mod tests {
 
     #[test]
     fn a_terminal_obeys_no_message() {
-        assert_eq!(printable("a\tb\u{1b}[31m\r\u{9b}\né\n"), "a\\tb\\u{1b}[31m\\r\\u{9b}\né\n");
+        assert_eq!(
+            printable("a\tb\u{1b}[31m\r\u{9b}\u{202e}\né\n"),
+            "a\\tb\\u{1b}[31m\\r\\u{9b}\\u{202e}\né\n"
+        );
     }
 
     #[test]

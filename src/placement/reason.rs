@@ -186,12 +186,19 @@ pub fn quoted(value: &str) -> String {
 
 /// `text` as it may stand in a message: whoever wrote a part of it, it stays on its line.
 fn plain(text: String) -> String {
-    if text.len() <= Finding::LIMIT && !text.contains(char::is_control) {
+    if text.len() <= Finding::LIMIT && !text.contains(misleads) {
         return text;
     }
-    let escape =
-        |c: char| if c.is_control() { c.escape_debug().collect() } else { String::from(c) };
+    let escape = |c: char| if misleads(c) { c.escape_unicode().collect() } else { String::from(c) };
     shorten(&text.chars().take(Finding::LIMIT + 1).map(escape).collect::<String>(), Finding::LIMIT)
+}
+
+/// Whether a terminal obeys `c` or shows what follows in another line or direction.
+#[must_use]
+pub fn misleads(c: char) -> bool {
+    let turns =
+        matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || c.is_control()
 }
 
 /// `text`, cut to at most `limit` characters with an ellipsis at the end.
@@ -224,7 +231,7 @@ mod tests {
     #[test]
     fn a_finding_is_plain_and_has_an_end() {
         let find = |problem: &str| Finding::new(Reason::UnknownPool, "k", problem, "r").problem;
-        assert_eq!(find("namespace a\u{1b}[31m\nb has no"), r"namespace a\u{1b}[31m\nb has no");
+        assert_eq!(find("in a\u{1b}[31m\nb\u{202e}"), r"in a\u{1b}[31m\u{a}b\u{202e}");
         let nodes = "n1, ".repeat(100_000);
         let cut = find(&nodes);
         assert_eq!(cut.chars().count(), Finding::LIMIT);

@@ -65,8 +65,10 @@ fn spelling(key: &str) -> impl Iterator<Item = u8> {
 
 /// Whether at most two edits lie between the keys.
 fn is_near(known: &str, key: &str) -> bool {
-    // A longer key is more than two edits away from all of ours; measuring it would cost its length.
-    if key.len().abs_diff(known.len()) > 2 {
+    // A longer key is more than two edits away from all of ours, and so is one of another domain: a key
+    // comes here with a domain of ours, and those are further apart. Measuring would cost its length.
+    let same_domain = key.split('/').next() == known.split('/').next();
+    if key.len().abs_diff(known.len()) > 2 || !same_domain {
         return false;
     }
     // What both begin with is no edit, and it is most of the key.

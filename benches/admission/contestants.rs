@@ -1,0 +1,320 @@
+//! The servers that are compared.
+//!
+//! All but ours run in copies of this very binary: the runtime, hyper and rustls of the crate, the
+//! crate's own TLS configuration, and nothing else. They have no limits, deadlines, spans or metrics;
+//! what ours spends on those is in its figure, and counts against it.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::SystemTime;
+
+use anyhow::{Context as _, bail, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use stowplan::admission::{Review, answer, decide};
+use stowplan::policy::Policy;
+use tokio_rustls::TlsAcceptor;
+
+use crate::callgrind::Counter;
+use crate::client::Trust;
+use crate::world;
+
+/// A server.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Contestant {
+    /// Reads the body and answers the same to everybody: the floor of TLS and HTTP.
+    Constant,
+    /// Besides, scans the review once with `serde_json`, the object as one raw slice, and echoes the
+    /// uid: the floor of reading a review at all.
+    Scan,
+    /// `stowplan webhook`, the release binary.
+    Ours,
+    /// The customary way: the review as a tree, the object cloned and changed, both compared.
+    Value,
+}
+
+impl Contestant {
+    pub(crate) const ALL: [Self; 4] = [Self::Constant, Self::Scan, Self::Ours, Self::Value];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Constant => "constant",
+            Self::Scan => "scan",
+            Self::Ours => "ours",
+            Self::Value => "value + diff",
+        }
+    }
+
+    fn command(self, trust: &Trust, cluster: &Path) -> anyhow::Result<(OsString, Vec<OsString>)> {
+        let [certificate, key] = trust.files();
+        let role = match self {
+            Self::Constant => "role:constant",
+            Self::Scan => "role:scan",
+            Self::Value => "role:value",
+            Self::Ours => {
+                let mut arguments: Vec<OsString> =
+                    ["webhook", "--namespace", "stowplan-system"].map(Into::into).into();
+                arguments.extend(
+                    ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"].map(Into::into),
+                );
+                arguments.extend([
+                    "--tls-cert".into(),
+                    certificate.into(),
+                    "--tls-key".into(),
+                    key.into(),
+                ]);
+                arguments.extend(["--cluster".into(), cluster.into()]);
+                return Ok((env!("CARGO_BIN_EXE_stowplan").into(), arguments));
+            }
+        };
+        Ok((std::env::current_exe()?.into(), vec![role.into(), certificate.into(), key.into()]))
+    }
+
+    /// Starts it; ended when the result is dropped.
+    pub(crate) fn start(self, trust: &Trust, counted: bool) -> anyhow::Result<Server> {
+        let cluster = trust.folder.path().join("cluster.yaml");
+        if !cluster.exists() {
+            std::fs::write(&cluster, world::documents())?;
+        }
+        let (program, arguments) = self.command(trust, &cluster)?;
+        let (counter, mut child) = if counted {
+            let (counter, child) = Counter::start(&program, arguments, Stdio::null())?;
+            (Some(counter), child)
+        } else {
+            let child = Command::new(program)
+                .args(arguments)
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .spawn()?;
+            (None, child)
+        };
+        let stdout = child.stdout.take().context("standard output is piped")?;
+        let mut server = Server { child, counter, address: ([127, 0, 0, 1], 0).into() };
+        let mut lines = BufReader::new(stdout).lines();
+        let line = lines.next().context("the server ended before it listened")??;
+        server.address =
+            line.strip_prefix("listening on https://").context("where does it listen?")?.parse()?;
+        // What else it says is nobody's business, and must not fill the pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        Ok(server)
+    }
+
+    /// Whether `given` is what this server must answer to `review`.
+    pub(crate) fn check(self, review: &[u8], given: &[u8]) -> anyhow::Result<()> {
+        match self {
+            Self::Constant => ensure!(given == CONSTANT.as_bytes(), "not the constant"),
+            Self::Ours => {
+                let parsed = Review::parse(review)?;
+                let decision = decide(&parsed, &world::view()?, &Policy::default())?.at_once();
+                ensure!(given == answer::write(&parsed, &decision), "not what the library decides");
+            }
+            Self::Scan => ensure!(given == scan(review)?, "not the scan's answer"),
+            Self::Value => {
+                let sent: Value = serde_json::from_slice(review)?;
+                let answer: Value = serde_json::from_slice(given)?;
+                ensure!(answer["response"]["uid"] == sent["request"]["uid"], "another uid");
+                let mut object = sent["request"]["object"].clone();
+                let wanted = changed(&object);
+                if let Some(patch) = answer["response"]["patch"].as_str() {
+                    json_patch::patch(
+                        &mut object,
+                        &serde_json::from_slice::<json_patch::Patch>(&STANDARD.decode(patch)?)?,
+                    )?;
+                }
+                ensure!(object == wanted, "a patch that does not do what was wished");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A contestant that runs.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) counter: Option<Counter>,
+    pub(crate) address: SocketAddr,
+}
+
+impl Server {
+    /// A line of `/proc/PID/status` in bytes, for example `VmRSS`.
+    pub(crate) fn memory(&self, field: &str) -> anyhow::Result<f64> {
+        memory_of(&self.child.id().to_string(), field)
+    }
+
+    /// The time that its threads have had a processor, user and kernel, in seconds.
+    pub(crate) fn processor_time(&self) -> anyhow::Result<f64> {
+        let mut nanoseconds = 0.0;
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
+            nanoseconds += text.split(' ').next().unwrap_or_default().parse::<f64>()?;
+        }
+        Ok(nanoseconds / 1e9)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A line of `/proc/<process>/status`, in bytes.
+pub(crate) fn memory_of(process: &str, field: &str) -> anyhow::Result<f64> {
+    let status = std::fs::read_to_string(PathBuf::from("/proc").join(process).join("status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let kibibytes = line.with_context(|| format!("no {field}"))?.trim().trim_end_matches(" kB");
+    Ok(kibibytes.parse::<f64>()? * 1024.0)
+}
+
+/// Serves as `role`, until killed.
+pub(crate) fn play(role: &str, certificate: &Path, key: &Path) -> anyhow::Result<()> {
+    let answer: fn(&[u8]) -> anyhow::Result<Vec<u8>> = match role {
+        "role:constant" => |_| Ok(CONSTANT.into()),
+        "role:scan" => scan,
+        "role:value" => value,
+        _ => bail!("{role} is not a part"),
+    };
+    let mut files = stowplan::tls::Files::new(certificate.to_owned(), key.to_owned(), None);
+    let loaded = files.refresh(SystemTime::now());
+    ensure!(matches!(loaded, stowplan::tls::Change::Loaded), "the certificate: {loaded:?}");
+    let acceptor = TlsAcceptor::from(files.server_config());
+    // As `stowplan webhook` makes it.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async move {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        println!("listening on https://{}", listener.local_addr()?);
+        loop {
+            let (stream, _) = listener.accept().await?;
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let _ = stream.set_nodelay(true);
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let service = service_fn(move |request: Request<Incoming>| async move {
+                    Ok::<_, Infallible>(respond(request, answer).await)
+                });
+                let _ = http1::Builder::new()
+                    .header_read_timeout(None)
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+            });
+        }
+    })
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    answer: fn(&[u8]) -> anyhow::Result<Vec<u8>>,
+) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    let answered = match request.into_body().collect().await {
+        Ok(body) => answer(&body.to_bytes()),
+        Err(error) => Err(error.into()),
+    };
+    match answered {
+        Ok(json) => *response.body_mut() = Full::new(Bytes::from(json)),
+        Err(_) => *response.status_mut() = hyper::StatusCode::BAD_REQUEST,
+    }
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+const CONSTANT: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"0f0e7d9c-6b0a-4a53-9d3c-2f3a7a5b8c11","allowed":true}}"#;
+
+fn scan(body: &[u8]) -> anyhow::Result<Vec<u8>> {
+    #[derive(Deserialize)]
+    struct Envelope<'a> {
+        #[serde(borrow)]
+        request: Scanned<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Scanned<'a> {
+        uid: &'a str,
+        #[serde(borrow)]
+        object: &'a RawValue,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Answer<'a> {
+        kind: &'a str,
+        api_version: &'a str,
+        response: Allowed<'a>,
+    }
+    #[derive(Serialize)]
+    struct Allowed<'a> {
+        uid: &'a str,
+        allowed: bool,
+    }
+    let envelope: Envelope<'_> = serde_json::from_slice(body)?;
+    Ok(serde_json::to_vec(&Answer {
+        kind: "AdmissionReview",
+        api_version: "admission.k8s.io/v1",
+        response: Allowed {
+            uid: envelope.request.uid,
+            allowed: !envelope.request.object.get().is_empty(),
+        },
+    })?)
+}
+
+fn value(body: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let review: Value = serde_json::from_slice(body)?;
+    let object = &review["request"]["object"];
+    let patch = json_patch::diff(object, &changed(object));
+    let mut response = json!({"uid": review["request"]["uid"], "allowed": true});
+    if !patch.0.is_empty() {
+        response["patchType"] = json!("JSONPatch");
+        response["patch"] = json!(STANDARD.encode(serde_json::to_vec(&patch)?));
+    }
+    Ok(serde_json::to_vec(
+        &json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response}),
+    )?)
+}
+
+/// A clone of the pod with what its annotations ask for, in the customary way: no look-up, no checks,
+/// no hashes, no conflicts, so less than ours does.
+fn changed(object: &Value) -> Value {
+    let mut pod = object.clone();
+    let wish =
+        |name: &str| object["metadata"]["annotations"][format!("streams.ibm.com/{name}")].as_str();
+    if let Some(host) = wish("host") {
+        pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = json!({
+            "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [host]}]}],
+        });
+        pod["metadata"]["annotations"]["stowplan.dev/placement"] = json!(format!("host={host}"));
+    }
+    for (name, member) in [
+        ("host-colocation", "podAffinity"),
+        ("host-exlocation", "podAntiAffinity"),
+        ("host-isolation", "podAntiAffinity"),
+    ] {
+        let Some(token) = wish(name) else { continue };
+        let key = format!("streams.ibm.com/{name}");
+        pod["metadata"]["labels"][&key] = json!(token);
+        let term = json!({
+            "labelSelector": {"matchExpressions": [{"key": key, "operator": "In", "values": [token]}]},
+            "topologyKey": "kubernetes.io/hostname",
+        });
+        let terms =
+            &mut pod["spec"]["affinity"][member]["requiredDuringSchedulingIgnoredDuringExecution"];
+        match terms {
+            Value::Array(terms) => terms.push(term),
+            _ => *terms = json!([term]),
+        }
+    }
+    pod
+}

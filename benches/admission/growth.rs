@@ -1,0 +1,245 @@
+//! How the cost of a decision grows: with the cluster (not at all) and with the pod (linearly).
+//!
+//! A copy of this binary decides under callgrind; no sockets. It does one thing at a time, as the
+//! measuring process tells it line by line, so that each count holds that thing alone.
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, Stdio};
+
+use anyhow::{Context as _, bail, ensure};
+use stowplan::admission::{self, Decision, answer, decide};
+use stowplan::policy::Policy;
+use stowplan::view::View;
+
+use crate::Extent;
+use crate::callgrind::Counter;
+use crate::reviews::Review;
+use crate::table::{Table, count, ratio};
+use crate::world;
+
+/// With the cluster: the same pod, more of everything. Counted is [`decide`] alone.
+const FLAT: [(&str, &str); 7] = [
+    ("host-name", "host by name"),
+    ("host-address", "host by address"),
+    ("pool-literal", "pool of 3 hosts"),
+    ("pool-tagged", "pool of 2 tags"),
+    ("pool-torn", "pool of 2 tags that no node has both of"),
+    ("colocation", "host and colocation, 4 pods of the group there"),
+    ("one-group", "host and colocation, all pods in one group"),
+];
+
+/// With the pod. Counted are reading, deciding and writing the answer.
+const LINEAR: [(&str, &str, [usize; 3]); 9] = [
+    ("annotations", "annotations of others", [10, 100, 1_000]),
+    ("unknown", "unknown annotations under our prefixes", [10, 100, 1_000]),
+    ("labels", "labels, beside one key of ours", [10, 100, 1_000]),
+    ("variables", "environment variables", [15, 150, 1_500]),
+    ("variables-host", "environment variables, beside one key of ours", [15, 150, 1_500]),
+    ("foreign-bytes", "bytes of an annotation of others", [4_096, 32_768, 262_144]),
+    ("own-bytes", "bytes of `host`, refused", [4_096, 32_768, 262_144]),
+    ("tokens", "exlocation tokens", [1, 8, 64]),
+    ("pool", "hosts of a literal pool", [4, 32, 256]),
+];
+
+/// The part that tells what a turn costs when nothing is done.
+const NOTHING: &str = "nothing";
+
+pub(crate) fn measure(extent: Extent) -> anyhow::Result<()> {
+    let large = if extent == Extent::Quick { 1_000 } else { 10_000 };
+    let mut player = Player::start()?;
+    let few = "10 of each".to_owned();
+    let many = format!("{} of each", count(large as f64));
+    let mut table = Table::new(&["nodes, pods, HostPools", &few, &many, "ratio"]);
+    for (part, label) in FLAT {
+        let (few, many) = (player.count(part, 10)?, player.count(part, large)?);
+        table.row([label.to_owned(), count(few), count(many), ratio(many / few)]);
+    }
+    table.print("Instructions of one decision, by the size of the cluster (flat is 1)");
+
+    let mut table = Table::new(&[
+        "number of",
+        "sizes",
+        "instructions",
+        "slope, first step",
+        "slope, second step",
+        "second / first",
+    ]);
+    for (part, label, sizes) in LINEAR {
+        let mut counts = Vec::new();
+        for size in sizes {
+            counts.push(player.count(part, size)?);
+        }
+        let slope = |step: usize| {
+            (counts[step + 1] - counts[step]) / (sizes[step + 1] - sizes[step]) as f64
+        };
+        let list = |values: Vec<f64>| values.into_iter().map(count).collect::<Vec<_>>().join(" / ");
+        table.row([
+            label.to_owned(),
+            list(sizes.iter().map(|&size| size as f64).collect()),
+            list(counts.clone()),
+            format!("{:.1}", slope(0)),
+            format!("{:.1}", slope(1)),
+            ratio(slope(1) / slope(0)),
+        ]);
+    }
+    table.print("Instructions from bytes to bytes, by the size of the pod (linear is 1)");
+    Ok(())
+}
+
+/// The copy that decides, as the measuring process sees it.
+struct Player {
+    child: Child,
+    counter: Counter,
+    orders: ChildStdin,
+    answers: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    idle: f64,
+}
+
+const TIMES: u32 = 10;
+
+impl Player {
+    fn start() -> anyhow::Result<Self> {
+        let program = std::env::current_exe()?;
+        let (counter, mut child) =
+            Counter::start(program.as_os_str(), ["role:growth"], Stdio::piped())?;
+        let orders = child.stdin.take().context("standard input is piped")?;
+        let answers =
+            BufReader::new(child.stdout.take().context("standard output is piped")?).lines();
+        let mut player = Self { child, counter, orders, answers, idle: 0.0 };
+        player.idle = player.count(NOTHING, 0)?;
+        Ok(player)
+    }
+
+    /// The instructions of doing `part` once.
+    fn count(&mut self, part: &str, size: usize) -> anyhow::Result<f64> {
+        self.turn(&format!("{part} {size}"), "ready")?;
+        self.counter.lap()?;
+        self.turn("go", "done")?;
+        let counted = self.counter.lap()?;
+        // Only now may it drop the cluster that it decided on.
+        writeln!(self.orders, "next")?;
+        Ok(counted as f64 / f64::from(TIMES) - self.idle)
+    }
+
+    fn turn(&mut self, order: &str, wanted: &str) -> anyhow::Result<()> {
+        writeln!(self.orders, "{order}")?;
+        let answer = self.answers.next().with_context(|| format!("it ended at `{order}`"))??;
+        ensure!(answer == wanted, "`{order}`: {answer}");
+        Ok(())
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Decides as it is told on standard input.
+pub(crate) fn play() -> anyhow::Result<()> {
+    let policy = Policy::default();
+    let mut orders = std::io::stdin().lines();
+    while let Some(order) = orders.next() {
+        let order = order?;
+        let (part, size) = order.split_once(' ').context("PART SIZE")?;
+        let size = size.parse()?;
+        let view = view(part, size)?;
+        let bytes = review(part, size)?;
+        let parsed = admission::Review::parse(&bytes)?;
+        // Done once before it is counted: it must come to what it is meant to, and pages are touched.
+        check(part, &decide(&parsed, &view, &policy)?.at_once())?;
+        println!("ready");
+        orders.next().context("go")??;
+        let decision_alone = FLAT.iter().any(|(flat, _)| *flat == part);
+        if part != NOTHING {
+            for _ in 0..TIMES {
+                if decision_alone {
+                    std::hint::black_box(
+                        decide(std::hint::black_box(&parsed), &view, &policy)?.at_once(),
+                    );
+                } else {
+                    let review = admission::Review::parse(std::hint::black_box(&bytes))?;
+                    let decision = decide(&review, &view, &policy)?.at_once();
+                    std::hint::black_box(answer::write(&review, &decision));
+                }
+            }
+        }
+        println!("done");
+        orders.next().context("next")??;
+    }
+    Ok(())
+}
+
+fn view(part: &str, size: usize) -> anyhow::Result<View> {
+    match part {
+        "pool" => {
+            let mut view = View::default();
+            world::literal_pool(&mut view, size)?;
+            Ok(view)
+        }
+        "one-group" => {
+            let mut view = world::grown(10)?;
+            world::one_group(&mut view, size)?;
+            Ok(view)
+        }
+        _ if FLAT.iter().any(|(flat, _)| *flat == part) => world::grown(size),
+        _ => world::view(),
+    }
+}
+
+fn review(part: &str, size: usize) -> anyhow::Result<Vec<u8>> {
+    let mut review = Review::recorded()?;
+    let host = "streams.ibm.com/host";
+    let pool = "streams.ibm.com/host-pool";
+    match part {
+        NOTHING => {}
+        "host-name" => review.annotate(host, "ip-10-0-0-3.eu-central-1.compute.internal"),
+        "host-address" => review.annotate(host, world::HOST),
+        "pool-literal" | "pool" => review.annotate(pool, "literal"),
+        "pool-tagged" => review.annotate(pool, "tagged"),
+        "pool-torn" => review.annotate(pool, "torn"),
+        "colocation" | "one-group" => {
+            review.annotate(host, world::HOST);
+            review.annotate("streams.ibm.com/host-colocation", "together");
+        }
+        "annotations" => (0..size)
+            .for_each(|i| review.annotate(&format!("example.com/annotation-{i}"), "a value")),
+        "unknown" => (0..size)
+            .for_each(|i| review.annotate(&format!("stowplan.dev/annotation-{i}"), "a value")),
+        "labels" => {
+            (0..size).for_each(|i| review.label(&format!("example.com/label-{i}"), "a-value"));
+            review.annotate(host, world::HOST);
+        }
+        "variables" => review.add_variables(size),
+        "variables-host" => {
+            review.add_variables(size);
+            review.annotate(host, world::HOST);
+        }
+        "foreign-bytes" => review.annotate("example.com/annotation", &"x".repeat(size)),
+        "own-bytes" => review.annotate(host, &"x".repeat(size)),
+        "tokens" => {
+            let mut list = String::new();
+            for i in 0..size {
+                write!(list, "{}\"token-{i}\"", if i == 0 { "[" } else { "," })?;
+            }
+            review.annotate("streams.ibm.com/host-exlocation", &format!("{list}]"));
+        }
+        _ => bail!("{part} is not a part"),
+    }
+    Ok(review.bytes())
+}
+
+/// Whether the decision is the one that the part is about.
+fn check(part: &str, decision: &Decision) -> anyhow::Result<()> {
+    let reason = decision.reason();
+    let wanted = match part {
+        NOTHING | "annotations" | "variables" | "foreign-bytes" => "NoKeys",
+        "own-bytes" => "InvalidHost",
+        "pool-torn" => "NoTaggedNode",
+        _ => "Placed",
+    };
+    ensure!(reason == wanted, "{part}: {reason} and not {wanted}");
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! What is held: bytes a cached object, and the real binary's memory before, in and after a burst.
+
+use std::collections::HashSet;
+use std::process::Command;
+use std::sync::Barrier;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use stowplan::view::{Name, Object, View};
+
+use crate::client::{Connection, Trust};
+use crate::contestants::{Contestant, memory_of};
+use crate::reviews::Review;
+use crate::table::{Table, count};
+use crate::world;
+
+pub(crate) fn measure(rest: u64) -> anyhow::Result<()> {
+    objects()?;
+    burst(rest)
+}
+
+/// The slope of the resident memory of a process that holds a View and nothing else.
+fn objects() -> anyhow::Result<()> {
+    const SIZES: [usize; 2] = [10_000, 50_000];
+    let mut table = Table::new(&["object", "bytes each", "with its name in the watch"]);
+    for (kind, label) in [
+        ("node", "node, with four addresses and two tags"),
+        ("pod", "Streams pod, eight to a colocation group"),
+        ("lone-pod", "Streams pod, alone in its group"),
+        ("hostpool", "HostPool: a third each of 2 tags, of 8 names, of a size"),
+    ] {
+        let slope = |kind: &str| {
+            let mut held = [0.0; 2];
+            for (held, size) in held.iter_mut().zip(SIZES) {
+                let output = Command::new(std::env::current_exe()?)
+                    .args(["role:memory", kind, &size.to_string()])
+                    .output()?;
+                ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+                *held = String::from_utf8(output.stdout)?.trim().parse::<f64>()?;
+            }
+            Ok::<_, anyhow::Error>((held[1] - held[0]) / (SIZES[1] - SIZES[0]) as f64)
+        };
+        table.row([label.to_owned(), count(slope(kind)?), count(slope(&format!("{kind}+"))?)]);
+    }
+    table.print(&format!(
+        "Memory of a cached object: resident, from {} to {} of them",
+        SIZES[0], SIZES[1]
+    ));
+    Ok(())
+}
+
+/// Holds `size` objects and prints what that takes, with the allocator's own part and the table's
+/// empty slots.
+pub(crate) fn play(kind: &str, size: usize) -> anyhow::Result<()> {
+    let mut view = View::default();
+    let mut names = HashSet::new();
+    for index in 0..size {
+        let object = world::object(kind.trim_end_matches('+'), index)?;
+        if kind.ends_with('+') {
+            names.insert(match &object {
+                Object::Node(name, _) | Object::Namespace(name, _) => Name::new("", name),
+                Object::HostPool(name, _) | Object::StreamsPod(name, _) => name.clone(),
+            });
+        }
+        view.apply(object);
+    }
+    println!("{}", memory_of("self", "VmRSS")?);
+    // Dropped after it was measured, not before.
+    ensure!(
+        std::hint::black_box(&view).counts().iter().any(|(_, held)| *held == size),
+        "not all were held"
+    );
+    drop(std::hint::black_box(names));
+    Ok(())
+}
+
+/// 500 clients at once, each with a connection and one request of 18 kB.
+fn burst(rest: u64) -> anyhow::Result<()> {
+    const CLIENTS: usize = 500;
+    let trust = Trust::new()?;
+    let mut review = Review::recorded()?;
+    review.grow_to(18_000)?;
+    let bytes = review.with_keys(1).bytes();
+    let server = Contestant::Ours.start(&trust, false)?;
+    let given = Connection::open(server.address, &trust)?.review(&bytes)?;
+    Contestant::Ours.check(&bytes, &given)?;
+    let mut table = Table::new(&["moment", "resident, MiB", "highest, MiB"]);
+    let mut moment = |label: String| {
+        let mebibytes = |field| Ok::<_, anyhow::Error>(server.memory(field)? / f64::from(1 << 20));
+        table.row([
+            label,
+            format!("{:.1}", mebibytes("VmRSS")?),
+            format!("{:.1}", mebibytes("VmHWM")?),
+        ]);
+        Ok::<_, anyhow::Error>(())
+    };
+    moment("idle, after one request".to_owned())?;
+    for burst in ["a burst", "a second burst"] {
+        let connected = Barrier::new(CLIENTS + 1);
+        let answered = Barrier::new(CLIENTS + 1);
+        let right = std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|_| {
+                    std::thread::Builder::new().stack_size(256 * 1024).spawn_scoped(scope, || {
+                        let connection = Connection::open(server.address, &trust);
+                        connected.wait();
+                        let mut connection = connection.ok();
+                        let answer = connection
+                            .as_mut()
+                            .and_then(|connection| connection.review(&bytes).ok());
+                        answered.wait();
+                        answer.is_some_and(|answer| answer == given)
+                    })
+                })
+                .collect::<Result<_, _>>()?;
+            connected.wait();
+            answered.wait();
+            moment(format!("in {burst} of {CLIENTS} connections, all open"))?;
+            let right = clients
+                .into_iter()
+                .filter_map(|client| client.join().ok())
+                .filter(|right| *right)
+                .count();
+            Ok::<_, anyhow::Error>(right)
+        })?;
+        ensure!(right == CLIENTS, "only {right} of {CLIENTS} were answered rightly");
+        std::thread::sleep(Duration::from_secs(1));
+        moment(format!("1 s after {burst}"))?;
+    }
+    std::thread::sleep(Duration::from_secs(rest));
+    moment(format!("{} s after it", rest + 1))?;
+    Connection::open(server.address, &trust)?.review(&bytes).context("after the burst")?;
+    table.print("Memory of `stowplan webhook`");
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Reviews to send: recorded ones, scaled and with other annotations.
+
+use anyhow::Context as _;
+use serde_json::{Map, Value, json};
+
+use crate::world::{HOST, NAMESPACE, OWN_JOB};
+
+const DEPLOYMENT: &str = include_str!("../../fixtures/recorded/core/pod-deployment.json");
+const LARGE: &str = include_str!("../../fixtures/recorded/core/pod-large.json");
+
+/// A review that is being made.
+#[derive(Clone, Debug)]
+pub(crate) struct Review(Value);
+
+impl Review {
+    /// The recorded review of a Deployment's pod, with the labels of a Streams pod and annotations as
+    /// clusters have them, none of them ours.
+    pub(crate) fn recorded() -> anyhow::Result<Self> {
+        let mut review = Self(serde_json::from_str(DEPLOYMENT)?);
+        review.0["request"]["namespace"] = json!(NAMESPACE);
+        review.0["request"]["object"]["metadata"]["namespace"] = json!(NAMESPACE);
+        let labels = review.metadata("labels");
+        labels.insert("app".to_owned(), json!("streams"));
+        labels.insert("streams.ibm.com/job".to_owned(), json!(OWN_JOB));
+        labels.insert("streams.ibm.com/pe".to_owned(), json!("7"));
+        for (key, value) in [
+            ("kubectl.kubernetes.io/restartedAt", "2026-11-21T22:47:45Z"),
+            ("prometheus.io/port", "9090"),
+            ("prometheus.io/scrape", "true"),
+        ] {
+            review.annotate(key, value);
+        }
+        Ok(review)
+    }
+
+    fn metadata(&mut self, member: &str) -> &mut Map<String, Value> {
+        let value = &mut self.0["request"]["object"]["metadata"][member];
+        if !value.is_object() {
+            *value = json!({});
+        }
+        match value {
+            Value::Object(members) => members,
+            _ => unreachable!("it was made one"),
+        }
+    }
+
+    pub(crate) fn annotate(&mut self, key: &str, value: &str) {
+        self.metadata("annotations").insert(key.to_owned(), json!(value));
+    }
+
+    pub(crate) fn label(&mut self, key: &str, value: &str) {
+        self.metadata("labels").insert(key.to_owned(), json!(value));
+    }
+
+    /// `count` variables more for the first container.
+    pub(crate) fn add_variables(&mut self, count: usize) {
+        let env = &mut self.0["request"]["object"]["spec"]["containers"][0]["env"];
+        if !env.is_array() {
+            *env = json!([]);
+        }
+        if let Value::Array(env) = env {
+            let next = env.len();
+            env.extend(
+                (next..next + count)
+                    .map(|i| json!({"name": format!("VAR_{i}"), "value": format!("value-{i}")})),
+            );
+        }
+    }
+
+    /// Grows to about `bytes`, at most a container's part more: containers of the recorded large pod
+    /// with what `managedFields` says of each, then variables.
+    pub(crate) fn grow_to(&mut self, bytes: usize) -> anyhow::Result<()> {
+        let large: Value = serde_json::from_str(LARGE)?;
+        let large = &large["request"]["object"];
+        let containers =
+            large["spec"]["containers"].as_array().context("the large pod has containers")?;
+        let managed = &large["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:containers"];
+        for index in 0.. {
+            let mut container = containers[index % containers.len()].clone();
+            let old = format!("k:{{\"name\":{}}}", container["name"]);
+            container["name"] = json!(format!("container-{index}"));
+            let new = format!("k:{{\"name\":{}}}", container["name"]);
+            if self.bytes().len() + container.to_string().len() + managed[&old].to_string().len()
+                > bytes
+            {
+                break;
+            }
+            let object = &mut self.0["request"]["object"];
+            if let Value::Array(own) = &mut object["spec"]["containers"] {
+                own.push(container);
+            }
+            object["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:containers"][new] =
+                managed[&old].clone();
+        }
+        while self.bytes().len() + 40 < bytes {
+            self.add_variables(1);
+        }
+        Ok(())
+    }
+
+    /// Puts `keys` of ours on the pod: none, one that pins it to a node, or ten.
+    pub(crate) fn with_keys(mut self, keys: usize) -> Self {
+        const KEYS: [(&str, &str); 10] = [
+            ("streams.ibm.com/host", HOST),
+            ("streams.ibm.com/host-colocation", "together"),
+            ("streams.ibm.com/host-exlocation", "apart"),
+            ("streams.ibm.com/host-isolation", "Sink"),
+            ("streams.ibm.com/host-enforcement", "required"),
+            ("stowplan.dev/of-a-newer-release-1", "a"),
+            ("stowplan.dev/of-a-newer-release-2", "b"),
+            ("stowplan.dev/of-a-newer-release-3", "c"),
+            ("stowplan.dev/of-a-newer-release-4", "d"),
+            ("stowplan.dev/of-a-newer-release-5", "e"),
+        ];
+        for (key, value) in &KEYS[..keys] {
+            self.annotate(key, value);
+        }
+        self
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.0.to_string().into_bytes()
+    }
+}

@@ -1,0 +1,184 @@
+//! Clusters to decide on: as documents for the real binary, as a View for this process.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::json;
+use stowplan::api::host_pool::HostPoolSpec;
+use stowplan::view::streams_pod::{COLOCATION_PREFIX, JOB};
+use stowplan::view::{HostPool, Name, Object, View};
+
+/// The namespace of every pod here.
+pub(crate) const NAMESPACE: &str = "streams-apps";
+/// The job of the pods that are reviewed.
+pub(crate) const OWN_JOB: &str = "fraud-detection";
+/// The address of node 3 in every cluster here.
+pub(crate) const HOST: &str = "10.0.0.3";
+/// The upper-case SHA-1 of `together`: what a colocation label's key ends with.
+const TOGETHER: &str = "9034FF9E2B8F00B47A44DFAF3C2A37176C101E2A";
+
+/// The cluster of the servers, small: growth has a part of its own.
+pub(crate) fn documents() -> String {
+    (0..20)
+        .map(|index| {
+            json!({
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": {"name": node_name(index)},
+                "status": {"addresses": [{"type": "InternalIP", "address": address(index).to_string()}]},
+            })
+        })
+        .map(|node| format!("---\n{node}\n"))
+        .collect()
+}
+
+/// The View of [`documents`].
+pub(crate) fn view() -> anyhow::Result<View> {
+    let mut view = View::default();
+    for document in documents().split("---\n").filter(|text| !text.is_empty()) {
+        let object =
+            Object::from_document(serde_json::from_str(document)?).map_err(anyhow::Error::msg)?;
+        view.apply(object.context("a kind that no View holds")?);
+    }
+    Ok(view)
+}
+
+/// A View of `count` nodes, pods and HostPools each, and a namespace for each hundred.
+pub(crate) fn grown(count: usize) -> anyhow::Result<View> {
+    let mut view = View::default();
+    for kind in ["node", "pod", "hostpool"] {
+        for index in 0..count {
+            view.apply(object(kind, index)?);
+        }
+    }
+    // Those that the decisions are about: in every cluster the same.
+    for (name, spec) in [
+        ("literal", json!({"hosts": [node_name(1), HOST, node_name(5)]})),
+        ("tagged", json!({"tags": ["infiniband", "blue"]})),
+        ("torn", json!({"tags": ["blue", "green"]})),
+    ] {
+        view.apply(host_pool(name, spec)?);
+    }
+    for index in 0..4 {
+        let mut pod = pod(index, OWN_JOB, TOGETHER);
+        pod.metadata.name = Some(format!("member-{index}"));
+        pod.spec =
+            Some(core::PodSpec { node_name: Some(node_name(3)), ..core::PodSpec::default() });
+        view.apply(Object::streams_pod(&pod).context("a Streams pod")?);
+    }
+    Ok(view)
+}
+
+/// A literal pool of `count` hosts, and the nodes that they are.
+pub(crate) fn literal_pool(view: &mut View, count: usize) -> anyhow::Result<()> {
+    for index in 0..count {
+        view.apply(object("node", index)?);
+    }
+    let hosts: Vec<_> = (0..count).map(node_name).collect();
+    view.apply(host_pool("literal", json!({"hosts": hosts}))?);
+    Ok(())
+}
+
+/// `count` pods of one job and one colocation group, all on one node.
+pub(crate) fn one_group(view: &mut View, count: usize) -> anyhow::Result<()> {
+    for index in 0..count {
+        let mut pod = pod(index, OWN_JOB, TOGETHER);
+        pod.spec =
+            Some(core::PodSpec { node_name: Some(node_name(3)), ..core::PodSpec::default() });
+        view.apply(Object::streams_pod(&pod).context("a Streams pod")?);
+    }
+    Ok(())
+}
+
+/// An object as clusters have them, projected: names and labels of the lengths that clouds and
+/// operators give.
+pub(crate) fn object(kind: &str, index: usize) -> anyhow::Result<Object> {
+    match kind {
+        "node" => Object::node(&node(index)).context("a node"),
+        // Eight to a colocation group, and a job for each hundred.
+        "pod" => {
+            let job = format!("{OWN_JOB}-{}", index / 100);
+            Object::streams_pod(&pod(index, &job, &format!("{:040X}", index / 8)))
+                .context("a Streams pod")
+        }
+        "lone-pod" => {
+            let pod = pod(index, &format!("{OWN_JOB}-{}", index / 100), &format!("{index:040X}"));
+            Object::streams_pod(&pod).context("a Streams pod")
+        }
+        "hostpool" => {
+            let spec = match index % 3 {
+                0 => json!({"tags": ["infiniband", "blue"]}),
+                1 => json!({"hosts": (index..index + 8).map(node_name).collect::<Vec<_>>()}),
+                _ => json!({"size": 8, "tags": ["infiniband"]}),
+            };
+            host_pool(&format!("pool-of-application-{index}"), spec)
+        }
+        _ => anyhow::bail!("{kind} is no kind"),
+    }
+}
+
+fn node_name(index: usize) -> String {
+    let [_, b, c, d] = address(index).octets();
+    format!("ip-10-{b}-{c}-{d}.eu-central-1.compute.internal")
+}
+
+fn address(index: usize) -> Ipv4Addr {
+    Ipv4Addr::from_bits(0x0A00_0000 + u32::try_from(index).unwrap_or(u32::MAX >> 8))
+}
+
+fn node(index: usize) -> core::Node {
+    let entry = |kind: &str, address: String| core::NodeAddress { type_: kind.to_owned(), address };
+    let external = Ipv4Addr::from_bits(address(index).to_bits() ^ 0x2A00_0000);
+    let tags = ["infiniband", if index.is_multiple_of(2) { "blue" } else { "green" }];
+    core::Node {
+        metadata: ObjectMeta {
+            name: Some(node_name(index)),
+            labels: Some(
+                tags.map(|tag| (format!("hostpool.streams.ibm.com/{tag}"), "true".to_owned()))
+                    .into(),
+            ),
+            ..ObjectMeta::default()
+        },
+        status: Some(core::NodeStatus {
+            addresses: Some(vec![
+                entry("InternalIP", IpAddr::V4(address(index)).to_string()),
+                entry("ExternalIP", external.to_string()),
+                entry("InternalDNS", node_name(index)),
+                entry("Hostname", node_name(index)),
+            ]),
+            ..core::NodeStatus::default()
+        }),
+        ..core::Node::default()
+    }
+}
+
+fn pod(index: usize, job: &str, group: &str) -> core::Pod {
+    core::Pod {
+        metadata: ObjectMeta {
+            name: Some(format!("{job}-pe-{index}-7f9c7b5d4d-x2{index:03x}")),
+            namespace: Some(NAMESPACE.to_owned()),
+            labels: Some(
+                [("app", "streams".to_owned()), (JOB, job.to_owned())]
+                    .map(|(key, value)| (key.to_owned(), value))
+                    .into_iter()
+                    .chain([(format!("{COLOCATION_PREFIX}{group}"), "together".to_owned())])
+                    .collect(),
+            ),
+            ..ObjectMeta::default()
+        },
+        spec: Some(core::PodSpec {
+            node_name: Some(node_name(index / 8)),
+            ..core::PodSpec::default()
+        }),
+        status: Some(core::PodStatus {
+            phase: Some("Running".to_owned()),
+            ..core::PodStatus::default()
+        }),
+    }
+}
+
+fn host_pool(name: &str, spec: serde_json::Value) -> anyhow::Result<Object> {
+    let spec: HostPoolSpec = serde_json::from_value(spec)?;
+    Ok(Object::HostPool(Name::new(NAMESPACE, name), HostPool::from(&spec)))
+}

@@ -1,0 +1,335 @@
+//! What the fuzz targets have in common: a cluster, pods that carry the fuzzed value, and what has to
+//! hold for every input. A target is one function here and three lines in `targets/`.
+
+pub mod pods;
+pub mod seeds;
+
+use std::sync::LazyLock;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+use stowplan::admission::{Admission, Decision, ParseError, Pass, Refusal, Review, answer, decide};
+use stowplan::placement::reason::Warning;
+use stowplan::placement::record;
+use stowplan::policy::Policy;
+use stowplan::view::View;
+
+/// The longest message or error, in characters.
+const MAX_MESSAGE: usize = 2048;
+
+/// The most warnings of one answer: one for each key that is known, and a few more.
+const MAX_WARNINGS: usize = 40;
+
+/// A target.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// Its name: the binary's and the corpus folder's.
+    pub name: &'static str,
+    /// What it does with an input.
+    pub run: fn(&[u8]),
+}
+
+/// Every target but `documents`, which is a whole program (see `targets/documents.rs`).
+pub const TARGETS: &[Target] = &[
+    Target { name: "review", run: review },
+    Target { name: "host", run: |value| annotation("streams.ibm.com/host", value) },
+    Target { name: "host_pool", run: |value| annotation("streams.ibm.com/host-pool", value) },
+    Target {
+        name: "host_colocation",
+        run: |value| annotation("streams.ibm.com/host-colocation", value),
+    },
+    Target {
+        name: "host_exlocation",
+        run: |value| annotation("streams.ibm.com/host-exlocation", value),
+    },
+    Target {
+        name: "host_isolation",
+        run: |value| annotation("streams.ibm.com/host-isolation", value),
+    },
+    Target {
+        name: "host_enforcement",
+        run: |value| annotation("streams.ibm.com/host-enforcement", value),
+    },
+    Target { name: "keys", run: keys },
+    Target { name: "record", run: record },
+    Target { name: "affinity", run: affinity },
+    Target { name: "policy", run: policy },
+];
+
+/// Runs the target `name`.
+///
+/// # Panics
+/// Where something does not hold; where there is no such target.
+pub fn run(name: &str, input: &[u8]) {
+    let target = TARGETS.iter().find(|target| target.name == name).expect("a target of this name");
+    (target.run)(input);
+}
+
+/// `input` is the body of the HTTP request.
+fn review(input: &[u8]) {
+    for policy in POLICIES.iter() {
+        judge(input, policy);
+    }
+}
+
+/// `input` is the value of the annotation `key`, on pods of several shapes.
+fn annotation(key: &str, input: &[u8]) {
+    in_context(input, &pods::around(key), |pod, value| {
+        pod["metadata"]["annotations"][key] = json!(str::from_utf8(value).ok()?);
+        Some(())
+    });
+}
+
+/// Each line of `input` is an annotation key.
+fn keys(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else { return };
+    let mut pod = pods::plain();
+    for key in text.split('\n') {
+        pod["metadata"]["annotations"][key] = json!("n1");
+    }
+    let body = review_of(&pod);
+    for policy in POLICIES.iter() {
+        judge(&body, policy);
+    }
+}
+
+/// `input` is the record annotation, on pods that bear out this or that.
+fn record(input: &[u8]) {
+    in_context(input, &pods::with_outcomes(), |pod, value| {
+        pod["metadata"]["annotations"][record::KEY] = json!(str::from_utf8(value).ok()?);
+        Some(())
+    });
+}
+
+/// `input` is `spec.affinity` as JSON, on pods with constraints.
+fn affinity(input: &[u8]) {
+    in_context(input, &pods::with_constraints(), |pod, value| {
+        pod["spec"]["affinity"] = serde_json::from_slice(value).ok()?;
+        Some(())
+    });
+}
+
+/// The first byte picks one of the pods and one of the policies; `fill` writes the others into the pod.
+///
+/// Every pod under every policy for each input would be as thorough, and twenty times as slow.
+fn in_context(input: &[u8], pods: &[Value], fill: impl Fn(&mut Value, &[u8]) -> Option<()>) {
+    let Some((&context, value)) = input.split_first() else { return };
+    let context = usize::from(context);
+    let mut pod = pods[context % pods.len()].clone();
+    if fill(&mut pod, value).is_some() {
+        judge(&review_of(&pod), &POLICIES[context / pods.len() % POLICIES.len()]);
+    }
+}
+
+/// `input` is a policy file.
+fn policy(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else { return };
+    let Ok(policy) = Policy::from_yaml(text) else { return };
+    let again = serde_saphyr::to_string(&policy).expect("a policy can be written");
+    assert_eq!(Policy::from_yaml(&again).as_ref(), Ok(&policy), "written as {again}");
+    for pod in pods::with_constraints() {
+        judge(&review_of(&pod), &policy);
+    }
+}
+
+/// The body of a request that creates `pod`.
+fn review_of(pod: &Value) -> Vec<u8> {
+    serde_json::to_vec(&json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "u", "operation": "CREATE", "namespace": "default",
+            "resource": {"group": "", "version": "v1", "resource": "pods"}, "object": pod,
+        },
+    }))
+    .expect("JSON")
+}
+
+/// What has to hold for every request under every policy.
+fn judge(body: &[u8], policy: &Policy) {
+    let Ok(review) = Review::parse(body).map_err(|error| bounded(&error.to_string())) else {
+        return;
+    };
+    let Ok(decision) = decide_of(&review, policy) else { return };
+
+    let written = answer::write(&review, &decision);
+    let again = decide_of(&review, policy).expect("the same again");
+    assert_eq!(written, answer::write(&review, &again), "the same input, the same answer");
+    let answered: Value = serde_json::from_slice(&written).expect("the answer is JSON");
+    let response = &answered["response"];
+    assert_eq!(response["uid"].as_str(), Some(review.request.uid.as_str()));
+    assert_eq!(response["patch"].is_string(), response["patchType"] == "JSONPatch");
+
+    match decision {
+        Decision::Pass(_) => assert!(response["allowed"] == true && response["patch"].is_null()),
+        Decision::Admit(admission) => {
+            assert_eq!(response["allowed"], true);
+            warnings(&admission.warnings);
+            admitted(body, &admission, response, policy);
+        }
+        Decision::Refuse(refusal) => {
+            assert_eq!(response["allowed"], false);
+            refused(&refusal);
+        }
+        Decision::Wait { .. } => unreachable!("decided at once"),
+    }
+}
+
+fn decide_of(review: &Review<'_>, policy: &Policy) -> Result<Decision, ParseError> {
+    let decision =
+        decide(review, &VIEW, policy).inspect_err(|error| bounded(&error.to_string()))?;
+    if let Decision::Wait { awaited, otherwise } = &decision {
+        assert!(!matches!(**otherwise, Decision::Wait { .. }), "never waits twice");
+        assert!(!awaited.to_string().is_empty());
+    }
+    Ok(decision.at_once())
+}
+
+fn refused(refusal: &Refusal) {
+    assert!((400..500).contains(&refusal.code()));
+    bounded(&refusal.message());
+    for finding in &refusal.findings {
+        bounded(&finding.to_string());
+    }
+    warnings(&refusal.warnings);
+}
+
+fn admitted(body: &[u8], admission: &Admission, response: &Value, policy: &Policy) {
+    for intent in &admission.intents {
+        printable(&intent.why);
+    }
+    // A number that no f64 holds, or lists in lists beyond 128: skipped by us, refused by every API server.
+    let Ok(mut body) = serde_json::from_slice::<Value>(body) else { return };
+    let before = body["request"]["object"].clone();
+    let mut after = before.clone();
+    if let Some(patch) = response["patch"].as_str() {
+        let patch = STANDARD.decode(patch).expect("base64");
+        let patch: json_patch::Patch = serde_json::from_slice(&patch).expect("a patch");
+        assert!(!patch.is_empty(), "no patch is not an empty patch");
+        json_patch::patch(&mut after, &patch).expect("the patch applies");
+    }
+    if serde_json::from_value::<Pod>(before.clone()).is_ok() {
+        serde_json::from_value::<Pod>(after.clone()).expect("a pod stays a pod");
+    }
+    untouched(&before, &after);
+
+    body["request"]["object"] = after;
+    let body = serde_json::to_vec(&body).expect("JSON");
+    let review = Review::parse(&body).expect("a review stays a review");
+    match decide_of(&review, policy).expect("a pod stays a pod") {
+        Decision::Admit(second) => {
+            let again = String::from_utf8_lossy(&body);
+            assert_eq!(second.patch, [], "a second round changes nothing in {again}");
+        }
+        // A record alone was taken away.
+        Decision::Pass(Pass::NoKeys) => {}
+        decision => panic!("admitted, and then {decision:?}"),
+    }
+}
+
+/// What is no business of ours is as it was.
+fn untouched(before: &Value, after: &Value) {
+    let mut rest = [before.clone(), after.clone()];
+    for pod in &mut rest {
+        for (parent, member) in [
+            ("metadata", "labels"),
+            ("metadata", "annotations"),
+            ("spec", "affinity"),
+            ("spec", "nodeName"),
+        ] {
+            if let Some(parent) = pod.get_mut(parent).and_then(Value::as_object_mut) {
+                parent.remove(member);
+            }
+        }
+        // Made for its first member, in a pod that has none.
+        if pod["spec"].as_object().is_some_and(serde_json::Map::is_empty) {
+            pod["spec"].take();
+        }
+        if let Some(pod) = pod.as_object_mut() {
+            pod.retain(|_, value| !value.is_null());
+        }
+    }
+    assert_eq!(rest[0], rest[1], "the rest of the pod");
+    for member in ["labels", "annotations"] {
+        for (key, value) in before["metadata"][member].as_object().into_iter().flatten() {
+            let kept = &after["metadata"][member][key];
+            assert!(kept == value || key == record::KEY, "{member} {key}: {value} became {kept}");
+        }
+    }
+    let affinity = |pod: &Value| pod["spec"]["affinity"].clone();
+    extends(&affinity(before), &affinity(after));
+}
+
+/// Whether all that is in `before` is in `after`, with exceptions for the node selector terms, which are
+/// multiplied out, and for the null or empty ones, which may go.
+fn extends(before: &Value, after: &Value) {
+    match (before, after) {
+        (Value::Null, _) => {}
+        (Value::Object(before), Value::Object(after)) => {
+            for (key, value) in before {
+                if key != "nodeSelectorTerms" {
+                    extends(value, after.get(key).unwrap_or(&Value::Null));
+                }
+            }
+        }
+        (Value::Array(before), Value::Array(after)) => {
+            assert!(
+                after.len() >= before.len() && after[..before.len()] == before[..],
+                "{before:?} became {after:?}"
+            );
+        }
+        _ => assert_eq!(before, after),
+    }
+}
+
+fn warnings(warnings: &[Warning]) {
+    assert!(warnings.len() <= MAX_WARNINGS, "{} warnings", warnings.len());
+    for warning in warnings {
+        printable(warning.as_str());
+        assert!(warning.as_str().chars().count() <= 120, "{warning:?}");
+    }
+}
+
+fn bounded(message: &str) {
+    printable(message);
+    assert!(message.chars().count() <= MAX_MESSAGE, "{} bytes: {message}", message.len());
+}
+
+/// Neither control characters nor those that change the direction or the line of what follows.
+fn printable(text: &str) {
+    let bad = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    assert!(!text.contains(bad), "{text:?}");
+}
+
+static POLICIES: LazyLock<Vec<Policy>> = LazyLock::new(|| {
+    [
+        "{}",
+        "streams: {compat: seed}",
+        "onInvalid: warn",
+        "{onInvalid: warn, recordPlacement: false, streams: {compat: seed}}",
+    ]
+    .map(|text| Policy::from_yaml(text).expect(text))
+    .into()
+});
+
+static VIEW: LazyLock<View> = LazyLock::new(pods::view);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_passes_its_seeds() {
+        for target in TARGETS {
+            let seeds = seeds::of(target.name);
+            assert!(seeds.len() > 3, "{}: {} seeds", target.name, seeds.len());
+            for seed in seeds {
+                (target.run)(&seed);
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The cluster in which the targets decide, and the pods that carry what is fuzzed.
+
+use serde_json::{Value, json};
+use stowplan::view::{Object, View};
+
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+
+/// Four nodes that are named in every way, a pool of each form, and a colocation group.
+pub fn view() -> View {
+    let node = |name: &str, host_name: &str, address: &str, mut labels: Value| {
+        labels["kubernetes.io/hostname"] = json!(name);
+        json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+            "status": {"addresses": [
+                {"type": "Hostname", "address": host_name}, {"type": "InternalIP", "address": address},
+                {"type": "InternalIP", "address": "192.0.2.1"},
+            ]},
+        })
+    };
+    let pool = |name: &str, spec: Value| {
+        json!({
+            "apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
+            "metadata": {"name": name, "namespace": "default"}, "spec": spec,
+        })
+    };
+    let objects = [
+        node("n1", "Alias", "10.0.0.1", json!({"streams.ibm.com/hostpool": "ib"})),
+        node(
+            "n2",
+            "twin",
+            "10.0.0.2",
+            json!({"hostpool.streams.ibm.com/ib": "", "hostpool.streams.ibm.com/blue": ""}),
+        ),
+        node("n3.example.com", "twin", "2001:db8::1", json!({"hostpool.streams.ibm.com/ib": ""})),
+        node("n4", "n4", "not an address", json!({})),
+        pool("literal", json!({"hosts": ["n1", "10.0.0.2", "2001:db8::1", "away"]})),
+        pool("one", json!({"hosts": ["n1"]})),
+        pool("away", json!({"hosts": ["away"]})),
+        pool("twice", json!({"hosts": ["n1", "10.0.0.1"]})),
+        pool("ambiguous", json!({"hosts": ["n1", "twin"]})),
+        pool("tagged", json!({"tags": ["ib"]})),
+        pool("tags", json!({"tags": ["ib", "blue"]})),
+        pool("untagged", json!({"tags": ["none"]})),
+        pool("any", json!({})),
+        pool("sized", json!({"size": 2})),
+        pool("broken", json!({"hosts": []})),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}),
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "member", "namespace": "default", "labels": {
+                "streams.ibm.com/job": "j",
+                "streams.ibm.com/hostcolocation.9034FF9E2B8F00B47A44DFAF3C2A37176C101E2A": "together",
+            }},
+            "spec": {"nodeName": "n1", "containers": []},
+        }),
+    ];
+    let mut view = View::default();
+    for object in objects {
+        let object = Object::from_document(object).expect("an object");
+        view.apply(object.expect("of a kind that a View holds"));
+    }
+    view
+}
+
+/// A pod of a Streams job without constraints.
+pub fn plain() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "p", "namespace": "default", "annotations": {},
+            "labels": {"streams.ibm.com/job": "j", "streams.ibm.com/pe": "0"},
+        },
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    })
+}
+
+fn with(annotations: Value, affinity: Value, node_name: Option<&str>) -> Value {
+    let mut pod = plain();
+    pod["metadata"]["annotations"] = annotations;
+    if !affinity.is_null() {
+        pod["spec"]["affinity"] = affinity;
+    }
+    if let Some(node) = node_name {
+        pod["spec"]["nodeName"] = json!(node);
+    }
+    pod
+}
+
+fn on_fields(nodes: &[&str]) -> Value {
+    let term = |node: &&str| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
+    json!({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": nodes.iter().map(term).collect::<Vec<_>>()}}})
+}
+
+/// Pods of several shapes, for one more annotation of the key `key`.
+pub fn around(key: &str) -> Vec<Value> {
+    let zones = json!({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
+        {},
+        {"matchExpressions": null, "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]},
+    ]}}});
+    let beside = match key {
+        "streams.ibm.com/host" | "streams.ibm.com/host-pool" => {
+            json!({"streams.ibm.com/host-colocation": "together", "streams.ibm.com/host-exlocation": "apart"})
+        }
+        "streams.ibm.com/host-enforcement" => json!({
+            "streams.ibm.com/host-colocation": "together", "streams.ibm.com/host-exlocation": "[\"a\",\"b\"]",
+            "streams.ibm.com/host-isolation": "Sink",
+        }),
+        _ => json!({"streams.ibm.com/host": "n1", "streams.ibm.com/host-enforcement": "preferred"}),
+    };
+    let mut unlabelled = with(json!({"streams.ibm.com/host-colocation": "x"}), json!({}), None);
+    unlabelled["metadata"].as_object_mut().expect("an object").remove("labels");
+    vec![
+        with(json!({}), Value::Null, None),
+        with(json!({"streams.ibm.com/host-enforcement": "preferred"}), zones, None),
+        with(beside, Value::Null, Some("n1")),
+        unlabelled,
+    ]
+}
+
+/// Pods with the outcomes of a first round, which a record may tell of.
+pub fn with_outcomes() -> Vec<Value> {
+    let tagged = json!({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [
+        {"key": "streams.ibm.com/hostpool", "operator": "In", "values": ["ib"]},
+        {"key": "hostpool.streams.ibm.com/ib", "operator": "Exists"},
+        {"key": "hostpool.streams.ibm.com/blue", "operator": "Exists"},
+    ]}]}}});
+    vec![
+        with(json!({"streams.ibm.com/host": "n1"}), on_fields(&["n1"]), None),
+        with(json!({"streams.ibm.com/host": "gone"}), on_fields(&["n9"]), Some("n9")),
+        with(json!({"streams.ibm.com/host-pool": "gone[1]"}), Value::Null, Some("n2")),
+        with(json!({"streams.ibm.com/host-pool": "literal"}), on_fields(&["n1", "n9"]), None),
+        with(json!({"streams.ibm.com/host-pool": "tagged"}), tagged, None),
+        with(json!({}), Value::Null, None),
+    ]
+}
+
+/// Pods with constraints of every kind.
+pub fn with_constraints() -> Vec<Value> {
+    vec![
+        with(
+            json!({
+                "streams.ibm.com/host-pool": "literal", "streams.ibm.com/host-colocation": "new",
+                "streams.ibm.com/host-exlocation": "[\"a\",\"b\"]", "streams.ibm.com/host-isolation": "Sink",
+            }),
+            Value::Null,
+            None,
+        ),
+        with(
+            json!({
+                "streams.ibm.com/host": "n1", "streams.ibm.com/host-colocation": "together",
+                "streams.ibm.com/host-exlocation": "apart", "streams.ibm.com/host-enforcement": "preferred",
+            }),
+            Value::Null,
+            None,
+        ),
+        with(json!({"streams.ibm.com/host-pool": "tags"}), Value::Null, Some("n2")),
+        with(json!({"streams.ibm.com/host-pool": "literal[1]"}), Value::Null, Some("n2")),
+    ]
+}
+
+/// Affinities that pods carry, as seeds.
+pub fn affinities() -> Vec<Value> {
+    let selector = json!({"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"});
+    vec![
+        json!(null),
+        json!({}),
+        json!({"nodeAffinity": null, "podAffinity": {}, "podAntiAffinity": {REQUIRED: null, PREFERRED: []}}),
+        on_fields(&["n1"]),
+        on_fields(&["n1", "n2", "n9"]),
+        json!({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}),
+        json!({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}, {"matchExpressions": [], "matchFields": null}]}}}),
+        json!({"nodeAffinity": {
+            REQUIRED: {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]},
+                {"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["a", "b"]}]},
+            ]},
+            PREFERRED: [{"weight": 1, "preference": {"matchExpressions": [{"key": "k", "operator": "Gt", "values": ["1"]}]}}],
+        }}),
+        json!({"podAffinity": {REQUIRED: [selector.clone()]}, "podAntiAffinity": {REQUIRED: [selector.clone()]}}),
+        json!({"podAffinity": {PREFERRED: [{"weight": 100, "podAffinityTerm": selector}]}}),
+        json!({"podAntiAffinity": {REQUIRED: [{
+            "labelSelector": {"matchExpressions": [{
+                "key": "streams.ibm.com/hostexlocation.B76ADE163D874CC5BC0F408D70CFC165667EEC5F",
+                "operator": "In", "values": ["apart"],
+            }]},
+            "topologyKey": "kubernetes.io/hostname",
+        }]}}),
+    ]
+}

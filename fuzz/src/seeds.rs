@@ -1,0 +1,214 @@
+//! First inputs for the targets, from the fixtures of the product and the forms that its parsers know.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use stowplan::placement::record;
+
+use crate::{pods, review_of};
+
+/// The longest seed that is worth mutating, in bytes.
+const MAX_SEED: usize = 16 * 1024;
+
+/// The seeds of the target `name`, without duplicates.
+///
+/// # Panics
+/// Where a fixture cannot be read.
+pub fn of(name: &str) -> Vec<Vec<u8>> {
+    let mut seeds = match name {
+        "review" => reviews(),
+        "keys" => keys(),
+        "record" => in_contexts(values(record::KEY, RECORDS)),
+        "affinity" => in_contexts(affinities()),
+        "policy" => {
+            files(&["policy.yaml", "values.yaml"]).into_iter().chain(POLICIES.map(bytes)).collect()
+        }
+        "documents" => documents(),
+        "host" => in_contexts(values("streams.ibm.com/host", HOSTS)),
+        "host_pool" => in_contexts(values("streams.ibm.com/host-pool", POOLS)),
+        "host_colocation" => in_contexts(values("streams.ibm.com/host-colocation", TOKENS)),
+        "host_exlocation" => in_contexts(values("streams.ibm.com/host-exlocation", TOKENS)),
+        "host_isolation" => in_contexts(values("streams.ibm.com/host-isolation", TOKENS)),
+        "host_enforcement" => in_contexts(values("streams.ibm.com/host-enforcement", ENFORCEMENTS)),
+        _ => panic!("no target is called {name}"),
+    };
+    seeds.retain(|seed| seed.len() <= MAX_SEED);
+    seeds.sort_unstable();
+    seeds.dedup();
+    seeds
+}
+
+const HOSTS: &[&str] = &[
+    "n1",
+    "ALIAS",
+    "twin",
+    "10.0.0.2",
+    "::ffff:10.0.0.2",
+    "2001:DB8::1",
+    "10.0.0.02",
+    "192.0.2.1",
+    "away",
+    "n1:22",
+];
+
+const POOLS: &[&str] = &[
+    "literal",
+    "literal[0]",
+    "literal[3]",
+    "literal[4]",
+    "one",
+    "away",
+    "twice",
+    "ambiguous[1]",
+    "tagged",
+    "tags",
+    "untagged",
+    "any",
+    "any[0]",
+    "sized",
+    "broken",
+    "nobody",
+    "literal[00]",
+    "literal[4294967296]",
+    "l[",
+];
+
+const TOKENS: &[&str] = &[
+    "together",
+    "apart",
+    "Main.Sink[0]",
+    "é/ü",
+    "[\"a\",\"b c\"]",
+    "[\"\\u0041\\ud83d\\ude00\"]",
+    "\"a\"",
+    "[]",
+    "true",
+    " a",
+];
+
+const ENFORCEMENTS: &[&str] = &["required", "preferred", "Preferred", "none"];
+
+const RECORDS: &[&str] = &[
+    r#"{"v":1,"streams":["host=n1: node n1"],"more":0}"#,
+    r#"{"v":1,"streams":["host=gone: node n9"],"more":0}"#,
+    r#"{"v":1,"streams":["host-pool=gone[1]: node n2"],"more":0}"#,
+    r#"{"v":1,"streams":["host-pool=literal: one of 2 nodes","host=n1: node n1"],"more":3}"#,
+    r#"{"v":1,"streams":["host-pool=tagged: nodes tagged ib"],"more":0}"#,
+    r#"{"v":1,"streams":["host-pool=tagged: nodes tagged ib and blue"],"more":0}"#,
+    r#"{"v":2,"other":[],"streams":[],"more":0}"#,
+];
+
+const POLICIES: [&str; 6] = [
+    "onInvalid: warn\nrecordPlacement: false\nexcludedNamespaces: [a, b]\nrepair: recreatePending\n",
+    "hostPools: {enabled: false, nodeSelector: {a: b}, namespaces: {c: d}, maxExclusiveNodesPerNamespace: 0}\n",
+    "streams: {enabled: true, compat: seed}\nmpi: {enabled: true, clusterDomain: cluster.local, namespaces: {}}\n",
+    "coschedule: {enabled: true, mode: isolate-pipelinerun, binding: auto, volumes: provision, classMap: {}}\n",
+    "coschedule: {groupTTL: 5m, placeholder: {image: \"\", requests: {cpu: 10m, memory: 16Mi}}}\n",
+    "katalyst: {mode: enforced, declaredLabels: [\"k=v\"]}\nstreams: &a {compat: none}\n",
+];
+
+fn bytes(text: &str) -> Vec<u8> {
+    text.as_bytes().to_vec()
+}
+
+/// Each input behind each first byte that means something: see `in_context`.
+fn in_contexts(inputs: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let context = |byte: u8| inputs.iter().map(move |input| [&[byte], input.as_slice()].concat());
+    (0..24).flat_map(context).collect()
+}
+
+/// The values of an annotation in all fixtures, and more.
+fn values(key: &str, more: &[&str]) -> Vec<Vec<u8>> {
+    let found = pods().into_iter().filter_map(|pod| {
+        Some(bytes(pod.get("metadata")?.get("annotations")?.get(key)?.as_str()?))
+    });
+    found.chain(more.iter().map(|text| bytes(text))).collect()
+}
+
+fn keys() -> Vec<Vec<u8>> {
+    let keys = |pod: Value| {
+        let annotations = pod["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+        annotations.into_iter().map(|(key, _)| key).collect::<Vec<_>>().join("\n").into_bytes()
+    };
+    pods().into_iter().map(keys).filter(|keys| !keys.is_empty()).collect()
+}
+
+fn affinities() -> Vec<Vec<u8>> {
+    let found = pods().into_iter().map(|pod| pod["spec"]["affinity"].clone());
+    found
+        .chain(pods::affinities())
+        .map(|affinity| serde_json::to_vec(&affinity).expect("JSON"))
+        .collect()
+}
+
+/// The recorded reviews without what no decision reads, the fixtures' own, and their pods as reviews.
+fn reviews() -> Vec<Vec<u8>> {
+    let mut reviews: Vec<Vec<u8>> =
+        files(&[".json"]).into_iter().filter_map(|text| slim(&text)).collect();
+    reviews.extend(pods().iter().map(review_of));
+    reviews
+}
+
+fn slim(text: &[u8]) -> Option<Vec<u8>> {
+    let mut review: Value = serde_json::from_slice(text).ok()?;
+    for (path, member) in [
+        ("/request/object/metadata", "managedFields"),
+        ("/request", "userInfo"),
+        ("/request", "options"),
+    ] {
+        review.pointer_mut(path).and_then(Value::as_object_mut).map(|parent| parent.remove(member));
+    }
+    // Recorded pods carry no constraint; with one, a mutation gets further.
+    let annotations =
+        review.pointer_mut("/request/object/metadata").map(|metadata| &mut metadata["annotations"]);
+    if let Some(annotations @ (Value::Null | Value::Object(_))) = annotations {
+        annotations["streams.ibm.com/host"] = json!("n1");
+    }
+    serde_json::to_vec(&review).ok()
+}
+
+fn documents() -> Vec<Vec<u8>> {
+    let mut documents = files(&[".yaml"]);
+    documents.extend(
+        [
+            "{\"kind\": \"List\"}{}",
+            "--- |\n a\n...\n# c\n---\n? a\n: [b, *c]\n",
+            "a: &a [x]\nb: [*a, *a]\n<<: {c: 0644}\n",
+        ]
+        .map(bytes),
+    );
+    documents
+}
+
+/// Every pod in the fixtures and examples.
+fn pods() -> Vec<Value> {
+    let texts = files(&["pod.yaml", "examples/streams-job.yaml", "examples/refused.yaml"]);
+    let texts = texts.iter().filter_map(|text| str::from_utf8(text).ok());
+    texts.flat_map(|text| serde_saphyr::from_multiple::<Value>(text).unwrap_or_default()).collect()
+}
+
+/// The files of the product's folders whose path ends in one of `endings`.
+fn files(endings: &[&str]) -> Vec<Vec<u8>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = Vec::new();
+    let mut folders = vec![root.join("fixtures"), root.join("examples")];
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).expect("a folder of the product");
+        let mut paths: Vec<PathBuf> =
+            entries.map(|entry| entry.expect("readable").path()).collect();
+        paths.sort_unstable();
+        for path in paths {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path
+                .to_str()
+                .is_some_and(|path| endings.iter().any(|ending| path.ends_with(ending)))
+            {
+                found.push(fs::read(&path).expect("a file of the product"));
+            }
+        }
+    }
+    assert!(!found.is_empty(), "no file ends in one of {endings:?}");
+    found
+}
