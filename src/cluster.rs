@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use crate::api::HostPool;
+use crate::api::{HostPool, StreamsJob};
 use crate::telemetry::{KindLabels, Metrics};
 use crate::view::streams_pod::{APP, APP_VALUE, JOB};
 use crate::view::{Name, Object, View};
@@ -41,6 +41,9 @@ struct Store {
     synced: AtomicBool,
 }
 
+/// The watches that every View has, in order.
+const COMMON: [&str; 4] = ["nodes", "namespaces", "hostpools", "streamsjobs"];
+
 /// How an object that a watch reported is forgotten.
 type Forget = fn(&mut View, &Name);
 
@@ -58,35 +61,80 @@ impl Cluster {
         cluster
     }
 
-    /// A View that follows a cluster, on tasks of the current runtime.
+    /// A View that follows a cluster as far as decisions ask for, on tasks of the current runtime.
     #[must_use]
     pub fn watching(client: &Client, metrics: Arc<Metrics>) -> Arc<Self> {
-        let kinds = ["nodes", "namespaces", "hostpools", "pods of jobs", "pods without a job"];
+        let kinds = ["pods of jobs", "pods without a job"];
+        let cluster = Self::following(&kinds, metrics);
+        cluster.follow_common(client, Object::node);
+        // A label selector has no "or"; these two select no pod twice.
+        let selectors = [JOB.to_owned(), format!("{APP}={APP_VALUE},!{JOB}")];
+        for (index, selector) in (COMMON.len()..).zip(selectors) {
+            let config = watcher::Config::default().labels(&selector);
+            cluster.follow(
+                index,
+                watcher(Api::<core::Pod>::all(client.clone()), config),
+                |pod: &core::Pod| Object::streams_pod(pod),
+                |view, name| view.remove_streams_pod(name),
+            );
+        }
+        cluster
+    }
+
+    /// A View that follows a cluster as far as a controller writes it: nodes as a whole, and all pods,
+    /// each of which `look` sees as it passes.
+    #[must_use]
+    pub fn watching_all(
+        client: &Client,
+        metrics: Arc<Metrics>,
+        look: impl Fn(&core::Pod) + Send + 'static,
+    ) -> Arc<Self> {
+        let cluster = Self::following(&["pods"], metrics);
+        cluster.follow_common(client, Object::whole_node);
+        cluster.follow(
+            COMMON.len(),
+            watcher(Api::<core::Pod>::all(client.clone()), watcher::Config::default()),
+            move |pod: &core::Pod| {
+                look(pod);
+                Object::whole_pod(pod)
+            },
+            |view, name| view.remove_streams_pod(name),
+        );
+        cluster
+    }
+
+    fn following(kinds: &[&'static str], metrics: Arc<Metrics>) -> Arc<Self> {
+        let kinds = COMMON.iter().chain(kinds);
         let stores = kinds.map(|kind| Store { kind, synced: AtomicBool::new(false) });
         let cluster = Arc::new(Self {
             view: RwLock::default(),
             changes: watch::Sender::new(()),
-            stores: stores.into(),
+            stores: stores.collect(),
             metrics,
         });
         for store in &cluster.stores {
             cluster.metrics.store_synced.get_or_create(&KindLabels { kind: store.kind }).set(0);
         }
+        cluster
+    }
+
+    /// The watches of [`COMMON`].
+    fn follow_common(self: &Arc<Self>, client: &Client, node: fn(&core::Node) -> Option<Object>) {
         let every = watcher::Config::default();
-        cluster.follow(
+        self.follow(
             0,
             watcher(Api::<core::Node>::all(client.clone()), every.clone()),
-            |node: &core::Node| Object::node(node),
+            node,
             |view, name| view.remove_node(&name.name),
         );
-        cluster.follow(
+        self.follow(
             1,
             watcher(Api::<core::Namespace>::all(client.clone()), every.clone()),
             |namespace: &core::Namespace| Object::namespace(namespace),
             |view, name| view.remove_namespace(&name.name),
         );
-        // Guarded: one pool that does not decode must not blind us to the others.
-        cluster.follow(
+        // Guarded: one object that does not decode must not blind us to the others.
+        self.follow(
             2,
             watcher(Api::<DeserializeGuard<HostPool>>::all(client.clone()), every.clone()),
             |pool: &DeserializeGuard<HostPool>| match &pool.0 {
@@ -97,17 +145,23 @@ impl Cluster {
             },
             |view, name| view.remove_host_pool(name),
         );
-        // A label selector has no "or"; these two select no pod twice.
-        let selectors = [JOB.to_owned(), format!("{APP}={APP_VALUE},!{JOB}")];
-        for (index, selector) in (3..).zip(selectors) {
-            cluster.follow(
-                index,
-                watcher(Api::<core::Pod>::all(client.clone()), every.clone().labels(&selector)),
-                |pod: &core::Pod| Object::streams_pod(pod),
-                |view, name| view.remove_streams_pod(name),
-            );
-        }
-        cluster
+        self.follow(
+            3,
+            watcher(Api::<DeserializeGuard<StreamsJob>>::all(client.clone()), every),
+            |job: &DeserializeGuard<StreamsJob>| match &job.0 {
+                Ok(job) => Object::streams_job(job),
+                Err(invalid) => {
+                    Object::unreadable_streams_job(&invalid.metadata, &invalid.error.to_string())
+                }
+            },
+            |view, name| view.remove_streams_job(name),
+        );
+    }
+
+    /// Takes in what the API server answered to a write, before the watch tells of it.
+    pub fn learn(&self, object: Object) {
+        self.view.write().unwrap_or_else(PoisonError::into_inner).learn(object);
+        self.changes.send_replace(());
     }
 
     /// The View as it is now. Held for as short as a decision takes: the watches wait for it.
@@ -202,6 +256,8 @@ impl Cluster {
             Event::Apply(object) => {
                 let name = name(&object);
                 match project(&object) {
+                    // We have written it since.
+                    Some(object) if view.outdates(&object) => {}
                     Some(object) => {
                         held.insert(name);
                         view.apply(object);

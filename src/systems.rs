@@ -6,6 +6,7 @@
 pub mod coschedule;
 pub mod katalyst;
 pub mod mpi;
+pub mod plan;
 pub mod streams;
 pub mod vocabulary;
 
@@ -14,6 +15,8 @@ use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Warning};
 use crate::policy::Policy;
 use crate::view::{Key, View};
+use k8s_openapi::jiff::Timestamp;
+use plan::Plan;
 
 /// A system: its keys, and what it makes of a pod.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub struct System {
     /// What it makes of a pod. `None`: this release knows the keys but does not act on them; a pod
     /// that carries one is admitted with a warning.
     pub request: Option<fn(&Pod<'_>, &View, &Policy) -> Outcome>,
+    /// What it wants changed in the cluster. `None`: nothing.
+    pub plan: Option<fn(&View, &Policy, Timestamp) -> Plan>,
     /// Whether the policy turns it on.
     pub enabled: fn(&Policy) -> bool,
 }
@@ -42,6 +47,19 @@ pub struct Outcome {
     pub warnings: Vec<Warning>,
     /// Objects that the watches have not delivered, and that could change the outcome.
     pub awaited: Vec<Key>,
+}
+
+/// What all systems want changed in the cluster. A system that the policy turns off still plans: what
+/// it has written before must be taken back.
+#[must_use]
+pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
+    let mut plan = Plan::default();
+    for system in &SYSTEMS {
+        if let Some(of_system) = system.plan {
+            plan.extend(of_system(view, policy, now));
+        }
+    }
+    plan
 }
 
 /// Every system, in the order in which their findings are told.

@@ -4,9 +4,11 @@
 //! same objects in the same way. Look-ups are by index, so that a decision costs the same in a
 //! cluster of ten nodes and of ten thousand.
 
+pub mod estate;
 pub mod host_pool;
 pub mod node;
 pub mod object;
+pub mod streams_job;
 pub mod streams_pod;
 
 use std::borrow::Borrow;
@@ -17,9 +19,11 @@ use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub use estate::{Identity, NodeEstate, PodEstate};
 pub use host_pool::HostPool;
 pub use node::Node;
 pub use object::Object;
+pub use streams_job::StreamsJob;
 pub use streams_pod::StreamsPod;
 
 /// A namespaced name.
@@ -44,6 +48,8 @@ impl Name {
 pub enum Key {
     /// A HostPool.
     HostPool(Name),
+    /// A StreamsJob.
+    StreamsJob(Name),
 }
 
 impl fmt::Display for Key {
@@ -51,6 +57,9 @@ impl fmt::Display for Key {
         match self {
             Self::HostPool(Name { namespace, name }) => {
                 write!(formatter, "HostPool {namespace}/{name}")
+            }
+            Self::StreamsJob(Name { namespace, name }) => {
+                write!(formatter, "StreamsJob {namespace}/{name}")
             }
         }
     }
@@ -73,6 +82,7 @@ pub struct View {
     tag_sets: HashMap<Arc<[Box<str>]>, usize>,
     namespaces: HashMap<Box<str>, BTreeMap<Box<str>, Box<str>>>,
     host_pools: HashMap<Name, HostPool>,
+    streams_jobs: HashMap<Name, StreamsJob>,
     streams_pods: HashMap<Name, Placed>,
     /// Where the pods of each colocation group are. A group without a pod is not here.
     groups: HashMap<Arc<Group>, Vec<Seat>>,
@@ -170,6 +180,7 @@ struct Placed {
     /// `None` where it holds no place: not bound yet, or ended.
     node: Option<Arc<str>>,
     groups: Box<[Arc<Group>]>,
+    estate: Option<Box<PodEstate>>,
 }
 
 /// Texts that many objects share, each held once.
@@ -208,9 +219,39 @@ impl View {
             Object::HostPool(name, pool) => {
                 self.host_pools.insert(name, pool);
             }
+            Object::StreamsJob(name, job) => {
+                self.streams_jobs.insert(name, job);
+            }
             Object::StreamsPod(name, pod) => {
                 self.remove_streams_pod(&name);
-                self.add_streams_pod(name, &pod);
+                self.add_streams_pod(name, pod);
+            }
+        }
+    }
+
+    /// Takes in what the API server answered to a write of ours, so that the next look already knows
+    /// of it. Nothing happens where the object is gone meanwhile, or is known in a later version.
+    pub fn learn(&mut self, object: Object) {
+        if self.version_of(&object).is_some_and(|known| !is_older(&object, known)) {
+            self.apply(object);
+        }
+    }
+
+    /// Whether a later version of `object` is known already: what a watch says late.
+    #[must_use]
+    pub fn outdates(&self, object: &Object) -> bool {
+        self.version_of(object).is_some_and(|known| is_older(object, known))
+    }
+
+    /// The version of `object` that is known.
+    fn version_of(&self, object: &Object) -> Option<&Identity> {
+        match object {
+            Object::Node(name, _) => Some(&self.nodes.get(&**name)?.estate.as_ref()?.identity),
+            Object::Namespace(..) => None,
+            Object::HostPool(name, _) => Some(&self.host_pools.get(name)?.identity),
+            Object::StreamsJob(name, _) => Some(&self.streams_jobs.get(name)?.identity),
+            Object::StreamsPod(name, _) => {
+                Some(&self.streams_pods.get(name)?.estate.as_ref()?.identity)
             }
         }
     }
@@ -248,7 +289,12 @@ impl View {
         self.host_pools.remove(name);
     }
 
-    fn add_streams_pod(&mut self, name: Name, pod: &StreamsPod) {
+    /// Forgets a StreamsJob.
+    pub fn remove_streams_job(&mut self, name: &Name) {
+        self.streams_jobs.remove(name);
+    }
+
+    fn add_streams_pod(&mut self, name: Name, pod: StreamsPod) {
         // A pod of no group is only counted.
         let grouped = !pod.colocation.is_empty();
         let job = pod.job.as_deref().filter(|_| grouped).map(|job| self.texts.hold(job));
@@ -273,12 +319,12 @@ impl View {
             group
         });
         let groups = groups.collect();
-        self.streams_pods.insert(name, Placed { job, node, groups });
+        self.streams_pods.insert(name, Placed { job, node, groups, estate: pod.estate });
     }
 
     /// Forgets a Streams pod.
     pub fn remove_streams_pod(&mut self, name: &Name) {
-        let Some(Placed { job, node, groups }) = self.streams_pods.remove(name) else { return };
+        let Some(Placed { job, node, groups, .. }) = self.streams_pods.remove(name) else { return };
         for group in groups {
             let Some(seats) = self.groups.get_mut(&group) else { continue };
             let seat =
@@ -340,6 +386,32 @@ impl View {
         self.host_pools.get(name)
     }
 
+    /// Every HostPool.
+    pub fn host_pools(&self) -> impl Iterator<Item = (&Name, &HostPool)> {
+        self.host_pools.iter()
+    }
+
+    /// A StreamsJob, once it is known.
+    #[must_use]
+    pub fn streams_job(&self, name: &Name) -> Option<&StreamsJob> {
+        self.streams_jobs.get(name)
+    }
+
+    /// Every StreamsJob.
+    pub fn streams_jobs(&self) -> impl Iterator<Item = (&Name, &StreamsJob)> {
+        self.streams_jobs.iter()
+    }
+
+    /// Every node with its name.
+    pub fn nodes(&self) -> impl Iterator<Item = (&str, &Node)> {
+        self.nodes.iter().map(|(name, node)| (&**name, node))
+    }
+
+    /// The Streams pods of which the controller's part is kept.
+    pub fn pods(&self) -> impl Iterator<Item = (&Name, &PodEstate)> {
+        self.streams_pods.iter().filter_map(|(name, pod)| Some((name, pod.estate.as_deref()?)))
+    }
+
     /// The nodes on which pods of a colocation group are: those with this label and, where `job` is
     /// given, of this job. Finished pods do not count, as they do not for the scheduler.
     #[must_use]
@@ -360,14 +432,27 @@ impl View {
 
     /// How many objects of each kind are held, by plural name.
     #[must_use]
-    pub fn counts(&self) -> [(&'static str, usize); 4] {
+    pub fn counts(&self) -> [(&'static str, usize); 5] {
         [
             ("nodes", self.nodes.len()),
             ("namespaces", self.namespaces.len()),
             ("hostpools", self.host_pools.len()),
+            ("streamsjobs", self.streams_jobs.len()),
             ("pods", self.streams_pods.len()),
         ]
     }
+}
+
+/// Whether `object` is an older version of what is known.
+fn is_older(object: &Object, known: &Identity) -> bool {
+    let own = match object {
+        Object::Node(_, node) => node.estate.as_ref().map(|estate| &estate.identity),
+        Object::Namespace(..) => None,
+        Object::HostPool(_, pool) => Some(&pool.identity),
+        Object::StreamsJob(_, job) => Some(&job.identity),
+        Object::StreamsPod(_, pod) => pod.estate.as_ref().map(|estate| &estate.identity),
+    };
+    own.is_some_and(|own| own.is_older_than(known))
 }
 
 #[cfg(test)]
@@ -379,6 +464,7 @@ mod tests {
             host_names: host_names.iter().map(|&name| name.into()).collect(),
             addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
             tags: tags.iter().map(|&tag| tag.into()).collect(),
+            ..Node::default()
         }
     }
 
@@ -388,6 +474,7 @@ mod tests {
             node: Some(node.into()).filter(|_| !node.is_empty()),
             finished,
             colocation: groups.iter().map(|&group| (group.into(), "v".into())).collect(),
+            estate: None,
         }
     }
 

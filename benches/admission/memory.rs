@@ -59,7 +59,9 @@ pub(crate) fn play(kind: &str, size: usize) -> anyhow::Result<()> {
         if kind.ends_with('+') {
             names.insert(match &object {
                 Object::Node(name, _) | Object::Namespace(name, _) => Name::new("", name),
-                Object::HostPool(name, _) | Object::StreamsPod(name, _) => name.clone(),
+                Object::HostPool(name, _)
+                | Object::StreamsJob(name, _)
+                | Object::StreamsPod(name, _) => name.clone(),
             });
         }
         view.apply(object);

@@ -6,9 +6,10 @@ use anyhow::Context as _;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
+use stowplan::api;
 use stowplan::api::host_pool::HostPoolSpec;
 use stowplan::view::streams_pod::{COLOCATION_PREFIX, JOB};
-use stowplan::view::{HostPool, Name, Object, View};
+use stowplan::view::{Name, Object, View};
 
 /// The namespace of every pod here.
 pub(crate) const NAMESPACE: &str = "streams-apps";
@@ -180,5 +181,7 @@ fn pod(index: usize, job: &str, group: &str) -> core::Pod {
 
 fn host_pool(name: &str, spec: serde_json::Value) -> anyhow::Result<Object> {
     let spec: HostPoolSpec = serde_json::from_value(spec)?;
-    Ok(Object::HostPool(Name::new(NAMESPACE, name), HostPool::from(&spec)))
+    let mut pool = api::HostPool::new(name, spec);
+    pool.metadata.namespace = Some(NAMESPACE.to_owned());
+    Object::host_pool(&pool).context("a pool without a name")
 }

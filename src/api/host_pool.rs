@@ -1,11 +1,14 @@
 //! HostPool: hosts that pods can ask for by one name (Streams design, "Hostpools").
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, ValidationRule,
+    CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps, ValidationRule,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::condition::{self, Condition};
 
 /// The most hosts that a pool can list. Each is a node selector term of its own in a pod.
 pub const MAX_HOSTS: usize = 256;
@@ -21,9 +24,12 @@ pub const MAX_HOSTS: usize = 256;
     namespaced,
     shortname = "hp",
     category = "stowplan",
+    status = "HostPoolStatus",
     doc = "Hosts that pods can ask for by one name: a list of them, or what they must be like.",
     printcolumn = r#"{"name":"Size","type":"integer","jsonPath":".spec.size"}"#,
-    printcolumn = r#"{"name":"Tags","type":"string","jsonPath":".spec.tags"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].reason"}"#,
+    printcolumn = r#"{"name":"Tags","type":"string","jsonPath":".spec.tags","priority":1}"#,
     printcolumn = r#"{"name":"Hosts","type":"string","jsonPath":".spec.hosts","priority":1}"#,
     printcolumn = r#"{"name":"Exclusivity","type":"string","jsonPath":".spec.exclusivity"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
@@ -57,6 +63,54 @@ pub enum Exclusivity {
     Exclusive,
 }
 
+/// What the controller has made of a pool.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostPoolStatus {
+    /// Accepted: the pool can be served. Ready: its members are there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// The hosts of a pool that has a size or a list, by index.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<Member>,
+    /// The key of the node label by which pods find the members; its value is the index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_label: Option<String>,
+    /// The taint that keeps others away, as `key=value:effect`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusive_taint: Option<String>,
+}
+
+/// One host of a pool.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Member {
+    /// Its place in the pool, from 0. It never moves while the member lives.
+    pub index: u32,
+    /// The node's name. A vacant place keeps the name of the node that it lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The node's UID: a node that is made again under its old name is another node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// Whether pods can find it.
+    pub state: MemberState,
+    /// Since when.
+    #[schemars(with = "String")]
+    pub since: Time,
+}
+
+/// Whether pods can find a member.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+pub enum MemberState {
+    /// The node carries the pool's label.
+    Ready,
+    /// The node was lost, and no other has taken its place.
+    Vacant,
+    /// The node is chosen, and not ready for the pool yet.
+    Reserving,
+}
+
 /// The definition, with what a Rust type cannot say: bounds, and rules between fields.
 #[must_use]
 pub(super) fn definition(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
@@ -66,11 +120,42 @@ pub(super) fn definition(mut definition: CustomResourceDefinition) -> CustomReso
         if let Some(spec) = spec {
             constrain(spec);
         }
+        if let Some(status) = status_schema(version) {
+            constrain_status(status);
+        }
     }
     definition
 }
 
-fn constrain(spec: &mut JSONSchemaProps) {
+/// The schema of the status in a version of a definition.
+pub(super) fn status_schema(
+    version: &mut CustomResourceDefinitionVersion,
+) -> Option<&mut JSONSchemaProps> {
+    let schema = version.schema.as_mut()?.open_api_v3_schema.as_mut()?;
+    schema.properties.as_mut()?.get_mut("status")
+}
+
+fn constrain_status(status: &mut JSONSchemaProps) {
+    let properties = status.properties.get_or_insert_default();
+    if let Some(conditions) = properties.get_mut("conditions") {
+        condition::constrain(conditions);
+    }
+    if let Some(members) = properties.get_mut("members") {
+        members.x_kubernetes_list_type = Some("map".to_owned());
+        members.x_kubernetes_list_map_keys = Some(vec!["index".to_owned()]);
+        if let Some(item) = item_schema(members) {
+            let properties = item.properties.get_or_insert_default();
+            if let Some(since) = properties.get_mut("since") {
+                since.format = Some("date-time".to_owned());
+            }
+            if let Some(index) = properties.get_mut("index") {
+                index.format = Some("int32".to_owned());
+            }
+        }
+    }
+}
+
+pub(super) fn constrain(spec: &mut JSONSchemaProps) {
     let properties = spec.properties.get_or_insert_default();
     if let Some(hosts) = properties.get_mut("hosts") {
         hosts.nullable = None;
@@ -128,14 +213,14 @@ fn constrain(spec: &mut JSONSchemaProps) {
     ]);
 }
 
-fn items(list: &mut JSONSchemaProps, shortest: i64, longest: i64) {
+pub(super) fn items(list: &mut JSONSchemaProps, shortest: i64, longest: i64) {
     if let Some(item) = item_schema(list) {
         item.min_length = Some(shortest);
         item.max_length = Some(longest);
     }
 }
 
-fn item_schema(list: &mut JSONSchemaProps) -> Option<&mut JSONSchemaProps> {
+pub(super) fn item_schema(list: &mut JSONSchemaProps) -> Option<&mut JSONSchemaProps> {
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaPropsOrArray;
     match list.items.as_mut() {
         Some(JSONSchemaPropsOrArray::Schema(item)) => Some(item),
@@ -143,7 +228,7 @@ fn item_schema(list: &mut JSONSchemaProps) -> Option<&mut JSONSchemaProps> {
     }
 }
 
-fn rule(rule: &str, message: &str) -> ValidationRule {
+pub(super) fn rule(rule: &str, message: &str) -> ValidationRule {
     ValidationRule {
         rule: rule.to_owned(),
         message: Some(message.to_owned()),

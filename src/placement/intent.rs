@@ -42,6 +42,15 @@ pub enum Wish {
     PodAffinity(PodTerm),
     /// Pod anti-affinity.
     PodAntiAffinity(PodTerm),
+    /// Tolerates a taint with this key, value and effect, as nothing more than that.
+    Toleration {
+        /// The taint's key.
+        key: &'static str,
+        /// The taint's value.
+        value: String,
+        /// The taint's effect.
+        effect: &'static str,
+    },
     /// Bound to this node without the scheduler.
     SetNodeName(String),
     /// Handed back to the scheduler. Only beside the node affinity that says the same.
@@ -164,6 +173,9 @@ impl fmt::Display for Wish {
             }
             Self::PodAffinity(term) => write_pod_term(formatter, "affinity", term),
             Self::PodAntiAffinity(term) => write_pod_term(formatter, "anti-affinity", term),
+            Self::Toleration { key, value, effect } => {
+                write!(formatter, "toleration {key}={value}:{effect}")
+            }
             Self::SetNodeName(node) => write!(formatter, "nodeName {node}"),
             Self::ReleaseNodeName => formatter.write_str("nodeName released to the scheduler"),
         }

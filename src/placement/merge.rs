@@ -5,7 +5,9 @@
 //! is sent again gets an empty patch whatever other webhooks added to it in between.
 
 use json_patch::PatchOperation;
-use k8s_openapi::api::core::v1::{NodeSelectorTerm, PodAffinityTerm, WeightedPodAffinityTerm};
+use k8s_openapi::api::core::v1::{
+    NodeSelectorTerm, PodAffinityTerm, Toleration, WeightedPodAffinityTerm,
+};
 use serde_json::{Map, Value, json};
 
 use super::affinity::{excludes, expressions, fields, implies, matches_nothing};
@@ -41,6 +43,7 @@ pub fn merge(
     node_name(pod, intents, &mut editor, &mut findings);
     node_affinity(pod, intents, &mut editor, &mut findings);
     pod_affinity(pod, intents, &mut editor, &mut findings);
+    tolerations(pod, intents, &mut editor);
     if findings.is_empty() { Ok(editor.into_operations()) } else { Err(findings) }
 }
 
@@ -63,6 +66,10 @@ fn shape(pod: &Pod<'_>) -> Value {
         let mut spec = Map::from_iter([("affinity".to_owned(), pod.affinity_document.clone())]);
         if let Some(node) = pod.node_name {
             spec.insert("nodeName".to_owned(), json!(node));
+        }
+        if let Some(tolerations) = &pod.tolerations {
+            let items = vec![Value::Null; tolerations.len()];
+            spec.insert("tolerations".to_owned(), Value::Array(items));
         }
         document.insert("spec".to_owned(), Value::Object(spec));
     }
@@ -373,6 +380,36 @@ fn pod_affinity(
             _ => {}
         }
     }
+}
+
+/// A toleration that the pod's own tolerations cover is not added: PodTolerationRestriction would drop
+/// one of the two, and the pod could not be changed any more (kubernetes#70502).
+fn tolerations(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor) {
+    let mut added: Vec<&Wish> = Vec::new();
+    for intent in intents {
+        let wish @ Wish::Toleration { key, value, effect } = &intent.wish else { continue };
+        let present = pod.tolerations.iter().flatten();
+        if added.contains(&wish) || present.into_iter().any(|t| covers(t, key, value, effect)) {
+            continue;
+        }
+        added.push(wish);
+        editor.append(
+            &["spec", "tolerations"],
+            json!({"key": key, "operator": "Equal", "value": value, "effect": effect}),
+        );
+    }
+}
+
+/// Whether a toleration already tolerates such a taint (Kubernetes, "Taints and Tolerations").
+fn covers(toleration: &Toleration, key: &str, value: &str, effect: &str) -> bool {
+    let own_key = toleration.key.as_deref().unwrap_or_default();
+    let own_effect = toleration.effect.as_deref().unwrap_or_default();
+    let exists = toleration.operator.as_deref() == Some("Exists");
+    (own_effect.is_empty() || own_effect == effect)
+        && match exists {
+            true => own_key.is_empty() || own_key == key,
+            false => own_key == key && toleration.value.as_deref().unwrap_or_default() == value,
+        }
 }
 
 fn is_present(

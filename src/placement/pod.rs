@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use k8s_openapi::api::core::v1::Affinity;
+use k8s_openapi::api::core::v1::{Affinity, Toleration};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -77,6 +77,8 @@ pub enum Spec<'a> {
         affinity: Option<&'a RawValue>,
         /// `schedulingGates`.
         scheduling_gates: Option<&'a RawValue>,
+        /// `tolerations`.
+        tolerations: Option<&'a RawValue>,
     },
     /// A list, a string, a number or a boolean: no pod's.
     NoObject,
@@ -99,6 +101,8 @@ pub struct Pod<'a> {
     pub affinity: Affinity,
     /// `spec.affinity` as it was sent: for patching. Null when absent.
     pub affinity_document: Value,
+    /// `spec.tolerations`; `None` for absent and for null.
+    pub tolerations: Option<Vec<Toleration>>,
 }
 
 impl<'a> Pod<'a> {
@@ -108,10 +112,10 @@ impl<'a> Pod<'a> {
     /// The JSON error where a field that we read has the wrong type; a pod like that is not valid in
     /// any Kubernetes.
     pub fn decode(namespace: &'a str, object: &'a Object<'a>) -> Result<Self, serde_json::Error> {
-        let (node_name, affinity, gates) = match &object.spec {
-            Spec::Absent => (None, None, None),
-            Spec::Members { node_name, affinity, scheduling_gates } => {
-                (*node_name, *affinity, *scheduling_gates)
+        let (node_name, affinity, gates, tolerations) = match &object.spec {
+            Spec::Absent => (None, None, None, None),
+            Spec::Members { node_name, affinity, scheduling_gates, tolerations } => {
+                (*node_name, *affinity, *scheduling_gates, *tolerations)
             }
             Spec::NoObject => return Err(serde_json::Error::custom("spec: not an object")),
         };
@@ -123,6 +127,7 @@ impl<'a> Pod<'a> {
             Some(raw) => serde_json::from_str(raw.get())?,
             None => Vec::new(),
         };
+        let tolerations = tolerations.map(|raw| serde_json::from_str(raw.get())).transpose()?;
         let node_name = match node_name.map(|raw| serde_json::from_str(raw.get())).transpose()? {
             Some(Text(Cow::Borrowed(name))) => Some(name).filter(|name| !name.is_empty()),
             // A node name with an escape in it is no name that any node can have.
@@ -139,6 +144,7 @@ impl<'a> Pod<'a> {
             has_spec: !matches!(object.spec, Spec::Absent),
             affinity,
             affinity_document,
+            tolerations,
         })
     }
 
@@ -176,12 +182,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for Spec<'a> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let (mut node_name, mut affinity, mut scheduling_gates) = (None, None, None);
+                let (mut node_name, mut affinity) = (None, None);
+                let (mut scheduling_gates, mut tolerations) = (None, None);
                 while let Some(key) = map.next_key::<Text<'de>>()? {
                     let member = match key.as_str() {
                         "nodeName" => &mut node_name,
                         "affinity" => &mut affinity,
                         "schedulingGates" => &mut scheduling_gates,
+                        "tolerations" => &mut tolerations,
                         _ => {
                             map.next_value::<IgnoredAny>()?;
                             continue;
@@ -199,6 +207,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Spec<'a> {
                     node_name: node_name.flatten(),
                     affinity: affinity.flatten(),
                     scheduling_gates: scheduling_gates.flatten(),
+                    tolerations: tolerations.flatten(),
                 })
             }
 

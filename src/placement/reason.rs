@@ -80,8 +80,12 @@ reasons! {
     DaemonSetPod => Syntax,
     /// The policy turns host pools off, or not on for this namespace.
     PoolNotAllowed => Policy,
+    /// The HostPool belongs to another job.
+    PoolReserved => Policy,
     /// No node has this name or address.
     UnknownHost => Cluster,
+    /// The node belongs to another job's exclusive HostPool.
+    HostReserved => Cluster,
     /// Several nodes have this name or address.
     AmbiguousHost => Cluster,
     /// The namespace has no HostPool of this name.

@@ -13,5 +13,6 @@ pub const SYSTEM: System = System {
     name: "coschedule",
     keys: &[GROUP, MODE],
     request: None,
+    plan: None,
     enabled: |policy| policy.coschedule.enabled,
 };

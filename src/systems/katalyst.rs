@@ -14,5 +14,6 @@ pub const SYSTEM: System = System {
     name: "katalyst",
     keys: &[AFFINITY, ANTI_AFFINITY],
     request: None,
+    plan: None,
     enabled: |policy| policy.katalyst.mode != KatalystMode::Disabled,
 };

@@ -17,5 +17,10 @@ pub const KEYS: &[&str] = &[
 ];
 
 /// The system.
-pub const SYSTEM: System =
-    System { name: "mpi", keys: KEYS, request: None, enabled: |policy| policy.mpi.enabled };
+pub const SYSTEM: System = System {
+    name: "mpi",
+    keys: KEYS,
+    request: None,
+    plan: None,
+    enabled: |policy| policy.mpi.enabled,
+};

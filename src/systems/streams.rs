@@ -5,6 +5,7 @@
 //! intents are made here.
 
 pub mod keys;
+pub mod reconcile;
 pub mod request;
 pub mod resolve;
 pub mod token;
@@ -27,6 +28,7 @@ pub const SYSTEM: System = System {
     name: NAME,
     keys: keys::ANNOTATIONS,
     request: Some(place),
+    plan: Some(reconcile::plan),
     enabled: |policy| policy.streams.enabled,
 };
 

@@ -1,16 +1,36 @@
 //! What is kept of a HostPool: its spec, read once into the one of its forms that it has.
 
+use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use crate::api::host_pool::{Exclusivity, HostPoolSpec, MAX_HOSTS};
-use crate::view::node::canonical;
+use sha2::{Digest as _, Sha256};
+
+use super::estate::Identity;
+use super::node::canonical;
+use crate::api;
+use crate::api::host_pool::{Exclusivity, HostPoolSpec, HostPoolStatus, MAX_HOSTS};
+
+/// The prefix of the node label by which a pod finds the members of a pool; the pool's hash follows,
+/// and the value is the member's index. Kubelets may not edit labels there.
+pub const POOL_LABEL_PREFIX: &str = "pool.stowplan.node-restriction.kubernetes.io/";
+
+/// The taint of the nodes of an exclusive pool; its value is the pool's hash, its effect NoSchedule.
+pub const EXCLUSIVE_TAINT: &str = "stowplan.dev/exclusive";
 
 /// A HostPool as a decision sees it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HostPool {
+    /// Who it is.
+    pub identity: Identity,
     /// What the pool is, or what is wrong with it. The CRD's schema refuses most of that at the API
     /// server; files, and objects older than the schema, come here unchecked.
     pub form: Result<Form, String>,
+    /// Whether no other job may use its hosts.
+    pub exclusive: bool,
+    /// The StreamsJob that owns it: name and UID.
+    pub job: Option<(Box<str>, Box<str>)>,
+    /// What the controller last wrote.
+    pub status: HostPoolStatus,
 }
 
 /// The forms of a pool (Streams design, "Hostpools").
@@ -22,8 +42,35 @@ pub enum Form {
     Tagged(Box<[Box<str>]>),
     /// Unsized, without tags: every node.
     Any,
-    /// Sized or exclusive: members that the reconciler picks and labels.
-    Managed,
+    /// Sized: so many nodes that carry all the tags; the controller picks them.
+    Sized(u32, Box<[Box<str>]>),
+}
+
+impl HostPool {
+    /// Whether the controller labels the pool's hosts, so that pods find them by the label.
+    #[must_use]
+    pub fn is_labelled(&self) -> bool {
+        self.exclusive || matches!(self.form, Ok(Form::Sized(..)))
+    }
+
+    /// The ten characters that stand for the pool on nodes. `None` where it has no UID yet.
+    #[must_use]
+    pub fn hash(&self) -> Option<String> {
+        let uid = &*self.identity.uid;
+        (!uid.is_empty()).then(|| hash(uid))
+    }
+}
+
+/// The ten characters that stand for a pool, by its UID: the start of the SHA-256 in hexadecimal.
+#[must_use]
+pub fn hash(uid: &str) -> String {
+    let digest = Sha256::digest(uid);
+    let mut text = String::with_capacity(10);
+    for byte in &digest[..5] {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 /// A host as an author names it.
@@ -70,13 +117,28 @@ impl Host {
     }
 }
 
-impl From<&HostPoolSpec> for HostPool {
-    fn from(spec: &HostPoolSpec) -> Self {
-        Self { form: form(spec) }
+impl From<&api::HostPool> for HostPool {
+    fn from(pool: &api::HostPool) -> Self {
+        let owners = pool.metadata.owner_references.iter().flatten();
+        let job = owners
+            .filter(|owner| owner.api_version == api::VERSION && owner.kind == "StreamsJob")
+            .find(|owner| owner.controller == Some(true))
+            .map(|owner| (owner.name.as_str().into(), owner.uid.as_str().into()));
+        Self {
+            identity: Identity::from(&pool.metadata),
+            form: form(&pool.spec),
+            exclusive: pool.spec.exclusivity == Exclusivity::Exclusive,
+            job,
+            status: pool.status.clone().unwrap_or_default(),
+        }
     }
 }
 
-fn form(spec: &HostPoolSpec) -> Result<Form, String> {
+/// The form of a pool.
+///
+/// # Errors
+/// What is wrong with it, as the end of a sentence that begins with the pool.
+pub fn form(spec: &HostPoolSpec) -> Result<Form, String> {
     let exclusive = spec.exclusivity == Exclusivity::Exclusive;
     if let Some(hosts) = &spec.hosts {
         if spec.size.is_some() || spec.tags.is_some() {
@@ -94,7 +156,7 @@ fn form(spec: &HostPoolSpec) -> Result<Form, String> {
             }
             members.push(host);
         }
-        return Ok(if exclusive { Form::Managed } else { Form::Literal(members.into()) });
+        return Ok(Form::Literal(members.into()));
     }
     if spec.size == Some(0) {
         return Err("has size 0".to_owned());
@@ -104,7 +166,7 @@ fn form(spec: &HostPoolSpec) -> Result<Form, String> {
         return Err(format!("has the tag {tag:?}, which is no label name"));
     }
     match spec.size {
-        Some(_) => Ok(Form::Managed),
+        Some(size) => Ok(Form::Sized(size, tags.into())),
         None if exclusive => Err("is Exclusive without size or hosts".to_owned()),
         None if tags.is_empty() => Ok(Form::Any),
         None => Ok(Form::Tagged(tags.into())),
@@ -173,19 +235,19 @@ mod tests {
 
     #[test]
     fn the_six_legal_forms_and_the_others() {
-        let spec =
-            |json: &str| HostPool::from(&serde_json::from_str::<HostPoolSpec>(json).unwrap()).form;
-        assert_eq!(spec(r#"{"size":10,"tags":["ib","blue"]}"#), Ok(Form::Managed));
-        assert_eq!(
-            spec(r#"{"size":10,"tags":["ib"],"exclusivity":"Exclusive"}"#),
-            Ok(Form::Managed)
-        );
-        assert_eq!(spec(r#"{"size":10}"#), Ok(Form::Managed));
-        assert_eq!(spec(r#"{"size":10,"exclusivity":"Exclusive"}"#), Ok(Form::Managed));
+        let spec = |json: &str| form(&serde_json::from_str::<HostPoolSpec>(json).unwrap());
+        let sized = |tags: &[&str]| Ok(Form::Sized(10, tags.iter().map(|&t| t.into()).collect()));
+        assert_eq!(spec(r#"{"size":10,"tags":["ib","blue"]}"#), sized(&["ib", "blue"]));
+        assert_eq!(spec(r#"{"size":10,"tags":["ib"],"exclusivity":"Exclusive"}"#), sized(&["ib"]));
+        assert_eq!(spec(r#"{"size":10}"#), sized(&[]));
+        assert_eq!(spec(r#"{"size":10,"exclusivity":"Exclusive"}"#), sized(&[]));
         assert_eq!(spec(r#"{"tags":["ib"]}"#), Ok(Form::Tagged(["ib".into()].into())));
         assert_eq!(spec("{}"), Ok(Form::Any));
         assert!(matches!(spec(r#"{"hosts":["a","10.8.5.6"]}"#), Ok(Form::Literal(_))));
-        assert_eq!(spec(r#"{"hosts":["a"],"exclusivity":"Exclusive"}"#), Ok(Form::Managed));
+        assert!(matches!(
+            spec(r#"{"hosts":["a"],"exclusivity":"Exclusive"}"#),
+            Ok(Form::Literal(_))
+        ));
         for bad in [
             r#"{"hosts":[]}"#,
             r#"{"hosts":["a","a"]}"#,

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
 
+use super::estate::NodeEstate;
+use super::host_pool::EXCLUSIVE_TAINT;
+
 /// The node label of a pool with one tag: `streams.ibm.com/hostpool=<tag>` (Streams design, "Any
 /// host from a hostpool").
 pub const TAG_KEY: &str = "streams.ibm.com/hostpool";
@@ -23,6 +26,10 @@ pub struct Node {
     /// Tag labels: `key=value` under [`TAG_KEY`], bare keys under [`TAG_PREFIX`]. Shared by the nodes
     /// that carry the same.
     pub tags: Arc<[Box<str>]>,
+    /// The exclusive pool, by hash, whose taint it carries.
+    pub exclusive: Option<Box<str>>,
+    /// What only the controller keeps.
+    pub estate: Option<Box<NodeEstate>>,
 }
 
 /// A tag as the View's index writes it: the one tag of a pool, or one of several.
@@ -67,6 +74,19 @@ impl From<&core::Node> for Node {
                 _ => None,
             })
             .collect();
-        Self { host_names: host_names.into(), addresses: addresses.into(), tags }
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+        let exclusive = taints
+            .into_iter()
+            .flatten()
+            .find(|taint| taint.key == EXCLUSIVE_TAINT)
+            .and_then(|taint| taint.value.as_deref())
+            .map(Into::into);
+        Self {
+            host_names: host_names.into(),
+            addresses: addresses.into(),
+            tags,
+            exclusive,
+            estate: None,
+        }
     }
 }

@@ -7,8 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::streams_pod::{APP, APP_VALUE, JOB};
-use super::{HostPool, Name, Node, StreamsPod};
+use super::{HostPool, Identity, Name, Node, NodeEstate, PodEstate, StreamsJob, StreamsPod};
 use crate::api;
+use crate::api::host_pool::HostPoolStatus;
 
 /// An object that a View holds, projected.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub enum Object {
     Namespace(Box<str>, BTreeMap<Box<str>, Box<str>>),
     /// A HostPool.
     HostPool(Name, HostPool),
+    /// A StreamsJob.
+    StreamsJob(Name, StreamsJob),
     /// A pod of a Streams job.
     StreamsPod(Name, StreamsPod),
 }
@@ -54,8 +57,50 @@ impl Object {
                     .ok_or_else(|| "a HostPool without metadata.name".to_owned())
                     .map(Some)
             }
+            (api::VERSION, "StreamsJob") => {
+                let job: api::StreamsJob = serde_json::from_value(document).map_err(read)?;
+                Self::streams_job(&job)
+                    .ok_or_else(|| "a StreamsJob without metadata.name".to_owned())
+                    .map(Some)
+            }
             _ => Ok(None),
         }
+    }
+
+    /// A node with all that the controller must know of it.
+    #[must_use]
+    pub fn whole_node(node: &core::Node) -> Option<Self> {
+        let estate = Some(Box::new(NodeEstate::from(node)));
+        Some(Self::Node(node.metadata.name.as_deref()?.into(), Node { estate, ..Node::from(node) }))
+    }
+
+    /// A pod with all that the controller must know of it, if it is one of a Streams job or asks for
+    /// a pool's hosts.
+    #[must_use]
+    pub fn whole_pod(pod: &core::Pod) -> Option<Self> {
+        let estate = PodEstate::read(pod)?;
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+        let name = Name::new(namespace, pod.metadata.name.as_deref()?);
+        Some(Self::StreamsPod(
+            name,
+            StreamsPod { estate: Some(Box::new(estate)), ..StreamsPod::from(pod) },
+        ))
+    }
+
+    /// A StreamsJob. One without a namespace is in `default`, as for kubectl.
+    #[must_use]
+    pub fn streams_job(job: &api::StreamsJob) -> Option<Self> {
+        let namespace = job.metadata.namespace.as_deref().unwrap_or("default");
+        let name = Name::new(namespace, job.metadata.name.as_deref()?);
+        Some(Self::StreamsJob(name, StreamsJob::from(job)))
+    }
+
+    /// A StreamsJob that does not decode, so that pods which name it are told why.
+    #[must_use]
+    pub fn unreadable_streams_job(metadata: &ObjectMeta, problem: &str) -> Option<Self> {
+        let namespace = metadata.namespace.as_deref().unwrap_or("default");
+        let name = Name::new(namespace, metadata.name.as_deref()?);
+        Some(Self::StreamsJob(name, StreamsJob::unreadable(metadata, problem)))
     }
 
     /// A node. `None` for one without a name, which no API server sends.
@@ -78,7 +123,7 @@ impl Object {
     pub fn host_pool(pool: &api::HostPool) -> Option<Self> {
         let namespace = pool.metadata.namespace.as_deref().unwrap_or("default");
         let name = Name::new(namespace, pool.metadata.name.as_deref()?);
-        Some(Self::HostPool(name, HostPool::from(&pool.spec)))
+        Some(Self::HostPool(name, HostPool::from(pool)))
     }
 
     /// A HostPool that does not decode, so that pods which name it are told why.
@@ -86,7 +131,14 @@ impl Object {
     pub fn unreadable_host_pool(metadata: &ObjectMeta, problem: &str) -> Option<Self> {
         let namespace = metadata.namespace.as_deref().unwrap_or("default");
         let name = Name::new(namespace, metadata.name.as_deref()?);
-        Some(Self::HostPool(name, HostPool { form: Err(format!("cannot be read: {problem}")) }))
+        let pool = HostPool {
+            identity: Identity::from(metadata),
+            form: Err(format!("cannot be read: {problem}")),
+            exclusive: false,
+            job: None,
+            status: HostPoolStatus::default(),
+        };
+        Some(Self::HostPool(name, pool))
     }
 
     /// A pod, if it is one of a Streams job.

@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::core::v1 as core;
 
+use super::estate::PodEstate;
+
 /// The label that names a pod's job.
 pub const JOB: &str = "streams.ibm.com/job";
 /// The label that every Streams pod carries, and its value.
@@ -10,6 +12,14 @@ pub const APP: &str = "app";
 pub const APP_VALUE: &str = "streams";
 /// The prefix of the label key of a colocation token; its SHA-1 follows.
 pub const COLOCATION_PREFIX: &str = "streams.ibm.com/hostcolocation.";
+
+/// The label of the pods that a StreamsJob puts on one host; its value names the group.
+pub const GROUP: &str = "stowplan.dev/colocation-group";
+/// The label that names a pod's processing element.
+pub const PROCESSING_ELEMENT: &str = "streams.ibm.com/pe";
+/// The label by whose change the scheduler looks at a waiting pod again: when it was last woken, in
+/// seconds since 1970.
+pub const WAKE: &str = "stowplan.dev/wake";
 
 /// A pod of a Streams job.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -22,6 +32,8 @@ pub struct StreamsPod {
     pub finished: bool,
     /// Its colocation labels: key and value.
     pub colocation: Box<[(Box<str>, Box<str>)]>,
+    /// What only the controller keeps.
+    pub estate: Option<Box<PodEstate>>,
 }
 
 impl From<&core::Pod> for StreamsPod {
@@ -35,9 +47,10 @@ impl From<&core::Pod> for StreamsPod {
             colocation: labels
                 .into_iter()
                 .flatten()
-                .filter(|(key, _)| key.starts_with(COLOCATION_PREFIX))
+                .filter(|(key, _)| key.starts_with(COLOCATION_PREFIX) || *key == GROUP)
                 .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
                 .collect(),
+            estate: None,
         }
     }
 }

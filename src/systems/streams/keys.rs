@@ -1,6 +1,9 @@
 //! The vocabulary of IBM Streams on Kubernetes.
 
-pub use crate::view::streams_pod::{COLOCATION_PREFIX as COLOCATION_LABEL_PREFIX, JOB};
+pub use crate::view::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
+pub use crate::view::streams_pod::{
+    COLOCATION_PREFIX as COLOCATION_LABEL_PREFIX, GROUP, JOB, PROCESSING_ELEMENT, WAKE,
+};
 
 /// What the annotations begin with.
 pub const PREFIX: &str = "streams.ibm.com/";
@@ -30,9 +33,6 @@ pub const ANNOTATIONS: &[&str] = &[
     HOST_ENFORCEMENT,
     STREAMS_JOB,
 ];
-
-/// The label that names a pod's processing element.
-pub const PROCESSING_ELEMENT: &str = "streams.ibm.com/pe";
 
 /// The prefix of the label key of an exlocation token; its SHA-1 follows.
 pub const EXLOCATION_LABEL_PREFIX: &str = "streams.ibm.com/hostexlocation.";

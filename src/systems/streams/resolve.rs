@@ -7,6 +7,8 @@ use super::request::{PoolReference, Request};
 use super::{NAME, Placing, cause};
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
+use crate::api::condition::{ACCEPTED, Condition, READY, Status, find};
+use crate::api::host_pool::MemberState;
 use crate::placement::affinity::{implies, matches_nothing, pinned_node};
 use crate::placement::intent::{Wish, on_labels, on_node};
 use crate::placement::merge::required_node_terms;
@@ -15,7 +17,7 @@ use crate::placement::reason::{Reason, quoted};
 use crate::placement::record;
 use crate::view::host_pool::{Form, Host};
 use crate::view::node::{TAG_KEY, TAG_PREFIX, tag};
-use crate::view::{Key, Name, View};
+use crate::view::{HostPool, Key, Name, View};
 
 /// Which node a host is.
 enum Resolved<'v> {
@@ -80,6 +82,19 @@ impl Placing<'_> {
             self.on_node(key, value, node);
             return Some(Some(node.to_owned()));
         }
+        if let Some((index, hash, exclusive)) = members(what) {
+            let label = [keys::POOL_LABEL_PREFIX, hash].concat();
+            let index = index.map(|index| index.to_string());
+            let term = on_labels(&[(&label, index.as_deref())]);
+            if !all_terms(self.pod, |present| implies(present, &term)) {
+                return None;
+            }
+            let index = index.and_then(|index| index.parse().ok());
+            self.on_members(value, hash, exclusive, index);
+            self.holds(key, value, what);
+            self.warn_of_node_name(key);
+            return Some(None);
+        }
         let borne_out: bool = if let Some(tags) = what.strip_prefix("nodes tagged ") {
             let term = tag_term(&tags.split(" and ").collect::<Vec<_>>());
             all_terms(self.pod, |present| implies(present, &term))
@@ -114,6 +129,15 @@ impl Placing<'_> {
         let Wording { what, verbs: [has, have], if_unknown, if_ambiguous } = wording;
         match resolve(self.view, host) {
             Resolved::Node(node) => {
+                if let Some(owner) = self.reserved_by(node) {
+                    self.find(
+                        Reason::HostReserved,
+                        key,
+                        format!("node {node} is exclusive to {owner}"),
+                        "name another host, or ask for that pool",
+                    );
+                    return None;
+                }
                 let node = node.to_owned();
                 self.on_node(key, value, &node);
                 Some(node)
@@ -128,6 +152,27 @@ impl Placing<'_> {
                 None
             }
         }
+    }
+
+    /// The exclusive pool whose taint a node carries, unless the pod tolerates it.
+    fn reserved_by(&self, node: &str) -> Option<String> {
+        let hash = self.view.node(node)?.exclusive.as_deref()?;
+        let tolerated = self.pod.tolerations.iter().flatten().any(|toleration| {
+            let key = toleration.key.as_deref().unwrap_or_default();
+            let blanket = toleration.operator.as_deref() == Some("Exists");
+            match blanket {
+                true => key.is_empty() || key == keys::EXCLUSIVE_TAINT,
+                false => key == keys::EXCLUSIVE_TAINT && toleration.value.as_deref() == Some(hash),
+            }
+        });
+        if tolerated {
+            return None;
+        }
+        let owner = self.view.host_pools().find(|(_, pool)| pool.hash().as_deref() == Some(hash));
+        Some(match owner {
+            Some((name, _)) => format!("HostPool {}/{}", name.namespace, name.name),
+            None => "a HostPool".to_owned(),
+        })
     }
 
     /// Binds the pod to `node` in the manner of the policy.
@@ -181,22 +226,30 @@ impl Placing<'_> {
             );
             return None;
         };
+        if let Some((job, _)) = &pool.job
+            && self.pod.label(keys::JOB) != Some(&**job)
+        {
+            self.find(
+                Reason::PoolReserved,
+                key,
+                format!("HostPool {} serves StreamsJob {job} only", reference.name),
+                "use another pool, or label the pod with that job",
+            );
+            return None;
+        }
         match (&pool.form, reference.index) {
             (Err(problem), _) => {
                 let problem = format!("HostPool {} {problem}", reference.name);
                 self.find(Reason::InvalidPool, key, problem, "mend the HostPool");
                 None
             }
-            (Ok(Form::Managed), _) => {
-                self.find(
-                    Reason::PoolNotReady,
-                    key,
-                    format!(
-                        "HostPool {} is sized or exclusive, and has no members yet",
-                        reference.name
-                    ),
-                    "use a pool of hosts or of tags: this release does not fill the others",
-                );
+            (Ok(Form::Sized(size, _)), index) => {
+                self.labelled(value, &reference.name, pool, *size, index);
+                None
+            }
+            (Ok(Form::Literal(hosts)), index) if pool.exclusive => {
+                let size = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+                self.labelled(value, &reference.name, pool, size, index);
                 None
             }
             (Ok(Form::Literal(hosts)), Some(index)) => {
@@ -218,6 +271,72 @@ impl Placing<'_> {
             }
             // Every node will do: nothing is written.
             (Ok(Form::Any), None) => None,
+        }
+    }
+
+    /// A pool whose members the controller labels: the scheduler finds them, now or later.
+    fn labelled(
+        &mut self,
+        value: &str,
+        name: &str,
+        pool: &HostPool,
+        size: u32,
+        index: Option<u32>,
+    ) {
+        let key = keys::HOST_POOL;
+        let Some(hash) = pool.hash() else {
+            self.find(
+                Reason::PoolNotReady,
+                key,
+                format!("HostPool {name} has no UID, so it is not created yet"),
+                "create it, or give it as `kubectl get hostpools -o yaml` prints it",
+            );
+            return;
+        };
+        if let Some(index) = index.filter(|index| *index >= size) {
+            self.find(
+                Reason::IndexOutOfRange,
+                key,
+                format!(
+                    "HostPool {name} has {size} hosts, and {index} is not among 0 to {}",
+                    size - 1
+                ),
+                "use an index of the pool; it starts at 0",
+            );
+            return;
+        }
+        if let Some((reason, problem)) = obstacle(pool) {
+            self.find(
+                reason,
+                key,
+                format!("HostPool {name} {problem}"),
+                "see its status (`kubectl describe hostpool`)",
+            );
+            return;
+        }
+        self.on_members(value, &hash, pool.exclusive, index);
+        let which = index.map_or_else(|| "members".to_owned(), |index| format!("member {index}"));
+        self.holds(
+            key,
+            value,
+            &format!("{which} of pool {hash}{}", if pool.exclusive { ", exclusive" } else { "" }),
+        );
+        self.warn_of_node_name(key);
+    }
+
+    fn on_members(&mut self, value: &str, hash: &str, exclusive: bool, index: Option<u32>) {
+        let key = keys::HOST_POOL;
+        let label = [keys::POOL_LABEL_PREFIX, hash].concat();
+        let index = index.map(|index| index.to_string());
+        let term = on_labels(&[(&label, index.as_deref())]);
+        self.wish(key, value, Wish::NodeAffinity(vec![term]));
+        if exclusive {
+            let wish = Wish::Toleration {
+                key: keys::EXCLUSIVE_TAINT,
+                value: hash.to_owned(),
+                effect: "NoSchedule",
+            };
+            self.wish(key, value, wish);
         }
     }
 
@@ -290,6 +409,8 @@ impl Placing<'_> {
                     self.find(Reason::InvalidPool, key, problem, "list each node once");
                     return None;
                 }
+                // Nobody may go there; the others will do.
+                Resolved::Node(node) if self.reserved_by(node).is_some() => missing += 1,
                 Resolved::Node(node) => nodes.push(node),
                 // A member that is away is left out: the others will do.
                 Resolved::Unknown => missing += 1,
@@ -314,7 +435,7 @@ impl Placing<'_> {
                 Reason::UnknownHost,
                 key,
                 format!(
-                    "no host that HostPool {pool} lists ({}) is a node of this cluster",
+                    "no host that HostPool {pool} lists ({}) is a node of this cluster that is free",
                     hosts.len()
                 ),
                 "mend the HostPool",
@@ -334,7 +455,7 @@ impl Placing<'_> {
         }
         if missing > 0 {
             let text = format!(
-                "{missing} of {} hosts of HostPool {pool} are no nodes; left out",
+                "{missing} of {} hosts of HostPool {pool} are no nodes, or reserved; left out",
                 hosts.len()
             );
             self.warn(key, &text);
@@ -369,6 +490,24 @@ impl Placing<'_> {
     }
 }
 
+/// Why no pod can be placed on the members of a pool, as the end of a sentence that begins with it.
+fn obstacle(pool: &HostPool) -> Option<(Reason, String)> {
+    let conditions = &pool.status.conditions;
+    let current = |condition: &&Condition| {
+        condition.status == Status::False
+            && condition.observed_generation == Some(pool.identity.generation)
+    };
+    if let Some(refused) = find(conditions, ACCEPTED).filter(current) {
+        return Some((Reason::InvalidPool, format!("is not accepted: {}", refused.message)));
+    }
+    // A pool that has lost some of its members still has the others.
+    let is_empty = !pool.status.members.iter().any(|member| member.state == MemberState::Ready);
+    let unready = find(conditions, READY).filter(current).filter(|_| is_empty)?;
+    // What is still being reserved comes by itself; the scheduler waits for it.
+    (unready.reason != "Reserving")
+        .then(|| (Reason::PoolNotReady, format!("has no members: {}", unready.message)))
+}
+
 fn kind(host: &Host) -> &'static str {
     match host {
         Host::Name(_) => "name",
@@ -381,6 +520,22 @@ fn told(host: &Host) -> String {
         Host::Name(name) => format!("name {name}"),
         Host::Address(address) => format!("address {address}"),
     }
+}
+
+/// What a record says of a labelled pool: index, hash, and whether it is exclusive.
+fn members(what: &str) -> Option<(Option<u32>, &str, bool)> {
+    let (which, pool) = what.split_once(" of pool ")?;
+    let index = match which.strip_prefix("member") {
+        Some("s") => None,
+        Some(index) => Some(index.trim_start().parse().ok()?),
+        None => return None,
+    };
+    let (hash, exclusive) = match pool.strip_suffix(", exclusive") {
+        Some(hash) => (hash, true),
+        None => (pool, false),
+    };
+    let is_hash = hash.len() == 10 && hash.bytes().all(|b| b.is_ascii_hexdigit());
+    is_hash.then_some((index, hash, exclusive))
 }
 
 /// The nodes that carry all of these tags: one tag is a value, several are a key each.

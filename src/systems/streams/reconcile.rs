@@ -1,0 +1,16 @@
+//! What Streams wants changed in the cluster: the nodes of pools, the pools of jobs, and pods that
+//! the scheduler has forgotten.
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::policy::Policy;
+use crate::systems::plan::Plan;
+use crate::view::View;
+
+/// What is to be done now.
+#[must_use]
+pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
+    let mut plan = Plan::default();
+    let _ = (view, policy, now, &mut plan);
+    plan
+}
