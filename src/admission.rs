@@ -5,6 +5,7 @@
 
 pub mod answer;
 pub mod review;
+pub mod stored;
 
 use json_patch::PatchOperation;
 

@@ -44,6 +44,17 @@ struct Store {
 /// The watches that every View has, in order.
 const COMMON: [&str; 4] = ["nodes", "namespaces", "hostpools", "streamsjobs"];
 
+/// What a watch of all pods tells of a pod, before it is projected.
+#[derive(Clone, Copy, Debug)]
+pub enum Passing<'p> {
+    /// This is it now.
+    Pod(&'p core::Pod),
+    /// It is gone.
+    Gone(&'p Name),
+    /// All pods follow: one that does not is gone.
+    Relisting,
+}
+
 /// How an object that a watch reported is forgotten.
 type Forget = fn(&mut View, &Name);
 
@@ -87,17 +98,21 @@ impl Cluster {
     pub fn watching_all(
         client: &Client,
         metrics: Arc<Metrics>,
-        look: impl Fn(&core::Pod) + Send + 'static,
+        look: impl Fn(Passing<'_>) + Send + 'static,
     ) -> Arc<Self> {
         let cluster = Self::following(&["pods"], metrics);
         cluster.follow_common(client, Object::whole_node);
+        let pods = watcher(Api::<core::Pod>::all(client.clone()), watcher::Config::default());
+        let pods = pods.inspect(move |event| match event {
+            Ok(Event::Init) => look(Passing::Relisting),
+            Ok(Event::InitApply(pod) | Event::Apply(pod)) => look(Passing::Pod(pod)),
+            Ok(Event::Delete(pod)) => look(Passing::Gone(&name(pod))),
+            Ok(Event::InitDone) | Err(_) => {}
+        });
         cluster.follow(
             COMMON.len(),
-            watcher(Api::<core::Pod>::all(client.clone()), watcher::Config::default()),
-            move |pod: &core::Pod| {
-                look(pod);
-                Object::whole_pod(pod)
-            },
+            pods,
+            |pod: &core::Pod| Object::whole_pod(pod),
             |view, name| view.remove_streams_pod(name),
         );
         cluster

@@ -18,6 +18,7 @@ pub mod admission;
 pub mod api;
 pub mod cli;
 pub mod cluster;
+pub mod controller;
 pub mod placement;
 pub mod policy;
 pub mod server;

@@ -18,6 +18,10 @@ const ORDER: &[(&str, &[&str])] = &[
     ("systems", &["placement", "view", "policy", "api"]),
     ("admission", &["systems", "placement", "view", "policy", "api"]),
     ("cluster", &["systems", "placement", "view", "policy", "api", "telemetry"]),
+    (
+        "controller",
+        &["admission", "cluster", "telemetry", "systems", "placement", "view", "policy", "api"],
+    ),
     ("tls", &["telemetry"]),
     ("telemetry", &[]),
     (
@@ -37,6 +41,7 @@ const ORDER: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "controller",
             "server",
             "admission",
             "cluster",

@@ -16,8 +16,8 @@ use super::input::{self, Document, Item, Problems};
 use super::report::{self, Planned};
 use super::template::{self, Expanded};
 use super::{complain, live, yaml};
-use crate::admission::review::API_VERSION;
-use crate::admission::{Decision, ParseError, Review, decide};
+use crate::admission::stored::decide_creation;
+use crate::admission::{Decision, ParseError};
 use crate::placement::reason::Stage;
 use crate::policy::Policy;
 use crate::view::{Object, View};
@@ -242,7 +242,8 @@ impl Planner<'_> {
             }
         };
         let resource = if pointer.is_some() { "pods" } else { "persistentvolumeclaims" };
-        let decision = match reviewed(resource, &namespace, &expanded.pod, view, self.policy) {
+        let decision = match decide_creation(resource, &namespace, &expanded.pod, view, self.policy)
+        {
             Ok(decision) => decision,
             Err(error) => {
                 self.problem(document, &item, &without_position(&error));
@@ -263,29 +264,6 @@ impl Planner<'_> {
             item,
         })
     }
-}
-
-/// The decision on a pod or claim that is sent as the API server sends it.
-fn reviewed(
-    resource: &str,
-    namespace: &str,
-    object: &Value,
-    view: &View,
-    policy: &Policy,
-) -> Result<Decision, ParseError> {
-    let review = json!({
-        "apiVersion": API_VERSION,
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": "plan",
-            "resource": {"group": "", "version": "v1", "resource": resource},
-            "namespace": namespace,
-            "operation": "CREATE",
-            "object": object,
-        },
-    });
-    let bytes = review.to_string();
-    Ok(decide(&Review::parse(bytes.as_bytes())?, view, policy)?.at_once())
 }
 
 /// What is wrong with an object, without the position in the review that was made of it.

@@ -1,0 +1,3 @@
+//! The reconciler.
+
+pub mod report;
