@@ -9,6 +9,7 @@
     reason = "the command line is what talks to a terminal"
 )]
 
+mod check;
 mod completions;
 mod crds;
 mod input;
@@ -58,6 +59,8 @@ enum Command {
     Review(review::Arguments),
     /// Show what would become of the pods in files, and why, without creating anything
     Plan(plan::Arguments),
+    /// Tell why a pod, a job or a pool is where it is, or what is in its way
+    Check(check::Arguments),
     /// Print the definitions of stowplan's own objects
     Crds(crds::Arguments),
     /// The policy file: its schema, and a check
@@ -73,6 +76,7 @@ pub fn run() -> ExitCode {
         Command::Webhook(arguments) => webhook::run(arguments),
         Command::Review(arguments) => review::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Policy(arguments) => policy::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),

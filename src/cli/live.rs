@@ -11,6 +11,7 @@ use kube::config::KubeConfigOptions;
 use kube::{Api, Client, Config};
 use serde::de::DeserializeOwned;
 
+use super::check;
 use crate::api;
 use crate::view::streams_pod::{APP, APP_VALUE, JOB};
 use crate::view::{Object, View};
@@ -33,16 +34,65 @@ pub(super) struct Live {
 /// What could not be listed, and why.
 pub(super) fn read() -> anyhow::Result<Live> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(list())
+    runtime.block_on(list()).context("--live")
+}
+
+/// Reads the cluster as far as a diagnosis asks for, and the namespace of the context: all pods of
+/// `namespace` (else of the context's), and the Streams pods of all others.
+///
+/// # Errors
+/// What could not be listed, and why.
+pub(super) fn read_whole(namespace: Option<&str>) -> anyhow::Result<(check::Cluster, String)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(list_whole(namespace))
+}
+
+async fn list_whole(namespace: Option<&str>) -> anyhow::Result<(check::Cluster, String)> {
+    let (client, of_context) = connect().await?;
+    let namespace = namespace.map_or(of_context, str::to_owned);
+    let mut cluster = check::Cluster::default();
+    for node in all::<core::Node>(&client, "nodes", None).await? {
+        cluster.add_node(node);
+    }
+    for object in all::<core::Namespace>(&client, "namespaces", None).await? {
+        Object::namespace(&object).into_iter().for_each(|object| cluster.view.apply(object));
+    }
+    for pool in own::<api::HostPool>(&client, "hostpools").await?.unwrap_or_default() {
+        Object::host_pool(&pool).into_iter().for_each(|object| cluster.view.apply(object));
+    }
+    for job in own::<api::StreamsJob>(&client, "streamsjobs").await?.unwrap_or_default() {
+        Object::streams_job(&job).into_iter().for_each(|object| cluster.view.apply(object));
+    }
+    let pods = Api::<core::Pod>::namespaced(client, &namespace);
+    for pod in pages(&pods, "pods", None).await? {
+        cluster.add_pod(pod);
+    }
+    Ok((cluster, namespace))
+}
+
+async fn connect() -> anyhow::Result<(Client, String)> {
+    let config = Config::from_kubeconfig(&KubeConfigOptions::default())
+        .await
+        .context("no usable kubeconfig (set KUBECONFIG, or use --cluster)")?;
+    let namespace = config.default_namespace.clone();
+    let client = Client::try_from(config).context("the kubeconfig's context is not usable")?;
+    Ok((client, namespace))
+}
+
+/// The objects of a kind of ours; `None` where the cluster does not know the kind.
+async fn own<K>(client: &Client, plural: &'static str) -> Result<Option<Vec<K>>, Unlisted>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    match all(client, plural, None).await {
+        Ok(objects) => Ok(Some(objects)),
+        Err(error) if is_not_found(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 async fn list() -> anyhow::Result<Live> {
-    let config = Config::from_kubeconfig(&KubeConfigOptions::default())
-        .await
-        .context("--live: no usable kubeconfig (set KUBECONFIG, or use --cluster)")?;
-    let namespace = config.default_namespace.clone();
-    let client =
-        Client::try_from(config).context("--live: the kubeconfig's context is not usable")?;
+    let (client, namespace) = connect().await?;
     let mut view = View::default();
     let mut warnings = Vec::new();
 
@@ -52,16 +102,18 @@ async fn list() -> anyhow::Result<Live> {
     for namespace in all::<core::Namespace>(&client, "namespaces", None).await? {
         Object::namespace(&namespace).into_iter().for_each(|object| view.apply(object));
     }
-    match all::<api::HostPool>(&client, "hostpools", None).await {
-        Ok(pools) => {
+    match own::<api::HostPool>(&client, "hostpools").await? {
+        Some(pools) => {
             pools.iter().filter_map(Object::host_pool).for_each(|object| view.apply(object));
         }
-        Err(error) if is_not_found(&error) => {
+        None => {
             warnings.push(
                 "the cluster does not know HostPools: stowplan is not installed in it".to_owned(),
             );
         }
-        Err(error) => return Err(error.into()),
+    }
+    for job in own::<api::StreamsJob>(&client, "streamsjobs").await?.unwrap_or_default() {
+        Object::streams_job(&job).into_iter().for_each(|object| view.apply(object));
     }
     // A selector cannot say "or".
     for selector in [JOB.to_owned(), format!("{APP}={APP_VALUE}")] {
@@ -80,7 +132,17 @@ async fn all<K>(
 where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let api = Api::<K>::all(client.clone());
+    pages(&Api::all(client.clone()), plural, selector).await
+}
+
+async fn pages<K>(
+    api: &Api<K>,
+    plural: &'static str,
+    selector: Option<&str>,
+) -> Result<Vec<K>, Unlisted>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
     let mut parameters = ListParams::default().limit(PAGE);
     if let Some(selector) = selector {
         parameters = parameters.labels(selector);
@@ -105,7 +167,7 @@ struct Unlisted {
 
 impl fmt::Display for Unlisted {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "--live: {} cannot be listed: ", self.plural)?;
+        write!(formatter, "{} cannot be listed: ", self.plural)?;
         match &self.error {
             // Without the rest of the status, which says the same again.
             kube::Error::Api(status) if !status.message.is_empty() => {

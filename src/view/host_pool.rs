@@ -1,6 +1,6 @@
 //! What is kept of a HostPool: its spec, read once into the one of its forms that it has.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::net::IpAddr;
 
 use sha2::{Digest as _, Sha256};
@@ -58,6 +58,20 @@ impl HostPool {
     pub fn hash(&self) -> Option<String> {
         let uid = &*self.identity.uid;
         (!uid.is_empty()).then(|| hash(uid))
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tagged = |tags: &[Box<str>]| {
+            if tags.is_empty() { String::new() } else { format!(" tagged {}", tags.join(" and ")) }
+        };
+        match self {
+            Self::Literal(hosts) => write!(formatter, "{} listed hosts", hosts.len()),
+            Self::Tagged(tags) => write!(formatter, "every node{}", tagged(tags)),
+            Self::Any => formatter.write_str("every node"),
+            Self::Sized(size, tags) => write!(formatter, "{size} nodes{}", tagged(tags)),
+        }
     }
 }
 

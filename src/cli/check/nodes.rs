@@ -1,0 +1,116 @@
+//! Which nodes a pod may go to by its own words, and what keeps it from the others.
+//!
+//! The part of the scheduler that is about names, labels and taints; what it says itself, in the
+//! pod's condition, covers the rest (resources, volumes, ports).
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodAffinityTerm, Taint, Toleration,
+};
+use kube::core::{Selector, SelectorExt as _};
+
+/// Why a pod may not go to a node, in a few words; `None` if it may.
+pub(super) fn obstacle(pod: &Pod, name: &str, node: &Node) -> Option<String> {
+    if !is_selected(pod, name, node) {
+        return Some("not among the nodes that its node affinity selects".to_owned());
+    }
+    let spec = node.spec.as_ref();
+    if spec.and_then(|spec| spec.unschedulable).unwrap_or_default() {
+        return Some("cordoned".to_owned());
+    }
+    if !is_ready(node) {
+        return Some("not Ready".to_owned());
+    }
+    let taints = spec.and_then(|spec| spec.taints.as_ref()).into_iter().flatten();
+    let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_ref());
+    let taint = taints
+        .filter(|taint| taint.effect != "PreferNoSchedule")
+        .find(|taint| !tolerations.into_iter().flatten().any(|own| tolerates(own, taint)))?;
+    let value = taint.value.as_deref().unwrap_or_default();
+    Some(format!("tainted {}={value}:{}, which it does not tolerate", taint.key, taint.effect))
+}
+
+/// Whether the node's condition Ready is True.
+pub(super) fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Whether the pod's nodeSelector and required node affinity select the node.
+pub(super) fn is_selected(pod: &Pod, name: &str, node: &Node) -> bool {
+    let Some(spec) = &pod.spec else { return true };
+    let none = BTreeMap::new();
+    let labels = node.metadata.labels.as_ref().unwrap_or(&none);
+    let selector = spec.node_selector.iter().flatten();
+    if selector.into_iter().any(|(key, value)| labels.get(key) != Some(value)) {
+        return false;
+    }
+    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+    let required = affinity
+        .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
+    required.is_none_or(|required| {
+        required.node_selector_terms.iter().any(|term| selects(term, name, labels))
+    })
+}
+
+fn selects(term: &NodeSelectorTerm, name: &str, labels: &BTreeMap<String, String>) -> bool {
+    let fields = term.match_fields.as_deref().unwrap_or_default();
+    let expressions = term.match_expressions.as_deref().unwrap_or_default();
+    // A term that says nothing selects nothing.
+    !(fields.is_empty() && expressions.is_empty())
+        && fields.iter().all(|field| field.key == "metadata.name" && holds(field, Some(name)))
+        && expressions
+            .iter()
+            .all(|expression| holds(expression, labels.get(&expression.key).map(String::as_str)))
+}
+
+fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let among = |value: &str| values.iter().any(|listed| listed == value);
+    let numbers = || {
+        let bound: i64 = values.first()?.parse().ok()?;
+        Some((value?.parse::<i64>().ok()?, bound))
+    };
+    match requirement.operator.as_str() {
+        "In" => value.is_some_and(among),
+        "NotIn" => !value.is_some_and(among),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => numbers().is_some_and(|(value, bound)| value > bound),
+        "Lt" => numbers().is_some_and(|(value, bound)| value < bound),
+        _ => false,
+    }
+}
+
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let own = |field: &Option<String>| field.as_deref().unwrap_or_default().to_owned();
+    let (key, effect) = (own(&toleration.key), own(&toleration.effect));
+    (effect.is_empty() || effect == taint.effect)
+        && match toleration.operator.as_deref() {
+            Some("Exists") => key.is_empty() || key == taint.key,
+            _ => key == taint.key && own(&toleration.value) == own(&taint.value),
+        }
+}
+
+/// Whether a term of pod (anti-)affinity on one node is about `other`, a pod of the same namespace.
+pub(super) fn is_about(term: &PodAffinityTerm, other: &Pod) -> bool {
+    let Some(selector) = &term.label_selector else { return false };
+    let Ok(selector) = Selector::try_from(selector.clone()) else { return false };
+    term.topology_key == "kubernetes.io/hostname"
+        && selector.matches(other.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
+}
+
+/// The required terms of a pod's affinity and anti-affinity.
+pub(super) fn required_terms(pod: &Pod) -> (&[PodAffinityTerm], &[PodAffinityTerm]) {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
+    let to = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
+    let from = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+    (
+        to.and_then(|to| to.required_during_scheduling_ignored_during_execution.as_deref())
+            .unwrap_or_default(),
+        from.and_then(|from| from.required_during_scheduling_ignored_during_execution.as_deref())
+            .unwrap_or_default(),
+    )
+}
