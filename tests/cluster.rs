@@ -10,30 +10,25 @@
     reason = "a harness fails and tells as tests do"
 )]
 
-mod cluster {
-    pub(crate) mod streams;
-    pub(crate) mod world;
+#[path = "common/harness.rs"]
+mod harness;
+#[path = "common/world.rs"]
+mod world;
 
+mod cluster {
     pub(crate) mod admission;
     pub(crate) mod host_pool;
     pub(crate) mod load;
+    pub(crate) mod streams;
 }
 
-use std::sync::Arc;
+use std::process::ExitCode;
 
-use cluster::world::World;
-use libtest_mimic::{Arguments, Trial};
+use harness::{Case, cases};
+use testbed::control_plane::NodeSpec;
+use world::World;
 
-/// A test: its name, and what it does.
-type Case = (&'static str, fn(Arc<World>) -> cluster::world::Outcome);
-
-macro_rules! cases {
-    ($($module:ident: $($name:ident),+ $(,)?);+ $(;)?) => {
-        &[$($((concat!(stringify!($module), "::", stringify!($name)), |world| Box::pin(cluster::$module::$name(world)))),+),+]
-    };
-}
-
-const CASES: &[Case] = cases! {
+const CASES: &[Case] = cases! { cluster,
     streams:
         host_by_name, host_by_address, host_by_internal_dns_name, tagged_pool, pool_with_several_tags,
         literal_pool_and_index, untagged_pool_changes_nothing, colocation_of_three,
@@ -54,35 +49,24 @@ const CASES: &[Case] = cases! {
         a_restart_fails_no_creation, a_mass_start_is_placed_within_two_seconds_each;
 };
 
-fn main() -> std::process::ExitCode {
-    let arguments = Arguments::from_args();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let wanted = |name: &str| {
-        let matches = |filter: &String| match arguments.exact {
-            true => name == filter,
-            false => name.contains(filter.as_str()),
-        };
-        arguments.filter.as_ref().is_none_or(matches) && !arguments.skip.iter().any(matches)
-    };
-    // Listing must not take a control plane, and neither must a filter that leaves nothing here.
-    let needed = !arguments.list && CASES.iter().any(|(name, _)| wanted(name));
-    let world =
-        needed.then(|| {
-            Arc::new(runtime.block_on(World::start()).unwrap_or_else(|error| {
-                panic!("no control plane, so nothing can be shown: {error:#}")
-            }))
-        });
-    let trials = CASES.iter().map(|&(name, case)| {
-        let world = world.clone();
-        let handle = runtime.handle().clone();
-        Trial::test(name, move || {
-            let world = world.ok_or("no control plane was started")?;
-            handle.block_on(case(world)).map_err(|error| format!("{error:#}").into())
-        })
-    });
-    let conclusion = libtest_mimic::run(&arguments, trials.collect());
-    if let Some(world) = world.and_then(Arc::into_inner) {
-        runtime.block_on(world.stop(conclusion.has_failed()));
+fn main() -> ExitCode {
+    harness::run(CASES, || World::start(nodes()))
+}
+
+/// Nodes `node-1` to `node-6` with addresses from 10.4.40.81 on. The first three carry `trio=yes`;
+/// `node-2` is tagged `source`, `node-3` `ib`, `node-4` `ib` and `blue`. `bare` has no hostname label.
+fn nodes() -> Vec<NodeSpec> {
+    let mut nodes = NodeSpec::numbered(6);
+    for node in &mut nodes[..3] {
+        *node = node.clone().label("trio", "yes");
     }
-    conclusion.exit_code()
+    nodes[1] = nodes[1].clone().label("streams.ibm.com/hostpool", "source");
+    nodes[2] = nodes[2].clone().label("hostpool.streams.ibm.com/ib", "");
+    nodes[3] = nodes[3]
+        .clone()
+        .label("hostpool.streams.ibm.com/ib", "")
+        .label("hostpool.streams.ibm.com/blue", "");
+    nodes[4] = nodes[4].clone().address("InternalDNS", "foo.watson.ibm.com");
+    nodes.push(NodeSpec::new("bare").label("bare", "yes").without_hostname_label());
+    nodes
 }

@@ -9,7 +9,7 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 use testbed::wait::{Seen, until};
 
-use super::world::{World, element, same};
+use crate::world::{World, element, same};
 
 pub(crate) async fn refusals_reach_kubectl(world: Arc<World>) -> Result<()> {
     let _webhook = world.installation.read().await;
@@ -181,7 +181,7 @@ pub(crate) async fn opted_out_pods_and_namespaces_are_left_alone(world: Arc<Worl
 
 pub(crate) async fn own_namespace_is_never_touched(world: Arc<World>) -> Result<()> {
     let installation = world.installation.read().await;
-    let space = super::world::Space {
+    let space = crate::world::Space {
         world: Arc::clone(&world),
         name: installation.namespace().to_owned(),
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use super::world::{Space, World, element, same};
+use crate::world::{Space, World, element, same};
 
 fn pool(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool", "metadata": {"name": name}, "spec": spec})

@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::world::{Space, World, element};
+use crate::world::{Space, World, element};
 
 const PODS: usize = 500;
 

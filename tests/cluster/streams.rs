@@ -9,7 +9,7 @@ use kube::Api;
 use serde_json::json;
 use testbed::wait::{Seen, until};
 
-use super::world::{World, element, on_trio, same};
+use crate::world::{World, element, on_trio, same};
 
 pub(crate) async fn host_by_name(world: Arc<World>) -> Result<()> {
     let _webhook = world.installation.read().await;

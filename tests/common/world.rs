@@ -1,8 +1,6 @@
 //! The control plane that the tests share, and what they ask of it.
 
-use std::future::Future;
 use std::io::Write as _;
-use std::pin::Pin;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,9 +13,6 @@ use serde_json::{Value, json};
 use testbed::control_plane::{ControlPlane, Install, Installation, NodeSpec, Options};
 use testbed::workload;
 use tokio::sync::RwLock;
-
-/// What a test comes to.
-pub(crate) type Outcome = Pin<Box<dyn Future<Output = Result<()>>>>;
 
 /// The control plane with stowplan installed.
 pub(crate) struct World {
@@ -35,27 +30,10 @@ pub(crate) struct Said {
     pub(crate) err: String,
 }
 
-/// Nodes `node-1` to `node-6` with addresses from 10.4.40.81 on. The first three carry `trio=yes`;
-/// `node-2` is tagged `source`, `node-3` `ib`, `node-4` `ib` and `blue`. `bare` has no hostname label.
-fn nodes() -> Vec<NodeSpec> {
-    let mut nodes = NodeSpec::numbered(6);
-    for node in &mut nodes[..3] {
-        *node = node.clone().label("trio", "yes");
-    }
-    nodes[1] = nodes[1].clone().label("streams.ibm.com/hostpool", "source");
-    nodes[2] = nodes[2].clone().label("hostpool.streams.ibm.com/ib", "");
-    nodes[3] = nodes[3]
-        .clone()
-        .label("hostpool.streams.ibm.com/ib", "")
-        .label("hostpool.streams.ibm.com/blue", "");
-    nodes[4] = nodes[4].clone().address("InternalDNS", "foo.watson.ibm.com");
-    nodes.push(NodeSpec::new("bare").label("bare", "yes").without_hostname_label());
-    nodes
-}
-
 impl World {
-    pub(crate) async fn start() -> Result<Self> {
-        let plane = ControlPlane::start(Options { nodes: nodes(), ..Options::default() }).await?;
+    /// Starts a control plane with these nodes, and installs stowplan.
+    pub(crate) async fn start(nodes: Vec<NodeSpec>) -> Result<Self> {
+        let plane = ControlPlane::start(Options { nodes, ..Options::default() }).await?;
         let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
         let installation =
             plane.install(Install::new(env!("CARGO_BIN_EXE_stowplan"), chart)).await?;

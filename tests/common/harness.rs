@@ -1,0 +1,65 @@
+//! Named tests around one control plane, which is started before them and ended after them.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Result;
+use libtest_mimic::{Arguments, Trial};
+
+use crate::world::World;
+
+/// What a test comes to.
+pub(crate) type Outcome = Pin<Box<dyn Future<Output = Result<()>>>>;
+
+/// A test: its name, and what it does.
+pub(crate) type Case = (&'static str, fn(Arc<World>) -> Outcome);
+
+/// The tests of the modules in a parent module.
+macro_rules! cases {
+    ($parent:ident, $($module:ident: $($name:ident),+ $(,)?);+ $(;)?) => {
+        cases!(@ $parent [$($module: $($name),+);+])
+    };
+    (@ $parent:ident [$($module:ident: $($name:ident),+);+]) => {
+        &[$($((concat!(stringify!($module), "::", stringify!($name)), |world| Box::pin(crate::$parent::$module::$name(world)))),+),+]
+    };
+}
+pub(crate) use cases;
+
+/// Runs the tests that the command line asks for.
+pub(crate) fn run<F>(cases: &[Case], start: impl FnOnce() -> F) -> ExitCode
+where
+    F: Future<Output = Result<World>>,
+{
+    let arguments = Arguments::from_args();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let wanted = |name: &str| {
+        let matches = |filter: &String| match arguments.exact {
+            true => name == filter,
+            false => name.contains(filter.as_str()),
+        };
+        arguments.filter.as_ref().is_none_or(matches) && !arguments.skip.iter().any(matches)
+    };
+    // Listing must not take a control plane, and neither must a filter that leaves nothing here.
+    let needed = !arguments.list && cases.iter().any(|(name, _)| wanted(name));
+    let world =
+        needed.then(|| {
+            Arc::new(runtime.block_on(start()).unwrap_or_else(|error| {
+                panic!("no control plane, so nothing can be shown: {error:#}")
+            }))
+        });
+    let trials = cases.iter().map(|&(name, case)| {
+        let world = world.clone();
+        let handle = runtime.handle().clone();
+        Trial::test(name, move || {
+            let world = world.ok_or("no control plane was started")?;
+            handle.block_on(case(world)).map_err(|error| format!("{error:#}").into())
+        })
+    });
+    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    if let Some(world) = world.and_then(Arc::into_inner) {
+        runtime.block_on(world.stop(conclusion.has_failed()));
+    }
+    conclusion.exit_code()
+}
