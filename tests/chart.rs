@@ -9,23 +9,34 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook,
+    ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, PodSpec, PodTemplateSpec, ResourceQuota, Service, ServiceAccount,
+    ConfigMap, Container, PodSpec, PodTemplateSpec, ResourceQuota, Service, ServiceAccount,
 };
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use testbed::tools::{Tools, to_stderr};
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
 
 const BINARY: &str = env!("CARGO_BIN_EXE_stowplan");
+
+/// The controller in the webhook's pods.
+const SIDECAR: &str = "controller.sidecar=true";
+
+/// No controller.
+const NO_CONTROLLER: &str = "controller.enabled=false";
 
 /// Base64 of a PEM frame without a certificate in it: the chart looks no further.
 const CA: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkxTMHQKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
@@ -169,11 +180,111 @@ impl Objects {
         webhook
     }
 
+    /// The webhook of the release `stowplan` that checks our own objects.
+    fn validation(&self) -> ValidatingWebhook {
+        let configuration: ValidatingWebhookConfiguration =
+            self.get("ValidatingWebhookConfiguration", "stowplan");
+        let [webhook] = configuration.webhooks.expect("webhooks").try_into().expect("one");
+        webhook
+    }
+
     /// The webhook's pods of the release `stowplan`.
     fn pod(&self) -> PodTemplateSpec {
         let deployment: Deployment = self.get("Deployment", "stowplan-webhook");
         deployment.spec.expect("a spec").template
     }
+
+    /// The pods of all Deployments.
+    fn pods(&self) -> Vec<PodTemplateSpec> {
+        let deployments = self.0.iter().filter(|((kind, _), _)| kind == "Deployment");
+        let pods: Vec<_> = deployments
+            .map(|(_, object)| Deployment::deserialize(object).expect("a Deployment"))
+            .map(|deployment| deployment.spec.expect("a spec").template)
+            .collect();
+        assert!(!pods.is_empty());
+        pods
+    }
+
+    /// The container of this name, and the pod that it is in, among all Deployments.
+    fn container(&self, name: &str) -> Option<(PodSpec, Container)> {
+        let mut found = self.pods().into_iter().filter_map(|pod| {
+            let spec = pod.spec.expect("a spec");
+            let container = spec.containers.iter().find(|it| it.name == name)?.clone();
+            Some((spec, container))
+        });
+        let first = found.next();
+        assert!(found.next().is_none(), "{name} runs in two Deployments");
+        first
+    }
+
+    /// All rules that a service account of the release has, with the namespace where they hold (none:
+    /// everywhere).
+    fn rights(&self, account: &str) -> Vec<(Option<String>, PolicyRule)> {
+        let holds = |subjects: Option<Vec<Subject>>| {
+            subjects.expect("subjects").iter().any(|subject| {
+                assert_eq!(subject.kind, "ServiceAccount");
+                assert_eq!(subject.namespace.as_deref(), Some("stowplan-system"));
+                subject.name == account
+            })
+        };
+        let rules = |role: RoleRef| match &*role.kind {
+            "Role" => self.get::<Role>("Role", &role.name).rules,
+            _ => self.get::<ClusterRole>("ClusterRole", &role.name).rules,
+        };
+        let mut rights = Vec::new();
+        for ((kind, _), object) in &self.0 {
+            let (namespace, role) = match &**kind {
+                "ClusterRoleBinding" => {
+                    let binding = ClusterRoleBinding::deserialize(object).expect("a binding");
+                    if !holds(binding.subjects) {
+                        continue;
+                    }
+                    (None, binding.role_ref)
+                }
+                "RoleBinding" => {
+                    let binding = RoleBinding::deserialize(object).expect("a binding");
+                    if !holds(binding.subjects) {
+                        continue;
+                    }
+                    (Some(binding.metadata.namespace.expect("a namespace")), binding.role_ref)
+                }
+                _ => continue,
+            };
+            let rules = rules(role).expect("rules");
+            rights.extend(rules.into_iter().map(|rule| (namespace.clone(), rule)));
+        }
+        rights
+    }
+}
+
+/// `verb resource.group` of all rules, with the names where only some are meant.
+fn verbs(rules: &[PolicyRule]) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for rule in rules {
+        assert_eq!(rule.non_resource_urls, None);
+        for group in rule.api_groups.as_ref().expect("groups") {
+            for resource in rule.resources.as_ref().expect("resources") {
+                for verb in &rule.verbs {
+                    let dot = if group.is_empty() { "" } else { "." };
+                    let names = rule.resource_names.iter().flatten();
+                    let names: String = names.map(|name| format!(" {name}")).collect();
+                    all.insert(format!("{verb} {resource}{dot}{group}{names}"));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The same, of one account everywhere.
+fn verbs_everywhere(objects: &Objects, account: &str) -> BTreeSet<String> {
+    let rights = objects.rights(account).into_iter();
+    verbs(
+        &rights
+            .filter(|(namespace, _)| namespace.is_none())
+            .map(|(_, rule)| rule)
+            .collect::<Vec<_>>(),
+    )
 }
 
 // ---- rendering -----------------------------------------------------------------------------------
@@ -239,7 +350,8 @@ fn every_object_is_one_that_the_api_knows() {
         .set(r#"tls.secretName="1e3""#)
         .release("1e3")
         .namespace("123");
-    for render in [Render::defaults(), Render::file("ci/full-values.yaml"), numbers] {
+    let sidecar = Render::defaults().set_all(&[SIDECAR, "networkPolicy.enabled=true"]);
+    for render in [Render::defaults(), Render::file("ci/full-values.yaml"), numbers, sidecar] {
         for ((kind, name), object) in render.objects().0 {
             match &*kind {
                 "ClusterRole" => known::<ClusterRole>(&object),
@@ -253,8 +365,13 @@ fn every_object_is_one_that_the_api_knows() {
                 // The Prometheus operator's; the snapshot shows it.
                 "PodMonitor" => {}
                 "ResourceQuota" => known::<ResourceQuota>(&object),
+                "Role" => known::<Role>(&object),
+                "RoleBinding" => known::<RoleBinding>(&object),
                 "Service" => known::<Service>(&object),
                 "ServiceAccount" => known::<ServiceAccount>(&object),
+                "ValidatingWebhookConfiguration" => {
+                    known::<ValidatingWebhookConfiguration>(&object);
+                }
                 _ => panic!("{kind} {name}: no type to hold it against"),
             }
         }
@@ -288,6 +405,23 @@ fn names_follow_the_release() {
         let _: ClusterRole = objects.get("ClusterRole", &binding.role_ref.name);
         let policy = spec.volumes.expect("volumes").into_iter().find_map(|it| it.config_map);
         let _: ConfigMap = objects.get("ConfigMap", &policy.expect("a policy volume").name);
+        let configuration: ValidatingWebhookConfiguration =
+            objects.get("ValidatingWebhookConfiguration", prefix);
+        let checks = configuration.webhooks.expect("webhooks");
+        assert_eq!(checks[0].client_config.service.as_ref().expect("a Service").name, called.name);
+
+        let controller = format!("{prefix}-controller");
+        let deployment: Deployment = objects.get("Deployment", &controller);
+        let spec = deployment.spec.expect("a spec").template.spec.expect("a spec");
+        assert_eq!(spec.service_account_name, Some(controller.clone()));
+        let policy = spec.volumes.expect("volumes").into_iter().find_map(|it| it.config_map);
+        let _: ConfigMap = objects.get("ConfigMap", &policy.expect("a policy volume").name);
+        let _: ServiceAccount = objects.get("ServiceAccount", &controller);
+        let binding: ClusterRoleBinding = objects.get("ClusterRoleBinding", &controller);
+        assert_eq!(binding.subjects.expect("subjects")[0].name, controller);
+        let binding: RoleBinding = objects.get("RoleBinding", &controller);
+        assert_eq!(binding.subjects.expect("subjects")[0].name, controller);
+        let _: Role = objects.get("Role", &binding.role_ref.name);
     }
 }
 
@@ -324,6 +458,13 @@ fn values(name: &str) -> Value {
 /// For each value another one, and what else has to be set for it to count.
 const OTHER: &[(&str, &str, &[&str])] = &[
     ("affinity", r#"{"nodeAffinity": {}}"#, &[]),
+    ("controller.affinity", r#"{"nodeAffinity": {}}"#, &[]),
+    ("controller.enabled", "false", &[]),
+    ("controller.replicas", "3", &[]),
+    ("controller.resources.limits.memory", r#""1Gi""#, &[]),
+    ("controller.resources.requests.cpu", "1", &[]),
+    ("controller.resources.requests.memory", r#""1Gi""#, &[]),
+    ("controller.sidecar", "true", &[]),
     ("crds.install", "false", &[]),
     ("crds.keep", "false", &[]),
     ("fullnameOverride", r#""other""#, &[]),
@@ -385,8 +526,11 @@ fn the_full_values_change_every_value() {
         // A map of the user's own has leaves below the path.
         let same = full.get(&path) == Some(&default)
             || !full.keys().any(|key| *key == path || key.starts_with(&format!("{path}.")));
-        // Without definitions there is nothing to keep, and beside a bundle nothing to inject.
-        let excepted = ["crds.install", "tls.certManager.inject"].contains(&&*path);
+        // Without definitions there is nothing to keep, beside a bundle nothing to inject, and without
+        // pods of its own a controller has no replicas.
+        let excepted =
+            ["controller.enabled", "controller.sidecar", "crds.install", "tls.certManager.inject"];
+        let excepted = excepted.contains(&&*path);
         assert_eq!(same, excepted, "{path} in ci/full-values.yaml");
     }
 }
@@ -395,7 +539,13 @@ fn the_full_values_change_every_value() {
 /// that there are.
 #[test]
 fn the_schema_knows_every_value_and_no_other() {
-    fn walk(path: &str, schema: &Value, values: &Value) {
+    fn walk(path: &str, schema: &Value, definitions: &Value, values: &Value) {
+        let schema = match schema["$ref"].as_str() {
+            Some(place) => {
+                &definitions[place.strip_prefix("#/definitions/").expect("a definition")]
+            }
+            None => schema,
+        };
         let Some(properties) = schema["properties"].as_object() else {
             return;
         };
@@ -406,7 +556,7 @@ fn the_schema_knows_every_value_and_no_other() {
             values.as_object().expect("a map").keys().map(|key| &**key).collect();
         assert_eq!(known, there, "values.schema.json and values.yaml at {path:?}");
         // To take a request or a limit away is legitimate.
-        if path != ".resources" {
+        if !path.ends_with(".resources") {
             let required: BTreeSet<_> = schema["required"]
                 .as_array()
                 .unwrap_or_else(|| panic!("nothing is required at {path:?}"))
@@ -416,11 +566,11 @@ fn the_schema_knows_every_value_and_no_other() {
             assert_eq!(required, known, "required at {path:?}");
         }
         for key in known {
-            walk(&format!("{path}.{key}"), &properties[key], &values[key]);
+            walk(&format!("{path}.{key}"), &properties[key], definitions, &values[key]);
         }
     }
-    let schema = serde_json::from_str(&read("values.schema.json")).expect("JSON");
-    walk("", &schema, &values("values.yaml"));
+    let schema: Value = serde_json::from_str(&read("values.schema.json")).expect("JSON");
+    walk("", &schema, &schema["definitions"], &values("values.yaml"));
 }
 
 #[test]
@@ -453,6 +603,16 @@ fn values_that_cannot_work_are_refused_with_a_remedy() {
         (&[&ca, "webhook.port=1"], "at '/webhook': additional properties 'port' not allowed"),
         (&[&ca, r#"replicas="two""#], "at '/replicas': got string, want integer"),
         (&[&ca, "replicas=0"], "at '/replicas': minimum: got 0, want 1"),
+        (&[&ca, "controller.replicas=0"], "at '/controller/replicas': minimum: got 0, want 1"),
+        (
+            &[&ca, r#"controller.resources={"memory": "1Gi"}"#],
+            "at '/controller/resources': additional properties 'memory' not allowed",
+        ),
+        (
+            &[&ca, SIDECAR, NO_CONTROLLER],
+            "controller.sidecar is true and controller.enabled is false, so there is no controller to \
+             run beside the webhook: set enabled to true, or sidecar to false",
+        ),
         (&[&ca, "policy=[]"], "at '/policy': got array, want object"),
         (
             &[&ca, "webhook.timeoutSeconds=31"],
@@ -551,8 +711,69 @@ fn the_opt_out_label_holds_for_namespaces_pods_and_the_webhook_itself() {
             ("NotIn", Some(&["true".to_owned()][..]))
         );
     }
-    let labels = objects.pod().metadata.expect("metadata").labels.expect("labels");
-    assert_eq!(labels["stowplan.dev/ignore"], "true");
+    let pods = objects.pods();
+    assert_eq!(pods.len(), 2);
+    for pod in pods {
+        let labels = pod.metadata.expect("metadata").labels.expect("labels");
+        assert_eq!(labels["stowplan.dev/ignore"], "true");
+    }
+}
+
+/// A pool of a namespace that is left alone would take nodes all the same: no selector lets it by.
+#[test]
+fn our_own_objects_are_checked_in_every_namespace_when_their_specification_is_new() {
+    let objects = Render::defaults().set(r#"webhook.excludedNamespaces=["build"]"#).objects();
+    let webhook = objects.validation();
+    assert_eq!(webhook.name, "objects.stowplan.dev");
+    assert_eq!(webhook.namespace_selector, None);
+    assert_eq!(webhook.object_selector, None);
+    assert_eq!(webhook.side_effects, "None");
+    let [rule] = webhook.rules.expect("rules").try_into().expect("one rule");
+    let words = |words: &[&str]| Some(words.iter().map(|&word| word.to_owned()).collect());
+    assert_eq!(rule.operations, words(&["CREATE", "UPDATE"]));
+    assert_eq!(rule.api_groups, words(&["stowplan.dev"]));
+    // A subresource is one that is named: statuses never come.
+    assert_eq!(rule.resources, words(&["hostpools", "streamsjobs"]));
+    for definition in Objects::parse(&read("files/crds.yaml")).0.values() {
+        let versions = definition["spec"]["versions"].as_array().expect("versions");
+        let versions: Vec<_> =
+            versions.iter().map(|it| it["name"].as_str().expect("a name").to_owned()).collect();
+        assert_eq!(rule.api_versions, Some(versions));
+    }
+    let [condition] = webhook.match_conditions.expect("conditions").try_into().expect("one");
+    // The specification is there: the definitions require it, and the schema is looked at first.
+    assert!(condition.expression.contains("request.operation == 'CREATE' ||"));
+    assert!(condition.expression.contains("object.spec == oldObject.spec"));
+}
+
+/// The two webhooks differ in their path and nothing else that decides whether they are reached.
+#[test]
+fn both_webhooks_are_called_alike() {
+    for values in [
+        &[][..],
+        &[
+            r#"webhook.failurePolicy="Fail""#,
+            "webhook.timeoutSeconds=7",
+            "webhook.service.port=8443",
+        ],
+        &[r#"tls.caBundle="""#, r#"tls.certManager.inject="stowplan/ca""#],
+    ] {
+        let objects = Render::defaults().set_all(values).objects();
+        let (pods, own) = (objects.webhook(), objects.validation());
+        assert_eq!(own.failure_policy, pods.failure_policy);
+        assert_eq!(own.timeout_seconds, pods.timeout_seconds);
+        assert_eq!(own.client_config.ca_bundle, pods.client_config.ca_bundle);
+        let own = own.client_config.service.expect("a Service");
+        let mut pods = pods.client_config.service.expect("a Service");
+        assert_eq!(pods.path.replace("/validate".to_owned()).as_deref(), Some("/mutate"));
+        assert_eq!(own, pods);
+        let annotations =
+            |kind| objects.get::<Value>(kind, "stowplan")["metadata"]["annotations"].clone();
+        assert_eq!(
+            annotations("ValidatingWebhookConfiguration"),
+            annotations("MutatingWebhookConfiguration"),
+        );
+    }
 }
 
 /// An expression that fails to evaluate counts as a failed call: each field is asked for first.
@@ -576,11 +797,20 @@ fn match_conditions_guard_every_optional_field() {
 
 #[test]
 fn a_disruption_budget_only_where_it_blocks_no_drain() {
-    for (replicas, budget) in [(1, false), (2, true), (3, true)] {
-        let objects = Render::defaults().set(&format!("replicas={replicas}")).objects();
-        let found: Option<PodDisruptionBudget> =
-            objects.find("PodDisruptionBudget", "stowplan-webhook");
-        assert_eq!(found.is_some(), budget, "{replicas} replicas");
+    for (value, name) in
+        [("replicas", "stowplan-webhook"), ("controller.replicas", "stowplan-controller")]
+    {
+        for (replicas, budget) in [(1, false), (2, true), (3, true)] {
+            let objects = Render::defaults().set(&format!("{value}={replicas}")).objects();
+            let found: Option<PodDisruptionBudget> = objects.find("PodDisruptionBudget", name);
+            assert_eq!(found.is_some(), budget, "{value} {replicas}");
+            // It counts the pods of its own Deployment and no others.
+            if let Some(budget) = found {
+                let deployment: Deployment = objects.get("Deployment", name);
+                let selector = budget.spec.expect("a spec").selector;
+                assert_eq!(selector, Some(deployment.spec.expect("a spec").selector));
+            }
+        }
     }
 }
 
@@ -605,8 +835,10 @@ fn a_quota_only_where_the_priority_class_needs_leave() {
 /// The rules of the "restricted" Pod Security level that a pod without Windows or host fields can break.
 #[test]
 fn the_pods_pass_the_restricted_pod_security_level() {
-    for render in [Render::defaults(), Render::defaults().set("replicas=1")] {
-        let spec = render.objects().pod().spec.expect("a spec");
+    let renders =
+        [Render::defaults(), Render::defaults().set("replicas=1"), Render::defaults().set(SIDECAR)];
+    for pod in renders.iter().flat_map(|render| render.objects().pods()) {
+        let spec = pod.spec.expect("a spec");
         let PodSpec { host_network, host_pid, host_ipc, .. } = spec;
         assert_eq!([host_network, host_pid, host_ipc], [None; 3]);
         let pod = spec.security_context.expect("a security context");
@@ -647,12 +879,180 @@ fn the_grace_period_outlasts_the_shutdown_delay() {
 
 #[test]
 fn the_webhook_may_read_and_nothing_else() {
-    let role: ClusterRole = Render::defaults().objects().get("ClusterRole", "stowplan-webhook");
-    for rule in role.rules.expect("rules") {
-        assert_eq!(rule.verbs, ["get", "list", "watch"], "{rule:?}");
-        let resources = rule.resources.expect("resources");
-        assert!(!resources.iter().any(|it| it == "*" || it == "secrets"), "{resources:?}");
+    for values in [&[][..], &[NO_CONTROLLER], &[r#"policy={"repair": "recreatePending"}"#]] {
+        let objects = Render::defaults().set_all(values).objects();
+        let (spec, _) = objects.container("webhook").expect("a webhook");
+        assert_eq!(spec.service_account_name.as_deref(), Some("stowplan"));
+        let rights = objects.rights("stowplan");
+        assert!(!rights.is_empty());
+        for (namespace, rule) in rights {
+            assert_eq!(namespace, None);
+            assert_eq!(rule.verbs, ["get", "list", "watch"], "{rule:?}");
+            let resources = rule.resources.expect("resources");
+            assert!(!resources.iter().any(|it| it == "*" || it == "secrets"), "{resources:?}");
+        }
     }
+}
+
+/// What the controller may do, whole: a right more is a right to be argued for here.
+const CONTROLLER_RIGHTS: &[&str] = &[
+    "create events.events.k8s.io",
+    "create hostpools.stowplan.dev",
+    "get hostpools.stowplan.dev",
+    "get namespaces",
+    "get nodes",
+    "get pods",
+    "get streamsjobs.stowplan.dev",
+    "list hostpools.stowplan.dev",
+    "list namespaces",
+    "list nodes",
+    "list pods",
+    "list streamsjobs.stowplan.dev",
+    "patch events.events.k8s.io",
+    "patch hostpools.stowplan.dev",
+    "patch hostpools/status.stowplan.dev",
+    "patch nodes",
+    "patch pods",
+    "patch streamsjobs/status.stowplan.dev",
+    "watch hostpools.stowplan.dev",
+    "watch namespaces",
+    "watch nodes",
+    "watch pods",
+    "watch streamsjobs.stowplan.dev",
+];
+
+fn words(words: &[&str]) -> BTreeSet<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+#[test]
+fn the_controller_may_do_what_is_listed_under_an_account_of_its_own() {
+    let objects = Render::defaults().objects();
+    let (spec, _) = objects.container("controller").expect("a controller");
+    assert_eq!(spec.service_account_name.as_deref(), Some("stowplan-controller"));
+    assert_eq!(verbs_everywhere(&objects, "stowplan-controller"), words(CONTROLLER_RIGHTS));
+    let rights = objects.rights("stowplan-controller").into_iter();
+    let inside: Vec<_> = rights.filter(|(namespace, _)| namespace.is_some()).collect();
+    assert!(inside.iter().all(|(it, _)| it.as_deref() == Some("stowplan-system")), "{inside:?}");
+    let rules: Vec<_> = inside.into_iter().map(|(_, rule)| rule).collect();
+    assert_eq!(
+        verbs(&rules),
+        words(&[
+            "create leases.coordination.k8s.io",
+            "get leases.coordination.k8s.io stowplan-controller",
+            "update leases.coordination.k8s.io stowplan-controller",
+        ])
+    );
+}
+
+#[test]
+fn pods_may_be_deleted_only_where_the_policy_repairs() {
+    for (policy, may) in [
+        ("{}", false),
+        (r#"{"repair": "report"}"#, false),
+        (r#"{"repair": 7}"#, false),
+        (r#"{"repair": "recreatePending"}"#, true),
+    ] {
+        let objects = Render::defaults().set(&format!("policy={policy}")).objects();
+        let mut expected = words(CONTROLLER_RIGHTS);
+        if may {
+            expected.insert("delete pods".to_owned());
+        }
+        assert_eq!(verbs_everywhere(&objects, "stowplan-controller"), expected, "{policy}");
+    }
+}
+
+/// The price of the sidecar, exactly: the account of the webhook's pods has the sum of both.
+#[test]
+fn as_a_sidecar_the_controller_brings_its_rights_to_the_webhooks_account() {
+    let own = Render::defaults().objects();
+    let objects = Render::defaults().set(SIDECAR).objects();
+    let (spec, container) = objects.container("controller").expect("a controller");
+    assert_eq!(spec.service_account_name.as_deref(), Some("stowplan"));
+    let names: Vec<_> = spec.containers.iter().map(|container| &*container.name).collect();
+    assert_eq!(names, ["webhook", "controller"]);
+    let sum = &verbs_everywhere(&own, "stowplan") | &verbs_everywhere(&own, "stowplan-controller");
+    assert_eq!(verbs_everywhere(&objects, "stowplan"), sum);
+    assert_eq!(
+        objects.rights("stowplan").len(),
+        own.rights("stowplan").len() + own.rights("stowplan-controller").len()
+    );
+    for kind in ["Deployment", "PodDisruptionBudget", "ServiceAccount"] {
+        assert!(objects.find::<Value>(kind, "stowplan-controller").is_none(), "{kind}");
+    }
+    // Both share one network: no port twice, and none that only one of them opens is probed at the
+    // other. The webhook is ready when it is, whatever the controller does.
+    let ports: Vec<_> = spec.containers.iter().flat_map(|it| it.ports.iter().flatten()).collect();
+    let numbers: BTreeSet<_> = ports.iter().map(|port| port.container_port).collect();
+    let named: BTreeSet<_> = ports.iter().map(|port| port.name.as_deref()).collect();
+    assert_eq!((numbers.len(), named.len()), (ports.len(), ports.len()), "{ports:?}");
+    assert!(container.readiness_probe.is_none());
+    assert!(container.liveness_probe.is_some());
+    assert!(spec.containers[0].readiness_probe.is_some());
+}
+
+#[test]
+fn without_a_controller_nothing_of_it_is_left() {
+    let text = Render::defaults()
+        .set_all(&[NO_CONTROLLER, "networkPolicy.enabled=true", "metrics.podMonitor.enabled=true"])
+        .text();
+    let objects = Objects::parse(&text);
+    assert!(objects.container("controller").is_none());
+    assert!(objects.container("webhook").is_some());
+    let names: Vec<_> = objects.0.keys().filter(|(_, name)| name.contains("controller")).collect();
+    assert!(names.is_empty(), "{names:?}");
+    assert!(!objects.kinds().contains("Role") && !objects.kinds().contains("RoleBinding"));
+}
+
+/// Each port that is probed, scraped or let through is one that the container has, and that its
+/// arguments open.
+#[test]
+fn the_admin_port_is_the_same_everywhere() {
+    for values in [&[][..], &[SIDECAR]] {
+        let objects = Render::defaults()
+            .set_all(values)
+            .set_all(&[
+                "networkPolicy.enabled=true",
+                r#"networkPolicy.metricsFrom=[{"podSelector": {}}]"#,
+                "metrics.podMonitor.enabled=true",
+            ])
+            .objects();
+        let (spec, container) = objects.container("controller").expect("a controller");
+        let [port] = container.ports.expect("ports").try_into().expect("one port");
+        let name = port.name.expect("a name");
+        assert!(name.len() <= 15, "the API server refuses longer names: {name}");
+        let listens = format!("--admin-listen=0.0.0.0:{}", port.container_port);
+        assert!(container.args.expect("arguments").contains(&listens));
+        let liveness = container.liveness_probe.expect("a probe").http_get.expect("HTTP");
+        assert_eq!(serde_json::to_value(liveness.port).expect("JSON"), json!(name));
+        // Who shows the pods' ports to the outside.
+        let of = |container: &str| spec.containers.iter().any(|it| it.name == container);
+        let target = if of("webhook") { "stowplan-webhook" } else { "stowplan-controller" };
+        let monitor: Value = objects.get("PodMonitor", target);
+        let endpoints = monitor["spec"]["podMetricsEndpoints"].as_array().expect("endpoints");
+        assert!(endpoints.iter().any(|it| it["port"] == json!(name)), "{endpoints:?}");
+        let policy: NetworkPolicy = objects.get("NetworkPolicy", target);
+        let rules = policy.spec.expect("a spec").ingress.expect("rules");
+        let let_through = rules.iter().filter(|rule| rule.from.is_some()).any(|rule| {
+            let ports = rule.ports.iter().flatten();
+            ports
+                .map(|it| serde_json::to_value(&it.port).expect("JSON"))
+                .any(|it| it == json!(name))
+        });
+        assert!(let_through, "{rules:?}");
+    }
+}
+
+/// An empty list of rules lets nothing in; a missing one, too, but only to those who know.
+#[test]
+fn nobody_reaches_a_controller_that_nobody_scrapes() {
+    let objects = Render::defaults().set("networkPolicy.enabled=true").objects();
+    let policy: NetworkPolicy = objects.get("NetworkPolicy", "stowplan-controller");
+    let spec = policy.spec.expect("a spec");
+    assert_eq!(spec.policy_types, Some(vec!["Ingress".to_owned()]));
+    assert!(spec.ingress.unwrap_or_default().is_empty());
+    let deployment: Deployment = objects.get("Deployment", "stowplan-controller");
+    assert_eq!(spec.pod_selector, Some(deployment.spec.expect("a spec").selector));
 }
 
 #[test]
@@ -662,18 +1062,26 @@ fn reading_pools_comes_with_view_and_claiming_nodes_with_nothing() {
         let labels = role.metadata.labels.as_ref().expect("labels");
         labels.keys().filter(|key| key.contains("aggregate-to-")).count()
     };
-    let viewer: ClusterRole = objects.get("ClusterRole", "stowplan-hostpool-viewer");
-    assert_eq!(aggregated(&viewer), 3);
-    assert_eq!(viewer.rules.expect("rules")[0].verbs, ["get", "list", "watch"]);
-    let editor: ClusterRole = objects.get("ClusterRole", "stowplan-hostpool-editor");
-    assert_eq!(aggregated(&editor), 0);
-    assert_eq!(editor.rules.expect("rules")[0].resources, Some(vec!["hostpools".to_owned()]));
+    for kind in ["hostpool", "streamsjob"] {
+        let viewer: ClusterRole = objects.get("ClusterRole", &format!("stowplan-{kind}-viewer"));
+        assert_eq!(aggregated(&viewer), 3);
+        let [rule] = viewer.rules.expect("rules").try_into().expect("one rule");
+        assert_eq!(rule.verbs, ["get", "list", "watch"]);
+        assert_eq!(rule.resources, Some(vec![format!("{kind}s"), format!("{kind}s/status")]));
+        let editor: ClusterRole = objects.get("ClusterRole", &format!("stowplan-{kind}-editor"));
+        assert_eq!(aggregated(&editor), 0);
+        let [rule] = editor.rules.expect("rules").try_into().expect("one rule");
+        assert_eq!(rule.resources, Some(vec![format!("{kind}s")]));
+        assert!(rule.verbs.contains(&"create".to_owned()));
+    }
 }
 
 /// A rule without a reason is a rule that nobody dares to take away.
 #[test]
 fn every_rule_of_rbac_has_its_reason_above_it() {
-    for name in ["templates/rbac.yaml", "templates/rbac-users.yaml"] {
+    for name in
+        ["templates/rbac.yaml", "templates/rbac-controller.yaml", "templates/rbac-users.yaml"]
+    {
         let text = read(name);
         let lines: Vec<_> = text.lines().collect();
         let rules: Vec<_> =
@@ -728,16 +1136,22 @@ fn the_definitions_are_those_of_the_binary() {
 
 /// `--help` is reached only once all arguments before it have been read.
 #[test]
-fn the_binary_takes_the_arguments_of_the_deployment() {
-    let spec = Render::defaults().objects().pod().spec.expect("a spec");
-    let args = spec.containers[0].args.as_ref().expect("arguments");
-    stdout(Command::new(BINARY).args(args).arg("--help"));
+fn the_binary_takes_the_arguments_of_the_deployments() {
+    for render in [Render::defaults(), Render::defaults().set(SIDECAR)] {
+        let objects = render.objects();
+        for name in ["webhook", "controller"] {
+            let (_, container) = objects.container(name).expect("a container");
+            let args = container.args.expect("arguments");
+            stdout(Command::new(BINARY).args(args).arg("--help"));
+        }
+    }
 }
 
 #[test]
 fn cert_manager_injects_into_a_configuration_without_a_bundle() {
     let objects = Render::bare().set(r#"tls.certManager.inject="stowplan/ca""#).objects();
     assert!(objects.webhook().client_config.ca_bundle.is_none());
+    assert!(objects.validation().client_config.ca_bundle.is_none());
     let configuration: MutatingWebhookConfiguration =
         objects.get("MutatingWebhookConfiguration", "stowplan");
     let annotations = configuration.metadata.annotations.expect("annotations");
@@ -759,6 +1173,11 @@ fn the_notes_tell_how_to_see_that_it_works() {
     assert!(ignore.contains("kubectl -n here rollout status deployment/stowplan-webhook"));
     assert!(ignore.contains("--annotations=streams.ibm.com/host=no-such-host"));
     assert!(ignore.contains("Pods are then created without placement."));
+    assert!(ignore.contains("kubectl -n here rollout status deployment/stowplan-controller"));
+    let sidecar = notes(&[SIDECAR]);
+    assert!(sidecar.contains("service account stowplan may change nodes and pods"), "{sidecar}");
+    let none = notes(&[NO_CONTROLLER]);
+    assert!(none.contains("There is no controller (controller.enabled is false)"), "{none}");
     let fail = notes(&[r#"webhook.failurePolicy="Fail""#, "replicas=1"]);
     assert!(fail.contains("Pods with its keys are then refused."));
     assert!(fail.contains("use at least two replicas"));

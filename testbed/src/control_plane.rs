@@ -28,6 +28,7 @@ use self::address::Range;
 use self::certificates::{Authority, Certified};
 use self::directory::RunDirectory;
 use crate::process::{PROXIES, Processes};
+use crate::proxy::Proxy;
 use crate::tools::{self, Tools};
 use crate::wait::{Seen, until};
 
@@ -36,6 +37,7 @@ mod certificates;
 pub mod directory;
 mod install;
 mod node;
+mod upkeep;
 
 pub use self::install::{Install, Installation};
 pub use self::node::NodeSpec;
@@ -191,6 +193,16 @@ impl ControlPlane {
             let logs = self.directory.join("logs");
             error.context(format!("stowplan was not installed; the logs are in {}", logs.display()))
         })
+    }
+
+    /// A faulty proxy before the API server, for
+    /// [`Installation::start_controller_through`].
+    ///
+    /// # Errors
+    /// When no port is free, or the authority's certificate cannot be read.
+    pub async fn proxy(&self) -> Result<Proxy> {
+        let authority = fs::read(self.certificate("ca.crt"))?;
+        Proxy::before_tls(self.range.socket(Range::API), &authority).await
     }
 
     /// Whether all that was started still runs.

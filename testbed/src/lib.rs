@@ -4,13 +4,14 @@
 //! scheduler and real admission can say whether it is kept, so everything here runs the real
 //! programs, built from Go modules once and cached. There is no root, no container engine and no
 //! kubelet: nodes are plain objects that kwok keeps Ready, pods are placed but run nothing, and the
-//! one thing that must really answer (the webhook) runs as a local process.
+//! things that must really run (the webhook, the controllers) are local processes.
 //!
 //! # Reading order
 //! 1. [`tools`]: from a Go module to programs in a cache.
 //! 2. [`control_plane`]: starting them in a run directory, adding nodes, installing stowplan.
 //! 3. `process`: how nothing outlives its owner, even one that was killed.
 //! 4. [`workload`], [`wait`], [`http`]: what a test needs to ask.
+//! 5. [`proxy`]: an API server that fails on demand, for a controller.
 //!
 //! # How a test uses it
 //! Starting takes a few seconds, so a test file starts one control plane, owned by one test
@@ -42,6 +43,7 @@
 pub mod control_plane;
 pub mod http;
 mod process;
+pub mod proxy;
 pub mod tools;
 pub mod wait;
 pub mod workload;

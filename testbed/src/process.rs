@@ -21,13 +21,16 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) mod table;
 
-/// How long a process may take to end by itself before it is killed.
+/// How long a process may take to end by itself before it is killed, when all end.
 const GRACE: Duration = Duration::from_secs(3);
+
+/// The same for one that is stopped by a test, which wants to see an orderly end.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Ends what it was told of when its input closes. `detach` lets everything live on.
 ///
@@ -52,6 +55,8 @@ living() {
 }
 living || exit 0
 kill -TERM $living 2>/dev/null
+# A paused process hears nothing until it is woken.
+kill -CONT $living 2>/dev/null
 for second in 1 2 3; do
     sleep 1
     living || exit 0
@@ -109,18 +114,20 @@ fn look_up(pid: Pid) -> Option<(char, u64)> {
 /// others stand on, and an API server without it waits for it instead of ending.
 pub(crate) fn end_all(processes: &[Identity]) {
     if let Some((first, others)) = processes.split_first() {
-        end(others);
-        end(&[*first]);
+        end(others, GRACE);
+        end(&[*first], GRACE);
     }
 }
 
 /// Asks all to end, waits, kills what is left. Returns when none runs.
-fn end(processes: &[Identity]) {
-    for signal in [Signal::TERM, Signal::KILL] {
+fn end(processes: &[Identity], grace: Duration) {
+    for (signal, grace) in [(Signal::TERM, grace), (Signal::KILL, GRACE)] {
         for process in processes {
             process.signal(signal);
+            // A paused process hears nothing until it is woken.
+            process.signal(Signal::CONT);
         }
-        let end = Instant::now() + GRACE;
+        let end = Instant::now() + grace;
         while Instant::now() < end {
             if !processes.iter().any(|process| process.runs()) {
                 return;
@@ -257,13 +264,53 @@ impl Processes {
         })
     }
 
-    /// Ends the processes of this name, if there are any.
-    pub(crate) fn end(&mut self, name: &str) -> Result<()> {
-        let (ending, staying) =
-            std::mem::take(&mut self.running).into_iter().partition(|process| process.name == name);
-        self.running = staying;
-        reap(ending);
-        self.write_table()
+    /// Asks the process of this name to end, and waits until it has: a minute, then it is killed.
+    /// Returns how it ended; none if there is no such process.
+    pub(crate) fn end(&mut self, name: &str) -> Result<Option<ExitStatus>> {
+        self.take(name, |identity| end(&[identity], PATIENCE))
+    }
+
+    /// Kills the process of this name: none of its code runs any more.
+    pub(crate) fn kill(&mut self, name: &str) -> Result<Option<ExitStatus>> {
+        self.take(name, |identity| identity.signal(Signal::KILL))
+    }
+
+    /// Stops the process of this name where it stands. Returns when it does.
+    pub(crate) fn pause(&mut self, name: &str) -> Result<()> {
+        let identity = self.identity(name)?;
+        identity.signal(Signal::STOP);
+        let end = Instant::now() + GRACE;
+        // T is stopped by a signal.
+        while look_up(identity.pid).is_some_and(|(state, _)| state != 'T') {
+            ensure!(Instant::now() < end, "{name} does not stop");
+            sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Lets a process that was paused go on.
+    pub(crate) fn resume(&mut self, name: &str) -> Result<()> {
+        self.identity(name)?.signal(Signal::CONT);
+        Ok(())
+    }
+
+    fn identity(&self, name: &str) -> Result<Identity> {
+        self.running
+            .iter()
+            .find(|process| process.name == name && process.identity.runs())
+            .map(|process| process.identity)
+            .with_context(|| format!("{name} does not run"))
+    }
+
+    fn take(&mut self, name: &str, end: impl Fn(Identity)) -> Result<Option<ExitStatus>> {
+        let Some(at) = self.running.iter().position(|process| process.name == name) else {
+            return Ok(None);
+        };
+        let mut process = self.running.remove(at);
+        end(process.identity);
+        let status = process.child.wait().with_context(|| format!("cannot wait for {name}"))?;
+        self.write_table()?;
+        Ok(Some(status))
     }
 
     /// Ends everything. Called again, or after [`Processes::detach`], it does nothing.
@@ -310,6 +357,8 @@ fn reap(mut processes: Vec<Process>) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
     use super::*;
 
     fn sleeper(processes: &mut Processes, name: &str, script: &str) -> Identity {
@@ -335,8 +384,10 @@ mod tests {
         let one = sleeper(&mut processes, "one", "sleep 600");
         let two = sleeper(&mut processes, "two", "sleep 600");
         assert_eq!(table::read(&path).unwrap(), [("one".into(), one), ("two".into(), two)]);
-        processes.end("one").unwrap();
+        let status = processes.end("one").unwrap().unwrap();
+        assert_eq!(status.signal(), Some(Signal::TERM.as_raw()));
         assert!(!one.runs() && two.runs());
+        assert_eq!(processes.end("one").unwrap(), None);
         assert_eq!(table::read(&path).unwrap(), [("two".into(), two)]);
         drop(processes);
         assert!(!two.runs());
@@ -352,6 +403,56 @@ mod tests {
         eventually("it never went deaf", || fs::read_to_string(&log).unwrap() == "deaf\n");
         drop(processes);
         assert!(!deaf.runs());
+    }
+
+    #[test]
+    fn a_paused_process_stands_still_and_still_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut processes = Processes::new(dir.path().join("pids")).unwrap();
+        // Says why it ends: an end by force would say nothing.
+        let script = "trap 'echo asked; exit 7' TERM; echo begun; while :; do sleep 0.01; done";
+        let one = sleeper(&mut processes, "one", script);
+        let log = dir.path().join("one");
+        eventually("it never began", || fs::read_to_string(&log).unwrap() == "begun\n");
+        processes.pause("one").unwrap();
+        assert_eq!(look_up(one.pid).unwrap().0, 'T');
+        assert_eq!(processes.lost(), None);
+        processes.resume("one").unwrap();
+        eventually("it stands still", || look_up(one.pid).unwrap().0 != 'T');
+        processes.pause("one").unwrap();
+        assert_eq!(processes.end("one").unwrap().unwrap().code(), Some(7));
+        assert_eq!(fs::read_to_string(&log).unwrap(), "begun\nasked\n");
+        assert!(processes.pause("one").is_err() && processes.resume("one").is_err());
+    }
+
+    #[test]
+    fn a_killed_process_runs_none_of_its_code_and_is_not_missed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut processes = Processes::new(dir.path().join("pids")).unwrap();
+        let script = "trap 'echo asked' TERM; echo begun; while :; do sleep 0.01; done";
+        let one = sleeper(&mut processes, "one", script);
+        let log = dir.path().join("one");
+        eventually("it never began", || fs::read_to_string(&log).unwrap() == "begun\n");
+        let status = processes.kill("one").unwrap().unwrap();
+        assert_eq!(status.signal(), Some(Signal::KILL.as_raw()));
+        assert!(!one.runs());
+        assert_eq!(fs::read_to_string(&log).unwrap(), "begun\n");
+        assert_eq!(processes.lost(), None);
+        assert_eq!(processes.kill("one").unwrap(), None);
+    }
+
+    #[test]
+    fn the_supervisor_ends_a_paused_process_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut processes = Processes::new(dir.path().join("pids")).unwrap();
+        let log = dir.path().join("one");
+        let script = "trap 'echo asked; exit' TERM; echo begun; while :; do sleep 0.01; done";
+        let one = sleeper(&mut processes, "one", script);
+        eventually("it never began", || fs::read_to_string(&log).unwrap() == "begun\n");
+        processes.pause("one").unwrap();
+        drop(processes.supervisor.take());
+        eventually("the paused one lives", || !one.runs());
+        assert_eq!(fs::read_to_string(&log).unwrap(), "begun\nasked\n");
     }
 
     #[test]

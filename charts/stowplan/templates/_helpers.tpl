@@ -42,6 +42,38 @@ app.kubernetes.io/component: webhook
 app.kubernetes.io/component: webhook
 {{- end -}}
 
+{{/* Deployment, service account and roles of the controller. */}}
+{{- define "stowplan.controller" -}}
+{{ include "stowplan.fullname" . }}-controller
+{{- end -}}
+
+{{/* Where the controller runs: "deployment", "sidecar" or, empty, nowhere. */}}
+{{- define "stowplan.controller.mode" -}}
+{{- if .Values.controller.enabled -}}
+{{- ternary "sidecar" "deployment" .Values.controller.sidecar -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The service account that holds the controller's rights. */}}
+{{- define "stowplan.controller.account" -}}
+{{- if eq (include "stowplan.controller.mode" .) "sidecar" -}}
+{{ include "stowplan.fullname" . }}
+{{- else -}}
+{{ include "stowplan.controller" . }}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels of the controller's own pods. */}}
+{{- define "stowplan.controller.selectorLabels" -}}
+{{ include "stowplan.selectorLabels" . }}
+app.kubernetes.io/component: controller
+{{- end -}}
+
+{{- define "stowplan.controller.labels" -}}
+{{ include "stowplan.labels" . }}
+app.kubernetes.io/component: controller
+{{- end -}}
+
 {{- define "stowplan.image" -}}
 {{- $tag := .Values.image.tag | default .Chart.AppVersion -}}
 {{- with .Values.image.digest -}}
@@ -49,4 +81,19 @@ app.kubernetes.io/component: webhook
 {{- else -}}
 {{ .Values.image.repository }}:{{ $tag }}
 {{- end -}}
+{{- end -}}
+
+{{/* How the API server calls the webhook. Takes: root, path. */}}
+{{- define "stowplan.webhook.client" -}}
+clientConfig:
+  # By Service, not by URL: the API server then checks the certificate against <service>.<namespace>.svc.
+  service:
+    name: {{ include "stowplan.webhook" .root }}
+    namespace: {{ .root.Release.Namespace | quote }}
+    path: {{ .path }}
+    port: {{ .root.Values.webhook.service.port }}
+  {{- /* Absent with cert-manager, so that an upgrade does not take away what was injected. */}}
+  {{- with .root.Values.tls.caBundle }}
+  caBundle: {{ . | quote }}
+  {{- end }}
 {{- end -}}

@@ -3,6 +3,9 @@ Values that are well-formed one by one (values.schema.json sees to that) and can
 Each sentence says what to do: it is all that the user of `helm install` gets to see.
 */}}
 {{- define "stowplan.validate" -}}
+{{- if and .Values.controller.sidecar (not .Values.controller.enabled) -}}
+  {{- fail "controller.sidecar is true and controller.enabled is false, so there is no controller to run beside the webhook: set enabled to true, or sidecar to false" -}}
+{{- end -}}
 {{- $secret := .Values.tls.secretName -}}
 {{- $inject := .Values.tls.certManager.inject -}}
 {{- with .Values.tls.caBundle -}}

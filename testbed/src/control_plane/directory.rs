@@ -18,8 +18,9 @@ use crate::process::{self, Identity, table};
 const MARKER: &str = ".testbed";
 
 /// All that a run writes. Nothing else in the folder is touched.
-const ENTRIES: [&str; 10] = [
+const ENTRIES: [&str; 11] = [
     "certificates",
+    "controller",
     "etcd",
     "helm",
     "home",

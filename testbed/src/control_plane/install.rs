@@ -1,16 +1,17 @@
 //! stowplan, installed the way a cluster's administrator does it: a Secret with a certificate, then
 //! `helm install`.
 //!
-//! One thing differs from production, because kwok's pods run nothing: the webhook is a local
-//! process. It listens on the cluster address of the chart's Service, so the API server finds it by
-//! the chart's own configuration; it talks to the API server with a token of the chart's service
-//! account, so it may do what the chart's roles let it do, and nothing else; it reads the policy
-//! that the chart rendered.
+//! One thing differs from production, because kwok's pods run nothing: the webhook and the controllers
+//! are local processes. The webhook listens on the cluster address of the chart's Service, so the API
+//! server finds it by the chart's own configuration; each talks to the API server with a token of the
+//! service account that the chart gives its pods, so it may do what the chart's roles let it do, and
+//! nothing else; all read the policy that the chart rendered.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::ByteString;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -30,17 +32,22 @@ use super::directory::RunDirectory;
 use super::{ControlPlane, check, kubeconfig, tail, unpoisoned};
 use crate::http;
 use crate::process::Processes;
+use crate::proxy::Proxy;
 use crate::wait::{Seen, until};
 
 /// The names that the chart gives to its objects.
 const RELEASE: &str = "stowplan";
 const SECRET: &str = "stowplan-tls";
 const SERVICE: &str = "stowplan-webhook";
-const SERVICE_ACCOUNT: &str = "stowplan";
 const POLICY: &str = "stowplan-policy";
 
-/// The name of the process, of its log and of its folder in the run directory.
+/// The name of the webhook's process, of its log, of its folder in the run directory and of its
+/// container in the chart.
 const WEBHOOK: &str = "webhook";
+
+/// The name of the controllers' folder and of their container; a process and its log have a number
+/// as well.
+const CONTROLLER: &str = "controller";
 
 /// Where the Service listens; another port where this one is taken.
 const SERVICE_PORT: u16 = 8443;
@@ -53,7 +60,7 @@ const TOKEN_SECONDS: i64 = 30 * 24 * 3600;
 /// What to install.
 #[derive(Clone, Debug)]
 pub struct Install {
-    /// The `stowplan` program.
+    /// The `stowplan` program, of the webhook and the controllers.
     pub webhook: PathBuf,
     /// The folder of its chart.
     pub chart: PathBuf,
@@ -64,10 +71,12 @@ pub struct Install {
     /// Whether to wait until a pod's creation reaches the webhook. It does so by a trial pod with a
     /// streams annotation, so a policy that turns streams off needs `false`.
     pub wait_until_effective: bool,
+    /// Whether to start controller 0. More are started by [`Installation::start_controller`].
+    pub controller: bool,
 }
 
 impl Install {
-    /// Into `stowplan-system`, with the chart's own values.
+    /// Into `stowplan-system`, with the chart's own values and one controller.
     #[must_use]
     pub fn new(webhook: impl Into<PathBuf>, chart: impl Into<PathBuf>) -> Self {
         Self {
@@ -76,7 +85,16 @@ impl Install {
             namespace: "stowplan-system".to_owned(),
             values: Vec::new(),
             wait_until_effective: true,
+            controller: true,
         }
+    }
+
+    /// Without a running controller. The chart still makes its account and roles, so that one can be
+    /// started later.
+    #[must_use]
+    pub fn without_controller(mut self) -> Self {
+        self.controller = false;
+        self
     }
 
     /// With a chart value, as for `helm install --set KEY=VALUE`.
@@ -87,13 +105,17 @@ impl Install {
     }
 }
 
-/// stowplan in a control plane. Its webhook ends with the control plane at the latest.
+/// stowplan in a control plane. Its webhook and its controllers end with the control plane at the
+/// latest.
 pub struct Installation {
-    webhook: PathBuf,
+    program: PathBuf,
     namespace: String,
     service: SocketAddr,
     admin: SocketAddr,
+    /// Where the controllers, by number, serve their probes and metrics.
+    controllers: BTreeMap<usize, SocketAddr>,
     authority: String,
+    api_server: String,
     client: Client,
     shutdown_delay: Duration,
     directory: Arc<RunDirectory>,
@@ -149,8 +171,8 @@ impl Installation {
     /// # Errors
     /// When the run directory cannot be written.
     pub async fn stop_webhook(&mut self) -> Result<()> {
-        let processes = Arc::clone(&self.processes);
-        tokio::task::spawn_blocking(move || unpoisoned(&processes).end(WEBHOOK)).await?
+        self.blocking(|processes| processes.end(WEBHOOK)).await?;
+        Ok(())
     }
 
     /// Starts the webhook and waits until it is ready.
@@ -158,9 +180,6 @@ impl Installation {
     /// # Errors
     /// It ends, or is not ready in a minute; the message holds the end of its log.
     pub async fn start_webhook(&mut self) -> Result<()> {
-        let log = self.webhook_log();
-        // Its addresses are printed at each start: read from where the last one ended.
-        let before = fs::metadata(&log).map_or(0, |metadata| metadata.len());
         let file = |name| self.file(name).display().to_string();
         let arguments = [
             "webhook".to_owned(),
@@ -173,15 +192,132 @@ impl Installation {
             format!("--policy={}", file("policy.yaml")),
             format!("--shutdown-delay={}ms", self.shutdown_delay.as_millis()),
         ];
-        let environment = [("KUBECONFIG", &*self.file("kubeconfig"))];
-        unpoisoned(&self.processes).spawn(
-            WEBHOOK,
-            &self.webhook,
-            &arguments,
-            &environment,
-            &log,
-        )?;
-        self.admin = until("the webhook to be ready", LIMIT, async || {
+        self.admin = self.start(WEBHOOK, &arguments, &self.file("kubeconfig")).await?;
+        Ok(())
+    }
+
+    /// Starts a controller of the identity `controller-<index>`, and waits until it is ready, whether
+    /// it acts or stands by. It has the rights that the chart gives a controller's pod.
+    ///
+    /// # Errors
+    /// The chart has no controller, this one runs already, it ends, or it is not ready in a minute; the
+    /// message holds the end of its log.
+    pub async fn start_controller(&mut self, index: usize) -> Result<()> {
+        let server = self.api_server.clone();
+        self.start_controller_at(index, &server).await
+    }
+
+    /// The same, with `proxy` between it and the API server.
+    ///
+    /// # Errors
+    /// As for [`Installation::start_controller`].
+    pub async fn start_controller_through(&mut self, index: usize, proxy: &Proxy) -> Result<()> {
+        self.start_controller_at(index, &proxy.url()).await
+    }
+
+    async fn start_controller_at(&mut self, index: usize, server: &str) -> Result<()> {
+        let name = controller_name(index);
+        ensure!(!self.controllers.contains_key(&index), "{name} runs already");
+        let kubeconfig = format!("{CONTROLLER}/{name}.kubeconfig");
+        self.directory.folder(CONTROLLER)?;
+        let kubeconfig = self.write_kubeconfig(CONTROLLER, server, &kubeconfig).await?;
+        let arguments = [
+            CONTROLLER.to_owned(),
+            "--admin-listen=127.0.0.1:0".to_owned(),
+            format!("--namespace={}", self.namespace),
+            format!("--policy={}", self.file("policy.yaml").display()),
+            format!("--identity={name}"),
+        ];
+        match self.start(&name, &arguments, &kubeconfig).await {
+            Ok(admin) => {
+                self.controllers.insert(index, admin);
+                Ok(())
+            }
+            Err(error) => {
+                // What is left of it would be in the way of the next start.
+                self.blocking(move |processes| processes.kill(&name)).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Stops a controller: asks it to end (SIGTERM), also where it is paused, and waits until it has.
+    /// Returns how it ended.
+    ///
+    /// # Errors
+    /// It does not run, or the run directory cannot be written.
+    pub async fn stop_controller(&mut self, index: usize) -> Result<ExitStatus> {
+        let name = self.running_controller(index)?;
+        self.controllers.remove(&index);
+        self.blocking(move |processes| processes.end(&name)?.context("it does not run")).await
+    }
+
+    /// Kills a controller (SIGKILL): none of its code runs any more, its Lease stays.
+    ///
+    /// # Errors
+    /// It does not run, or the run directory cannot be written.
+    pub async fn kill_controller(&mut self, index: usize) -> Result<()> {
+        let name = self.running_controller(index)?;
+        self.controllers.remove(&index);
+        self.blocking(move |processes| processes.kill(&name)).await?;
+        Ok(())
+    }
+
+    /// Lets a controller stand still (SIGSTOP), as one whose machine hangs. It wakes by
+    /// [`Installation::continue_controller`], or to end.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub async fn pause_controller(&self, index: usize) -> Result<()> {
+        let name = self.running_controller(index)?;
+        self.blocking(move |processes| processes.pause(&name)).await
+    }
+
+    /// Lets a paused controller go on (SIGCONT). It does not know that time has passed.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub async fn continue_controller(&self, index: usize) -> Result<()> {
+        let name = self.running_controller(index)?;
+        self.blocking(move |processes| processes.resume(&name)).await
+    }
+
+    /// The numbers of the controllers that were started and not stopped or killed.
+    pub fn controllers(&self) -> impl Iterator<Item = usize> {
+        self.controllers.keys().copied()
+    }
+
+    /// Where a running controller serves `/livez`, `/readyz` and `/metrics`.
+    #[must_use]
+    pub fn controller_admin_address(&self, index: usize) -> Option<SocketAddr> {
+        self.controllers.get(&index).copied()
+    }
+
+    /// Both outputs of a controller, of all its starts.
+    #[must_use]
+    pub fn controller_log(&self, index: usize) -> PathBuf {
+        self.directory.log(&controller_name(index))
+    }
+
+    fn running_controller(&self, index: usize) -> Result<String> {
+        let name = controller_name(index);
+        ensure!(self.controllers.contains_key(&index), "{name} does not run");
+        Ok(name)
+    }
+
+    /// Starts our program under `name` and waits until it is ready. Returns its admin address.
+    async fn start(
+        &self,
+        name: &str,
+        arguments: &[String],
+        kubeconfig: &Path,
+    ) -> Result<SocketAddr> {
+        let log = self.directory.log(name);
+        // Its addresses are printed at each start: read from where the last one ended.
+        let before = fs::metadata(&log).map_or(0, |metadata| metadata.len());
+        let environment = [("KUBECONFIG", kubeconfig)];
+        unpoisoned(&self.processes).spawn(name, &self.program, arguments, &environment, &log)?;
+        until(&format!("{name} to be ready"), LIMIT, async || {
             check(&self.processes, &self.directory)?;
             let why = match printed_address(&log, before)? {
                 None => "it has not printed its addresses".to_owned(),
@@ -193,12 +329,45 @@ impl Installation {
             };
             Ok(Seen::NotYet(format!("{why}; the end of {}:\n{}", log.display(), tail(&log))))
         })
-        .await?;
-        Ok(())
+        .await
     }
 
-    /// Copies the policy from the chart's ConfigMap to the webhook's file, as a kubelet does some
-    /// time after `helm upgrade`.
+    /// What takes a while to the processes.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Processes) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let processes = Arc::clone(&self.processes);
+        tokio::task::spawn_blocking(move || act(&mut unpoisoned(&processes))).await?
+    }
+
+    /// With a token of the service account that the chart gives the pods with this container: what
+    /// runs with it has the chart's rights.
+    async fn write_kubeconfig(&self, container: &str, server: &str, file: &str) -> Result<PathBuf> {
+        let namespace = &*self.namespace;
+        let account = service_account(&self.client, namespace, container).await?;
+        let request = TokenRequest {
+            spec: TokenRequestSpec {
+                expiration_seconds: Some(TOKEN_SECONDS),
+                ..TokenRequestSpec::default()
+            },
+            ..TokenRequest::default()
+        };
+        let token = Api::<ServiceAccount>::namespaced(self.client.clone(), namespace)
+            .create_token_request(&account, &PostParams::default(), &request)
+            .await
+            .with_context(|| format!("the chart's service account {account}"))?
+            .status
+            .context("a token request without a token")?
+            .token;
+        let authority = fs::read_to_string(self.directory.join("certificates/ca.crt"))?;
+        let user = format!("system:serviceaccount:{namespace}:{account}");
+        let text = kubeconfig(server, &authority, &user, &format!("token: {token}"));
+        self.directory.write(file, &text)
+    }
+
+    /// Copies the policy from the chart's ConfigMap to the file that the webhook and the controllers
+    /// read, as a kubelet does some time after `helm upgrade`.
     ///
     /// # Errors
     /// When the ConfigMap or its key is not there.
@@ -231,20 +400,26 @@ pub(super) async fn run(plane: &ControlPlane, install: Install) -> Result<Instal
     helm_install(plane, &install, &ca).await?;
     let service = service_address(&client, namespace).await?;
     let mut installation = Installation {
-        webhook: std::path::absolute(&install.webhook)?,
+        program: std::path::absolute(&install.webhook)?,
         namespace: namespace.to_owned(),
         service,
         admin: SocketAddr::from(([127, 0, 0, 1], 0)),
+        controllers: BTreeMap::new(),
         authority: ca,
+        api_server: plane.api_server(),
         client: client.clone(),
         shutdown_delay: Duration::ZERO,
         directory: Arc::clone(&plane.directory),
         processes: Arc::clone(&plane.processes),
     };
-    write_kubeconfig(plane, &client, namespace).await?;
+    let server = plane.api_server();
+    installation.write_kubeconfig(WEBHOOK, &server, "webhook/kubeconfig").await?;
     installation.sync_policy().await?;
     resources_served(&client).await?;
     installation.start_webhook().await?;
+    if install.controller {
+        installation.start_controller(0).await?;
+    }
     if install.wait_until_effective {
         effective(plane, &client).await?;
     }
@@ -337,27 +512,24 @@ async fn service_address(client: &Client, namespace: &str) -> Result<SocketAddr>
     Ok(SocketAddr::new(address, port))
 }
 
-/// With a token of the chart's service account: the webhook has the chart's rights.
-async fn write_kubeconfig(plane: &ControlPlane, client: &Client, namespace: &str) -> Result<()> {
-    let request = TokenRequest {
-        spec: TokenRequestSpec {
-            expiration_seconds: Some(TOKEN_SECONDS),
-            ..TokenRequestSpec::default()
-        },
-        ..TokenRequest::default()
-    };
-    let token = Api::<ServiceAccount>::namespaced(client.clone(), namespace)
-        .create_token_request(SERVICE_ACCOUNT, &PostParams::default(), &request)
-        .await
-        .with_context(|| format!("the chart's service account {SERVICE_ACCOUNT}"))?
-        .status
-        .context("a token request without a token")?
-        .token;
-    let authority = fs::read_to_string(plane.certificate("ca.crt"))?;
-    let user = format!("system:serviceaccount:{namespace}:{SERVICE_ACCOUNT}");
-    let text = kubeconfig(&plane.api_server(), &authority, &user, &format!("token: {token}"));
-    plane.directory.write("webhook/kubeconfig", &text)?;
-    Ok(())
+/// The service account of the chart's pods that have a container of this name: the controller may be a
+/// sidecar of the webhook.
+async fn service_account(client: &Client, namespace: &str, container: &str) -> Result<String> {
+    Api::<Deployment>::namespaced(client.clone(), namespace)
+        .list(&ListParams::default())
+        .await?
+        .items
+        .into_iter()
+        .filter_map(|deployment| deployment.spec?.template.spec)
+        .find(|pod| pod.containers.iter().any(|it| it.name == container))
+        .with_context(|| format!("the chart has no pods with a container {container}"))?
+        .service_account_name
+        .with_context(|| format!("the pods with container {container} name no service account"))
+}
+
+/// The identity of a controller, and the name of its process.
+fn controller_name(index: usize) -> String {
+    format!("{CONTROLLER}-{index}")
 }
 
 /// helm returns before the API server serves the resources that it was told of.
@@ -426,7 +598,7 @@ fn printed_address(log: &Path, from: u64) -> Result<Option<SocketAddr>> {
     };
     match address.trim().parse() {
         Ok(address) => Ok(Some(address)),
-        Err(_) => bail!("the webhook printed an address that is none: {address}"),
+        Err(_) => bail!("an address was printed that is none: {address}"),
     }
 }
 
