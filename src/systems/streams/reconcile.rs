@@ -1,6 +1,8 @@
 //! What Streams wants changed in the cluster: the nodes of pools, the pools of jobs, and pods that
 //! the scheduler has forgotten.
 
+mod pools;
+
 use k8s_openapi::jiff::Timestamp;
 
 use crate::policy::Policy;
@@ -10,7 +12,5 @@ use crate::view::View;
 /// What is to be done now.
 #[must_use]
 pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
-    let mut plan = Plan::default();
-    let _ = (view, policy, now, &mut plan);
-    plan
+    pools::plan(view, policy, now)
 }
