@@ -25,6 +25,9 @@ pub struct HostPool {
     /// What the pool is, or what is wrong with it. The CRD's schema refuses most of that at the API
     /// server; files, and objects older than the schema, come here unchecked.
     pub form: Result<Form, String>,
+    /// Whether the object decodes. Of one that does not, perhaps because a newer release wrote it,
+    /// neither spec nor status is known: nothing may be concluded from their absence.
+    pub readable: bool,
     /// Whether no other job may use its hosts.
     pub exclusive: bool,
     /// The StreamsJob that owns it: name and UID.
@@ -141,6 +144,7 @@ impl From<&api::HostPool> for HostPool {
         Self {
             identity: Identity::from(&pool.metadata),
             form: form(&pool.spec),
+            readable: true,
             exclusive: pool.spec.exclusivity == Exclusivity::Exclusive,
             job,
             status: pool.status.clone().unwrap_or_default(),

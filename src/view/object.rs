@@ -134,6 +134,7 @@ impl Object {
         let pool = HostPool {
             identity: Identity::from(metadata),
             form: Err(format!("cannot be read: {problem}")),
+            readable: false,
             exclusive: false,
             job: None,
             status: HostPoolStatus::default(),

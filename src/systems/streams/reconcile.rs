@@ -1,6 +1,7 @@
 //! What Streams wants changed in the cluster: the nodes of pools, the pools of jobs, and pods that
 //! the scheduler has forgotten.
 
+mod pools;
 mod wake;
 
 use k8s_openapi::jiff::Timestamp;
@@ -12,8 +13,7 @@ use crate::view::View;
 /// What is to be done now.
 #[must_use]
 pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
-    let mut plan = Plan::default();
-    let _ = policy;
+    let mut plan = pools::plan(view, policy, now);
     plan.extend(wake::plan(view, now));
     plan
 }

@@ -20,7 +20,7 @@ use crate::view::node::{TAG_KEY, TAG_PREFIX, tag};
 use crate::view::{HostPool, Key, Name, View};
 
 /// Which node a host is.
-enum Resolved<'v> {
+pub(super) enum Resolved<'v> {
     Node(&'v str),
     Unknown,
     Ambiguous(Vec<&'v str>),
@@ -36,7 +36,8 @@ struct Wording {
     if_ambiguous: &'static str,
 }
 
-fn resolve<'v>(view: &'v View, host: &'v Host) -> Resolved<'v> {
+/// Which node `host` is: a node's own name comes before what others call it.
+pub(super) fn resolve<'v>(view: &'v View, host: &'v Host) -> Resolved<'v> {
     let mut nodes: Vec<&str> = match host {
         Host::Name(name) if view.node(name).is_some() => return Resolved::Node(name),
         Host::Name(name) => view.nodes_with_host_name(name).collect(),
@@ -515,7 +516,8 @@ fn kind(host: &Host) -> &'static str {
     }
 }
 
-fn told(host: &Host) -> String {
+/// A host as messages name it.
+pub(super) fn told(host: &Host) -> String {
     match host {
         Host::Name(name) => format!("name {name}"),
         Host::Address(address) => format!("address {address}"),

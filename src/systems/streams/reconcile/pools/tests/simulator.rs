@@ -1,0 +1,408 @@
+//! A cluster of documents, and an executor that carries plans out on them as `controller` does on a
+//! real one: one plan after the other until nothing is left to do. It refuses what the API server
+//! would refuse.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use json_patch::PatchOperation;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::api;
+use crate::policy::Policy;
+use crate::systems::plan::{Action, Event, Kind, Plan, Write};
+use crate::systems::streams::keys::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
+use crate::view::host_pool::hash;
+use crate::view::{Object, View};
+
+/// The namespace of everything that a test names without one.
+pub(super) const NAMESPACE: &str = "ns";
+
+/// Which of a plan's actions are carried out before the next plan is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pace {
+    /// All.
+    Whole,
+    /// The first, as if the controller ended after each write and another one took over.
+    First,
+    /// The last, likewise.
+    Last,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct World {
+    pub(super) policy: Policy,
+    pub(super) now: Timestamp,
+    pub(super) nodes: BTreeMap<String, Value>,
+    pub(super) pools: BTreeMap<(String, String), Value>,
+    pub(super) pods: BTreeMap<String, Value>,
+    pub(super) namespaces: BTreeMap<String, Value>,
+    /// Kind and name of each object that was written.
+    pub(super) writes: Vec<(Kind, String)>,
+    /// What was told: the pool's name, the reason and the note.
+    pub(super) events: Vec<(String, Event)>,
+    counter: u64,
+}
+
+impl World {
+    /// A cluster with nodes of these names, all able.
+    pub(super) fn new(nodes: &[&str]) -> Self {
+        let mut world = Self {
+            policy: Policy::default(),
+            now: "2026-01-01T00:00:00.25Z".parse().unwrap(),
+            nodes: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            namespaces: BTreeMap::new(),
+            writes: Vec::new(),
+            events: Vec::new(),
+            counter: 0,
+        };
+        nodes.iter().for_each(|name| world.node(name, json!({})));
+        world
+    }
+
+    /// So many nodes, `n00` and so on.
+    pub(super) fn sized(count: usize) -> Self {
+        let names: Vec<String> = (0..count).map(|n| format!("n{n:02}")).collect();
+        Self::new(&names.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    fn next(&mut self) -> u64 {
+        self.counter += 1;
+        self.counter
+    }
+
+    fn metadata(&mut self, name: &str) -> Value {
+        let number = self.next();
+        json!({
+            "name": name,
+            "uid": format!("uid-{number}"),
+            "resourceVersion": number.to_string(),
+            "generation": 1,
+            "creationTimestamp": whole(self.now + SignedDuration::from_secs(number as i64)),
+        })
+    }
+
+    /// Makes a node, able but for what `with` says (RFC 7396).
+    pub(super) fn node(&mut self, name: &str, with: Value) {
+        let mut node = json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": self.metadata(name),
+            "spec": {},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "addresses": [{"type": "Hostname", "address": name}],
+            },
+        });
+        node["metadata"]["labels"] = json!({"kubernetes.io/hostname": name});
+        json_patch::merge(&mut node, &with);
+        self.nodes.insert(name.to_owned(), node);
+    }
+
+    /// Changes a node (RFC 7396).
+    pub(super) fn change_node(&mut self, name: &str, with: Value) {
+        let version = self.next();
+        let node = self.nodes.get_mut(name).unwrap();
+        json_patch::merge(node, &with);
+        node["metadata"]["resourceVersion"] = json!(version.to_string());
+    }
+
+    /// Makes a pool.
+    pub(super) fn pool(&mut self, name: &str, spec: Value) {
+        self.pool_in(NAMESPACE, name, spec);
+    }
+
+    pub(super) fn pool_in(&mut self, namespace: &str, name: &str, spec: Value) {
+        let mut metadata = self.metadata(name);
+        metadata["namespace"] = json!(namespace);
+        let pool = json!({
+            "apiVersion": api::VERSION,
+            "kind": "HostPool",
+            "metadata": metadata,
+            "spec": spec,
+        });
+        self.pools.insert((namespace.to_owned(), name.to_owned()), pool);
+    }
+
+    pub(super) fn document(&mut self, pool: &str) -> &mut Value {
+        self.pools.get_mut(&(NAMESPACE.to_owned(), pool.to_owned())).unwrap()
+    }
+
+    pub(super) fn grow(&mut self, pool: &str, size: u32) {
+        let version = self.next();
+        let pool = self.document(pool);
+        pool["spec"]["size"] = json!(size);
+        pool["metadata"]["resourceVersion"] = json!(version.to_string());
+        pool["metadata"]["generation"] =
+            json!(pool["metadata"]["generation"].as_i64().unwrap() + 1);
+    }
+
+    pub(super) fn delete_pool(&mut self, pool: &str) {
+        self.pools.remove(&(NAMESPACE.to_owned(), pool.to_owned())).unwrap();
+    }
+
+    /// A Streams pod on `node` that asks for nothing.
+    pub(super) fn pod(&mut self, name: &str, node: &str) {
+        let mut metadata = self.metadata(name);
+        metadata["namespace"] = json!(NAMESPACE);
+        metadata["labels"] = json!({"app": "streams", "streams.ibm.com/job": "other"});
+        let pod = json!({
+            "metadata": metadata,
+            "spec": {"nodeName": node, "containers": []},
+            "status": {"phase": "Running"},
+        });
+        self.pods.insert(name.to_owned(), pod);
+    }
+
+    /// A Streams pod on `node` that asks for a pool, or for one member of it.
+    pub(super) fn pod_of(&mut self, name: &str, node: &str, pool: &str, index: Option<u32>) {
+        let hash = self.hash(pool);
+        self.pod(name, node);
+        let key = format!("{POOL_LABEL_PREFIX}{hash}");
+        let requirement = match index {
+            None => json!({"key": key, "operator": "Exists"}),
+            Some(index) => json!({"key": key, "operator": "In", "values": [index.to_string()]}),
+        };
+        let term = json!({"matchExpressions": [requirement]});
+        let spec = &mut self.pods.get_mut(name).unwrap()["spec"];
+        spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
+            json!({"nodeSelectorTerms": [term]});
+        spec["tolerations"] = json!([
+            {"key": EXCLUSIVE_TAINT, "operator": "Equal", "value": hash, "effect": "NoSchedule"}
+        ]);
+    }
+
+    pub(super) fn hash(&self, pool: &str) -> String {
+        let pool = &self.pools[&(NAMESPACE.to_owned(), pool.to_owned())];
+        hash(pool["metadata"]["uid"].as_str().unwrap())
+    }
+
+    pub(super) fn view(&self) -> View {
+        let mut view = View::default();
+        for node in self.nodes.values() {
+            let node: core::Node = serde_json::from_value(node.clone()).unwrap();
+            view.apply(Object::whole_node(&node).unwrap());
+        }
+        for pool in self.pools.values() {
+            let pool: api::HostPool = serde_json::from_value(pool.clone()).unwrap();
+            view.apply(Object::host_pool(&pool).unwrap());
+        }
+        for pod in self.pods.values() {
+            let pod: core::Pod = serde_json::from_value(pod.clone()).unwrap();
+            view.apply(Object::whole_pod(&pod).unwrap());
+        }
+        for namespace in self.namespaces.values() {
+            let namespace: core::Namespace = serde_json::from_value(namespace.clone()).unwrap();
+            view.apply(Object::namespace(&namespace).unwrap());
+        }
+        view
+    }
+
+    pub(super) fn plan(&self) -> Plan {
+        let plan = super::super::plan(&self.view(), &self.policy, self.now);
+        let targets: BTreeSet<_> = plan.actions.iter().map(|action| &action.target).collect();
+        assert_eq!(targets.len(), plan.actions.len(), "one action an object: {plan:#?}");
+        plan
+    }
+
+    /// Plans and acts until nothing is left to do; time passes only where a plan asks for it.
+    pub(super) fn settle(&mut self) {
+        self.settle_at(Pace::Whole);
+    }
+
+    pub(super) fn settle_at(&mut self, pace: Pace) {
+        for _ in 0..1000 {
+            let plan = self.plan();
+            let mut actions = plan.actions;
+            match pace {
+                Pace::Whole => {}
+                Pace::First => actions.truncate(1),
+                Pace::Last => actions = actions.split_off(actions.len().saturating_sub(1)),
+            }
+            if actions.is_empty() {
+                match plan.recheck_at {
+                    None => return,
+                    Some(at) => {
+                        assert!(at > self.now, "a plan that asks for now has something to do");
+                        self.now = at;
+                    }
+                }
+            }
+            for action in actions {
+                self.act(action);
+            }
+        }
+        panic!("no end: {:#?}", self.plan());
+    }
+
+    /// Carries one action out.
+    pub(super) fn act(&mut self, action: Action) {
+        let Action { target, write, events } = action;
+        self.writes.push((target.kind, target.name.to_string()));
+        self.events.extend(events.into_iter().map(|event| (target.name.to_string(), event)));
+        let version = self.next().to_string();
+        match write {
+            Write::Status { resource_version, status } => {
+                let key = (target.namespace.to_string(), target.name.to_string());
+                let pool = self.pools.get_mut(&key).expect("a status of a pool that is there");
+                assert_eq!(pool["metadata"]["uid"], *target.uid);
+                assert_eq!(pool["metadata"]["resourceVersion"], *resource_version);
+                pool["status"] = status;
+                pool["metadata"]["resourceVersion"] = json!(version);
+            }
+            Write::Patch(operations) => self.patch(&target.name, &operations, version),
+            Write::Release { operations, hashes } => {
+                for pool in self.pools.values() {
+                    let of_pool = hashes.contains(&hash(pool["metadata"]["uid"].as_str().unwrap()));
+                    let lives = pool["metadata"]["deletionTimestamp"].is_null();
+                    let members = pool["status"]["members"].as_array().into_iter().flatten();
+                    let mut members = members.filter(|member| member["state"] != "Vacant");
+                    let named = members.any(|member| member["node"] == *target.name);
+                    assert!(!(of_pool && lives && named), "{} released: {pool:#}", target.name);
+                }
+                self.patch(&target.name, &operations, version);
+            }
+            Write::Create(_) | Write::Delete | Write::None => panic!("{write:?} of {target:?}"),
+        }
+    }
+
+    fn patch(&mut self, name: &str, operations: &[PatchOperation], version: String) {
+        let node = self.nodes.get_mut(name).expect("a patch of a node that is there");
+        let first = operations.first().unwrap();
+        assert!(
+            matches!(first, PatchOperation::Test(_)) && first.path().as_str() == "/metadata/uid",
+            "{operations:?}"
+        );
+        patch(node, operations).expect("a patch that applies");
+        let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+        let mut seen = BTreeSet::new();
+        for taint in taints {
+            let unique = seen.insert((taint["key"].to_string(), taint["effect"].to_string()));
+            assert!(unique, "two taints of one key and effect on {name}: {node:#}");
+        }
+        node["metadata"]["resourceVersion"] = json!(version);
+    }
+
+    /// The members of a pool, each as `0 n1 Ready`.
+    pub(super) fn members(&self, pool: &str) -> Vec<String> {
+        let pool = &self.pools[&(NAMESPACE.to_owned(), pool.to_owned())];
+        let members = pool["status"]["members"].as_array().into_iter().flatten();
+        members
+            .map(|member| {
+                let text = |key: &str| member[key].as_str().unwrap_or("-").to_owned();
+                format!("{} {} {}", member["index"], text("node"), text("state"))
+            })
+            .collect()
+    }
+
+    /// A condition of a pool, as `False InsufficientNodes: needs …`.
+    pub(super) fn condition(&self, pool: &str, type_: &str) -> String {
+        let pool = &self.pools[&(NAMESPACE.to_owned(), pool.to_owned())];
+        let mut conditions = pool["status"]["conditions"].as_array().into_iter().flatten();
+        let condition = conditions.find(|condition| condition["type"] == type_).unwrap();
+        assert_eq!(condition["observedGeneration"], pool["metadata"]["generation"]);
+        let text = |key: &str| condition[key].as_str().unwrap().to_owned();
+        format!("{} {}: {}", text("status"), text("reason"), text("message"))
+    }
+
+    pub(super) fn ready(&self, pool: &str) -> String {
+        self.condition(pool, "Ready")
+    }
+
+    /// The labels of ours on a node: hash and index.
+    pub(super) fn labels(&self, node: &str) -> Vec<(String, String)> {
+        let labels = self.nodes[node]["metadata"]["labels"].as_object().into_iter().flatten();
+        labels
+            .filter_map(|(key, value)| {
+                let hash = key.strip_prefix(POOL_LABEL_PREFIX)?;
+                Some((hash.to_owned(), value.as_str().unwrap().to_owned()))
+            })
+            .collect()
+    }
+
+    /// The taints of a node, each as `key=value:effect`.
+    pub(super) fn taints(&self, node: &str) -> Vec<String> {
+        let taints = self.nodes[node]["spec"]["taints"].as_array().into_iter().flatten();
+        taints
+            .map(|taint| {
+                let text = |key: &str| taint[key].as_str().unwrap_or_default().to_owned();
+                format!("{}={}:{}", text("key"), text("value"), text("effect"))
+            })
+            .collect()
+    }
+
+    /// The nodes that carry the label of a pool, by index.
+    pub(super) fn labelled(&self, pool: &str) -> BTreeMap<u32, String> {
+        let hash = self.hash(pool);
+        let nodes = self.nodes.keys().flat_map(|node| {
+            let labels = self.labels(node).into_iter();
+            let own = labels.filter(|(of, _)| *of == hash);
+            own.map(|(_, index)| (index.parse().unwrap(), node.clone())).collect::<Vec<_>>()
+        });
+        nodes.collect()
+    }
+
+    pub(super) fn exclusive_taint(&self, pool: &str) -> String {
+        format!("{EXCLUSIVE_TAINT}={}:NoSchedule", self.hash(pool))
+    }
+
+    /// The reasons of the events about a pool.
+    pub(super) fn told(&self, pool: &str) -> Vec<&'static str> {
+        let own = self.events.iter().filter(|(of, _)| of == pool);
+        own.map(|(_, event)| event.reason).collect()
+    }
+
+    /// How often objects of a kind were written, and forgets.
+    pub(super) fn count(&mut self, kind: Kind) -> usize {
+        let count = self.writes.iter().filter(|(of, _)| *of == kind).count();
+        self.writes.retain(|(of, _)| *of != kind);
+        count
+    }
+
+    /// Everything but times and versions.
+    pub(super) fn state(&self) -> Value {
+        let mut state = json!([
+            self.nodes.values().collect::<Vec<_>>(),
+            self.pools.values().collect::<Vec<_>>()
+        ]);
+        forget_times(&mut state);
+        state
+    }
+}
+
+fn forget_times(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            for key in ["timeAdded", "resourceVersion", "since", "lastTransitionTime"] {
+                members.remove(key);
+            }
+            members.values_mut().for_each(forget_times);
+        }
+        Value::Array(items) => items.iter_mut().for_each(forget_times),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Applies operations as the API server does: there, what is absent tests as null.
+pub(super) fn patch(document: &mut Value, operations: &[PatchOperation]) -> Result<(), String> {
+    let mut patched = document.clone();
+    for operation in operations {
+        if let PatchOperation::Test(test) = operation
+            && test.value.is_null()
+            && test.path.resolve(&patched).is_err()
+        {
+            continue;
+        }
+        json_patch::patch(&mut patched, std::slice::from_ref(operation))
+            .map_err(|error| error.to_string())?;
+    }
+    *document = patched;
+    Ok(())
+}
+
+fn whole(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap().to_string()
+}
