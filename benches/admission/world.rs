@@ -9,7 +9,7 @@ use serde_json::json;
 use stowplan::api;
 use stowplan::api::host_pool::HostPoolSpec;
 use stowplan::view::streams_pod::{COLOCATION_PREFIX, JOB};
-use stowplan::view::{Name, Object, View};
+use stowplan::view::{Object, View};
 
 /// The namespace of every pod here.
 pub(crate) const NAMESPACE: &str = "streams-apps";

@@ -6,10 +6,16 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
-use serde_json::json;
+use serde_json::{Value, json};
 use testbed::wait::{Seen, until};
 
-use crate::world::{World, element, on_trio, same};
+use crate::world::{World, element, same};
+
+/// `pod`, on the first three nodes only.
+fn on_trio(mut pod: Value) -> Value {
+    pod["spec"]["nodeSelector"] = json!({"trio": "yes"});
+    pod
+}
 
 pub(crate) async fn host_by_name(world: Arc<World>) -> Result<()> {
     let _webhook = world.installation.read().await;

@@ -170,12 +170,6 @@ pub(crate) fn element(job: &str, name: &str, annotations: &[(&str, &str)]) -> Va
     })
 }
 
-/// `pod`, on the first three nodes only.
-pub(crate) fn on_trio(mut pod: Value) -> Value {
-    pod["spec"]["nodeSelector"] = json!({"trio": "yes"});
-    pod
-}
-
 /// Fails unless the two are equal.
 pub(crate) fn same<T: PartialEq + std::fmt::Debug>(seen: &T, wanted: &T) -> Result<()> {
     if seen != wanted {
