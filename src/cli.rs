@@ -10,11 +10,13 @@
 )]
 
 mod completions;
+mod controller;
 mod crds;
 mod input;
 mod live;
 mod plan;
 mod policy;
+mod process;
 mod report;
 mod review;
 mod template;
@@ -54,6 +56,8 @@ struct Cli {
 enum Command {
     /// Serve the admission webhook that the API server calls
     Webhook(webhook::Arguments),
+    /// Pick, label and taint the nodes of pools, and keep the status of stowplan's own objects
+    Controller(controller::Arguments),
     /// Answer one AdmissionReview from standard input, as the webhook would
     Review(review::Arguments),
     /// Show what would become of the pods in files, and why, without creating anything
@@ -71,6 +75,7 @@ enum Command {
 pub fn run() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Webhook(arguments) => webhook::run(arguments),
+        Command::Controller(arguments) => controller::run(arguments),
         Command::Review(arguments) => review::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),

@@ -35,9 +35,14 @@ const ORDER: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "controller",
+        &["admission", "cluster", "systems", "placement", "view", "policy", "api", "telemetry"],
+    ),
+    (
         "cli",
         &[
             "server",
+            "controller",
             "admission",
             "cluster",
             "tls",
