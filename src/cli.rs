@@ -11,11 +11,13 @@
 
 mod check;
 mod completions;
+mod controller;
 mod crds;
 mod input;
 mod live;
 mod plan;
 mod policy;
+mod process;
 mod report;
 mod review;
 mod template;
@@ -55,6 +57,8 @@ struct Cli {
 enum Command {
     /// Serve the admission webhook that the API server calls
     Webhook(webhook::Arguments),
+    /// Pick, label and taint the nodes of pools, and keep the status of stowplan's own objects
+    Controller(controller::Arguments),
     /// Answer one AdmissionReview from standard input, as the webhook would
     Review(review::Arguments),
     /// Show what would become of the pods in files, and why, without creating anything
@@ -74,6 +78,7 @@ enum Command {
 pub fn run() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Webhook(arguments) => webhook::run(arguments),
+        Command::Controller(arguments) => controller::run(arguments),
         Command::Review(arguments) => review::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),

@@ -7,10 +7,11 @@
 //! 2. [`systems`]: whose wishes are served; [`systems::streams`] is the one that is complete.
 //! 3. [`view`] and [`policy`]: what a decision may know besides the pod.
 //! 4. [`admission`]: bytes in, [`admission::decide`], bytes out.
-//! 5. [`cluster`], [`server`], [`tls`], [`cli`]: watches, sockets, certificates, commands.
+//! 5. [`controller`]: what the cluster needs besides pods' own marks, planned and carried out.
+//! 6. [`cluster`], [`server`], [`tls`], [`cli`]: watches, sockets, certificates, commands.
 //!
 //! # Dependency rule
-//! `cli → server → admission, cluster → systems → placement, view, policy, api`. Nothing points
+//! `cli → server, controller → admission, cluster → systems → placement, view, policy, api`. Nothing points
 //! back. `placement`, `systems`, `view` and `admission` do no I/O and know no clock; a test holds
 //! them to it.
 

@@ -51,6 +51,17 @@ pub struct KindLabels {
     pub kind: &'static str,
 }
 
+/// What became of a write of the controller.
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+pub struct WriteLabels {
+    /// The plural name of what was written.
+    pub kind: &'static str,
+    /// `patch`, `release`, `status`, `create` or `delete`.
+    pub verb: &'static str,
+    /// The stable word: see [`controller::act`](crate::controller::act).
+    pub outcome: &'static str,
+}
+
 /// Every metric.
 #[derive(Debug)]
 pub struct Metrics {
@@ -86,6 +97,16 @@ pub struct Metrics {
     pub store_synced: Family<KindLabels, Gauge>,
     /// Watches that failed and were started again.
     pub watch_errors: Family<KindLabels, Counter>,
+    /// 1 while this process leads.
+    pub controller_leader: Gauge,
+    /// Writes of the controller.
+    pub controller_writes: Family<WriteLabels, Counter>,
+    /// The making of plans.
+    pub controller_plan_duration: Histogram,
+    /// What is planned and not done.
+    pub controller_actions: Gauge,
+    /// Pods that carry keys of ours and were admitted without us.
+    pub unplaced_pods: Gauge,
 }
 
 impl Metrics {
@@ -112,6 +133,11 @@ impl Metrics {
             store_objects: Family::default(),
             store_synced: Family::default(),
             watch_errors: Family::default(),
+            controller_leader: Gauge::default(),
+            controller_writes: Family::default(),
+            controller_plan_duration: Histogram::new(DURATION_BUCKETS),
+            controller_actions: Gauge::default(),
+            unplaced_pods: Gauge::default(),
         };
         metrics.register();
         metrics
@@ -181,6 +207,37 @@ impl Metrics {
             "Watches that failed and were started again",
             self.watch_errors.clone(),
         );
+        self.register_controller();
+    }
+
+    fn register_controller(&mut self) {
+        let registry = self.registry.sub_registry_with_prefix("controller");
+        registry.register(
+            "leader",
+            "Whether this process is the controller that leads",
+            self.controller_leader.clone(),
+        );
+        registry.register(
+            "writes",
+            "Writes of the controller, by what became of them",
+            self.controller_writes.clone(),
+        );
+        registry.register_with_unit(
+            "plan_duration",
+            "The making of a plan from the view of the cluster",
+            Unit::Seconds,
+            self.controller_plan_duration.clone(),
+        );
+        registry.register(
+            "actions",
+            "Objects that the plan wants to be written and that are not yet",
+            self.controller_actions.clone(),
+        );
+        registry.register(
+            "unplaced_pods",
+            "Pods that carry keys of stowplan and were admitted without it",
+            self.unplaced_pods.clone(),
+        );
     }
 
     /// All metrics in the OpenMetrics text format.
@@ -249,6 +306,11 @@ impl Metrics {
     /// Counts a reading of the policy's file.
     pub fn reloaded_policy(&self, good: bool) {
         self.policy_reloads.get_or_create(&OutcomeLabels { outcome: word(good) }).inc();
+    }
+
+    /// Counts a write of the controller.
+    pub fn wrote(&self, kind: &'static str, verb: &'static str, outcome: &'static str) {
+        self.controller_writes.get_or_create(&WriteLabels { kind, verb, outcome }).inc();
     }
 
     /// Counts a request as under way until the result is dropped.

@@ -188,9 +188,17 @@ fn job() -> Folder {
 
 #[test]
 fn help() {
-    for words in
-        ["", "review", "plan", "crds", "policy", "policy schema", "policy check", "completions"]
-    {
+    for words in [
+        "",
+        "controller",
+        "review",
+        "plan",
+        "crds",
+        "policy",
+        "policy schema",
+        "policy check",
+        "completions",
+    ] {
         let said = run(words.split_whitespace().chain(["--help"]), b"");
         assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{words}");
         assert!(said.stdout.contains("\nExamples:\n"), "{words}");

@@ -18,10 +18,6 @@ const ORDER: &[(&str, &[&str])] = &[
     ("systems", &["placement", "view", "policy", "api"]),
     ("admission", &["systems", "placement", "view", "policy", "api"]),
     ("cluster", &["systems", "placement", "view", "policy", "api", "telemetry"]),
-    (
-        "controller",
-        &["admission", "cluster", "telemetry", "systems", "placement", "view", "policy", "api"],
-    ),
     ("tls", &["telemetry"]),
     ("telemetry", &[]),
     (
@@ -39,10 +35,14 @@ const ORDER: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "controller",
+        &["admission", "cluster", "systems", "placement", "view", "policy", "api", "telemetry"],
+    ),
+    (
         "cli",
         &[
-            "controller",
             "server",
+            "controller",
             "admission",
             "cluster",
             "tls",

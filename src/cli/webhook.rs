@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -12,10 +12,10 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use clap::Args;
 use kube::Client;
-use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
 
 use super::input;
+use super::process::{self, PolicyFile};
 use crate::cluster::Cluster;
 use crate::policy::Policy;
 use crate::server::admin::{self, Health};
@@ -69,9 +69,6 @@ pub(super) struct Arguments {
     log_format: Option<Format>,
 }
 
-/// How often the policy's and the certificate's files are looked at.
-const LOOK: Duration = Duration::from_secs(1);
-
 /// How long answers go on closing their connections before idle ones are closed.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
@@ -87,12 +84,12 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<()> {
-    let policy = read_policy(arguments.policy.as_deref(), &arguments.namespace)?;
+    let (policy_file, policy) = PolicyFile::read(arguments.policy, &arguments.namespace)?;
     let policy = Arc::new(ArcSwap::from_pointee(policy));
     let cluster = if arguments.cluster.is_empty() {
-        let client = Client::try_default().await.context(
-            "cannot find the cluster (a kubeconfig, or a service account's token in a pod; or give --cluster)",
-        )?;
+        let client = Client::try_default()
+            .await
+            .with_context(|| format!("{}; or give --cluster", process::NO_CLUSTER))?;
         Cluster::watching(&client, Arc::clone(&metrics))
     } else {
         Arc::new(Cluster::fixed(input::view(&arguments.cluster)?, Arc::clone(&metrics)))
@@ -107,12 +104,10 @@ async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<()
     let name = arguments.service.map(|service| format!("{service}.{}.svc", arguments.namespace));
     let mut files = Files {
         certificate: tls::Files::new(arguments.tls_cert, arguments.tls_key, name),
-        policy_file: arguments.policy,
+        policy_file,
         policy: Arc::clone(&policy),
-        namespace: arguments.namespace,
         health: Arc::clone(&health),
         metrics: Arc::clone(&metrics),
-        told: None,
     };
     // Before the port is announced: who reads the announcement may call.
     files.look_at_certificate();
@@ -125,7 +120,7 @@ async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<()
     thread::Builder::new().name("files".to_owned()).spawn(move || files.look_again_and_again())?;
     let asked = stop.asked.clone();
     tokio::spawn(async move {
-        signalled().await;
+        process::signalled().await;
         asked.cancel();
     });
     let stopping = stop.clone();
@@ -145,23 +140,13 @@ fn announce(listen: SocketAddr, admin: SocketAddr) {
     println!("admin on http://{admin}");
 }
 
-fn read_policy(file: Option<&Path>, namespace: &str) -> anyhow::Result<Policy> {
-    let mut policy = input::policy(file)?;
-    // Never in our own way: a webhook that cannot start must not be what keeps it from starting.
-    policy.excluded_namespaces.insert(namespace.to_owned());
-    Ok(policy)
-}
-
 /// What is read again when it changes.
 struct Files {
     certificate: tls::Files,
-    policy_file: Option<PathBuf>,
+    policy_file: PolicyFile,
     policy: Arc<ArcSwap<Policy>>,
-    namespace: String,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
-    /// The last problem with the policy that was told.
-    told: Option<String>,
 }
 
 impl Files {
@@ -169,7 +154,7 @@ impl Files {
     /// that is swapped, as a kubelet does.
     fn look_again_and_again(mut self) {
         loop {
-            thread::sleep(LOOK);
+            thread::sleep(process::LOOK);
             // A panic here is a bug in a parser; the next content may be a better one.
             let looked = catch_unwind(AssertUnwindSafe(|| {
                 self.look_at_certificate();
@@ -209,40 +194,8 @@ impl Files {
     }
 
     fn look_at_policy(&mut self) {
-        let Some(file) = self.policy_file.as_deref() else { return };
-        match read_policy(Some(file), &self.namespace) {
-            Ok(new) => {
-                self.told = None;
-                if **self.policy.load() != new {
-                    self.policy.store(Arc::new(new));
-                    self.metrics.reloaded_policy(true);
-                    info!("the policy changed");
-                }
-            }
-            Err(error) => {
-                let problem = format!("{error:#}");
-                if self.told.as_ref() != Some(&problem) {
-                    self.metrics.reloaded_policy(false);
-                    error!(problem, "the new policy is not one; the old one stays");
-                    self.told = Some(problem);
-                }
-            }
+        if let Some(new) = self.policy_file.refresh(&self.metrics) {
+            self.policy.store(Arc::new(new));
         }
-    }
-}
-
-/// Resolves when the process is asked to stop.
-async fn signalled() {
-    let mut terminate = match signal(SignalKind::terminate()) {
-        Ok(terminate) => terminate,
-        Err(error) => {
-            error!(%error, "SIGTERM cannot be handled; only Ctrl-C stops in order");
-            let _ = tokio::signal::ctrl_c().await;
-            return;
-        }
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
     }
 }

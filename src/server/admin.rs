@@ -31,20 +31,33 @@ pub struct Health {
     cluster: Arc<Cluster>,
     metrics: Arc<Metrics>,
     stopping: CancellationToken,
-    certificate: ArcSwap<Standing>,
+    /// `None` where none is needed.
+    certificate: Option<ArcSwap<Standing>>,
 }
 
 impl Health {
     /// Not ready until a certificate was read.
     #[must_use]
     pub fn new(cluster: Arc<Cluster>, metrics: Arc<Metrics>, stopping: CancellationToken) -> Self {
-        let certificate = ArcSwap::from_pointee(Standing::unread());
+        let certificate = Some(ArcSwap::from_pointee(Standing::unread()));
         Self { cluster, metrics, stopping, certificate }
+    }
+
+    /// Of a process that serves nobody and needs no certificate.
+    #[must_use]
+    pub fn without_certificate(
+        cluster: Arc<Cluster>,
+        metrics: Arc<Metrics>,
+        stopping: CancellationToken,
+    ) -> Self {
+        Self { cluster, metrics, stopping, certificate: None }
     }
 
     /// Tells how the certificate stands.
     pub fn set_certificate(&self, standing: Standing) {
-        self.certificate.store(Arc::new(standing));
+        if let Some(certificate) = &self.certificate {
+            certificate.store(Arc::new(standing));
+        }
     }
 
     /// Why requests should not come here; empty when they should.
@@ -54,7 +67,8 @@ impl Health {
         if self.stopping.is_cancelled() {
             problems.push("stopping".to_owned());
         }
-        problems.extend(self.certificate.load().problem.clone());
+        let certificate = self.certificate.as_ref();
+        problems.extend(certificate.and_then(|certificate| certificate.load().problem.clone()));
         problems.extend(
             self.cluster.unsynced().iter().map(|kind| format!("{kind} are not synced yet")),
         );
@@ -67,7 +81,8 @@ impl Health {
             [] => (StatusCode::OK, "ok\n".to_owned()),
             problems => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", problems.join("\n"))),
         };
-        if let Some(days) = self.certificate.load().days_left(SystemTime::now()) {
+        let certificate = self.certificate.as_ref().map(|certificate| certificate.load());
+        if let Some(days) = certificate.and_then(|standing| standing.days_left(SystemTime::now())) {
             // Writing to a String does not fail.
             let _ = writeln!(body, "certificate: {days} days left");
         }
@@ -106,7 +121,7 @@ fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     response
 }
 
-/// Serves probes until the webhook has ended.
+/// Serves probes until the process has stopped.
 pub async fn serve(listener: TcpListener, health: Arc<Health>, stop: Stop) {
     let limits = Limits { linger: Duration::ZERO, ..Limits::DEFAULT };
     // Never asked to drain: until the end somebody may want to know how the stop goes.

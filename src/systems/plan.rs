@@ -5,6 +5,8 @@
 //! cluster does not show yet is in it again. So nothing is lost when a controller ends, and another
 //! one makes the same plan. `controller` carries it out.
 
+use std::collections::HashSet;
+
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
@@ -19,9 +21,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Adds what another plan asks for.
+    /// Adds what another plan asks for. Where both have something to do to one object, this one comes
+    /// first: the other says it again when the plan is made anew.
     pub fn extend(&mut self, other: Self) {
-        self.actions.extend(other.actions);
+        let own: HashSet<Target> = match other.actions.is_empty() {
+            true => HashSet::new(),
+            false => self.actions.iter().map(|action| action.target.clone()).collect(),
+        };
+        let others = other.actions.into_iter().filter(|action| !own.contains(&action.target));
+        self.actions.extend(others);
         if let Some(at) = other.recheck_at {
             self.recheck_by(at);
         }
