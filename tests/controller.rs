@@ -1,0 +1,56 @@
+//! What the controller makes of pools, jobs and waiting pods on a real control plane, and that it
+//! survives what happens to controllers.
+//!
+//! One control plane serves all of these tests, each in a namespace and on nodes of its own.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a harness fails and tells as tests do"
+)]
+
+#[path = "common/harness.rs"]
+mod harness;
+#[path = "common/world.rs"]
+mod world;
+
+#[path = "controller/nodes.rs"]
+mod nodes;
+#[path = "controller/pool.rs"]
+mod pool;
+
+mod controller {
+    pub(crate) mod jobs;
+    pub(crate) mod outages;
+    pub(crate) mod pools;
+    pub(crate) mod wake;
+}
+
+use std::process::ExitCode;
+
+use harness::{Case, cases};
+use testbed::control_plane::NodeSpec;
+use world::World;
+
+const CASES: &[Case] = cases! { controller,
+    jobs:
+        a_chain_of_tokens_is_one_group_in_every_order, a_group_goes_where_one_of_it_must_go,
+        two_groups_keep_apart_in_every_order, an_impossible_job_is_refused_at_once,
+        a_jobs_pools_are_its_own, exlocated_elements_roll_out_on_as_many_nodes;
+    pools:
+        a_sized_exclusive_pool_has_its_nodes_alone, exclusive_pools_share_no_node,
+        the_six_forms_of_the_design, an_untagged_exclusive_pool, an_index_stays_with_its_node,
+        a_pool_that_cannot_be_met_waits_for_nodes, a_literal_exclusive_pool_takes_its_hosts,
+        unknown_hosts_are_told_in_status;
+    outages:
+        a_killed_leader_is_followed, a_paused_leader_does_no_harm_when_it_wakes,
+        what_went_while_it_was_away_is_swept;
+    wake:
+        a_drained_group_runs_again;
+};
+
+fn main() -> ExitCode {
+    // Somewhere for pods that ask for nothing: stowplan's own, and the trial pod of the testbed.
+    harness::run(CASES, || World::start(NodeSpec::numbered(2)))
+}
