@@ -1,6 +1,8 @@
 //! What Streams wants changed in the cluster: the nodes of pools, the pools of jobs, and pods that
 //! the scheduler has forgotten.
 
+pub mod jobs;
+
 use k8s_openapi::jiff::Timestamp;
 
 use crate::policy::Policy;
@@ -11,6 +13,6 @@ use crate::view::View;
 #[must_use]
 pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
-    let _ = (view, policy, now, &mut plan);
+    plan.extend(jobs::plan(view, policy, now));
     plan
 }

@@ -97,19 +97,27 @@ impl Placing<'_> {
         let key = keys::HOST_POOL;
         let name = Name::new(self.pod.namespace, &pool.host_pool);
         let view = self.view;
-        let Some(found) = view.host_pool(&name) else {
-            let problem = format!("HostPool {} of the job is not made yet", name.name);
-            self.outcome.awaited.push(Key::HostPool(name));
-            let remedy = "wait for stowplan's controller (`kubectl describe streamsjob` tells what it waits for)";
-            self.find(Reason::UnknownPool, key, problem, remedy);
-            return None;
+        let found = view.host_pool(&name);
+        let owner = found.and_then(|found| found.job.as_ref());
+        let found = match (found, owner) {
+            (Some(found), Some((_, uid))) if *uid == member.job.identity.uid => found,
+            // One of an earlier job of this name goes with that job.
+            (found, owner)
+                if found.is_none() || owner.is_some_and(|(job, _)| **job == *member.name) =>
+            {
+                let problem = format!("HostPool {} of the job is not made yet", name.name);
+                self.outcome.awaited.push(Key::HostPool(name));
+                let remedy = "wait for stowplan's controller (`kubectl describe streamsjob` tells what it waits for)";
+                self.find(Reason::UnknownPool, key, problem, remedy);
+                return None;
+            }
+            _ => {
+                let problem = format!("HostPool {} belongs to somebody else", name.name);
+                let remedy = "delete that HostPool, or rename the pool in a new job";
+                self.find(Reason::PoolReserved, key, problem, remedy);
+                return None;
+            }
         };
-        if found.job.as_ref().is_none_or(|(_, owner)| *owner != member.job.identity.uid) {
-            let problem = format!("HostPool {} belongs to somebody else", name.name);
-            let remedy = "delete that HostPool, or rename the pool in the job";
-            self.find(Reason::PoolReserved, key, problem, remedy);
-            return None;
-        }
         self.form(said, &name.name, Some(found), pool.form.as_ref(), index)
     }
 
