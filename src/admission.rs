@@ -1,17 +1,19 @@
 //! From the bytes of an AdmissionReview to the bytes of its answer, through the one decision.
 //!
 //! [`decide`] is the product: pure, total, the same in the webhook, in the command line and in the
-//! reconciler's report. [`Review::parse`] and [`answer`] are its two ends.
+//! reconciler's report. [`Review::parse`] and [`answer`] are its two ends. [`validate`] is the same for
+//! our own objects.
 
 pub mod answer;
 pub mod review;
 pub mod stored;
+pub mod validate;
 
 use json_patch::PatchOperation;
 
 use crate::placement::intent::Intent;
 use crate::placement::merge::merge;
-use crate::placement::pod::Pod;
+use crate::placement::pod::{Metadata, Pod, TextMap};
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
 use crate::placement::record;
 use crate::policy::{OnInvalid, Policy};
@@ -51,6 +53,10 @@ pub enum Pass {
     MirrorPod,
     /// No key of ours.
     NoKeys,
+    /// An object of ours in which nothing is wrong.
+    Valid,
+    /// An object of ours of which nothing new is asked, or that is about to go.
+    Unchanged,
 }
 
 /// A pod that is admitted.
@@ -107,6 +113,8 @@ impl Decision {
             Self::Pass(Pass::Ignored) => "Ignored",
             Self::Pass(Pass::MirrorPod) => "MirrorPod",
             Self::Pass(Pass::NoKeys) => "NoKeys",
+            Self::Pass(Pass::Valid) => "Valid",
+            Self::Pass(Pass::Unchanged) => "Unchanged",
             Self::Admit(admission) => {
                 admission.findings.first().map_or("Placed", |finding| finding.reason.as_str())
             }
@@ -120,7 +128,7 @@ impl Refusal {
     /// The finding that leads.
     #[must_use]
     pub fn first(&self) -> &Finding {
-        // Made by `conclude` alone, which has at least one.
+        // Made of at least one.
         &self.findings[0]
     }
 
@@ -154,17 +162,23 @@ pub fn decide(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Decis
         return Ok(Decision::Pass(Pass::OutOfScope));
     };
     let metadata = &object.metadata;
-    let Some(annotations) = &metadata.annotations else {
-        return Ok(without_annotations(review, policy));
-    };
     if policy.excludes(request.namespace()) {
         return Ok(Decision::Pass(Pass::ExcludedNamespace));
     }
-    let keys = Keys::read(annotations.iter().map(|(key, _)| key));
-    if keys.is_empty() && !keys.record {
-        return Ok(without_annotations(review, policy));
+    let annotations = metadata.annotations.iter().flat_map(TextMap::iter);
+    let mut keys = Keys::read(annotations.map(|(key, _)| key));
+    for system in &SYSTEMS {
+        let concerned = |concerns: fn(&str, &Metadata<'_>, &View) -> bool| {
+            (system.enabled)(policy) && concerns(request.namespace(), metadata, view)
+        };
+        if !keys.names(system) && system.concerns.is_some_and(concerned) {
+            keys.systems.push((system, Vec::new()));
+        }
     }
-    if annotations.get(MIRROR).is_some() {
+    if keys.is_empty() && !keys.record {
+        return Ok(Decision::Pass(Pass::NoKeys));
+    }
+    if metadata.annotations.as_ref().is_some_and(|keys| keys.get(MIRROR).is_some()) {
         return Ok(Decision::Pass(Pass::MirrorPod));
     }
     if opted_out(metadata.labels.as_ref().and_then(|labels| labels.get(IGNORE)))
@@ -186,13 +200,6 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 
 fn opted_out(label: Option<&str>) -> bool {
     label == Some("true")
-}
-
-fn without_annotations(review: &Review<'_>, policy: &Policy) -> Decision {
-    Decision::Pass(match policy.excludes(review.request.namespace()) {
-        true => Pass::ExcludedNamespace,
-        false => Pass::NoKeys,
-    })
 }
 
 /// The keys of ours on a pod, sorted by what they are.
@@ -222,6 +229,10 @@ impl<'k> Keys<'k> {
             }
         }
         read
+    }
+
+    fn names(&self, system: &System) -> bool {
+        self.systems.iter().any(|(known, _)| known.name == system.name)
     }
 
     fn is_empty(&self) -> bool {

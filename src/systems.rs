@@ -11,7 +11,7 @@ pub mod streams;
 pub mod vocabulary;
 
 use crate::placement::intent::Intent;
-use crate::placement::pod::Pod;
+use crate::placement::pod::{Metadata, Pod};
 use crate::placement::reason::{Finding, Warning};
 use crate::policy::Policy;
 use crate::view::{Key, View};
@@ -28,6 +28,9 @@ pub struct System {
     /// What it makes of a pod. `None`: this release knows the keys but does not act on them; a pod
     /// that carries one is admitted with a warning.
     pub request: Option<fn(&Pod<'_>, &View, &Policy) -> Outcome>,
+    /// Whether a pod in this namespace that carries none of its keys is its business all the same.
+    /// Asked of every pod, so that it costs a look at the labels and no more. `None`: never.
+    pub concerns: Option<fn(&str, &Metadata<'_>, &View) -> bool>,
     /// What it wants changed in the cluster. `None`: nothing.
     pub plan: Option<fn(&View, &Policy, Timestamp) -> Plan>,
     /// Whether the policy turns it on.

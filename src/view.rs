@@ -374,6 +374,15 @@ impl View {
         self.tag_sets.keys().any(|set| tags.iter().all(|tag| set.contains(tag)))
     }
 
+    /// How many nodes carry all of these tags (see [`node::tag`]); without a tag, how many there are.
+    #[must_use]
+    pub fn nodes_with_tags(&self, tags: &[Box<str>]) -> usize {
+        let sets = self.tag_sets.iter();
+        sets.filter(|(set, _)| tags.iter().all(|tag| set.contains(tag)))
+            .map(|(_, nodes)| nodes)
+            .sum()
+    }
+
     /// The labels of a namespace, once it is known.
     #[must_use]
     pub fn namespace_labels(&self, name: &str) -> Option<&BTreeMap<Box<str>, Box<str>>> {

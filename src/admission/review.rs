@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::placement::pod::{Object, Text, null_is_default, object_or_default, optional_object};
 use crate::placement::reason::shorten;
@@ -34,6 +35,9 @@ pub enum ParseError {
     /// `request.uid` is missing, empty or too long, so that no answer could name it.
     #[error("request.uid is {0}")]
     Uid(&'static str),
+    /// `request.object` is missing or null where an object is made or changed.
+    #[error("the request has no object")]
+    NoObject,
     /// The object in it is not what its kind says.
     #[error("request.object is not a valid pod: {0}")]
     Object(String),
@@ -44,6 +48,8 @@ pub enum ParseError {
 pub struct Review<'a> {
     /// What is asked.
     pub request: Request<'a>,
+    /// All of it as it was sent: where an object of our own is read as a whole.
+    text: &'a str,
 }
 
 #[derive(Default, Deserialize)]
@@ -117,9 +123,36 @@ impl<'a> Review<'a> {
         let request = envelope.request.ok_or(ParseError::NoRequest)?;
         match request.uid.as_str().len() {
             0 => Err(ParseError::Uid("missing or empty")),
-            1..=MAX_UID => Ok(Self { request }),
+            1..=MAX_UID => Ok(Self { request, text }),
             _ => Err(ParseError::Uid("longer than 128 bytes")),
         }
+    }
+}
+
+impl<'a> Review<'a> {
+    /// The object as it would be stored and as it is, undecoded. Read anew from the bytes, because
+    /// nobody else looks at either.
+    ///
+    /// # Errors
+    /// [`ParseError`]: the review holds none.
+    pub(super) fn objects(&self) -> Result<(&'a RawValue, Option<&'a RawValue>), ParseError> {
+        #[derive(Deserialize)]
+        struct Whole<'a> {
+            #[serde(borrow)]
+            request: Objects<'a>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Objects<'a> {
+            #[serde(borrow, default)]
+            object: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            old_object: Option<&'a RawValue>,
+        }
+        let whole: Whole<'a> =
+            serde_json::from_str(self.text).map_err(|error| ParseError::Json(brief(&error)))?;
+        let Objects { object, old_object } = whole.request;
+        Ok((object.ok_or(ParseError::NoObject)?, old_object))
     }
 }
 
@@ -152,6 +185,15 @@ impl Request<'_> {
     #[must_use]
     pub fn resource(&self) -> &str {
         self.resource.resource.as_str()
+    }
+
+    /// Whether an object of this kind is made or changed: not one of its subresources, not deleted.
+    #[must_use]
+    pub fn changes(&self, group: &str, resource: &str) -> bool {
+        self.resource.group.as_str() == group
+            && self.resource.resource.as_str() == resource
+            && self.sub_resource.as_str().is_empty()
+            && matches!(self.operation.as_str(), "CREATE" | "UPDATE")
     }
 
     /// Whether a pod is created: not one of its subresources, not changed, not deleted.

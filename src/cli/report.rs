@@ -218,6 +218,8 @@ fn tell(planned: &Planned<'_>, text: &mut String) {
 fn told_pass(pass: Pass) -> String {
     match pass {
         Pass::NoKeys => "unchanged: it asks for no placement".to_owned(),
+        Pass::Valid => "unchanged: it can be served".to_owned(),
+        Pass::Unchanged => "unchanged: nothing new is asked".to_owned(),
         Pass::OutOfScope => "unchanged: this release places pods only".to_owned(),
         Pass::ExcludedNamespace => "left alone: the policy excludes its namespace".to_owned(),
         Pass::Ignored => {

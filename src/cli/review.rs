@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 
 use super::input;
-use crate::admission::{Review, answer, decide};
+use crate::admission::{Review, answer, decide, validate};
 
 /// The longest review that is read, in bytes: what the API server takes for one object, twice over
 /// (`object` and `oldObject`), and some room around it.
@@ -51,6 +51,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         MAX_BYTES >> 20
     );
     let review = Review::parse(&bytes)?;
+    // The webhook is asked on two paths; here the object tells.
+    let decide = if validate::concerns(&review) { validate::validate } else { decide };
     let decision = decide(&review, &view, &policy)?.at_once();
     let answer = String::from_utf8(answer::write(&review, &decision))?;
     super::print(&format!("{answer}\n"))?;

@@ -78,10 +78,40 @@ reasons! {
     SeveralTokens => Syntax,
     /// A DaemonSet decides the node of its pods itself.
     DaemonSetPod => Syntax,
+    /// `streams-job` is not the name of an object.
+    InvalidJobReference => Syntax,
+    /// A StreamsJob does not say what it must, or says it in a way that cannot be read.
+    MalformedJob => Syntax,
+    /// A pool's own description is malformed.
+    MalformedPool => Syntax,
+    /// Two pools, processing elements or operators have one name.
+    DuplicateName => Syntax,
+    /// An operator names a pool that its job does not describe.
+    UndefinedPool => Syntax,
+    /// What must share a host is bound to different hosts.
+    NoCommonHost => Syntax,
+    /// Only a part of what must share a host is in an exclusive pool.
+    ExclusivePoolSplit => Syntax,
+    /// What must be apart must also share a host.
+    ExlocatedTogether => Syntax,
+    /// More that must be apart than the pool has hosts.
+    TooManyExlocated => Syntax,
+    /// What must be alone must also share a host.
+    IsolationShared => Syntax,
+    /// The pod's processing element is not in its StreamsJob.
+    NotInJob => Syntax,
     /// The policy turns host pools off, or not on for this namespace.
     PoolNotAllowed => Policy,
     /// The HostPool belongs to another job.
     PoolReserved => Policy,
+    /// The namespace would hold more exclusive nodes than the policy allows.
+    TooManyExclusiveNodes => Policy,
+    /// The namespace has no StreamsJob of this name.
+    UnknownJob => Cluster,
+    /// The pod's StreamsJob cannot be placed.
+    JobNotAccepted => Cluster,
+    /// Fewer nodes carry the pool's tags than the pool must have hosts.
+    InsufficientNodes => Cluster,
     /// No node has this name or address.
     UnknownHost => Cluster,
     /// The node belongs to another job's exclusive HostPool.

@@ -18,19 +18,23 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{Level, Span, debug, enabled, error, info, info_span, warn};
 
 use super::limits::{Limits, MAX_BODY};
+use crate::admission::validate::validate;
 use crate::admission::{Decision, ParseError, Review, answer, decide};
 use crate::cluster::Cluster;
 use crate::policy::Policy;
 use crate::telemetry::{Metrics, Throttle, shown};
 use crate::view::View;
 
-/// The one path.
+/// Where pods and claims are sent to be placed.
 pub const PATH: &str = "/mutate";
+
+/// Where our own objects are sent to be validated.
+pub const VALIDATE: &str = "/validate";
 
 /// The unit in which body bytes are counted: a semaphore counts to 2³² on small machines.
 const BODY_UNIT: usize = 1024;
 
-/// What decides: [`decide`], but for tests of what the server does when that fails.
+/// What decides: [`decide`] or [`validate`], but for tests of what the server does when that fails.
 pub type Decide = fn(&Review<'_>, &View, &Policy) -> Result<Decision, ParseError>;
 
 /// Everything that an answer needs.
@@ -95,7 +99,7 @@ impl Service {
         }
     }
 
-    /// The same, with another function in the place of the decision.
+    /// The same, with another function in the place of the decision on pods.
     #[must_use]
     pub fn deciding_by(mut self, decide: Decide) -> Self {
         self.decide = decide;
@@ -140,18 +144,19 @@ impl Service {
         B: Body<Data = Bytes>,
     {
         let budget = timeout(request.uri().query()).unwrap_or(self.limits.body).min(MAX_TIMEOUT);
-        let wrong = wrong(&request);
+        let decide = self.decides(&request);
         let mut body = std::pin::pin!(request.into_body());
         if body.size_hint().lower() > MAX_BODY as u64 {
             return Err(Failure::TooLarge);
         }
-        let held = match wrong {
-            Some(failure) => Err(failure),
-            None => timeout_at(started + budget, self.read(body.as_mut()))
+        let held = match decide {
+            Err(failure) => Err(failure),
+            Ok(decide) => timeout_at(started + budget, self.read(body.as_mut()))
                 .await
-                .unwrap_or(Err(Failure::BodyTimeout)),
+                .unwrap_or(Err(Failure::BodyTimeout))
+                .map(|held| (held, decide)),
         };
-        let held = match held {
+        let (held, decide) = match held {
             Ok(held) => held,
             Err(failure) => {
                 if failure.leaves_connection() {
@@ -171,7 +176,23 @@ impl Service {
         if !self.cluster.is_synced() {
             return Err(Failure::Unsynced);
         }
-        self.decide(&review, started, budget).await
+        self.decide(decide, &review, started, budget).await
+    }
+
+    /// What decides on a request, or what its head shows to be wrong with it.
+    fn decides<B>(&self, request: &Request<B>) -> Result<Decide, Failure> {
+        let decide = match request.uri().path() {
+            PATH => self.decide,
+            VALIDATE => validate,
+            _ => return Err(Failure::NotFound),
+        };
+        if request.method() != Method::POST {
+            Err(Failure::Method)
+        } else if !is_json(request.headers().get(CONTENT_TYPE)) {
+            Err(Failure::ContentType)
+        } else {
+            Ok(decide)
+        }
     }
 
     /// Reads the body, and takes its bytes from the common stores as they come: one that is announced
@@ -223,6 +244,7 @@ impl Service {
 
     async fn decide(
         &self,
+        decide: Decide,
         review: &Review<'_>,
         started: Instant,
         budget: Duration,
@@ -235,7 +257,7 @@ impl Service {
             let decision = {
                 let policy = self.policy.load();
                 let view = self.cluster.view();
-                guarded(span, || (self.decide)(review, &view, &policy))?.map_err(Failure::Parse)?
+                guarded(span, || decide(review, &view, &policy))?.map_err(Failure::Parse)?
             };
             match decision {
                 Decision::Wait { ref awaited, .. } if Instant::now() < patience => {
@@ -271,19 +293,6 @@ impl Service {
             SystemTime::now(),
         );
         Ok(json)
-    }
-}
-
-/// What is wrong with a request that its head shows.
-fn wrong<B>(request: &Request<B>) -> Option<Failure> {
-    if request.uri().path() != PATH {
-        Some(Failure::NotFound)
-    } else if request.method() != Method::POST {
-        Some(Failure::Method)
-    } else if !is_json(request.headers().get(CONTENT_TYPE)) {
-        Some(Failure::ContentType)
-    } else {
-        None
     }
 }
 
@@ -372,7 +381,7 @@ impl Failure {
 
     fn message(&self) -> String {
         match self {
-            Self::NotFound => format!("no such path; reviews go to {PATH}"),
+            Self::NotFound => format!("no such path; reviews go to {PATH} and {VALIDATE}"),
             Self::Method => "send a POST".to_owned(),
             Self::ContentType => "send Content-Type: application/json".to_owned(),
             Self::TooLarge => format!("the body is larger than {MAX_BODY} bytes"),

@@ -1,9 +1,11 @@
 //! IBM Streams host constraints (Streams design, "Host Constraints", 2021): where a processing
 //! element, which is one pod, may and may not run.
 //!
-//! [`request`] reads the annotations, [`resolve`] asks the View which nodes they mean, and the
-//! intents are made here.
+//! [`request`] reads the annotations, [`job`] finds the StreamsJob that a pod belongs to, [`resolve`]
+//! asks the View which nodes they mean, and the intents are made here.
 
+pub mod guard;
+pub mod job;
 pub mod keys;
 pub mod reconcile;
 pub mod request;
@@ -20,6 +22,8 @@ use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, Warning, quoted, shorten};
 use crate::policy::{Compat, Policy};
 use crate::view::View;
+use crate::view::streams_job::closure::Place;
+use job::{Joined, Member};
 use request::Request;
 use token::Token;
 
@@ -28,26 +32,31 @@ pub const SYSTEM: System = System {
     name: NAME,
     keys: keys::ANNOTATIONS,
     request: Some(place),
+    concerns: Some(job::concerns),
     plan: Some(reconcile::plan),
     enabled: |policy| policy.streams.enabled,
 };
 
 const NAME: &str = "streams";
 
-/// What the annotations of a pod ask for, as intents.
+/// What a pod's StreamsJob asks for, or else its annotations, as intents.
 fn place(pod: &Pod<'_>, view: &View, policy: &Policy) -> Outcome {
-    let mut placing = Placing { pod, view, policy, outcome: Outcome::default() };
-    let request = Request::read(pod, &mut placing.outcome);
-    if pod.annotation(keys::STREAMS_JOB).is_some() {
-        placing.warn(
-            keys::STREAMS_JOB,
-            "this release does not serve StreamsJobs; the annotation has no effect",
-        );
+    let mut placing = Placing { pod, view, policy, of_job: None, outcome: Outcome::default() };
+    match placing.join() {
+        Joined::Settled => {}
+        Joined::Member(member) => placing.as_member(&member),
+        Joined::Refused => {
+            // What is wrong with the annotations by themselves is told in the same answer.
+            Request::read(pod, true, &mut placing.outcome);
+        }
+        Joined::None => {
+            let request = Request::read(pod, false, &mut placing.outcome);
+            let location = placing.location(&request);
+            placing.colocation(&request, location.as_deref());
+            placing.exlocation(&request);
+            placing.isolation(&request);
+        }
     }
-    let location = placing.location(&request);
-    placing.colocation(&request, location.as_deref());
-    placing.exlocation(&request);
-    placing.isolation(&request);
     placing.outcome
 }
 
@@ -56,10 +65,133 @@ struct Placing<'p> {
     pod: &'p Pod<'p>,
     view: &'p View,
     policy: &'p Policy,
+    /// What findings are about, where it is no annotation: the pod's place in its StreamsJob.
+    of_job: Option<String>,
     outcome: Outcome,
 }
 
 impl Placing<'_> {
+    /// What its StreamsJob says of a pod.
+    fn as_member(&mut self, member: &Member<'_>) {
+        let request = Request::read(self.pod, true, &mut self.outcome);
+        self.compare(member, &request);
+        self.of_job =
+            Some(format!("StreamsJob {}, processing element {}", member.name, member.element.name));
+        let group = member.unit.group.as_deref();
+        self.outcome.holds.push(job::entry(member.name, &member.element.name, group));
+
+        let places: Vec<Place> = member.places().map(|claim| claim.place.clone()).collect();
+        let mut node = None;
+        for place in &places {
+            let said = member.said(place);
+            let found = self.place(member, place, &said);
+            node = node.or(found);
+        }
+        self.together(member, node.as_deref());
+        let request = Request {
+            exlocation: member.exlocation(),
+            isolation: None,
+            enforcement: member.enforcement(),
+            ..request
+        };
+        self.exlocated(&request, group);
+        self.alone(member, &request);
+        let constrained = !self.outcome.intents.is_empty();
+        if self.pod.is_controlled_by("DaemonSet") && constrained {
+            self.find(
+                Reason::DaemonSetPod,
+                keys::STREAMS_JOB,
+                "the pod belongs to a DaemonSet, which gives each node one pod".to_owned(),
+                "use a Deployment, a StatefulSet or a Job",
+            );
+        }
+    }
+
+    /// Colocation in a job: a label for each token, and one for the group, on which alone the pod's
+    /// one term is: several required terms would have to be met by one pod (which `compat: seed` does
+    /// not change).
+    fn together(&mut self, member: &Member<'_>, node: Option<&str>) {
+        let key = keys::HOST_COLOCATION;
+        for token in member.colocation() {
+            let label = token.label_key(keys::COLOCATION_LABEL_PREFIX);
+            let value = token.label_value();
+            self.wish(key, token.as_str(), Wish::Label { key: label, value });
+        }
+        let Some(group) = member.unit.group.as_deref() else { return };
+        let settled = self.pod.label(keys::GROUP) == Some(group);
+        let enforcement = member.enforcement();
+        if let Some(node) = node.filter(|_| !settled && enforcement == Enforcement::Required) {
+            let nodes = self.view.colocation_nodes(self.pod.namespace, (keys::GROUP, group), None);
+            if !nodes.is_empty() && !nodes.contains(node) {
+                let there: Vec<_> = nodes.into_iter().collect();
+                let problem = format!(
+                    "its group {group} runs on node {}, and it must go to node {node}",
+                    there.join(", ")
+                );
+                self.find(Reason::GroupElsewhere, key, problem, "move the group first");
+            }
+        }
+        let mark = vec![label_requirement(keys::GROUP, "In", &[group])];
+        let term = PodTerm {
+            enforcement,
+            requirements: mark.clone(),
+            mark,
+            vocabulary: vec![keys::GROUP.to_owned()],
+        };
+        let value = group.to_owned();
+        self.wish(keys::GROUP, group, Wish::Label { key: keys::GROUP.to_owned(), value });
+        self.wish(keys::GROUP, group, Wish::PodAffinity(term));
+        let tokens = member.colocation();
+        let what = manner(enforcement, "one node for all", "near the others");
+        match tokens.is_empty() {
+            true => self.holds(keys::GROUP, group, what),
+            false => tokens.iter().for_each(|token| self.holds(key, token.as_str(), what)),
+        }
+        self.warn_of_node_name(key);
+    }
+
+    /// Isolation in a job. Only `compat: seed` touches the other elements.
+    fn alone(&mut self, member: &Member<'_>, request: &Request) {
+        let key = keys::HOST_ISOLATION;
+        if !self.seed() {
+            let mut operators = member.element.operators.iter();
+            let Some(operator) = operators.find(|operator| operator.host_isolation) else { return };
+            let isolation = Some(operator.name.clone());
+            let request = Request {
+                isolation,
+                job: request.job.clone(),
+                processing_element: request.processing_element.clone(),
+                enforcement: request.enforcement,
+                ..Request::default()
+            };
+            self.outcome.findings.extend(request.check_isolation().err());
+            return self.isolation(&request);
+        }
+        for by in &member.job.closure.isolated {
+            let Some(operator) = member.operator(*by) else { continue };
+            // A job with an operator whose name is none is not accepted.
+            let Ok(token) = Token::of_operator(&operator.name) else { continue };
+            let label = token.label_key(keys::ISOLATION_LABEL_PREFIX);
+            let value = token.label_value();
+            if by.element != member.index {
+                self.wish(key, token.as_str(), Wish::Label { key: label, value });
+                continue;
+            }
+            let mark = vec![label_requirement(&label, "In", &[&value])];
+            let term = PodTerm {
+                enforcement: request.enforcement,
+                requirements: mark.clone(),
+                mark,
+                vocabulary: vec![label],
+            };
+            self.wish(key, token.as_str(), Wish::PodAntiAffinity(term));
+            let what =
+                manner(request.enforcement, "no other pod of job", "rather no other pod of job");
+            self.holds(key, token.as_str(), &format!("{what} {}", member.name));
+            self.warn_of_node_name(key);
+        }
+    }
+
     fn seed(&self) -> bool {
         self.policy.streams.compat == Compat::Seed
     }
@@ -74,7 +206,13 @@ impl Placing<'_> {
     }
 
     fn find(&mut self, reason: Reason, key: &str, problem: String, remedy: &str) {
-        self.outcome.findings.push(Finding::new(reason, key, problem, remedy));
+        let subject = self.subject(key);
+        self.outcome.findings.push(Finding::new(reason, subject, problem, remedy));
+    }
+
+    /// What a finding about a constraint is about: its annotation, or the pod's place in its job.
+    fn subject(&self, key: &str) -> String {
+        self.of_job.clone().unwrap_or_else(|| key.to_owned())
     }
 
     fn warn(&mut self, key: &str, text: &str) {
@@ -143,6 +281,12 @@ impl Placing<'_> {
 
     /// `hostExlocation`: pairwise different nodes for all pods with the token.
     fn exlocation(&mut self, request: &Request) {
+        self.exlocated(request, None);
+    }
+
+    /// The same. The members of a group of a job carry each other's tokens, so that they are told from
+    /// others by the group.
+    fn exlocated(&mut self, request: &Request, group: Option<&str>) {
         let key = keys::HOST_EXLOCATION;
         for token in &request.exlocation {
             let label = token.label_key(keys::EXLOCATION_LABEL_PREFIX);
@@ -151,9 +295,18 @@ impl Placing<'_> {
             let mut requirements = mark.clone();
             if !self.seed() {
                 requirements.extend(request.job.as_deref().map(same_job));
+            }
+            match group {
+                // Under `compat: seed` too: the pod would be kept away from those it must be with.
+                Some(group) => {
+                    requirements.push(label_requirement(keys::GROUP, "NotIn", &[group]));
+                }
                 // Without this a rollout waits for ever: the new pod of a processing element is kept
                 // away by the old one, which leaves only when the new one is ready.
-                requirements.extend(request.processing_element.as_deref().map(other_element));
+                None if !self.seed() => {
+                    requirements.extend(request.processing_element.as_deref().map(other_element));
+                }
+                None => {}
             }
             let term = PodTerm {
                 enforcement: request.enforcement,
@@ -163,6 +316,7 @@ impl Placing<'_> {
                     label.clone(),
                     keys::JOB.to_owned(),
                     keys::PROCESSING_ELEMENT.to_owned(),
+                    keys::GROUP.to_owned(),
                 ],
             };
             self.wish(key, token.as_str(), Wish::Label { key: label, value });
@@ -237,7 +391,8 @@ fn other_element(element: &str) -> LabelSelectorRequirement {
 
 /// An annotation and its value in short: `host-colocation=together`.
 fn cause(key: &str, value: &str) -> String {
-    let name = key.strip_prefix(keys::PREFIX).unwrap_or(key);
+    let own = key.strip_prefix(keys::PREFIX).or_else(|| key.strip_prefix("stowplan.dev/"));
+    let name = own.unwrap_or(key);
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'[' | b']');
     if value.len() <= 80 && value.bytes().all(plain) {
         return [name, "=", value].concat();

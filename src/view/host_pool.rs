@@ -91,7 +91,7 @@ pub fn hash(uid: &str) -> String {
 }
 
 /// A host as an author names it.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Host {
     /// A node's name, or its Hostname or InternalDNS address.
     Name(Box<str>),

@@ -1,6 +1,7 @@
 //! What Streams wants changed in the cluster: the nodes of pools, the pools of jobs, and pods that
 //! the scheduler has forgotten.
 
+pub mod jobs;
 mod pools;
 mod wake;
 
@@ -14,6 +15,7 @@ use crate::view::View;
 #[must_use]
 pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     let mut plan = pools::plan(view, policy, now);
+    plan.extend(jobs::plan(view, policy, now));
     plan.extend(wake::plan(view, now));
     plan
 }

@@ -16,7 +16,7 @@ pub struct Request {
     pub host: Option<(String, Host)>,
     /// `host-pool`: the value as written, and what it means.
     pub pool: Option<(String, PoolReference)>,
-    /// `host-colocation`: at most one token.
+    /// `host-colocation`.
     pub colocation: Vec<Token>,
     /// `host-exlocation`.
     pub exlocation: Vec<Token>,
@@ -33,7 +33,7 @@ pub struct Request {
 /// `NAME` or `NAME[INDEX]`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PoolReference {
-    /// The HostPool's name.
+    /// The HostPool's name; in a StreamsJob the pool's own.
     pub name: String,
     /// The member asked for, from 0.
     pub index: Option<u32>,
@@ -41,8 +41,9 @@ pub struct PoolReference {
 
 impl Request {
     /// Reads the annotations of `pod`; what is wrong with them goes to the findings of `outcome`,
-    /// and what is wrong is not part of the request.
-    pub fn read(pod: &Pod<'_>, outcome: &mut Outcome) -> Self {
+    /// and what is wrong is not part of the request. `of_job`: the pod belongs to a StreamsJob, which
+    /// may have several tokens and calls pools by their SPL names.
+    pub fn read(pod: &Pod<'_>, of_job: bool, outcome: &mut Outcome) -> Self {
         let findings = &mut outcome.findings;
         let label = |key: &str| pod.label(key).filter(|value| !value.is_empty()).map(str::to_owned);
         let mut request = Self {
@@ -59,10 +60,11 @@ impl Request {
             keep(host(value).map(|host| request.host = Some((value.to_owned(), host))));
         }
         if let Some(value) = pod.annotation(keys::HOST_POOL) {
-            keep(pool_reference(value).map(|pool| request.pool = Some((value.to_owned(), pool))));
+            let read = pool_reference(value, of_job);
+            keep(read.map(|pool| request.pool = Some((value.to_owned(), pool))));
         }
         if let Some(value) = pod.annotation(keys::HOST_COLOCATION) {
-            keep(colocation(value).map(|tokens| request.colocation = tokens));
+            keep(colocation(value, of_job).map(|tokens| request.colocation = tokens));
         }
         if let Some(value) = pod.annotation(keys::HOST_EXLOCATION) {
             keep(
@@ -101,7 +103,7 @@ impl Request {
         request
     }
 
-    fn check_isolation(&self) -> Result<(), Finding> {
+    pub(super) fn check_isolation(&self) -> Result<(), Finding> {
         let missing = match (&self.job, &self.processing_element) {
             (Some(_), Some(_)) => return Ok(()),
             (None, Some(_)) => keys::JOB.to_owned(),
@@ -140,7 +142,7 @@ fn host(value: &str) -> Result<Host, Finding> {
     })
 }
 
-fn pool_reference(value: &str) -> Result<PoolReference, Finding> {
+fn pool_reference(value: &str, of_job: bool) -> Result<PoolReference, Finding> {
     let wrong = |problem: &str| {
         Finding::new(
             Reason::InvalidPoolReference,
@@ -159,7 +161,7 @@ fn pool_reference(value: &str) -> Result<PoolReference, Finding> {
             )
         }
     };
-    if !is_object_name(name) {
+    if !is_object_name(name) && !(of_job && is_identifier(name)) {
         return Err(wrong("has no valid object name (lower case letters, digits, - and .)"));
     }
     Ok(PoolReference { name: name.to_owned(), index })
@@ -172,8 +174,16 @@ fn index(digits: &str) -> Option<u32> {
     if plain && canonical { digits.parse().ok() } else { None }
 }
 
+/// An identifier of SPL, as the pools of a job are called.
+pub(super) fn is_identifier(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    text.len() <= 253
+        && text.bytes().all(inner)
+        && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())
+}
+
 /// A DNS subdomain (RFC 1123), as object names are.
-fn is_object_name(text: &str) -> bool {
+pub(super) fn is_object_name(text: &str) -> bool {
     text.len() <= 253
         && text.split('.').all(|label| {
             let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -184,10 +194,10 @@ fn is_object_name(text: &str) -> bool {
         })
 }
 
-fn colocation(value: &str) -> Result<Vec<Token>, Finding> {
+fn colocation(value: &str, of_job: bool) -> Result<Vec<Token>, Finding> {
     let tokens = Token::read(keys::HOST_COLOCATION, value)?;
     match tokens.as_slice() {
-        [first, second, ..] => Err(Finding::new(
+        [first, second, ..] if !of_job => Err(Finding::new(
             Reason::SeveralTokens,
             keys::HOST_COLOCATION,
             format!(
@@ -196,7 +206,7 @@ fn colocation(value: &str) -> Result<Vec<Token>, Finding> {
                 named(first),
                 named(second)
             ),
-            "give all pods that belong together one common token",
+            "give all pods that belong together one common token, or describe the job in a StreamsJob",
         )),
         _ => Ok(tokens),
     }
@@ -244,7 +254,7 @@ mod tests {
 
     #[test]
     fn pool_references_are_read() {
-        let read = |value: &str| pool_reference(value).map(|pool| (pool.name, pool.index));
+        let read = |value: &str| pool_reference(value, false).map(|pool| (pool.name, pool.index));
         assert_eq!(read("p"), Ok(("p".to_owned(), None)));
         assert_eq!(read("my-pool.v2[0]"), Ok(("my-pool.v2".to_owned(), Some(0))));
         assert_eq!(read("p[4294967295]"), Ok(("p".to_owned(), Some(u32::MAX))));
@@ -281,7 +291,7 @@ mod tests {
             &huge,
             "p\n",
         ] {
-            let finding = pool_reference(value).expect_err(value);
+            let finding = pool_reference(value, false).expect_err(value);
             assert_eq!(finding.reason, Reason::InvalidPoolReference, "{value}");
         }
     }
@@ -300,7 +310,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_value_is_read_or_refused(value in "\\PC*") {
-            let _ = (host(&value), pool_reference(&value), operator(&value), enforcement(&value), colocation(&value));
+            let _ = (host(&value), pool_reference(&value, true), operator(&value), enforcement(&value), colocation(&value, false));
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::keys;
+use super::job::Member;
 use super::request::{PoolReference, Request};
 use super::{NAME, Placing, cause};
+use super::{guard, keys};
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
 use crate::api::condition::{ACCEPTED, Condition, READY, Status, find};
@@ -17,12 +18,17 @@ use crate::placement::reason::{Reason, quoted};
 use crate::placement::record;
 use crate::view::host_pool::{Form, Host};
 use crate::view::node::{TAG_KEY, TAG_PREFIX, tag};
+use crate::view::streams_job::closure::Place;
 use crate::view::{HostPool, Key, Name, View};
 
 /// Which node a host is.
-pub(super) enum Resolved<'v> {
+#[derive(Debug)]
+pub enum Resolved<'v> {
+    /// This one.
     Node(&'v str),
+    /// None.
     Unknown,
+    /// Several.
     Ambiguous(Vec<&'v str>),
 }
 
@@ -36,8 +42,9 @@ struct Wording {
     if_ambiguous: &'static str,
 }
 
-/// Which node `host` is: a node's own name comes before what others call it.
-pub(super) fn resolve<'v>(view: &'v View, host: &'v Host) -> Resolved<'v> {
+/// Looks a host up: a node's own name before its addresses.
+#[must_use]
+pub fn resolve<'v>(view: &'v View, host: &'v Host) -> Resolved<'v> {
     let mut nodes: Vec<&str> = match host {
         Host::Name(name) if view.node(name).is_some() => return Resolved::Node(name),
         Host::Name(name) => view.nodes_with_host_name(name).collect(),
@@ -62,6 +69,56 @@ impl Placing<'_> {
         let (value, pool) = request.pool.as_ref()?;
         self.check_pool_policy();
         self.settled(keys::HOST_POOL, value).unwrap_or_else(|| self.pool(value, pool))
+    }
+
+    /// `host(...)` of a StreamsJob: like the annotation, for pools that the job describes itself.
+    /// Returns the one node that the pod must go to, if there is one.
+    pub(super) fn place(
+        &mut self,
+        member: &Member<'_>,
+        place: &Place,
+        said: &str,
+    ) -> Option<String> {
+        let (pool, index) = match place {
+            Place::Host(host) => {
+                let settled = self.settled(keys::HOST, said);
+                return settled.unwrap_or_else(|| self.host(said, host));
+            }
+            Place::Pool { pool, index } => (member.job.closure.pools.get(*pool)?, *index),
+        };
+        self.check_pool_policy();
+        if let Some(settled) = self.settled(keys::HOST_POOL, said) {
+            return settled;
+        }
+        // What the job itself says of such a pool is all there is to know.
+        if !pool.is_labelled() {
+            return self.form(said, &pool.host_pool, None, pool.form.as_ref(), index);
+        }
+        let key = keys::HOST_POOL;
+        let name = Name::new(self.pod.namespace, &pool.host_pool);
+        let view = self.view;
+        let found = view.host_pool(&name);
+        let owner = found.and_then(|found| found.job.as_ref());
+        let found = match (found, owner) {
+            (Some(found), Some((_, uid))) if *uid == member.job.identity.uid => found,
+            // One of an earlier job of this name goes with that job.
+            (found, owner)
+                if found.is_none() || owner.is_some_and(|(job, _)| **job == *member.name) =>
+            {
+                let problem = format!("HostPool {} of the job is not made yet", name.name);
+                self.outcome.awaited.push(Key::HostPool(name));
+                let remedy = "wait for stowplan's controller (`kubectl describe streamsjob` tells what it waits for)";
+                self.find(Reason::UnknownPool, key, problem, remedy);
+                return None;
+            }
+            _ => {
+                let problem = format!("HostPool {} belongs to somebody else", name.name);
+                let remedy = "delete that HostPool, or rename the pool in a new job";
+                self.find(Reason::PoolReserved, key, problem, remedy);
+                return None;
+            }
+        };
+        self.form(said, &name.name, Some(found), pool.form.as_ref(), index)
     }
 
     /// Keeps a decision that an earlier round wrote, whatever the View has learnt since: the record
@@ -238,40 +295,49 @@ impl Placing<'_> {
             );
             return None;
         }
-        match (&pool.form, reference.index) {
-            (Err(problem), _) => {
-                let problem = format!("HostPool {} {problem}", reference.name);
+        let labelled = pool.is_labelled().then_some(pool);
+        self.form(value, &reference.name, labelled, pool.form.as_ref(), reference.index)
+    }
+
+    /// A pool of this form. `labelled`: the HostPool, where the controller labels its members.
+    fn form(
+        &mut self,
+        value: &str,
+        name: &str,
+        labelled: Option<&HostPool>,
+        form: Result<&Form, &String>,
+        index: Option<u32>,
+    ) -> Option<String> {
+        let key = keys::HOST_POOL;
+        match (form, index, labelled) {
+            (Err(problem), ..) => {
+                let problem = format!("HostPool {name} {problem}");
                 self.find(Reason::InvalidPool, key, problem, "mend the HostPool");
                 None
             }
-            (Ok(Form::Sized(size, _)), index) => {
-                self.labelled(value, &reference.name, pool, *size, index);
+            (Ok(form @ (Form::Sized(..) | Form::Literal(_))), index, Some(pool)) => {
+                self.labelled(value, name, pool, guard::hosts(Some(form)), index);
                 None
             }
-            (Ok(Form::Literal(hosts)), index) if pool.exclusive => {
-                let size = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
-                self.labelled(value, &reference.name, pool, size, index);
-                None
-            }
-            (Ok(Form::Literal(hosts)), Some(index)) => {
-                self.member(value, &reference.name, hosts, index)
-            }
-            (Ok(Form::Literal(hosts)), None) => self.literal(value, &reference.name, hosts),
-            (Ok(Form::Tagged(_) | Form::Any), Some(_)) => {
+            (Ok(Form::Literal(hosts)), Some(index), _) => self.member(value, name, hosts, index),
+            (Ok(Form::Literal(hosts)), None, _) => self.literal(value, name, hosts),
+            (Ok(Form::Tagged(_) | Form::Any), Some(_), _) => {
                 self.find(
                     Reason::IndexOutOfRange,
                     key,
-                    format!("HostPool {} has no size, so no member has an index", reference.name),
+                    format!("HostPool {name} has no size, so no member has an index"),
                     "leave the index out, or use a pool that lists its hosts",
                 );
                 None
             }
-            (Ok(Form::Tagged(tags)), None) => {
-                self.tagged(value, &reference.name, tags);
+            (Ok(Form::Tagged(tags)), None, _) => {
+                self.tagged(value, name, tags);
                 None
             }
-            // Every node will do: nothing is written.
-            (Ok(Form::Any), None) => None,
+            // Every node will do: nothing is written. A sized pool is always labelled.
+            (Ok(Form::Any | Form::Sized(..)), None, _) | (Ok(Form::Sized(..)), Some(_), None) => {
+                None
+            }
         }
     }
 
@@ -342,29 +408,12 @@ impl Placing<'_> {
     }
 
     fn check_pool_policy(&mut self) {
-        let policy = &self.policy.host_pools;
-        let problem = if !policy.enabled {
-            "the policy turns host pools off".to_owned()
-        } else {
-            let labels = self.view.namespace_labels(self.pod.namespace);
-            let missing = policy.namespaces.iter().find(|(key, value)| {
-                labels.and_then(|labels| labels.get(key.as_str())).map(AsRef::as_ref)
-                    != Some(value.as_str())
-            });
-            match missing {
-                None => return,
-                Some((key, value)) => format!(
-                    "the policy allows host pools in namespaces labelled {key}={value}, and {} is not",
-                    self.pod.namespace
-                ),
-            }
-        };
-        self.find(
-            Reason::PoolNotAllowed,
-            keys::HOST_POOL,
-            problem,
-            "ask the cluster's administrator, or remove the annotation",
-        );
+        let subject = self.subject(keys::HOST_POOL);
+        let allowed = guard::pools(&subject, self.pod.namespace, self.view, self.policy);
+        self.outcome.findings.extend(allowed.err().filter(|finding| {
+            // Two pools are forbidden for one reason.
+            !self.outcome.findings.contains(finding)
+        }));
     }
 
     fn member(&mut self, value: &str, pool: &str, hosts: &[Host], index: u32) -> Option<String> {
@@ -516,8 +565,9 @@ fn kind(host: &Host) -> &'static str {
     }
 }
 
-/// A host as messages name it.
-pub(super) fn told(host: &Host) -> String {
+/// `name n1`, `address 10.8.5.6`.
+#[must_use]
+pub fn told(host: &Host) -> String {
     match host {
         Host::Name(name) => format!("name {name}"),
         Host::Address(address) => format!("address {address}"),

@@ -67,6 +67,14 @@ impl Token {
         Ok(tokens)
     }
 
+    /// Reads a token that stands alone, as in a StreamsJob: no list, whatever it begins with.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn of_operator(text: &str) -> Result<Self, Finding> {
+        Self::check(super::keys::STREAMS_JOB, text)
+    }
+
     fn check(key: &'static str, text: &str) -> Result<Self, Finding> {
         let wrong = |problem: String, remedy: &str| {
             Finding::new(Reason::InvalidToken, key, problem, remedy)

@@ -1,0 +1,158 @@
+//! Our own objects on their way into the cluster: one that cannot be served fails where it is made,
+//! with all that is wrong.
+//!
+//! Only what is certain is refused. What may change by itself (a standalone pool whose hosts are not
+//! there yet) shows in the object's status.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::review::{ParseError, Review, brief};
+use super::{Admission, Decision, Pass, Refusal, opted_out};
+use crate::api;
+use crate::placement::reason::{Finding, Reason, Warning};
+use crate::policy::{OnInvalid, Policy};
+use crate::systems::streams::guard;
+use crate::systems::streams::job::check::check;
+use crate::systems::streams::resolve::{Resolved, resolve, told};
+use crate::systems::vocabulary::IGNORE;
+use crate::view::host_pool::Form;
+use crate::view::{HostPool, Name, StreamsJob, View};
+
+/// The kinds of ours, by plural name.
+const HOST_POOLS: &str = "hostpools";
+const STREAMS_JOBS: &str = "streamsjobs";
+
+/// Whether a review is about an object of ours.
+#[must_use]
+pub fn concerns(review: &Review<'_>) -> bool {
+    let group = api::VERSION.split('/').next().unwrap_or_default();
+    [HOST_POOLS, STREAMS_JOBS].iter().any(|resource| review.request.changes(group, resource))
+}
+
+/// Decides whether an object of ours may be made or changed. Other kinds and operations pass, and so
+/// does a change that asks for nothing new: whoever labels an object or lets it go is not to be told
+/// that it could not be made today.
+///
+/// # Errors
+/// [`ParseError`]: no answer can be given.
+pub fn validate(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Decision, ParseError> {
+    if !concerns(review) {
+        return Ok(Decision::Pass(Pass::OutOfScope));
+    }
+    let namespace = review.request.namespace();
+    if policy.excludes(namespace) {
+        return Ok(Decision::Pass(Pass::ExcludedNamespace));
+    }
+    let ignored = view.namespace_labels(namespace).and_then(|labels| labels.get(IGNORE));
+    if opted_out(ignored.map(AsRef::as_ref)) {
+        return Ok(Decision::Pass(Pass::Ignored));
+    }
+    let (object, old) = review.objects()?;
+    let new: Outline = outline(object)?;
+    if new.metadata.contains_key("deletionTimestamp") {
+        return Ok(Decision::Pass(Pass::Unchanged));
+    }
+    if let (Some(old), "UPDATE") = (old, review.request.operation())
+        && outline(old)?.spec == new.spec
+    {
+        return Ok(Decision::Pass(Pass::Unchanged));
+    }
+    let findings = match review.request.resource() {
+        HOST_POOLS => match serde_json::from_str::<api::HostPool>(object.get()) {
+            Ok(pool) => host_pool(&new.name(namespace), &HostPool::from(&pool), view, policy),
+            Err(error) => vec![unreadable(Reason::MalformedPool, "HostPool", &error)],
+        },
+        _ => match serde_json::from_str::<api::StreamsJob>(object.get()) {
+            Ok(job) => check(&new.name(namespace), &StreamsJob::from(&job), view, policy),
+            Err(error) => vec![unreadable(Reason::MalformedJob, "StreamsJob", &error)],
+        },
+    };
+    Ok(conclude(findings, policy))
+}
+
+/// An object as far as all kinds are alike.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Outline {
+    metadata: Map<String, Value>,
+    spec: Value,
+}
+
+impl Outline {
+    /// The name in the request's namespace. One that the API server has still to generate is empty.
+    fn name(&self, namespace: &str) -> Name {
+        let name = self.metadata.get("name").and_then(Value::as_str);
+        Name::new(namespace, name.unwrap_or_default())
+    }
+}
+
+fn outline(object: &RawValue) -> Result<Outline, ParseError> {
+    serde_json::from_str(object.get()).map_err(|error| ParseError::Json(brief(&error)))
+}
+
+fn unreadable(reason: Reason, kind: &str, error: &serde_json::Error) -> Finding {
+    let problem = format!("cannot be read: {}", brief(error));
+    Finding::new(reason, kind, problem, "write it as `kubectl explain` tells")
+}
+
+/// What is certainly wrong with a HostPool.
+fn host_pool(name: &Name, pool: &HostPool, view: &View, policy: &Policy) -> Vec<Finding> {
+    let subject = format!("HostPool {}", name.name);
+    let mut findings = Vec::new();
+    match &pool.form {
+        Err(problem) => findings.push(Finding::new(
+            Reason::MalformedPool,
+            subject.as_str(),
+            problem.as_str(),
+            "give hosts, or size and tags (`kubectl explain hostpool.spec`)",
+        )),
+        Ok(form) => {
+            findings.extend(guard::pools(&subject, &name.namespace, view, policy).err());
+            if pool.exclusive {
+                let others = |other: &str, _: &HostPool| *other != *name.name;
+                let wanted = guard::hosts(Some(form));
+                let guarded =
+                    guard::exclusive_hosts(&subject, &name.namespace, wanted, others, view, policy);
+                findings.extend(guarded.err());
+            }
+            if let Form::Literal(hosts) = form {
+                let mut seen = HashMap::new();
+                for host in hosts {
+                    let Resolved::Node(node) = resolve(view, host) else { continue };
+                    if let Some(earlier) = seen.insert(node, host) {
+                        let problem = format!(
+                            "has node {node} twice: once as the {}, once as the {}",
+                            told(earlier),
+                            told(host)
+                        );
+                        let remedy = "list each node once";
+                        findings.push(Finding::new(
+                            Reason::InvalidPool,
+                            subject.as_str(),
+                            problem,
+                            remedy,
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    findings.sort_by_key(|finding| finding.reason.stage());
+    findings
+}
+
+fn conclude(findings: Vec<Finding>, policy: &Policy) -> Decision {
+    let Some(first) = findings.first() else { return Decision::Pass(Pass::Valid) };
+    match policy.on_invalid {
+        OnInvalid::Refuse => Decision::Refuse(Refusal { findings, warnings: Vec::new() }),
+        OnInvalid::Warn => {
+            let text = format!("cannot be served ({}): {first}", first.reason);
+            let warnings = vec![Warning::new(&first.subject, &text)];
+            Decision::Admit(Admission { warnings, findings, ..Admission::default() })
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What the administrator's policy says of pools: who may have them, and how many hosts to himself.
+
+use crate::placement::reason::{Finding, Reason};
+use crate::policy::Policy;
+use crate::view::View;
+use crate::view::host_pool::{Form, HostPool};
+
+/// Why a namespace may not have pools, as a finding about `subject`.
+///
+/// # Errors
+/// The finding.
+pub fn pools(subject: &str, namespace: &str, view: &View, policy: &Policy) -> Result<(), Finding> {
+    let problem = if !policy.host_pools.enabled {
+        "the policy turns host pools off".to_owned()
+    } else {
+        let labels = view.namespace_labels(namespace);
+        let missing = policy.host_pools.namespaces.iter().find(|(key, value)| {
+            labels.and_then(|labels| labels.get(key.as_str())).map(AsRef::as_ref)
+                != Some(value.as_str())
+        });
+        match missing {
+            None => return Ok(()),
+            Some((key, value)) => format!(
+                "the policy allows host pools in namespaces labelled {key}={value}, and {namespace} is not"
+            ),
+        }
+    };
+    Err(Finding::new(
+        Reason::PoolNotAllowed,
+        subject,
+        problem,
+        "ask the cluster's administrator, or do without pools",
+    ))
+}
+
+/// Why a namespace may not have `wanted` exclusive hosts beside those of its pools that `counts` says
+/// are others', as a finding about `subject`.
+///
+/// # Errors
+/// The finding.
+pub fn exclusive_hosts(
+    subject: &str,
+    namespace: &str,
+    wanted: u32,
+    counts: impl Fn(&str, &HostPool) -> bool,
+    view: &View,
+    policy: &Policy,
+) -> Result<(), Finding> {
+    let most = policy.host_pools.max_exclusive_nodes_per_namespace;
+    if wanted == 0 {
+        return Ok(());
+    }
+    let others: u32 = view
+        .host_pools()
+        .filter(|(name, pool)| *name.namespace == *namespace && pool.exclusive)
+        .filter(|(name, pool)| counts(&name.name, pool))
+        .map(|(_, pool)| hosts(pool.form.as_ref().ok()))
+        .fold(0, u32::saturating_add);
+    if wanted.saturating_add(others) <= most {
+        return Ok(());
+    }
+    let beside = match others {
+        0 => String::new(),
+        others => format!(" beside {others} of its other pools"),
+    };
+    Err(Finding::new(
+        Reason::TooManyExclusiveNodes,
+        subject,
+        format!(
+            "asks for {wanted} exclusive hosts{beside}, and the policy allows namespace {namespace} at most {most}"
+        ),
+        "ask for fewer, make the pool Shared, or ask the cluster's administrator",
+    ))
+}
+
+/// How many hosts a pool of this form reserves.
+#[must_use]
+pub fn hosts(form: Option<&Form>) -> u32 {
+    match form {
+        Some(Form::Sized(size, _)) => *size,
+        Some(Form::Literal(hosts)) => u32::try_from(hosts.len()).unwrap_or(u32::MAX),
+        _ => 0,
+    }
+}
