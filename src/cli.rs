@@ -57,7 +57,7 @@ struct Cli {
 enum Command {
     /// Serve the admission webhook that the API server calls
     Webhook(webhook::Arguments),
-    /// Pick, label and taint the nodes of pools, and keep the status of stowplan's own objects
+    /// Fill pools with nodes, and keep the status of stowplan's own objects
     Controller(controller::Arguments),
     /// Answer one AdmissionReview from standard input, as the webhook would
     Review(review::Arguments),

@@ -7,6 +7,8 @@
 
 pub mod act;
 pub mod events;
+#[cfg(test)]
+mod fake;
 pub mod lease;
 mod release;
 pub mod report;

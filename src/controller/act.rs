@@ -674,3 +674,564 @@ fn is_time(text: &str) -> bool {
     let seconds = || text.len() >= 10 && text.bytes().all(|b| b.is_ascii_digit());
     seconds() || text.parse::<Timestamp>().is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::controller::fake::{Api as FakeApi, Reply};
+    use crate::view::{Name, View, host_pool};
+
+    fn node(name: &str, version: u32, labels: &Value) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {
+                "name": name, "uid": format!("uid-{name}"), "labels": labels,
+                "resourceVersion": version.to_string(),
+            },
+        })
+    }
+
+    fn target(kind: Kind, name: &str) -> Target {
+        let namespace = if kind == Kind::Node { "" } else { "ns" };
+        Target {
+            kind,
+            namespace: namespace.into(),
+            name: name.into(),
+            uid: format!("uid-{name}").into(),
+        }
+    }
+
+    fn label(name: &str, value: &str) -> Action {
+        let operations = json!([
+            {"op": "test", "path": "/metadata/uid", "value": format!("uid-{name}")},
+            {"op": "add", "path": "/metadata/labels/x", "value": value},
+        ]);
+        Action {
+            target: target(Kind::Node, name),
+            write: Write::Patch(serde_json::from_value(operations).unwrap()),
+            events: vec![event("Labelled", "done")],
+        }
+    }
+
+    fn event(reason: &'static str, note: &str) -> Event {
+        Event { warning: false, reason, note: note.to_owned() }
+    }
+
+    /// An executor with an API server, and a View of the nodes n0 to n29.
+    struct Bench {
+        api: FakeApi,
+        cluster: Arc<Cluster>,
+        leadership: Leadership,
+        metrics: Arc<Metrics>,
+        executor: Executor,
+    }
+
+    fn bench(
+        answer: impl FnMut(&crate::controller::fake::Call) -> Reply + Send + 'static,
+    ) -> Bench {
+        let api = FakeApi::new(answer);
+        let mut view = View::default();
+        for number in 0..30 {
+            let node = node(&format!("n{number}"), 1, &json!({}));
+            view.apply(Object::whole_node(&serde_json::from_value(node).unwrap()).unwrap());
+        }
+        let metrics = Arc::new(Metrics::new());
+        let cluster = Arc::new(Cluster::fixed(view, Arc::clone(&metrics)));
+        let leadership = Leadership::none();
+        leadership.set(Some(Instant::now() + Duration::from_secs(1_000_000)));
+        let events = Events::start(api.client(), "me".to_owned());
+        let executor = Executor::new(
+            api.client(),
+            Arc::clone(&cluster),
+            leadership.clone(),
+            events,
+            Arc::clone(&metrics),
+        );
+        Bench { api, cluster, leadership, metrics, executor }
+    }
+
+    impl Bench {
+        /// Plans these actions again and again, as the loop does, for so long.
+        async fn plan_for(&mut self, period: Duration, actions: impl Fn() -> Vec<Action>) {
+            let end = Instant::now() + period;
+            self.executor.take(actions());
+            while timeout(end - Instant::now(), self.executor.next()).await.is_ok() {
+                self.executor.take(actions());
+            }
+        }
+
+        fn wrote(&self, kind: &'static str, verb: &'static str, outcome: &'static str) -> u64 {
+            let labels = crate::telemetry::WriteLabels { kind, verb, outcome };
+            self.metrics.controller_writes.get_or_create(&labels).get()
+        }
+
+        fn reasons(&self) -> Vec<String> {
+            let events = self.api.events();
+            events.iter().map(|event| event["reason"].as_str().unwrap().to_owned()).collect()
+        }
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_answered_is_learnt_and_only_then_told() {
+        let mut bench = bench(|call| match call.method.as_str() {
+            "PATCH" => Reply::json(200, &node("n1", 2, &json!({"x": "y"}))),
+            _ => Reply::json(201, &call.body),
+        });
+        let mut changes = bench.cluster.changes();
+        bench.executor.take(vec![label("n1", "y")]);
+        assert_eq!(bench.metrics.controller_actions.get(), 1);
+        bench.executor.next().await;
+        assert!(changes.has_changed().unwrap(), "a new plan is due");
+        changes.mark_unchanged();
+        let labelled = bench.cluster.view().node("n1").unwrap().estate.clone().unwrap();
+        assert_eq!(labelled.labels.get("x").map(AsRef::as_ref), Some("y"));
+        tokio::time::sleep(SECOND).await;
+        let calls = bench.api.calls();
+        assert_eq!(calls.len(), 2, "{calls:?}");
+        let (patch, event) = (&calls[0], &calls[1]);
+        assert_eq!(
+            (patch.path.as_str(), patch.query.as_str()),
+            ("/api/v1/nodes/n1", "&fieldManager=stowplan-controller")
+        );
+        assert_eq!(patch.content_type, "application/json-patch+json");
+        assert_eq!(
+            patch.body[0],
+            json!({"op": "test", "path": "/metadata/uid", "value": "uid-n1"})
+        );
+        assert_eq!(event.path, "/apis/events.k8s.io/v1/namespaces/default/events");
+        assert_eq!(event.body["reason"], "Labelled");
+        assert_eq!(
+            event.body["regarding"],
+            json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"})
+        );
+        assert_eq!(event.body["reportingController"], "stowplan");
+        assert_eq!(event.body["reportingInstance"], "me");
+        assert_eq!(bench.wrote("nodes", "patch", "done"), 1);
+        bench.executor.take(Vec::new());
+        assert_eq!(bench.metrics.controller_actions.get(), 0);
+    }
+
+    fn answer(code: u16, body: &str) -> Answer {
+        let status = StatusCode::from_u16(code).unwrap();
+        Answer { status, retry_after: None, body: body.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn answers_are_judged() {
+        // As Kubernetes 1.36 words them.
+        let failed_test = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server rejected our request due to an error in our request","reason":"Invalid","details":{},"code":422}"#;
+        let invalid = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Node \"n1\" is invalid","reason":"Invalid","details":{"name":"n1","kind":"Node","causes":[{"reason":"FieldValueInvalid","message":"Invalid value","field":"metadata.labels"}]},"code":422}"#;
+        let busy = r#"{"kind":"Status","status":"Failure","message":"later","reason":"TooManyRequests","details":{"retryAfterSeconds":7},"code":429}"#;
+        let refused = |text: &str| Outcome::Refused(text.to_owned());
+        let unsure = |text: &str| Outcome::Unsure(text.to_owned());
+        let patch = label("n1", "y").write;
+        let status = Write::Status { resource_version: "1".into(), status: json!({}) };
+        let create = Write::Create(json!({}));
+        for (write, answer, outcome) in [
+            (&patch, answer(200, "{}"), Outcome::Done),
+            (&create, answer(201, "{}"), Outcome::Done),
+            (&Write::Delete, answer(202, "{}"), Outcome::Done),
+            (&patch, answer(404, ""), Outcome::Gone),
+            (&status, answer(404, ""), Outcome::Gone),
+            (&Write::Delete, answer(404, ""), Outcome::Gone),
+            (&create, answer(404, "no such namespace"), refused("no such namespace")),
+            (&patch, answer(409, ""), Outcome::Conflict),
+            (&status, answer(409, ""), Outcome::Conflict),
+            (&create, answer(409, ""), Outcome::Conflict),
+            (&Write::Delete, answer(409, ""), Outcome::Conflict),
+            (&patch, answer(422, failed_test), Outcome::Conflict),
+            (&status, answer(422, failed_test), Outcome::Conflict),
+            (&patch, answer(422, invalid), refused("Node \"n1\" is invalid")),
+            (
+                &create,
+                answer(422, failed_test),
+                refused("the server rejected our request due to an error in our request"),
+            ),
+            (&patch, answer(403, "no\n"), refused("no")),
+            (&patch, answer(400, "what?"), refused("what?")),
+            (&patch, answer(401, "who?"), unsure("who?")),
+            (&patch, answer(429, "Too many requests"), Outcome::Throttled(SECOND)),
+            (&patch, answer(429, busy), Outcome::Throttled(SECOND * 7)),
+            (
+                &patch,
+                Answer { retry_after: Some(SECOND * 3), ..answer(429, busy) },
+                Outcome::Throttled(SECOND * 3),
+            ),
+            (
+                &patch,
+                Answer { retry_after: Some(SECOND * 9999), ..answer(429, "") },
+                Outcome::Throttled(LONGEST_WAIT),
+            ),
+            (&patch, answer(500, "oh"), unsure("500 Internal Server Error: oh")),
+            (
+                &patch,
+                answer(504, failed_test),
+                unsure(
+                    "504 Gateway Timeout: the server rejected our request due to an error in our request",
+                ),
+            ),
+            (&patch, answer(302, ""), unsure("302 Found: ")),
+        ] {
+            assert_eq!(judge(write, &answer), outcome, "{write:?} {}", answer.status);
+        }
+    }
+
+    /// How often the write of one node is tried within a minute that is always answered so.
+    async fn tries(reply: impl Fn() -> Reply + Send + 'static) -> (Vec<Duration>, Bench) {
+        let start = Instant::now();
+        let times = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&times);
+        let mut bench = bench(move |call| {
+            if call.path.contains("/events") {
+                return Reply::json(201, &call.body);
+            }
+            seen.lock().unwrap().push(start.elapsed());
+            reply()
+        });
+        bench.plan_for(SECOND * 60, || vec![label("n1", "y")]).await;
+        let times = times.lock().unwrap().clone();
+        (times, bench)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_grow_with_each_failure_of_a_kind() {
+        // Each pause is up to twice as long as its kind says.
+        let (times, bench) = tries(|| Reply::status(409, "Conflict")).await;
+        assert!((15..=40).contains(&times.len()), "{times:?}");
+        assert!(times[1] <= Duration::from_millis(250), "soon: {times:?}");
+        assert!(bench.reasons().is_empty(), "nobody needs to know");
+
+        let (times, bench) = tries(|| Reply::status(500, "InternalError")).await;
+        assert!((5..=9).contains(&times.len()), "{times:?}");
+        assert!(bench.reasons().is_empty());
+
+        let (times, bench) = tries(|| Reply::Drop).await;
+        assert!((5..=9).contains(&times.len()), "an answer that is lost: {times:?}");
+        assert_eq!(bench.wrote("nodes", "patch", "unsure"), times.len() as u64);
+
+        let (times, bench) = tries(|| Reply::Hang).await;
+        assert!((3..=7).contains(&times.len()), "{times:?}");
+        assert!(times[1] >= WRITE_TIMEOUT, "one at a time: {times:?}");
+        drop(bench);
+
+        let (times, bench) = tries(|| Reply::status(403, "Forbidden")).await;
+        assert!((5..=6).contains(&times.len()), "{times:?}");
+        assert_eq!(bench.reasons(), ["WriteRefused"], "told once");
+        let note = bench.api.events()[0]["note"].as_str().unwrap().to_owned();
+        assert!(note.contains("patch nodes n1: because of Forbidden; "), "{note}");
+
+        let (times, _) = tries(|| Reply::status(404, "NotFound")).await;
+        assert!((29..=31).contains(&times.len()), "until the watch shows it: {times:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_ends_with_another_write_but_not_with_another_time() {
+        let mut bench = bench(|_| Reply::status(403, "Forbidden"));
+        let times = AtomicU32::new(0);
+        let status = |status: &str| {
+            let seconds = times.fetch_add(1, Ordering::SeqCst) % 60;
+            let since = format!("2026-01-01T00:00:{seconds:02}Z");
+            let status = json!({"state": status, "members": [{"since": since}]});
+            let write = Write::Status { resource_version: "7".into(), status };
+            vec![Action { target: target(Kind::HostPool, "p"), write, events: Vec::new() }]
+        };
+        bench.plan_for(SECOND / 2, || status("a")).await;
+        for _ in 0..50 {
+            bench.executor.take(status("a"));
+            bench.executor.begin();
+        }
+        assert_eq!(bench.api.writes().len(), 1);
+        bench.plan_for(SECOND / 2, || status("b")).await;
+        let writes = bench.api.writes();
+        assert_eq!(writes.len(), 2, "{writes:?}");
+        assert_eq!(writes[1].path, "/apis/stowplan.dev/v1alpha1/namespaces/ns/hostpools/p/status");
+        assert_eq!(
+            writes[1].body[0],
+            json!({"op": "test", "path": "/metadata/uid", "value": "uid-p"})
+        );
+        assert_eq!(
+            writes[1].body[1],
+            json!({"op": "replace", "path": "/metadata/resourceVersion", "value": "7"})
+        );
+        assert_eq!(writes[1].body[2]["op"], "add");
+        assert_eq!(writes[1].body[2]["path"], "/status");
+        assert_eq!(writes[1].body[2]["value"]["state"], "b");
+    }
+
+    #[test]
+    fn times_are_not_what_makes_a_write_another_one() {
+        for (a, b, alike_) in [
+            ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01.5Z", true),
+            ("1790000000", "1790000001", true),
+            ("1", "2", false),
+            ("n1", "n2", false),
+            ("2026-01-01T00:00:00Z", "n1", false),
+        ] {
+            let value = |text| json!({"a": [{"b": text}], "c": 1});
+            assert_eq!(alike(&value(a), &value(b)), alike_, "{a} {b}");
+        }
+        assert!(!alike(&json!({"a": 1}), &json!({"a": 1, "b": 2})));
+        assert!(!alike(&json!([1]), &json!([1, 1])));
+        assert!(!is_alike(&label("n1", "a").write, &label("n1", "b").write));
+        assert!(!is_alike(&label("n1", "a").write, &Write::Delete));
+        assert!(is_alike(&Write::Delete, &Write::Delete));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_the_api_server_is_busy_nothing_is_written() {
+        let start = Instant::now();
+        let times = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&times);
+        let mut bench = bench(move |call| {
+            if call.path.contains("/events") {
+                return Reply::json(201, &call.body);
+            }
+            let mut seen = seen.lock().unwrap();
+            seen.push(start.elapsed());
+            match seen.len() {
+                1 => Reply::Answer { code: 429, retry_after: Some("9"), body: b"later".to_vec() },
+                _ => Reply::json(200, &node("n1", 2, &json!({}))),
+            }
+        });
+        let busy = vec![label("n1", "y")];
+        bench.plan_for(SECOND, || busy.clone()).await;
+        bench.plan_for(SECOND * 7, || vec![label("n1", "y"), label("n2", "y")]).await;
+        assert_eq!(times.lock().unwrap().len(), 1);
+        bench.plan_for(SECOND * 3 / 2, || vec![label("n2", "y")]).await;
+        let times = times.lock().unwrap().clone();
+        assert!(times.len() > 1 && times[1] >= SECOND * 9, "{times:?}");
+        assert_eq!(bench.wrote("nodes", "patch", "throttled"), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_created_or_deleted_rests_until_the_watch_shows_it() {
+        for (write, path) in [
+            (
+                Write::Create(json!({"metadata": {"name": "p"}})),
+                "/apis/stowplan.dev/v1alpha1/namespaces/ns/hostpools",
+            ),
+            (Write::Delete, "/apis/stowplan.dev/v1alpha1/namespaces/ns/hostpools/p"),
+        ] {
+            let mut bench = bench(|_| Reply::status(200, "Success"));
+            let plan = || {
+                vec![Action {
+                    target: target(Kind::HostPool, "p"),
+                    write: write.clone(),
+                    events: Vec::new(),
+                }]
+            };
+            bench.plan_for(SETTLE - Duration::from_millis(1), plan).await;
+            let writes = bench.api.writes();
+            assert_eq!(writes.len(), 1, "{writes:?}");
+            assert_eq!(writes[0].path, path);
+            if write == Write::Delete {
+                assert_eq!(writes[0].body["preconditions"], json!({"uid": "uid-p"}));
+            }
+            bench.plan_for(SECOND, plan).await;
+            assert_eq!(bench.api.writes().len(), 2, "then it is asked for again");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_creation_is_told_to_who_asked_for_it() {
+        let mut bench = bench(|call| match call.path.contains("/events") {
+            true => Reply::json(201, &call.body),
+            false => Reply::status(403, "Forbidden"),
+        });
+        let owner = json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "name": "j", "uid": "uid-j", "controller": true});
+        let object = json!({"metadata": {"name": "p", "ownerReferences": [owner]}});
+        let mut target = target(Kind::HostPool, "p");
+        target.uid = "".into();
+        let action = Action { target, write: Write::Create(object), events: Vec::new() };
+        bench.plan_for(SECOND, || vec![action.clone()]).await;
+        let events = bench.api.events();
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert_eq!(
+            events[0]["regarding"],
+            json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "namespace": "ns", "name": "j", "uid": "uid-j"})
+        );
+    }
+
+    fn release(name: &str, hashes: &[String]) -> Action {
+        let uid = json!({"op": "test", "path": "/metadata/uid", "value": format!("uid-{name}")});
+        let labels = hashes.iter().map(|hash| {
+            json!({"op": "remove", "path": format!("/metadata/labels/pool.stowplan.node-restriction.kubernetes.io~1{hash}")})
+        });
+        let operations = Value::Array([uid].into_iter().chain(labels).collect());
+        Action {
+            target: target(Kind::Node, name),
+            write: Write::Release {
+                operations: serde_json::from_value(operations).unwrap(),
+                hashes: hashes.to_vec(),
+            },
+            events: Vec::new(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn marks_are_taken_back_only_where_the_api_server_itself_says_so() {
+        let pool = json!({
+            "apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
+            "metadata": {"name": "p", "namespace": "ns", "uid": "p"}, "spec": {"size": 1},
+            "status": {"members": [
+                {"index": 0, "node": "n1", "uid": "uid-n1", "state": "Ready", "since": "2026-01-01T00:00:00Z"},
+            ]},
+        });
+        let list = json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPoolList", "metadata": {}, "items": [pool]});
+        let mut bench = bench(move |call| match call.method.as_str() {
+            "GET" => Reply::json(200, &list),
+            _ => Reply::json(200, &node("n2", 2, &json!({}))),
+        });
+        let (alive, dead) = (host_pool::hash("p"), host_pool::hash("q"));
+        bench.executor.take(vec![
+            release("n1", std::slice::from_ref(&alive)),
+            release("n2", &[alive.clone(), dead.clone()]),
+            release("n3", std::slice::from_ref(&dead)),
+        ]);
+        for _ in 0..3 {
+            bench.executor.next().await;
+        }
+        let calls = bench.api.calls();
+        let lists: Vec<_> = calls.iter().filter(|call| call.method == "GET").collect();
+        assert_eq!(lists.len(), 1, "one for the round: {calls:?}");
+        assert_eq!(lists[0].path, "/apis/stowplan.dev/v1alpha1/hostpools");
+        assert!(!lists[0].query.contains("resourceVersion"), "{}", lists[0].query);
+        let paths: Vec<_> = calls[1..].iter().map(|call| call.path.as_str()).collect();
+        assert_eq!(paths, ["/api/v1/nodes/n2", "/api/v1/nodes/n3"]);
+        assert_eq!(bench.wrote("nodes", "release", "kept"), 1);
+        assert_eq!(bench.wrote("nodes", "release", "done"), 2);
+        bench.executor.take(vec![release("n4", &[dead])]);
+        bench.executor.next().await;
+        let lists = bench.api.calls().into_iter().filter(|call| call.method == "GET");
+        assert_eq!(lists.count(), 2, "another round, another list");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_the_list_no_mark_is_taken_back() {
+        for reply in [
+            || Reply::status(500, "InternalError"),
+            || Reply::json(200, &json!("no list")),
+            || Reply::Drop,
+        ] {
+            let mut bench = bench(move |_| reply());
+            bench.plan_for(SECOND * 20, || vec![release("n1", &[host_pool::hash("q")])]).await;
+            let calls = bench.api.calls();
+            assert!((2..10).contains(&calls.len()), "{calls:?}");
+            assert!(calls.iter().all(|call| call.method == "GET"), "{calls:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn eight_at_once_and_each_object_once() {
+        let mut bench = bench(|call| match call.path.strip_prefix("/api/v1/nodes/") {
+            Some(name) => Reply::Late(200, node(name, 2, &json!({}))),
+            None => Reply::Late(201, call.body.clone()),
+        });
+        let all = || (0..30).map(|number| label(&format!("n{number}"), "y")).collect::<Vec<_>>();
+        bench.executor.take(all());
+        for _ in 0..30 {
+            // Planned again in the middle of it: who is busy is left alone.
+            assert!(bench.executor.running.len() <= CONCURRENCY);
+            bench.executor.next().await;
+        }
+        assert!(bench.executor.running.is_empty() && bench.executor.waiting.is_empty());
+        // The events have one place of their own.
+        assert!(
+            (CONCURRENCY..=CONCURRENCY + 1).contains(&bench.api.most()),
+            "{}",
+            bench.api.most()
+        );
+        let mut paths: Vec<_> = bench.api.writes().into_iter().map(|call| call.path).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        assert_eq!((paths.len(), bench.api.writes().len()), (30, 30));
+
+        bench.executor.take(all());
+        bench.executor.begin();
+        bench.executor.take(all());
+        assert_eq!(bench.executor.running.len(), CONCURRENCY);
+        assert_eq!(
+            bench.executor.waiting.len(),
+            30 - CONCURRENCY,
+            "who is busy does not wait, too"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_lead_writes_nothing() {
+        let mut bench = bench(|_| Reply::json(200, &node("n1", 2, &json!({}))));
+        bench.leadership.set(Some(Instant::now() + SECOND));
+        tokio::time::advance(SECOND).await;
+        bench.executor.take(vec![label("n1", "y")]);
+        bench.executor.next().await;
+        assert!(bench.api.calls().is_empty());
+        assert_eq!(bench.wrote("nodes", "patch", "unsent"), 1);
+        bench.leadership.set(Some(Instant::now() + SECOND));
+        bench.executor.take(vec![label("n1", "y")]);
+        bench.executor.next().await;
+        assert_eq!(bench.wrote("nodes", "patch", "done"), 1);
+    }
+
+    #[test]
+    fn a_hundred_at_once_and_fifty_a_second() {
+        let start = Instant::now();
+        let mut limiter = Limiter::default();
+        let turns: Vec<Duration> = (0..200).map(|_| limiter.turn(start) - start).collect();
+        assert!(turns[..100].iter().all(|wait| wait.is_zero()), "{turns:?}");
+        assert_eq!(turns[100], Duration::from_millis(20));
+        assert_eq!(turns[149], SECOND);
+        // The bucket is full again after its time.
+        let later = start + SECOND * 60;
+        assert!((0..100).all(|_| limiter.turn(later) == later));
+        assert!(limiter.turn(later) > later);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_only_told_is_told_once() {
+        let mut bench = bench(|call| Reply::json(201, &call.body));
+        let told = |note: &str| Action {
+            target: target(Kind::Pod, "p"),
+            write: Write::None,
+            events: vec![Event { warning: true, reason: "NotPlaced", note: note.to_owned() }],
+        };
+        for note in ["a", "a", "b", "a", "b"] {
+            bench.executor.take(vec![told(note)]);
+            let _ = timeout(SECOND, bench.executor.next()).await;
+        }
+        let events = bench.api.events();
+        let notes: Vec<_> = events.iter().map(|event| event["note"].as_str().unwrap()).collect();
+        assert_eq!(notes, ["a", "b"]);
+        assert_eq!(events[0]["type"], "Warning");
+        assert!(bench.api.writes().is_empty());
+        assert_eq!(bench.metrics.controller_actions.get(), 0);
+    }
+
+    #[test]
+    fn an_answer_becomes_the_object_that_the_view_holds() {
+        let meta =
+            json!({"name": "x", "namespace": "ns", "uid": "u", "labels": {"app": "streams"}});
+        let body = |version: &str, kind: &str| {
+            let mut body =
+                json!({"apiVersion": version, "kind": kind, "metadata": meta, "spec": {}});
+            if kind == "Pod" {
+                body["spec"] = json!({"containers": []});
+            }
+            body.to_string().into_bytes()
+        };
+        let name = Name::new("ns", "x");
+        let pod = object(Kind::Pod, &body("v1", "Pod"));
+        assert!(matches!(pod, Some(Object::StreamsPod(found, _)) if found == name));
+        let pool = object(Kind::HostPool, &body(api::VERSION, "HostPool"));
+        assert!(matches!(pool, Some(Object::HostPool(found, _)) if found == name));
+        let job = object(Kind::StreamsJob, &body(api::VERSION, "StreamsJob"));
+        assert!(matches!(job, Some(Object::StreamsJob(found, _)) if found == name));
+        assert!(matches!(object(Kind::Node, &body("v1", "Node")), Some(Object::Node(..))));
+        for answer in [&body("v1", "Status")[..], b"{}", b"", b"\xff"] {
+            assert!(object(Kind::Node, answer).is_none());
+        }
+    }
+}

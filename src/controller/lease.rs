@@ -284,19 +284,17 @@ pub(super) async fn campaign(
     // Candidates spread, so that they do not all write at once.
     let mut pauses =
         ConstantBuilder::new().with_delay(RETRY).with_jitter().without_max_times().build();
-    let mut told = None;
+    let (mut leads, mut told) = (false, None);
     loop {
-        let led = leadership.is_held();
-        let round = round(&api, &mut election);
         let problem = tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            result = round => result.err(),
+            result = round(&api, &mut election) => result.err(),
         };
         leadership.set(election.until);
-        let leads = leadership.is_held();
-        metrics.controller_leader.set(i64::from(leads));
-        if leads != led {
+        if leads != leadership.is_held() {
+            leads = !leads;
+            metrics.controller_leader.set(i64::from(leads));
             let identity = &*shown(&election.identity);
             match leads {
                 true => info!(lease = NAME, namespace, identity, "leading"),
@@ -304,29 +302,32 @@ pub(super) async fn campaign(
             }
         }
         if problem != told {
-            if let Some(problem) = &problem {
+            if let Some(problem) = problem.as_deref() {
                 warn!(lease = NAME, namespace, problem = &*shown(problem), "{LEASE_TROUBLE}");
             }
             told = problem;
         }
         let pause = if leads { RETRY } else { pauses.next().unwrap_or(RETRY) };
         tokio::select! {
+            biased;
             () = stop.cancelled() => break,
-            () = sleep(pause) => {}
             // Told at once, and the metric is true.
             () = leadership.lost(), if leads => {
+                leads = false;
                 metrics.controller_leader.set(0);
-                warn!(lease = NAME, namespace, "the lease could not be renewed in time; not leading any more");
+                warn!(lease = NAME, namespace, "not renewed in time: not leading any more");
             }
+            () = sleep(pause) => {}
         }
     }
-    let led = leadership.is_held();
     leadership.set(None);
     metrics.controller_leader.set(0);
     match timeout(RELEASE, release(&api, &mut election)).await {
         Ok(Ok(true)) => info!(lease = NAME, namespace, "released"),
         Ok(Ok(false)) => {}
-        _ if led => warn!(lease = NAME, namespace, "the lease could not be released; it runs out"),
+        _ if leads => {
+            warn!(lease = NAME, namespace, "the lease could not be released; it runs out")
+        }
         _ => {}
     }
 }
@@ -403,5 +404,424 @@ async fn request<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T,
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(causes(&error)),
         Err(_) => Err(format!("no answer within {} s", REQUEST.as_secs())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::test_runner::TestCaseResult;
+
+    use super::*;
+    use crate::controller::fake::{Api as FakeApi, Reply};
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    fn spec(step: &Step) -> &LeaseSpec {
+        match step {
+            Step::Create(lease) | Step::Replace(lease) => lease.spec.as_ref().unwrap(),
+            step => panic!("{step:?} writes nothing"),
+        }
+    }
+
+    /// A lease that `holder` has renewed at `second`, as it writes it.
+    fn lease(holder: &str, second: i64) -> Lease {
+        let time = Some(MicroTime(Timestamp::from_second(second).unwrap()));
+        Lease {
+            metadata: ObjectMeta {
+                name: Some(NAME.to_owned()),
+                resource_version: Some(second.to_string()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(holder.to_owned()),
+                lease_duration_seconds: Some(15),
+                lease_transitions: Some(3),
+                acquire_time: time.clone(),
+                renew_time: time,
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+
+    fn taken(step: Step) -> Lease {
+        match step {
+            Step::Create(lease) | Step::Replace(lease) => lease,
+            step => panic!("{step:?} writes nothing"),
+        }
+    }
+
+    /// An election that holds the lease since `now`.
+    fn leader(now: Instant) -> Election {
+        let mut election = Election::new("me".to_owned());
+        assert_eq!(election.begin(now, Timestamp::UNIX_EPOCH), Step::Read);
+        let step = election.observe(None, now, now, Timestamp::UNIX_EPOCH);
+        assert!(matches!(step, Step::Create(_)), "{step:?}");
+        election.written(taken(step));
+        assert!(election.is_held(now));
+        election
+    }
+
+    #[test]
+    fn a_lease_is_taken_only_after_it_was_seen_unchanged_for_its_duration() {
+        let start = Instant::now();
+        let at = |milliseconds: u32| start + MILLISECOND * milliseconds;
+        let now = Timestamp::UNIX_EPOCH;
+        let mut election = Election::new("me".to_owned());
+        let mut look = |seconds, asked, answered| {
+            election.observe(Some(lease("other", seconds)), at(asked), at(answered), now)
+        };
+        assert_eq!(look(1, 0, 500), Step::Rest);
+        // From when the first answer came to when the last one was asked for.
+        assert_eq!(look(1, 15_499, 17_000), Step::Rest);
+        // It has changed just now.
+        assert_eq!(look(2, 17_100, 17_200), Step::Rest);
+        assert_eq!(look(2, 32_199, 32_300), Step::Rest);
+        let step = look(2, 32_200, 32_300);
+        assert_eq!(spec(&step).holder_identity.as_deref(), Some("me"));
+        assert_eq!(spec(&step).lease_transitions, Some(4));
+        let Step::Replace(replaced) = &step else { panic!("{step:?}") };
+        assert_eq!(replaced.metadata.resource_version.as_deref(), Some("2"), "bound to a version");
+        assert!(!election.is_held(at(32_300)), "not before the answer");
+    }
+
+    #[test]
+    fn written_times_change_nothing() {
+        let start = Instant::now();
+        for written in [0, 1_000_000_000, 100_000_000_000] {
+            let mut election = Election::new("me".to_owned());
+            let mut look = |after| {
+                let at = start + Duration::from_secs(after);
+                let now = Timestamp::from_second(2_000_000_000).unwrap();
+                election.observe(Some(lease("other", written)), at, at, now)
+            };
+            assert_eq!((look(0), look(14)), (Step::Rest, Step::Rest), "{written}");
+            assert!(matches!(look(15), Step::Replace(_)), "{written}");
+        }
+    }
+
+    #[test]
+    fn a_longer_duration_of_another_is_waited_for_within_reason() {
+        for (seconds, waited) in [(None, 15), (Some(-1), 15), (Some(40), 40), (Some(i32::MAX), 60)]
+        {
+            let record = LeaseSpec { lease_duration_seconds: seconds, ..LeaseSpec::default() };
+            assert_eq!(duration(&record), Duration::from_secs(waited), "{seconds:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_released_is_taken_at_once_and_what_was_deleted_is_made() {
+        let (now, time) = (Instant::now(), Timestamp::UNIX_EPOCH);
+        for holder in ["", "me"] {
+            let mut lease = lease(holder, 1);
+            if holder.is_empty() {
+                lease.spec.as_mut().unwrap().holder_identity = None;
+            }
+            let step = Election::new("me".to_owned()).observe(Some(lease), now, now, time);
+            // A process of our name may still be at work: that it was ours, we would know.
+            assert_eq!(matches!(step, Step::Replace(_)), holder.is_empty(), "{step:?}");
+        }
+        let mut election = leader(now);
+        let step = election.observe(None, now, now, time);
+        assert!(matches!(step, Step::Create(_)) && !election.is_held(now));
+    }
+
+    #[test]
+    fn the_lease_is_held_from_before_the_request_to_the_renew_deadline() {
+        let start = Instant::now();
+        let mut election = leader(start);
+        assert!(election.is_held(start + RENEW_DEADLINE - MILLISECOND));
+        assert!(!election.is_held(start + RENEW_DEADLINE));
+        let step = election.begin(start + RETRY, Timestamp::from_second(2).unwrap());
+        assert_eq!(spec(&step).lease_transitions, Some(0));
+        assert_eq!(spec(&step).acquire_time, Some(MicroTime(Timestamp::UNIX_EPOCH)));
+        // However long the answer takes.
+        election.written(taken(step));
+        assert!(election.is_held(start + RETRY + RENEW_DEADLINE - MILLISECOND));
+        assert!(!election.is_held(start + RETRY + RENEW_DEADLINE));
+    }
+
+    #[test]
+    fn a_renewal_whose_answer_was_lost_counts_and_one_that_failed_does_no_harm() {
+        let start = Instant::now();
+        let time = |second| Timestamp::from_second(second).unwrap();
+        for arrived in [true, false] {
+            let mut election = leader(start);
+            let first = election.known.clone().unwrap();
+            let second = taken(election.begin(start + RETRY, time(2)));
+            let found = if arrived { second } else { first };
+            assert_eq!(election.begin(start + RETRY * 2, time(4)), Step::Read);
+            let now = start + RETRY * 2;
+            let step = election.observe(Some(found), now, now, time(4));
+            assert!(matches!(step, Step::Replace(_)), "still ours: {step:?}");
+            let until = if arrived { RETRY } else { Duration::ZERO } + RENEW_DEADLINE;
+            assert!(election.is_held(start + until - MILLISECOND), "{arrived}");
+            assert!(!election.is_held(start + until), "{arrived}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_does_not_lead_when_it_goes_on() {
+        let start = Instant::now();
+        let mut election = leader(start);
+        let step = election.begin(start + RETRY, Timestamp::UNIX_EPOCH);
+        // The answer lay in the socket for 20 s.
+        election.written(taken(step));
+        let later = start + Duration::from_secs(20);
+        assert!(!election.is_held(later));
+        assert_eq!(election.begin(later, Timestamp::UNIX_EPOCH), Step::Read, "it looks first");
+        assert_eq!(
+            election.observe(Some(lease("other", 9)), later, later, Timestamp::UNIX_EPOCH),
+            Step::Rest
+        );
+    }
+
+    #[test]
+    fn only_ones_own_lease_is_released() {
+        let now = Instant::now();
+        let election = leader(now);
+        let own = election.known.clone().unwrap();
+        let released = election.release(own, Timestamp::UNIX_EPOCH).unwrap().spec.unwrap();
+        assert_eq!(released.holder_identity.as_deref(), Some(""));
+        assert_eq!(released.lease_duration_seconds, Some(1));
+        assert_eq!(election.release(lease("other", 1), Timestamp::UNIX_EPOCH), None);
+        assert_eq!(election.release(lease("me", 1), Timestamp::UNIX_EPOCH), None);
+    }
+
+    /// A request on its way.
+    struct Flight {
+        step: Step,
+        begun: u32,
+        /// When the store sees it, if it does.
+        arrives: u32,
+        /// When its sender learns of it, if it does.
+        answers: u32,
+        /// What the store said: the lease, or that it has another version.
+        answer: Option<Result<Option<Lease>, ()>>,
+    }
+
+    struct Candidate {
+        election: Election,
+        next: u32,
+        flight: Option<Flight>,
+    }
+
+    /// Two candidates and one store, with requests that are late or lost and processes that are
+    /// stopped. `chances` decide. Returns for how many ticks somebody led.
+    fn play(chances: &[u8], troubled: bool) -> Result<u32, TestCaseError> {
+        const TICK: Duration = Duration::from_millis(100);
+        let start = Instant::now();
+        let at = |tick: u32| start + TICK * tick;
+        let time = |tick: u32| Timestamp::from_millisecond(i64::from(tick) * 100).unwrap();
+        let mut chances = chances.iter().cycle().copied();
+        let mut chance = move |below: u32| u32::from(chances.next().unwrap_or(0)) % below;
+        let mut store: Option<Lease> = None;
+        let mut version = 0u32;
+        // Requests that were given up, and arrive all the same.
+        let mut late: Vec<Flight> = Vec::new();
+        let mut candidates = ["a", "b"].map(|name| Candidate {
+            election: Election::new(name.to_owned()),
+            next: 0,
+            flight: None,
+        });
+        let mut led = 0;
+        for tick in 0..3000 {
+            let mut arrive = |flight: &mut Flight| {
+                if flight.arrives != tick {
+                    return;
+                }
+                let known =
+                    store.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
+                let fits = match &flight.step {
+                    Step::Create(_) => store.is_none(),
+                    Step::Replace(lease) => lease.metadata.resource_version == known,
+                    _ => {
+                        flight.answer = Some(Ok(store.clone()));
+                        return;
+                    }
+                };
+                if fits {
+                    version += 1;
+                    let mut lease = taken(flight.step.clone());
+                    lease.metadata.resource_version = Some(version.to_string());
+                    store = Some(lease);
+                }
+                flight.answer = Some(if fits { Ok(store.clone()) } else { Err(()) });
+            };
+            late.iter_mut().for_each(&mut arrive);
+            for candidate in &mut candidates {
+                if let Some(flight) = &mut candidate.flight {
+                    arrive(flight);
+                }
+            }
+            for candidate in &mut candidates {
+                // A process that is stopped for up to half a minute.
+                if troubled && chance(200) == 0 {
+                    candidate.next = candidate.next.max(tick + chance(256) + 50);
+                }
+                if tick < candidate.next {
+                    continue;
+                }
+                let election = &mut candidate.election;
+                let step = match candidate.flight.take() {
+                    None => election.begin(at(tick), time(tick)),
+                    Some(flight) if flight.answers <= tick && flight.answer.is_some() => {
+                        match (&flight.step, flight.answer) {
+                            (Step::Read, Some(Ok(lease))) => {
+                                election.observe(lease, at(flight.begun), at(tick), time(tick))
+                            }
+                            (_, Some(Ok(Some(lease)))) => {
+                                election.written(lease);
+                                Step::Rest
+                            }
+                            _ => Step::Read,
+                        }
+                    }
+                    // As `request` gives up.
+                    Some(flight) if at(tick) >= at(flight.begun) + REQUEST => {
+                        late.push(flight);
+                        Step::Rest
+                    }
+                    flight => {
+                        candidate.flight = flight;
+                        continue;
+                    }
+                };
+                if step == Step::Rest {
+                    candidate.next = tick + 20;
+                    continue;
+                }
+                let lost = troubled && chance(8) == 0;
+                let (there, back) = if troubled { (chance(40), chance(20)) } else { (1, 1) };
+                candidate.flight = Some(Flight {
+                    step,
+                    begun: tick,
+                    arrives: tick + 1 + there,
+                    answers: if lost { u32::MAX } else { tick + 1 + there + back },
+                    answer: None,
+                });
+            }
+            let leaders = candidates.iter().filter(|c| c.election.is_held(at(tick))).count();
+            prop_assert!(leaders <= 1, "both lead at {tick}");
+            led += u32::try_from(leaders).unwrap();
+        }
+        Ok(led)
+    }
+
+    proptest! {
+        #[test]
+        fn two_never_lead(chances in proptest::collection::vec(any::<u8>(), 64..512)) {
+            play(&chances, true)?;
+        }
+    }
+
+    #[test]
+    fn without_trouble_one_leads_nearly_always() -> TestCaseResult {
+        let led = play(&[0, 1, 2, 3], false)?;
+        prop_assert!(led > 2900, "{led} of 3000");
+        Ok(())
+    }
+
+    #[test]
+    fn with_trouble_somebody_leads_again_and_again() -> TestCaseResult {
+        let chances: Vec<u8> = (0..=250).map(|n: u8| n.wrapping_mul(97).wrapping_add(31)).collect();
+        let led = play(&chances, true)?;
+        prop_assert!(led > 100, "{led} of 3000");
+        Ok(())
+    }
+
+    /// A store of one Lease behind the API, as far as the protocol needs it.
+    fn store(hangs: Arc<std::sync::atomic::AtomicBool>) -> FakeApi {
+        let mut version = 0;
+        let mut present: Option<serde_json::Value> = None;
+        FakeApi::new(move |call| {
+            if hangs.load(std::sync::atomic::Ordering::SeqCst) {
+                return Reply::Hang;
+            }
+            let of = |lease: &serde_json::Value| lease["metadata"]["resourceVersion"].clone();
+            match (call.method.as_str(), &present) {
+                ("GET", None) => return Reply::status(404, "NotFound"),
+                ("GET", Some(_)) => {}
+                ("POST", None) => present = Some(call.body.clone()),
+                ("PUT", Some(now)) if of(now) == of(&call.body) => {
+                    present = Some(call.body.clone())
+                }
+                _ => return Reply::status(409, "Conflict"),
+            }
+            let lease = present.as_mut().unwrap();
+            if call.method != "GET" {
+                version += 1;
+                lease["metadata"]["resourceVersion"] = version.to_string().into();
+            }
+            Reply::json(200, lease)
+        })
+    }
+
+    struct Running {
+        leadership: Leadership,
+        metrics: Arc<Metrics>,
+        stop: CancellationToken,
+        task: tokio::task::JoinHandle<()>,
+    }
+
+    fn run(api: &FakeApi, identity: &str) -> Running {
+        let (leadership, metrics) = (Leadership::none(), Arc::new(Metrics::new()));
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(campaign(
+            api.client(),
+            "ns".to_owned(),
+            identity.to_owned(),
+            leadership.clone(),
+            Arc::clone(&metrics),
+            stop.clone(),
+        ));
+        Running { leadership, metrics, stop, task }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_stops_gives_the_lease_back_and_the_other_takes_it() {
+        let api = store(Arc::default());
+        let a = run(&api, "a");
+        a.leadership.gained().await;
+        assert_eq!(a.metrics.controller_leader.get(), 1);
+        let b = run(&api, "b");
+        sleep(Duration::from_secs(120)).await;
+        assert!(a.leadership.is_held() && !b.leadership.is_held());
+        a.stop.cancel();
+        a.task.await.unwrap();
+        assert!(!a.leadership.is_held());
+        assert_eq!(a.metrics.controller_leader.get(), 0);
+        let since = Instant::now();
+        b.leadership.gained().await;
+        assert!(since.elapsed() <= RETRY * 3, "{:?}", since.elapsed());
+        let written = api.calls().into_iter().rev().find(|call| call.method == "PUT").unwrap();
+        assert_eq!(
+            written.path,
+            "/apis/coordination.k8s.io/v1/namespaces/ns/leases/stowplan-controller"
+        );
+        assert_eq!(written.body["spec"]["leaseTransitions"], 1);
+        let time = written.body["spec"]["renewTime"].as_str().unwrap();
+        assert_eq!(time.len(), "2026-11-22T04:44:37.943722Z".len(), "microseconds: {time}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_cannot_renew_stops_leading_before_the_lease_ends_and_comes_back() {
+        let hangs = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let api = store(Arc::clone(&hangs));
+        let a = run(&api, "a");
+        a.leadership.gained().await;
+        let since = Instant::now();
+        hangs.store(true, std::sync::atomic::Ordering::SeqCst);
+        a.leadership.lost().await;
+        assert!(since.elapsed() <= RENEW_DEADLINE, "{:?}", since.elapsed());
+        assert!(!a.leadership.is_held());
+        sleep(MILLISECOND).await;
+        hangs.store(false, std::sync::atomic::Ordering::SeqCst);
+        a.leadership.gained().await;
+        // It was ours all the time: nobody else has to be waited for.
+        assert!(since.elapsed() < Duration::from_secs(25), "{:?}", since.elapsed());
+        a.stop.cancel();
+        a.task.await.unwrap();
+        assert_eq!(api.calls().last().unwrap().body["spec"]["holderIdentity"], "");
     }
 }

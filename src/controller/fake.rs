@@ -1,0 +1,157 @@
+//! An API server of a few lines, behind a real client and without a network.
+
+use std::sync::{Arc, Mutex};
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+/// A request that came.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) method: String,
+    pub(super) path: String,
+    pub(super) query: String,
+    pub(super) content_type: String,
+    pub(super) body: Value,
+}
+
+/// What is answered.
+#[derive(Debug)]
+pub(super) enum Reply {
+    Answer {
+        code: u16,
+        retry_after: Option<&'static str>,
+        body: Vec<u8>,
+    },
+    /// The same, a second later.
+    Late(u16, Value),
+    /// The connection ends without an answer.
+    Drop,
+    /// Nothing comes.
+    Hang,
+}
+
+impl Reply {
+    pub(super) fn json(code: u16, body: &Value) -> Self {
+        Self::Answer { code, retry_after: None, body: body.to_string().into_bytes() }
+    }
+
+    /// A Status, as the API server words it.
+    pub(super) fn status(code: u16, reason: &str) -> Self {
+        let message = format!("because of {reason}");
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message, "reason": reason, "details": {}, "code": code,
+        });
+        Self::json(code, &status)
+    }
+}
+
+type Answer = dyn FnMut(&Call) -> Reply + Send;
+
+/// The server.
+#[derive(Clone)]
+pub(super) struct Api {
+    answer: Arc<Mutex<Answer>>,
+    calls: Arc<Mutex<Vec<Call>>>,
+    /// Requests under way, and the most of them at once.
+    load: Arc<Mutex<(usize, usize)>>,
+}
+
+impl Api {
+    pub(super) fn new(answer: impl FnMut(&Call) -> Reply + Send + 'static) -> Self {
+        Self { answer: Arc::new(Mutex::new(answer)), calls: Arc::default(), load: Arc::default() }
+    }
+
+    /// The most requests that were under way at once.
+    pub(super) fn most(&self) -> usize {
+        self.load.lock().unwrap().1
+    }
+
+    /// What came so far.
+    pub(super) fn calls(&self) -> Vec<Call> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    /// The same, but for the events.
+    pub(super) fn writes(&self) -> Vec<Call> {
+        let calls = self.calls();
+        calls.into_iter().filter(|call| !call.path.contains("/events")).collect()
+    }
+
+    pub(super) fn events(&self) -> Vec<Value> {
+        let calls = self.calls().into_iter();
+        calls.filter(|call| call.path.contains("/events")).map(|call| call.body).collect()
+    }
+
+    pub(super) fn client(&self) -> Client {
+        let api = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let api = api.clone();
+            async move { api.serve(request).await }
+        });
+        Client::new(service, "default")
+    }
+
+    async fn serve(&self, request: Request<Body>) -> Result<Response<Full<Bytes>>, std::io::Error> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let content_type = head.headers.get("content-type");
+        let call = Call {
+            method: head.method.to_string(),
+            path: head.uri.path().to_owned(),
+            query: head.uri.query().unwrap_or_default().to_owned(),
+            content_type: content_type.map(|v| v.to_str().unwrap().to_owned()).unwrap_or_default(),
+            body: if body.is_empty() {
+                Value::Null
+            } else {
+                serde_json::from_slice(&body).unwrap()
+            },
+        };
+        self.calls.lock().unwrap().push(call.clone());
+        let reply = (self.answer.lock().unwrap())(&call);
+        let _counted = Counted::new(&self.load);
+        match reply {
+            Reply::Late(code, body) => {
+                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                Ok(response(code, body.to_string().into_bytes()))
+            }
+            Reply::Hang => std::future::pending().await,
+            Reply::Drop => Err(std::io::ErrorKind::ConnectionReset.into()),
+            Reply::Answer { code, retry_after, body } => {
+                let mut response = response(code, body);
+                if let Some(value) = retry_after {
+                    response.headers_mut().insert("retry-after", value.parse().unwrap());
+                }
+                Ok(response)
+            }
+        }
+    }
+}
+
+fn response(code: u16, body: Vec<u8>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = code.try_into().unwrap();
+    response
+}
+
+struct Counted(Arc<Mutex<(usize, usize)>>);
+
+impl Counted {
+    fn new(load: &Arc<Mutex<(usize, usize)>>) -> Self {
+        let mut now = load.lock().unwrap();
+        now.0 += 1;
+        now.1 = now.1.max(now.0);
+        Self(Arc::clone(load))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().0 -= 1;
+    }
+}
