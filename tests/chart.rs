@@ -1130,7 +1130,7 @@ fn the_definitions_are_those_of_the_binary() {
     let printed = stdout(Command::new(BINARY).arg("crds"));
     assert!(
         read("files/crds.yaml") == printed,
-        "stale: cargo run -- crds > charts/stowplan/files/crds.yaml"
+        "stale: cargo run -p stowplan -- crds > charts/stowplan/files/crds.yaml"
     );
 }
 

@@ -232,10 +232,12 @@ fn constrain_operator(operator: &mut JSONSchemaProps) {
     }
     if let Some(host) = properties.get_mut("host") {
         host.nullable = None;
+        // No list and no macro in the rule: as often as it may be evaluated, the API server would
+        // refuse the whole definition for the cost.
         host.x_kubernetes_validations = Some(vec![
             rule(
-                // Without a list of the three, whose estimated cost would exceed the budget.
-                "has(self.name) ? !has(self.address) && !has(self.pool) : has(self.address) != has(self.pool)",
+                "has(self.name) ? !has(self.address) && !has(self.pool) : \
+                 has(self.address) != has(self.pool)",
                 "give exactly one of name, address and pool",
             ),
             rule("!has(self.index) || has(self.pool)", "index stands beside pool only"),

@@ -2,14 +2,22 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
+use std::pin::pin;
+use std::time::Duration;
 
+use futures::TryStreamExt as _;
+use hyper::Method;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::runtime::watcher;
+use kube::{Api, Client, Config};
 use serde_json::json;
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
+use testbed::proxy::{Call, Fault};
+use testbed::wait::{Seen, until};
 use testbed::workload;
 
 async fn create_pod(client: &Client, namespace: &str, name: &str, node_selector: &str) {
@@ -68,4 +76,111 @@ async fn a_start_that_fails_keeps_its_logs_and_says_where() {
     assert!(logs.join("etcd.log").is_file());
     assert_eq!(fs::read_to_string(logs.with_file_name("pids")).unwrap(), "");
     fs::remove_dir_all(logs.parent().unwrap()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_are_changed_as_an_administrator_does_and_a_proxy_stands_before_all_of_it() {
+    let spec = NodeSpec::new("one").taint("own", "yes", "NoSchedule");
+    let plane = ControlPlane::start(Options { nodes: vec![spec.clone()], ..Options::default() })
+        .await
+        .unwrap();
+    upkeep(&plane, &spec).await;
+    proxied(&plane).await;
+    plane.stop().await;
+}
+
+async fn upkeep(plane: &ControlPlane, spec: &NodeSpec) {
+    let keys = async || {
+        let taints = plane.node_taints("one").await.unwrap();
+        taints.into_iter().map(|taint| taint.key).collect::<BTreeSet<_>>()
+    };
+    plane.taint("one", "mine", "1", "NoSchedule").await.unwrap();
+    assert_eq!(keys().await, BTreeSet::from(["own".to_owned(), "mine".to_owned()]));
+    let error = plane.taint("one", "mine", "2", "NoSchedule").await.unwrap_err();
+    assert!(error.to_string().starts_with("kubectl taint node one mine=2:NoSchedule: "), "{error}");
+    plane.untaint("one", "mine").await.unwrap();
+    assert_eq!(keys().await, BTreeSet::from(["own".to_owned()]));
+    assert!(plane.untaint("one", "mine").await.is_err());
+
+    plane.cordon("one").await.unwrap();
+    let unschedulable = async || plane.node("one").await.unwrap().spec.unwrap().unschedulable;
+    assert_eq!(unschedulable().await, Some(true));
+    plane.uncordon("one").await.unwrap();
+    assert_eq!(unschedulable().await, None);
+
+    plane.label("one", "disk", Some("ssd")).await.unwrap();
+    plane.label("one", "disk", Some("nvme")).await.unwrap();
+    assert_eq!(plane.node_labels("one").await.unwrap()["disk"], "nvme");
+    plane.label("one", "disk", None).await.unwrap();
+    assert!(!plane.node_labels("one").await.unwrap().contains_key("disk"));
+
+    let before = plane.node("one").await.unwrap().metadata.uid;
+    plane.replace_node(spec).await.unwrap();
+    let after = plane.node("one").await.unwrap().metadata.uid;
+    assert_ne!(before, after);
+    plane.delete_node("one").await.unwrap();
+    assert!(plane.node("one").await.is_err() && plane.delete_node("one").await.is_err());
+    plane.add_node(spec).await.unwrap();
+}
+
+/// The token of an account that may read, over plain HTTP: what it may not do stays forbidden.
+async fn proxied(plane: &ControlPlane) {
+    let output = plane
+        .kubectl()
+        .args(["create", "clusterrolebinding", "reader", "--clusterrole=view"])
+        .arg("--serviceaccount=default:default")
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let output = plane.kubectl().args(["create", "token", "default"]).output().unwrap();
+    assert!(output.status.success());
+    let token = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+
+    let proxy = plane.proxy().await.unwrap();
+    let mut config = Config::new(proxy.url().parse().unwrap());
+    config.auth_info.token = Some(token.into());
+    // What is repeated would be counted twice.
+    config.default_retry = false;
+    let client = Client::try_from(config).unwrap();
+    let pods: Api<Pod> = Api::namespaced(client, "default");
+
+    until("the role to count", Duration::from_secs(60), async || {
+        Ok(match pods.list(&ListParams::default()).await {
+            Ok(_) => Seen::Done(()),
+            Err(error) => Seen::NotYet(error.to_string()),
+        })
+    })
+    .await
+    .unwrap();
+    let parameters = PostParams::default();
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "main", "image": "none"}]},
+    }))
+    .unwrap();
+    let code = |error: kube::Error| match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    };
+    proxy.forget();
+    // The API server's own word, with the token; then ours.
+    assert_eq!(code(pods.create(&parameters, &pod).await.unwrap_err()), Some(403));
+    let here = "/api/v1/namespaces/default/pods";
+    proxy.spoil(1, Method::POST, here, Fault::TooManyRequests { retry_after: 1 });
+    assert_eq!(code(pods.create(&parameters, &pod).await.unwrap_err()), Some(429));
+    assert_eq!((proxy.count(&Method::POST, here), proxy.writes(), proxy.unspent()), (2, 2, 0));
+
+    // A watch: its first event, then the loss of its connection and another one.
+    let mut events = pin!(watcher(pods, watcher::Config::default()));
+    let mut next = async || events.try_next().await;
+    while !matches!(next().await.unwrap(), Some(watcher::Event::InitDone)) {}
+    let admin: Api<Pod> = Api::namespaced(plane.client().await.unwrap(), "default");
+    admin.create(&parameters, &pod).await.unwrap();
+    while !matches!(next().await.unwrap(), Some(watcher::Event::Apply(_))) {}
+    assert_eq!(proxy.lists(here), 1);
+    assert_eq!(proxy.count_where(Call::is_watch), 1);
+    proxy.cut_connections().await;
+    admin.delete("a", &DeleteParams::default()).await.unwrap();
+    while !matches!(next().await, Ok(Some(watcher::Event::Delete(_)))) {}
+    assert_eq!(proxy.count_where(Call::is_watch), 2);
 }
