@@ -1,6 +1,10 @@
 //! What pools come to, on a cluster of documents.
 
+#![allow(clippy::needless_pass_by_value, reason = "documents are written where they are given")]
+
 mod simulator;
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::SignedDuration;
 use proptest::prelude::*;
@@ -929,7 +933,7 @@ fn happen(world: &mut World, happening: &Happening) {
 }
 
 /// Who is at which place: pool, index, node and UID.
-type Seats = std::collections::BTreeMap<(String, String, u64), (String, String)>;
+type Seats = BTreeMap<(String, String, u64), (String, String)>;
 
 fn seats(world: &World) -> Seats {
     let mut seats = Seats::new();
@@ -1001,7 +1005,7 @@ proptest! {
             }
         }
         for (_, name) in world.pools.keys() {
-            let members: std::collections::BTreeMap<u32, String> = seats(&world)
+            let members: BTreeMap<u32, String> = seats(&world)
                 .into_iter()
                 .filter(|((pool, ..), _)| pool == name)
                 .map(|((.., index), (node, _))| (u32::try_from(index).unwrap(), node))
