@@ -328,9 +328,65 @@ fn a_pod_that_slips_in_behind_the_taint_makes_the_place_another_nodes() {
     world.pod("foreign", "n01");
     world.settle();
     assert_eq!(world.members("p"), ["0 n00 Ready", "1 n02 Ready"]);
+    assert_eq!((world.count(Kind::HostPool), world.count(Kind::Node)), (3, 6));
     assert!(world.taints("n01").is_empty() && world.labels("n01").is_empty());
     assert_eq!(world.told("p"), ["MemberReplaced", "Allocated"]);
     assert_eq!(world.events[0].1.note, "node n02 becomes member 1 in place of node n01");
+}
+
+#[test]
+fn no_reserved_node_is_labelled_before_all_have_stood_their_time() {
+    let mut world = World::sized(3);
+    world.pool("p", json!({"size": 2, "exclusivity": "Exclusive"}));
+    for _ in 0..2 {
+        world.plan().actions.into_iter().for_each(|action| world.act(action));
+    }
+    world.now = world.plan().recheck_at.unwrap();
+    world.pod("foreign", "n01");
+    for written in [vec!["p"], vec!["n01", "n02"], vec![]] {
+        let plan = world.plan();
+        let targets: Vec<&str> = plan.actions.iter().map(|action| &*action.target.name).collect();
+        assert_eq!(targets, written);
+        plan.actions.into_iter().for_each(|action| world.act(action));
+        assert!(world.labels("n00").is_empty());
+    }
+    world.settle();
+    assert_eq!(world.labelled("p").len(), 2);
+}
+
+#[test]
+fn an_event_for_each_of_many_lost_members_is_too_many() {
+    let mut world = World::sized(12);
+    world.pool("p", json!({"size": 12}));
+    world.settle();
+    world.events.clear();
+    world.nodes.clear();
+    world.settle();
+    assert_eq!(
+        world.told("p"),
+        ["MemberLost"; 6].into_iter().chain(["InsufficientNodes"]).collect::<Vec<_>>()
+    );
+    assert_eq!(world.events[5].1.note, "and 7 more members");
+    assert_eq!(
+        world.ready("p"),
+        "False InsufficientNodes: members 0, 1, 2, 3, 4 and 7 more are vacant; \
+         needs 12 nodes, 0 are able"
+    );
+}
+
+#[test]
+fn a_pool_that_is_allowed_again_finds_its_pods_where_they_are() {
+    let mut world = World::sized(4);
+    world.pool("p", json!({"size": 3, "exclusivity": "Exclusive"}));
+    world.settle();
+    world.pod_of("two", "n02", "p", Some(2));
+    world.nodes.remove("n00");
+    world.policy = Policy::from_yaml("hostPools: {enabled: false}").unwrap();
+    world.settle();
+    world.node("a", json!({}));
+    world.policy = Policy::default();
+    world.settle();
+    assert_eq!(world.members("p"), ["0 a Ready", "1 n01 Ready", "2 n02 Ready"]);
 }
 
 #[test]
@@ -671,6 +727,11 @@ fn what_the_policy_does_not_allow_is_taken_back() {
         world.settle();
         world.events.clear();
         let allowed = std::mem::replace(&mut world.policy, Policy::from_yaml(yaml).unwrap());
+        let first = world.plan();
+        assert!(
+            first.actions.iter().all(|action| action.target.kind == Kind::HostPool),
+            "a node that a status names keeps its marks: {first:#?}"
+        );
         world.settle();
         for pool in ["shared", "exclusive", "literal"] {
             assert_eq!(world.condition(pool, "Accepted"), format!("False NotAllowed: {message}"));
@@ -839,7 +900,7 @@ enum Happening {
     PodGone(usize),
     /// The controller does this many writes, and no more for now.
     Progress(usize),
-    Settled,
+    Settled(Pace),
 }
 
 const NODES: usize = 6;
@@ -862,7 +923,8 @@ fn happening() -> impl Strategy<Value = Happening> {
             .prop_map(|(pod, n, p, indexed)| Happening::PodBound(pod, n, p, indexed)),
         1 => (0..4usize).prop_map(Happening::PodGone),
         3 => (1..6usize).prop_map(Happening::Progress),
-        2 => Just(Happening::Settled),
+        2 => prop_oneof![Just(Pace::Whole), Just(Pace::First), Just(Pace::Last)]
+            .prop_map(Happening::Settled),
     ]
 }
 
@@ -927,7 +989,7 @@ fn happen(world: &mut World, happening: &Happening) {
                 }
             }
         }
-        Happening::Settled => world.settle(),
+        Happening::Settled(pace) => world.settle_at(*pace),
         _ => {}
     }
 }
@@ -962,7 +1024,7 @@ proptest! {
             happen(&mut world, &Happening::NodeMade(n));
         }
         let mut before = Seats::new();
-        for happening in happenings.iter().chain([&Happening::Settled]) {
+        for happening in happenings.iter().chain([&Happening::Settled(Pace::Last)]) {
             happen(&mut world, happening);
             let now = seats(&world);
             for (place, (node, uid)) in &before {
