@@ -51,8 +51,10 @@ pub(super) fn judge(pools: &[Pool<'_>], view: &View, policy: &Policy) -> Vec<Ver
                 continue;
             }
             let message = format!(
-                "asks for {} exclusive nodes; namespace {namespace} may have {limit}, and {total} are taken",
-                if held > 0 && !holding { format!("{asked} more") } else { asked.to_string() },
+                "asks for {asked}{} exclusive {}; namespace {namespace} may have {limit}, and {total} {} taken",
+                if held > 0 && !holding { " more" } else { "" },
+                if asked == 1 { "node" } else { "nodes" },
+                if *total == 1 { "is" } else { "are" },
             );
             if held > 0 && !holding {
                 *grows_no_more = Some(message);

@@ -125,7 +125,7 @@ impl<'v> Inventory<'v> {
     /// Whether a pool may have a node, as far as other pools are concerned.
     pub(super) fn is_free_for(&self, place: usize, pool: &Pool<'_>) -> bool {
         let node = &self.nodes[place];
-        !node.exclusive && !(pool.exclusive() && node.claims > 0)
+        !node.exclusive && (node.claims == 0 || !pool.exclusive())
     }
 
     /// Notes that a pool has a node.

@@ -216,9 +216,19 @@ impl<'v> Draft<'v> {
             lack.fresh = fresh.len();
             return;
         }
+        // Marks may have been taken back under pods that still run: they keep their index.
+        let bound = |index: u32| inventory.bound(&pool.hash, index).first().map(|(node, _)| *node);
+        let (kept, others): (Vec<u32>, Vec<u32>) =
+            fresh.iter().partition(|index| bound(**index).is_some());
         let mut chosen = Vec::with_capacity(fresh.len());
-        for &index in fresh {
-            match choice.take(inventory, pool, index, None) {
+        for index in kept.into_iter().chain(others) {
+            let taken = match bound(index) {
+                Some(node) => choice
+                    .take(inventory, pool, index, Some(node))
+                    .or_else(|_| choice.take(inventory, pool, index, None)),
+                None => choice.take(inventory, pool, index, None),
+            };
+            match taken {
                 Ok(node) if own[node] => lack.refused(Refusal::Unknown(format!(
                     "hosts[{index}] is node {}, as another of them is",
                     inventory.nodes[node].name

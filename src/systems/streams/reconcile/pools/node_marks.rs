@@ -51,7 +51,8 @@ impl<'v> Marks<'v> {
 
     /// Whether the label of the pool is there with this index.
     pub(super) fn has_label(&self, hash: &str, index: u32) -> bool {
-        self.labels.iter().any(|(of, value)| *of == hash && value.parse() == Ok(index))
+        // As text: pods ask for the index as it is written, and 00 is not 0.
+        self.labels.iter().any(|(of, value)| *of == hash && **value == *index.to_string())
     }
 
     /// The taint of the pool, with its place.

@@ -1,5 +1,7 @@
 //! What a pool's status says, and what its users are told when that changes.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
@@ -7,7 +9,7 @@ use super::accept::Verdict;
 use super::choose::one_node;
 use super::inventory::Inventory;
 use super::members::{Draft, UNKNOWN_HOST};
-use super::{Pool, node_marks};
+use super::{MOST_TOLD, Pool, node_marks};
 use crate::api::condition::{self, ACCEPTED, READY, Status, find};
 use crate::api::host_pool::{HostPoolStatus, Member, MemberState};
 use crate::systems::plan::{Action, Event, Kind, Target, Write};
@@ -83,7 +85,7 @@ pub(super) fn write<'v>(
     if new == *old {
         return None;
     }
-    let mut events = std::mem::take(&mut draft.events);
+    let mut events = few_of_each(std::mem::take(&mut draft.events));
     events.extend(transition(old, accepted.0, &readiness));
     Some(Action {
         target: Target {
@@ -99,6 +101,27 @@ pub(super) fn write<'v>(
         },
         events,
     })
+}
+
+/// The first events of each reason, and how many more there are: a zone may take many members along.
+fn few_of_each(events: Vec<Event>) -> Vec<Event> {
+    let mut counts: BTreeMap<&'static str, (usize, bool)> = BTreeMap::new();
+    let mut told: Vec<Event> = Vec::new();
+    for event in events {
+        let (count, warning) = counts.entry(event.reason).or_default();
+        *count += 1;
+        *warning = event.warning;
+        if *count <= MOST_TOLD {
+            told.push(event);
+        }
+    }
+    let more = counts.into_iter().filter(|(_, (count, _))| *count > MOST_TOLD);
+    told.extend(more.map(|(reason, (count, warning))| Event {
+        warning,
+        reason,
+        note: format!("and {} more members", count - MOST_TOLD),
+    }));
+    told
 }
 
 /// What is told of a change of Ready, or of Accepted, which Ready follows.

@@ -277,6 +277,10 @@ impl World {
             "{operations:?}"
         );
         patch(node, operations).expect("a patch that applies");
+        // An empty list is absent when it is read again.
+        if node["spec"]["taints"].as_array().is_some_and(Vec::is_empty) {
+            node["spec"].as_object_mut().unwrap().remove("taints");
+        }
         let taints = node["spec"]["taints"].as_array().into_iter().flatten();
         let mut seen = BTreeSet::new();
         for taint in taints {
