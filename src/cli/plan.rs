@@ -17,10 +17,11 @@ use super::report::{self, Planned};
 use super::template::{self, Expanded};
 use super::{complain, live, yaml};
 use crate::admission::review::API_VERSION;
-use crate::admission::{Decision, ParseError, Review, decide};
+use crate::admission::{Decision, ParseError, Review, decide, validate};
+use crate::api;
 use crate::placement::reason::Stage;
 use crate::policy::Policy;
-use crate::view::{Object, View};
+use crate::view::{Name, Object, StreamsJob, View};
 
 /// Something is refused.
 const REFUSED: u8 = 1;
@@ -30,7 +31,8 @@ const REFUSED: u8 = 1;
 #[command(after_help = "\
 Pods are planned, and whatever makes pods: Deployments, ReplicaSets, StatefulSets (ordinal 0), Jobs
 (index 0), CronJobs, DaemonSets, ReplicationControllers, PodTemplates, and other kinds with a pod
-template in spec.template. HostPools and Namespaces in the input count as part of the cluster.
+template in spec.template. A StreamsJob is checked as a whole, and pods in the input join it. HostPools,
+StreamsJobs and Namespaces in the input count as part of the cluster.
 
 Exit code: 0 all admitted, 1 something is refused, 2 input that cannot be read.
 
@@ -141,6 +143,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             Some(pointer) => planned.extend(planner.plan(document, item, Some(pointer), &view)),
             // No pod of its own, but a request that the webhook gets.
             None if is_claim(&item) => planned.extend(planner.plan(document, item, None, &view)),
+            // What creating it would be answered.
+            None if is_job(&item) => planned.extend(planner.check(document, item, &view)),
             None => others += 1,
         }
     }
@@ -162,6 +166,10 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 fn is_claim(item: &Item<'_>) -> bool {
     item.version == "v1" && item.kind == "PersistentVolumeClaim"
+}
+
+fn is_job(item: &Item<'_>) -> bool {
+    item.version == api::VERSION && item.kind == "StreamsJob"
 }
 
 struct Planner<'a> {
@@ -198,14 +206,14 @@ impl Planner<'_> {
         }
     }
 
-    /// Takes what the input itself brings into the View: pools and namespaces.
+    /// Takes what the input itself brings into the View: pools, jobs and namespaces.
     fn know(&mut self, document: usize, item: &Item<'_>, view: &mut View) {
         let namespace = self.namespace_of(document, item);
-        if !matches!(item.kind.as_str(), "HostPool" | "Namespace") {
+        if !matches!(item.kind.as_str(), "HostPool" | "Namespace" | "StreamsJob") {
             return;
         }
         let mut object = item.to_object();
-        if let (Some(Value::Object(metadata)), "HostPool") =
+        if let (Some(Value::Object(metadata)), "HostPool" | "StreamsJob") =
             (object.get_mut("metadata"), item.kind.as_str())
         {
             metadata.insert("namespace".to_owned(), namespace.into());
@@ -214,6 +222,37 @@ impl Planner<'_> {
             Ok(object) => object.into_iter().for_each(|object| view.apply(object)),
             Err(problem) => self.problem(document, item, &problem),
         }
+    }
+
+    /// Decides on a StreamsJob. `None`: a problem, which is noted.
+    fn check<'d>(&mut self, document: usize, item: Item<'d>, view: &View) -> Option<Planned<'d>> {
+        let own = item.value.pointer("/metadata/namespace").and_then(Value::as_str);
+        let namespace = own.filter(|own| !own.is_empty()).unwrap_or(self.namespace).to_owned();
+        let Some((name, _)) = template::name(item.value) else {
+            self.problem(document, &item, "has neither metadata.name nor metadata.generateName");
+            return None;
+        };
+        let resource =
+            json!({"group": "stowplan.dev", "version": "v1alpha1", "resource": "streamsjobs"});
+        let object = item.to_object();
+        let decision = match reviewed(&resource, &namespace, &object, view, self.policy) {
+            Ok(decision) => decision,
+            Err(error) => {
+                self.problem(document, &item, &error.to_string());
+                return None;
+            }
+        };
+        let job = view.streams_job(&Name::new(&namespace, name));
+        Some(Planned {
+            groups: job.map(groups).unwrap_or_default(),
+            namespace,
+            name: name.to_owned(),
+            wants_cluster: !self.has_cluster && of_cluster(&decision),
+            decision,
+            patch: Vec::new(),
+            document,
+            item,
+        })
     }
 
     /// Decides on one object. `None`: a problem, which is noted.
@@ -242,7 +281,8 @@ impl Planner<'_> {
             }
         };
         let resource = if pointer.is_some() { "pods" } else { "persistentvolumeclaims" };
-        let decision = match reviewed(resource, &namespace, &expanded.pod, view, self.policy) {
+        let resource = json!({"group": "", "version": "v1", "resource": resource});
+        let decision = match reviewed(&resource, &namespace, &expanded.pod, view, self.policy) {
             Ok(decision) => decision,
             Err(error) => {
                 self.problem(document, &item, &without_position(&error));
@@ -259,15 +299,24 @@ impl Planner<'_> {
             wants_cluster: !self.has_cluster && of_cluster(&decision),
             decision,
             patch,
+            groups: Vec::new(),
             document,
             item,
         })
     }
 }
 
-/// The decision on a pod or claim that is sent as the API server sends it.
+/// The names of the processing elements that share a host.
+fn groups(job: &StreamsJob) -> Vec<Vec<String>> {
+    let Ok(spec) = &job.spec else { return Vec::new() };
+    let units = job.closure.units.iter().filter(|unit| unit.group.is_some());
+    let name = |element: &usize| spec.processing_elements[*element].name.clone();
+    units.map(|unit| unit.elements.iter().map(name).collect()).collect()
+}
+
+/// The decision on an object that is sent as the API server sends it.
 fn reviewed(
-    resource: &str,
+    resource: &Value,
     namespace: &str,
     object: &Value,
     view: &View,
@@ -278,14 +327,16 @@ fn reviewed(
         "kind": "AdmissionReview",
         "request": {
             "uid": "plan",
-            "resource": {"group": "", "version": "v1", "resource": resource},
+            "resource": resource,
             "namespace": namespace,
             "operation": "CREATE",
             "object": object,
         },
     });
     let bytes = review.to_string();
-    Ok(decide(&Review::parse(bytes.as_bytes())?, view, policy)?.at_once())
+    let review = Review::parse(bytes.as_bytes())?;
+    let decide = if validate::concerns(&review) { validate::validate } else { decide };
+    Ok(decide(&review, view, policy)?.at_once())
 }
 
 /// What is wrong with an object, without the position in the review that was made of it.
