@@ -156,3 +156,137 @@ fn conclude(findings: Vec<Finding>, policy: &Policy) -> Decision {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::view::Object;
+
+    fn view() -> View {
+        let mut view = View::default();
+        for document in [
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"addresses": [{"type": "InternalIP", "address": "10.8.5.6"}]}}),
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ignored", "labels": {"stowplan.dev/ignore": "true"}}}),
+        ] {
+            view.apply(Object::from_document(document).unwrap().unwrap());
+        }
+        view
+    }
+
+    /// A request as the API server sends it; `old` makes it an update.
+    fn request(resource: &str, spec: &Value, old: Option<&Value>) -> Value {
+        let kind = if resource == HOST_POOLS { "HostPool" } else { "StreamsJob" };
+        let object = |spec: &Value| {
+            let metadata = json!({"name": "o", "namespace": "ns", "uid": "u"});
+            json!({"apiVersion": api::VERSION, "kind": kind, "metadata": metadata, "spec": spec})
+        };
+        json!({
+            "kind": "AdmissionReview",
+            "apiVersion": "admission.k8s.io/v1",
+            "request": {
+                "uid": "r",
+                "resource": {"group": "stowplan.dev", "version": "v1alpha1", "resource": resource},
+                "namespace": "ns",
+                "operation": if old.is_some() { "UPDATE" } else { "CREATE" },
+                "object": object(spec),
+                "oldObject": old.map(object),
+            },
+        })
+    }
+
+    fn decided(review: &Value, policy: &str) -> Result<Decision, ParseError> {
+        let bytes = review.to_string();
+        let policy = Policy::from_yaml(policy).unwrap();
+        validate(&Review::parse(bytes.as_bytes())?, &view(), &policy)
+    }
+
+    fn told(review: &Value, policy: &str) -> String {
+        match decided(review, policy).unwrap() {
+            Decision::Pass(pass) => format!("{pass:?}"),
+            Decision::Refuse(refusal) => {
+                format!("{} {}", refusal.code(), refusal.first().reason)
+            }
+            decision => format!("{decision:?}"),
+        }
+    }
+
+    #[test]
+    fn pools_are_refused_for_what_is_certain() {
+        for (spec, policy, expected) in [
+            (json!({"size": 3}), "", "Valid"),
+            (json!({}), "", "Valid"),
+            // Nodes come and go: the status tells.
+            (json!({"hosts": ["n1", "n9"]}), "", "Valid"),
+            (json!({"size": 5000, "tags": ["none"]}), "", "Valid"),
+            (json!({"hosts": ["n1", "10.8.5.6"]}), "", "409 InvalidPool"),
+            (json!({"hosts": []}), "", "422 MalformedPool"),
+            (json!({"size": 0}), "", "422 MalformedPool"),
+            (json!({"exclusivity": "Exclusive"}), "", "422 MalformedPool"),
+            (json!({"size": "three"}), "", "422 MalformedPool"),
+            (json!({"size": 9, "exclusivity": "Exclusive"}), "", "403 TooManyExclusiveNodes"),
+            (json!({"size": 1}), "hostPools: {enabled: false}", "403 PoolNotAllowed"),
+            (json!({"size": 1}), "hostPools: {namespaces: {team: a}}", "403 PoolNotAllowed"),
+        ] {
+            assert_eq!(told(&request(HOST_POOLS, &spec, None), policy), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn jobs_are_refused_as_the_check_says() {
+        let element = |host: &str| json!({"processingElements": [{"name": "e", "operators": [{"name": "O", "host": {"name": host}}]}]});
+        assert_eq!(told(&request(STREAMS_JOBS, &element("n1"), None), ""), "Valid");
+        let review = request(STREAMS_JOBS, &element("n9"), None);
+        assert_eq!(told(&review, ""), "409 UnknownHost");
+        let Decision::Admit(admission) = decided(&review, "onInvalid: warn").unwrap() else {
+            panic!("not admitted")
+        };
+        assert!(admission.patch.is_empty());
+        assert!(
+            admission.warnings[0]
+                .as_str()
+                .starts_with("StreamsJob o: cannot be served (UnknownHost)")
+        );
+        let review = request(STREAMS_JOBS, &json!({"processingElements": [{}]}), None);
+        assert_eq!(told(&review, ""), "422 MalformedJob");
+    }
+
+    #[test]
+    fn what_asks_for_nothing_new_passes() {
+        let wrong = json!({"size": 0});
+        assert_eq!(told(&request(HOST_POOLS, &wrong, Some(&wrong)), ""), "Unchanged");
+        let changed = request(HOST_POOLS, &wrong, Some(&json!({"size": 1})));
+        assert_eq!(told(&changed, ""), "422 MalformedPool");
+        let mut leaving = changed.clone();
+        leaving["request"]["object"]["metadata"]["deletionTimestamp"] =
+            json!("2026-01-01T00:00:00Z");
+        assert_eq!(told(&leaving, ""), "Unchanged");
+        // An old object in a CREATE is nobody's doing, and says nothing.
+        let mut create = request(HOST_POOLS, &wrong, Some(&wrong));
+        create["request"]["operation"] = json!("CREATE");
+        assert_eq!(told(&create, ""), "422 MalformedPool");
+    }
+
+    #[test]
+    fn others_pass() {
+        let wrong = request(HOST_POOLS, &json!({"size": 0}), None);
+        for (pointer, value, expected) in [
+            ("/request/operation", "DELETE", "OutOfScope"),
+            ("/request/resource/resource", "pods", "OutOfScope"),
+            ("/request/resource/group", "", "OutOfScope"),
+            ("/request/namespace", "kube-system", "ExcludedNamespace"),
+            ("/request/namespace", "ignored", "Ignored"),
+        ] {
+            let mut review = wrong.clone();
+            *review.pointer_mut(pointer).unwrap() = json!(value);
+            assert_eq!(told(&review, ""), expected, "{pointer} {value}");
+        }
+        let mut status = wrong.clone();
+        status["request"]["subResource"] = json!("status");
+        assert_eq!(told(&status, ""), "OutOfScope");
+        let mut nothing = wrong;
+        nothing["request"]["object"] = Value::Null;
+        assert_eq!(decided(&nothing, "").unwrap_err(), ParseError::NoObject);
+    }
+}

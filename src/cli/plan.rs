@@ -16,11 +16,12 @@ use super::input::{self, Document, Item, Problems};
 use super::report::{self, Planned};
 use super::template::{self, Expanded};
 use super::{complain, live, yaml};
-use crate::admission::stored::decide_creation;
+use crate::admission::stored::{self, decide_creation};
 use crate::admission::{Decision, ParseError};
+use crate::api;
 use crate::placement::reason::Stage;
 use crate::policy::Policy;
-use crate::view::{Object, View};
+use crate::view::{Name, Object, StreamsJob, View};
 
 /// Something is refused.
 const REFUSED: u8 = 1;
@@ -30,7 +31,8 @@ const REFUSED: u8 = 1;
 #[command(after_help = "\
 Pods are planned, and whatever makes pods: Deployments, ReplicaSets, StatefulSets (ordinal 0), Jobs
 (index 0), CronJobs, DaemonSets, ReplicationControllers, PodTemplates, and other kinds with a pod
-template in spec.template. HostPools and Namespaces in the input count as part of the cluster.
+template in spec.template. A StreamsJob is checked as a whole, and pods in the input join it. HostPools,
+StreamsJobs and Namespaces in the input count as part of the cluster.
 
 Exit code: 0 all admitted, 1 something is refused, 2 input that cannot be read.
 
@@ -141,6 +143,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             Some(pointer) => planned.extend(planner.plan(document, item, Some(pointer), &view)),
             // No pod of its own, but a request that the webhook gets.
             None if is_claim(&item) => planned.extend(planner.plan(document, item, None, &view)),
+            // What creating it would be answered.
+            None if is_job(&item) => planned.extend(planner.check(document, item, &view)),
             None => others += 1,
         }
     }
@@ -162,6 +166,10 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 fn is_claim(item: &Item<'_>) -> bool {
     item.version == "v1" && item.kind == "PersistentVolumeClaim"
+}
+
+fn is_job(item: &Item<'_>) -> bool {
+    item.version == api::VERSION && item.kind == "StreamsJob"
 }
 
 struct Planner<'a> {
@@ -198,14 +206,14 @@ impl Planner<'_> {
         }
     }
 
-    /// Takes what the input itself brings into the View: pools and namespaces.
+    /// Takes what the input itself brings into the View: pools, jobs and namespaces.
     fn know(&mut self, document: usize, item: &Item<'_>, view: &mut View) {
         let namespace = self.namespace_of(document, item);
-        if !matches!(item.kind.as_str(), "HostPool" | "Namespace") {
+        if !matches!(item.kind.as_str(), "HostPool" | "Namespace" | "StreamsJob") {
             return;
         }
         let mut object = item.to_object();
-        if let (Some(Value::Object(metadata)), "HostPool") =
+        if let (Some(Value::Object(metadata)), "HostPool" | "StreamsJob") =
             (object.get_mut("metadata"), item.kind.as_str())
         {
             metadata.insert("namespace".to_owned(), namespace.into());
@@ -214,6 +222,36 @@ impl Planner<'_> {
             Ok(object) => object.into_iter().for_each(|object| view.apply(object)),
             Err(problem) => self.problem(document, item, &problem),
         }
+    }
+
+    /// Decides on a StreamsJob. `None`: a problem, which is noted.
+    fn check<'d>(&mut self, document: usize, item: Item<'d>, view: &View) -> Option<Planned<'d>> {
+        let own = item.value.pointer("/metadata/namespace").and_then(Value::as_str);
+        let namespace = own.filter(|own| !own.is_empty()).unwrap_or(self.namespace).to_owned();
+        let Some((name, _)) = template::name(item.value) else {
+            self.problem(document, &item, "has neither metadata.name nor metadata.generateName");
+            return None;
+        };
+        let object = item.to_object();
+        let resource = stored::STREAMS_JOBS;
+        let decision = match decide_creation(resource, &namespace, &object, view, self.policy) {
+            Ok(decision) => decision,
+            Err(error) => {
+                self.problem(document, &item, &error.to_string());
+                return None;
+            }
+        };
+        let job = view.streams_job(&Name::new(&namespace, name));
+        Some(Planned {
+            groups: job.map(groups).unwrap_or_default(),
+            namespace,
+            name: name.to_owned(),
+            wants_cluster: !self.has_cluster && of_cluster(&decision),
+            decision,
+            patch: Vec::new(),
+            document,
+            item,
+        })
     }
 
     /// Decides on one object. `None`: a problem, which is noted.
@@ -241,7 +279,7 @@ impl Planner<'_> {
                 return None;
             }
         };
-        let resource = if pointer.is_some() { "pods" } else { "persistentvolumeclaims" };
+        let resource = if pointer.is_some() { stored::PODS } else { stored::CLAIMS };
         let decision = match decide_creation(resource, &namespace, &expanded.pod, view, self.policy)
         {
             Ok(decision) => decision,
@@ -260,10 +298,19 @@ impl Planner<'_> {
             wants_cluster: !self.has_cluster && of_cluster(&decision),
             decision,
             patch,
+            groups: Vec::new(),
             document,
             item,
         })
     }
+}
+
+/// The names of the processing elements that share a host.
+fn groups(job: &StreamsJob) -> Vec<Vec<String>> {
+    let Ok(spec) = &job.spec else { return Vec::new() };
+    let units = job.closure.units.iter().filter(|unit| unit.group.is_some());
+    let name = |element: &usize| spec.processing_elements[*element].name.clone();
+    units.map(|unit| unit.elements.iter().map(name).collect()).collect()
 }
 
 /// What is wrong with an object, without the position in the review that was made of it.

@@ -20,6 +20,8 @@ pub(super) struct Planned<'d> {
     pub(super) decision: Decision,
     /// The operations that change the object, or the template in it.
     pub(super) patch: Vec<Value>,
+    /// The processing elements of a StreamsJob that share a host.
+    pub(super) groups: Vec<Vec<String>>,
     /// Whether a cluster, which was not given, could change the decision.
     pub(super) wants_cluster: bool,
     /// Which document it came from.
@@ -48,6 +50,8 @@ struct Entry<'p> {
     patch: &'p [Value],
     intents: Vec<Told<'p>>,
     findings: Vec<Found<'p>>,
+    #[serde(skip_serializing_if = "<[Vec<String>]>::is_empty")]
+    groups: &'p [Vec<String>],
 }
 
 #[derive(Serialize)]
@@ -105,6 +109,7 @@ fn entry<'p>(planned: &'p Planned<'_>) -> Entry<'p> {
         patch: &planned.patch,
         intents: told.collect(),
         findings: found.collect(),
+        groups: &planned.groups,
     }
 }
 
@@ -197,6 +202,9 @@ fn tell(planned: &Planned<'_>, text: &mut String) {
             lines.push(format!("    {mark} {}", intent.wish));
         }
     }
+    for group in &planned.groups {
+        lines.push(format!("  on one host: {}", group.join(", ")));
+    }
     for finding in findings(&planned.decision) {
         lines.push(format!("  {}: {}: {}", finding.reason, finding.subject, finding.problem));
         lines.push(format!("    {}", finding.remedy));
@@ -218,7 +226,7 @@ fn tell(planned: &Planned<'_>, text: &mut String) {
 fn told_pass(pass: Pass) -> String {
     match pass {
         Pass::NoKeys => "unchanged: it asks for no placement".to_owned(),
-        Pass::Valid => "unchanged: it can be served".to_owned(),
+        Pass::Valid => "accepted: it can be placed".to_owned(),
         Pass::Unchanged => "unchanged: nothing new is asked".to_owned(),
         Pass::OutOfScope => "unchanged: this release places pods only".to_owned(),
         Pass::ExcludedNamespace => "left alone: the policy excludes its namespace".to_owned(),

@@ -15,7 +15,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::admission::Decision;
-use crate::admission::stored::decide_creation;
+use crate::admission::stored::{PODS, decide_creation};
 use crate::cluster::Passing;
 use crate::placement::record;
 use crate::policy::{Policy, Repair};
@@ -189,7 +189,7 @@ fn is_replaceable(pod: &Pod) -> bool {
 /// What a pod lacks, and whether it would get that now; `None` where it has all it should, or is
 /// none of our business.
 fn missing(namespace: &str, pod: &Value, view: &View, policy: &Policy) -> Option<(String, bool)> {
-    match decide_creation("pods", namespace, pod, view, policy).ok()? {
+    match decide_creation(PODS, namespace, pod, view, policy).ok()? {
         Decision::Refuse(refusal) => {
             let first = refusal.first();
             let text = format!("was admitted while stowplan was away, which refuses it: {first}");

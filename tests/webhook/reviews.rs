@@ -326,3 +326,53 @@ fn patched(answer: &Answer, pod: &Value) -> Value {
         .unwrap();
     crate::pods::patched(pod, &serde_json::from_slice::<Vec<_>>(&patch).unwrap()).unwrap()
 }
+
+#[test]
+fn objects_of_ours_are_validated_on_their_own_path() {
+    let webhook = Webhook::start();
+    let mut connection = Connection::open(&webhook);
+    let validate = |body: &[u8]| {
+        let request = String::from_utf8(post(body)).unwrap();
+        request.replacen("POST /mutate?", "POST /validate?", 1).into_bytes()
+    };
+    let review = |resource: &str, kind: &str, spec: Value| {
+        let mut review = review();
+        let request = &mut review["request"];
+        request["resource"] =
+            json!({"group": "stowplan.dev", "version": "v1alpha1", "resource": resource});
+        request["object"] = json!({
+            "apiVersion": "stowplan.dev/v1alpha1", "kind": kind, "metadata": {"name": "o"},
+            "spec": spec,
+        });
+        review
+    };
+    let job = |host: &str| {
+        let operators = json!([{"name": "Source", "host": {"name": host}}]);
+        let spec = json!({"processingElements": [{"name": "pe", "operators": operators}]});
+        review("streamsjobs", "StreamsJob", spec)
+    };
+    for (review, allowed, part) in [
+        (job("n1"), true, ""),
+        (job("n9"), false, "StreamsJob o: no node has the name n9, which operator \"Source\""),
+        (review("hostpools", "HostPool", json!({"size": 0})), false, "HostPool o: has size 0"),
+        (self::review(), true, ""),
+    ] {
+        let answer = connection.call(&validate(review.to_string().as_bytes()));
+        let response = answer.response();
+        assert_eq!(response["allowed"], allowed, "{response}");
+        assert_eq!(response.get("patch"), None, "nothing is changed here: {response}");
+        let message = response["status"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(part), "{message}");
+        must_serve(&mut connection);
+    }
+    // Where pods are placed, nobody looks at objects of ours.
+    let response = ask(&mut connection, job("n9").to_string().as_bytes()).response();
+    assert_eq!(response["allowed"], true);
+    let mut nothing = job("n1");
+    nothing["request"]["object"] = Value::Null;
+    let answer = connection.call(&validate(nothing.to_string().as_bytes()));
+    assert_eq!(answer.status, 400);
+    assert!(answer.text().contains("no object"), "{}", answer.text());
+    let refused = "stowplan_admission_requests_total{operation=\"CREATE\",outcome=\"refused\",reason=\"UnknownHost\"}";
+    assert_eq!(webhook.metric(refused), 1.0);
+}

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm};
 use super::nodes::{is_about, is_ready, is_selected, obstacle, required_terms};
 use super::{Cluster, Diagnosis};
 use crate::admission::Decision;
-use crate::admission::stored::decide_creation;
+use crate::admission::stored::{PODS, decide_creation};
 use crate::api::condition::{Condition, Status};
 use crate::api::host_pool::{Member, MemberState};
 use crate::placement::record;
@@ -310,7 +310,7 @@ fn scheduler(pod: &Pod) -> Option<String> {
 /// What the pod would be given, were it made now.
 fn missing(told: &mut Diagnosis, pod: &Pod, namespace: &str, cluster: &Cluster, policy: &Policy) {
     let Ok(document) = serde_json::to_value(pod) else { return };
-    let decision = decide_creation("pods", namespace, &document, &cluster.view, policy);
+    let decision = decide_creation(PODS, namespace, &document, &cluster.view, policy);
     match decision {
         Ok(Decision::Refuse(refusal)) => {
             let first = refusal.first();

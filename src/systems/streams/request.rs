@@ -161,7 +161,8 @@ fn pool_reference(value: &str, of_job: bool) -> Result<PoolReference, Finding> {
             )
         }
     };
-    if !is_object_name(name) && !(of_job && is_identifier(name)) {
+    let is_name = is_object_name(name) || (of_job && is_identifier(name));
+    if !is_name {
         return Err(wrong("has no valid object name (lower case letters, digits, - and .)"));
     }
     Ok(PoolReference { name: name.to_owned(), index })
