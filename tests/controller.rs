@@ -21,9 +21,11 @@ mod nodes;
 mod pool;
 
 mod controller {
+    pub(crate) mod faults;
     pub(crate) mod jobs;
     pub(crate) mod outages;
     pub(crate) mod pools;
+    pub(crate) mod repair;
     pub(crate) mod wake;
 }
 
@@ -46,6 +48,10 @@ const CASES: &[Case] = cases! { controller,
     outages:
         a_killed_leader_is_followed, a_paused_leader_does_no_harm_when_it_wakes,
         what_went_while_it_was_away_is_swept;
+    faults:
+        every_fault_ends_in_the_same_state, a_pool_costs_few_writes;
+    repair:
+        what_passed_is_told_and_made_again;
     wake:
         a_drained_group_runs_again;
 };

@@ -49,7 +49,7 @@ async fn successor(world: &Arc<World>, namespace: &str, of: usize) -> Result<usi
 }
 
 /// Every node carries what the pools' statuses say, and nothing else of ours.
-async fn consistent(world: &Arc<World>, space: &Space) -> Result<()> {
+pub(crate) async fn consistent(world: &Arc<World>, space: &Space) -> Result<()> {
     let pools = pool::api(space).list(&ListParams::default()).await?.items;
     let mut wanted: BTreeMap<String, (Vec<(String, String)>, Vec<String>)> = BTreeMap::new();
     for pool in &pools {
