@@ -50,7 +50,7 @@ const CASES: &[Case] = cases! { cluster,
 };
 
 fn main() -> ExitCode {
-    harness::run(CASES, || World::start(nodes()))
+    harness::run(CASES, || World::start(nodes(), &[]))
 }
 
 /// Nodes `node-1` to `node-6` with addresses from 10.4.40.81 on. The first three carry `trio=yes`;

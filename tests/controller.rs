@@ -58,5 +58,7 @@ const CASES: &[Case] = cases! { controller,
 
 fn main() -> ExitCode {
     // Somewhere for pods that ask for nothing: stowplan's own, and the trial pod of the testbed.
-    harness::run(CASES, || World::start(NodeSpec::numbered(2)))
+    // The chart grants the right to delete pods only where the policy makes use of it.
+    let values = [("policy.repair", "recreatePending")];
+    harness::run(CASES, || async move { World::start(NodeSpec::numbered(2), &values).await })
 }

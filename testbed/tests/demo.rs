@@ -3,7 +3,7 @@
 use std::process::Command;
 
 #[test]
-fn the_demo_shows_every_constraint_and_a_refusal() {
+fn the_demo_shows_every_constraint_a_whole_job_and_refusals() {
     let output = Command::new(env!("CARGO_BIN_EXE_testbed")).arg("demo").output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -18,5 +18,9 @@ fn the_demo_shows_every_constraint_and_a_refusal() {
     assert_ne!(row("trades-match-a")[2], row("trades-match-b")[2]);
     assert!(said.contains("All constraints hold"), "{said}");
     assert!(said.contains("stowplan: ") && said.contains("foo.watson.ibm.com"), "{said}");
+    assert_eq!(row("parallel-9")[2], "node-9");
+    assert_eq!(row("parallel-2")[2], row("parallel-4")[2]);
+    assert!(said.contains("Every operator is where it asked to be"), "{said}");
+    assert!(said.contains("impossible") && said.contains("together"), "{said}");
     assert!(said.contains("Everything that was started has ended."), "{said}");
 }

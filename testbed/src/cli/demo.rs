@@ -17,6 +17,7 @@ use testbed::wait::{Seen, until};
 use self::wishes::{Host, Placed, Pool};
 use super::Ended;
 
+mod job;
 mod wishes;
 
 const EXAMPLES: &str = "\
@@ -24,10 +25,14 @@ Examples:
   cargo demo
   cargo demo --keep    leaves the control plane running, to try things out";
 
+const JOB_FILE: &str = "examples/streams-job-pools.yaml";
+const JOB_PODS_FILE: &str = "examples/streams-job-pools-pods.yaml";
+
 /// The annotation in which stowplan says what it did.
 const RECORD: &str = "stowplan.dev/placement";
 
-/// Shows what stowplan does: a Streams job on five hosts, placed by its annotations.
+/// Shows what stowplan does: a Streams job that is placed by its pods' annotations, and one that is
+/// checked and placed as a whole.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -81,7 +86,20 @@ async fn tell(plane: &ControlPlane, webhook: PathBuf) -> Result<()> {
     say!("   All constraints hold: read back from the API server and checked one by one.");
 
     say!("4. A wish that cannot come true: kubectl apply -f examples/refused.yaml");
-    say!("\n{}\n", refusal(plane).await?);
+    let host = "foo.watson.ibm.com";
+    say!("\n{}\n", refusal(plane, "examples/refused.yaml", host).await?);
+
+    say!("5. A job that is submitted as a whole, on six hosts more, with pools of its own:");
+    say!("   kubectl apply -f {JOB_FILE} -f {JOB_PODS_FILE}");
+    apply(plane, "examples/pool-nodes.yaml").await?;
+    plane.nodes_ready(&client).await?;
+    apply(plane, JOB_FILE).await?;
+    apply(plane, JOB_PODS_FILE).await?;
+    job::tell(plane, &client).await?;
+
+    let impossible = "examples/streams-job-impossible.yaml";
+    say!("6. A job that no cluster can meet: kubectl apply -f {impossible}");
+    say!("\n{}\n", refusal(plane, impossible, "together").await?);
     Ok(())
 }
 
@@ -122,7 +140,8 @@ async fn placed_pods(plane: &ControlPlane, client: &Client) -> Result<Vec<Placed
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     until("the job's pods to be placed", Duration::from_secs(30), async || {
         plane.check()?;
-        let list = pods.list(&ListParams::default().labels("app=streams")).await?.items;
+        let list =
+            pods.list(&ListParams::default().labels("streams.ibm.com/job=trades")).await?.items;
         let waiting: Vec<_> = list
             .iter()
             .filter(|pod| pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none()))
@@ -184,13 +203,17 @@ fn print_table(pods: &[Placed]) {
             [pod.name.clone(), wishes.join(", "), pod.node.clone(), pod.why.clone()]
         })
         .collect();
-    let header = ["POD", "CONSTRAINT", "NODE", "WHY"].map(str::to_owned);
+    print_rows(["POD", "CONSTRAINT", "NODE", "WHY"], &rows);
+}
+
+fn print_rows(header: [&str; 4], rows: &[[String; 4]]) {
+    let header = header.map(str::to_owned);
     let width = |column: usize| {
         rows.iter().chain([&header]).map(|row| row[column].chars().count()).max().unwrap_or(0)
     };
-    let (pod, wish, node) = (width(0), width(1), width(2));
-    for row in std::iter::once(&header).chain(&rows) {
-        say!("   {:pod$}  {:wish$}  {:node$}  {}", row[0], row[1], row[2], row[3]);
+    let (first, second, third) = (width(0), width(1), width(2));
+    for row in std::iter::once(&header).chain(rows) {
+        say!("   {:first$}  {:second$}  {:third$}  {}", row[0], row[1], row[2], row[3]);
     }
 }
 
@@ -242,15 +265,15 @@ async fn check(client: &Client, pods: &[Placed]) -> Result<()> {
     Ok(())
 }
 
-/// What `kubectl` says about a pod that must be refused.
-async fn refusal(plane: &ControlPlane) -> Result<String> {
-    match apply(plane, "examples/refused.yaml").await {
-        Ok(()) => bail!("examples/refused.yaml was admitted"),
+/// What `kubectl` says about a file that must be refused, with a word that says why.
+async fn refusal(plane: &ControlPlane, file: &str, word: &str) -> Result<String> {
+    match apply(plane, file).await {
+        Ok(()) => bail!("{file} was admitted"),
         Err(error) => {
             let text = error.root_cause().to_string();
             ensure!(
-                text.contains("stowplan: ") && text.contains("foo.watson.ibm.com"),
-                "examples/refused.yaml was refused by somebody else: {text}",
+                text.contains("stowplan: ") && text.contains(word),
+                "{file} was refused by somebody else: {text}",
             );
             Ok(text)
         }

@@ -1,0 +1,248 @@
+//! The second act: a job that is submitted as a whole, with host pools whose hosts stowplan picks.
+//!
+//! What the job asks for is read from the StreamsJob, where its pods went from the pods, and which
+//! hosts a pool has from the pool's status; the three are compared here without stowplan's help.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::{Api, Client};
+use serde_json::Value;
+use testbed::control_plane::ControlPlane;
+use testbed::wait::{Seen, until};
+
+use super::{RECORD, reasons};
+
+/// The job's name, and the value of its pods' label.
+const JOB: &str = "parallel";
+
+/// A pod of the job.
+struct Placed {
+    name: String,
+    element: String,
+    node: String,
+    why: String,
+}
+
+/// A pool of the job: its hosts in order, where it has a number of them.
+struct Pool {
+    name: String,
+    hosts: Vec<String>,
+    is_exclusive: bool,
+}
+
+/// Submits the job, waits for its pods, and tells where they are.
+pub(super) async fn tell(plane: &ControlPlane, client: &Client) -> Result<()> {
+    let job = object(client, "StreamsJob", JOB).await?;
+    let pods = placed_pods(plane, client).await?;
+    let pools = pools(client, &job).await?;
+    say!();
+    for pool in pools.iter().filter(|pool| !pool.hosts.is_empty()) {
+        let exclusive = if pool.is_exclusive { ", for this job alone" } else { "" };
+        say!("   {:9} is {}{exclusive}", pool.name, pool.hosts.join(", "));
+    }
+    say!();
+    print_table(&job, &pods);
+    say!();
+    let everybody: Api<Pod> = Api::all(client.clone());
+    let everybody = everybody.list(&ListParams::default().labels("app=streams")).await?.items;
+    let broken = broken(&job, &pods, &pools, &everybody);
+    ensure!(broken.is_empty(), "placed wrongly:\n  {}", broken.join("\n  "));
+    say!("   Every operator is where it asked to be, and nobody else is on the exclusive hosts.");
+    Ok(())
+}
+
+fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("stowplan.dev", "v1alpha1", kind));
+    Api::namespaced_with(client.clone(), "default", &resource)
+}
+
+async fn object(client: &Client, kind: &str, name: &str) -> Result<Value> {
+    Ok(api(client, kind).get(name).await?.data)
+}
+
+async fn placed_pods(plane: &ControlPlane, client: &Client) -> Result<Vec<Placed>> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let selector = ListParams::default().labels(&format!("streams.ibm.com/job={JOB}"));
+    let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    let pods = until("the job's pods to be placed", Duration::from_secs(60), async || {
+        plane.check()?;
+        let pods = pods.list(&selector).await?.items;
+        let waiting = pods.iter().filter(|pod| node(pod).is_none()).count();
+        Ok(match (pods.len(), waiting) {
+            (0, _) => Seen::NotYet("there is none".to_owned()),
+            (_, 0) => Seen::Done(pods),
+            (_, waiting) => Seen::NotYet(format!("{waiting} are Pending")),
+        })
+    })
+    .await?;
+    let read = |pod: &Pod| {
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        let record = pod.metadata.annotations.as_ref().and_then(|all| all.get(RECORD));
+        // An operator that may run anywhere gets nothing.
+        let why = record.map_or(Ok("any host will do".to_owned()), |record| reasons(record));
+        let element = pod.metadata.labels.as_ref().and_then(|all| all.get("streams.ibm.com/pe"));
+        Ok(Placed {
+            element: element.cloned().unwrap_or_default(),
+            node: node(pod).unwrap_or_default(),
+            why: why.with_context(|| format!("the record of {name}"))?,
+            name,
+        })
+    };
+    pods.iter().map(read).collect()
+}
+
+async fn pools(client: &Client, job: &Value) -> Result<Vec<Pool>> {
+    let mut pools = Vec::new();
+    for pool in job["spec"]["pools"].as_array().into_iter().flatten() {
+        let name = text(&pool["name"]);
+        let owned = job["status"]["pools"].as_array().into_iter().flatten();
+        let owned = owned.into_iter().find(|owned| owned["name"] == pool["name"]);
+        let host_pool = owned.with_context(|| format!("pool {name} has no HostPool"))?;
+        let host_pool = object(client, "HostPool", text(&host_pool["hostPool"])).await?;
+        let members = host_pool["status"]["members"].as_array().into_iter().flatten();
+        pools.push(Pool {
+            hosts: members.map(|member| text(&member["node"]).to_owned()).collect(),
+            is_exclusive: pool["exclusivity"] == "Exclusive",
+            name: name.to_owned(),
+        });
+    }
+    Ok(pools)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// The operators of an element.
+fn operators<'j>(job: &'j Value, element: &str) -> Vec<&'j Value> {
+    let elements = job["spec"]["processingElements"].as_array().into_iter().flatten();
+    let element = elements.into_iter().find(|known| known["name"] == element);
+    element.and_then(|element| element["operators"].as_array()).into_iter().flatten().collect()
+}
+
+fn tokens<'j>(operator: &'j Value, kind: &str) -> Vec<&'j str> {
+    operator[kind].as_array().into_iter().flatten().map(text).collect()
+}
+
+/// What an operator asks for, as SPL writes it.
+fn wishes(operator: &Value) -> String {
+    let mut wishes = Vec::new();
+    if let Some(pool) = operator["host"]["pool"].as_str() {
+        let index = operator["host"]["index"].as_u64();
+        let index = index.map_or_else(String::new, |index| format!("[{index}]"));
+        wishes.push(format!("host({pool}{index})"));
+    }
+    for kind in ["hostColocation", "hostExlocation"] {
+        wishes.extend(tokens(operator, kind).iter().map(|token| format!("{kind}(\"{token}\")")));
+    }
+    format!("{}: {}", text(&operator["name"]), wishes.join(", "))
+}
+
+fn print_table(job: &Value, pods: &[Placed]) {
+    let rows: Vec<[String; 4]> = pods
+        .iter()
+        .map(|pod| {
+            let asked: Vec<String> = operators(job, &pod.element).into_iter().map(wishes).collect();
+            [pod.name.clone(), asked.join("; "), pod.node.clone(), pod.why.clone()]
+        })
+        .collect();
+    super::print_rows(["POD", "OPERATOR", "NODE", "WHY"], &rows);
+}
+
+/// One line for each wish that did not come true; none if all did.
+fn broken(job: &Value, pods: &[Placed], pools: &[Pool], everybody: &[Pod]) -> Vec<String> {
+    let mut broken = Vec::new();
+    let mut together: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut apart: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for pod in pods {
+        for operator in operators(job, &pod.element) {
+            if let Some(name) = operator["host"]["pool"].as_str() {
+                let hosts = pools.iter().find(|pool| pool.name == name).map(|pool| &pool.hosts);
+                let index =
+                    operator["host"]["index"].as_u64().and_then(|i| usize::try_from(i).ok());
+                let is_there = hosts.is_some_and(|hosts| match index {
+                    Some(index) => hosts.get(index) == Some(&pod.node),
+                    // One without a number of hosts is every host with its tags: the scheduler saw
+                    // to that.
+                    None => hosts.is_empty() || hosts.contains(&pod.node),
+                });
+                if !is_there {
+                    broken.push(format!("{} is on {}, not in {name}", pod.name, pod.node));
+                }
+            }
+            for token in tokens(operator, "hostColocation") {
+                together.entry(token).or_default().insert(&pod.node);
+            }
+            for token in tokens(operator, "hostExlocation") {
+                apart.entry(token).or_default().push(&pod.node);
+            }
+        }
+    }
+    for (token, nodes) in together {
+        if nodes.len() > 1 {
+            broken.push(format!("hostColocation(\"{token}\") is on {nodes:?}"));
+        }
+    }
+    for (token, nodes) in apart {
+        if nodes.iter().collect::<BTreeSet<_>>().len() < nodes.len() {
+            broken.push(format!("hostExlocation(\"{token}\") is on {nodes:?}"));
+        }
+    }
+    for pool in pools.iter().filter(|pool| pool.is_exclusive) {
+        for pod in everybody {
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+            let name = pod.metadata.name.as_deref().unwrap_or_default();
+            let is_ours = pods.iter().any(|own| own.name == name);
+            if node.is_some_and(|node| pool.hosts.contains(node)) && !is_ours {
+                broken.push(format!("{name} is on an exclusive host of {}", pool.name));
+            }
+        }
+    }
+    broken
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn job() -> Value {
+        json!({"spec": {"processingElements": [
+            {"name": "x", "operators": [{"name": "X", "host": {"pool": "P", "index": 1}, "hostColocation": ["t"]}]},
+            {"name": "y", "operators": [{"name": "Y", "hostColocation": ["t"], "hostExlocation": ["u"]}]},
+            {"name": "z", "operators": [{"name": "Z", "hostExlocation": ["u"]}]},
+        ]}})
+    }
+
+    fn found(nodes: [&str; 3]) -> Vec<String> {
+        let pods = ["x", "y", "z"].into_iter().zip(nodes).map(|(element, node)| Placed {
+            name: element.to_owned(),
+            element: element.to_owned(),
+            node: node.to_owned(),
+            why: String::new(),
+        });
+        let hosts = ["a", "b"].map(str::to_owned).to_vec();
+        let pools = [Pool { name: "P".to_owned(), hosts, is_exclusive: true }];
+        broken(&job(), &pods.collect::<Vec<_>>(), &pools, &[])
+    }
+
+    #[test]
+    fn what_is_wrong_is_found() {
+        assert!(found(["b", "b", "c"]).is_empty());
+        assert_eq!(found(["a", "a", "c"]), ["x is on a, not in P"]);
+        assert_eq!(found(["b", "a", "c"]).len(), 1, "not together");
+        assert_eq!(found(["b", "b", "b"]).len(), 1, "not apart");
+    }
+
+    #[test]
+    fn wishes_are_written_as_spl_writes_them() {
+        let job = job();
+        let asked = operators(&job, "x").into_iter().map(wishes).collect::<Vec<_>>();
+        assert_eq!(asked, [r#"X: host(P[1]), hostColocation("t")"#]);
+    }
+}
