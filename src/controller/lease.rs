@@ -34,7 +34,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::causes;
+use super::problem;
 use crate::telemetry::{Metrics, shown};
 
 /// The name of the Lease.
@@ -402,7 +402,7 @@ async fn conflicts(
 async fn request<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
     match timeout(REQUEST, request).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(causes(&error)),
+        Ok(Err(error)) => Err(problem(&error)),
         Err(_) => Err(format!("no answer within {} s", REQUEST.as_secs())),
     }
 }
