@@ -1,7 +1,7 @@
 //! The controller: makes the cluster what the plan says.
 //!
 //! One of several processes leads at a time ([`lease`]). While it does, a plan is made whenever the
-//! View or the policy changes or the plan asked for it ([`systems::plan`](crate::systems::plan), pure),
+//! View or the policy changes or the plan asked for it ([`systems::plan`](fn@crate::systems::plan), pure),
 //! and [`act`] carries it out; [`events`] tells users what happened. All state is in the cluster: a
 //! process that takes over makes the same plan from what it sees.
 

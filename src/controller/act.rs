@@ -252,7 +252,10 @@ impl Executor {
         while self.running.len() < CONCURRENCY
             && let Some(action) = self.waiting.pop_front()
         {
-            self.busy.insert(action.target.clone());
+            // A plan that names an object twice gets one of its wishes after the other.
+            if !self.busy.insert(action.target.clone()) {
+                continue;
+            }
             let (writer, round) = (Arc::clone(&self.writer), Arc::clone(&self.round));
             self.running.push(Box::pin(async move {
                 let outcome = writer.carry_out(&action, &round).await;
@@ -1174,6 +1177,14 @@ mod tests {
             30 - CONCURRENCY,
             "who is busy does not wait, too"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_wishes_for_one_object_are_never_under_way_at_once() {
+        let mut bench = bench(|_| Reply::Hang);
+        bench.executor.take(vec![label("n1", "a"), label("n1", "b"), label("n2", "c")]);
+        bench.executor.begin();
+        assert_eq!(bench.executor.running.len(), 2);
     }
 
     #[tokio::test(start_paused = true)]

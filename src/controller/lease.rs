@@ -4,7 +4,7 @@
 //! changed for its whole duration, by their own monotonic clock, they take it. Times that are written
 //! in it are for people; no clock is ever compared with another one's.
 //!
-//! [`Election`] is that protocol without a cluster: told what was read and written, and when, it
+//! `Election` is that protocol without a cluster: told what was read and written, and when, it
 //! says what to do. Times count against us: a lease that we wrote is ours from before the request was
 //! sent, and another's record counts as unchanged up to when it was asked for, not to when the answer
 //! came. [`Leadership`] is what the rest of the process asks, right before each write: it says no once
@@ -34,6 +34,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::act::WRITE_TIMEOUT;
 use super::problem;
 use crate::telemetry::{Metrics, shown};
 
@@ -44,8 +45,13 @@ pub const NAME: &str = "stowplan-controller";
 const DURATION: Duration = Duration::from_secs(15);
 
 /// How long the lease counts as held after it was last renewed. What is left of [`DURATION`] is for
-/// the last write: see [`act::WRITE_TIMEOUT`](super::act).
+/// the last write.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+
+const _: () = assert!(
+    RENEW_DEADLINE.as_secs() + WRITE_TIMEOUT.as_secs() <= DURATION.as_secs(),
+    "the last write must have ended before another candidate leads"
+);
 
 /// Between two looks, and between two renewals.
 const RETRY: Duration = Duration::from_secs(2);
@@ -656,7 +662,7 @@ mod tests {
             }
             for candidate in &mut candidates {
                 // A process that is stopped for up to half a minute.
-                if troubled && chance(200) == 0 {
+                if troubled && chance(256) == 0 && chance(4) == 0 {
                     candidate.next = candidate.next.max(tick + chance(256) + 50);
                 }
                 if tick < candidate.next {
@@ -691,8 +697,9 @@ mod tests {
                     candidate.next = tick + 20;
                     continue;
                 }
-                let lost = troubled && chance(8) == 0;
-                let (there, back) = if troubled { (chance(40), chance(20)) } else { (1, 1) };
+                let lost = troubled && chance(16) == 0;
+                let slow = if troubled && chance(16) == 0 { chance(80) } else { 0 };
+                let (there, back) = if troubled { (chance(8) + slow, chance(8)) } else { (1, 1) };
                 candidate.flight = Some(Flight {
                     step,
                     begun: tick,
