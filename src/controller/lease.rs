@@ -295,9 +295,8 @@ pub(super) async fn campaign(
         let problem = tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            result = round(&api, &mut election) => result.err(),
+            result = round(&api, &mut election, &leadership) => result.err(),
         };
-        leadership.set(election.until);
         if leads != leadership.is_held() {
             leads = !leads;
             metrics.controller_leader.set(i64::from(leads));
@@ -359,7 +358,11 @@ const LEASE_TROUBLE: &str =
 ///
 /// # Errors
 /// What went wrong, for people. The election knows what it may still rely on.
-async fn round(api: &Api<Lease>, election: &mut Election) -> Result<(), String> {
+async fn round(
+    api: &Api<Lease>,
+    election: &mut Election,
+    leadership: &Leadership,
+) -> Result<(), String> {
     let mut step = election.begin(Instant::now(), Timestamp::now());
     // A renewal that meets another version looks once more; nothing takes more steps than that.
     for _ in 0..4 {
@@ -368,12 +371,16 @@ async fn round(api: &Api<Lease>, election: &mut Election) -> Result<(), String> 
             Step::Read => {
                 let asked = Instant::now();
                 let lease = request(api.get_opt(NAME)).await?;
-                election.observe(lease, asked, Instant::now(), Timestamp::now())
+                let next = election.observe(lease, asked, Instant::now(), Timestamp::now());
+                // Before anything else is waited for: it may be lost.
+                leadership.set(election.until);
+                next
             }
             Step::Create(lease) => {
                 match request(conflicts(api.create(&PostParams::default(), &lease))).await? {
                     Some(lease) => {
                         election.written(lease);
+                        leadership.set(election.until);
                         return Ok(());
                     }
                     None => Step::Read,
@@ -384,6 +391,7 @@ async fn round(api: &Api<Lease>, election: &mut Election) -> Result<(), String> 
                 match request(conflicts(api.replace(NAME, &parameters, &lease))).await? {
                     Some(lease) => {
                         election.written(lease);
+                        leadership.set(election.until);
                         return Ok(());
                     }
                     None => Step::Read,
@@ -809,6 +817,25 @@ mod tests {
         assert_eq!(written.body["spec"]["leaseTransitions"], 1);
         let time = written.body["spec"]["renewTime"].as_str().unwrap();
         assert_eq!(time.len(), "2026-11-22T04:44:37.943722Z".len(), "microseconds: {time}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_the_lease_gone_does_not_lead_before_it_has_made_it_anew() {
+        let gone = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let is_gone = Arc::clone(&gone);
+        let api = FakeApi::new(move |call| {
+            match (call.method.as_str(), is_gone.load(std::sync::atomic::Ordering::SeqCst)) {
+                ("GET", _) | ("PUT", true) => Reply::status(404, "NotFound"),
+                ("POST", true) => Reply::Hang,
+                _ => Reply::json(201, &call.body),
+            }
+        });
+        let a = run(&api, "a");
+        a.leadership.gained().await;
+        gone.store(true, std::sync::atomic::Ordering::SeqCst);
+        let since = Instant::now();
+        a.leadership.lost().await;
+        assert!(since.elapsed() <= RETRY + MILLISECOND, "{:?}", since.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
