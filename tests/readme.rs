@@ -151,6 +151,7 @@ fn every_metric_that_is_named_is_there() {
     metrics.serving_certificate_expires(SystemTime::UNIX_EPOCH);
     metrics.store_synced.get_or_create(&KindLabels { kind: "nodes" }).set(1);
     metrics.watch_errors.get_or_create(&KindLabels { kind: "nodes" }).inc();
+    metrics.wrote("nodes", "patch", "done");
     let text = metrics.to_text();
     let names: Vec<&str> = README.split('`').filter(|word| word.starts_with("stowplan_")).collect();
     assert!(names.len() >= 6, "{names:?}");

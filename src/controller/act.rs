@@ -6,7 +6,7 @@
 //!
 //! | Answer | What it means | Then |
 //! | --- | --- | --- |
-//! | success | done | the View learns the answered object; the events are told |
+//! | success | done | the View learns the answered object; the events are told. If the next plan asks for the very same, somebody undoes it: a pause that doubles |
 //! | 404 | the object is gone | nothing, once the watch has seen that |
 //! | 409, or the 422 of a failed `test` | the object is another than the one that was planned on | a short pause |
 //! | 403, 422, other 4xx | somebody has to act | an event, and a long pause |
@@ -41,7 +41,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::causes;
 use super::events::Events;
@@ -102,6 +102,8 @@ enum Trouble {
     Conflict,
     Refused,
     Unsure,
+    /// It was done, and the plan asks for the same again: somebody takes it back each time.
+    Futile,
 }
 
 impl Trouble {
@@ -109,7 +111,7 @@ impl Trouble {
     fn pauses(self) -> ExponentialBackoff {
         let (first, last) = match self {
             Self::Conflict => (Duration::from_millis(100), Duration::from_millis(2500)),
-            Self::Unsure => (Duration::from_millis(500), Duration::from_secs(15)),
+            Self::Unsure | Self::Futile => (Duration::from_millis(500), Duration::from_secs(15)),
             Self::Refused => (Duration::from_secs(1), Duration::from_secs(150)),
         };
         let pauses = ExponentialBuilder::new().with_min_delay(first).with_max_delay(last);
@@ -250,7 +252,10 @@ impl Executor {
         while self.running.len() < CONCURRENCY
             && let Some(action) = self.waiting.pop_front()
         {
-            self.busy.insert(action.target.clone());
+            // A plan that names an object twice gets one of its wishes after the other.
+            if !self.busy.insert(action.target.clone()) {
+                continue;
+            }
             let (writer, round) = (Arc::clone(&self.writer), Arc::clone(&self.round));
             self.running.push(Box::pin(async move {
                 let outcome = writer.carry_out(&action, &round).await;
@@ -267,10 +272,7 @@ impl Executor {
             Outcome::Done => match action.write {
                 // The View does not show it yet: the same plan must not ask for it twice.
                 Write::Create(_) | Write::Delete => None,
-                _ => {
-                    self.resting.remove(&action.target);
-                    return;
-                }
+                _ => Some(Trouble::Futile),
             },
             Outcome::Gone | Outcome::Kept => None,
             Outcome::Conflict => Some(Trouble::Conflict),
@@ -284,8 +286,11 @@ impl Executor {
             None => (SETTLE, None),
             Some(trouble) => {
                 let same = before.filter(|(before, _)| *before == trouble);
+                // What is done once needs no pause: nearly always it is not planned again.
+                let is_first = trouble == Trouble::Futile && same.is_none();
                 let mut pauses = same.map_or_else(|| trouble.pauses(), |(_, pauses)| pauses);
-                (pauses.next().unwrap_or(SETTLE), Some((trouble, pauses)))
+                let pause = if is_first { Some(Duration::ZERO) } else { pauses.next() };
+                (pause.unwrap_or(SETTLE), Some((trouble, pauses)))
             }
         };
         let rest = Rest { write: action.write, until: now + pause, trouble };
@@ -553,10 +558,8 @@ fn judge(write: &Write, answer: &Answer) -> Outcome {
 /// The object that was answered, as the View takes it in.
 fn object(kind: Kind, body: &[u8]) -> Option<Object> {
     fn read<K: DeserializeOwned>(body: &[u8]) -> Option<K> {
-        // A Status after a deletion; else the watch will tell.
-        serde_json::from_slice(body)
-            .inspect_err(|error| debug!(%error, "an answer is not the object that was written"))
-            .ok()
+        // A Status after a deletion, or what the watch will tell of.
+        serde_json::from_slice(body).ok()
     }
     match kind {
         Kind::Node => Object::whole_node(&read::<core::Node>(body)?),
@@ -632,8 +635,8 @@ fn verb(write: &Write) -> &'static str {
     }
 }
 
-/// Whether two writes are the same but for the times that are written: those of two plans always
-/// differ, and a pause must outlast them.
+/// Whether two writes are the same but for the times that are written, and but for the version that a
+/// status is bound to: those of two plans differ, and a pause must outlast them.
 fn is_alike(a: &Write, b: &Write) -> bool {
     let operations = |a: &[PatchOperation], b: &[PatchOperation]| {
         alike(
@@ -647,10 +650,7 @@ fn is_alike(a: &Write, b: &Write) -> bool {
             Write::Release { operations: a, hashes: of_a },
             Write::Release { operations: b, hashes: of_b },
         ) => of_a == of_b && operations(a, b),
-        (
-            Write::Status { resource_version: of_a, status: a },
-            Write::Status { resource_version: of_b, status: b },
-        ) => of_a == of_b && alike(a, b),
+        (Write::Status { status: a, .. }, Write::Status { status: b, .. }) => alike(a, b),
         (Write::Create(a), Write::Create(b)) => alike(a, b),
         (a, b) => a == b,
     }
@@ -924,8 +924,24 @@ mod tests {
         let note = bench.api.events()[0]["note"].as_str().unwrap().to_owned();
         assert!(note.contains("patch nodes n1: because of Forbidden; "), "{note}");
 
+        let (times, bench) = tries(|| Reply::json(200, &node("n1", 2, &json!({})))).await;
+        assert!((6..=10).contains(&times.len()), "somebody takes it back: {times:?}");
+        assert_eq!(bench.wrote("nodes", "patch", "done"), times.len() as u64);
+
         let (times, _) = tries(|| Reply::status(404, "NotFound")).await;
         assert!((29..=31).contains(&times.len()), "until the watch shows it: {times:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_undone_once_is_done_again_at_once() {
+        let mut bench = bench(|_| Reply::json(200, &node("n1", 2, &json!({}))));
+        for _ in 0..5 {
+            bench.executor.take(vec![label("n1", "y")]);
+            bench.executor.next().await;
+            // The View shows it.
+            bench.executor.take(Vec::new());
+        }
+        assert_eq!(bench.api.writes().len(), 5);
     }
 
     #[tokio::test(start_paused = true)]
@@ -936,7 +952,9 @@ mod tests {
             let seconds = times.fetch_add(1, Ordering::SeqCst) % 60;
             let since = format!("2026-01-01T00:00:{seconds:02}Z");
             let status = json!({"state": status, "members": [{"since": since}]});
-            let write = Write::Status { resource_version: "7".into(), status };
+            // Versions go on, too.
+            let resource_version = (100 + seconds).to_string().into();
+            let write = Write::Status { resource_version, status };
             vec![Action { target: target(Kind::HostPool, "p"), write, events: Vec::new() }]
         };
         bench.plan_for(SECOND / 2, || status("a")).await;
@@ -955,7 +973,7 @@ mod tests {
         );
         assert_eq!(
             writes[1].body[1],
-            json!({"op": "replace", "path": "/metadata/resourceVersion", "value": "7"})
+            json!({"op": "replace", "path": "/metadata/resourceVersion", "value": "152"})
         );
         assert_eq!(writes[1].body[2]["op"], "add");
         assert_eq!(writes[1].body[2]["path"], "/status");
@@ -1159,6 +1177,14 @@ mod tests {
             30 - CONCURRENCY,
             "who is busy does not wait, too"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_wishes_for_one_object_are_never_under_way_at_once() {
+        let mut bench = bench(|_| Reply::Hang);
+        bench.executor.take(vec![label("n1", "a"), label("n1", "b"), label("n2", "c")]);
+        bench.executor.begin();
+        assert_eq!(bench.executor.running.len(), 2);
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::debug;
 
-use super::causes;
+use super::problem;
 use crate::systems::plan;
 use crate::telemetry::shown;
 
@@ -105,7 +105,7 @@ async fn write(client: Client, identity: String, mut waiting: mpsc::Receiver<Tol
         };
         let problem = match timeout(TIMEOUT, recorder.publish(&told, &regarding)).await {
             Ok(Ok(())) => continue,
-            Ok(Err(error)) => causes(&error),
+            Ok(Err(error)) => problem(&error),
             Err(_) => "no answer".to_owned(),
         };
         debug!(name, reason = event.reason, problem = &*shown(&problem), "an event is not written");
@@ -158,5 +158,85 @@ impl<T> Memory<T> {
             self.order.push_back(key.clone());
         }
         self.held.entry(key).or_insert_with(make)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::controller::fake::{Api, Reply};
+
+    fn event(note: &str) -> plan::Event {
+        plan::Event { warning: true, reason: "MemberLost", note: note.to_owned() }
+    }
+
+    fn pool() -> ObjectReference {
+        ObjectReference {
+            api_version: Some("stowplan.dev/v1alpha1".to_owned()),
+            kind: Some("HostPool".to_owned()),
+            namespace: Some("ns".to_owned()),
+            name: Some("p".to_owned()),
+            uid: Some("u".to_owned()),
+            ..ObjectReference::default()
+        }
+    }
+
+    async fn told(notes: &[&str]) -> Vec<Value> {
+        let api = Api::new(|call| Reply::json(200, &call.body));
+        let events = Events::start(api.client(), "me".to_owned());
+        for note in notes {
+            events.tell(&pool(), &event(note));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        api.events()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_repeated_is_counted_and_another_note_is_another_event() {
+        let events = told(&["place 3", "place 5", "place 3"]).await;
+        let notes: Vec<_> = events.iter().map(|event| event["note"].as_str().unwrap()).collect();
+        assert_eq!(notes, ["place 3", "place 5", "place 3"]);
+        let names: Vec<_> = events.iter().map(|event| &event["metadata"]["name"]).collect();
+        assert_eq!(names[0], names[2]);
+        assert_ne!(names[0], names[1]);
+        assert_eq!(events[2]["series"]["count"], 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_note_is_cut_to_what_the_api_server_takes() {
+        let long = "é".repeat(2000);
+        let events = told(&[&long]).await;
+        let note = events[0]["note"].as_str().unwrap();
+        assert!((1020..=1024).contains(&note.len()), "{}", note.len());
+        assert!(note.ends_with("é…"));
+        let (fits, not) = ("x".repeat(1024), "x".repeat(1025));
+        assert_eq!(cut(&fits), fits);
+        assert_eq!(cut(&not).len(), 1024);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_that_cannot_be_written_hold_up_nobody() {
+        let api = Api::new(|_| Reply::Hang);
+        let events = Events::start(api.client(), "me".to_owned());
+        for number in 0..10 * QUEUE {
+            events.tell(&pool(), &event(&number.to_string()));
+        }
+        tokio::time::sleep(TIMEOUT * 3).await;
+        assert!(api.events().len() >= 3, "the next has its turn");
+    }
+
+    #[test]
+    fn the_memory_has_an_end_and_forgets_the_oldest() {
+        let mut memory = Memory::default();
+        let of = |number: usize| key(&pool(), &event(&number.to_string()));
+        for number in 0..=REMEMBERED {
+            memory.recall(of(number), || number);
+        }
+        assert_eq!((memory.held.len(), memory.order.len()), (REMEMBERED, REMEMBERED));
+        assert_eq!(*memory.recall(of(1), || 7), 1);
+        assert_eq!(*memory.recall(of(0), || 7), 7, "forgotten");
+        assert_eq!((memory.held.len(), memory.order.len()), (REMEMBERED, REMEMBERED));
     }
 }

@@ -4,7 +4,7 @@
 //! changed for its whole duration, by their own monotonic clock, they take it. Times that are written
 //! in it are for people; no clock is ever compared with another one's.
 //!
-//! [`Election`] is that protocol without a cluster: told what was read and written, and when, it
+//! `Election` is that protocol without a cluster: told what was read and written, and when, it
 //! says what to do. Times count against us: a lease that we wrote is ours from before the request was
 //! sent, and another's record counts as unchanged up to when it was asked for, not to when the answer
 //! came. [`Leadership`] is what the rest of the process asks, right before each write: it says no once
@@ -34,7 +34,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::causes;
+use super::act::WRITE_TIMEOUT;
+use super::problem;
 use crate::telemetry::{Metrics, shown};
 
 /// The name of the Lease.
@@ -44,8 +45,13 @@ pub const NAME: &str = "stowplan-controller";
 const DURATION: Duration = Duration::from_secs(15);
 
 /// How long the lease counts as held after it was last renewed. What is left of [`DURATION`] is for
-/// the last write: see [`act::WRITE_TIMEOUT`](super::act).
+/// the last write.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+
+const _: () = assert!(
+    RENEW_DEADLINE.as_secs() + WRITE_TIMEOUT.as_secs() <= DURATION.as_secs(),
+    "the last write must have ended before another candidate leads"
+);
 
 /// Between two looks, and between two renewals.
 const RETRY: Duration = Duration::from_secs(2);
@@ -289,9 +295,8 @@ pub(super) async fn campaign(
         let problem = tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            result = round(&api, &mut election) => result.err(),
+            result = round(&api, &mut election, &leadership) => result.err(),
         };
-        leadership.set(election.until);
         if leads != leadership.is_held() {
             leads = !leads;
             metrics.controller_leader.set(i64::from(leads));
@@ -353,7 +358,11 @@ const LEASE_TROUBLE: &str =
 ///
 /// # Errors
 /// What went wrong, for people. The election knows what it may still rely on.
-async fn round(api: &Api<Lease>, election: &mut Election) -> Result<(), String> {
+async fn round(
+    api: &Api<Lease>,
+    election: &mut Election,
+    leadership: &Leadership,
+) -> Result<(), String> {
     let mut step = election.begin(Instant::now(), Timestamp::now());
     // A renewal that meets another version looks once more; nothing takes more steps than that.
     for _ in 0..4 {
@@ -362,12 +371,16 @@ async fn round(api: &Api<Lease>, election: &mut Election) -> Result<(), String> 
             Step::Read => {
                 let asked = Instant::now();
                 let lease = request(api.get_opt(NAME)).await?;
-                election.observe(lease, asked, Instant::now(), Timestamp::now())
+                let next = election.observe(lease, asked, Instant::now(), Timestamp::now());
+                // Before anything else is waited for: it may be lost.
+                leadership.set(election.until);
+                next
             }
             Step::Create(lease) => {
                 match request(conflicts(api.create(&PostParams::default(), &lease))).await? {
                     Some(lease) => {
                         election.written(lease);
+                        leadership.set(election.until);
                         return Ok(());
                     }
                     None => Step::Read,
@@ -378,6 +391,7 @@ async fn round(api: &Api<Lease>, election: &mut Election) -> Result<(), String> 
                 match request(conflicts(api.replace(NAME, &parameters, &lease))).await? {
                     Some(lease) => {
                         election.written(lease);
+                        leadership.set(election.until);
                         return Ok(());
                     }
                     None => Step::Read,
@@ -402,7 +416,7 @@ async fn conflicts(
 async fn request<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
     match timeout(REQUEST, request).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(causes(&error)),
+        Ok(Err(error)) => Err(problem(&error)),
         Err(_) => Err(format!("no answer within {} s", REQUEST.as_secs())),
     }
 }
@@ -656,7 +670,7 @@ mod tests {
             }
             for candidate in &mut candidates {
                 // A process that is stopped for up to half a minute.
-                if troubled && chance(200) == 0 {
+                if troubled && chance(256) == 0 && chance(4) == 0 {
                     candidate.next = candidate.next.max(tick + chance(256) + 50);
                 }
                 if tick < candidate.next {
@@ -691,8 +705,9 @@ mod tests {
                     candidate.next = tick + 20;
                     continue;
                 }
-                let lost = troubled && chance(8) == 0;
-                let (there, back) = if troubled { (chance(40), chance(20)) } else { (1, 1) };
+                let lost = troubled && chance(16) == 0;
+                let slow = if troubled && chance(16) == 0 { chance(80) } else { 0 };
+                let (there, back) = if troubled { (chance(8) + slow, chance(8)) } else { (1, 1) };
                 candidate.flight = Some(Flight {
                     step,
                     begun: tick,
@@ -802,6 +817,25 @@ mod tests {
         assert_eq!(written.body["spec"]["leaseTransitions"], 1);
         let time = written.body["spec"]["renewTime"].as_str().unwrap();
         assert_eq!(time.len(), "2026-11-22T04:44:37.943722Z".len(), "microseconds: {time}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_the_lease_gone_does_not_lead_before_it_has_made_it_anew() {
+        let gone = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let is_gone = Arc::clone(&gone);
+        let api = FakeApi::new(move |call| {
+            match (call.method.as_str(), is_gone.load(std::sync::atomic::Ordering::SeqCst)) {
+                ("GET", _) | ("PUT", true) => Reply::status(404, "NotFound"),
+                ("POST", true) => Reply::Hang,
+                _ => Reply::json(201, &call.body),
+            }
+        });
+        let a = run(&api, "a");
+        a.leadership.gained().await;
+        gone.store(true, std::sync::atomic::Ordering::SeqCst);
+        let since = Instant::now();
+        a.leadership.lost().await;
+        assert!(since.elapsed() <= RETRY + MILLISECOND, "{:?}", since.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
