@@ -10,6 +10,7 @@
 //! writes and lists something cost. What a test has seen happen is in the record already.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result};
@@ -23,7 +24,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
@@ -52,6 +53,9 @@ pub enum Fault {
     /// 504, after the request was forwarded and answered: what was asked for is done, and the client
     /// cannot know.
     TimeoutAfterDone,
+    /// Forwarded only after [`Proxy::release`], also if its sender has gone by then: as a write that was
+    /// long under way.
+    Hold,
     /// The connection is closed instead of an answer. Not forwarded.
     DropBefore,
     /// The connection is closed instead of the answer that was given: as [`Fault::TimeoutAfterDone`],
@@ -97,10 +101,18 @@ impl State {
     }
 }
 
+/// The requests that are held.
+struct Holding {
+    /// Counts the releases. Gone with the proxy, and then so is what is held.
+    releases: watch::Sender<usize>,
+    now: Arc<AtomicUsize>,
+}
+
 /// A running proxy. It ends, with all its connections, when this value is dropped.
 pub struct Proxy {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
+    holding: Arc<Holding>,
     cut: mpsc::Sender<oneshot::Sender<()>>,
     accepting: JoinHandle<()>,
 }
@@ -137,9 +149,11 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("no free port")?;
         let address = listener.local_addr()?;
         let state = Arc::new(Mutex::new(State::default()));
+        let holding = Arc::new(Holding { releases: watch::Sender::new(0), now: Arc::default() });
         let (cut, cuts) = mpsc::channel(1);
-        let accepting = tokio::spawn(accept(listener, upstream, Arc::clone(&state), cuts));
-        Ok(Self { address, state, cut, accepting })
+        let inside = Inside { upstream, state: Arc::clone(&state), holding: Arc::clone(&holding) };
+        let accepting = tokio::spawn(accept(listener, inside, cuts));
+        Ok(Self { address, state, holding, cut, accepting })
     }
 
     /// Where clients find it: `http://127.0.0.1:PORT`.
@@ -173,6 +187,17 @@ impl Proxy {
     #[must_use]
     pub fn unspent(&self) -> usize {
         self.state().orders.iter().map(|order| order.times).sum()
+    }
+
+    /// How many requests are held by [`Fault::Hold`] now.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.holding.now.load(Ordering::SeqCst)
+    }
+
+    /// Lets the requests go that are held now.
+    pub fn release(&self) {
+        self.holding.releases.send_modify(|count| *count += 1);
     }
 
     /// Closes every connection, in the middle of whatever it carries: all watches break. New ones are
@@ -239,11 +264,18 @@ fn unpoisoned(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What every connection works with.
+#[derive(Clone)]
+struct Inside {
+    upstream: Upstream,
+    state: Arc<Mutex<State>>,
+    holding: Arc<Holding>,
+}
+
 /// Takes connections until it is aborted.
 async fn accept(
     listener: TcpListener,
-    upstream: Upstream,
-    state: Arc<Mutex<State>>,
+    inside: Inside,
     mut cuts: mpsc::Receiver<oneshot::Sender<()>>,
 ) {
     let mut connections = JoinSet::new();
@@ -252,7 +284,7 @@ async fn accept(
             accepted = listener.accept() => {
                 // No more files, say: the next try may have some.
                 let Ok((stream, _)) = accepted else { continue };
-                connections.spawn(serve(stream, upstream.clone(), Arc::clone(&state)));
+                connections.spawn(serve(stream, inside.clone()));
             }
             Some(done) = cuts.recv() => {
                 connections.shutdown().await;
@@ -265,11 +297,11 @@ async fn accept(
 }
 
 /// One connection of a client, to its end.
-async fn serve(stream: TcpStream, upstream: Upstream, state: Arc<Mutex<State>>) {
+async fn serve(stream: TcpStream, inside: Inside) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
-        let (upstream, state) = (upstream.clone(), Arc::clone(&state));
-        async move { answer(request, &upstream, &state).await }
+        let inside = inside.clone();
+        async move { inside.answer(request).await }
     });
     // An error is a connection that was closed, by the client or by us: what a proxy is for.
     let _ = hyper::server::conn::http1::Builder::new()
@@ -299,52 +331,68 @@ impl std::fmt::Display for Closed {
 
 impl std::error::Error for Closed {}
 
-async fn answer(
-    request: Request<Incoming>,
-    upstream: &Upstream,
-    state: &Mutex<State>,
-) -> Result<Response<Body>, Closed> {
-    let call = Call::new(request.method().clone(), request.uri());
-    let fault = unpoisoned(state).arrived(call);
-    match fault {
-        None => upstream.send(request).await.map_err(Closed::Upstream),
-        Some(Fault::Conflict) => Ok(failure(
-            StatusCode::CONFLICT,
-            "Conflict",
-            "the object has been modified; please apply your changes to the latest version",
-        )),
-        Some(Fault::Invalid) => Ok(failure(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "Invalid",
-            "the server rejected our request due to an error in our request",
-        )),
-        Some(Fault::TooManyRequests { retry_after }) => {
-            let mut response = failure(
-                StatusCode::TOO_MANY_REQUESTS,
-                "TooManyRequests",
-                "the server has received too many requests and has asked us to try again later",
-            );
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
-            Ok(response)
+impl Inside {
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Closed> {
+        let call = Call::new(request.method().clone(), request.uri());
+        // Before it is forwarded: whoever sees what it does finds it written down.
+        let fault = unpoisoned(&self.state).arrived(call);
+        match fault {
+            None => self.upstream.send(request).await.map_err(Closed::Upstream),
+            Some(Fault::Conflict) => Ok(failure(
+                StatusCode::CONFLICT,
+                "Conflict",
+                "the object has been modified; please apply your changes to the latest version",
+            )),
+            Some(Fault::Invalid) => Ok(failure(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "Invalid",
+                "the server rejected our request due to an error in our request",
+            )),
+            Some(Fault::TooManyRequests { retry_after }) => {
+                let mut response = failure(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    "TooManyRequests",
+                    "the server has received too many requests and has asked us to try again later",
+                );
+                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
+                Ok(response)
+            }
+            Some(Fault::InternalError) => Ok(failure(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "InternalError",
+                "an error on the server has prevented the request from succeeding",
+            )),
+            Some(Fault::TimeoutAfterDone) => {
+                self.upstream.carry_out(request).await.map_err(Closed::Upstream)?;
+                Ok(failure(
+                    StatusCode::GATEWAY_TIMEOUT,
+                    "Timeout",
+                    "request did not complete within requested timeout",
+                ))
+            }
+            Some(Fault::Hold) => self.hold(request).await.map_err(Closed::Upstream),
+            Some(Fault::DropBefore) => Err(Closed::Spoiled),
+            Some(Fault::DropAfter) => {
+                self.upstream.carry_out(request).await.map_err(Closed::Upstream)?;
+                Err(Closed::Spoiled)
+            }
         }
-        Some(Fault::InternalError) => Ok(failure(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "InternalError",
-            "an error on the server has prevented the request from succeeding",
-        )),
-        Some(Fault::TimeoutAfterDone) => {
-            upstream.carry_out(request).await.map_err(Closed::Upstream)?;
-            Ok(failure(
-                StatusCode::GATEWAY_TIMEOUT,
-                "Timeout",
-                "request did not complete within requested timeout",
-            ))
-        }
-        Some(Fault::DropBefore) => Err(Closed::Spoiled),
-        Some(Fault::DropAfter) => {
-            upstream.carry_out(request).await.map_err(Closed::Upstream)?;
-            Err(Closed::Spoiled)
-        }
+    }
+
+    /// Forwards a request after the next release, on a task that does not end with the connection.
+    async fn hold(&self, request: Request<Incoming>) -> Result<Response<Body>> {
+        let mut releases = self.holding.releases.subscribe();
+        let (head, body) = request.into_parts();
+        let request = Request::from_parts(head, Full::new(body.collect().await?.to_bytes()));
+        let (upstream, now) = (self.upstream.clone(), Arc::clone(&self.holding.now));
+        now.fetch_add(1, Ordering::SeqCst);
+        tokio::spawn(async move {
+            let released = releases.changed().await;
+            now.fetch_sub(1, Ordering::SeqCst);
+            released?;
+            upstream.send(request).await
+        })
+        .await?
     }
 }
 
@@ -369,6 +417,16 @@ fn failure(status: StatusCode, reason: &str, message: &str) -> Response<Body> {
     response
 }
 
+/// The body of a request that is forwarded.
+trait Sent:
+    hyper::body::Body<Data = Bytes, Error: std::error::Error + Send + Sync> + Send + Unpin + 'static
+{
+}
+
+impl Sent for Incoming {}
+
+impl Sent for Full<Bytes> {}
+
 /// The server behind.
 #[derive(Clone)]
 struct Upstream {
@@ -378,7 +436,7 @@ struct Upstream {
 
 impl Upstream {
     /// Forwards a request; the answer's body comes as the server sends it.
-    async fn send(&self, request: Request<Incoming>) -> Result<Response<Body>> {
+    async fn send<B: Sent>(&self, request: Request<B>) -> Result<Response<Body>> {
         let stream = TcpStream::connect(self.address)
             .await
             .with_context(|| format!("cannot reach {}", self.address))?;
@@ -399,9 +457,10 @@ impl Upstream {
     }
 
     /// One connection for one request: nothing of a broken one is left for the next.
-    async fn exchange<S>(&self, stream: S, mut request: Request<Incoming>) -> Result<Response<Body>>
+    async fn exchange<S, B>(&self, stream: S, mut request: Request<B>) -> Result<Response<Body>>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        B: Sent,
     {
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;

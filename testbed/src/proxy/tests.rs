@@ -1,10 +1,8 @@
-use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use hyper::client::conn::http1::{SendRequest, handshake};
-use tokio::sync::watch;
+use std::convert::Infallible;
 
 use super::*;
+use crate::wait::Seen;
 
 /// A server that knows two things: `/watch` sends `first` and, when it is let, `second`; every other
 /// request is counted and answered with what came.
@@ -192,6 +190,37 @@ async fn a_dropped_answer_is_a_closed_connection_before_or_after_the_deed() {
         assert_eq!(server.done() - before, done, "{fault:?}");
         assert!(connection.ready().await.is_err(), "the connection is still open");
     }
+}
+
+#[tokio::test]
+async fn a_held_write_arrives_after_its_release_also_without_its_sender() {
+    let server = Server::start().await;
+    let proxy = Proxy::before(server.address).await.unwrap();
+    proxy.spoil(2, Method::PATCH, NODES, Fault::Hold);
+    let (mut one, mut two) = (connect(&proxy).await, connect(&proxy).await);
+    let mut waiting =
+        tokio::spawn(
+            async move { text(send(&mut one, "PATCH", NODE, "[1]").await.unwrap()).await },
+        );
+    let going = tokio::spawn(async move { send(&mut two, "PATCH", NODE, "[2]").await.is_err() });
+    let until = async |what: &str, holds: &dyn Fn() -> bool| {
+        let wait = crate::wait::until(what, std::time::Duration::from_secs(30), async || {
+            Ok(if holds() { Seen::Done(()) } else { Seen::NotYet("no".to_owned()) })
+        });
+        wait.await.unwrap();
+    };
+    until("both to be held", &|| proxy.held() == 2).await;
+    going.abort();
+    assert!(going.await.unwrap_err().is_cancelled());
+    // Others pass meanwhile.
+    let mut three = connect(&proxy).await;
+    assert_eq!(send(&mut three, "PATCH", NODE, "[3]").await.unwrap().status(), StatusCode::OK);
+    assert_eq!(server.done(), 1);
+    assert!(!waiting.is_finished());
+    proxy.release();
+    assert_eq!((&mut waiting).await.unwrap(), "PATCH /api/v1/nodes/n1 Bearer token [1]");
+    until("the other to be done", &|| server.done() == 3).await;
+    assert_eq!(proxy.held(), 0);
 }
 
 #[tokio::test]
