@@ -462,6 +462,78 @@ fn any_pod() -> impl Strategy<Value = Value> {
     prop_oneof![3 => pod(), 1 => crossing_pod()]
 }
 
+// ---- Jobs ----------------------------------------------------------------------------------------
+
+/// The spec of a job of a few elements, which may well contradict itself.
+fn job() -> impl Strategy<Value = Value> {
+    let host = prop::option::weighted(
+        0.3,
+        select(vec![
+            json!({"name": "n0"}),
+            json!({"address": "10.0.0.0"}),
+            json!({"name": "n1"}),
+            json!({"pool": "Listed"}),
+            json!({"pool": "Listed", "index": 1}),
+            json!({"pool": "Tagged"}),
+            json!({"pool": "Any_host"}),
+            json!({"pool": "Sized"}),
+            json!({"pool": "Sized", "index": 0}),
+        ]),
+    );
+    let tokens = || subsequence(vec!["x", "a token"], 0..=2);
+    let operator = (host, tokens(), tokens(), prop::bool::weighted(0.1));
+    let enforcement = select(vec!["Required", "Preferred"]);
+    (vec(vec(operator, 0..3), 1..5), enforcement, any::<bool>()).prop_map(
+        |(elements, enforcement, exclusive)| {
+            let elements = elements.into_iter().enumerate().map(|(element, operators)| {
+                let operators = operators.into_iter().enumerate().map(
+                    |(index, (host, together, apart, alone))| {
+                        let mut operator = json!({
+                            "name": format!("Op[{element}].{index}"),
+                            "hostColocation": together, "hostExlocation": apart,
+                            "hostIsolation": alone,
+                        });
+                        if let Some(host) = host {
+                            operator["host"] = host;
+                        }
+                        operator
+                    },
+                );
+                json!({"name": format!("e{element}"), "operators": operators.collect::<Vec<_>>()})
+            });
+            let exclusivity = if exclusive { "Exclusive" } else { "Shared" };
+            json!({
+                "enforcement": enforcement,
+                "pools": [
+                    {"name": "Listed", "hosts": ["n0", "n1"]},
+                    {"name": "Tagged", "tags": ["ib"]},
+                    {"name": "Any_host"},
+                    {"name": "Sized", "size": 2, "exclusivity": exclusivity},
+                ],
+                "processingElements": elements.collect::<Vec<_>>(),
+            })
+        },
+    )
+}
+
+/// The objects of a job `j`: itself, and the HostPool that the controller makes for `Sized`.
+fn job_objects(spec: &Value) -> [Value; 2] {
+    let version = "stowplan.dev/v1alpha1";
+    let owner = json!({"apiVersion": version, "kind": "StreamsJob", "name": "j", "uid": "u", "controller": true});
+    let name = stowplan::view::streams_job::closure::host_pool_name("j", "Sized");
+    [
+        json!({
+            "apiVersion": version, "kind": "StreamsJob",
+            "metadata": {"name": "j", "namespace": "default", "uid": "u"}, "spec": spec,
+        }),
+        json!({
+            "apiVersion": version, "kind": "HostPool",
+            "metadata": {"name": name, "namespace": "default", "uid": "p", "ownerReferences": [owner]},
+            "spec": {"size": 2, "exclusivity": spec["pools"][3]["exclusivity"]},
+        }),
+    ]
+}
+
 // ---- Properties ----------------------------------------------------------------------------------
 
 proptest! {
@@ -493,6 +565,49 @@ proptest! {
                 outcome => prop_assert!(false, "View moved on: {outcome:?}\nfor {result}"),
             }
         }
+    }
+
+    #[test]
+    fn the_pods_of_a_job_are_all_placed_once_or_all_refused(spec in job(), policy in policy()) {
+        let nodes = (0..3).map(|index| {
+            json!({
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": {"name": format!("n{index}"), "labels": {"streams.ibm.com/hostpool": "ib"}},
+                "status": {"addresses": [{"type": "InternalIP", "address": format!("10.0.0.{index}")}]},
+            })
+        });
+        let view = view_of(nodes.chain(job_objects(&spec)));
+        let elements = spec["processingElements"].as_array().unwrap();
+        let mut outcomes = BTreeSet::new();
+        for element in elements {
+            let labels = json!({"app": "streams", "streams.ibm.com/job": "j", "streams.ibm.com/pe": element["name"]});
+            let pod = json!({"metadata": {"name": "p", "labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+            let decision = decide_pod("default", &pod, &view, &policy).unwrap();
+            outcomes.insert(decision.outcome());
+            let Decision::Admit(admission) = &decision else { continue };
+            let result = patched(&pod, &admission.patch).map_err(TestCaseError::fail)?;
+            typed(&result).map_err(TestCaseError::fail)?;
+            let required = result.pointer(&format!("/spec/affinity/podAffinity/{REQUIRED}"));
+            prop_assert!(required.and_then(Value::as_array).is_none_or(|terms| terms.len() == 1), "{result}");
+            let mut views = vec![&view];
+            let empty = View::default();
+            // What was placed stays so when the job is gone; the policy's warning is of the View.
+            if policy.record_placement && admission.findings.is_empty() {
+                views.push(&empty);
+            }
+            for view in views {
+                for sent_back in [result.clone(), touched_by_others(&result)] {
+                    let again = decide_pod("default", &sent_back, view, &policy).unwrap();
+                    match patch_of(&again) {
+                        Ok([]) => {}
+                        outcome => prop_assert!(false, "sent back: {outcome:?}\nfor {sent_back}"),
+                    }
+                }
+            }
+        }
+        let together = outcomes.is_subset(&["placed", "unchanged"].into())
+            || outcomes.is_subset(&["refused", "unplaced"].into());
+        prop_assert!(together, "{outcomes:?} of {spec}");
     }
 
     #[test]
@@ -558,10 +673,10 @@ proptest! {
     }
 
     #[test]
-    fn any_object_is_taken_into_a_view_or_refused(pod in pod(), kind in select(vec!["Pod", "Node", "Namespace", "HostPool"])) {
+    fn any_object_is_taken_into_a_view_or_refused(pod in pod(), kind in select(vec!["Pod", "Node", "Namespace", "HostPool", "StreamsJob"])) {
         let mut object = pod;
         object["kind"] = json!(kind);
-        if kind == "HostPool" {
+        if matches!(kind, "HostPool" | "StreamsJob") {
             object["apiVersion"] = json!("stowplan.dev/v1alpha1");
         }
         let _ = stowplan::view::Object::from_document(object);

@@ -13,7 +13,8 @@ use serde_json::{Map, Value};
 use super::review::{ParseError, Review, brief};
 use super::{Admission, Decision, Pass, Refusal, opted_out};
 use crate::api;
-use crate::placement::reason::{Finding, Reason, Warning};
+use crate::api::streams_job::StreamsJobSpec;
+use crate::placement::reason::{Finding, Reason, Warning, quoted};
 use crate::policy::{OnInvalid, Policy};
 use crate::systems::streams::guard;
 use crate::systems::streams::job::check::check;
@@ -67,7 +68,21 @@ pub fn validate(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Dec
             Err(error) => vec![unreadable(Reason::MalformedPool, "HostPool", &error)],
         },
         _ => match serde_json::from_str::<api::StreamsJob>(object.get()) {
-            Ok(job) => check(&new.name(namespace), &StreamsJob::from(&job), view, policy),
+            Ok(job) => {
+                let name = new.name(namespace);
+                let before = old.map(|old| serde_json::from_str::<api::StreamsJob>(old.get()));
+                match before {
+                    // What was made before a rule that it breaks may still be mended.
+                    Some(Ok(before)) if review.request.operation() == "UPDATE" => {
+                        changed(&name, &before.spec, &job.spec)
+                    }
+                    _ => None,
+                }
+                .map_or_else(
+                    || check(&name, &StreamsJob::from(&job), view, policy),
+                    |finding| vec![finding],
+                )
+            }
             Err(error) => vec![unreadable(Reason::MalformedJob, "StreamsJob", &error)],
         },
     };
@@ -97,6 +112,40 @@ fn outline(object: &RawValue) -> Result<Outline, ParseError> {
 fn unreadable(reason: Reason, kind: &str, error: &serde_json::Error) -> Finding {
     let problem = format!("cannot be read: {}", brief(error));
     Finding::new(reason, kind, problem, "write it as `kubectl explain` tells")
+}
+
+/// What must not change of a job and does: all but the size of a pool, which may grow. Its pods were
+/// placed by what it said; the definition's own rules cannot afford to compare that.
+fn changed(name: &Name, old: &StreamsJobSpec, new: &StreamsJobSpec) -> Option<Finding> {
+    let mut comparable = new.clone();
+    for (pool, before) in comparable.pools.iter_mut().zip(&old.pools) {
+        if pool.size > before.size && before.size.is_some() {
+            pool.size = before.size;
+        }
+    }
+    let what = if comparable.enforcement != old.enforcement {
+        "its enforcement".to_owned()
+    } else if comparable.pools != old.pools {
+        let mut pairs = comparable.pools.iter().zip(&old.pools);
+        match pairs.find(|(new, old)| new != old) {
+            Some((pool, _)) => format!("pool {}", quoted(&pool.name)),
+            None => "its list of pools".to_owned(),
+        }
+    } else if comparable.processing_elements != old.processing_elements {
+        let mut pairs = comparable.processing_elements.iter().zip(&old.processing_elements);
+        match pairs.find(|(new, old)| new != old) {
+            Some((element, _)) => format!("processing element {}", quoted(&element.name)),
+            None => "its list of processing elements".to_owned(),
+        }
+    } else {
+        return None;
+    };
+    Some(Finding::new(
+        Reason::ImmutableSpec,
+        format!("StreamsJob {}", name.name),
+        format!("{what} changes, and only the size of a pool may, to grow"),
+        "make a new job: the pods of this one were placed by what it says",
+    ))
 }
 
 /// What is certainly wrong with a HostPool.
@@ -248,6 +297,22 @@ mod tests {
                 .as_str()
                 .starts_with("StreamsJob o: cannot be served (UnknownHost)")
         );
+        let old = json!({"pools": [{"name": "P", "size": 1}, {"name": "Q"}], "processingElements": [{"name": "e"}]});
+        for (pointer, value, expected) in [
+            ("/pools/0/size", json!(1), "Unchanged"),
+            ("/pools/0/size", json!(0), "422 ImmutableSpec"),
+            ("/pools/0/size", Value::Null, "422 ImmutableSpec"),
+            // The one node is not enough: growing is allowed, and checked.
+            ("/pools/0/size", json!(2), "409 InsufficientNodes"),
+            ("/pools/1", json!({"name": "Q", "size": 1}), "422 ImmutableSpec"),
+            ("/pools", json!([]), "422 ImmutableSpec"),
+            ("/processingElements/0/name", json!("f"), "422 ImmutableSpec"),
+            ("/processingElements", json!([]), "422 ImmutableSpec"),
+        ] {
+            let mut new = old.clone();
+            *new.pointer_mut(pointer).unwrap() = value;
+            assert_eq!(told(&request(STREAMS_JOBS, &new, Some(&old)), ""), expected, "{new}");
+        }
         let review = request(STREAMS_JOBS, &json!({"processingElements": [{}]}), None);
         assert_eq!(told(&review, ""), "422 MalformedJob");
     }

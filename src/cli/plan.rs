@@ -31,8 +31,8 @@ const REFUSED: u8 = 1;
 #[command(after_help = "\
 Pods are planned, and whatever makes pods: Deployments, ReplicaSets, StatefulSets (ordinal 0), Jobs
 (index 0), CronJobs, DaemonSets, ReplicationControllers, PodTemplates, and other kinds with a pod
-template in spec.template. A StreamsJob is checked as a whole, and pods in the input join it. HostPools,
-StreamsJobs and Namespaces in the input count as part of the cluster.
+template in spec.template. A StreamsJob is checked as a whole, and pods in the input join it.
+HostPools, StreamsJobs and Namespaces in the input count as part of the cluster.
 
 Exit code: 0 all admitted, 1 something is refused, 2 input that cannot be read.
 

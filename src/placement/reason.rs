@@ -82,6 +82,8 @@ reasons! {
     InvalidJobReference => Syntax,
     /// A StreamsJob does not say what it must, or says it in a way that cannot be read.
     MalformedJob => Syntax,
+    /// A part of a StreamsJob changes that must not.
+    ImmutableSpec => Syntax,
     /// A pool's own description is malformed.
     MalformedPool => Syntax,
     /// Two pools, processing elements or operators have one name.

@@ -855,4 +855,105 @@ mod tests {
         assert_eq!(findings.len(), 7, "{findings:?}");
         assert!(findings.iter().all(|finding| finding.reason == Reason::TooManyExlocated));
     }
+
+    /// What an element of a small job says: host, colocation, exlocation, isolation.
+    type Element = (Option<Place>, Option<u8>, Option<u8>, bool);
+
+    /// Whether the elements fit on the three nodes in any way: by trying them all.
+    fn fits(elements: &[Element], exclusive: bool) -> bool {
+        let pools = [[0, 1], [1, 0], [0, 2], [2, 0], [1, 2], [2, 1]];
+        (0..3_usize.pow(u32::try_from(elements.len()).unwrap())).any(|mut number| {
+            let nodes: Vec<usize> = elements
+                .iter()
+                .map(|_| {
+                    let node = number % 3;
+                    number /= 3;
+                    node
+                })
+                .collect();
+            pools.iter().any(|members| holds(elements, &nodes, members, exclusive))
+        })
+    }
+
+    /// Whether everybody has what he asks for, where the sized pool's hosts are `members`.
+    fn holds(elements: &[Element], nodes: &[usize], members: &[usize; 2], exclusive: bool) -> bool {
+        let of_pool = |index: usize| matches!(elements[index].0, Some(Place::Pool { pool: 1, .. }));
+        let places = elements.iter().zip(nodes).all(|((place, ..), node)| match place {
+            None => true,
+            Some(Place::Host(Host::Name(name))) => **name == *format!("n{}", node + 1),
+            Some(Place::Host(Host::Address(address))) => {
+                address.to_string() == format!("10.8.5.{}", node + 6)
+            }
+            // The pool lists n1 and n2.
+            Some(Place::Pool { pool: 0, index: None }) => *node < 2,
+            Some(Place::Pool { pool: 0, index: Some(index) }) => *node == *index as usize,
+            Some(Place::Pool { index: None, .. }) => members.contains(node),
+            Some(Place::Pool { index: Some(index), .. }) => members[*index as usize] == *node,
+        });
+        // Who names another host has no business on an exclusive one.
+        let kept_out = !exclusive
+            || (0..elements.len()).all(|index| {
+                elements[index].0.is_none() || of_pool(index) || !members.contains(&nodes[index])
+            });
+        let pairs = (0..elements.len()).all(|one| {
+            (0..elements.len()).filter(|other| *other != one).all(|other| {
+                let ((_, together, apart, alone), same) =
+                    (&elements[one], nodes[one] == nodes[other]);
+                let (_, other_together, other_apart, _) = &elements[other];
+                (together.is_none() || together != other_together || same)
+                    && (apart.is_none() || apart != other_apart || !same)
+                    && !(*alone && same)
+            })
+        });
+        places && kept_out && pairs
+    }
+
+    fn place_of(number: u8) -> Option<Place> {
+        let pool = |pool, index| Some(Place::Pool { pool, index });
+        match number {
+            0 => Some(Place::Host(Host::Name("n1".into()))),
+            1 => Some(Place::Host(Host::parse("10.8.5.6").unwrap())),
+            2 => Some(Place::Host(Host::Name("n2".into()))),
+            3 => pool(0, None),
+            4 => pool(0, Some(0)),
+            5 => pool(1, None),
+            6 => pool(1, Some(0)),
+            7 => pool(1, Some(1)),
+            _ => None,
+        }
+    }
+
+    proptest::proptest! {
+        /// Only what is certain is refused: no job that fits in some way.
+        #[test]
+        fn a_job_that_fits_is_accepted(
+            elements in proptest::collection::vec((0u8..14, proptest::option::of(0u8..2), proptest::option::of(0u8..2), proptest::bool::weighted(0.1)), 1..5),
+            exclusive: bool,
+        ) {
+            let elements: Vec<Element> =
+                elements.into_iter().map(|(place, together, apart, alone)| (place_of(place), together, apart, alone)).collect();
+            let said = elements.iter().enumerate().map(|(index, (place, together, apart, alone))| {
+                let host = match place {
+                    None => serde_json::Value::Null,
+                    Some(Place::Host(Host::Name(name))) => json!({"name": name}),
+                    Some(Place::Host(Host::Address(address))) => json!({"address": address}),
+                    Some(Place::Pool { pool, index }) => json!({"pool": (if *pool == 0 { "Listed" } else { "Sized" }), "index": index}),
+                };
+                let tokens = |token: &Option<u8>| token.iter().map(|token| format!("t{token}")).collect::<Vec<_>>();
+                json!({"name": format!("e{index}"), "operators": [{
+                    "name": format!("O{index}"), "host": host, "hostIsolation": alone,
+                    "hostColocation": tokens(together), "hostExlocation": tokens(apart),
+                }]})
+            });
+            let exclusivity = if exclusive { "Exclusive" } else { "Shared" };
+            let spec = json!({
+                "pools": [{"name": "Listed", "hosts": ["n1", "n2"]}, {"name": "Sized", "size": 2, "exclusivity": exclusivity}],
+                "processingElements": said.collect::<Vec<_>>(),
+            });
+            if fits(&elements, exclusive) {
+                let findings = checked(&spec.to_string(), &view(), &Policy::default());
+                proptest::prop_assert!(findings.is_empty(), "{spec}: {findings:?}");
+            }
+        }
+    }
 }
