@@ -139,8 +139,6 @@ pub struct PodEstate {
     pub scheduler: Box<str>,
     /// Its controller: kind and name.
     pub controller: Option<(Box<str>, Box<str>)>,
-    /// Whether it carries annotations of ours, and the record of a decision.
-    pub placed: bool,
 }
 
 impl PodEstate {
@@ -201,11 +199,6 @@ impl PodEstate {
                 .flatten()
                 .find(|owner| owner.controller == Some(true))
                 .map(|owner| (owner.kind.as_str().into(), owner.name.as_str().into())),
-            placed: pod
-                .metadata
-                .annotations
-                .as_ref()
-                .is_some_and(|annotations| annotations.contains_key("stowplan.dev/placement")),
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::net::IpAddr;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use sha2::{Digest as _, Sha256};
 
 use super::estate::Identity;
@@ -22,6 +23,8 @@ pub const EXCLUSIVE_TAINT: &str = "stowplan.dev/exclusive";
 pub struct HostPool {
     /// Who it is.
     pub identity: Identity,
+    /// The ten characters that stand for the pool on nodes. `None` where it has no UID yet.
+    pub hash: Option<Box<str>>,
     /// What the pool is, or what is wrong with it. The CRD's schema refuses most of that at the API
     /// server; files, and objects older than the schema, come here unchecked.
     pub form: Result<Form, String>,
@@ -55,13 +58,6 @@ impl HostPool {
     pub fn is_labelled(&self) -> bool {
         self.exclusive || matches!(self.form, Ok(Form::Sized(..)))
     }
-
-    /// The ten characters that stand for the pool on nodes. `None` where it has no UID yet.
-    #[must_use]
-    pub fn hash(&self) -> Option<String> {
-        let uid = &*self.identity.uid;
-        (!uid.is_empty()).then(|| hash(uid))
-    }
 }
 
 impl fmt::Display for Form {
@@ -76,6 +72,13 @@ impl fmt::Display for Form {
             Self::Sized(size, tags) => write!(formatter, "{size} nodes{}", tagged(tags)),
         }
     }
+}
+
+/// The ten characters that stand for a pool, where it has a UID.
+#[must_use]
+pub fn hash_of(metadata: &ObjectMeta) -> Option<Box<str>> {
+    let uid = metadata.uid.as_deref().filter(|uid| !uid.is_empty())?;
+    Some(hash(uid).into())
 }
 
 /// The ten characters that stand for a pool, by its UID: the start of the SHA-256 in hexadecimal.
@@ -143,6 +146,7 @@ impl From<&api::HostPool> for HostPool {
             .map(|owner| (owner.name.as_str().into(), owner.uid.as_str().into()));
         Self {
             identity: Identity::from(&pool.metadata),
+            hash: hash_of(&pool.metadata),
             form: form(&pool.spec),
             readable: true,
             exclusive: pool.spec.exclusivity == Exclusivity::Exclusive,

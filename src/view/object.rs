@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
+use super::host_pool::hash_of;
 use super::streams_pod::{APP, APP_VALUE, JOB};
 use super::{HostPool, Identity, Name, Node, NodeEstate, PodEstate, StreamsJob, StreamsPod};
 use crate::api;
@@ -133,6 +134,7 @@ impl Object {
         let name = Name::new(namespace, metadata.name.as_deref()?);
         let pool = HostPool {
             identity: Identity::from(metadata),
+            hash: hash_of(metadata),
             form: Err(format!("cannot be read: {problem}")),
             readable: false,
             exclusive: false,

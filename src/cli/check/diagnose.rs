@@ -220,7 +220,8 @@ fn trouble(cluster: &Cluster, pool: &HostPool, member: &Member) -> Option<(Strin
         (false, false) => "not Ready",
         (false, true) if pool.is_labelled() => {
             let label = pool
-                .hash()
+                .hash
+                .as_deref()
                 .map(|hash| format!("{}{hash}", crate::view::host_pool::POOL_LABEL_PREFIX));
             let carried =
                 known.metadata.labels.as_ref().zip(label).and_then(|(l, key)| l.get(&key));
@@ -240,7 +241,7 @@ fn trouble(cluster: &Cluster, pool: &HostPool, member: &Member) -> Option<(Strin
 }
 
 fn pool_of(told: &mut Diagnosis, cluster: &Cluster, hash: &str, index: Option<u32>) {
-    let owner = cluster.view.host_pools().find(|(_, pool)| pool.hash().as_deref() == Some(hash));
+    let owner = cluster.view.host_pools().find(|(_, pool)| pool.hash.as_deref() == Some(hash));
     let Some((name, pool)) = owner else {
         told.object(
             format!("it asks for the members of pool {hash}, which is gone"),

@@ -226,7 +226,7 @@ impl Placing<'_> {
         if tolerated {
             return None;
         }
-        let owner = self.view.host_pools().find(|(_, pool)| pool.hash().as_deref() == Some(hash));
+        let owner = self.view.host_pools().find(|(_, pool)| pool.hash.as_deref() == Some(hash));
         Some(match owner {
             Some((name, _)) => format!("HostPool {}/{}", name.namespace, name.name),
             None => "a HostPool".to_owned(),
@@ -351,7 +351,7 @@ impl Placing<'_> {
         index: Option<u32>,
     ) {
         let key = keys::HOST_POOL;
-        let Some(hash) = pool.hash() else {
+        let Some(hash) = pool.hash.as_deref() else {
             self.find(
                 Reason::PoolNotReady,
                 key,

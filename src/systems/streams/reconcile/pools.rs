@@ -46,7 +46,7 @@ const MOST_TOLD: usize = 5;
 struct Pool<'v> {
     name: &'v Name,
     pool: &'v HostPool,
-    hash: String,
+    hash: &'v str,
 }
 
 impl Pool<'_> {
@@ -112,7 +112,7 @@ fn in_order(view: &View) -> Vec<Pool<'_>> {
     let mut pools: Vec<Pool<'_>> = view
         .host_pools()
         .filter(|(_, pool)| !pool.identity.deleting)
-        .filter_map(|(name, pool)| Some(Pool { name, pool, hash: pool.hash()? }))
+        .filter_map(|(name, pool)| Some(Pool { name, pool, hash: pool.hash.as_deref()? }))
         .collect();
     pools.sort_unstable_by_key(|pool| (pool.pool.identity.created, pool.name));
     pools
@@ -166,7 +166,7 @@ fn want_marks<'p>(
     wanted: &mut BTreeMap<usize, Wanted<'p>>,
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let hash = pool.hash.as_str();
+    let hash = pool.hash;
     let mut reserving = Vec::new();
     // Since when the last of the reserved nodes is tainted; none if one is not.
     let mut settled = Some(Timestamp::MIN);
