@@ -246,6 +246,7 @@ fn place(pod: &Pod<'_>, keys: &Keys<'_>, view: &View, policy: &Policy) -> Decisi
     let mut intents = Vec::new();
     let mut holds = Vec::new();
     let mut awaited = Vec::new();
+    let mut kept = None;
 
     for (key, known) in &keys.meant {
         findings.push(Finding::new(
@@ -291,11 +292,18 @@ fn place(pod: &Pod<'_>, keys: &Keys<'_>, view: &View, policy: &Policy) -> Decisi
                 warnings.extend(outcome.warnings);
                 intents.extend(outcome.intents);
                 awaited.extend(outcome.awaited);
+                if outcome.keeps_record {
+                    kept = pod.annotation(record::KEY);
+                }
                 holds.extend(outcome.holds.into_iter().map(|text| (system.name, text)));
             }
         }
     }
-    let record = if policy.record_placement { record::write(&holds) } else { None };
+    let record = match kept {
+        Some(kept) => Some(kept.to_owned()),
+        None if policy.record_placement => record::write(&holds),
+        None => None,
+    };
     let patch = merge(pod, &intents, record).unwrap_or_else(|conflicts| {
         findings.extend(conflicts);
         Vec::new()

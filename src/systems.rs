@@ -44,6 +44,8 @@ pub struct Outcome {
     pub intents: Vec<Intent>,
     /// What holds once it has that: entries of the record.
     pub holds: Vec<String>,
+    /// Whether the record of an earlier round stays as it is, with what it has left out for its length.
+    pub keeps_record: bool,
     /// Why it cannot.
     pub findings: Vec<Finding>,
     /// What its author should know.

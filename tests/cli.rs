@@ -476,6 +476,47 @@ fn what_is_no_review_has_no_answer() {
 
 // ---- plan: outputs -------------------------------------------------------------------------------
 
+const STREAMS_JOB: &str = "
+apiVersion: stowplan.dev/v1alpha1
+kind: StreamsJob
+metadata: {name: parallel}
+spec:
+  processingElements:
+  - {name: parallel-0, operators: [{name: A, host: {name: n1}, hostColocation: [t]}]}
+  - {name: parallel-1, operators: [{name: B, hostColocation: [t]}]}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: second
+  labels: {streams.ibm.com/job: parallel, streams.ibm.com/pe: parallel-1}
+spec: {containers: [{name: pe, image: streams-runtime}]}
+";
+
+#[test]
+fn a_job_is_checked_and_the_pods_beside_it_join_it() {
+    let node = "{apiVersion: v1, kind: Node, metadata: {name: n1}}";
+    let folder = Folder::new(&[("job.yaml", STREAMS_JOB), ("nodes.yaml", node)]);
+    let said = folder.plan("-f job.yaml --cluster nodes.yaml");
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
+    let accepted = "StreamsJob default/parallel: accepted: it can be placed\n  on one host: parallel-0, parallel-1\n";
+    assert!(said.stdout.contains(accepted), "{}", said.stdout);
+    assert!(said.stdout.contains("metadata.name In [n1]"), "inherited: {}", said.stdout);
+    let list = folder.plan("-f job.yaml --cluster nodes.yaml -o json").json();
+    let groups = json!([["parallel-0", "parallel-1"]]);
+    assert_eq!(list["items"][0]["groups"], groups, "{list}");
+    assert_eq!(list["items"][0]["reason"], "Valid");
+    assert_eq!(list["items"][1]["allowed"], true);
+
+    let said = folder.plan("-f job.yaml -o json");
+    assert_eq!(said.code, 1);
+    let list = said.json();
+    assert_eq!(list["items"][0]["reason"], "UnknownHost");
+    assert_eq!(list["items"][1]["reason"], "JobNotAccepted");
+    let message = list["items"][0]["message"].as_str().expect("a message");
+    assert!(message.ends_with("(no cluster given: use --cluster or --live)"), "{message}");
+}
+
 #[test]
 fn plan_as_text() {
     let said = job().plan("-f job.yaml --cluster cluster");

@@ -20,6 +20,7 @@ mod cluster {
     pub(crate) mod host_pool;
     pub(crate) mod load;
     pub(crate) mod streams;
+    pub(crate) mod streams_job;
 }
 
 use std::process::ExitCode;
@@ -45,6 +46,8 @@ const CASES: &[Case] = cases! { cluster,
     host_pool:
         the_schema_and_its_rules, a_pool_made_just_before_its_pod, a_missing_pool_is_refused,
         sized_and_exclusive_pools_are_not_ready;
+    streams_job:
+        the_schema_and_its_rules, a_chain_of_tokens_shares_a_node_in_any_order;
     load:
         a_restart_fails_no_creation, a_mass_start_is_placed_within_two_seconds_each;
 };

@@ -181,8 +181,7 @@ impl<'p> Placing<'p> {
 
     /// Keeps all that an earlier round wrote.
     fn settle(&mut self) -> Joined<'p> {
-        let record = self.pod.annotation(record::KEY).unwrap_or_default();
-        self.outcome.holds = record::entries(record, NAME);
+        self.outcome.keeps_record = true;
         Joined::Settled
     }
 

@@ -187,7 +187,7 @@ impl Closure {
 impl Unit {
     /// The places that a member's pod is bound to. Where colocation is only preferred, an element does
     /// not inherit what others ask for: a preference never becomes a requirement.
-    pub fn places(&self, element: usize, inherited: bool) -> impl Iterator<Item = &Claim> {
+    pub fn places(&self, element: usize, inherited: bool) -> impl Iterator<Item = &Claim> + Clone {
         self.claims.iter().filter(move |claim| match inherited {
             true => claim.first,
             false => claim.by.element == element,

@@ -127,21 +127,22 @@ impl<'c> Check<'c> {
         let mut seen = HashSet::new();
         let mut operators = HashSet::new();
         for element in &spec.processing_elements {
-            let name = quoted(&element.name);
+            let name = || quoted(&element.name);
             if !is_label_name(&element.name) {
                 self.find(
                     Reason::MalformedJob,
-                    format!("the processing element name {name} is no label value"),
+                    format!("the processing element name {} is no label value", name()),
                     "use at most 63 letters, digits, -, _ and ., alphanumeric at its ends",
                 );
             }
             if !seen.insert(&element.name) {
-                let problem = format!("two processing elements are named {name}");
+                let problem = format!("two processing elements are named {}", name());
                 self.find(Reason::DuplicateName, problem, "rename one of them");
             }
             if element.operators.len() > MAX_OPERATORS {
                 let problem = format!(
-                    "processing element {name} has {} operators, and at most {MAX_OPERATORS} are allowed",
+                    "processing element {} has {} operators, and at most {MAX_OPERATORS} are allowed",
+                    name(),
                     element.operators.len()
                 );
                 self.find(Reason::MalformedJob, problem, "fuse fewer operators into it");
@@ -149,12 +150,13 @@ impl<'c> Check<'c> {
             for operator in &element.operators {
                 if let Err(finding) = Token::of_operator(&operator.name) {
                     let wrong = finding.problem.replace("the token", "the name");
-                    let problem = format!("an operator of processing element {name}: {wrong}");
+                    let problem = format!("an operator of processing element {}: {wrong}", name());
                     self.find(Reason::MalformedJob, problem, "name it as the application does");
                 } else if !operators.insert(&operator.name) {
                     let problem = format!(
-                        "two operators are named {}, the second in processing element {name}",
-                        quoted(&operator.name)
+                        "two operators are named {}, the second in processing element {}",
+                        quoted(&operator.name),
+                        name()
                     );
                     self.find(Reason::DuplicateName, problem, "give each operator its full name");
                 }
@@ -191,18 +193,22 @@ impl<'c> Check<'c> {
     }
 
     fn host(&mut self, by: Operator, host: &Said) {
-        let who = self.who(by);
         let kinds = [&host.name, &host.address, &host.pool].into_iter().flatten().count();
         if kinds != 1 || (host.index.is_some() && host.pool.is_none()) {
-            let problem =
-                format!("{who} has a host with {kinds} of name, address and pool, or an index");
+            let problem = format!(
+                "{} has a host with {kinds} of name, address and pool, or an index",
+                self.who(by)
+            );
             let remedy = "give exactly one of name, address and pool; index stands beside pool";
             return self.find(Reason::InvalidHost, problem, remedy);
         }
         if let Some(name) = &host.pool {
             let Some(place) = self.spec.pools.iter().position(|pool| pool.name == *name) else {
-                let problem =
-                    format!("{who} asks for pool {}, which the job does not have", quoted(name));
+                let problem = format!(
+                    "{} asks for pool {}, which the job does not have",
+                    self.who(by),
+                    quoted(name)
+                );
                 let remedy = "add the pool to spec.pools, or name one that is there";
                 return self.find(Reason::UndefinedPool, problem, remedy);
             };
@@ -214,7 +220,8 @@ impl<'c> Check<'c> {
             read => read.map(|_| ()),
         };
         if let Err(problem) = read {
-            let problem = format!("{who} asks for host {}, which {problem}", quoted(text));
+            let problem =
+                format!("{} asks for host {}, which {problem}", self.who(by), quoted(text));
             let remedy = "give the name of one node, or one of its IP addresses";
             self.find(Reason::InvalidHost, problem, remedy);
         }
@@ -403,7 +410,13 @@ impl<'c> Check<'c> {
     }
 
     /// Finds fault where no host satisfies all of these claims, which are of one host.
-    fn common_host(&mut self, claims: impl Iterator<Item = &'c Claim>) {
+    fn common_host(&mut self, claims: impl Iterator<Item = &'c Claim> + Clone) {
+        // Nearly always there is one at the most, which contradicts no other.
+        let mut few = claims.clone().take(2);
+        if let (only, None) = (few.next(), few.next()) {
+            only.into_iter().for_each(|claim| _ = self.pinned(claim));
+            return;
+        }
         // What is left of the nodes, and the claims that left it so. `None`: every node.
         let mut left: Option<Vec<&str>> = None;
         let mut tags: Vec<Box<str>> = Vec::new();

@@ -1,0 +1,99 @@
+//! StreamsJob objects: as the API server keeps them, and pods that are placed by them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::world::{World, element};
+
+fn job(name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "metadata": {"name": name}, "spec": spec})
+}
+
+pub(crate) async fn the_schema_and_its_rules(world: Arc<World>) -> Result<()> {
+    let _webhook = world.installation.read().await;
+    let space = world.namespace("job-schema").await?;
+    let elements = |operator: Value| json!([{"name": "pe", "operators": [operator]}]);
+    let good = json!({
+        "pools": [
+            {"name": "P2", "size": 10, "tags": ["ib", "blue"], "exclusivity": "Exclusive"},
+            {"name": "NamesPool", "hosts": ["foo", "10.8.5.6"]},
+        ],
+        "processingElements": elements(json!({
+            "name": "Source", "host": {"pool": "P2", "index": 5}, "hostColocation": ["together"],
+        })),
+    });
+    space.created(&job("good", &good)).await?;
+    let operator =
+        |host: Value| json!({"processingElements": elements(json!({"name": "O", "host": host}))});
+    for (spec, why) in [
+        (operator(json!({})), "exactly one of name, address and pool"),
+        (operator(json!({"name": "a", "pool": "P"})), "exactly one of name, address and pool"),
+        (operator(json!({"name": "a", "index": 1})), "index stands beside pool only"),
+        (operator(json!({"pool": "P", "index": -1})), "greater than or equal to 0"),
+        (json!({"pools": [{"name": "P"}, {"name": "P"}]}), "Duplicate value"),
+        (json!({"pools": [{"name": "1P"}]}), "should match"),
+        (json!({"pools": [{"name": "P", "size": 0}]}), "greater than or equal to 1"),
+        (json!({"pools": [{"name": "P", "hosts": ["a"], "size": 1}]}), "hosts excludes size"),
+        (json!({"pools": [{"name": "P", "exclusivity": "Exclusive"}]}), "Exclusive needs size"),
+        (json!({"processingElements": [{"name": "a"}, {"name": "a"}]}), "Duplicate value"),
+        (json!({"processingElements": [{"name": "a b"}]}), "should match"),
+        (json!({"enforcement": "perhaps"}), "Unsupported value"),
+    ] {
+        let said = space.create(&job("bad", &spec)).await?;
+        ensure!(
+            !said.success && said.err.contains(why),
+            "{spec}: wanted {why:?}, saw {}",
+            said.err
+        );
+    }
+    let patched = async |operations: Value| {
+        let operations = operations.to_string();
+        let patch = ["-n", &space.name, "patch", "sj", "good", "--type=json", "-p", &operations];
+        world.kubectl(&patch, "").await
+    };
+    let replaced =
+        |path: &str, value: Value| json!([{"op": "replace", "path": path, "value": value}]);
+    for (operations, why) in [
+        (replaced("/spec/enforcement", json!("Preferred")), "enforcement is immutable"),
+        (replaced("/spec/pools/0/size", json!(9)), "size can only grow"),
+        (replaced("/spec/pools/0/tags", json!(["ib"])), "tags is immutable"),
+        (replaced("/spec/pools/1/hosts", json!(["10.8.5.6", "foo"])), "hosts is immutable"),
+        (replaced("/spec/pools", json!([])), "pools neither come nor go"),
+        (replaced("/spec/processingElements", json!([])), "neither come nor go"),
+    ] {
+        let said = patched(operations.clone()).await?;
+        ensure!(
+            !said.success && said.err.contains(why),
+            "{operations}: wanted {why:?}, saw {}",
+            said.err
+        );
+    }
+    let grown = patched(replaced("/spec/pools/0/size", json!(11))).await?;
+    ensure!(grown.success, "{}", grown.err);
+    Ok(())
+}
+
+pub(crate) async fn a_chain_of_tokens_shares_a_node_in_any_order(world: Arc<World>) -> Result<()> {
+    let _webhook = world.installation.read().await;
+    for (round, order) in [["a", "c", "b"], ["c", "a", "b"]].into_iter().enumerate() {
+        let space = world.namespace(&format!("chain-{round}")).await?;
+        let spec = json!({"processingElements": [
+            {"name": "a", "operators": [{"name": "A", "hostColocation": ["x"]}]},
+            {"name": "b", "operators": [{"name": "B", "hostColocation": ["x", "w"]}]},
+            {"name": "c", "operators": [{"name": "C", "hostColocation": ["w"]}]},
+        ]});
+        space.created(&job("job", &spec)).await?;
+        let mut nodes = BTreeSet::new();
+        for name in order {
+            let mut pod = element("job", name, &[]);
+            // By name, so that the first pod waits for an object that was made a moment ago.
+            pod["metadata"]["annotations"] = json!({"stowplan.dev/streams-job": "job"});
+            nodes.insert(space.node_of_new(&pod).await?);
+        }
+        ensure!(nodes.len() == 1, "{order:?} are on {nodes:?}");
+    }
+    Ok(())
+}
