@@ -21,6 +21,6 @@ fn the_demo_shows_every_constraint_a_whole_job_and_refusals() {
     assert_eq!(row("parallel-9")[2], "node-9");
     assert_eq!(row("parallel-2")[2], row("parallel-4")[2]);
     assert!(said.contains("Every operator is where it asked to be"), "{said}");
-    assert!(said.contains("impossible") && said.contains("together"), "{said}");
+    assert!(said.contains("StreamsJob impossible") && said.contains("must share a host"), "{said}");
     assert!(said.contains("Everything that was started has ended."), "{said}");
 }

@@ -99,7 +99,7 @@ async fn tell(plane: &ControlPlane, webhook: PathBuf) -> Result<()> {
 
     let impossible = "examples/streams-job-impossible.yaml";
     say!("6. A job that no cluster can meet: kubectl apply -f {impossible}");
-    say!("\n{}\n", refusal(plane, impossible, "together").await?);
+    say!("\n{}\n", refusal(plane, impossible, "must share a host").await?);
     Ok(())
 }
 
