@@ -1154,6 +1154,9 @@ fn live_reads_the_cluster_page_by_page() {
             &json!([{"apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
                 "metadata": {"name": "two", "namespace": "jobs"}, "spec": {"hosts": ["node-2", "node-1"]}}]),
         ),
+        path if path.starts_with("/apis/stowplan.dev/v1alpha1/streamsjobs") => {
+            page("StreamsJobList", "", &json!([]))
+        }
         path if path.starts_with("/api/v1/pods") && path.contains("labelSelector") => {
             page("PodList", "", &json!([]))
         }
