@@ -193,6 +193,7 @@ fn help() {
         "controller",
         "review",
         "plan",
+        "check",
         "crds",
         "policy",
         "policy schema",
