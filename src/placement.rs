@@ -10,3 +10,4 @@ pub mod patch;
 pub mod pod;
 pub mod reason;
 pub mod record;
+pub mod toleration;

@@ -5,9 +5,7 @@
 //! is sent again gets an empty patch whatever other webhooks added to it in between.
 
 use json_patch::PatchOperation;
-use k8s_openapi::api::core::v1::{
-    NodeSelectorTerm, PodAffinityTerm, Toleration, WeightedPodAffinityTerm,
-};
+use k8s_openapi::api::core::v1::{NodeSelectorTerm, PodAffinityTerm, WeightedPodAffinityTerm};
 use serde_json::{Map, Value, json};
 
 use super::affinity::{excludes, expressions, fields, implies, matches_nothing};
@@ -16,6 +14,7 @@ use super::patch::Editor;
 use super::pod::Pod;
 use super::reason::{Finding, Reason, quoted};
 use super::record;
+use super::toleration::tolerates;
 
 /// The most node selector terms that a pod may end up with. 1,000 were seen to be accepted and
 /// scheduled; every scheduling attempt reads them all.
@@ -389,7 +388,7 @@ fn tolerations(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor) {
     for intent in intents {
         let wish @ Wish::Toleration { key, value, effect } = &intent.wish else { continue };
         let present = pod.tolerations.iter().flatten();
-        if added.contains(&wish) || present.into_iter().any(|t| covers(t, key, value, effect)) {
+        if added.contains(&wish) || present.into_iter().any(|t| tolerates(t, key, value, effect)) {
             continue;
         }
         added.push(wish);
@@ -398,18 +397,6 @@ fn tolerations(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor) {
             json!({"key": key, "operator": "Equal", "value": value, "effect": effect}),
         );
     }
-}
-
-/// Whether a toleration already tolerates such a taint (Kubernetes, "Taints and Tolerations").
-fn covers(toleration: &Toleration, key: &str, value: &str, effect: &str) -> bool {
-    let own_key = toleration.key.as_deref().unwrap_or_default();
-    let own_effect = toleration.effect.as_deref().unwrap_or_default();
-    let exists = toleration.operator.as_deref() == Some("Exists");
-    (own_effect.is_empty() || own_effect == effect)
-        && match exists {
-            true => own_key.is_empty() || own_key == key,
-            false => own_key == key && toleration.value.as_deref().unwrap_or_default() == value,
-        }
 }
 
 fn is_present(

@@ -7,7 +7,8 @@
 
 use std::collections::HashSet;
 
-use json_patch::PatchOperation;
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
@@ -116,4 +117,46 @@ pub struct Event {
     pub reason: &'static str,
     /// For people.
     pub note: String,
+}
+
+/// The operations of a [`Write::Patch`], by the tokens of their paths.
+pub mod operation {
+    use super::{
+        AddOperation, PatchOperation, PointerBuf, RemoveOperation, ReplaceOperation, TestOperation,
+        Value,
+    };
+
+    /// What every patch begins with: the object is still the one that was planned for.
+    #[must_use]
+    pub fn test_uid(uid: &str) -> PatchOperation {
+        test(&["metadata", "uid"], uid)
+    }
+
+    /// This stands there. What is absent is null.
+    #[must_use]
+    pub fn test(path: &[&str], value: impl Into<Value>) -> PatchOperation {
+        PatchOperation::Test(TestOperation { path: pointer(path), value: value.into() })
+    }
+
+    /// This is put there.
+    #[must_use]
+    pub fn add(path: &[&str], value: impl Into<Value>) -> PatchOperation {
+        PatchOperation::Add(AddOperation { path: pointer(path), value: value.into() })
+    }
+
+    /// This takes the place of what is there.
+    #[must_use]
+    pub fn replace(path: &[&str], value: impl Into<Value>) -> PatchOperation {
+        PatchOperation::Replace(ReplaceOperation { path: pointer(path), value: value.into() })
+    }
+
+    /// What is there goes.
+    #[must_use]
+    pub fn remove(path: &[&str]) -> PatchOperation {
+        PatchOperation::Remove(RemoveOperation { path: pointer(path) })
+    }
+
+    fn pointer(path: &[&str]) -> PointerBuf {
+        PointerBuf::from_tokens(path.iter().copied())
+    }
 }

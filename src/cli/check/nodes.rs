@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodAffinityTerm, Taint, Toleration,
+    Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodAffinityTerm, Toleration,
 };
 use kube::core::{Selector, SelectorExt as _};
+
+use crate::placement::toleration::tolerates;
 
 /// Why a pod may not go to a node, in a few words; `None` if it may.
 pub(super) fn obstacle(pod: &Pod, name: &str, node: &Node) -> Option<String> {
@@ -24,9 +26,11 @@ pub(super) fn obstacle(pod: &Pod, name: &str, node: &Node) -> Option<String> {
     }
     let taints = spec.and_then(|spec| spec.taints.as_ref()).into_iter().flatten();
     let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_ref());
-    let taint = taints
-        .filter(|taint| taint.effect != "PreferNoSchedule")
-        .find(|taint| !tolerations.into_iter().flatten().any(|own| tolerates(own, taint)))?;
+    let taint = taints.filter(|taint| taint.effect != "PreferNoSchedule").find(|taint| {
+        let value = taint.value.as_deref().unwrap_or_default();
+        let tolerated = |own: &Toleration| tolerates(own, &taint.key, value, &taint.effect);
+        !tolerations.into_iter().flatten().any(tolerated)
+    })?;
     let value = taint.value.as_deref().unwrap_or_default();
     Some(format!("tainted {}={value}:{}, which it does not tolerate", taint.key, taint.effect))
 }
@@ -82,16 +86,6 @@ fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
         "Lt" => numbers().is_some_and(|(value, bound)| value < bound),
         _ => false,
     }
-}
-
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let own = |field: &Option<String>| field.as_deref().unwrap_or_default().to_owned();
-    let (key, effect) = (own(&toleration.key), own(&toleration.effect));
-    (effect.is_empty() || effect == taint.effect)
-        && match toleration.operator.as_deref() {
-            Some("Exists") => key.is_empty() || key == taint.key,
-            _ => key == taint.key && own(&toleration.value) == own(&taint.value),
-        }
 }
 
 /// Whether a term of pod (anti-)affinity on one node is about `other`, a pod of the same namespace.

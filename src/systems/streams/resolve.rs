@@ -16,6 +16,7 @@ use crate::placement::merge::required_node_terms;
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Reason, quoted};
 use crate::placement::record;
+use crate::placement::toleration::tolerates;
 use crate::view::host_pool::{Form, Host};
 use crate::view::node::{TAG_KEY, TAG_PREFIX, tag};
 use crate::view::streams_job::closure::Place;
@@ -215,14 +216,9 @@ impl Placing<'_> {
     /// The exclusive pool whose taint a node carries, unless the pod tolerates it.
     fn reserved_by(&self, node: &str) -> Option<String> {
         let hash = self.view.node(node)?.exclusive.as_deref()?;
-        let tolerated = self.pod.tolerations.iter().flatten().any(|toleration| {
-            let key = toleration.key.as_deref().unwrap_or_default();
-            let blanket = toleration.operator.as_deref() == Some("Exists");
-            match blanket {
-                true => key.is_empty() || key == keys::EXCLUSIVE_TAINT,
-                false => key == keys::EXCLUSIVE_TAINT && toleration.value.as_deref() == Some(hash),
-            }
-        });
+        let mut tolerations = self.pod.tolerations.iter().flatten();
+        let tolerated =
+            tolerations.any(|own| tolerates(own, keys::EXCLUSIVE_TAINT, hash, "NoSchedule"));
         if tolerated {
             return None;
         }

@@ -5,8 +5,6 @@
 //! restart of one element would be refused for the sake of another. Such trouble shows in Ready, and
 //! with the pools and pods that it is about.
 
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{PatchOperation, ReplaceOperation, TestOperation};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -15,6 +13,7 @@ use crate::api::condition::{self, ACCEPTED, Condition, READY, Status};
 use crate::api::streams_job::{Group, OwnedPool, StreamsJobSpec, StreamsJobStatus};
 use crate::placement::reason::{Finding, Stage, shorten};
 use crate::policy::Policy;
+use crate::systems::plan::operation::{replace, test_uid};
 use crate::systems::plan::{Action, Event, Kind, Plan, Target, Write};
 use crate::systems::streams::job::check::check;
 use crate::systems::streams::keys;
@@ -253,16 +252,7 @@ impl<'j> Turn<'j> {
         if size >= wanted {
             return None;
         }
-        let operations = vec![
-            PatchOperation::Test(TestOperation {
-                path: PointerBuf::from_tokens(["metadata", "uid"]),
-                value: json!(found.identity.uid),
-            }),
-            PatchOperation::Replace(ReplaceOperation {
-                path: PointerBuf::from_tokens(["spec", "size"]),
-                value: json!(wanted),
-            }),
-        ];
+        let operations = vec![test_uid(&found.identity.uid), replace(&["spec", "size"], *wanted)];
         let target = Target {
             kind: Kind::HostPool,
             namespace: self.name.namespace.clone(),

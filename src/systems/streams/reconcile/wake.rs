@@ -6,11 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, PatchOperation, TestOperation};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
 
+use crate::systems::plan::operation::{add, test_uid};
 use crate::systems::plan::{Action, Event, Kind, Plan, Target, Write};
 use crate::systems::streams::keys::WAKE;
 use crate::view::{Name, PodEstate, View};
@@ -77,14 +75,8 @@ impl Group<'_> {
 
 fn wake(name: &Name, pod: &PodEstate, now: Timestamp) -> Action {
     let operations = vec![
-        PatchOperation::Test(TestOperation {
-            path: PointerBuf::from_tokens(["metadata", "uid"]),
-            value: json!(pod.identity.uid),
-        }),
-        PatchOperation::Add(AddOperation {
-            path: PointerBuf::from_tokens(["metadata", "labels", WAKE]),
-            value: Value::String(now.as_second().to_string()),
-        }),
+        test_uid(&pod.identity.uid),
+        add(&["metadata", "labels", WAKE], now.as_second().to_string()),
     ];
     Action {
         target: Target {
@@ -104,6 +96,8 @@ fn wake(name: &Name, pod: &PodEstate, now: Timestamp) -> Action {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::view::Object;
 

@@ -7,11 +7,11 @@
 
 use std::ops::Bound;
 
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, PatchOperation, RemoveOperation, TestOperation};
+use json_patch::PatchOperation;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use crate::systems::plan::operation::{add, remove, test, test_uid};
 use crate::systems::streams::keys::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
 use crate::view::NodeEstate;
 use crate::view::estate::Taint;
@@ -101,7 +101,7 @@ pub(super) fn mark(
     wanted: &Wanted<'_>,
     now: Timestamp,
 ) -> Vec<PatchOperation> {
-    let mut operations = vec![test_uid(estate)];
+    let mut operations = vec![test_uid(&estate.identity.uid)];
     if let Some(place) = wanted.timed {
         let taint = &estate.taints[place];
         operations.extend(test_taint(place, taint));
@@ -143,7 +143,7 @@ pub(super) fn release(
     labels: &[(&str, &str)],
     taints: &[(usize, &Taint)],
 ) -> Vec<PatchOperation> {
-    let mut operations = vec![test_uid(estate)];
+    let mut operations = vec![test_uid(&estate.identity.uid)];
     // From the last one down: the others keep their places.
     let mut taints = taints.to_vec();
     taints.sort_unstable_by_key(|(place, _)| std::cmp::Reverse(*place));
@@ -172,10 +172,6 @@ fn whole_seconds(now: Timestamp) -> Value {
     Value::String(rounded.to_string())
 }
 
-fn test_uid(estate: &NodeEstate) -> PatchOperation {
-    test(&["metadata", "uid"], Value::from(&*estate.identity.uid))
-}
-
 /// What tells this taint from another one in its place. A field that is absent tests as null.
 fn test_taint(place: usize, taint: &Taint) -> [PatchOperation; 3] {
     let place = place.to_string();
@@ -184,22 +180,4 @@ fn test_taint(place: usize, taint: &Taint) -> [PatchOperation; 3] {
         test(&["spec", "taints", &place, name], value)
     };
     [field("key", &taint.key), field("value", &taint.value), field("effect", &taint.effect)]
-}
-
-fn test(path: &[&str], value: Value) -> PatchOperation {
-    PatchOperation::Test(TestOperation {
-        path: PointerBuf::from_tokens(path.iter().copied()),
-        value,
-    })
-}
-
-fn add(path: &[&str], value: impl Into<Value>) -> PatchOperation {
-    PatchOperation::Add(AddOperation {
-        path: PointerBuf::from_tokens(path.iter().copied()),
-        value: value.into(),
-    })
-}
-
-fn remove(path: &[&str]) -> PatchOperation {
-    PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens(path.iter().copied()) })
 }
