@@ -9,11 +9,10 @@ pub mod request;
 pub mod resolve;
 pub mod token;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
-
 use super::{Outcome, System};
 use crate::placement::intent::{
-    Enforcement, HOSTNAME, Intent, PodTerm, Wish, label_requirement, on_labels,
+    Enforcement, HOSTNAME, Intent, LabelRequirement, Operator, PodTerm, Wish, label_requirement,
+    on_labels,
 };
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, Warning, quoted, shorten};
@@ -68,7 +67,7 @@ impl Placing<'_> {
     }
 
     fn holds(&mut self, key: &'static str, value: &str, what: &str) {
-        self.outcome.holds.push(format!("{}: {what}", cause(key, value)));
+        self.outcome.holds.push([&cause(key, value), ": ", what].concat());
     }
 
     fn find(&mut self, reason: Reason, key: &str, problem: String, remedy: &str) {
@@ -118,16 +117,15 @@ impl Placing<'_> {
             }
         }
 
-        let mark = vec![label_requirement(&label, "In", &[&value])];
-        let mut requirements = mark.clone();
+        let mut requirements = vec![label_requirement(label.clone(), Operator::In, &value)];
         if !self.seed() {
             requirements.extend(request.job.as_deref().map(same_job));
         }
         let term = PodTerm {
             enforcement: request.enforcement,
             requirements,
-            mark,
-            vocabulary: vec![label.clone(), keys::JOB.to_owned()],
+            marks: 1,
+            other_keys: &[keys::JOB],
         };
         self.wish(key, token.as_str(), Wish::Label { key: label, value });
         self.wish(key, token.as_str(), Wish::PodAffinity(term));
@@ -145,8 +143,7 @@ impl Placing<'_> {
         for token in &request.exlocation {
             let label = token.label_key(keys::EXLOCATION_LABEL_PREFIX);
             let value = token.label_value();
-            let mark = vec![label_requirement(&label, "In", &[&value])];
-            let mut requirements = mark.clone();
+            let mut requirements = vec![label_requirement(label.clone(), Operator::In, &value)];
             if !self.seed() {
                 requirements.extend(request.job.as_deref().map(same_job));
                 // Without this a rollout waits for ever: the new pod of a processing element is kept
@@ -156,12 +153,8 @@ impl Placing<'_> {
             let term = PodTerm {
                 enforcement: request.enforcement,
                 requirements,
-                mark,
-                vocabulary: vec![
-                    label.clone(),
-                    keys::JOB.to_owned(),
-                    keys::PROCESSING_ELEMENT.to_owned(),
-                ],
+                marks: 1,
+                other_keys: &[keys::JOB, keys::PROCESSING_ELEMENT],
             };
             self.wish(key, token.as_str(), Wish::Label { key: label, value });
             self.wish(key, token.as_str(), Wish::PodAntiAffinity(term));
@@ -195,14 +188,14 @@ impl Placing<'_> {
         let requirements = vec![same_job(job), other_element(element)];
         let term = PodTerm {
             enforcement: request.enforcement,
-            mark: requirements.clone(),
+            marks: requirements.len(),
             requirements,
-            vocabulary: vec![keys::JOB.to_owned(), keys::PROCESSING_ELEMENT.to_owned()],
+            other_keys: &[],
         };
         self.wish(key, operator, Wish::PodAntiAffinity(term));
         self.on_named_nodes_only(key, operator, request.enforcement);
         let what = manner(request.enforcement, "no other pod of job", "rather no other pod of job");
-        self.holds(key, operator, &format!("{what} {job}"));
+        self.holds(key, operator, &[what, " ", job].concat());
         self.warn_of_node_name(key);
     }
 
@@ -225,12 +218,12 @@ fn manner(
     }
 }
 
-fn same_job(job: &str) -> LabelSelectorRequirement {
-    label_requirement(keys::JOB, "In", &[job])
+fn same_job(job: &str) -> LabelRequirement {
+    label_requirement(keys::JOB, Operator::In, job)
 }
 
-fn other_element(element: &str) -> LabelSelectorRequirement {
-    label_requirement(keys::PROCESSING_ELEMENT, "NotIn", &[element])
+fn other_element(element: &str) -> LabelRequirement {
+    label_requirement(keys::PROCESSING_ELEMENT, Operator::NotIn, element)
 }
 
 /// An annotation and its value in short: `host-colocation=together`.
