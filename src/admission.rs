@@ -9,10 +9,9 @@ pub mod review;
 pub mod stored;
 pub mod validate;
 
-use json_patch::PatchOperation;
-
 use crate::placement::intent::Intent;
 use crate::placement::merge::merge;
+use crate::placement::patch::Patch;
 use crate::placement::pod::{Metadata, Pod, TextMap};
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
 use crate::placement::record;
@@ -62,8 +61,8 @@ pub enum Pass {
 /// A pod that is admitted.
 #[derive(Debug, Default)]
 pub struct Admission {
-    /// The changes, in order. Empty where the pod has all it should.
-    pub patch: Vec<PatchOperation>,
+    /// The changes. Empty where the pod has all it should.
+    pub patch: Patch,
     /// What its author should know.
     pub warnings: Vec<Warning>,
     /// What the pod should have, and why.
@@ -304,9 +303,9 @@ fn place(pod: &Pod<'_>, keys: &Keys<'_>, view: &View, policy: &Policy) -> Decisi
         None if policy.record_placement => record::write(&holds),
         None => None,
     };
-    let patch = merge(pod, &intents, record).unwrap_or_else(|conflicts| {
+    let patch = merge(pod, &intents, record.as_deref()).unwrap_or_else(|conflicts| {
         findings.extend(conflicts);
-        Vec::new()
+        Patch::default()
     });
     // Stable: within one check, findings stay in the order in which they were made.
     findings.sort_by_key(|finding| finding.reason.stage());
@@ -326,7 +325,7 @@ fn conclude(
     findings: Vec<Finding>,
     mut warnings: Vec<Warning>,
     intents: Vec<Intent>,
-    patch: Vec<PatchOperation>,
+    patch: Patch,
     policy: &Policy,
 ) -> Decision {
     let Some(first) = findings.first() else {

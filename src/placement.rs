@@ -5,6 +5,7 @@
 
 pub mod affinity;
 pub mod intent;
+pub mod json;
 pub mod merge;
 pub mod patch;
 pub mod pod;

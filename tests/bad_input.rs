@@ -274,7 +274,7 @@ fn keys_in_another_case_are_other_keys() {
     assert!(matches!(decision, Decision::Pass(Pass::OutOfScope)));
     let decision = decided(spoilt(r#""spec""#, r#""SPEC""#).as_bytes()).unwrap();
     let object: Value = serde_json::from_str(&spoilt(r#""spec""#, r#""SPEC""#)).unwrap();
-    let result = patched(&object["request"]["object"], patch_of(&decision).unwrap()).unwrap();
+    let result = patched(&object["request"]["object"], &patch_of(&decision).unwrap()).unwrap();
     assert!(result["spec"]["affinity"].is_object() && result["SPEC"].is_object());
 }
 
@@ -476,7 +476,7 @@ fn wrong_types_everywhere_are_an_error_or_an_answer_that_applies() {
                     answers += 1;
                     if let Ok(patch) = patch_of(&decision) {
                         let object = &spoilt["request"]["object"];
-                        let result = patched(object, patch)
+                        let result = patched(object, &patch)
                             .unwrap_or_else(|error| panic!("{pointer} {wrong}: {error}"));
                         keeps(object, &result)
                             .unwrap_or_else(|error| panic!("{pointer} {wrong}: {error}"));
@@ -526,7 +526,7 @@ fn a_dry_run_gets_the_same_patch() {
     let patch = |dry: bool| {
         let mut review = review_of("default", &annotated(HOST, "n1"));
         review["request"]["dryRun"] = json!(dry);
-        serde_json::to_string(patch_of(&decided(review.to_string().as_bytes()).unwrap()).unwrap())
+        serde_json::to_string(&patch_of(&decided(review.to_string().as_bytes()).unwrap()).unwrap())
             .unwrap()
     };
     assert_eq!(patch(true), patch(false));
@@ -597,7 +597,7 @@ fn a_thousand_annotations_are_one_warning() {
     }
     let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
     let Decision::Admit(admission) = &decision else { panic!("{decision:?}") };
-    assert_eq!((admission.patch.len(), admission.warnings.len()), (2, 1));
+    assert_eq!((admission.patch.operations().len(), admission.warnings.len()), (2, 1));
     let mut typos = annotated("example.com/x", "y");
     for index in 0..1_000 {
         typos["metadata"]["annotations"]
@@ -622,7 +622,7 @@ fn a_thousand_node_terms_are_the_users_own() {
     };
     let pod = with_terms(HOST, "n1", 1_000);
     let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
-    let result = patched(&pod, patch_of(&decision).unwrap()).unwrap();
+    let result = patched(&pod, &patch_of(&decision).unwrap()).unwrap();
     keeps(&pod, &result).unwrap();
     typed(&result).unwrap();
     let again = decide_pod("default", &result, &cluster(), &Policy::default()).unwrap();

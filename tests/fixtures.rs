@@ -170,7 +170,7 @@ fn check(case: &Case) -> Result<(), String> {
         let decision = decide_pod(&case.namespace, pod, view, &case.policy)
             .map_err(|error| error.to_string())?;
         let patch = patch_of(&decision)?;
-        Ok((patched(pod, patch)?, patch.len()))
+        Ok((patched(pod, &patch)?, patch.len()))
     };
     let (result, _) = admit(&case.pod, &view)?;
     keeps(&case.pod, &result)?;

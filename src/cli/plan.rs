@@ -289,7 +289,9 @@ impl Planner<'_> {
             }
         };
         let patch = match &decision {
-            Decision::Admit(admission) => rebase(&admission.patch, &expanded, item.value),
+            Decision::Admit(admission) => {
+                rebase(&admission.patch.operations(), &expanded, item.value)
+            }
             _ => Vec::new(),
         };
         Some(Planned {

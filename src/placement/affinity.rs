@@ -5,91 +5,129 @@
 //! without requirements matches nothing (Kubernetes API, `NodeSelectorTerm`).
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
+use serde::Serialize;
+
+use super::json::Json;
+
+/// A requirement of a node selector term, whoever wrote it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+pub struct Requirement<'t> {
+    /// The key of the field or the label.
+    pub key: &'t str,
+    /// The operator, as the API writes it.
+    pub operator: &'t str,
+    /// The values; empty for operators that take none.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub values: &'t [String],
+}
+
+impl<'t> From<&'t NodeSelectorRequirement> for Requirement<'t> {
+    fn from(requirement: &'t NodeSelectorRequirement) -> Self {
+        Self {
+            key: &requirement.key,
+            operator: &requirement.operator,
+            values: requirement.values.as_deref().unwrap_or_default(),
+        }
+    }
+}
+
+impl Json for Requirement<'_> {
+    fn write(&self, json: &mut Vec<u8>) {
+        json.extend_from_slice(br#"{"key":"#);
+        self.key.write(json);
+        json.extend_from_slice(br#","operator":"#);
+        self.operator.write(json);
+        if !self.values.is_empty() {
+            json.extend_from_slice(br#","values":"#);
+            self.values.write(json);
+        }
+        json.push(b'}');
+    }
+}
+
+/// A term: requirements that all must hold.
+pub trait Requirements {
+    /// The requirements on fields.
+    fn fields(&self) -> impl Iterator<Item = Requirement<'_>>;
+    /// The requirements on labels.
+    fn expressions(&self) -> impl Iterator<Item = Requirement<'_>>;
+}
+
+impl Requirements for NodeSelectorTerm {
+    fn fields(&self) -> impl Iterator<Item = Requirement<'_>> {
+        self.match_fields.iter().flatten().map(Requirement::from)
+    }
+
+    fn expressions(&self) -> impl Iterator<Item = Requirement<'_>> {
+        self.match_expressions.iter().flatten().map(Requirement::from)
+    }
+}
 
 /// Whether the term has no requirement, hence matches no node.
 #[must_use]
-pub fn matches_nothing(term: &NodeSelectorTerm) -> bool {
-    fields(term).is_empty() && expressions(term).is_empty()
+pub fn matches_nothing(term: &impl Requirements) -> bool {
+    term.fields().next().is_none() && term.expressions().next().is_none()
 }
 
 /// Whether every node that `term` selects is also selected by `alternative`.
 ///
 /// Sound, not complete: `false` only costs a requirement that was not needed.
 #[must_use]
-pub fn implies(term: &NodeSelectorTerm, alternative: &NodeSelectorTerm) -> bool {
-    let covered = |wanted: &[NodeSelectorRequirement], present: &[NodeSelectorRequirement]| {
-        wanted.iter().all(|w| present.iter().any(|p| requirement_implies(p, w)))
-    };
-    covered(fields(alternative), fields(term))
-        && covered(expressions(alternative), expressions(term))
+pub fn implies(term: &impl Requirements, alternative: &impl Requirements) -> bool {
+    alternative.fields().all(|wanted| term.fields().any(|present| present.implies(wanted)))
+        && alternative
+            .expressions()
+            .all(|wanted| term.expressions().any(|present| present.implies(wanted)))
 }
 
 /// Whether no node can satisfy both terms.
 ///
 /// Sound, not complete: only `In` against `In` or `NotIn` of the same key is looked at.
 #[must_use]
-pub fn excludes(term: &NodeSelectorTerm, alternative: &NodeSelectorTerm) -> bool {
-    let clash = |left: &[NodeSelectorRequirement], right: &[NodeSelectorRequirement]| {
-        left.iter().any(|l| right.iter().any(|r| requirements_clash(l, r)))
-    };
-    clash(fields(term), fields(alternative)) || clash(expressions(term), expressions(alternative))
+pub fn excludes(term: &impl Requirements, alternative: &impl Requirements) -> bool {
+    alternative.fields().any(|wanted| term.fields().any(|present| present.clashes(wanted)))
+        || alternative
+            .expressions()
+            .any(|wanted| term.expressions().any(|present| present.clashes(wanted)))
 }
 
 /// The one node that a term names by `matchFields`, if it does.
 #[must_use]
 pub fn pinned_node(term: &NodeSelectorTerm) -> Option<&str> {
-    fields(term).iter().find_map(|requirement| {
-        match (requirement.operator.as_str(), values(requirement)) {
-            ("In", [node]) if requirement.key == "metadata.name" => Some(node.as_str()),
-            _ => None,
-        }
+    let mut requirements = term.match_fields.iter().flatten().map(Requirement::from);
+    requirements.find_map(|requirement| match (requirement.operator, requirement.values) {
+        ("In", [node]) if requirement.key == "metadata.name" => Some(node.as_str()),
+        _ => None,
     })
 }
 
-/// The requirements on fields.
-#[must_use]
-pub fn fields(term: &NodeSelectorTerm) -> &[NodeSelectorRequirement] {
-    term.match_fields.as_deref().unwrap_or_default()
-}
-
-/// The requirements on labels.
-#[must_use]
-pub fn expressions(term: &NodeSelectorTerm) -> &[NodeSelectorRequirement] {
-    term.match_expressions.as_deref().unwrap_or_default()
-}
-
-fn values(requirement: &NodeSelectorRequirement) -> &[String] {
-    requirement.values.as_deref().unwrap_or_default()
-}
-
-fn requirement_implies(
-    present: &NodeSelectorRequirement,
-    wanted: &NodeSelectorRequirement,
-) -> bool {
-    if present.key != wanted.key {
-        return false;
-    }
-    match (present.operator.as_str(), wanted.operator.as_str()) {
-        // Every operator but these two fails on a node without the key.
-        (operator, "Exists") => !matches!(operator, "NotIn" | "DoesNotExist"),
-        ("In", "In") => {
-            !values(present).is_empty()
-                && values(present).iter().all(|v| values(wanted).contains(v))
+impl Requirement<'_> {
+    fn implies(self, wanted: Requirement<'_>) -> bool {
+        if self.key != wanted.key {
+            return false;
         }
-        _ => present == wanted,
+        match (self.operator, wanted.operator) {
+            // Every operator but these two fails on a node without the key.
+            (operator, "Exists") => !matches!(operator, "NotIn" | "DoesNotExist"),
+            ("In", "In") => {
+                !self.values.is_empty()
+                    && self.values.iter().all(|value| wanted.values.contains(value))
+            }
+            _ => self == wanted,
+        }
     }
-}
 
-fn requirements_clash(left: &NodeSelectorRequirement, right: &NodeSelectorRequirement) -> bool {
-    if left.key != right.key {
-        return false;
-    }
-    match (left.operator.as_str(), right.operator.as_str()) {
-        ("In", "In") => !values(left).iter().any(|v| values(right).contains(v)),
-        ("In", "NotIn") => values(left).iter().all(|v| values(right).contains(v)),
-        ("NotIn", "In") => values(right).iter().all(|v| values(left).contains(v)),
-        ("In" | "Exists", "DoesNotExist") | ("DoesNotExist", "In" | "Exists") => true,
-        _ => false,
+    fn clashes(self, other: Requirement<'_>) -> bool {
+        if self.key != other.key {
+            return false;
+        }
+        match (self.operator, other.operator) {
+            ("In", "In") => !self.values.iter().any(|value| other.values.contains(value)),
+            ("In", "NotIn") => self.values.iter().all(|value| other.values.contains(value)),
+            ("NotIn", "In") => other.values.iter().all(|value| self.values.contains(value)),
+            ("In" | "Exists", "DoesNotExist") | ("DoesNotExist", "In" | "Exists") => true,
+            _ => false,
+        }
     }
 }
 
@@ -153,8 +191,10 @@ mod tests {
 
     #[test]
     fn only_one_name_pins() {
-        assert_eq!(pinned_node(&on_node("n1")), Some("n1"));
-        assert_eq!(pinned_node(&on_labels(&[("metadata.name", Some("n1"))])), None);
+        let named =
+            serde_json::json!([{"key": "metadata.name", "operator": "In", "values": ["n1"]}]);
+        assert_eq!(pinned_node(&term(serde_json::json!({"matchFields": named}))), Some("n1"));
+        assert_eq!(pinned_node(&term(serde_json::json!({"matchExpressions": named}))), None);
         assert!(matches_nothing(&NodeSelectorTerm::default()));
         assert!(matches_nothing(&term(serde_json::json!({"matchExpressions": []}))));
     }

@@ -4,11 +4,14 @@
 //! with what the pod already has is [`merge`](super::merge)'s business, and how it is written is
 //! [`patch`](super::patch)'s.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm};
+use k8s_openapi::api::core::v1::PodAffinityTerm;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
-use serde_json::{Value, json};
+
+use super::affinity::{Requirement, Requirements};
+use super::json::{Json, list};
 
 /// The topology that every pod (anti-)affinity of ours is about: one node.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -37,7 +40,7 @@ pub enum Wish {
         value: String,
     },
     /// Required node affinity: at least one of these alternatives holds. Never empty.
-    NodeAffinity(Vec<NodeSelectorTerm>),
+    NodeAffinity(Vec<NodeTerm>),
     /// Pod affinity.
     PodAffinity(PodTerm),
     /// Pod anti-affinity.
@@ -67,30 +70,111 @@ pub enum Enforcement {
     Preferred,
 }
 
+/// What a term asks of a label or a field: the operators that we write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Operator {
+    /// Its value is among these.
+    In,
+    /// Its value is not among these, or it is not there.
+    NotIn,
+    /// It is there.
+    Exists,
+}
+
+impl Operator {
+    /// The word of the Kubernetes API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::In => "In",
+            Self::NotIn => "NotIn",
+            Self::Exists => "Exists",
+        }
+    }
+}
+
+/// A node selector term of ours.
+///
+/// Not the type of the Kubernetes API, which holds five strings in three lists for the name of one
+/// node: most placements are this and little more.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum NodeTerm {
+    /// The node of this name. `matchFields` takes exactly one value, so several nodes are several
+    /// terms.
+    Named(String),
+    /// Nodes with all of these labels.
+    Labelled(Vec<NodeLabel>),
+}
+
+/// A label that a node must have.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NodeLabel {
+    /// The label's key.
+    pub key: String,
+    /// The label's value; `None` for any.
+    pub value: Option<String>,
+}
+
+impl Requirements for NodeTerm {
+    fn fields(&self) -> impl Iterator<Item = Requirement<'_>> {
+        let name = match self {
+            Self::Named(name) => Some(name),
+            Self::Labelled(_) => None,
+        };
+        name.into_iter().map(|name| Requirement {
+            key: "metadata.name",
+            operator: Operator::In.as_str(),
+            values: std::slice::from_ref(name),
+        })
+    }
+
+    fn expressions(&self) -> impl Iterator<Item = Requirement<'_>> {
+        let labels = match self {
+            Self::Named(_) => &[],
+            Self::Labelled(labels) => labels.as_slice(),
+        };
+        labels.iter().map(|NodeLabel { key, value }| Requirement {
+            key,
+            operator: if value.is_some() { Operator::In } else { Operator::Exists }.as_str(),
+            values: value.as_slice(),
+        })
+    }
+}
+
 /// A pod (anti-)affinity term on one node, and how to know it again.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PodTerm {
     /// Required or preferred.
     pub enforcement: Enforcement,
     /// The selector's requirements, in the order in which they are written.
-    pub requirements: Vec<LabelSelectorRequirement>,
-    /// A term is ours if it holds all of these …
-    pub mark: Vec<LabelSelectorRequirement>,
-    /// … and has no requirement on any other key than these. Both forms of a term (default and
+    pub requirements: Vec<LabelRequirement>,
+    /// A term is ours if it holds so many of these, from the first …
+    pub marks: usize,
+    /// … and has no requirement on any key but theirs and these. Both forms of a term (default and
     /// `compat: seed`) are known again in this way, whatever the policy says by now.
-    pub vocabulary: Vec<String>,
+    pub other_keys: &'static [&'static str],
+}
+
+/// What a pod term asks of a label: one value, as all of ours do.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LabelRequirement {
+    /// The label's key.
+    pub key: Cow<'static, str>,
+    /// Whether it must have the value or must not.
+    pub operator: Operator,
+    /// The value.
+    pub value: String,
+}
+
+impl LabelRequirement {
+    fn is(&self, other: &LabelSelectorRequirement) -> bool {
+        self.key == other.key
+            && self.operator.as_str() == other.operator
+            && other.values.as_deref() == Some(std::slice::from_ref(&self.value))
+    }
 }
 
 impl PodTerm {
-    /// The term as the API writes it: a `PodAffinityTerm`.
-    #[must_use]
-    pub fn to_document(&self) -> Value {
-        json!({
-            "labelSelector": {"matchExpressions": self.requirements},
-            "topologyKey": HOSTNAME,
-        })
-    }
-
     /// Whether `term` is this very wish, written by us in an earlier round.
     #[must_use]
     pub fn is_own_mark(&self, term: &PodAffinityTerm) -> bool {
@@ -109,49 +193,61 @@ impl PodTerm {
         {
             return false;
         }
-        let requirements = selector.match_expressions.as_deref().unwrap_or_default();
-        self.mark.iter().all(|marked| requirements.contains(marked))
-            && requirements.iter().all(|r| self.vocabulary.contains(&r.key))
+        let present = selector.match_expressions.as_deref().unwrap_or_default();
+        let marks = &self.requirements[..self.marks];
+        let is_ours =
+            |key: &str| marks.iter().any(|mark| mark.key == key) || self.other_keys.contains(&key);
+        marks.iter().all(|mark| present.iter().any(|requirement| mark.is(requirement)))
+            && present.iter().all(|requirement| is_ours(&requirement.key))
     }
 }
 
-/// `key operator values` of a label selector.
-#[must_use]
-pub fn label_requirement(key: &str, operator: &str, values: &[&str]) -> LabelSelectorRequirement {
-    LabelSelectorRequirement {
-        key: key.to_owned(),
-        operator: operator.to_owned(),
-        values: Some(values.iter().map(|&value| value.to_owned()).collect()),
+impl Json for PodTerm {
+    /// As an item of the list that its enforcement names: a `PodAffinityTerm`, with a weight where it
+    /// is preferred.
+    fn write(&self, json: &mut Vec<u8>) {
+        let (before, after): (&[u8], &[u8]) = match self.enforcement {
+            Enforcement::Required => (b"", b""),
+            Enforcement::Preferred => (br#"{"podAffinityTerm":"#, br#","weight":100}"#),
+        };
+        json.extend_from_slice(before);
+        json.extend_from_slice(br#"{"labelSelector":{"matchExpressions":"#);
+        list(json, &self.requirements, |LabelRequirement { key, operator, value }, json| {
+            let values = std::slice::from_ref(value);
+            Requirement { key, operator: operator.as_str(), values }.write(json);
+        });
+        json.extend_from_slice(br#"},"topologyKey":"#);
+        HOSTNAME.write(json);
+        json.push(b'}');
+        json.extend_from_slice(after);
     }
 }
 
-/// A node selector term that names one node. `matchFields` takes exactly one value, so several
-/// nodes are several terms.
+/// `key operator value` of a label selector.
 #[must_use]
-pub fn on_node(name: &str) -> NodeSelectorTerm {
-    NodeSelectorTerm {
-        match_fields: Some(vec![NodeSelectorRequirement {
-            key: "metadata.name".to_owned(),
-            operator: "In".to_owned(),
-            values: Some(vec![name.to_owned()]),
-        }]),
-        match_expressions: None,
-    }
+pub fn label_requirement(
+    key: impl Into<Cow<'static, str>>,
+    operator: Operator,
+    value: &str,
+) -> LabelRequirement {
+    LabelRequirement { key: key.into(), operator, value: value.to_owned() }
+}
+
+/// A node selector term that names one node.
+#[must_use]
+pub fn on_node(name: &str) -> NodeTerm {
+    NodeTerm::Named(name.to_owned())
 }
 
 /// A node selector term that asks for labels: `(key, None)` for any value, `(key, Some(value))` for
 /// that value.
 #[must_use]
-pub fn on_labels(labels: &[(&str, Option<&str>)]) -> NodeSelectorTerm {
-    let requirement = |&(key, value): &(&str, Option<&str>)| NodeSelectorRequirement {
+pub fn on_labels(labels: &[(&str, Option<&str>)]) -> NodeTerm {
+    let label = |&(key, value): &(&str, Option<&str>)| NodeLabel {
         key: key.to_owned(),
-        operator: if value.is_some() { "In" } else { "Exists" }.to_owned(),
-        values: value.map(|value| vec![value.to_owned()]),
+        value: value.map(str::to_owned),
     };
-    NodeSelectorTerm {
-        match_expressions: Some(labels.iter().map(requirement).collect()),
-        match_fields: None,
-    }
+    NodeTerm::Labelled(labels.iter().map(label).collect())
 }
 
 impl fmt::Display for Wish {
@@ -182,16 +278,14 @@ impl fmt::Display for Wish {
     }
 }
 
-fn write_node_term(formatter: &mut fmt::Formatter<'_>, term: &NodeSelectorTerm) -> fmt::Result {
-    let fields = term.match_fields.iter().flatten();
-    let expressions = term.match_expressions.iter().flatten();
-    for (index, requirement) in fields.chain(expressions).enumerate() {
+fn write_node_term(formatter: &mut fmt::Formatter<'_>, term: &NodeTerm) -> fmt::Result {
+    for (index, requirement) in term.fields().chain(term.expressions()).enumerate() {
         if index > 0 {
             formatter.write_str(" and ")?;
         }
         write!(formatter, "{} {}", requirement.key, requirement.operator)?;
-        if let Some(values) = &requirement.values {
-            write!(formatter, " [{}]", values.join(", "))?;
+        if !requirement.values.is_empty() {
+            write!(formatter, " [{}]", requirement.values.join(", "))?;
         }
     }
     Ok(())
@@ -207,8 +301,8 @@ fn write_pod_term(formatter: &mut fmt::Formatter<'_>, kind: &str, term: &PodTerm
         if index > 0 {
             formatter.write_str(" and ")?;
         }
-        let values = requirement.values.as_deref().unwrap_or_default().join(", ");
-        write!(formatter, "{} {} [{values}]", requirement.key, requirement.operator)?;
+        let LabelRequirement { key, operator, value } = requirement;
+        write!(formatter, "{key} {} [{value}]", operator.as_str())?;
     }
     Ok(())
 }

@@ -4,13 +4,14 @@
 //! README ("What is changed"). An own mark of an earlier round is kept as it is, so that a pod which
 //! is sent again gets an empty patch whatever other webhooks added to it in between.
 
-use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, PodAffinityTerm, WeightedPodAffinityTerm};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::affinity::{excludes, expressions, fields, implies, matches_nothing};
-use super::intent::{Enforcement, Intent, PodTerm, Wish};
-use super::patch::Editor;
+use super::affinity::{Requirement, Requirements, excludes, implies, matches_nothing};
+use super::intent::{Enforcement, Intent, NodeTerm, PodTerm, Wish};
+use super::json::{Json, list};
+use super::patch::Step::{Item, Member};
+use super::patch::{Editor, Patch, Shape, Step};
 use super::pod::Pod;
 use super::reason::{Finding, Reason, quoted};
 use super::record;
@@ -22,7 +23,13 @@ pub const MAX_NODE_TERMS: usize = 256;
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
-const NODE_TERMS: [&str; 5] = ["spec", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms"];
+const NODE_TERMS: [Step<'_>; 5] = [
+    Member("spec"),
+    Member("affinity"),
+    Member("nodeAffinity"),
+    Member(REQUIRED),
+    Member("nodeSelectorTerms"),
+];
 
 /// The operations that give `pod` what `intents` ask for, and the record of what holds.
 ///
@@ -33,8 +40,8 @@ const NODE_TERMS: [&str; 5] = ["spec", "affinity", "nodeAffinity", REQUIRED, "no
 pub fn merge(
     pod: &Pod<'_>,
     intents: &[Intent],
-    record: Option<String>,
-) -> Result<Vec<PatchOperation>, Vec<Finding>> {
+    record: Option<&str>,
+) -> Result<Patch, Vec<Finding>> {
     let mut editor = Editor::new(shape(pod));
     let mut findings = Vec::new();
     labels(pod, intents, &mut editor, &mut findings);
@@ -43,39 +50,37 @@ pub fn merge(
     node_affinity(pod, intents, &mut editor, &mut findings);
     pod_affinity(pod, intents, &mut editor, &mut findings);
     tolerations(pod, intents, &mut editor);
-    if findings.is_empty() { Ok(editor.into_operations()) } else { Err(findings) }
+    if findings.is_empty() { Ok(editor.into_patch()) } else { Err(findings) }
 }
 
 /// The part of the pod that a merge can touch. Label and annotation values do not matter to it.
-fn shape(pod: &Pod<'_>) -> Value {
-    let mut metadata = Map::new();
+fn shape<'p>(pod: &'p Pod<'_>) -> Shape<'p> {
+    let mut metadata = Vec::new();
     if pod.metadata.labels.is_some() {
-        metadata.insert("labels".to_owned(), json!({}));
+        metadata.push(("labels", Shape::Object(Vec::new())));
     }
     if let Some(annotations) = &pod.metadata.annotations {
-        let record: Map<_, _> = annotations
-            .get(record::KEY)
-            .map(|_| (record::KEY.to_owned(), Value::Null))
-            .into_iter()
-            .collect();
-        metadata.insert("annotations".to_owned(), Value::Object(record));
+        let record = annotations.get(record::KEY).map(|_| (record::KEY, Shape::Scalar));
+        metadata.push(("annotations", Shape::Object(record.into_iter().collect())));
     }
-    let mut document = Map::from_iter([("metadata".to_owned(), Value::Object(metadata))]);
+    let mut document = vec![("metadata", Shape::Object(metadata))];
     if pod.has_spec {
-        let mut spec = Map::from_iter([("affinity".to_owned(), pod.affinity_document.clone())]);
-        if let Some(node) = pod.node_name {
-            spec.insert("nodeName".to_owned(), json!(node));
-        }
+        let mut spec = vec![("affinity", Shape::of(&pod.affinity_document))];
+        spec.extend(pod.node_name.map(|_| ("nodeName", Shape::Scalar)));
         if let Some(tolerations) = &pod.tolerations {
-            let items = vec![Value::Null; tolerations.len()];
-            spec.insert("tolerations".to_owned(), Value::Array(items));
+            spec.push(("tolerations", Shape::List(vec![Shape::Scalar; tolerations.len()])));
         }
-        document.insert("spec".to_owned(), Value::Object(spec));
+        document.push(("spec", Shape::Object(spec)));
     }
-    Value::Object(document)
+    Shape::Object(document)
 }
 
-fn labels(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor, findings: &mut Vec<Finding>) {
+fn labels<'i>(
+    pod: &Pod<'_>,
+    intents: &'i [Intent],
+    editor: &mut Editor<'i>,
+    findings: &mut Vec<Finding>,
+) {
     let mut set: Vec<&str> = Vec::new();
     for intent in intents {
         let Wish::Label { key, value } = &intent.wish else { continue };
@@ -95,26 +100,32 @@ fn labels(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor, findings: &mut
             None if set.contains(&key.as_str()) => {}
             None => {
                 set.push(key);
-                editor.set(&["metadata", "labels", key], json!(value));
+                editor.set(&[Member("metadata"), Member("labels"), Member(key)], value);
             }
         }
     }
 }
 
-fn annotation(pod: &Pod<'_>, record: Option<String>, editor: &mut Editor) {
-    let path = ["metadata", "annotations", record::KEY];
+fn annotation(pod: &Pod<'_>, record: Option<&str>, editor: &mut Editor<'_>) {
+    let path = [Member("metadata"), Member("annotations"), Member(record::KEY)];
     match (pod.annotation(record::KEY), record) {
         (Some(present), Some(wanted)) if present == wanted => {}
-        (_, Some(wanted)) => editor.set(&path, json!(wanted)),
+        (_, Some(wanted)) => editor.set(&path, wanted),
         (Some(_), None) => editor.remove(&path),
         (None, None) => {}
     }
 }
 
-fn node_name(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor, findings: &mut Vec<Finding>) {
+fn node_name(
+    pod: &Pod<'_>,
+    intents: &[Intent],
+    editor: &mut Editor<'_>,
+    findings: &mut Vec<Finding>,
+) {
+    let path = [Member("spec"), Member("nodeName")];
     for intent in intents {
         match &intent.wish {
-            Wish::ReleaseNodeName => editor.remove(&["spec", "nodeName"]),
+            Wish::ReleaseNodeName => editor.remove(&path),
             Wish::SetNodeName(_) if pod.gated => findings.push(Finding::new(
                 Reason::NodeNameConflict,
                 intent.key,
@@ -122,42 +133,69 @@ fn node_name(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor, findings: &
                 "remove spec.schedulingGates, or the policy's `compat: seed`",
             )),
             Wish::SetNodeName(node) if pod.node_name != Some(node) => {
-                editor.set(&["spec", "nodeName"], json!(node));
+                editor.set(&path, node);
             }
             _ => {}
         }
     }
 }
 
-/// A term of the pod's required node affinity on its way to the new list.
+/// A term of the pod's required node affinity on its way to the new list: it means its own
+/// requirements and those of what was added.
 #[derive(Clone)]
-struct Term {
-    /// Where it stood; `None` for the one that stands for "any node".
-    index: Option<usize>,
-    /// What it means by now.
-    meaning: NodeSelectorTerm,
+struct Term<'t> {
+    /// Where it stood, and what it was; `None` for the one that stands for "any node".
+    own: Option<(usize, &'t NodeSelectorTerm)>,
     /// What was added to it.
-    added: Vec<NodeSelectorTerm>,
+    added: Vec<&'t NodeTerm>,
 }
 
-impl Term {
-    fn with(&self, alternative: &NodeSelectorTerm) -> Self {
-        let mut term = self.clone();
-        let meaning = &mut term.meaning;
-        meaning.match_fields.get_or_insert_default().extend_from_slice(fields(alternative));
-        meaning
-            .match_expressions
-            .get_or_insert_default()
-            .extend_from_slice(expressions(alternative));
-        term.added.push(alternative.clone());
-        term
+impl<'t> Term<'t> {
+    fn with(&self, alternative: &'t NodeTerm) -> Self {
+        let added = self.added.iter().copied().chain([alternative]).collect();
+        Self { own: self.own, added }
+    }
+}
+
+impl Requirements for Term<'_> {
+    fn fields(&self) -> impl Iterator<Item = Requirement<'_>> {
+        let own = self.own.iter().flat_map(|(_, term)| term.fields());
+        own.chain(self.added.iter().flat_map(|term| term.fields()))
+    }
+
+    fn expressions(&self) -> impl Iterator<Item = Requirement<'_>> {
+        let own = self.own.iter().flat_map(|(_, term)| term.expressions());
+        own.chain(self.added.iter().flat_map(|term| term.expressions()))
+    }
+}
+
+/// What was added where the pod had no terms, as a term of its own.
+struct Added<'t>(&'t [&'t NodeTerm]);
+
+impl Json for Added<'_> {
+    fn write(&self, json: &mut Vec<u8>) {
+        let write = |requirement: Requirement<'_>, json: &mut Vec<u8>| requirement.write(json);
+        let mut expressions = self.0.iter().flat_map(|term| term.expressions()).peekable();
+        let mut fields = self.0.iter().flat_map(|term| term.fields()).peekable();
+        let mut before = "{";
+        if expressions.peek().is_some() {
+            json.extend_from_slice(br#"{"matchExpressions":"#);
+            list(json, expressions, write);
+            before = ",";
+        }
+        if fields.peek().is_some() {
+            json.extend_from_slice(before.as_bytes());
+            json.extend_from_slice(br#""matchFields":"#);
+            list(json, fields, write);
+        }
+        json.push(b'}');
     }
 }
 
 fn node_affinity(
     pod: &Pod<'_>,
     intents: &[Intent],
-    editor: &mut Editor,
+    editor: &mut Editor<'_>,
     findings: &mut Vec<Finding>,
 ) {
     let wishes: Vec<_> = intents
@@ -170,17 +208,13 @@ fn node_affinity(
     let Some((first, _)) = wishes.first() else { return };
 
     let present = required_node_terms(pod);
-    let mut terms: Vec<Term> = match present {
-        None => vec![Term { index: None, meaning: NodeSelectorTerm::default(), added: Vec::new() }],
+    let mut terms: Vec<Term<'_>> = match present {
+        None => vec![Term { own: None, added: Vec::new() }],
         Some(present) => present
             .iter()
             .enumerate()
             .filter(|&(index, term)| !is_empty(pod, index, term))
-            .map(|(index, term)| Term {
-                index: Some(index),
-                meaning: term.clone(),
-                added: Vec::new(),
-            })
+            .map(|own| Term { own: Some(own), added: Vec::new() })
             .collect(),
     };
     if terms.is_empty() {
@@ -199,7 +233,7 @@ fn node_affinity(
         let mut next = Vec::with_capacity(before_it);
         let mut possible = false;
         for term in terms {
-            if alternatives.iter().any(|alternative| implies(&term.meaning, alternative)) {
+            if alternatives.iter().any(|alternative| implies(&term, alternative)) {
                 possible = true;
                 next.push(term);
                 continue;
@@ -208,7 +242,7 @@ fn node_affinity(
             next.extend(
                 alternatives
                     .iter()
-                    .filter(|alternative| !excludes(&term.meaning, alternative))
+                    .filter(|alternative| !excludes(&term, *alternative))
                     .map(|alternative| term.with(alternative)),
             );
             match next.len() - before {
@@ -249,31 +283,39 @@ fn node_affinity(
     if terms.iter().all(|term| term.added.is_empty()) {
         return;
     }
-    if crossed || present.is_none() {
-        editor.set_list(&NODE_TERMS, terms.iter().map(|term| document(pod, term)).collect());
+    let Some(present) = present else {
+        let added: Vec<_> = terms.iter().map(|term| Added(&term.added)).collect();
+        editor.set_list(&NODE_TERMS, &added);
+        return;
+    };
+    if crossed {
+        let documents: Vec<Value> = terms.iter().map(|term| document(pod, term)).collect();
+        editor.set_list(&NODE_TERMS, &documents);
         return;
     }
     for term in &terms {
-        let Some(index) = term.index.map(|index| index.to_string()) else { continue };
-        for (member, requirements) in term.added.iter().flat_map(members) {
-            for requirement in requirements {
-                let path: Vec<&str> =
-                    NODE_TERMS.into_iter().chain([index.as_str(), member]).collect();
-                editor.append(&path, json!(requirement));
+        let Some((index, _)) = term.own else { continue };
+        let list = |member| {
+            let mut path = NODE_TERMS.to_vec();
+            path.extend([Item(index), Member(member)]);
+            path
+        };
+        for added in &term.added {
+            for requirement in added.fields() {
+                editor.append(&list("matchFields"), &requirement);
+            }
+            for requirement in added.expressions() {
+                editor.append(&list("matchExpressions"), &requirement);
             }
         }
     }
     // From the end, so that an index still means the same item.
-    for (index, _) in present
-        .unwrap_or_default()
-        .iter()
-        .enumerate()
-        .rev()
-        .filter(|&(index, term)| is_empty(pod, index, term))
-    {
-        let index = index.to_string();
-        let path: Vec<&str> = NODE_TERMS.into_iter().chain([index.as_str()]).collect();
-        editor.remove(&path);
+    for (index, term) in present.iter().enumerate().rev() {
+        if is_empty(pod, index, term) {
+            let mut path = NODE_TERMS.to_vec();
+            path.push(Item(index));
+            editor.remove(&path);
+        }
     }
 }
 
@@ -283,12 +325,6 @@ pub fn required_node_terms<'p>(pod: &'p Pod<'_>) -> Option<&'p [NodeSelectorTerm
     let node_affinity = pod.affinity.node_affinity.as_ref()?;
     let required = node_affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
     Some(&required.node_selector_terms)
-}
-
-fn members(
-    added: &NodeSelectorTerm,
-) -> [(&'static str, &[k8s_openapi::api::core::v1::NodeSelectorRequirement]); 2] {
-    [("matchFields", fields(added)), ("matchExpressions", expressions(added))]
 }
 
 fn term_document<'p>(pod: &'p Pod<'_>, index: usize) -> Option<&'p Value> {
@@ -304,20 +340,21 @@ fn is_empty(pod: &Pod<'_>, index: usize, term: &NodeSelectorTerm) -> bool {
 }
 
 /// The term as it is written: the user's own document with the requirements appended.
-fn document(pod: &Pod<'_>, term: &Term) -> Value {
-    let own = term.index.and_then(|index| term_document(pod, index));
+fn document(pod: &Pod<'_>, term: &Term<'_>) -> Value {
+    let own = term.own.and_then(|(index, _)| term_document(pod, index));
     let mut document = own.cloned().unwrap_or_else(|| json!({}));
-    for (member, requirements) in term.added.iter().flat_map(members) {
-        if requirements.is_empty() {
-            continue;
-        }
+    let mut append = |member: &str, requirement: Requirement<'_>| {
         let list = &mut document[member];
         if !list.is_array() {
             *list = json!([]);
         }
         if let Value::Array(items) = list {
-            items.extend(requirements.iter().map(|requirement| json!(requirement)));
+            items.push(json!(requirement));
         }
+    };
+    for added in &term.added {
+        added.fields().for_each(|requirement| append("matchFields", requirement));
+        added.expressions().for_each(|requirement| append("matchExpressions", requirement));
     }
     document
 }
@@ -325,7 +362,7 @@ fn document(pod: &Pod<'_>, term: &Term) -> Value {
 fn pod_affinity(
     pod: &Pod<'_>,
     intents: &[Intent],
-    editor: &mut Editor,
+    editor: &mut Editor<'_>,
     findings: &mut Vec<Finding>,
 ) {
     let (mut required, mut preferred): (Vec<&PodAffinityTerm>, Vec<&WeightedPodAffinityTerm>) =
@@ -383,7 +420,7 @@ fn pod_affinity(
 
 /// A toleration that the pod's own tolerations cover is not added: PodTolerationRestriction would drop
 /// one of the two, and the pod could not be changed any more (kubernetes#70502).
-fn tolerations(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor) {
+fn tolerations(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor<'_>) {
     let mut added: Vec<&Wish> = Vec::new();
     for intent in intents {
         let wish @ Wish::Toleration { key, value, effect } = &intent.wish else { continue };
@@ -393,8 +430,8 @@ fn tolerations(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor) {
         }
         added.push(wish);
         editor.append(
-            &["spec", "tolerations"],
-            json!({"key": key, "operator": "Equal", "value": value, "effect": effect}),
+            &[Member("spec"), Member("tolerations")],
+            &json!({"key": key, "operator": "Equal", "value": value, "effect": effect}),
         );
     }
 }
@@ -412,14 +449,10 @@ fn is_present(
     }
 }
 
-fn write(editor: &mut Editor, member: &str, wish: &PodTerm) {
-    match wish.enforcement {
-        Enforcement::Required => {
-            editor.append(&["spec", "affinity", member, REQUIRED], wish.to_document());
-        }
-        Enforcement::Preferred => editor.append(
-            &["spec", "affinity", member, PREFERRED],
-            json!({"weight": 100, "podAffinityTerm": wish.to_document()}),
-        ),
-    }
+fn write(editor: &mut Editor<'_>, member: &'static str, wish: &PodTerm) {
+    let list = match wish.enforcement {
+        Enforcement::Required => REQUIRED,
+        Enforcement::Preferred => PREFERRED,
+    };
+    editor.append(&[Member("spec"), Member("affinity"), Member(member), Member(list)], wish);
 }

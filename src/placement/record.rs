@@ -1,7 +1,10 @@
 //! The record: the pod annotation that says what holds, for people and for later rounds.
 
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::json::{Json, list};
 
 /// The annotation.
 pub const KEY: &str = "stowplan.dev/placement";
@@ -9,12 +12,14 @@ pub const KEY: &str = "stowplan.dev/placement";
 /// The longest record, in bytes. Annotations share 256 KiB; a record is a note, not a document.
 pub const LIMIT: usize = 1024;
 
-/// The record of one pod: per system, one entry for each constraint.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub struct Record {
+/// A record as it is read: per system, one entry for each constraint.
+#[derive(Debug, Deserialize)]
+struct Record {
+    #[expect(dead_code, reason = "a record without a version is none")]
     v: u8,
     #[serde(flatten)]
     entries: BTreeMap<String, Vec<String>>,
+    #[expect(dead_code, reason = "a record that does not count what it lacks is none")]
     more: usize,
 }
 
@@ -26,11 +31,8 @@ pub fn write(entries: &[(&'static str, String)]) -> Option<String> {
         return None;
     }
     let json = |kept: usize| {
-        let mut record = Record { v: 1, entries: BTreeMap::new(), more: entries.len() - kept };
-        for (system, text) in &entries[..kept] {
-            record.entries.entry((*system).to_owned()).or_default().push(text.clone());
-        }
-        serde_json::to_string(&record).ok().filter(|json| json.len() <= LIMIT)
+        let json = first(kept, entries);
+        (json.len() <= LIMIT).then_some(json)
     };
     if let Some(json) = json(entries.len()) {
         return Some(json);
@@ -45,6 +47,26 @@ pub fn write(entries: &[(&'static str, String)]) -> Option<String> {
         }
     }
     json(fits)
+}
+
+/// The record of the first `kept` of `entries`: the systems in the order of their names.
+fn first(kept: usize, entries: &[(&'static str, String)]) -> String {
+    let mut systems: Vec<&str> = entries[..kept].iter().map(|(system, _)| *system).collect();
+    systems.sort_unstable();
+    systems.dedup();
+    let mut json = Vec::with_capacity(256);
+    json.extend_from_slice(br#"{"v":1"#);
+    for system in systems {
+        json.push(b',');
+        system.write(&mut json);
+        json.push(b':');
+        let texts = entries[..kept].iter().filter(|(of, _)| *of == system);
+        list(&mut json, texts, |(_, text), json| text.write(json));
+    }
+    json.extend_from_slice(br#","more":"#);
+    json.extend_from_slice((entries.len() - kept).to_string().as_bytes());
+    json.push(b'}');
+    String::from_utf8(json).expect("JSON of texts is text")
 }
 
 /// The entries of `system` in a record that may be anybody's: nothing where it is not a record.
@@ -68,6 +90,22 @@ mod tests {
         let json = write(&[("streams", "host=10.4.40.83: node foo".to_owned())]).unwrap();
         assert_eq!(json, r#"{"v":1,"streams":["host=10.4.40.83: node foo"],"more":0}"#);
         assert_eq!(entries(&json, "streams"), ["host=10.4.40.83: node foo"]);
+    }
+
+    #[test]
+    fn systems_stand_in_the_order_of_their_names() {
+        let entries = [
+            ("streams", "b \"q\"".to_owned()),
+            ("mpi", "m".to_owned()),
+            ("streams", "a".to_owned()),
+        ];
+        let json = write(&entries).unwrap();
+        assert_eq!(json, r#"{"v":1,"mpi":["m"],"streams":["b \"q\"","a"],"more":0}"#);
+        assert_eq!(entries_of(&json), [vec!["m"], vec!["b \"q\"", "a"]]);
+    }
+
+    fn entries_of(json: &str) -> [Vec<String>; 2] {
+        ["mpi", "streams"].map(|system| entries(json, system))
     }
 
     #[test]

@@ -12,11 +12,10 @@ pub mod request;
 pub mod resolve;
 pub mod token;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
-
 use super::{Outcome, System};
 use crate::placement::intent::{
-    Enforcement, HOSTNAME, Intent, PodTerm, Wish, label_requirement, on_labels,
+    Enforcement, HOSTNAME, Intent, LabelRequirement, Operator, PodTerm, Wish, label_requirement,
+    on_labels,
 };
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, Warning, quoted, shorten};
@@ -131,12 +130,11 @@ impl Placing<'_> {
                 self.find(Reason::GroupElsewhere, key, problem, "move the group first");
             }
         }
-        let mark = vec![label_requirement(keys::GROUP, "In", &[group])];
         let term = PodTerm {
             enforcement,
-            requirements: mark.clone(),
-            mark,
-            vocabulary: vec![keys::GROUP.to_owned()],
+            requirements: vec![label_requirement(keys::GROUP, Operator::In, group)],
+            marks: 1,
+            other_keys: &[],
         };
         let value = group.to_owned();
         self.wish(keys::GROUP, group, Wish::Label { key: keys::GROUP.to_owned(), value });
@@ -177,12 +175,11 @@ impl Placing<'_> {
                 self.wish(key, token.as_str(), Wish::Label { key: label, value });
                 continue;
             }
-            let mark = vec![label_requirement(&label, "In", &[&value])];
             let term = PodTerm {
                 enforcement: request.enforcement,
-                requirements: mark.clone(),
-                mark,
-                vocabulary: vec![label],
+                requirements: vec![label_requirement(label, Operator::In, &value)],
+                marks: 1,
+                other_keys: &[],
             };
             self.wish(key, token.as_str(), Wish::PodAntiAffinity(term));
             let what =
@@ -202,7 +199,7 @@ impl Placing<'_> {
     }
 
     fn holds(&mut self, key: &'static str, value: &str, what: &str) {
-        self.outcome.holds.push(format!("{}: {what}", cause(key, value)));
+        self.outcome.holds.push([&cause(key, value), ": ", what].concat());
     }
 
     fn find(&mut self, reason: Reason, key: &str, problem: String, remedy: &str) {
@@ -258,16 +255,15 @@ impl Placing<'_> {
             }
         }
 
-        let mark = vec![label_requirement(&label, "In", &[&value])];
-        let mut requirements = mark.clone();
+        let mut requirements = vec![label_requirement(label.clone(), Operator::In, &value)];
         if !self.seed() {
             requirements.extend(request.job.as_deref().map(same_job));
         }
         let term = PodTerm {
             enforcement: request.enforcement,
             requirements,
-            mark,
-            vocabulary: vec![label.clone(), keys::JOB.to_owned()],
+            marks: 1,
+            other_keys: &[keys::JOB],
         };
         self.wish(key, token.as_str(), Wish::Label { key: label, value });
         self.wish(key, token.as_str(), Wish::PodAffinity(term));
@@ -291,15 +287,14 @@ impl Placing<'_> {
         for token in &request.exlocation {
             let label = token.label_key(keys::EXLOCATION_LABEL_PREFIX);
             let value = token.label_value();
-            let mark = vec![label_requirement(&label, "In", &[&value])];
-            let mut requirements = mark.clone();
+            let mut requirements = vec![label_requirement(label.clone(), Operator::In, &value)];
             if !self.seed() {
                 requirements.extend(request.job.as_deref().map(same_job));
             }
             match group {
                 // Under `compat: seed` too: the pod would be kept away from those it must be with.
                 Some(group) => {
-                    requirements.push(label_requirement(keys::GROUP, "NotIn", &[group]));
+                    requirements.push(label_requirement(keys::GROUP, Operator::NotIn, group));
                 }
                 // Without this a rollout waits for ever: the new pod of a processing element is kept
                 // away by the old one, which leaves only when the new one is ready.
@@ -311,13 +306,8 @@ impl Placing<'_> {
             let term = PodTerm {
                 enforcement: request.enforcement,
                 requirements,
-                mark,
-                vocabulary: vec![
-                    label.clone(),
-                    keys::JOB.to_owned(),
-                    keys::PROCESSING_ELEMENT.to_owned(),
-                    keys::GROUP.to_owned(),
-                ],
+                marks: 1,
+                other_keys: &[keys::JOB, keys::PROCESSING_ELEMENT, keys::GROUP],
             };
             self.wish(key, token.as_str(), Wish::Label { key: label, value });
             self.wish(key, token.as_str(), Wish::PodAntiAffinity(term));
@@ -351,14 +341,14 @@ impl Placing<'_> {
         let requirements = vec![same_job(job), other_element(element)];
         let term = PodTerm {
             enforcement: request.enforcement,
-            mark: requirements.clone(),
+            marks: requirements.len(),
             requirements,
-            vocabulary: vec![keys::JOB.to_owned(), keys::PROCESSING_ELEMENT.to_owned()],
+            other_keys: &[],
         };
         self.wish(key, operator, Wish::PodAntiAffinity(term));
         self.on_named_nodes_only(key, operator, request.enforcement);
         let what = manner(request.enforcement, "no other pod of job", "rather no other pod of job");
-        self.holds(key, operator, &format!("{what} {job}"));
+        self.holds(key, operator, &[what, " ", job].concat());
         self.warn_of_node_name(key);
     }
 
@@ -381,12 +371,12 @@ fn manner(
     }
 }
 
-fn same_job(job: &str) -> LabelSelectorRequirement {
-    label_requirement(keys::JOB, "In", &[job])
+fn same_job(job: &str) -> LabelRequirement {
+    label_requirement(keys::JOB, Operator::In, job)
 }
 
-fn other_element(element: &str) -> LabelSelectorRequirement {
-    label_requirement(keys::PROCESSING_ELEMENT, "NotIn", &[element])
+fn other_element(element: &str) -> LabelRequirement {
+    label_requirement(keys::PROCESSING_ELEMENT, Operator::NotIn, element)
 }
 
 /// An annotation and its value in short: `host-colocation=together`.

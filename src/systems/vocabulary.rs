@@ -48,35 +48,32 @@ pub fn meaning(key: &str) -> Meaning {
     if let Some(system) = SYSTEMS.iter().find(|system| system.keys.contains(&key)) {
         return Meaning::Known(system);
     }
-    let known = || SYSTEMS.iter().flat_map(|system| system.keys).copied();
-    if let Some(meant) = known().find(|known| spelling(known).eq(spelling(key))) {
+    // A key of ours is meant only under its own domain: `key` has one of ours, and they are further
+    // apart than a slip of the pen.
+    let domain = key.find('/').map_or(key, |slash| &key[..=slash]);
+    let known = || SYSTEMS.iter().flat_map(|system| system.keys).filter(|k| k.starts_with(domain));
+    let name = &key[domain.len()..];
+    let named = |known: &'static str| &known[domain.len()..];
+    if let Some(meant) = known().find(|known| spelling(named(known)).eq(spelling(name))) {
         return Meaning::Meant(meant);
     }
     if !OWN_PREFIXES.iter().any(|prefix| key.starts_with(prefix)) {
         return Meaning::Foreign;
     }
-    known().find(|known| is_near(known, key)).map_or(Meaning::Unknown, Meaning::Meant)
+    known()
+        .find(|known| is_near(named(known), name))
+        .map_or(Meaning::Unknown, |k| Meaning::Meant(k))
 }
 
-/// A key without what people spell in different ways: case, hyphens and underscores in its name.
-fn spelling(key: &str) -> impl Iterator<Item = u8> {
-    key.bytes().filter(|b| !matches!(b, b'-' | b'_')).map(|b| b.to_ascii_lowercase())
+/// A name without what people spell in different ways: case, hyphens and underscores.
+fn spelling(name: &str) -> impl Iterator<Item = u8> {
+    name.bytes().filter(|b| !matches!(b, b'-' | b'_')).map(|b| b.to_ascii_lowercase())
 }
 
-/// Whether at most two edits lie between the keys.
-fn is_near(known: &str, key: &str) -> bool {
-    // A longer key is more than two edits away from all of ours, and so is one of another domain: a key
-    // comes here with a domain of ours, and those are further apart. Measuring would cost its length.
-    let same_domain = key.split('/').next() == known.split('/').next();
-    if key.len().abs_diff(known.len()) > 2 || !same_domain {
-        return false;
-    }
-    // What both begin with is no edit, and it is most of the key.
-    let same = known.bytes().zip(key.bytes()).take_while(|(a, b)| a == b).count();
-    match (known.get(same..), key.get(same..)) {
-        (Some(known), Some(key)) => strsim::osa_distance(known, key) <= 2,
-        _ => strsim::osa_distance(known, key) <= 2,
-    }
+/// Whether at most two edits lie between the names.
+fn is_near(known: &str, name: &str) -> bool {
+    // A longer name is more than two edits away from all of ours. Measuring would cost its length.
+    name.len().abs_diff(known.len()) <= 2 && strsim::osa_distance(known, name) <= 2
 }
 
 #[cfg(test)]

@@ -52,10 +52,10 @@ pub(crate) fn decide_pod(
 }
 
 /// The operations of an admitted pod; none for one that is passed on.
-pub(crate) fn patch_of(decision: &Decision) -> Result<&[PatchOperation], String> {
+pub(crate) fn patch_of(decision: &Decision) -> Result<Vec<PatchOperation>, String> {
     match decision {
-        Decision::Pass(_) => Ok(&[]),
-        Decision::Admit(admission) => Ok(&admission.patch),
+        Decision::Pass(_) => Ok(Vec::new()),
+        Decision::Admit(admission) => Ok(admission.patch.operations()),
         Decision::Refuse(refusal) => Err(format!("refused: {}", refusal.message())),
         Decision::Wait { otherwise, .. } => patch_of(otherwise),
     }

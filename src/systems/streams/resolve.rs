@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use crate::api::condition::{ACCEPTED, Condition, READY, Status, find};
 use crate::api::host_pool::MemberState;
 use crate::placement::affinity::{implies, matches_nothing, pinned_node};
-use crate::placement::intent::{Wish, on_labels, on_node};
+use crate::placement::intent::{NodeTerm, Wish, on_labels, on_node};
 use crate::placement::merge::required_node_terms;
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Reason, quoted};
@@ -587,7 +587,7 @@ fn members(what: &str) -> Option<(Option<u32>, &str, bool)> {
 }
 
 /// The nodes that carry all of these tags: one tag is a value, several are a key each.
-fn tag_term(tags: &[&str]) -> NodeSelectorTerm {
+fn tag_term(tags: &[&str]) -> NodeTerm {
     if let [tag] = tags {
         return on_labels(&[(TAG_KEY, Some(tag))]);
     }
@@ -604,6 +604,6 @@ fn is_pinned(pod: &Pod<'_>, node: &str) -> bool {
 /// Whether this holds for every term that can select a node, and there is one.
 fn all_terms(pod: &Pod<'_>, holds: impl Fn(&NodeSelectorTerm) -> bool) -> bool {
     let terms = required_node_terms(pod).unwrap_or_default();
-    let mut able = terms.iter().filter(|term| !matches_nothing(term)).peekable();
+    let mut able = terms.iter().filter(|term| !matches_nothing(*term)).peekable();
     able.peek().is_some() && able.all(holds)
 }

@@ -1,7 +1,5 @@
 //! Colocation and exlocation tokens: free strings of the application, and the labels they become.
 
-use std::fmt::Write as _;
-
 use sha1::{Digest as _, Sha1};
 
 use crate::placement::reason::{Finding, Reason, quoted};
@@ -115,17 +113,15 @@ impl Token {
     /// The upper-case hexadecimal SHA-1 of the token's UTF-8 (Streams design, "PEs Must Run
     /// Together"). A fingerprint that fits a label key, not a secret.
     fn fingerprint(&self) -> String {
-        Sha1::digest(self.0.as_bytes()).iter().fold(String::with_capacity(40), |mut hex, byte| {
-            // Writing to a String does not fail.
-            let _ = write!(hex, "{byte:02X}");
-            hex
-        })
+        let digit = |value: u8| char::from(b"0123456789ABCDEF"[usize::from(value)]);
+        let digest = Sha1::digest(self.0.as_bytes());
+        digest.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
     }
 
     /// The key of the token's label.
     #[must_use]
     pub fn label_key(&self, prefix: &str) -> String {
-        format!("{prefix}{}", self.fingerprint())
+        [prefix, &self.fingerprint()].concat()
     }
 
     /// The value of the token's label: the token itself where it is a valid label value, else what
