@@ -26,7 +26,7 @@ mod cluster {
 use std::process::ExitCode;
 
 use harness::{Case, cases};
-use testbed::control_plane::NodeSpec;
+use testbed::control_plane::{Install, NodeSpec};
 use world::World;
 
 const CASES: &[Case] = cases! { cluster,
@@ -45,7 +45,7 @@ const CASES: &[Case] = cases! { cluster,
         pods_of_workloads_are_placed, a_stopped_webhook_blocks_nobody, the_policy_is_read_again;
     host_pool:
         the_schema_and_its_rules, a_pool_made_just_before_its_pod, a_missing_pool_is_refused,
-        sized_and_exclusive_pools_are_not_ready;
+        pods_of_sized_pools_wait_for_the_controller;
     streams_job:
         the_schema_and_its_rules, a_chain_of_tokens_shares_a_node_in_any_order;
     load:
@@ -53,7 +53,7 @@ const CASES: &[Case] = cases! { cluster,
 };
 
 fn main() -> ExitCode {
-    harness::run(CASES, || World::start(nodes(), &[]))
+    harness::run(CASES, || World::start(nodes(), Install::without_controller))
 }
 
 /// Nodes `node-1` to `node-6` with addresses from 10.4.40.81 on. The first three carry `trio=yes`;

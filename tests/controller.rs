@@ -32,7 +32,7 @@ mod controller {
 use std::process::ExitCode;
 
 use harness::{Case, cases};
-use testbed::control_plane::NodeSpec;
+use testbed::control_plane::{Install, NodeSpec};
 use world::World;
 
 const CASES: &[Case] = cases! { controller,
@@ -59,6 +59,6 @@ const CASES: &[Case] = cases! { controller,
 fn main() -> ExitCode {
     // Somewhere for pods that ask for nothing: stowplan's own, and the trial pod of the testbed.
     // The chart grants the right to delete pods only where the policy makes use of it.
-    let values = [("policy.repair", "recreatePending")];
-    harness::run(CASES, || async move { World::start(NodeSpec::numbered(2), &values).await })
+    let repairing = |install: Install| install.value("policy.repair", "recreatePending");
+    harness::run(CASES, || World::start(NodeSpec::numbered(2), repairing))
 }

@@ -17,10 +17,10 @@ pub(crate) async fn the_schema_and_its_rules(world: Arc<World>) -> Result<()> {
     let hosts = |count: usize| (0..count).map(|i| format!("{i:0>253}")).collect::<Vec<_>>();
     for (name, spec) in [
         ("p1", json!({"size": 10, "tags": ["ib", "blue"]})),
-        ("p2", json!({"size": 10, "tags": ["ib", "blue"], "exclusivity": "Exclusive"})),
+        ("p2", json!({"size": 4, "tags": ["ib", "blue"], "exclusivity": "Exclusive"})),
         ("p3", json!({"tags": ["ib", "blue"]})),
         ("p4", json!({"size": 10})),
-        ("p5", json!({"size": 10, "exclusivity": "Exclusive"})),
+        ("p5", json!({"size": 4, "exclusivity": "Exclusive"})),
         ("p6", json!({})),
         ("literal", json!({"hosts": ["foo", "10.8.5.6"]})),
         ("longest", json!({"hosts": hosts(256)})),
@@ -122,14 +122,18 @@ pub(crate) async fn a_missing_pool_is_refused(world: Arc<World>) -> Result<()> {
     refused(&space, "p", "has no HostPool \"p\"").await
 }
 
-pub(crate) async fn sized_and_exclusive_pools_are_not_ready(world: Arc<World>) -> Result<()> {
+/// No controller runs beside these tests: pods of pools that need one are admitted, and wait for its
+/// label.
+pub(crate) async fn pods_of_sized_pools_wait_for_the_controller(world: Arc<World>) -> Result<()> {
     let _webhook = world.installation.read().await;
     let space = world.namespace("managed").await?;
     space.host_pool("sized", json!({"size": 2})).await?;
     space.host_pool("exclusive", json!({"hosts": ["node-1"], "exclusivity": "Exclusive"})).await?;
-    refused(&space, "sized", "HostPool sized is sized or exclusive, and has no members yet")
-        .await?;
-    refused(&space, "exclusive", "PoolNotReady").await
+    for (pod, pool) in [("a", "sized"), ("b", "exclusive"), ("c", "exclusive[0]")] {
+        let why = space.pending(&element("job", pod, &[("host-pool", pool)])).await?;
+        ensure!(why.contains("node affinity"), "{why}");
+    }
+    Ok(())
 }
 
 async fn refused(space: &Space, pool: &str, why: &str) -> Result<()> {

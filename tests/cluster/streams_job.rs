@@ -18,11 +18,12 @@ pub(crate) async fn the_schema_and_its_rules(world: Arc<World>) -> Result<()> {
     let elements = |operator: Value| json!([{"name": "pe", "operators": [operator]}]);
     let good = json!({
         "pools": [
-            {"name": "P2", "size": 10, "tags": ["ib", "blue"], "exclusivity": "Exclusive"},
-            {"name": "NamesPool", "hosts": ["foo", "10.8.5.6"]},
+            {"name": "P2", "size": 3},
+            {"name": "NamesPool", "hosts": ["node-1", "10.4.40.82"]},
+            {"name": "P3", "tags": ["ib", "blue"]},
         ],
         "processingElements": elements(json!({
-            "name": "Source", "host": {"pool": "P2", "index": 5}, "hostColocation": ["together"],
+            "name": "Source", "host": {"pool": "P2", "index": 0}, "hostColocation": ["together"],
         })),
     });
     space.created(&job("good", &good)).await?;
@@ -58,9 +59,9 @@ pub(crate) async fn the_schema_and_its_rules(world: Arc<World>) -> Result<()> {
         |path: &str, value: Value| json!([{"op": "replace", "path": path, "value": value}]);
     for (operations, why) in [
         (replaced("/spec/enforcement", json!("Preferred")), "enforcement is immutable"),
-        (replaced("/spec/pools/0/size", json!(9)), "size can only grow"),
-        (replaced("/spec/pools/0/tags", json!(["ib"])), "tags is immutable"),
-        (replaced("/spec/pools/1/hosts", json!(["10.8.5.6", "foo"])), "hosts is immutable"),
+        (replaced("/spec/pools/0/size", json!(2)), "size can only grow"),
+        (replaced("/spec/pools/2/tags", json!(["ib"])), "tags is immutable"),
+        (replaced("/spec/pools/1/hosts", json!(["10.4.40.82", "node-1"])), "hosts is immutable"),
         (replaced("/spec/pools", json!([])), "pools neither come nor go"),
         (replaced("/spec/processingElements", json!([])), "neither come nor go"),
     ] {
@@ -71,7 +72,7 @@ pub(crate) async fn the_schema_and_its_rules(world: Arc<World>) -> Result<()> {
             said.err
         );
     }
-    let grown = patched(replaced("/spec/pools/0/size", json!(11))).await?;
+    let grown = patched(replaced("/spec/pools/0/size", json!(4))).await?;
     ensure!(grown.success, "{}", grown.err);
     Ok(())
 }

@@ -31,14 +31,14 @@ pub(crate) struct Said {
 }
 
 impl World {
-    /// Starts a control plane with these nodes, and installs stowplan with these chart values.
-    pub(crate) async fn start(nodes: Vec<NodeSpec>, values: &[(&str, &str)]) -> Result<Self> {
+    /// Starts a control plane with these nodes, and installs stowplan, changed in this way.
+    pub(crate) async fn start(
+        nodes: Vec<NodeSpec>,
+        change: impl FnOnce(Install) -> Install,
+    ) -> Result<Self> {
         let plane = ControlPlane::start(Options { nodes, ..Options::default() }).await?;
         let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
-        let mut install = Install::new(env!("CARGO_BIN_EXE_stowplan"), chart);
-        for (key, value) in values {
-            install = install.value(key, value);
-        }
+        let install = change(Install::new(env!("CARGO_BIN_EXE_stowplan"), chart));
         let installation = plane.install(install).await?;
         let client = plane.client().await?;
         Ok(Self {
