@@ -57,7 +57,7 @@ fn node(name: &str) -> Value {
     })
 }
 
-fn pool(spec: Value, status: Value) -> Value {
+fn pool(spec: &Value, status: &Value) -> Value {
     json!({
         "apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
         "metadata": {"name": "p", "namespace": "default", "uid": "u", "generation": 1},
@@ -78,7 +78,7 @@ fn member(index: u32, node: &str, state: &str) -> Value {
 }
 
 /// A pod of processing element `name` of job `j`, which the scheduler has found no node for.
-fn waiting(name: &str, affinity: Value) -> Value {
+fn waiting(name: &str, affinity: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": "default", "uid": name,
@@ -91,14 +91,14 @@ fn waiting(name: &str, affinity: Value) -> Value {
 }
 
 fn running(name: &str, node: &str, labels: Value) -> Value {
-    let mut pod = waiting(name, Value::Null);
+    let mut pod = waiting(name, &Value::Null);
     pod["spec"]["nodeName"] = json!(node);
     pod["status"] = json!({"phase": "Running"});
     pod["metadata"]["labels"] = labels;
     pod
 }
 
-fn on(term: Value) -> Value {
+fn on(term: &Value) -> Value {
     json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}})
 }
 
@@ -115,7 +115,7 @@ fn a_running_pod_has_nothing_in_its_way() {
         "streams.ibm.com/host": "n1",
         "stowplan.dev/placement": r#"{"v":1,"streams":["host=n1: node n1"],"more":0}"#,
     });
-    pod["spec"]["affinity"] = on(json!({"matchFields": [
+    pod["spec"]["affinity"] = on(&json!({"matchFields": [
         {"key": "metadata.name", "operator": "In", "values": ["n1"]}]}));
     let (code, out, err) = said(&[node("n1"), pod], "pod/a", &[]);
     assert_eq!(
@@ -132,8 +132,8 @@ fn a_running_pod_has_nothing_in_its_way() {
 #[test]
 fn the_named_node_is_in_the_way() {
     let pinned =
-        on(json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}));
-    let pod = waiting("a", pinned);
+        on(&json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}));
+    let pod = waiting("a", &pinned);
     let mut cordoned = node("n1");
     cordoned["spec"] = json!({"unschedulable": true});
     assert_eq!(
@@ -167,14 +167,13 @@ fn a_pools_member_is_in_the_way() {
     let label = format!("pool.stowplan.node-restriction.kubernetes.io/{HASH}");
     let pod = waiting(
         "a",
-        on(json!({"matchExpressions": [{"key": label, "operator": "In", "values": ["1"]}]})),
+        &on(&json!({"matchExpressions": [{"key": label, "operator": "In", "values": ["1"]}]})),
     );
     let status = json!({
         "conditions": ready("False", "InsufficientNodes", "place 1 is vacant, and no node is able"),
         "members": [member(0, "n1", "Ready"), member(1, "gone", "Vacant")],
     });
-    let found =
-        obstacles(&[node("n1"), pool(json!({"size": 2}), status.clone()), pod.clone()], "pod/a");
+    let found = obstacles(&[node("n1"), pool(&json!({"size": 2}), &status), pod.clone()], "pod/a");
     assert!(
         found[0].starts_with("HostPool p: member 1 is vacant: node gone was lost ->"),
         "{found:?}"
@@ -182,13 +181,13 @@ fn a_pools_member_is_in_the_way() {
 
     let mut bare = node("n1");
     bare["metadata"]["labels"][&label] = json!("0");
-    let found = obstacles(&[bare.clone(), pool(json!({"size": 2}), status)], "pool/p");
+    let found = obstacles(&[bare.clone(), pool(&json!({"size": 2}), &status)], "pool/p");
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[0].starts_with("place 1 is vacant, and no node is able -> add or free nodes"));
 
     let status = json!({"conditions": ready("True", "Allocated", ""), "members": [member(0, "n1", "Ready")]});
-    assert!(obstacles(&[bare, pool(json!({"size": 1}), status.clone())], "pool/p").is_empty());
-    let found = obstacles(&[node("n1"), pool(json!({"size": 1}), status)], "pool/p");
+    assert!(obstacles(&[bare, pool(&json!({"size": 1}), &status)], "pool/p").is_empty());
+    let found = obstacles(&[node("n1"), pool(&json!({"size": 1}), &status)], "pool/p");
     assert!(found[0].starts_with("member 0, node n1, is without the pool's label ->"), "{found:?}");
 
     let found = obstacles(&[node("n1"), pod], "pod/a");
@@ -199,7 +198,7 @@ fn a_pools_member_is_in_the_way() {
 
 #[test]
 fn a_pool_that_nobody_looks_at_says_so() {
-    let found = obstacles(&[pool(json!({"size": 1}), json!({}))], "pool/p");
+    let found = obstacles(&[pool(&json!({"size": 1}), &json!({}))], "pool/p");
     assert!(found[0].starts_with("no controller has looked at it yet ->"), "{found:?}");
 }
 
@@ -208,7 +207,7 @@ fn the_groups_node_is_in_the_way() {
     let key = "streams.ibm.com/hostcolocation.X";
     let mut first = node("n1");
     first["spec"] = json!({"unschedulable": true});
-    let pod = waiting("a", near(key, "podAffinity"));
+    let pod = waiting("a", &near(key, "podAffinity"));
     let mate = running("b", "n1", json!({key: "t"}));
     assert_eq!(
         obstacles(&[first, node("n2"), pod, mate], "pod/a"),
@@ -221,7 +220,7 @@ fn the_groups_node_is_in_the_way() {
 #[test]
 fn pods_that_it_must_not_meet_are_in_the_way() {
     let key = "streams.ibm.com/hostexlocation.X";
-    let pod = waiting("a", near(key, "podAntiAffinity"));
+    let pod = waiting("a", &near(key, "podAntiAffinity"));
     let others = ["n1", "n2"].map(|n| running(&format!("on-{n}"), n, json!({key: "t"})));
     let objects = [node("n1"), node("n2"), pod.clone(), others[0].clone(), others[1].clone()];
     assert_eq!(
@@ -251,7 +250,7 @@ fn several_schedulers_in_a_group_are_told() {
 
 #[test]
 fn what_passed_without_us_is_told() {
-    let mut pod = waiting("a", Value::Null);
+    let mut pod = waiting("a", &Value::Null);
     pod["metadata"]["annotations"] = json!({"streams.ibm.com/host": "n1"});
     let found = obstacles(&[node("n1"), pod.clone()], "pod/a");
     assert!(

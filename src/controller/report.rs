@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::view::Object;
 
-    fn pod(name: &str, annotations: Value, owner: Option<&str>) -> Pod {
+    fn pod(name: &str, annotations: &Value, owner: Option<&str>) -> Pod {
         let owners: Vec<Value> = owner
             .map(|kind| json!({"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "o", "controller": true}))
             .into_iter()
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_told() {
         let report = Report::default();
-        report.look(&pod("p", json!({"streams.ibm.com/host": "n1"}), None));
+        report.look(&pod("p", &json!({"streams.ibm.com/host": "n1"}), None));
         let told = told(&report, &Policy::default(), 1);
         let [(Write::None, "NotPlaced", note)] = told.as_slice() else { panic!("{told:?}") };
         assert_eq!(
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn what_would_be_refused_is_told_with_the_reason() {
         let report = Report::default();
-        report.look(&pod("p", json!({"streams.ibm.com/host": "n7"}), Some("Job")));
+        report.look(&pod("p", &json!({"streams.ibm.com/host": "n7"}), Some("Job")));
         let told = told(&report, &Policy::default(), 1);
         let [(Write::None, "NotPlaced", note)] = told.as_slice() else { panic!("{told:?}") };
         assert!(note.contains("which refuses it: streams.ibm.com/host: no node has"), "{note}");
@@ -280,9 +280,13 @@ mod tests {
     #[test]
     fn placed_pods_and_those_of_others_are_left_alone() {
         let report = Report::default();
-        report.look(&pod("record", json!({"streams.ibm.com/host": "n1", record::KEY: "{}"}), None));
-        report.look(&pod("foreign", json!({"a/b": "n1"}), None));
-        let mut bound = pod("bound", json!({"streams.ibm.com/host": "n1"}), None);
+        report.look(&pod(
+            "record",
+            &json!({"streams.ibm.com/host": "n1", record::KEY: "{}"}),
+            None,
+        ));
+        report.look(&pod("foreign", &json!({"a/b": "n1"}), None));
+        let mut bound = pod("bound", &json!({"streams.ibm.com/host": "n1"}), None);
         bound.spec.as_mut().unwrap().affinity = serde_json::from_value(json!({"nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
                 {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}}))
@@ -297,10 +301,10 @@ mod tests {
     fn a_waiting_pod_is_made_again_where_the_policy_says_so() {
         let policy = Policy { repair: Repair::RecreatePending, ..Policy::default() };
         let report = Report::default();
-        let wish = json!({"streams.ibm.com/host": "n1"});
-        report.look(&pod("owned", wish.clone(), Some("ReplicaSet")));
-        report.look(&pod("single", wish.clone(), None));
-        report.look(&pod("refused", json!({"streams.ibm.com/host": "n7"}), Some("ReplicaSet")));
+        let wish = &json!({"streams.ibm.com/host": "n1"});
+        report.look(&pod("owned", wish, Some("ReplicaSet")));
+        report.look(&pod("single", wish, None));
+        report.look(&pod("refused", &json!({"streams.ibm.com/host": "n7"}), Some("ReplicaSet")));
         let mut bound = pod("bound", wish, Some("ReplicaSet"));
         bound.spec.as_mut().unwrap().node_name = Some("n2".to_owned());
         report.look(&bound);

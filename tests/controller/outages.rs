@@ -14,7 +14,7 @@ use stowplan::view::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
 use testbed::control_plane::NodeSpec;
 use testbed::wait::{Seen, until};
 
-use crate::nodes::{marks, tagged, unmarked};
+use crate::nodes::{Marks, marks, tagged, unmarked};
 use crate::pool::{self, hash, members, ready};
 use crate::world::{Space, World, same};
 
@@ -51,23 +51,20 @@ async fn successor(world: &Arc<World>, namespace: &str, of: usize) -> Result<usi
 /// Every node carries what the pools' statuses say, and nothing else of ours.
 pub(crate) async fn consistent(world: &Arc<World>, space: &Space) -> Result<()> {
     let pools = pool::api(space).list(&ListParams::default()).await?.items;
-    let mut wanted: BTreeMap<String, (Vec<(String, String)>, Vec<String>)> = BTreeMap::new();
+    let mut wanted: BTreeMap<String, Marks> = BTreeMap::new();
     for pool in &pools {
         for (index, node) in members(pool) {
-            let (labels, taints) = wanted.entry(node).or_default();
-            labels.push((hash(pool), index.to_string()));
+            let marks = wanted.entry(node).or_default();
+            marks.labels.push((hash(pool), index.to_string()));
             if pool.status.as_ref().is_some_and(|status| status.exclusive_taint.is_some()) {
-                taints.push(hash(pool));
+                marks.taints.push(hash(pool));
             }
         }
     }
-    for (node, (mut labels, taints)) in wanted {
+    for (node, mut wanted) in wanted {
+        wanted.labels.sort();
         let seen = marks(world, &node).await?;
-        labels.sort();
-        ensure!(
-            seen.labels == labels && seen.taints == taints,
-            "{node}: {seen:?}, wanted {labels:?} and {taints:?}"
-        );
+        ensure!(seen == wanted, "{node}: {seen:?}, wanted {wanted:?}");
     }
     // A mark whose pool is of no namespace at all.
     let live: Vec<String> = Api::<stowplan::api::HostPool>::all(world.client.clone())

@@ -377,7 +377,7 @@ impl Placing<'_> {
             );
             return;
         }
-        self.on_members(value, &hash, pool.exclusive, index);
+        self.on_members(value, hash, pool.exclusive, index);
         let which = index.map_or_else(|| "members".to_owned(), |index| format!("member {index}"));
         self.holds(
             key,

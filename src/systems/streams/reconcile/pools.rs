@@ -243,7 +243,7 @@ impl<'p> Answers<'p> {
             recorded: HashSet::new(),
         };
         for (number, pool) in pools.iter().enumerate() {
-            answers.pools.insert(&pool.hash, number);
+            answers.pools.insert(pool.hash, number);
             if verdicts[number] == Verdict::Open {
                 answers.open.insert(number);
             }

@@ -63,14 +63,14 @@ impl Obstacle {
 
     /// What other pools and their pods have against `pool` having `node`.
     pub(super) fn of_others(node: &NodeState<'_>, pool: &Pool<'_>) -> Option<Self> {
-        if node.exclusive || node.marks.is_tainted_by_another(&pool.hash) {
+        if node.exclusive || node.marks.is_tainted_by_another(pool.hash) {
             Some(Self::Exclusive)
         } else if !pool.exclusive() {
             None
-        } else if node.claims > 0 || node.marks.is_marked_by_another(&pool.hash) {
+        } else if node.claims > 0 || node.marks.is_marked_by_another(pool.hash) {
             Some(Self::Shared)
         } else {
-            node.has_foreign_pod(&pool.hash).then_some(Self::Occupied)
+            node.has_foreign_pod(pool.hash).then_some(Self::Occupied)
         }
     }
 }

@@ -157,7 +157,7 @@ impl<'v> Draft<'v> {
         inventory: &mut Inventory<'v>,
     ) {
         for &index in open {
-            let bound = inventory.bound(&pool.hash, index);
+            let bound = inventory.bound(pool.hash, index);
             // Pods that asked for one member expect each other on one node.
             let only = bound.first().map(|(node, _)| *node);
             let scattered = bound.iter().any(|(node, _)| Some(*node) != only);
@@ -217,7 +217,7 @@ impl<'v> Draft<'v> {
             return;
         }
         // Marks may have been taken back under pods that still run: they keep their index.
-        let bound = |index: u32| inventory.bound(&pool.hash, index).first().map(|(node, _)| *node);
+        let bound = |index: u32| inventory.bound(pool.hash, index).first().map(|(node, _)| *node);
         let (kept, others): (Vec<u32>, Vec<u32>) =
             fresh.iter().partition(|index| bound(**index).is_some());
         let mut chosen = Vec::with_capacity(fresh.len());
@@ -315,7 +315,7 @@ fn standing<'v>(
     }
     // Once the label is there, pods of the pool may be.
     let committed =
-        member.state == MemberState::Ready || node.marks.has_label(&pool.hash, member.index);
+        member.state == MemberState::Ready || node.marks.has_label(pool.hash, member.index);
     if pool.exclusive()
         && !committed
         && let Some(obstacle) = Obstacle::of_others(node, pool)

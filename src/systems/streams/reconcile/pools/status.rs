@@ -52,7 +52,7 @@ pub(super) fn write<'v>(
             let accepted = (Status::True, "Accepted", "the pool can be served");
             let readiness = match &pool.pool.form {
                 _ if pool.is_labelled() => {
-                    new.node_label = Some(node_marks::label(&pool.hash));
+                    new.node_label = Some(node_marks::label(pool.hash));
                     new.exclusive_taint = pool.exclusive().then(|| {
                         format!("{EXCLUSIVE_TAINT}={}:{}", pool.hash, node_marks::NO_SCHEDULE)
                     });
