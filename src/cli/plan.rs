@@ -1,7 +1,8 @@
 //! `stowplan plan`: what would become of the pods in files, and why.
 //!
 //! Each object takes the way that it would take in a cluster: it becomes the pod that its controller
-//! makes, that pod a review, and the review goes through the same [`decide`] as in the webhook.
+//! makes, that pod a review, and the review goes through the same
+//! [`decide`](crate::admission::decide) as in the webhook.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
