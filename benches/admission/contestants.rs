@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::SystemTime;
 
@@ -31,6 +31,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::callgrind::Counter;
 use crate::client::Trust;
+use crate::process::memory_of;
 use crate::world;
 
 /// A server.
@@ -172,14 +173,6 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// A line of `/proc/<process>/status`, in bytes.
-pub(crate) fn memory_of(process: &str, field: &str) -> anyhow::Result<f64> {
-    let status = std::fs::read_to_string(PathBuf::from("/proc").join(process).join("status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    let kibibytes = line.with_context(|| format!("no {field}"))?.trim().trim_end_matches(" kB");
-    Ok(kibibytes.parse::<f64>()? * 1024.0)
 }
 
 /// Serves as `role`, until killed.

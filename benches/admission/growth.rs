@@ -1,11 +1,8 @@
 //! How the cost of a decision grows: with the cluster (not at all) and with the pod (linearly).
 //!
-//! A copy of this binary decides under callgrind; no sockets. It does one thing at a time, as the
-//! measuring process tells it line by line, so that each count holds that thing alone.
+//! A copy of this binary decides under callgrind ([`player`]); no sockets.
 
 use std::fmt::Write as _;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
 use stowplan::admission::{self, Decision, answer, decide};
@@ -13,7 +10,7 @@ use stowplan::policy::Policy;
 use stowplan::view::View;
 
 use crate::Extent;
-use crate::callgrind::Counter;
+use crate::player::{self, Player};
 use crate::reviews::Review;
 use crate::table::{Table, count, ratio};
 use crate::world;
@@ -47,12 +44,13 @@ const NOTHING: &str = "nothing";
 
 pub(crate) fn measure(extent: Extent) -> anyhow::Result<()> {
     let large = if extent == Extent::Quick { 1_000 } else { 10_000 };
-    let mut player = Player::start()?;
+    let mut player = Player::start("role:growth", &format!("{NOTHING} 0"))?;
+    let mut count_of = |part: &str, size: usize| player.count(&format!("{part} {size}"));
     let few = "10 of each".to_owned();
     let many = format!("{} of each", count(large as f64));
     let mut table = Table::new(&["nodes, pods, HostPools", &few, &many, "ratio"]);
     for (part, label) in FLAT {
-        let (few, many) = (player.count(part, 10)?, player.count(part, large)?);
+        let (few, many) = (count_of(part, 10)?, count_of(part, large)?);
         table.row([label.to_owned(), count(few), count(many), ratio(many / few)]);
     }
     table.print("Instructions of one decision, by the size of the cluster (flat is 1)");
@@ -68,7 +66,7 @@ pub(crate) fn measure(extent: Extent) -> anyhow::Result<()> {
     for (part, label, sizes) in LINEAR {
         let mut counts = Vec::new();
         for size in sizes {
-            counts.push(player.count(part, size)?);
+            counts.push(count_of(part, size)?);
         }
         let slope = |step: usize| {
             (counts[step + 1] - counts[step]) / (sizes[step + 1] - sizes[step]) as f64
@@ -87,62 +85,10 @@ pub(crate) fn measure(extent: Extent) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The copy that decides, as the measuring process sees it.
-struct Player {
-    child: Child,
-    counter: Counter,
-    orders: ChildStdin,
-    answers: std::io::Lines<BufReader<std::process::ChildStdout>>,
-    idle: f64,
-}
-
-const TIMES: u32 = 10;
-
-impl Player {
-    fn start() -> anyhow::Result<Self> {
-        let program = std::env::current_exe()?;
-        let (counter, mut child) =
-            Counter::start(program.as_os_str(), ["role:growth"], Stdio::piped())?;
-        let orders = child.stdin.take().context("standard input is piped")?;
-        let answers =
-            BufReader::new(child.stdout.take().context("standard output is piped")?).lines();
-        let mut player = Self { child, counter, orders, answers, idle: 0.0 };
-        player.idle = player.count(NOTHING, 0)?;
-        Ok(player)
-    }
-
-    /// The instructions of doing `part` once.
-    fn count(&mut self, part: &str, size: usize) -> anyhow::Result<f64> {
-        self.turn(&format!("{part} {size}"), "ready")?;
-        self.counter.lap()?;
-        self.turn("go", "done")?;
-        let counted = self.counter.lap()?;
-        // Only now may it drop the cluster that it decided on.
-        writeln!(self.orders, "next")?;
-        Ok(counted as f64 / f64::from(TIMES) - self.idle)
-    }
-
-    fn turn(&mut self, order: &str, wanted: &str) -> anyhow::Result<()> {
-        writeln!(self.orders, "{order}")?;
-        let answer = self.answers.next().with_context(|| format!("it ended at `{order}`"))??;
-        ensure!(answer == wanted, "`{order}`: {answer}");
-        Ok(())
-    }
-}
-
-impl Drop for Player {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Decides as it is told on standard input.
 pub(crate) fn play() -> anyhow::Result<()> {
     let policy = Policy::default();
-    let mut orders = std::io::stdin().lines();
-    while let Some(order) = orders.next() {
-        let order = order?;
+    player::play(|order, turn| {
         let (part, size) = order.split_once(' ').context("PART SIZE")?;
         let size = size.parse()?;
         let view = view(part, size)?;
@@ -150,26 +96,23 @@ pub(crate) fn play() -> anyhow::Result<()> {
         let parsed = admission::Review::parse(&bytes)?;
         // Done once before it is counted: it must come to what it is meant to, and pages are touched.
         check(part, &decide(&parsed, &view, &policy)?.at_once())?;
-        println!("ready");
-        orders.next().context("go")??;
         let decision_alone = FLAT.iter().any(|(flat, _)| *flat == part);
-        if part != NOTHING {
-            for _ in 0..TIMES {
-                if decision_alone {
-                    std::hint::black_box(
-                        decide(std::hint::black_box(&parsed), &view, &policy)?.at_once(),
-                    );
-                } else {
-                    let review = admission::Review::parse(std::hint::black_box(&bytes))?;
-                    let decision = decide(&review, &view, &policy)?.at_once();
-                    std::hint::black_box(answer::write(&review, &decision));
-                }
+        turn(&mut || {
+            if part == NOTHING {
+                return Ok(());
             }
-        }
-        println!("done");
-        orders.next().context("next")??;
-    }
-    Ok(())
+            if decision_alone {
+                std::hint::black_box(
+                    decide(std::hint::black_box(&parsed), &view, &policy)?.at_once(),
+                );
+            } else {
+                let review = admission::Review::parse(std::hint::black_box(&bytes))?;
+                let decision = decide(&review, &view, &policy)?.at_once();
+                std::hint::black_box(answer::write(&review, &decision));
+            }
+            Ok(())
+        })
+    })
 }
 
 fn view(part: &str, size: usize) -> anyhow::Result<View> {

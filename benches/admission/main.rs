@@ -6,13 +6,19 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "tables go to a terminal")]
 
+#[path = "../common/callgrind.rs"]
 mod callgrind;
 mod client;
 mod contestants;
 mod growth;
 mod memory;
+#[path = "../common/player.rs"]
+mod player;
+#[path = "../common/process.rs"]
+mod process;
 mod requests;
 mod reviews;
+#[path = "../common/table.rs"]
 mod table;
 mod world;
 

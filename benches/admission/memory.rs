@@ -9,7 +9,8 @@ use anyhow::{Context as _, ensure};
 use stowplan::view::{Name, Object, View};
 
 use crate::client::{Connection, Trust};
-use crate::contestants::{Contestant, memory_of};
+use crate::contestants::Contestant;
+use crate::process::memory_of;
 use crate::reviews::Review;
 use crate::table::{Table, count};
 use crate::world;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use std::{fs, thread};
+use std::{fs, slice, thread};
 
 use anyhow::{Context as _, Result, bail};
 use base64::Engine as _;
@@ -151,8 +151,18 @@ impl ControlPlane {
     /// # Errors
     /// The API server refuses it, or it does not become Ready.
     pub async fn add_node(&self, node: &NodeSpec) -> Result<()> {
+        self.add_nodes(slice::from_ref(node)).await
+    }
+
+    /// Adds nodes, and waits until all are Ready.
+    ///
+    /// # Errors
+    /// The API server refuses one, or one does not become Ready.
+    pub async fn add_nodes(&self, nodes: &[NodeSpec]) -> Result<()> {
         let client = self.client().await?;
-        create_node(&client, node).await?;
+        for node in nodes {
+            create_node(&client, node).await?;
+        }
         self.nodes_ready(&client).await
     }
 
@@ -255,10 +265,7 @@ impl ControlPlane {
         self.start_controller_manager()?;
         self.start_scheduler()?;
         self.start_kwok()?;
-        for node in &options.nodes {
-            create_node(&client, node).await?;
-        }
-        self.nodes_ready(&client).await?;
+        self.add_nodes(&options.nodes).await?;
         until("the default service account", START_LIMIT, async || {
             self.check()?;
             let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");

@@ -294,6 +294,11 @@ impl Processes {
         Ok(())
     }
 
+    /// The id of the process of this name.
+    pub(crate) fn id(&self, name: &str) -> Result<u32> {
+        Ok(self.identity(name)?.pid.as_raw_nonzero().get().unsigned_abs())
+    }
+
     fn identity(&self, name: &str) -> Result<Identity> {
         self.running
             .iter()

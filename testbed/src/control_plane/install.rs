@@ -293,6 +293,14 @@ impl Installation {
         self.controllers.get(&index).copied()
     }
 
+    /// The id of a running controller's process: what `/proc` says of it is for benchmarks.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn controller_process(&self, index: usize) -> Result<u32> {
+        unpoisoned(&self.processes).id(&self.running_controller(index)?)
+    }
+
     /// Both outputs of a controller, of all its starts.
     #[must_use]
     pub fn controller_log(&self, index: usize) -> PathBuf {

@@ -1,0 +1,415 @@
+//! Pools on a control plane: how long they take, what they cost the API server, and what the
+//! controller holds.
+//!
+//! The controller is the real binary with the chart's rights. Between it and the API server is
+//! [`testbed::proxy`], which writes down each request. What the others see is followed by watches of
+//! an administrator's, which do not pass the proxy.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use hyper::Method;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, PostParams};
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use stowplan::api::HostPool;
+use stowplan::api::condition::{READY, Status, find};
+use stowplan::api::host_pool::{Exclusivity, MemberState};
+use stowplan::view::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
+use testbed::control_plane::{ControlPlane, Install, Installation, NodeSpec, Options};
+use testbed::proxy::Proxy;
+use testbed::{http, workload};
+use tokio::time::{Instant, sleep};
+
+use crate::process::memory_of;
+use crate::table::{Table, count, ratio};
+use crate::world::{self, Extent, SIZE, TAG};
+
+/// The namespace of the pools.
+const NAMESPACE: &str = "bench";
+
+/// The controller's number.
+const CONTROLLER: usize = 0;
+
+/// Requests of the administrator's that are under way at once.
+const AT_ONCE: usize = 16;
+
+/// How long after the last change is listened for a write too many.
+const REST: Duration = Duration::from_secs(3);
+
+/// How long a step may take, far above what it does.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// How often it is looked whether a step is done. The look is into memory.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Starts a control plane, measures on it and ends it, whatever comes of it.
+pub(crate) async fn measure(extent: Extent) -> anyhow::Result<()> {
+    // Without a node at first: what nodes add to the controller's memory is to be seen.
+    let plane = ControlPlane::start(Options::default()).await?;
+    let measured = measure_on(&plane, extent).await;
+    if measured.is_err() && plane.keep_dir() {
+        eprintln!("the logs are in {}", plane.dir().join("logs").display());
+    }
+    plane.stop().await;
+    measured
+}
+
+async fn measure_on(plane: &ControlPlane, extent: Extent) -> anyhow::Result<()> {
+    let Extent { nodes, pools, .. } = extent;
+    let mut bench = Bench::start(plane, extent).await?;
+    bench.remember("leading, without a node").await?;
+    let without = bench.resident()?;
+
+    let count_of = u16::try_from(nodes).context("too many nodes")?;
+    let tagged = NodeSpec::numbered(count_of).into_iter();
+    let tagged: Vec<_> = tagged.map(|node| node.label("streams.ibm.com/hostpool", TAG)).collect();
+    plane.add_nodes(&tagged).await?;
+    sleep(REST).await;
+    bench.remember(&format!("{} nodes have joined", count(nodes as f64))).await?;
+    let a_node = (bench.resident()? - without) / nodes as f64;
+
+    bench.create_all(pools).await?;
+    bench.remember(&format!("{pools} pools are ready")).await?;
+    bench.lose_nodes(pools / 4).await?;
+    bench.remember("each place is taken again").await?;
+    bench.start_anew().await?;
+    bench.remember("started anew beside all that").await?;
+    bench.delete_all().await?;
+    bench.remember("all pools are gone").await?;
+
+    let Bench { times, requests, memory, .. } = bench;
+    times.print(&format!(
+        "Pools of {SIZE} on {} nodes: seconds, and writes to objects",
+        count(nodes as f64)
+    ));
+    requests.print("Requests of the controller, by kind (budget)");
+    memory.print("Memory of `stowplan controller`");
+    println!("\na node adds {} bytes to the resident memory", count(a_node));
+    Ok(())
+}
+
+/// What a step may write.
+#[derive(Clone, Copy, Debug, Default)]
+struct Budget {
+    node_patches: usize,
+    status_writes: usize,
+}
+
+/// What the controller has planned since it started: how often, and for how many seconds.
+type Planned = (f64, f64);
+
+/// The control plane's side of a run.
+struct Bench<'p> {
+    plane: &'p ControlPlane,
+    installation: Installation,
+    proxy: Proxy,
+    client: Client,
+    pools: Store<HostPool>,
+    nodes: Store<Node>,
+    times: Table,
+    requests: Table,
+    memory: Table,
+}
+
+impl<'p> Bench<'p> {
+    /// Installs stowplan, and starts the controller behind the proxy.
+    async fn start(plane: &'p ControlPlane, extent: Extent) -> anyhow::Result<Self> {
+        let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
+        let exclusive = (0..extent.pools).filter(|pool| world::is_exclusive(*pool)).count() * SIZE;
+        let install = Install::new(env!("CARGO_BIN_EXE_stowplan"), chart)
+            .value("policy.hostPools.maxExclusiveNodesPerNamespace", &exclusive.to_string())
+            .without_controller();
+        let mut installation = plane.install(install).await?;
+        let proxy = plane.proxy().await?;
+        installation.start_controller_through(CONTROLLER, &proxy).await?;
+        let client = plane.client().await?;
+        workload::namespace(&client, NAMESPACE).await?;
+        let bench = Self {
+            plane,
+            installation,
+            proxy,
+            pools: follow(Api::namespaced(client.clone(), NAMESPACE)),
+            nodes: follow(Api::all(client.clone())),
+            client,
+            times: Table::new(&["step", "first, s", "all, s", "writes", "writes/s"]),
+            requests: Table::new(&[
+                "step",
+                "node patches",
+                "status writes",
+                "other writes",
+                "lists of nodes, pods",
+                "lists of pools",
+                "plans",
+                "ms a plan",
+            ]),
+            memory: Table::new(&["moment", "resident, MiB", "highest, MiB"]),
+        };
+        bench.leading().await?;
+        Ok(bench)
+    }
+
+    fn api(&self) -> Api<HostPool> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// All pools at once, until each is ready.
+    async fn create_all(&mut self, pools: usize) -> anyhow::Result<()> {
+        let exclusive = (0..pools).filter(|pool| world::is_exclusive(*pool)).count();
+        let before = self.begin().await?;
+        let began = Instant::now();
+        let api = self.api();
+        let create = |pool: usize| {
+            let api = api.clone();
+            async move {
+                let spec = serde_json::from_value(world::spec(pool))?;
+                let pool = HostPool::new(&format!("pool-{pool}"), spec);
+                api.create(&PostParams::default(), &pool).await?;
+                Ok(())
+            }
+        };
+        at_once((0..pools).map(create)).await?;
+        let first_and_last = self
+            .wait(began, pools, |bench| {
+                bench.pools.state().iter().filter(|pool| is_complete(pool)).count()
+            })
+            .await?;
+        let budget = Budget { node_patches: (pools + exclusive) * SIZE, status_writes: 2 * pools };
+        let label = format!("create {pools} pools, {exclusive} of them exclusive");
+        self.end(&label, before, first_and_last, budget).await
+    }
+
+    /// So many pools lose a node at once, until each has another.
+    async fn lose_nodes(&mut self, pools: usize) -> anyhow::Result<()> {
+        let of_all = self.pools.state();
+        let chosen = of_all.iter().take(pools);
+        let lost: HashSet<String> =
+            chosen.filter_map(|pool| nodes_of(pool).next().map(str::to_owned)).collect();
+        let has_lost = |pool: &HostPool| nodes_of(pool).any(|node| lost.contains(node));
+        let affected: Vec<_> = of_all.iter().filter(|pool| has_lost(pool)).collect();
+        ensure!(!affected.is_empty(), "no pool has a node to lose");
+        let is_exclusive = |pool: &HostPool| pool.spec.exclusivity == Exclusivity::Exclusive;
+        let exclusive = affected.iter().filter(|pool| is_exclusive(pool)).count();
+        let names: HashSet<_> = affected.iter().map(|pool| pool.metadata.name.clone()).collect();
+
+        let before = self.begin().await?;
+        let began = Instant::now();
+        let api = Api::<Node>::all(self.client.clone());
+        let delete = |name: String| {
+            let api = api.clone();
+            async move {
+                api.delete(&name, &DeleteParams::default()).await?;
+                Ok(())
+            }
+        };
+        at_once(lost.iter().cloned().map(delete)).await?;
+        let first_and_last = self
+            .wait(began, names.len(), |bench| {
+                let of_all = bench.pools.state();
+                let concerned = of_all.iter().filter(|pool| names.contains(&pool.metadata.name));
+                concerned.filter(|pool| is_complete(pool) && !has_lost(pool)).count()
+            })
+            .await?;
+        let budget =
+            Budget { node_patches: names.len() + exclusive, status_writes: 2 * names.len() };
+        let label = format!("lose {} nodes of {} pools", lost.len(), names.len());
+        self.end(&label, before, first_and_last, budget).await
+    }
+
+    /// The controller ends and another one takes over: there is nothing to do.
+    async fn start_anew(&mut self) -> anyhow::Result<()> {
+        self.installation.stop_controller(CONTROLLER).await?;
+        self.proxy.forget();
+        let began = Instant::now();
+        self.installation.start_controller_through(CONTROLLER, &self.proxy).await?;
+        self.leading().await?;
+        let took = began.elapsed();
+        self.end("start anew, until it leads", (0.0, 0.0), (took, took), Budget::default()).await
+    }
+
+    /// All pools go at once, until no node carries a mark.
+    async fn delete_all(&mut self) -> anyhow::Result<()> {
+        let marked = self.marked();
+        let names: Vec<String> =
+            self.pools.state().iter().filter_map(|pool| pool.metadata.name.clone()).collect();
+        let before = self.begin().await?;
+        let began = Instant::now();
+        let api = self.api();
+        let delete = |name: String| {
+            let api = api.clone();
+            async move {
+                api.delete(&name, &DeleteParams::default()).await?;
+                Ok(())
+            }
+        };
+        at_once(names.iter().cloned().map(delete)).await?;
+        let first_and_last =
+            self.wait(began, marked, |bench| marked.saturating_sub(bench.marked())).await?;
+        let budget = Budget { node_patches: marked, status_writes: 0 };
+        let label = format!("delete {} pools, {marked} nodes", names.len());
+        self.end(&label, before, first_and_last, budget).await
+    }
+
+    /// How many nodes carry a mark of ours.
+    fn marked(&self) -> usize {
+        self.nodes.state().iter().filter(|node| is_marked(node)).count()
+    }
+
+    /// Counts from zero.
+    async fn begin(&self) -> anyhow::Result<Planned> {
+        self.proxy.forget();
+        self.planned().await
+    }
+
+    /// Waits until `done` says `all`; returns how long the first took, and all.
+    async fn wait(
+        &self,
+        began: Instant,
+        all: usize,
+        done: impl Fn(&Self) -> usize,
+    ) -> anyhow::Result<(Duration, Duration)> {
+        let mut first = None;
+        loop {
+            let done = done(self);
+            let elapsed = began.elapsed();
+            if done > 0 {
+                first.get_or_insert(elapsed);
+            }
+            if done >= all {
+                return Ok((first.unwrap_or(elapsed), elapsed));
+            }
+            ensure!(elapsed < LIMIT, "{done} of {all} are there after {} s", LIMIT.as_secs());
+            self.plane.check()?;
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Notes what a step has cost, once nothing more comes.
+    async fn end(
+        &mut self,
+        label: &str,
+        before: Planned,
+        (first, last): (Duration, Duration),
+        budget: Budget,
+    ) -> anyhow::Result<()> {
+        sleep(REST).await;
+        let (first, last) = (first.as_secs_f64(), last.as_secs_f64());
+        let writes = self.proxy.writes();
+        let a_second = writes as f64 / last;
+        self.times.row([
+            label.to_owned(),
+            ratio(first),
+            ratio(last),
+            count(writes as f64),
+            count(a_second),
+        ]);
+        let collection = "/apis/stowplan.dev/v1alpha1/hostpools";
+        let status = "/apis/stowplan.dev/v1alpha1/namespaces/*/hostpools/*/status";
+        let node_patches = self.proxy.count(&Method::PATCH, "/api/v1/nodes/*");
+        let status_writes = self.proxy.count(&Method::PATCH, status);
+        let (plans, seconds) = self.planned().await?;
+        let (plans, seconds) = (plans - before.0, seconds - before.1);
+        let against = |seen: usize, budget: usize| {
+            format!("{} ({})", count(seen as f64), count(budget as f64))
+        };
+        self.requests.row([
+            label.to_owned(),
+            against(node_patches, budget.node_patches),
+            against(status_writes, budget.status_writes),
+            count((writes - node_patches - status_writes) as f64),
+            count((self.proxy.lists("/api/v1/nodes") + self.proxy.lists("/api/v1/pods")) as f64),
+            count(self.proxy.lists(collection) as f64),
+            count(plans),
+            if plans > 0.0 { format!("{:.1}", seconds * 1e3 / plans) } else { "-".to_owned() },
+        ]);
+        Ok(())
+    }
+
+    /// Notes what the controller holds now.
+    async fn remember(&mut self, moment: &str) -> anyhow::Result<()> {
+        let process = self.installation.controller_process(CONTROLLER)?.to_string();
+        let mebibytes = |field| {
+            Ok::<_, anyhow::Error>(format!(
+                "{:.1}",
+                memory_of(&process, field)? / f64::from(1 << 20)
+            ))
+        };
+        self.memory.row([moment.to_owned(), mebibytes("VmRSS")?, mebibytes("VmHWM")?]);
+        Ok(())
+    }
+
+    fn resident(&self) -> anyhow::Result<f64> {
+        let process = self.installation.controller_process(CONTROLLER)?;
+        memory_of(&process.to_string(), "VmRSS")
+    }
+
+    async fn planned(&self) -> anyhow::Result<Planned> {
+        let name = "stowplan_controller_plan_duration_seconds";
+        let plans = self.metric(&format!("{name}_count")).await?;
+        Ok((plans, self.metric(&format!("{name}_sum")).await?))
+    }
+
+    /// Waits until the controller leads.
+    async fn leading(&self) -> anyhow::Result<()> {
+        let began = Instant::now();
+        while self.metric("stowplan_controller_leader").await? < 1.0 {
+            ensure!(began.elapsed() < LIMIT, "the controller does not lead");
+            sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// A metric of the controller that has no labels.
+    async fn metric(&self, name: &str) -> anyhow::Result<f64> {
+        let address = self.installation.controller_admin_address(CONTROLLER);
+        let answer = http::get(address.context("it does not run")?, "/metrics").await?;
+        let mut lines = answer.body.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(value.with_context(|| format!("no metric {name}"))?.trim().parse()?)
+    }
+}
+
+/// The objects of a kind, kept up to date for as long as the runtime lasts.
+fn follow<K>(api: Api<K>) -> Store<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (store, writer) = reflector::store();
+    let changes = watcher(api, watcher::Config::default()).default_backoff().reflect(writer);
+    tokio::spawn(changes.for_each(|_| async {}));
+    store
+}
+
+/// Sends requests, so many of them at once.
+async fn at_once<F>(requests: impl Iterator<Item = F>) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    stream::iter(requests).buffer_unordered(AT_ONCE).try_collect().await
+}
+
+/// Whether a pool says that it is ready, and has all of its members.
+fn is_complete(pool: &HostPool) -> bool {
+    let Some(status) = &pool.status else { return false };
+    let ready = find(&status.conditions, READY).is_some_and(|it| it.status == Status::True);
+    let members = status.members.iter().filter(|member| member.state == MemberState::Ready);
+    ready && members.count() == SIZE
+}
+
+fn nodes_of(pool: &HostPool) -> impl Iterator<Item = &str> {
+    let members = pool.status.iter().flat_map(|status| &status.members);
+    members.filter_map(|member| member.node.as_deref())
+}
+
+fn is_marked(node: &Node) -> bool {
+    let mut labels = node.metadata.labels.iter().flatten();
+    let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    labels.any(|(key, _)| key.starts_with(POOL_LABEL_PREFIX))
+        || taints.any(|taint| taint.key == EXCLUSIVE_TAINT)
+}

@@ -1,0 +1,81 @@
+//! What the controller costs: a plan by the size of the cluster, and pools on a control plane, in
+//! seconds, in writes to the API server and in memory.
+//!
+//! `docs/performance.md` says how to read the tables. Nothing printed here is stored: every figure is
+//! measured in the run that prints it, and a state that is not reached ends the run.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "tables go to a terminal")]
+
+#[path = "../common/callgrind.rs"]
+mod callgrind;
+mod cluster;
+mod plan;
+#[path = "../common/player.rs"]
+mod player;
+#[path = "../common/process.rs"]
+mod process;
+#[path = "../common/table.rs"]
+mod table;
+mod world;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use world::Extent;
+
+/// What `docs/performance.md` shows.
+const STANDARD: Extent = Extent { nodes: 1_000, pools: 200, pods: 2_000 };
+
+/// Enough to see that the harness works and where the figures roughly are.
+const QUICK: Extent = Extent { nodes: 100, pools: 20, pods: 200 };
+
+const USAGE: &str = "\
+cargo bench --bench controller -- [--quick] [plan] [cluster]
+
+  --quick         100 nodes and 20 pools in place of 1,000 and 200: about a minute
+  plan, cluster   only this part";
+
+fn main() -> ExitCode {
+    match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("controller bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> anyhow::Result<()> {
+    if let [role] = arguments
+        && role == "role:plan"
+    {
+        return plan::play();
+    }
+    let mut extent = STANDARD;
+    let mut parts = Vec::new();
+    for word in arguments.iter().map(String::as_str) {
+        match word {
+            // cargo's own.
+            "--bench" => {}
+            "--quick" => extent = QUICK,
+            "plan" | "cluster" => parts.push(word),
+            _ => anyhow::bail!("{word} is not known\n\n{USAGE}"),
+        }
+    }
+    let wanted = |part: &str| parts.is_empty() || parts.contains(&part);
+    let started = Instant::now();
+    if wanted("plan") {
+        let valgrind = callgrind::version();
+        match &valgrind {
+            Some(version) => println!("instructions: {version}, user space only"),
+            None => println!("valgrind is not installed: instructions are not counted"),
+        }
+        plan::measure(extent, valgrind.is_some())?;
+    }
+    if wanted("cluster") {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(cluster::measure(extent))?;
+    }
+    println!("\nmeasured in {} s", started.elapsed().as_secs());
+    Ok(())
+}

@@ -1,0 +1,260 @@
+//! Clusters to plan on, without a control plane: documents, and what carries plans out on them.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use stowplan::api;
+use stowplan::policy::Policy;
+use stowplan::systems;
+use stowplan::systems::plan::{Kind, Plan, Write};
+use stowplan::view::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX, hash};
+use stowplan::view::{Object, View};
+
+/// The namespace of every pool and pod.
+const NAMESPACE: &str = "streams-apps";
+/// The tag that every node carries and every pool asks for.
+pub(crate) const TAG: &str = "bench";
+/// How many members a pool has.
+pub(crate) const SIZE: usize = 4;
+/// One pool in so many is exclusive.
+pub(crate) const EXCLUSIVE: usize = 4;
+
+/// How large a cluster is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Extent {
+    pub(crate) nodes: usize,
+    pub(crate) pools: usize,
+    pub(crate) pods: usize,
+}
+
+/// What there is to do in a cluster.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum State {
+    /// Every pool has its members: nothing.
+    Steady,
+    /// No pool has been seen before: a node for every place.
+    First,
+    /// Every pool has lost a member, and every node is cordoned: nothing that would help.
+    Short,
+}
+
+/// A cluster, as the controller sees it, and the documents that it sees.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) view: View,
+    pub(crate) policy: Policy,
+    pub(crate) now: Timestamp,
+    nodes: BTreeMap<String, Value>,
+    pools: BTreeMap<String, Value>,
+}
+
+impl World {
+    /// A cluster in this state. What is planned on it is what the state says, or it is an error.
+    pub(crate) fn new(state: State, extent: Extent) -> anyhow::Result<Self> {
+        let mut policy = Policy::default();
+        policy.host_pools.max_exclusive_nodes_per_namespace = u32::MAX;
+        let mut world = Self {
+            view: View::default(),
+            policy,
+            now: "2026-01-01T00:00:00Z".parse()?,
+            nodes: BTreeMap::new(),
+            pools: BTreeMap::new(),
+        };
+        for index in 0..extent.nodes {
+            world.node(&format!("node-{index}"))?;
+        }
+        for index in 0..extent.pools {
+            world.pool(index)?;
+        }
+        if state != State::First {
+            world.settle()?;
+        }
+        if state == State::Short {
+            world.fall_short()?;
+            world.settle()?;
+        }
+        world.add_pods(extent.pods)?;
+        let planned = world.plan().actions.len();
+        let wanted = if state == State::First { extent.pools } else { 0 };
+        ensure!(planned == wanted, "{state:?}: {planned} actions are planned and not {wanted}");
+        Ok(world)
+    }
+
+    /// The plan of all systems, as the controller makes it.
+    pub(crate) fn plan(&self) -> Plan {
+        systems::plan(&self.view, &self.policy, self.now)
+    }
+
+    fn node(&mut self, name: &str) -> anyhow::Result<()> {
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {
+                "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1",
+                "labels": {
+                    "kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64",
+                    "kubernetes.io/os": "linux", "streams.ibm.com/hostpool": TAG,
+                },
+            },
+            "spec": {},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "addresses": [{"type": "Hostname", "address": name}],
+            },
+        });
+        self.show_node(name.to_owned(), node)
+    }
+
+    fn show_node(&mut self, name: String, node: Value) -> anyhow::Result<()> {
+        let read = serde_json::from_value(node.clone())?;
+        self.view.apply(Object::whole_node(&read).context("a node")?);
+        self.nodes.insert(name, node);
+        Ok(())
+    }
+
+    fn pool(&mut self, index: usize) -> anyhow::Result<()> {
+        let name = format!("pool-{index}");
+        let pool = json!({
+            "apiVersion": api::VERSION, "kind": "HostPool",
+            "metadata": {
+                "name": name, "namespace": NAMESPACE, "uid": format!("uid-{name}"),
+                "resourceVersion": "1", "generation": 1, "creationTimestamp": self.now.to_string(),
+            },
+            "spec": spec(index),
+        });
+        self.show_pool(name, pool)
+    }
+
+    fn show_pool(&mut self, name: String, pool: Value) -> anyhow::Result<()> {
+        let read = serde_json::from_value(pool.clone())?;
+        self.view.apply(Object::host_pool(&read).context("a pool")?);
+        self.pools.insert(name, pool);
+        Ok(())
+    }
+
+    /// Carries plans out until nothing is left to do, as the controller does.
+    fn settle(&mut self) -> anyhow::Result<()> {
+        for _ in 0..20 {
+            let plan = self.plan();
+            match plan.recheck_at {
+                None if plan.actions.is_empty() => return Ok(()),
+                Some(at) if plan.actions.is_empty() => self.now = at,
+                _ => self.now = self.now.checked_add(SignedDuration::from_secs(1))?,
+            }
+            for action in plan.actions {
+                let name = action.target.name.into_string();
+                match (action.target.kind, action.write) {
+                    (Kind::HostPool, Write::Status { status, .. }) => {
+                        let mut pool = self.pools.remove(&name).context("no such pool")?;
+                        pool["status"] = status;
+                        self.show_pool(name, pool)?;
+                    }
+                    (Kind::Node, Write::Patch(operations)) => {
+                        let mut node = self.nodes.remove(&name).context("no such node")?;
+                        // Nobody else writes here, so whatever they test is true.
+                        let is_test = |it: &_| matches!(it, json_patch::PatchOperation::Test(_));
+                        let rest: Vec<_> =
+                            operations.into_iter().filter(|it| !is_test(it)).collect();
+                        json_patch::patch(&mut node, &rest)?;
+                        self.show_node(name, node)?;
+                    }
+                    (kind, write) => anyhow::bail!("{kind:?} {name}: {write:?} is not for here"),
+                }
+            }
+        }
+        anyhow::bail!("20 plans did not do")
+    }
+
+    /// The first member of each pool is lost, as many nodes come, and every node is cordoned.
+    fn fall_short(&mut self) -> anyhow::Result<()> {
+        let lost: Vec<String> =
+            (0..self.pools.len()).filter_map(|pool| self.member(pool, 0)).collect();
+        for (number, name) in lost.iter().enumerate() {
+            // Two shared pools may have had it.
+            if self.nodes.remove(name).is_some() {
+                self.view.remove_node(name);
+                self.node(&format!("late-{number}"))?;
+            }
+        }
+        for name in self.nodes.keys().cloned().collect::<Vec<_>>() {
+            let mut node = self.nodes.remove(&name).context("no such node")?;
+            node["spec"]["unschedulable"] = json!(true);
+            self.show_node(name, node)?;
+        }
+        Ok(())
+    }
+
+    /// The node that is a member of a pool, as far as it still is one.
+    fn member(&self, pool: usize, index: usize) -> Option<String> {
+        let pool = self.pools.get(&format!("pool-{pool}"))?;
+        let members = pool["status"]["members"].as_array()?;
+        let member = members.iter().find(|member| member["index"] == json!(index))?;
+        let node = member["node"].as_str()?;
+        (member["state"] != "Vacant").then(|| node.to_owned())
+    }
+
+    /// Pods of Streams jobs that ask for the pools, those of a member in one colocation group: on the
+    /// member's node where it has one, else waiting.
+    fn add_pods(&mut self, count: usize) -> anyhow::Result<()> {
+        for number in 0..count {
+            let pool = number % self.pools.len();
+            let index = number / self.pools.len() % SIZE;
+            let node = self.member(pool, index);
+            let hash = hash(&format!("uid-pool-{pool}"));
+            let mut conditions = Vec::new();
+            if node.is_none() {
+                conditions.push(json!({
+                    "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                    "lastTransitionTime": self.now.to_string(),
+                }));
+            }
+            let mut tolerations = Vec::new();
+            if is_exclusive(pool) {
+                tolerations.push(json!({
+                    "key": EXCLUSIVE_TAINT, "operator": "Equal", "value": hash,
+                    "effect": "NoSchedule",
+                }));
+            }
+            let term = json!({"matchExpressions": [
+                {"key": format!("{POOL_LABEL_PREFIX}{hash}"), "operator": "Exists"},
+            ]});
+            let required = json!({"nodeSelectorTerms": [term]});
+            let pod = json!({
+                "metadata": {
+                    "name": format!("pod-{number}"), "namespace": NAMESPACE,
+                    "uid": format!("uid-pod-{number}"), "resourceVersion": "1",
+                    "labels": {
+                        "app": "streams", "streams.ibm.com/job": format!("job-{pool}"),
+                        "streams.ibm.com/pe": number.to_string(),
+                        "stowplan.dev/colocation-group": format!("{pool}-{index}"),
+                    },
+                },
+                "spec": {
+                    "nodeName": node, "containers": [], "tolerations": tolerations,
+                    "affinity": {"nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": required,
+                    }},
+                },
+                "status": {
+                    "phase": if node.is_some() { "Running" } else { "Pending" },
+                    "conditions": conditions,
+                },
+            });
+            let pod = serde_json::from_value(pod)?;
+            self.view.apply(Object::whole_pod(&pod).context("a Streams pod")?);
+        }
+        Ok(())
+    }
+}
+
+/// Whether the pool of this number is exclusive.
+pub(crate) fn is_exclusive(pool: usize) -> bool {
+    pool.is_multiple_of(EXCLUSIVE)
+}
+
+/// The spec of the pool of this number, here and on the control plane.
+pub(crate) fn spec(pool: usize) -> Value {
+    let exclusivity = if is_exclusive(pool) { "Exclusive" } else { "Shared" };
+    json!({"size": SIZE, "tags": [TAG], "exclusivity": exclusivity})
+}
