@@ -109,19 +109,15 @@ pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
 
 /// The pools that live, the oldest first.
 ///
-/// Of those made within one second the one that the API server took first: a plan does not know of a
-/// status write that is under way, and must give its pool the same nodes again, not the one that came
-/// after it.
+/// Of those made within one second the one whose name comes first. Not the one whose version does: that
+/// changes with every write, and two pools would take each other's nodes for ever.
 fn in_order(view: &View) -> Vec<Pool<'_>> {
     let mut pools: Vec<Pool<'_>> = view
         .host_pools()
         .filter(|(_, pool)| !pool.identity.deleting)
         .filter_map(|(name, pool)| Some(Pool { name, pool, hash: pool.hash.as_deref()? }))
         .collect();
-    pools.sort_unstable_by_key(|pool| {
-        let identity = &pool.pool.identity;
-        (identity.created, identity.resource_version.parse::<u64>().ok(), pool.name)
-    });
+    pools.sort_unstable_by_key(|pool| (pool.pool.identity.created, pool.name));
     pools
 }
 

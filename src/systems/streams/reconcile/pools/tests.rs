@@ -1012,6 +1012,29 @@ fn seats(world: &World) -> Seats {
     seats
 }
 
+/// Found by the property below: when pools of one second were ordered by their versions, each write of
+/// one put it behind the other, and they took each other's nodes without end.
+#[test]
+fn pools_of_one_second_do_not_take_turns_for_ever() {
+    let mut world = World::new(&[]);
+    for n in 0..NODES {
+        happen(&mut world, &Happening::NodeMade(n));
+    }
+    for happening in [
+        Happening::Cordoned(2, true),
+        Happening::PodBound(0, 3, None, false),
+        Happening::PoolMade(1, 3, true),
+        Happening::PoolMade(0, 1, true),
+        Happening::Cordoned(0, true),
+        Happening::Progress(1),
+        Happening::NodeGone(1),
+        Happening::Settled(Pace::Last),
+    ] {
+        happen(&mut world, &happening);
+    }
+    assert!(world.plan().actions.is_empty());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
