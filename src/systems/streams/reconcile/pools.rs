@@ -110,7 +110,7 @@ pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
 /// The pools that live, the oldest first.
 ///
 /// Of those made within one second the one whose name comes first. Not the one whose version does: that
-/// changes with every write, and two pools would take each other's nodes for ever.
+/// changes with every write, and who comes first must not.
 fn in_order(view: &View) -> Vec<Pool<'_>> {
     let mut pools: Vec<Pool<'_>> = view
         .host_pools()

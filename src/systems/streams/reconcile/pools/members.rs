@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 use super::choose::{Choice, Obstacle, Refusal};
-use super::inventory::Inventory;
+use super::inventory::{Inventory, NodeState};
 use super::{Pool, accept, few, join};
 use crate::api::host_pool::{Member, MemberState};
 use crate::systems::plan::Event;
@@ -192,9 +192,18 @@ impl<'v> Draft<'v> {
         let Some(Place::Open { member }) = self.places.insert(index, Place::Chosen { node }) else {
             return;
         };
+        let NodeState { name, estate, .. } = &inventory.nodes[node];
+        if member.state == MemberState::Reserving
+            && member.node.as_deref() == Some(*name)
+            && member.uid.as_deref() == Some(&*estate.identity.uid)
+        {
+            // Another pool's claim on it fell in this very plan. To reserve it anew would change
+            // nothing, and be said again for as long as the other's status is not written.
+            self.places.insert(index, Place::Stands { node, member });
+            return;
+        }
         let note = format!(
-            "node {} becomes member {index} in place of node {}",
-            inventory.nodes[node].name,
+            "node {name} becomes member {index} in place of node {}",
             member.node.as_deref().unwrap_or("?")
         );
         self.events.push(Event { warning: false, reason: "MemberReplaced", note });

@@ -1012,10 +1012,10 @@ fn seats(world: &World) -> Seats {
     seats
 }
 
-/// Found by the property below: when pools of one second were ordered by their versions, each write of
-/// one put it behind the other, and they took each other's nodes without end.
+/// Found by the property below: while the status of the pool that gives a node up could not be written,
+/// the one that has it reserved wrote the same reservation again and again.
 #[test]
-fn pools_of_one_second_do_not_take_turns_for_ever() {
+fn a_claim_that_falls_in_the_same_plan_is_no_reason_to_reserve_again() {
     let mut world = World::new(&[]);
     for n in 0..NODES {
         happen(&mut world, &Happening::NodeMade(n));
