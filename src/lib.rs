@@ -25,5 +25,6 @@ pub mod policy;
 pub mod server;
 pub mod systems;
 pub mod telemetry;
+pub mod text;
 pub mod tls;
 pub mod view;

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use crate::text::misleads;
+
 /// The check that failed. Checks run in this order, and a refusal leads with its first finding.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Stage {
@@ -227,14 +229,6 @@ fn plain(text: String) -> String {
     }
     let escape = |c: char| if misleads(c) { c.escape_unicode().collect() } else { String::from(c) };
     shorten(&text.chars().take(Finding::LIMIT + 1).map(escape).collect::<String>(), Finding::LIMIT)
-}
-
-/// Whether a terminal obeys `c` or shows what follows in another line or direction.
-#[must_use]
-pub fn misleads(c: char) -> bool {
-    let turns =
-        matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    turns || c.is_control()
 }
 
 /// `text`, cut to at most `limit` characters with an ellipsis at the end.
