@@ -200,15 +200,7 @@ impl<'p> Bench<'p> {
 
         let before = self.begin().await?;
         let began = Instant::now();
-        let api = Api::<Node>::all(self.client.clone());
-        let delete = |name: String| {
-            let api = api.clone();
-            async move {
-                api.delete(&name, &DeleteParams::default()).await?;
-                Ok(())
-            }
-        };
-        at_once(lost.iter().cloned().map(delete)).await?;
+        delete_at_once(&Api::<Node>::all(self.client.clone()), &lost).await?;
         let first_and_last = self
             .wait(began, names.len(), |bench| {
                 let of_all = bench.pools.state();
@@ -240,15 +232,7 @@ impl<'p> Bench<'p> {
             self.pools.state().iter().filter_map(|pool| pool.metadata.name.clone()).collect();
         let before = self.begin().await?;
         let began = Instant::now();
-        let api = self.api();
-        let delete = |name: String| {
-            let api = api.clone();
-            async move {
-                api.delete(&name, &DeleteParams::default()).await?;
-                Ok(())
-            }
-        };
-        at_once(names.iter().cloned().map(delete)).await?;
+        delete_at_once(&self.api(), &names).await?;
         let first_and_last =
             self.wait(began, marked, |bench| marked.saturating_sub(bench.marked())).await?;
         let budget = Budget { node_patches: marked, status_writes: 0 };
@@ -392,6 +376,21 @@ where
     F: Future<Output = anyhow::Result<()>>,
 {
     stream::iter(requests).buffer_unordered(AT_ONCE).try_collect().await
+}
+
+/// Deletes the objects of these names, many at once.
+async fn delete_at_once<K>(
+    api: &Api<K>,
+    names: impl IntoIterator<Item = &String>,
+) -> anyhow::Result<()>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let delete = async |name: &String| {
+        api.delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    };
+    at_once(names.into_iter().map(delete)).await
 }
 
 /// Whether a pool says that it is ready, and has all of its members.
