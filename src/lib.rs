@@ -12,7 +12,7 @@
 //!
 //! # Dependency rule
 //! `cli → server, controller → admission, cluster → systems → placement, view, policy, api`. Nothing points
-//! back. `placement`, `systems`, `view` and `admission` do no I/O and know no clock; a test holds
+//! back, and [`text`] is below all of them. `placement`, `systems`, `view` and `admission` do no I/O and know no clock; a test holds
 //! them to it.
 
 pub mod admission;
