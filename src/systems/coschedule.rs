@@ -13,6 +13,7 @@ pub const SYSTEM: System = System {
     name: "coschedule",
     keys: &[GROUP, MODE],
     request: None,
+    claim: None,
     concerns: None,
     plan: None,
     enabled: |policy| policy.coschedule.enabled,

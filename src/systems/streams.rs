@@ -31,6 +31,7 @@ pub const SYSTEM: System = System {
     name: NAME,
     keys: keys::ANNOTATIONS,
     request: Some(place),
+    claim: None,
     concerns: Some(job::concerns),
     plan: Some(reconcile::plan),
     enabled: |policy| policy.streams.enabled,
