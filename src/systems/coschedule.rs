@@ -14,6 +14,7 @@ pub const SYSTEM: System = System {
     name: "coschedule",
     keys: keys::ANNOTATIONS,
     request: None,
+    claim: None,
     concerns: None,
     plan: None,
     enabled: |policy| policy.coschedule.enabled,
