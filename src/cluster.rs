@@ -113,7 +113,7 @@ impl Cluster {
             COMMON.len(),
             pods,
             |pod: &core::Pod| Object::whole_pod(pod),
-            |view, name| view.remove_streams_pod(name),
+            |view, name| view.remove_pod(name),
         );
         cluster
     }

@@ -63,6 +63,7 @@ pub(crate) fn play(kind: &str, size: usize) -> anyhow::Result<()> {
                 Object::HostPool(name, _)
                 | Object::StreamsJob(name, _)
                 | Object::StreamsPod(name, _) => name.clone(),
+                other => bail!("{other:?} is none of those that are measured"),
             });
         }
         view.apply(object);

@@ -1309,7 +1309,7 @@ mod tests {
         };
         let name = Name::new("ns", "x");
         let pod = object(Kind::Pod, &body("v1", "Pod"));
-        assert!(matches!(pod, Some(Object::StreamsPod(found, _)) if found == name));
+        assert!(matches!(pod, Some(Object::Pod(found, _)) if found == name));
         let pool = object(Kind::HostPool, &body(api::VERSION, "HostPool"));
         assert!(matches!(pool, Some(Object::HostPool(found, _)) if found == name));
         let job = object(Kind::StreamsJob, &body(api::VERSION, "StreamsJob"));

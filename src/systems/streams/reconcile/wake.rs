@@ -167,8 +167,8 @@ mod tests {
     #[test]
     fn a_pod_of_two_groups_is_one_action() {
         let mut both = pod("a", "t", None, Some(0), 0);
-        if let Object::StreamsPod(_, pod) = &mut both {
-            let estate = pod.estate.as_mut().unwrap();
+        if let Object::Pod(_, pod) = &mut both {
+            let estate = pod.streams.as_mut().unwrap().estate.as_mut().unwrap();
             estate.groups =
                 estate.groups.iter().cloned().chain([("k".into(), "v".into())]).collect();
         }
