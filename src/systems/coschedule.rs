@@ -1,21 +1,32 @@
 //! Coscheduling: pods of a group on one node with all their volumes. The groups of Tekton's runs
 //! (TEP-0135, done outside Tekton), and groups of any pods of a namespace.
+//!
+//! For each group the controller makes a placeholder: a pod that takes next to nothing and mounts all
+//! claims of the group, so that the scheduler finds a node for them together. The group's pods follow
+//! it. [`groups`] says what the groups of a run are, [`native`] what those of other pods are; [`member`]
+//! is what a pod gets at admission, [`claims`] what a claim gets.
 
+mod claims;
 pub mod groups;
 pub mod keys;
+pub mod member;
 pub mod mode;
+pub mod native;
 
 use super::System;
 
+pub use claims::sibling;
 pub use keys::{GROUP, MODE};
 
 /// The system.
 pub const SYSTEM: System = System {
-    name: "coschedule",
+    name: NAME,
     keys: keys::ANNOTATIONS,
-    request: None,
-    claim: None,
-    concerns: None,
+    request: Some(member::request),
+    claim: Some(claims::request),
+    concerns: Some(member::concerns),
     plan: None,
     enabled: |policy| policy.coschedule.enabled,
 };
+
+const NAME: &str = "coschedule";

@@ -264,14 +264,14 @@ impl Groups {
     /// What a pod of the run is to its groups, by the task that it is of, the claims that it mounts and
     /// its node selector.
     #[must_use]
-    pub fn membership<'c>(
+    pub fn membership(
         &self,
         task: Option<&str>,
-        claims: impl Iterator<Item = &'c str> + Clone,
-        node_selector: impl Iterator<Item = (&'c str, &'c str)> + Clone,
+        claims: &[&str],
+        node_selector: &[(&str, &str)],
     ) -> Membership<'_> {
         let mut with_claims =
-            self.groups.iter().filter(|group| claims.clone().any(|claim| group.has(claim)));
+            self.groups.iter().filter(|group| claims.iter().any(|claim| group.has(claim)));
         match (with_claims.next(), with_claims.next()) {
             (Some(group), None) => return Membership::Of(group),
             (Some(first), Some(second)) => return Membership::Several(first, second),
@@ -281,7 +281,7 @@ impl Groups {
             task.is_some_and(|task| group.tasks.as_ref().is_some_and(|of| of.contains(task)))
         };
         // A claim that the run does not name: of a task's result, or of a pipeline in the pipeline.
-        if claims.clone().any(|claim| !self.free.contains(claim)) {
+        if claims.iter().any(|claim| !self.free.contains(*claim)) {
             let mut derived = self.groups.iter().filter(|group| group.derived);
             let named = derived.clone().find(of_task);
             if let Some(group) = named.or_else(|| derived.find(|group| group.tasks.is_none())) {
@@ -294,8 +294,8 @@ impl Groups {
         let agrees = |group: &&Group| {
             let asks = |key: &str| group.node_selector.iter().find(|(known, _)| **known == *key);
             node_selector
-                .clone()
-                .all(|(key, value)| asks(key).is_none_or(|(_, wanted)| **wanted == *value))
+                .iter()
+                .all(|(key, value)| asks(key).is_none_or(|(_, wanted)| **wanted == **value))
         };
         let mut agreeing = self.groups.iter().filter(agrees);
         let found = self.groups.iter().find(of_task).or_else(|| agreeing.next());
