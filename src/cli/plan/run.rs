@@ -8,12 +8,13 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::template;
 use crate::admission::stored::{CLAIMS, PODS, decide_creation};
 use crate::admission::{Decision, ParseError};
 use crate::placement::reason::Warning;
 use crate::policy::Policy;
 use crate::systems::coschedule::groups::{self, Group, Groups};
-use crate::systems::coschedule::mode;
+use crate::systems::coschedule::{keys, mode};
 use crate::view::pipeline_run::{PipelineSource, WorkspaceSource};
 use crate::view::{Name, Object, PipelineRun, View};
 
@@ -91,7 +92,7 @@ pub(super) fn plan(
 ) -> Result<Planned, ParseError> {
     let made = groups::of_run(name, run, view, policy);
     let mut told = Run::default();
-    let shown = Shown { groups: made.as_ref().ok(), has_uid };
+    let shown = Shown::new(made.as_ref().ok(), run, has_uid);
     if let Ok(groups) = &made {
         told.mode = mode::word(groups.mode);
         told.groups = groups.groups.iter().map(|group| shown.group(group)).collect();
@@ -132,6 +133,31 @@ pub(super) fn plan(
     Ok(Planned { run: told, decision: refused.or(first).unwrap_or(nothing) })
 }
 
+/// Gives a run that was not made yet what the API server would give it.
+pub(super) fn complete(
+    metadata: &mut Map<String, Value>,
+    document: &Value,
+    number: usize,
+    pointer: &str,
+) {
+    metadata.insert("name".to_owned(), name(document).into());
+    // Several runs of one input are told apart by where they stand in it.
+    let item = pointer.rsplit('/').next().unwrap_or_default();
+    let uid = format!("{number}-{item}");
+    if !metadata.get("uid").is_some_and(Value::is_string) {
+        metadata.insert("uid".to_owned(), uid.into());
+    }
+}
+
+/// The name of a run; where the API server will make it, one that it could make.
+pub(super) fn name(document: &Value) -> String {
+    match template::name(document) {
+        Some((name, true)) => name.to_owned(),
+        Some((prefix, false)) => format!("{prefix}00000"),
+        None => String::new(),
+    }
+}
+
 /// A task as its pod needs it.
 struct OfPipeline {
     name: String,
@@ -170,13 +196,7 @@ fn owner(kind: &str, name: &str, uid: &str) -> Value {
 }
 
 /// The claim that Tekton makes of a workspace's template.
-fn claim(
-    name: &Name,
-    run: &PipelineRun,
-    claim: &str,
-    document: &Value,
-    workspace: &str,
-) -> Value {
+fn claim(name: &Name, run: &PipelineRun, claim: &str, document: &Value, workspace: &str) -> Value {
     let workspaces = document.pointer("/spec/workspaces").and_then(Value::as_array);
     let template = workspaces
         .into_iter()
@@ -190,10 +210,8 @@ fn claim(
     };
     metadata.insert("name".to_owned(), claim.into());
     metadata.insert("namespace".to_owned(), (*name.namespace).into());
-    metadata.insert(
-        "ownerReferences".to_owned(),
-        owner("PipelineRun", &name.name, &run.identity.uid),
-    );
+    metadata
+        .insert("ownerReferences".to_owned(), owner("PipelineRun", &name.name, &run.identity.uid));
     json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "metadata": metadata, "spec": part("spec").unwrap_or_else(|| json!({})),
@@ -219,7 +237,8 @@ fn pod(
         },
     });
     let template = |path: &str| document.pointer(path).cloned();
-    let template = template("/spec/taskRunTemplate/podTemplate").or_else(|| template("/spec/podTemplate"));
+    let template =
+        template("/spec/taskRunTemplate/podTemplate").or_else(|| template("/spec/podTemplate"));
     let specs = document.pointer("/spec/taskRunSpecs").and_then(Value::as_array);
     let own = specs.into_iter().flatten().find(|spec| spec["pipelineTaskName"] == *task.name);
     let own = own.and_then(|spec| spec.get("podTemplate").or_else(|| spec.get("taskPodTemplate")));
@@ -264,30 +283,41 @@ fn pod(
     (of_task, pod)
 }
 
-/// How a run that may not have a UID yet is told.
-struct Shown<'g> {
-    groups: Option<&'g Groups>,
+/// How a run that may not have a UID yet is told: without the names that follow from it.
+struct Shown {
     has_uid: bool,
+    /// Names, and what stands for them.
+    instead: Vec<(String, String)>,
 }
 
-impl Shown<'_> {
-    /// `text` without names that follow from a UID that is to come.
-    fn text(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for group in self.groups.iter().flat_map(|groups| &groups.groups) {
-            if !self.has_uid {
-                let kind = group.name.trim_end_matches(|c: char| c.is_ascii_hexdigit());
-                text = text.replace(&*group.name, &format!("{kind}{TO_COME}"));
+impl Shown {
+    fn new(groups: Option<&Groups>, run: &PipelineRun, has_uid: bool) -> Self {
+        let mut instead = Vec::new();
+        if !has_uid {
+            for group in groups.iter().flat_map(|groups| &groups.groups) {
+                instead.push((group.name.to_string(), format!("{}{TO_COME}", keys::NAME_PREFIX)));
+            }
+            for workspace in &run.workspaces {
+                if let WorkspaceSource::Template(template) = &workspace.source {
+                    let name = format!("<claim of workspace {}>", workspace.name);
+                    instead.push((template.claim.to_string(), name));
+                }
             }
         }
-        text
+        Self { has_uid, instead }
+    }
+
+    fn text(&self, text: &str) -> String {
+        let replace =
+            |text: String, (name, instead): &(String, String)| text.replace(name, instead);
+        self.instead.iter().fold(text.to_owned(), replace)
     }
 
     fn group(&self, group: &Group) -> OneNode {
         OneNode {
             key: group.key.to_string(),
             placeholder: self.has_uid.then(|| group.name.to_string()),
-            claims: group.claims.iter().map(|claim| claim.name.to_string()).collect(),
+            claims: group.claims.iter().map(|claim| self.text(&claim.name)).collect(),
             tasks: group.tasks.as_ref().map(|of| of.iter().map(ToString::to_string).collect()),
             isolated: group.isolated,
         }
@@ -295,7 +325,7 @@ impl Shown<'_> {
 
     fn changes(&self, decision: &Decision) -> Vec<String> {
         let Decision::Admit(admission) = decision else { return Vec::new() };
-        admission.changes().map(|change| self.text(&change)).collect()
+        admission.intents.iter().map(|intent| self.text(&intent.wish.to_string())).collect()
     }
 
     fn warnings(&self, decision: &Decision) -> Vec<String> {
@@ -323,6 +353,15 @@ impl Shown<'_> {
 }
 
 impl Run {
+    /// What becomes of it, in short.
+    pub(in crate::cli) fn verdict(&self) -> String {
+        match self.groups.len() {
+            0 => "unchanged: its pods may run anywhere".to_owned(),
+            1 => "coscheduled, 1 group".to_owned(),
+            groups => format!("coscheduled, {groups} groups"),
+        }
+    }
+
     /// For people, below the line that names the run.
     pub(in crate::cli) fn text(&self) -> String {
         let mut text = String::new();
@@ -348,8 +387,11 @@ impl Run {
             line(4, &format!("{placeholder}{claims}"));
         }
         for Claim { workspace, name, changes, warnings } in &self.claims {
-            let change = if changes.is_empty() { "as it is".to_owned() } else { changes.join(", ") };
-            line(2, &format!("claim {name} of workspace {workspace}: {change}"));
+            let change =
+                if changes.is_empty() { "as it is".to_owned() } else { changes.join(", ") };
+            // Without a UID the workspace is all that names it.
+            let name = if name.starts_with('<') { String::new() } else { format!("{name} ") };
+            line(2, &format!("claim {name}of workspace {workspace}: {change}"));
             warnings.iter().for_each(|warning| line(4, &format!("warning: {warning}")));
         }
         match &self.tasks {
@@ -375,7 +417,9 @@ impl Run {
                         None => line(2, &format!("{pods} of {names}:")),
                     }
                     task.changes.iter().for_each(|change| line(4, &format!("+ {change}")));
-                    task.warnings.iter().for_each(|warning| line(4, &format!("warning: {warning}")));
+                    task.warnings
+                        .iter()
+                        .for_each(|warning| line(4, &format!("warning: {warning}")));
                 }
             }
         }
