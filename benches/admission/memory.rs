@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use stowplan::view::{Name, Object, View};
 
 use crate::client::{Connection, Trust};

@@ -285,7 +285,7 @@ impl Planner<'_> {
         {
             Ok(decision) => decision,
             Err(error) => {
-                self.problem(document, &item, &without_position(&error));
+                self.problem(document, &item, &without_position(pointer.is_some(), &error));
                 return None;
             }
         };
@@ -316,13 +316,14 @@ fn groups(job: &StreamsJob) -> Vec<Vec<String>> {
     units.map(|unit| unit.elements.iter().map(name).collect()).collect()
 }
 
-/// What is wrong with an object, without the position in the review that was made of it.
-fn without_position(error: &ParseError) -> String {
-    let (ParseError::Json(text) | ParseError::Object(text)) = error else {
+/// What is wrong with a pod or a claim, without the position in the review that was made of it.
+fn without_position(is_pod: bool, error: &ParseError) -> String {
+    let (ParseError::Json(text) | ParseError::Object { problem: text, .. }) = error else {
         return error.to_string();
     };
     let end = text.rfind(" at line ").unwrap_or(text.len());
-    format!("not a valid pod: {}", &text[..end])
+    let kind = if is_pod { "pod" } else { "PersistentVolumeClaim" };
+    format!("not a valid {kind}: {}", &text[..end])
 }
 
 /// Whether a decision fails at what the cluster has.

@@ -228,7 +228,7 @@ fn told_pass(pass: Pass) -> String {
         Pass::NoKeys => "unchanged: it asks for no placement".to_owned(),
         Pass::Valid => "accepted: it can be placed".to_owned(),
         Pass::Unchanged => "unchanged: nothing new is asked".to_owned(),
-        Pass::OutOfScope => "unchanged: this release places pods only".to_owned(),
+        Pass::OutOfScope => "unchanged: neither a pod nor a claim is created".to_owned(),
         Pass::ExcludedNamespace => "left alone: the policy excludes its namespace".to_owned(),
         Pass::Ignored => {
             format!("left alone: it or its namespace has the label {IGNORE}: \"true\"")

@@ -1,18 +1,20 @@
-//! Tekton coscheduling (TEP-0135) and native groups: the vocabulary. Serving it is a later
-//! release's; until then a pod that carries a key is admitted with a warning.
+//! Coscheduling: pods of a group on one node with all their volumes. The groups of Tekton's runs
+//! (TEP-0135, done outside Tekton), and groups of any pods of a namespace.
+
+pub mod groups;
+pub mod keys;
+pub mod mode;
 
 use super::System;
 
-/// Puts pods of one namespace into one group.
-pub const GROUP: &str = "stowplan.dev/coschedule-group";
-/// The mode of a run, copied to its pods by Tekton.
-pub const MODE: &str = "stowplan.dev/coschedule";
+pub use keys::{GROUP, MODE};
 
 /// The system.
 pub const SYSTEM: System = System {
     name: "coschedule",
-    keys: &[GROUP, MODE],
+    keys: keys::ANNOTATIONS,
     request: None,
+    claim: None,
     concerns: None,
     plan: None,
     enabled: |policy| policy.coschedule.enabled,

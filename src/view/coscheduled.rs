@@ -16,8 +16,10 @@ pub(super) struct Coscheduled {
     task_runs: HashMap<Name, TaskRun>,
     pipeline_runs: HashMap<Name, PipelineRun>,
     runs_by_uid: HashMap<Box<str>, Name>,
-    /// The runs that name a claim, by the claim.
+    /// The runs that use a claim, by the claim.
     runs_by_claim: Sets<Name>,
+    /// The runs that a run has made, by its UID.
+    runs_by_parent: Sets<Box<str>>,
     pipelines: HashMap<Name, NamedPipeline>,
     claims: HashMap<Name, Claim>,
     /// The claims that a run owns, by its UID.
@@ -48,11 +50,12 @@ pub struct NodeUsage {
     pub requested: Resources,
 }
 
-/// A claim that a run's workspaces name.
+/// The claims that a run uses, as far as it says.
 fn named_claims(run: &PipelineRun) -> impl Iterator<Item = &str> {
     let named = run.workspaces.iter().filter_map(|workspace| match &workspace.source {
         WorkspaceSource::Claim(claim) => Some(&**claim),
-        _ => None,
+        WorkspaceSource::Template(template) => Some(&*template.claim),
+        WorkspaceSource::Unresolved | WorkspaceSource::Free => None,
     });
     named.chain(run.mounted.iter().map(AsRef::as_ref))
 }
@@ -71,6 +74,9 @@ impl Coscheduled {
         for claim in named_claims(&run) {
             self.runs_by_claim.add(Name::new(&name.namespace, claim), &name);
         }
+        if let Some(parent) = &run.parent {
+            self.runs_by_parent.add(parent.uid.clone(), &name);
+        }
         if !run.identity.uid.is_empty() {
             self.runs_by_uid.insert(run.identity.uid.clone(), name.clone());
         }
@@ -82,7 +88,13 @@ impl Coscheduled {
         for claim in named_claims(&run) {
             self.runs_by_claim.remove(Name::new(&name.namespace, claim), name);
         }
-        self.runs_by_uid.remove(&run.identity.uid);
+        if let Some(parent) = run.parent {
+            self.runs_by_parent.remove(parent.uid, name);
+        }
+        // Another run may be known under the UID by now.
+        if self.runs_by_uid.get(&run.identity.uid) == Some(name) {
+            self.runs_by_uid.remove(&run.identity.uid);
+        }
     }
 
     pub(super) fn add_pipeline(&mut self, name: Name, pipeline: NamedPipeline) {
@@ -184,6 +196,7 @@ impl Coscheduled {
     pub(super) fn is_empty(&self) -> bool {
         self.runs_by_uid.is_empty()
             && self.runs_by_claim.is_empty()
+            && self.runs_by_parent.is_empty()
             && self.claims_by_run.is_empty()
             && self.placeholders_by_run.is_empty()
             && self.placeholder_pods.is_empty()
@@ -228,7 +241,13 @@ impl View {
         self.coscheduled.pipeline_runs.iter()
     }
 
-    /// The PipelineRuns that name a claim, in the order of their names.
+    /// The PipelineRuns that the one with this UID has made, in the order of their names.
+    pub fn runs_below(&self, uid: &str) -> impl Iterator<Item = (&Name, &PipelineRun)> {
+        let names = self.coscheduled.runs_by_parent.get(uid);
+        names.filter_map(|name| self.coscheduled.pipeline_runs.get_key_value(name))
+    }
+
+    /// The PipelineRuns that use a claim, in the order of their names.
     pub fn runs_with_claim(&self, claim: &Name) -> impl Iterator<Item = (&Name, &PipelineRun)> {
         let names = self.coscheduled.runs_by_claim.get(claim);
         names.filter_map(|name| self.coscheduled.pipeline_runs.get_key_value(name))
