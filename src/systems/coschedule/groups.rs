@@ -765,3 +765,6 @@ fn are_apart(terms: &[NodeSelectorTerm], others: &[NodeSelectorTerm]) -> bool {
         && !others.is_empty()
         && terms.iter().all(|term| others.iter().all(|other| excludes(term, other)))
 }
+
+#[cfg(test)]
+mod tests;
