@@ -263,6 +263,16 @@ impl Object {
         Some(Self::Member(name_of(&pod.metadata)?, Box::new(member)))
     }
 
+    /// Whether it is a run of Tekton's that has ended.
+    #[must_use]
+    pub fn is_done_run(&self) -> bool {
+        match self {
+            Self::TaskRun(_, run) => run.done,
+            Self::PipelineRun(_, run) => run.done,
+            _ => false,
+        }
+    }
+
     /// Which version of the object this is, where that is known.
     pub(super) fn identity(&self) -> Option<&Identity> {
         match self {
