@@ -437,10 +437,34 @@ mod tests {
             ("no placeholder", &plain, abandoned(None), "", nothing.clone()),
             ("nor a gate", &with_a_term, abandoned(None), "", nothing.clone()),
             ("one that takes no pods", &plain, abandoned(Some(("n1", true))), "", nothing),
-            ("one that stands", &plain, abandoned(Some(("n1", false))), "", wishes(&["label", "term"])),
-            ("by node too", &with_a_term, abandoned(Some(("n1", false))), "", wishes(&["label", "node"])),
-            ("told to wait", &plain, abandoned(None), "coschedule: {controllerAbsent: wait}", wishes(&["label", "term"])),
-            ("gated", &with_a_term, abandoned(None), "coschedule: {controllerAbsent: wait}", wishes(&["label", gate])),
+            (
+                "one that stands",
+                &plain,
+                abandoned(Some(("n1", false))),
+                "",
+                wishes(&["label", "term"]),
+            ),
+            (
+                "by node too",
+                &with_a_term,
+                abandoned(Some(("n1", false))),
+                "",
+                wishes(&["label", "node"]),
+            ),
+            (
+                "told to wait",
+                &plain,
+                abandoned(None),
+                "coschedule: {controllerAbsent: wait}",
+                wishes(&["label", "term"]),
+            ),
+            (
+                "gated",
+                &with_a_term,
+                abandoned(None),
+                "coschedule: {controllerAbsent: wait}",
+                wishes(&["label", gate]),
+            ),
             ("it is there", &with_a_term, View::default(), "", wishes(&["label", gate])),
         ] {
             assert_eq!(told(&asked(pod, &view, policy)), expected, "{what}");
