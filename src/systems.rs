@@ -9,6 +9,7 @@ pub mod mpi;
 pub mod plan;
 pub mod streams;
 pub mod vocabulary;
+pub mod wake;
 
 use crate::placement::claim::Claim;
 use crate::placement::intent::Intent;

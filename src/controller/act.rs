@@ -573,8 +573,9 @@ fn object(kind: Kind, body: &[u8]) -> Option<Object> {
         Kind::Pod => Object::whole_pod(&read::<core::Pod>(body)?),
         Kind::HostPool => Object::host_pool(&read::<api::HostPool>(body)?),
         Kind::StreamsJob => Object::streams_job(&read::<api::StreamsJob>(body)?),
-        // The watch tells of them.
-        Kind::StatefulSet | Kind::PersistentVolumeClaim | Kind::PipelineRun | Kind::TaskRun => None,
+        Kind::StatefulSet => Object::placeholder(&read::<apps::StatefulSet>(body)?, true),
+        Kind::PersistentVolumeClaim => Object::claim(&read::<core::PersistentVolumeClaim>(body)?),
+        Kind::PipelineRun | Kind::TaskRun => None,
     }
 }
 

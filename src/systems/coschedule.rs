@@ -4,7 +4,8 @@
 //! For each group the controller makes a placeholder: a pod that takes next to nothing and mounts all
 //! claims of the group, so that the scheduler finds a node for them together. The group's pods follow
 //! it. [`groups`] says what the groups of a run are, [`native`] what those of other pods are; [`member`]
-//! is what a pod gets at admission, [`claims`] what a claim gets.
+//! is what a pod gets at admission, [`claims`] what a claim gets. [`placeholder`] says what a placeholder
+//! is made of, [`reconcile`] when it comes, moves and goes.
 
 mod claims;
 pub mod groups;
@@ -12,6 +13,8 @@ pub mod keys;
 pub mod member;
 pub mod mode;
 pub mod native;
+pub mod placeholder;
+pub mod reconcile;
 
 use super::System;
 
@@ -25,7 +28,7 @@ pub const SYSTEM: System = System {
     request: Some(member::request),
     claim: Some(claims::request),
     concerns: Some(member::concerns),
-    plan: None,
+    plan: Some(reconcile::plan),
     enabled: |policy| policy.coschedule.enabled,
 };
 

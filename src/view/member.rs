@@ -43,8 +43,13 @@ pub struct Member {
 /// A member as who places its group must know it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemberEstate {
-    /// Whether our gate ([`GATE`]) holds it.
-    pub gated: bool,
+    /// Where our gate ([`GATE`]), which holds it, is among its gates.
+    pub gate: Option<usize>,
+    /// Whether it has an affinity of any kind, and whether one toward nodes: what a patch of its
+    /// required terms finds there.
+    pub has_affinity: bool,
+    /// See `has_affinity`.
+    pub has_node_affinity: bool,
     /// Whether other gates hold it.
     pub gated_by_others: bool,
     /// Whether Tekton's own affinity assistant places it.
@@ -133,14 +138,16 @@ impl Member {
 impl MemberEstate {
     fn read(pod: &core::Pod) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
-        let mut gates = spec.scheduling_gates.iter().flatten();
+        let gates = || spec.scheduling_gates.iter().flatten();
         let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
         let required = affinity.and_then(|affinity| {
             affinity.required_during_scheduling_ignored_during_execution.as_ref()
         });
         Self {
-            gated: gates.clone().any(|gate| gate.name == GATE),
-            gated_by_others: gates.any(|gate| gate.name != GATE),
+            gate: gates().position(|gate| gate.name == GATE),
+            has_affinity: spec.affinity.is_some(),
+            has_node_affinity: affinity.is_some(),
+            gated_by_others: gates().any(|gate| gate.name != GATE),
             ended: ended(pod),
             unschedulable: Unschedulable::read(pod),
             scheduler: spec.scheduler_name.as_deref().unwrap_or("default-scheduler").into(),

@@ -53,6 +53,8 @@ pub struct PlaceholderEstate {
     pub annotations: BTreeMap<Box<str>, Box<str>>,
     /// The nodes that its template keeps out by name, sorted.
     pub excluded: Box<[Box<str>]>,
+    /// The only node that its template lets in, by name.
+    pub only: Option<Box<str>>,
     /// Its spec, as it stands.
     pub spec: Value,
 }
@@ -82,6 +84,7 @@ impl Placeholder {
                     .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
                     .collect(),
                 excluded: pod.map(excluded).unwrap_or_default(),
+                only: pod.and_then(only),
                 spec: serde_json::to_value(spec).unwrap_or_default(),
             })
         });
@@ -121,6 +124,19 @@ fn excluded(pod: &core::PodSpec) -> Box<[Box<str>]> {
     sorted(nodes)
 }
 
+/// The node that every required node affinity term asks for by name.
+fn only(pod: &core::PodSpec) -> Option<Box<str>> {
+    let affinity = pod.affinity.as_ref()?.node_affinity.as_ref()?;
+    let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
+    let mut nodes = required.node_selector_terms.iter().map(|term| {
+        let mut fields = term.match_fields.iter().flatten();
+        let field = fields.find(|field| field.key == "metadata.name" && field.operator == "In")?;
+        field.values.as_deref()?.first()
+    });
+    let first = nodes.next()??;
+    nodes.all(|node| node == Some(first)).then(|| first.as_str().into())
+}
+
 /// The claims that a pod mounts, sorted, each once.
 pub(super) fn claims(pod: &core::PodSpec) -> Box<[Box<str>]> {
     let volumes = pod.volumes.iter().flatten();
@@ -152,6 +168,8 @@ pub struct PlaceholderPod {
     pub unschedulable: Option<Unschedulable>,
     /// The nodes that it is kept out of by name, sorted. Kept only for who makes placeholders.
     pub excluded: Box<[Box<str>]>,
+    /// The only node that it may be on, by name. Kept only for who makes placeholders.
+    pub only: Option<Box<str>>,
     /// The claims that it mounts, sorted. Kept only for who makes placeholders.
     pub claims: Box<[Box<str>]>,
 }
@@ -177,6 +195,7 @@ impl PlaceholderPod {
                 .map(|time| time.0),
             unschedulable: Unschedulable::read(pod),
             excluded: of_controller.map(excluded).unwrap_or_default(),
+            only: of_controller.and_then(only),
             claims: of_controller.map(claims).unwrap_or_default(),
         })
     }

@@ -72,7 +72,12 @@ pub struct Claim {
     pub group: Option<Box<str>>,
     /// Its label `stowplan.dev/placeholder`: the placeholder whose claim it is.
     pub placeholder: Option<Box<str>>,
+    /// Where the finalizer [`PROTECTION`] is among its finalizers.
+    pub protection: Option<usize>,
 }
+
+/// The finalizer by which Kubernetes keeps a claim until no pod names it, be it one that has ended.
+pub const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 impl From<&core::PersistentVolumeClaim> for Claim {
     fn from(claim: &core::PersistentVolumeClaim) -> Self {
@@ -102,6 +107,12 @@ impl From<&core::PersistentVolumeClaim> for Claim {
             placeholder: labels
                 .and_then(|labels| labels.get(super::placeholder::PLACEHOLDER))
                 .map(|name| name.as_str().into()),
+            protection: claim
+                .metadata
+                .finalizers
+                .iter()
+                .flatten()
+                .position(|finalizer| finalizer == PROTECTION),
         }
     }
 }
