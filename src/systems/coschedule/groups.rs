@@ -251,11 +251,15 @@ impl Group {
     /// placeholder's own.
     #[must_use]
     pub fn has(&self, claim: &str) -> bool {
+        self.claim(claim).is_some()
+    }
+
+    fn claim(&self, name: &str) -> Option<&GroupClaim> {
         // Digests are made only of what may be one's own.
-        let is_own = claim.contains(&*self.name);
-        self.claims.iter().any(|own| {
-            *own.name == *claim
-                || is_own && own.template && keys::provisioned(&own.name, &self.name) == claim
+        let is_own = name.contains(&*self.name);
+        self.claims.iter().find(|own| {
+            *own.name == *name
+                || is_own && own.template && keys::provisioned(&own.name, &self.name) == name
         })
     }
 }
@@ -270,9 +274,10 @@ impl Groups {
         claims: &[&str],
         node_selector: &[(&str, &str)],
     ) -> Membership<'_> {
-        let mut with_claims =
-            self.groups.iter().filter(|group| claims.iter().any(|claim| group.has(claim)));
-        match (with_claims.next(), with_claims.next()) {
+        let mut by_node = self.groups.iter().filter(|group| {
+            claims.iter().any(|claim| group.claim(claim).is_some_and(|of| of.one_node))
+        });
+        match (by_node.next(), by_node.next()) {
             (Some(group), None) => return Membership::Of(group),
             (Some(first), Some(second)) => return Membership::Several(first, second),
             (None, _) => {}
@@ -297,9 +302,11 @@ impl Groups {
                 .iter()
                 .all(|(key, value)| asks(key).is_none_or(|(_, wanted)| **wanted == **value))
         };
-        let mut agreeing = self.groups.iter().filter(agrees);
-        let found = self.groups.iter().find(of_task).or_else(|| agreeing.next());
-        found.or(self.groups.first()).map_or(Membership::Free, Membership::Of)
+        let uses = |group: &&Group| claims.iter().any(|claim| group.has(claim));
+        let groups = || self.groups.iter();
+        let found = groups().find(of_task).or_else(|| groups().filter(agrees).find(uses));
+        let found = found.or_else(|| groups().find(agrees)).or(self.groups.first());
+        found.map_or(Membership::Free, Membership::Of)
     }
 }
 
@@ -653,7 +660,10 @@ impl<'v> Making<'v> {
         for part in &mut parts {
             let used: BTreeSet<usize> =
                 part.tasks.iter().flat_map(|task| &tasks[*task].units).copied().collect();
-            part.units = left.intersection(&used).copied().collect();
+            // What many nodes mount is mounted wherever it is used.
+            let shared = |unit: &usize| self.units[*unit].mountable && !self.units[*unit].one_node;
+            let is_mine = |unit: &usize| left.contains(unit) || shared(unit);
+            part.units = used.iter().copied().filter(is_mine).collect();
             left.retain(|unit| !used.contains(unit));
             if several {
                 let labels = part.selector.iter().map(|(key, value)| format!("{key}={value}"));
