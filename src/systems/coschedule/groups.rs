@@ -12,7 +12,7 @@
 //!   against it, tasks whose node selectors contradict each other. Where something stands against it,
 //!   that is a [`Conflict`], to be told.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
@@ -186,6 +186,7 @@ pub fn of_run(
         view,
         units: Vec::new(),
         by_claim: HashMap::new(),
+        keys: HashSet::new(),
         tasks: None,
         groups,
     };
@@ -346,6 +347,8 @@ struct Making<'v> {
     view: &'v View,
     units: Vec<Unit<'v>>,
     by_claim: HashMap<&'v str, usize>,
+    /// The keys of the groups so far.
+    keys: HashSet<Box<str>>,
     /// `None` where nobody knows which task uses what.
     tasks: Option<Vec<Task<'v>>>,
     groups: Groups,
@@ -679,8 +682,11 @@ impl<'v> Making<'v> {
 
     /// Makes one group of a part, or several where its volumes share no node.
     fn split_by_volumes(&mut self, part: Part<'v>) {
+        // Only what is bound to a place can be apart from anything; the rest goes with the first.
+        let (bound, free): (BTreeSet<usize>, BTreeSet<usize>) =
+            part.units.iter().partition(|unit| !self.units[**unit].terms.is_empty());
         let mut sets: Vec<BTreeSet<usize>> = Vec::new();
-        for &unit in &part.units {
+        for &unit in &bound {
             let apart = |other: &usize| are_apart(self.units[unit].terms, self.units[*other].terms);
             match sets.iter_mut().find(|set| !set.iter().any(apart)) {
                 Some(set) => {
@@ -688,6 +694,9 @@ impl<'v> Making<'v> {
                 }
                 None => sets.push([unit].into()),
             }
+        }
+        if let Some(first) = sets.first_mut() {
+            first.extend(free);
         }
         if sets.len() < 2 {
             let Part { key, units, tasks, selector } = part;
@@ -754,7 +763,7 @@ impl<'v> Making<'v> {
         });
         let known = self.tasks.as_deref().unwrap_or_default();
         let mut key = key;
-        while self.groups.groups.iter().any(|group| group.key == key) {
+        while !self.keys.insert(key.clone()) {
             key = format!("{key}/").into();
         }
         self.groups.groups.push(Group {

@@ -411,7 +411,7 @@ mod tests {
         let mut view = View::default();
         view.set_controller_present(false);
         let name = keys::of_native("ci", "g");
-        for (node, cordoned) in node {
+        if let Some((node, cordoned)) = node {
             for object in [
                 json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "spec": {"unschedulable": cordoned}}),
                 json!({"apiVersion": "v1", "kind": "Pod",
