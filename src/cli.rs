@@ -31,8 +31,8 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
-use crate::placement::reason::misleads;
 use crate::policy::Period;
+use crate::text::misleads;
 
 /// Something could not be read, or not be understood.
 const UNUSABLE: u8 = 2;

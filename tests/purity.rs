@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Every module of the crate, and the modules that it may name besides itself.
 const ORDER: &[(&str, &[&str])] = &[
-    ("placement", &[]),
+    ("text", &[]),
+    ("placement", &["text"]),
     ("policy", &[]),
     ("api", &[]),
     ("view", &["api"]),
@@ -19,7 +20,7 @@ const ORDER: &[(&str, &[&str])] = &[
     ("admission", &["systems", "placement", "view", "policy", "api"]),
     ("cluster", &["systems", "placement", "view", "policy", "api", "telemetry"]),
     ("tls", &["telemetry"]),
-    ("telemetry", &[]),
+    ("telemetry", &["text"]),
     (
         "server",
         &[
@@ -52,12 +53,13 @@ const ORDER: &[(&str, &[&str])] = &[
             "view",
             "policy",
             "api",
+            "text",
         ],
     ),
 ];
 
 /// The modules that decide. They know their arguments and nothing else.
-const PURE: &[&str] = &["placement", "policy", "view", "systems", "admission"];
+const PURE: &[&str] = &["text", "placement", "policy", "view", "systems", "admission"];
 
 /// What a pure module never names: paths that begin so.
 const IMPURE: &[&str] = &[

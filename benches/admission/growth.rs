@@ -27,7 +27,7 @@ const FLAT: [(&str, &str); 7] = [
 ];
 
 /// With the pod. Counted are reading, deciding and writing the answer.
-const LINEAR: [(&str, &str, [usize; 3]); 9] = [
+const LINEAR: [(&str, &str, [usize; 3]); 11] = [
     ("annotations", "annotations of others", [10, 100, 1_000]),
     ("unknown", "unknown annotations under our prefixes", [10, 100, 1_000]),
     ("labels", "labels, beside one key of ours", [10, 100, 1_000]),
@@ -37,6 +37,8 @@ const LINEAR: [(&str, &str, [usize; 3]); 9] = [
     ("own-bytes", "bytes of `host`, refused", [4_096, 32_768, 262_144]),
     ("tokens", "exlocation tokens", [1, 8, 64]),
     ("pool", "hosts of a literal pool", [4, 32, 256]),
+    ("job", "elements of the pod's StreamsJob", [10, 100, 1_000]),
+    ("new-job", "elements of a StreamsJob that no controller has accepted yet", [10, 100, 1_000]),
 ];
 
 /// The part that tells what a turn costs when nothing is done.
@@ -122,6 +124,11 @@ fn view(part: &str, size: usize) -> anyhow::Result<View> {
             world::literal_pool(&mut view, size)?;
             Ok(view)
         }
+        "job" | "new-job" => {
+            let mut view = View::default();
+            world::job(&mut view, size, part == "job")?;
+            Ok(view)
+        }
         "one-group" => {
             let mut view = world::grown(10)?;
             world::one_group(&mut view, size)?;
@@ -137,7 +144,7 @@ fn review(part: &str, size: usize) -> anyhow::Result<Vec<u8>> {
     let host = "streams.ibm.com/host";
     let pool = "streams.ibm.com/host-pool";
     match part {
-        NOTHING => {}
+        NOTHING | "job" | "new-job" => {}
         "host-name" => review.annotate(host, "ip-10-0-0-3.eu-central-1.compute.internal"),
         "host-address" => review.annotate(host, world::HOST),
         "pool-literal" | "pool" => review.annotate(pool, "literal"),

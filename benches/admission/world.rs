@@ -92,6 +92,38 @@ pub(crate) fn one_group(view: &mut View, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The StreamsJob that the pods under review join: `count` elements, four to a colocation group, two
+/// groups each kept apart; element 7 is theirs. Where it is `accepted`, the controller has said so.
+pub(crate) fn job(view: &mut View, count: usize, accepted: bool) -> anyhow::Result<()> {
+    let elements: Vec<_> = (0..count)
+        .map(|index| {
+            let mut operator = json!({
+                "name": format!("operator-{index}"),
+                "hostColocation": [format!("together-{}", index / 4)],
+            });
+            // On one member of each group: it parts groups, not their members.
+            if index % 4 == 0 {
+                operator["hostExlocation"] = json!([format!("apart-{}", index / 8)]);
+            }
+            json!({"name": index.to_string(), "operators": [operator]})
+        })
+        .collect();
+    let mut job = json!({
+        "apiVersion": api::VERSION, "kind": "StreamsJob",
+        "metadata": {"name": OWN_JOB, "namespace": NAMESPACE, "generation": 1},
+        "spec": {"processingElements": elements},
+    });
+    if accepted {
+        job["status"] = json!({"conditions": [{
+            "type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+        }]});
+    }
+    let object = Object::from_document(job).map_err(anyhow::Error::msg)?;
+    view.apply(object.context("a kind that no View holds")?);
+    Ok(())
+}
+
 /// An object as clusters have them, projected: names and labels of the lengths that clouds and
 /// operators give.
 pub(crate) fn object(kind: &str, index: usize) -> anyhow::Result<Object> {

@@ -53,6 +53,7 @@ impl Kind {
 
 /// An object that is created, decoded.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one a request, on the stack: a box would be dearer")]
 pub(super) enum Subject<'a> {
     Pod(Pod<'a>),
     Claim(Claim<'a>),

@@ -70,6 +70,9 @@ const BURST: u32 = 100;
 /// How long an object rests that was created or deleted, unless the watch shows it before.
 const SETTLE: Duration = Duration::from_secs(2);
 
+/// How long one list of HostPools confirms that nodes may be given back.
+const ROUND: Duration = Duration::from_secs(1);
+
 /// The longest wait that the API server can ask for.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
@@ -120,10 +123,20 @@ impl Trouble {
     }
 }
 
-/// One plan's actions. They share one list of HostPools.
-#[derive(Debug, Default)]
+/// The actions of the plans of a second. They share one list of HostPools.
+///
+/// What the list guards against is a watch that stands still, and a leader before this one: both are
+/// further back than that. What this process has written itself the View knows at once.
+#[derive(Debug)]
 struct Round {
+    until: Instant,
     claims: OnceCell<Vec<Claim>>,
+}
+
+impl Round {
+    fn beginning_at(now: Instant) -> Self {
+        Self { until: now + ROUND, claims: OnceCell::new() }
+    }
 }
 
 /// An action that ended.
@@ -188,14 +201,16 @@ impl Executor {
             running: FuturesUnordered::new(),
             busy: HashSet::new(),
             resting: HashMap::new(),
-            round: Arc::default(),
+            round: Arc::new(Round::beginning_at(Instant::now())),
         }
     }
 
     /// Takes what the latest plan asks for in place of what the one before did.
     pub fn take(&mut self, actions: Vec<Action>) {
         let now = Instant::now();
-        self.round = Arc::default();
+        if self.round.until <= now {
+            self.round = Arc::new(Round::beginning_at(now));
+        }
         self.waiting.clear();
         let planned: HashSet<Target> = actions.iter().map(|action| action.target.clone()).collect();
         self.resting.retain(|target, rest| now < rest.until || planned.contains(target));
@@ -1182,10 +1197,13 @@ mod tests {
         assert_eq!(paths, ["/api/v1/nodes/n2", "/api/v1/nodes/n3"]);
         assert_eq!(bench.wrote("nodes", "release", "kept"), 1);
         assert_eq!(bench.wrote("nodes", "release", "done"), 2);
-        bench.executor.take(vec![release("n4", &[dead])]);
-        bench.executor.next().await;
-        let lists = bench.api.calls().into_iter().filter(|call| call.method == "GET");
-        assert_eq!(lists.count(), 2, "another round, another list");
+        for (node, pause, lists) in [("n4", ROUND / 2, 1), ("n5", ROUND / 2, 2)] {
+            tokio::time::sleep(pause).await;
+            bench.executor.take(vec![release(node, std::slice::from_ref(&dead))]);
+            bench.executor.next().await;
+            let calls = bench.api.calls().into_iter().filter(|call| call.method == "GET");
+            assert_eq!(calls.count(), lists, "the next plan of the second, and the one after it");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
-//! Intents: the only way in which a system touches a pod.
+//! Intents: the only way in which a system touches a pod or a claim.
 //!
-//! An intent is a typed wish with its cause. Systems say what a pod should have; how that is joined
-//! with what the pod already has is [`merge`](super::merge)'s business, and how it is written is
+//! An intent is a typed wish with its cause. Systems say what an object should have; how that is joined
+//! with what it already has is [`merge`](super::merge)'s business, and how it is written is
 //! [`patch`](super::patch)'s.
 
 use std::borrow::Cow;
@@ -29,7 +29,7 @@ pub struct Intent {
     pub wish: Wish,
 }
 
-/// What a pod should have.
+/// What a pod, or a claim, should have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wish {
     /// This label with this value.

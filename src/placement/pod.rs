@@ -118,7 +118,7 @@ pub enum Spec<'a> {
     NoObject,
 }
 
-/// Members of a spec, undecoded. A null stands as it is; [`decoded`] takes it for absent.
+/// Members of a spec, undecoded. A null stands as it is, and means what absence means.
 #[derive(Debug, Default)]
 pub struct Members<'a> {
     /// A pod's `affinity`.

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use crate::text::misleads;
+
 /// The check that failed. Checks run in this order, and a refusal leads with its first finding.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Stage {
@@ -219,8 +221,12 @@ impl Warning {
 #[must_use]
 pub fn quoted(value: &str) -> String {
     // Escaped after the cut, so that a value of 256 KiB costs no more than one of 80 characters.
-    let head: String = value.chars().take(80).collect();
-    let more = if head.len() < value.len() { "…" } else { "" };
+    let cut = value.char_indices().nth(80).map_or(value.len(), |(at, _)| at);
+    let (head, more) = (&value[..cut], if cut < value.len() { "…" } else { "" });
+    // Nearly every value: each admission quotes some, and escaping looks at one character after another.
+    if head.bytes().all(|b| matches!(b, b' '..=b'~') && !matches!(b, b'"' | b'\\' | b'\'')) {
+        return ["\"", head, more, "\""].concat();
+    }
     format!("\"{}{more}\"", head.escape_debug())
 }
 
@@ -231,14 +237,6 @@ fn plain(text: String) -> String {
     }
     let escape = |c: char| if misleads(c) { c.escape_unicode().collect() } else { String::from(c) };
     shorten(&text.chars().take(Finding::LIMIT + 1).map(escape).collect::<String>(), Finding::LIMIT)
-}
-
-/// Whether a terminal obeys `c` or shows what follows in another line or direction.
-#[must_use]
-pub fn misleads(c: char) -> bool {
-    let turns =
-        matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    turns || c.is_control()
 }
 
 /// `text`, cut to at most `limit` characters with an ellipsis at the end.
@@ -265,6 +263,11 @@ mod tests {
     #[test]
     fn a_quoted_value_has_no_control_characters_and_an_end() {
         assert_eq!(quoted("a\r\n\u{1b}[31m"), r#""a\r\n\u{1b}[31m""#);
+        // The short way says the same as the long one, whatever stands in the text.
+        for c in (0..=0x17f).filter_map(char::from_u32) {
+            let text = format!("a{c}b");
+            assert_eq!(quoted(&text), format!("\"{}\"", text.escape_debug()));
+        }
         assert!(quoted(&"x".repeat(262_144)).chars().count() < 100);
     }
 

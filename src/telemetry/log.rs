@@ -18,6 +18,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::Metrics;
+use crate::text::misleads;
 
 /// The environment variable that filters logs, for example `info` or `stowplan=debug`.
 pub const LOG_VARIABLE: &str = "STOWPLAN_LOG";
@@ -202,12 +203,6 @@ fn escaped(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(escaped)
-}
-
-/// Control characters, C1 and line separators included, and those that turn or hide text.
-fn misleads(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 #[cfg(test)]

@@ -45,6 +45,9 @@ pub use self::node::NodeSpec;
 /// Far above what a start takes (about five seconds), for machines that do something else as well.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
+/// What kwok does beside its own stages.
+const STAGES: &str = include_str!("../assets/stages.yaml");
+
 /// What to start, and where.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -442,11 +445,13 @@ impl ControlPlane {
     }
 
     fn start_kwok(&self) -> Result<()> {
+        let stages = self.directory.write("stages.yaml", STAGES)?;
         self.spawn(
             "kwok",
             &[
                 format!("--kubeconfig={}", self.kubeconfig.display()),
                 format!("--config={}", self.tools.stages().display()),
+                format!("--config={}", stages.display()),
                 format!("--server-address={}", self.range.socket(Range::KWOK)),
                 "--manage-all-nodes=true".to_owned(),
                 "--node-lease-duration-seconds=40".to_owned(),
