@@ -297,6 +297,10 @@ impl Joining<'_> {
             );
             return;
         }
+        if view.placeholder(&name).is_some_and(|known| known.failed) && joined.renamed.is_empty() {
+            self.warn(key, "not placed with its group: the group's placeholder cannot be made");
+            return;
+        }
         self.wish(
             joined,
             Wish::Label { key: keys::MEMBER.to_owned(), value: placeholder.to_owned() },
