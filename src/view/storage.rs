@@ -140,8 +140,11 @@ pub struct Making {
     /// `allowVolumeExpansion`.
     pub expands: bool,
     /// `allowedTopologies`: terms, each of keys with their values, all sorted.
-    pub topologies: Box<[Box<[(Box<str>, Box<[Box<str>]>)]>]>,
+    pub topologies: Box<[Topology]>,
 }
+
+/// A topology that a class allows: keys with their values.
+pub type Topology = Box<[(Box<str>, Box<[Box<str>]>)]>;
 
 impl From<&storage::StorageClass> for StorageClass {
     fn from(class: &storage::StorageClass) -> Self {
@@ -158,7 +161,7 @@ impl From<&storage::StorageClass> for StorageClass {
             keys.sort_unstable();
             keys.into_boxed_slice()
         });
-        let mut topologies: Vec<Box<[(Box<str>, Box<[Box<str>]>)]>> = terms.collect();
+        let mut topologies: Vec<Topology> = terms.collect();
         topologies.sort_unstable();
         Self {
             waits: class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),

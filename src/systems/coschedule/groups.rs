@@ -306,7 +306,8 @@ impl Groups {
         let uses = |group: &&Group| claims.iter().any(|claim| group.has(claim));
         let groups = || self.groups.iter();
         let found = groups().find(of_task).or_else(|| groups().filter(agrees).find(uses));
-        let found = found.or_else(|| groups().find(agrees)).or(self.groups.first());
+        let found = found.or_else(|| groups().find(agrees));
+        let found = found.or_else(|| self.groups.first());
         found.map_or(Membership::Free, Membership::Of)
     }
 }
@@ -682,7 +683,7 @@ impl<'v> Making<'v> {
 
     /// Makes one group of a part, or several where its volumes share no node.
     fn split_by_volumes(&mut self, part: Part<'v>) {
-        // Only what is bound to a place can be apart from anything; the rest goes with the first.
+        // Only what is bound to a place can be apart from anything.
         let (bound, free): (BTreeSet<usize>, BTreeSet<usize>) =
             part.units.iter().partition(|unit| !self.units[**unit].terms.is_empty());
         let mut sets: Vec<BTreeSet<usize>> = Vec::new();
@@ -695,8 +696,11 @@ impl<'v> Making<'v> {
                 None => sets.push([unit].into()),
             }
         }
-        if let Some(first) = sets.first_mut() {
-            first.extend(free);
+        for unit in free {
+            let with = self.companion(unit, &sets, &part.tasks);
+            if let Some(set) = sets.get_mut(with) {
+                set.insert(unit);
+            }
         }
         if sets.len() < 2 {
             let Part { key, units, tasks, selector } = part;
@@ -720,6 +724,18 @@ impl<'v> Making<'v> {
             taken.extend(users.iter().flatten());
             self.group(key, set, users.as_ref(), &part.selector);
         }
+    }
+
+    /// Which of several sets a unit goes with that may be anywhere: that of a task which uses it and
+    /// nothing of the others; else the first.
+    fn companion(&self, unit: usize, sets: &[BTreeSet<usize>], users: &BTreeSet<usize>) -> usize {
+        let Some(tasks) = self.tasks.as_ref().filter(|_| sets.len() > 1) else { return 0 };
+        let users = users.iter().map(|task| &tasks[*task].units);
+        let of_task = |units: &BTreeSet<usize>| {
+            let mut used = (0..sets.len()).filter(|set| !sets[*set].is_disjoint(units));
+            used.next().filter(|_| used.next().is_none())
+        };
+        users.filter(|units| units.contains(&unit)).find_map(of_task).unwrap_or_default()
     }
 
     /// Says which claims cannot be together, and who uses both.

@@ -359,6 +359,12 @@ fn claims_whose_volumes_share_no_node_are_split() {
     let made = groups(both, &others, "pipelineruns");
     assert_eq!(told(&made), [": c1 c3 @ / x z", "2: c2 / y"]);
     assert_ne!(made.groups[0].name, made.groups[1].name);
+    // What may be anywhere goes with whoever it is used with.
+    let with = run(&workspaces, &[task("x", &["1", "2"]), task("y", &["2", "4"])]);
+    assert_eq!(
+        told(&groups(with, &others, "workspaces")),
+        ["1: c1 / x", "2: c2 @ / y", "3: c3 / "]
+    );
     // Volumes that some node may reach together are not split: nodes come and go.
     let apart = run(&workspaces, &[task("z", &["1", "3"])]);
     assert!(groups(apart, &others, "workspaces").conflicts.is_empty());
