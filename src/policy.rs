@@ -254,7 +254,7 @@ impl fmt::Display for Period {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let milliseconds = self.0.as_millis();
         let mut units = Self::UNITS.iter().rev();
-        let whole = units.find(|(_, unit)| milliseconds % u128::from(*unit) == 0);
+        let whole = units.find(|(_, unit)| milliseconds.is_multiple_of(u128::from(*unit)));
         match whole.filter(|_| milliseconds > 0) {
             Some((name, unit)) => write!(formatter, "{}{name}", milliseconds / u128::from(*unit)),
             None => formatter.write_str("0s"),

@@ -31,7 +31,7 @@ impl<'v> Demand<'v> {
         waiting: Vec<&'v MemberEstate>,
         view: &'v View,
     ) -> Self {
-        let terms = |claim: &Box<str>| {
+        let terms = |claim: &str| {
             let claim = view.claim(&Name::new(&name.namespace, claim))?;
             let volume = view.volume(claim.volume.as_deref()?)?;
             Some(&*volume.terms).filter(|terms| !terms.is_empty())
@@ -43,7 +43,12 @@ impl<'v> Demand<'v> {
         let made: Vec<Box<str>> = made.collect();
         Self {
             waiting,
-            volumes: placeholder.claims.iter().chain(&made).filter_map(terms).collect(),
+            volumes: placeholder
+                .claims
+                .iter()
+                .chain(&made)
+                .filter_map(|claim| terms(claim))
+                .collect(),
             tolerations: tolerations(placeholder),
         }
     }

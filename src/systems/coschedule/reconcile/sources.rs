@@ -266,11 +266,11 @@ pub(super) fn claims_on_one_node<'v>(
     view: &View,
 ) -> Vec<&'v str> {
     let claims = member.estate.iter().flat_map(|estate| &estate.claims);
-    let on_one_node = |claim: &&Box<str>| {
+    let on_one_node = |claim: &&str| {
         let found = view.claim(&Name::new(namespace, claim));
         found.is_some_and(|claim| claim.access_modes.need_one_node())
     };
-    claims.filter(on_one_node).map(AsRef::as_ref).collect()
+    claims.map(AsRef::as_ref).filter(on_one_node).collect()
 }
 
 /// What a pod says of the nodes that it may be on.

@@ -105,6 +105,11 @@ fn is_lost(node: &str, view: &View) -> bool {
     estate.is_none_or(|estate| !estate.ready)
 }
 
+/// Whether the template of a placeholder keeps it out of a node.
+fn excludes_node(stand: &Stand<'_>, node: &str) -> bool {
+    stand.estate.excluded.iter().any(|excluded| **excluded == *node)
+}
+
 /// The node that a member must be on by name.
 fn bound_to(estate: &MemberEstate) -> Option<&str> {
     let mut nodes = estate.terms.as_deref()?.iter().map(pinned_node);
@@ -251,10 +256,10 @@ impl<'v> Turn<'v> {
         if pod.identity.deleting {
             return;
         }
-        let lacks = |claim: &Box<str>| !pod.claims.contains(claim);
+        let lacks = |claim: &str| !pod.claims.iter().any(|own| **own == *claim);
         let is_outdated = pod.excluded.iter().any(|node| !stand.estate.excluded.contains(node))
             || pod.only != stand.estate.only
-            || stand.placeholder.claims.iter().any(lacks);
+            || stand.placeholder.claims.iter().any(|claim| lacks(claim));
         if is_outdated {
             return self.renew(stand, pod, None, None);
         }
@@ -327,7 +332,7 @@ impl<'v> Turn<'v> {
             })
         };
         let leads = wanted.map_or(Follow::Nobody, |wanted| self.follow(wanted));
-        let is_outdated = stand.estate.excluded.iter().any(|excluded| **excluded == *node)
+        let is_outdated = excludes_node(stand, node)
             || stand.placeholder.claims.iter().any(|claim| !pod.claims.contains(claim));
         let trouble = match (barred, leads) {
             (Some(barred), _) => Trouble::Barred(barred),
@@ -383,7 +388,10 @@ impl<'v> Turn<'v> {
         let why = match trouble {
             Trouble::Barred(why) => why.clone(),
             Trouble::Follows(other) => format!("a claim of it is in use on node {other}"),
-            Trouble::Outdated => format!("it is to be elsewhere than on node {node}"),
+            Trouble::Outdated if excludes_node(stand, node) => {
+                format!("node {node} does not take those who wait")
+            }
+            Trouble::Outdated => "it is to mount a further claim".to_owned(),
             Trouble::Full { .. } => format!("node {node} does not take those who wait"),
         };
         if !stand.running.is_empty() {

@@ -100,6 +100,10 @@ impl World {
     }
 
     /// Changes an object (RFC 7396).
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the change is written where it is asked for"
+    )]
     pub(super) fn change(object: &mut Value, with: Value) {
         json_patch::merge(object, &with);
     }
