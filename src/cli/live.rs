@@ -87,6 +87,7 @@ async fn list_whole(namespace: Option<&str>, rooms: bool) -> anyhow::Result<Whol
             }
         }
     }
+    cluster.known.insert("Pod".to_owned());
     let pods = Api::<core::Pod>::namespaced(lists.client, &namespace);
     for pod in pages(&pods, "pods", None).await? {
         cluster.add_pod(pod);
