@@ -335,7 +335,9 @@ pub(super) fn missing(
             told.object(format!("made now, it would be refused: {}", first.problem), &first.remedy);
         }
         Ok(Decision::Admit(admission))
-            if !admission.patch.is_empty() && admission.findings.is_empty() =>
+            if !admission.patch.is_empty()
+                && !admission.intents.is_empty()
+                && admission.findings.is_empty() =>
         {
             let wishes = admission.intents.iter().map(|intent| intent.wish.to_string());
             let lacks = some(&wishes.collect::<Vec<_>>());
