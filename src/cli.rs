@@ -67,7 +67,7 @@ enum Command {
     Review(review::Arguments),
     /// Show what would become of the pods in files, and why, without creating anything
     Plan(plan::Arguments),
-    /// Tell why a pod, a job or a pool is where it is, or what is in its way
+    /// Tell why a pod, a job, a pool or a run is where it is, or what is in its way
     Check(check::Arguments),
     /// Print the definitions of stowplan's own objects
     Crds(crds::Arguments),

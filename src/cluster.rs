@@ -5,7 +5,7 @@
 //! the View must not be decided on.
 
 mod presence;
-mod tekton;
+pub(crate) mod tekton;
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -442,7 +442,7 @@ impl Cluster {
 }
 
 /// Tekton's kinds, as they are followed. Only a controller asks for runs that have ended.
-fn tekton_kinds(whole: bool) -> [tekton::Kind; 3] {
+pub(crate) fn tekton_kinds(whole: bool) -> [tekton::Kind; 3] {
     fn task_run(run: &DynamicObject) -> Option<Object> {
         Object::task_run(&run.metadata, &run.data)
     }
@@ -476,6 +476,11 @@ fn tekton_kinds(whole: bool) -> [tekton::Kind; 3] {
         forget: View::remove_pipeline,
     };
     [task_runs, pipeline_runs, pipelines]
+}
+
+/// Whether the controller that holds this Lease is there, by our clock and its own.
+pub(crate) fn is_held(lease: &Lease) -> bool {
+    presence::Presence::default().observe(Some(lease), Instant::now(), Timestamp::now())
 }
 
 fn name(object: &impl Resource) -> Name {

@@ -27,15 +27,25 @@ const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 /// One of Tekton's kinds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kind {
+pub(crate) struct Kind {
     /// As in `kind`.
-    pub(super) kind: &'static str,
+    pub(crate) kind: &'static str,
     /// The plural name, which is also that of the store.
-    pub(super) plural: &'static str,
+    pub(crate) plural: &'static str,
     /// How an object is projected; `None` where nothing asks for it.
-    pub(super) project: fn(&DynamicObject) -> Option<Object>,
+    pub(crate) project: fn(&DynamicObject) -> Option<Object>,
     /// How it is forgotten.
     pub(super) forget: Forget,
+}
+
+impl Kind {
+    /// The kind in each version that is read, the one that is preferred first.
+    pub(crate) fn resources(self) -> impl Iterator<Item = ApiResource> {
+        VERSIONS.iter().map(move |version| {
+            let of_version = GroupVersionKind::gvk("tekton.dev", version, self.kind);
+            ApiResource::from_gvk_with_plural(&of_version, self.plural)
+        })
+    }
 }
 
 /// Follows a kind for as long as the process lives.
@@ -93,9 +103,7 @@ impl Following {
     /// The version of the kind that the API server serves, if it does.
     async fn served(&self) -> Result<Option<ApiResource>, kube::Error> {
         let one = ListParams::default().limit(1);
-        for version in VERSIONS {
-            let of_version = GroupVersionKind::gvk("tekton.dev", version, self.kind.kind);
-            let resource = ApiResource::from_gvk_with_plural(&of_version, self.kind.plural);
+        for resource in self.kind.resources() {
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
             match api.list_metadata(&one).await {
                 Ok(_) => return Ok(Some(resource)),

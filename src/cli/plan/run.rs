@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -13,9 +14,10 @@ use crate::admission::stored::{CLAIMS, PODS, decide_creation};
 use crate::admission::{Decision, ParseError};
 use crate::placement::reason::Warning;
 use crate::policy::Policy;
-use crate::systems::coschedule::groups::{self, Group, Groups};
+use crate::systems::coschedule::groups::{self, Group, Groups, Leader};
 use crate::systems::coschedule::{keys, mode};
 use crate::view::pipeline_run::{PipelineSource, WorkspaceSource};
+use crate::view::task_run::PIPELINE_TASK;
 use crate::view::{Name, Object, PipelineRun, View};
 
 /// Stands for the end of a placeholder's name where that follows from a UID that nobody knows yet.
@@ -31,6 +33,9 @@ pub(in crate::cli) struct Run {
     /// `None`: only a resolver knows them.
     tasks: Option<Vec<Task>>,
     conflicts: Vec<String>,
+    /// Why there are no groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
 }
 
 /// A group.
@@ -46,6 +51,9 @@ struct OneNode {
     #[serde(skip_serializing_if = "Option::is_none")]
     tasks: Option<Vec<String>>,
     isolated: bool,
+    /// What of an earlier run decides where it goes, and when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    follows: Option<String>,
 }
 
 /// A claim that Tekton makes for the run.
@@ -93,9 +101,12 @@ pub(super) fn plan(
     let made = groups::of_run(name, run, view, policy);
     let mut told = Run::default();
     let shown = Shown::new(made.as_ref().ok(), run, has_uid);
+    told.problem = made.as_ref().err().map(|bad| bad.finding().to_string());
     if let Ok(groups) = &made {
         told.mode = mode::word(groups.mode);
-        told.groups = groups.groups.iter().map(|group| shown.group(group)).collect();
+        let leader = |group: &Group| groups::leader(name, run, group, view, policy);
+        let told_of = groups.groups.iter().map(|group| shown.group(group, leader(group)));
+        told.groups = told_of.collect();
         told.conflicts = groups.conflicts.iter().map(ToString::to_string).collect();
     }
     for workspace in &run.workspaces {
@@ -113,14 +124,20 @@ pub(super) fn plan(
     let tasks = tasks(name, run, view);
     let mut first = None;
     let mut refused = None;
-    for (number, task) in tasks.iter().flatten().enumerate() {
+    // Whatever its tasks are, their pods are refused where its mode is none.
+    let any = OfPipeline { name: "any".to_owned(), claims: Vec::new() };
+    let stand_in = made.is_err().then_some(std::slice::from_ref(&any));
+    let planned = tasks.as_deref().or(stand_in).unwrap_or_default();
+    for (number, task) in planned.iter().enumerate() {
         let (of_task, pod) = pod(name, run, task, number, document);
         // The TaskRun comes first, as Tekton makes it.
         if let Ok(Some(object)) = Object::from_document(of_task) {
             view.apply(object);
         }
         let decision = decide_creation(PODS, &name.namespace, &pod, view, policy)?;
-        told.tasks.get_or_insert_default().push(shown.task(&task.name, &decision));
+        if tasks.is_some() {
+            told.tasks.get_or_insert_default().push(shown.task(&task.name, &decision));
+        }
         match decision {
             Decision::Refuse(_) => refused = refused.or(Some(decision)),
             Decision::Admit(ref admission) if !admission.intents.is_empty() => {
@@ -141,6 +158,11 @@ pub(super) fn complete(
     pointer: &str,
 ) {
     metadata.insert("name".to_owned(), name(document).into());
+    // Runs that are there come before it.
+    let created = metadata.entry("creationTimestamp").or_insert(Value::Null);
+    if created.is_null() {
+        *created = Timestamp::now().to_string().into();
+    }
     // Several runs of one input are told apart by where they stand in it.
     let item = pointer.rsplit('/').next().unwrap_or_default();
     let uid = format!("{number}-{item}");
@@ -173,6 +195,10 @@ fn tasks(name: &Name, run: &PipelineRun, view: &View) -> Option<Vec<OfPipeline>>
         }
         PipelineSource::Resolver | PipelineSource::Absent => return None,
     };
+    // Those of a pipeline in it are nobody's here.
+    if pipeline.nested {
+        return None;
+    }
     let claim = |workspace: &str| {
         let workspace = run.workspaces.iter().find(|known| *known.name == *workspace)?;
         match &workspace.source {
@@ -233,6 +259,7 @@ fn pod(
         "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
         "metadata": {
             "name": task_run, "namespace": name.namespace, "uid": uid,
+            "labels": {(PIPELINE_TASK): task.name},
             "ownerReferences": owner("PipelineRun", &name.name, &run.identity.uid),
         },
     });
@@ -266,7 +293,7 @@ fn pod(
     };
     for (key, value) in [
         ("tekton.dev/pipelineRun", &*name.name),
-        ("tekton.dev/pipelineTask", &task.name),
+        (PIPELINE_TASK, &task.name),
         ("tekton.dev/taskRun", &task_run),
     ] {
         labels.insert(key.to_owned(), value.into());
@@ -313,13 +340,21 @@ impl Shown {
         self.instead.iter().fold(text.to_owned(), replace)
     }
 
-    fn group(&self, group: &Group) -> OneNode {
+    fn group(&self, group: &Group, leader: Option<Leader>) -> OneNode {
         OneNode {
             key: group.key.to_string(),
             placeholder: self.has_uid.then(|| group.name.to_string()),
             claims: group.claims.iter().map(|claim| self.text(&claim.name)).collect(),
             tasks: group.tasks.as_ref().map(|of| of.iter().map(ToString::to_string).collect()),
             isolated: group.isolated,
+            follows: leader.map(|leader| {
+                let Leader { run, claim, .. } = leader;
+                let how = match group.isolated {
+                    true => "waits until it has ended",
+                    false => "goes to the same node",
+                };
+                format!("claim {claim} is used by the earlier PipelineRun {}: {how}", run.name)
+            }),
         }
     }
 
@@ -385,6 +420,7 @@ impl Run {
                 claims => format!(" with {}", claims.join(", ")),
             };
             line(4, &format!("{placeholder}{claims}"));
+            group.follows.iter().for_each(|follows| line(4, follows));
         }
         for Claim { workspace, name, changes, warnings } in &self.claims {
             let change =
@@ -395,6 +431,7 @@ impl Run {
             warnings.iter().for_each(|warning| line(4, &format!("warning: {warning}")));
         }
         match &self.tasks {
+            None if self.problem.is_some() => self.problem.iter().for_each(|told| line(2, told)),
             None => line(2, "its tasks are known to a resolver, or to the cluster, and not here"),
             Some(tasks) => {
                 // Pods that get the same are told once.
