@@ -226,6 +226,24 @@ impl ControlPlane {
         check(&self.processes, &self.directory)
     }
 
+    /// Lets one of the control plane's programs stand still (SIGSTOP), such as `kube-scheduler`. It wakes
+    /// by [`ControlPlane::resume`], or to end.
+    ///
+    /// # Errors
+    /// No program of that name runs.
+    pub async fn pause(&self, program: &'static str) -> Result<()> {
+        let processes = Arc::clone(&self.processes);
+        tokio::task::spawn_blocking(move || unpoisoned(&processes).pause(program)).await?
+    }
+
+    /// Lets a program that was paused go on (SIGCONT). It does not know that time has passed.
+    ///
+    /// # Errors
+    /// No program of that name runs.
+    pub fn resume(&self, program: &str) -> Result<()> {
+        self.processes().resume(program)
+    }
+
     /// Keeps a temporary run directory after the end, for its logs: for failures that are no panics.
     /// Returns whether it would have been removed.
     pub fn keep_dir(&self) -> bool {
