@@ -9,7 +9,7 @@ mod pods;
 
 use std::fmt::Write as _;
 
-use pods::{decide_bytes, decide_pod, keeps, patch_of, patched, review_of, typed, view_of};
+use pods::{Kind, decide_bytes, decide_pod, keeps, patch_of, patched, review_of, typed, view_of};
 use serde_json::{Value, json};
 use stowplan::admission::{Decision, ParseError, Pass, Review, answer};
 use stowplan::placement::reason::Reason;
@@ -188,10 +188,14 @@ fn null_is_absent_everywhere() {
     let full = json!({
         "metadata": {
             "name": "p", "generateName": "p-", "labels": {"a": "b"}, "annotations": {HOST: "n1"},
-            "ownerReferences": [{"kind": "Job", "controller": true}], "finalizers": ["f"],
+            "ownerReferences": [
+                {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true},
+            ],
+            "finalizers": ["f"],
         },
         "spec": {
-            "nodeName": "n1", "schedulingGates": [], "tolerations": [], "volumes": [],
+            "nodeName": "n1", "schedulingGates": [], "tolerations": [], "nodeSelector": {},
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
             "affinity": {"nodeAffinity": {}, "podAffinity": {}, "podAntiAffinity": {}},
             "containers": [{"name": "c", "image": "i"}],
         },
@@ -293,16 +297,20 @@ fn deep_nesting_does_not_reach_the_stack() {
                     assert!(decided(spoilt(from, &with).as_bytes()).is_ok());
                 }
                 let spec = r#""containers":[{"name":"c"}]"#;
-                assert!(
-                    decided(spoilt(spec, &format!(r#"{spec},"volumes":{bomb}"#)).as_bytes())
-                        .is_ok()
-                );
+                for skipped in [
+                    format!(r#""hostAliases":{bomb}"#),
+                    format!(r#""volumes":[{{"emptyDir":{bomb}}}]"#),
+                ] {
+                    assert!(decided(spoilt(spec, &format!("{spec},{skipped}")).as_bytes()).is_ok());
+                }
                 // … and an error where somebody does.
                 for affinity in [
                     format!(r#""affinity":{bomb}"#),
                     format!(r#""affinity":{{"nodeAffinity":{bomb}}}"#),
                     format!(r#""affinity":{{"futureAffinity":{bomb}}}"#),
                     format!(r#""nodeName":{bomb}"#),
+                    format!(r#""volumes":{bomb}"#),
+                    format!(r#""volumes":[{{"persistentVolumeClaim":{{"claimName":{bomb}}}}}]"#),
                 ] {
                     error(spoilt(spec, &format!("{spec},{affinity}")).as_bytes());
                 }
@@ -433,11 +441,18 @@ fn wrong_types_everywhere_are_an_error_or_an_answer_that_applies() {
                 HOST: "n1", "streams.ibm.com/host-colocation": "together", "streams.ibm.com/host-exlocation": "apart",
                 "streams.ibm.com/host-isolation": "Sink", "stowplan.dev/placement": "forged",
             },
-            "ownerReferences": [{"kind": "Job", "controller": true}],
+            "ownerReferences": [
+                {"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "name": "r", "uid": "u", "controller": true},
+            ],
         },
         "spec": {
             "nodeName": "n1",
+            "nodeSelector": {"a": "b"},
             "schedulingGates": [{"name": "g"}],
+            "volumes": [
+                {"name": "v", "emptyDir": {}},
+                {"name": "w", "persistentVolumeClaim": {"claimName": "c", "readOnly": true}},
+            ],
             "affinity": {
                 "nodeAffinity": {required: {"nodeSelectorTerms": [
                     {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
@@ -451,45 +466,63 @@ fn wrong_types_everywhere_are_an_error_or_an_answer_that_applies() {
             "containers": [{"name": "c", "image": "i"}],
         },
     });
-    let review = review_of("default", &pod);
-    let (mut answers, mut errors) = (0, 0);
-    for pointer in pointers(&review) {
-        for wrong in [
-            json!(null),
-            json!(true),
-            json!(7),
-            json!("x"),
-            json!([]),
-            json!({}),
-            json!([[]]),
-            json!({"": {}}),
-            json!(["n1", {}]),
-        ] {
-            let mut spoilt = review.clone();
-            *spoilt.pointer_mut(&pointer).unwrap() = wrong.clone();
-            match decided(spoilt.to_string().as_bytes()) {
-                Err(error) => {
-                    assert!(error.to_string().len() < 1024, "{pointer} {wrong}");
-                    errors += 1;
-                }
-                Ok(decision) => {
-                    answers += 1;
-                    if let Ok(patch) = patch_of(&decision) {
-                        let object = &spoilt["request"]["object"];
-                        let result = patched(object, &patch)
-                            .unwrap_or_else(|error| panic!("{pointer} {wrong}: {error}"));
-                        keeps(object, &result)
-                            .unwrap_or_else(|error| panic!("{pointer} {wrong}: {error}"));
+    let claim = json!({
+        "metadata": {
+            "name": "c", "labels": {"a": "b"},
+            "annotations": {
+                "stowplan.dev/coschedule-group": "g",
+                "volume.beta.kubernetes.io/storage-class": "fast",
+            },
+            "ownerReferences": [
+                {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "r", "uid": "u", "controller": true},
+            ],
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "volumeName": "v",
+            "selector": {"matchLabels": {"a": "b"}}, "resources": {"requests": {"storage": "1Gi"}},
+        },
+    });
+    for (kind, object) in [(Kind::Pod, pod), (Kind::Claim, claim)] {
+        let review = kind.review_of("default", &object);
+        let (mut answers, mut errors) = (0, 0);
+        for pointer in pointers(&review) {
+            for wrong in [
+                json!(null),
+                json!(true),
+                json!(7),
+                json!("x"),
+                json!([]),
+                json!({}),
+                json!([[]]),
+                json!({"": {}}),
+                json!(["n1", {}]),
+            ] {
+                let mut spoilt = review.clone();
+                *spoilt.pointer_mut(&pointer).unwrap() = wrong.clone();
+                match decided(spoilt.to_string().as_bytes()) {
+                    Err(error) => {
+                        assert!(error.to_string().len() < 1024, "{pointer} {wrong}");
+                        errors += 1;
+                    }
+                    Ok(decision) => {
+                        answers += 1;
+                        if let Ok(patch) = patch_of(&decision) {
+                            let object = &spoilt["request"]["object"];
+                            let result = patched(object, &patch)
+                                .unwrap_or_else(|error| panic!("{pointer} {wrong}: {error}"));
+                            keeps(object, &result)
+                                .unwrap_or_else(|error| panic!("{pointer} {wrong}: {error}"));
+                        }
                     }
                 }
             }
         }
+        assert!(answers > 100 && errors > 100, "{kind:?}: {answers} answers, {errors} errors");
     }
-    assert!(answers > 100 && errors > 100, "{answers} answers, {errors} errors");
 }
 
 #[test]
-fn nothing_but_the_creation_of_a_pod_is_patched() {
+fn nothing_but_the_creation_of_a_pod_or_a_claim_is_decided() {
     let review = |change: &dyn Fn(&mut Value)| {
         let mut review = review_of("default", &annotated(HOST, "n1"));
         change(&mut review["request"]);
@@ -506,7 +539,8 @@ fn nothing_but_the_creation_of_a_pod_is_patched() {
         assert!(matches!(decision, Decision::Pass(Pass::OutOfScope)), "{subresource}");
     }
     for resource in [
-        json!({"group": "", "version": "v1", "resource": "persistentvolumeclaims"}),
+        json!({"group": "", "version": "v1", "resource": "persistentvolumes"}),
+        json!({"group": "apps", "version": "v1", "resource": "persistentvolumeclaims"}),
         json!({"group": "apps", "version": "v1", "resource": "deployments"}),
         json!({"group": "metrics.k8s.io", "version": "v1", "resource": "pods"}),
         json!(null),
@@ -514,11 +548,49 @@ fn nothing_but_the_creation_of_a_pod_is_patched() {
         let decision = review(&|request| request["resource"] = resource.clone());
         assert!(matches!(decision, Decision::Pass(Pass::OutOfScope)), "{resource}");
     }
+    let claims = json!({"group": "", "version": "v1", "resource": "persistentvolumeclaims"});
+    let claim = review(&|request| request["resource"] = claims.clone());
+    assert!(
+        matches!(&claim, Decision::Admit(admission) if admission.patch.is_empty()),
+        "{claim:?}"
+    );
+    for (member, value) in [("operation", "UPDATE"), ("subResource", "status")] {
+        let decision = review(&|request| {
+            request["resource"] = claims.clone();
+            request[member] = json!(value);
+        });
+        assert!(matches!(decision, Decision::Pass(Pass::OutOfScope)), "{member} {value}");
+    }
     let deletion = review(&|request| {
         request["oldObject"] = request["object"].take();
         request["operation"] = json!("DELETE");
     });
     assert!(matches!(deletion, Decision::Pass(Pass::OutOfScope)));
+}
+
+#[test]
+fn what_is_no_claim_is_an_error_that_says_so() {
+    let claim = |spec: Value| {
+        let object =
+            json!({"metadata": {"annotations": {"stowplan.dev/future": "x"}}, "spec": spec});
+        error(Kind::Claim.review_of("default", &object).to_string().as_bytes())
+    };
+    for spec in
+        [json!([]), json!("fast"), json!({"storageClassName": 7}), json!({"accessModes": {}})]
+    {
+        let text = claim(spec.clone()).to_string();
+        assert!(
+            text.starts_with("request.object is not a valid PersistentVolumeClaim: "),
+            "{spec}: {text}"
+        );
+    }
+    let long = "é".repeat(128 * 1024);
+    claim(json!({"accessModes": long}));
+    let twice =
+        Kind::Claim.review_of("default", &json!({"spec": {"storageClassName": "a"}})).to_string();
+    let twice = twice
+        .replace(r#""storageClassName":"a""#, r#""storageClassName":"a","storageClassName":"b""#);
+    assert!(error(twice.as_bytes()).to_string().contains("duplicate field `storageClassName`"));
 }
 
 #[test]

@@ -172,12 +172,16 @@ impl Objects {
             .unwrap_or_else(|| panic!("no {kind} {name} among {:?}", self.0.keys()))
     }
 
-    /// The one webhook of the release `stowplan`.
-    fn webhook(&self) -> MutatingWebhook {
+    /// The webhooks of the release `stowplan` that place.
+    fn webhooks(&self) -> Vec<MutatingWebhook> {
         let configuration: MutatingWebhookConfiguration =
             self.get("MutatingWebhookConfiguration", "stowplan");
-        let [webhook] = configuration.webhooks.expect("webhooks").try_into().expect("one");
-        webhook
+        configuration.webhooks.expect("webhooks")
+    }
+
+    /// The one of them that places pods.
+    fn webhook(&self) -> MutatingWebhook {
+        self.webhooks().into_iter().find(|it| it.name == "pods.stowplan.dev").expect("the webhook")
     }
 
     /// The webhook of the release `stowplan` that checks our own objects.
@@ -694,7 +698,9 @@ fn the_control_plane_and_its_own_namespace_are_always_excluded() {
         ),
     ] {
         let render = Render::defaults().namespace(namespace).set_all(values);
-        assert_eq!(excluded(&render.objects().webhook()), expected);
+        for webhook in render.objects().webhooks() {
+            assert_eq!(excluded(&webhook), expected, "{}", webhook.name);
+        }
         assert!(render.text().contains(&format!("- --namespace={namespace}\n")));
     }
 }
@@ -702,8 +708,10 @@ fn the_control_plane_and_its_own_namespace_are_always_excluded() {
 #[test]
 fn the_opt_out_label_holds_for_namespaces_pods_and_the_webhook_itself() {
     let objects = Render::defaults().set(r#"podLabels={"stowplan.dev/ignore": "false"}"#).objects();
-    let webhook = objects.webhook();
-    for selector in [webhook.namespace_selector, webhook.object_selector] {
+    let webhooks = objects.webhooks();
+    assert_eq!(webhooks.len(), 2);
+    for selector in webhooks.into_iter().flat_map(|it| [it.namespace_selector, it.object_selector])
+    {
         let rules = selector.expect("a selector").match_expressions.expect("expressions");
         let rule = rules.iter().find(|rule| rule.key == "stowplan.dev/ignore").expect("the label");
         assert_eq!(
@@ -746,9 +754,51 @@ fn our_own_objects_are_checked_in_every_namespace_when_their_specification_is_ne
     assert!(condition.expression.contains("object.spec == oldObject.spec"));
 }
 
-/// The two webhooks differ in their path and nothing else that decides whether they are reached.
+/// Claims are placed for coscheduling alone, so that a cluster that does without pays nothing for it.
 #[test]
-fn both_webhooks_are_called_alike() {
+fn runs_and_their_claims_are_asked_about_unless_the_policy_turns_coscheduling_off() {
+    for (policy, asked) in [
+        ("{}", true),
+        (r#"{"coschedule": {}}"#, true),
+        (r#"{"coschedule": {"enabled": true}}"#, true),
+        (r#"{"coschedule": {"mode": "disabled"}}"#, true),
+        (r#"{"coschedule": 7}"#, true),
+        (r#"{"coschedule": {"enabled": 7}}"#, true),
+        (r#"{"coschedule": {"enabled": false}}"#, false),
+    ] {
+        let objects = Render::defaults().set(&format!("policy={policy}")).objects();
+        let names: Vec<_> = objects.webhooks().into_iter().map(|webhook| webhook.name).collect();
+        let all = ["pods.stowplan.dev", "claims.stowplan.dev"];
+        assert_eq!(names, all[..if asked { 2 } else { 1 }], "{policy}");
+        let conditions = objects.webhook().match_conditions.expect("conditions");
+        assert_eq!(conditions[0].expression.contains("tekton.dev/"), asked, "{policy}");
+    }
+}
+
+/// What places differs in what it is asked about and in nothing else.
+#[test]
+fn pods_and_claims_are_asked_about_alike() {
+    for render in [
+        Render::defaults(),
+        Render::file("ci/full-values.yaml").release("stowplan").set(r#"fullnameOverride="""#),
+    ] {
+        let [pods, mut claims] = render.objects().webhooks().try_into().expect("two");
+        let resource = |webhook: &mut MutatingWebhook| {
+            let rule = &mut webhook.rules.as_mut().expect("rules")[0];
+            std::mem::take(&mut rule.resources).expect("resources").remove(0)
+        };
+        let mut pods = pods;
+        assert_eq!(resource(&mut pods), "pods");
+        assert_eq!(resource(&mut claims), "persistentvolumeclaims");
+        claims.name.clone_from(&pods.name);
+        claims.match_conditions.clone_from(&pods.match_conditions);
+        assert_eq!(pods, claims);
+    }
+}
+
+/// The two configurations differ in their path and nothing else that decides whether they are reached.
+#[test]
+fn both_configurations_are_called_alike() {
     for values in [
         &[][..],
         &[
@@ -785,8 +835,10 @@ fn match_conditions_guard_every_optional_field() {
     let conditions = objects.webhook().match_conditions.expect("conditions");
     let names: Vec<_> = conditions.iter().map(|condition| &*condition.name).collect();
     assert_eq!(names, ["has-a-key-of-ours", "not-a-mirror-pod", "mine"]);
+    let conditions =
+        objects.webhooks().into_iter().flat_map(|it| it.match_conditions.expect("conditions"));
     for condition in conditions {
-        for field in ["annotations", "labels"] {
+        for field in ["annotations", "labels", "ownerReferences"] {
             let guard = format!("has(object.metadata.{field}) && ");
             let uses = condition.expression.matches(&format!("object.metadata.{field}")).count();
             let guards = condition.expression.matches(&guard).count();

@@ -160,6 +160,20 @@ pub fn with_constraints() -> Vec<Value> {
     ]
 }
 
+/// Claims of a run, of a group and of nobody, for one more spec.
+pub fn claims() -> Vec<Value> {
+    let owned = |kind: &str| json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": "run", "uid": "u-run", "controller": true}]);
+    let class = "volume.beta.kubernetes.io/storage-class";
+    vec![
+        json!({"metadata": {"name": "pvc-1", "ownerReferences": owned("PipelineRun")}}),
+        json!({"metadata": {
+            "name": "pvc-2", "ownerReferences": owned("TaskRun"), "annotations": {class: "fast"},
+        }}),
+        json!({"metadata": {"generateName": "g-", "annotations": {"stowplan.dev/coschedule-group": "g"}}}),
+        json!({"metadata": {"name": "c", "annotations": {"stowplan.dev/coschedul-group": "g"}}}),
+    ]
+}
+
 /// Affinities that pods carry, as seeds.
 pub fn affinities() -> Vec<Value> {
     let selector = json!({"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"});

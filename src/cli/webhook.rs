@@ -17,6 +17,7 @@ use tracing::{error, info};
 use super::input;
 use super::process::{self, PolicyFile};
 use crate::cluster::Cluster;
+use crate::controller::lease;
 use crate::policy::Policy;
 use crate::server::admin::{self, Health};
 use crate::server::limits::Limits;
@@ -90,7 +91,9 @@ async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<()
         let client = Client::try_default()
             .await
             .with_context(|| format!("{}; or give --cluster", process::NO_CLUSTER))?;
-        Cluster::watching(&client, Arc::clone(&metrics))
+        let cluster = Cluster::watching(&client, Arc::clone(&metrics));
+        cluster.watch_controller(&client, &arguments.namespace, lease::NAME);
+        cluster
     } else {
         Arc::new(Cluster::fixed(input::view(&arguments.cluster)?, Arc::clone(&metrics)))
     };

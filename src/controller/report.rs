@@ -147,7 +147,10 @@ impl Seen {
         let due = self.identity.created.and_then(|created| created.checked_add(PATIENCE).ok());
         if may_go && due.is_none_or(|due| due <= now) {
             let note = format!("{missing}; deleted, so that its owner makes it again");
-            return (Write::Delete, Event { warning: true, reason: "Recreated", note });
+            return (
+                Write::Delete { grace: None, version: None },
+                Event { warning: true, reason: "Recreated", note },
+            );
         }
         if let Some(due) = due.filter(|_| may_go) {
             plan.recheck_by(due);
@@ -317,9 +320,9 @@ mod tests {
             late.iter().all(|(write, _, note)| *write == Write::None || !note.contains("refuses")),
             "{late:?}"
         );
-        let gone = late
-            .iter()
-            .filter(|(write, reason, _)| *write == Write::Delete && *reason == "Recreated");
+        let gone = late.iter().filter(|(write, reason, _)| {
+            matches!(write, Write::Delete { .. }) && *reason == "Recreated"
+        });
         assert_eq!(gone.count(), 1, "{late:?}");
         assert!(
             told(&report, &Policy::default(), 60).iter().all(|(write, ..)| *write == Write::None)

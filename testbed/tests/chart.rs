@@ -288,4 +288,83 @@ async fn what_is_asked_about(world: &World) {
     let done = r#"{"metadata": {"finalizers": null}}"#;
     world.may(&["patch", "hostpool", "old", "--type=merge", "-p", done], nothing);
     world.may_not(&["get", "hostpool", "old"], nothing, "not found");
+    // The API server learns by a watch of its own that the namespace is not left alone any more.
+    world.may(&["label", "namespace", "default", "stowplan.dev/ignore-"], nothing);
+    what_of_tekton_is_asked_about(world).await;
+}
+
+/// The pods and claims of Tekton runs by their owners, whatever the owner's version, and nothing that
+/// only looks like them.
+async fn what_of_tekton_is_asked_about(world: &World) {
+    let owner = |version: &str, kind: &str, controller: Value| json!([{"apiVersion": version, "kind": kind, "name": "run", "uid": "1-2-3", "controller": controller}]);
+    let object = |kind: &str, owners: &Value, annotations: Value| {
+        let spec = match kind {
+            "Pod" => json!({"containers": [{"name": "step", "image": "none"}]}),
+            _ => {
+                json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}})
+            }
+        };
+        json!({
+            "apiVersion": "v1", "kind": kind, "spec": spec,
+            "metadata": {
+                "generateName": "of-a-run-", "namespace": "default", "ownerReferences": owners,
+                "annotations": annotations, "labels": {"tekton.dev/pipelineRun": "run"},
+            },
+        })
+    };
+    let yes = || json!(true);
+    let cases = [
+        ("Pod", owner("tekton.dev/v1", "TaskRun", yes()), true),
+        ("Pod", owner("tekton.dev/v1beta1", "TaskRun", yes()), true),
+        ("Pod", owner("tekton.dev/v1", "TaskRun", Value::Null), false),
+        ("Pod", owner("tekton.dev/v1", "CustomRun", yes()), false),
+        ("Pod", owner("tekton.dev.example.com/v1", "TaskRun", yes()), false),
+        ("Pod", owner("batch/v1", "Job", yes()), false),
+        ("Pod", Value::Null, false),
+        ("PersistentVolumeClaim", owner("tekton.dev/v1", "PipelineRun", yes()), true),
+        ("PersistentVolumeClaim", owner("tekton.dev/v1", "PipelineRun", Value::Null), true),
+        ("PersistentVolumeClaim", owner("tekton.dev/v1beta1", "TaskRun", yes()), true),
+        ("PersistentVolumeClaim", owner("tekton.dev/v1", "Pipeline", yes()), false),
+        ("PersistentVolumeClaim", owner("apps/v1", "StatefulSet", yes()), false),
+        ("PersistentVolumeClaim", Value::Null, false),
+    ];
+    let check = |of_tekton: bool| {
+        for (kind, owners, asked) in &cases {
+            let webhook = if *kind == "Pod" { "pods" } else { "claims" };
+            let away = format!(r#"failed calling webhook "{webhook}.stowplan.dev""#);
+            let create = &["create", "--dry-run=server", "-f", "-"];
+            match asked & of_tekton {
+                true => world.may_not(create, &object(kind, owners, Value::Null), &away),
+                false => drop(world.may(create, &object(kind, owners, Value::Null))),
+            }
+        }
+    };
+    let grouped = object(
+        "PersistentVolumeClaim",
+        &Value::Null,
+        json!({"stowplan.dev/coschedule-group": "g", "another.example.com/key": "x"}),
+    );
+    let away = r#"failed calling webhook "claims.stowplan.dev""#;
+    until("the namespace's claims to be asked about", Duration::from_secs(60), async || {
+        let output = world.kubectl(&["create", "--dry-run=server", "-f", "-"], &grouped);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok(if said.contains(away) { Seen::Done(()) } else { Seen::NotYet(said) })
+    })
+    .await
+    .unwrap();
+    check(true);
+    let mut ignored = grouped.clone();
+    ignored["metadata"]["labels"]["stowplan.dev/ignore"] = json!("true");
+    world.may(&["create", "--dry-run=server", "-f", "-"], &ignored);
+
+    let off = r#"policy={"coschedule": {"enabled": false}}"#;
+    world.helm(&[r#"webhook.failurePolicy="Fail""#, off]);
+    until("the webhook not to be asked", Duration::from_secs(60), async || {
+        let output = world.kubectl(&["create", "--dry-run=server", "-f", "-"], &grouped);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok(if output.status.success() { Seen::Done(()) } else { Seen::NotYet(said) })
+    })
+    .await
+    .unwrap();
+    check(false);
 }
