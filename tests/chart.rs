@@ -938,9 +938,13 @@ fn the_webhook_may_read_and_nothing_else() {
         let rights = objects.rights("stowplan");
         assert!(!rights.is_empty());
         for (namespace, rule) in rights {
-            assert_eq!(namespace, None);
             assert_eq!(rule.verbs, ["get", "list", "watch"], "{rule:?}");
             let resources = rule.resources.expect("resources");
+            // Whether the controller is there; the rest it reads everywhere.
+            let is_lease = resources == ["leases"];
+            assert_eq!(namespace.as_deref(), is_lease.then_some("stowplan-system"));
+            let named = is_lease.then(|| vec!["stowplan-controller".to_owned()]);
+            assert_eq!(rule.resource_names, named);
             assert!(!resources.iter().any(|it| it == "*" || it == "secrets"), "{resources:?}");
         }
     }
@@ -950,27 +954,54 @@ fn the_webhook_may_read_and_nothing_else() {
 const CONTROLLER_RIGHTS: &[&str] = &[
     "create events.events.k8s.io",
     "create hostpools.stowplan.dev",
+    "create statefulsets.apps",
+    "delete persistentvolumeclaims",
+    "delete pods",
+    "delete statefulsets.apps",
     "get hostpools.stowplan.dev",
     "get namespaces",
     "get nodes",
+    "get persistentvolumeclaims",
+    "get persistentvolumes",
+    "get pipelineruns.tekton.dev",
+    "get pipelines.tekton.dev",
     "get pods",
+    "get statefulsets.apps",
+    "get storageclasses.storage.k8s.io",
     "get streamsjobs.stowplan.dev",
+    "get taskruns.tekton.dev",
     "list hostpools.stowplan.dev",
     "list namespaces",
     "list nodes",
+    "list persistentvolumeclaims",
+    "list persistentvolumes",
+    "list pipelineruns.tekton.dev",
+    "list pipelines.tekton.dev",
     "list pods",
+    "list statefulsets.apps",
+    "list storageclasses.storage.k8s.io",
     "list streamsjobs.stowplan.dev",
+    "list taskruns.tekton.dev",
     "patch events.events.k8s.io",
     "patch hostpools.stowplan.dev",
     "patch hostpools/status.stowplan.dev",
     "patch nodes",
+    "patch persistentvolumeclaims",
     "patch pods",
+    "patch statefulsets.apps",
     "patch streamsjobs/status.stowplan.dev",
     "watch hostpools.stowplan.dev",
     "watch namespaces",
     "watch nodes",
+    "watch persistentvolumeclaims",
+    "watch persistentvolumes",
+    "watch pipelineruns.tekton.dev",
+    "watch pipelines.tekton.dev",
     "watch pods",
+    "watch statefulsets.apps",
+    "watch storageclasses.storage.k8s.io",
     "watch streamsjobs.stowplan.dev",
+    "watch taskruns.tekton.dev",
 ];
 
 fn words(words: &[&str]) -> BTreeSet<String> {
@@ -997,21 +1028,28 @@ fn the_controller_may_do_what_is_listed_under_an_account_of_its_own() {
     );
 }
 
+/// What the policy says must be taken back when it changes, so that the rights do not depend on it.
 #[test]
-fn pods_may_be_deleted_only_where_the_policy_repairs() {
-    for (policy, may) in [
-        ("{}", false),
-        (r#"{"repair": "report"}"#, false),
-        (r#"{"repair": 7}"#, false),
-        (r#"{"repair": "recreatePending"}"#, true),
-    ] {
+fn the_controllers_rights_are_the_same_under_every_policy() {
+    for policy in
+        ["{}", r#"{"repair": "recreatePending"}"#, r#"{"coschedule": {"enabled": false}}"#]
+    {
         let objects = Render::defaults().set(&format!("policy={policy}")).objects();
-        let mut expected = words(CONTROLLER_RIGHTS);
-        if may {
-            expected.insert("delete pods".to_owned());
-        }
-        assert_eq!(verbs_everywhere(&objects, "stowplan-controller"), expected, "{policy}");
+        let rights = verbs_everywhere(&objects, "stowplan-controller");
+        assert_eq!(rights, words(CONTROLLER_RIGHTS), "{policy}");
     }
+}
+
+/// Placeholders have the image of the release unless the policy names another.
+#[test]
+fn the_controller_is_told_its_own_image() {
+    let render = Render::defaults().set(r#"image.repository="registry.example.com/stowplan""#);
+    let objects = render.objects();
+    let (_, container) = objects.container("controller").expect("a controller");
+    let image = container.image.as_deref().expect("an image");
+    assert!(image.starts_with("registry.example.com/stowplan"), "{image}");
+    let args = container.args.as_ref().expect("arguments");
+    assert!(args.contains(&format!("--image={image}")), "{args:?}");
 }
 
 /// The price of the sidecar, exactly: the account of the webhook's pods has the sum of both.

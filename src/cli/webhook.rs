@@ -85,7 +85,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<()> {
-    let (policy_file, policy) = PolicyFile::read(arguments.policy, &arguments.namespace)?;
+    let (policy_file, policy) = PolicyFile::read(arguments.policy, &arguments.namespace, "")?;
     let policy = Arc::new(ArcSwap::from_pointee(policy));
     let cluster = if arguments.cluster.is_empty() {
         let client = Client::try_default()

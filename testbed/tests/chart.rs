@@ -194,9 +194,37 @@ async fn the_controllers_rights(world: &World) {
     });
     world.may(&["create", "-f", "-"], &pod);
     may(&["label", "pod", "waits", "stowplan.dev/wake=1"], nothing);
-    may_not(&["delete", "pod", "waits"], nothing, "forbidden");
+    may(&["delete", "pod", "waits", "--wait=false"], nothing);
     may_not(&["create", "-f", "-"], &pod, "forbidden");
     may_not(&["get", "secrets"], nothing, "forbidden");
+
+    // A placeholder, owned by what it stands for: no right to that one's finalizers is needed.
+    let owner: Value =
+        serde_json::from_str(&world.may(&["get", "streamsjob", "parallel", "-o", "json"], nothing))
+            .unwrap();
+    let labels = json!({"app.kubernetes.io/instance": "affinity-assistant-0123456789"});
+    let placeholder = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {
+            "name": "affinity-assistant-0123456789", "namespace": "default",
+            "ownerReferences": [{
+                "apiVersion": owner["apiVersion"], "kind": "StreamsJob", "name": "parallel",
+                "uid": owner["metadata"]["uid"], "controller": true, "blockOwnerDeletion": false,
+            }],
+        },
+        "spec": {
+            "replicas": 1, "serviceName": "", "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "affinity-assistant", "image": "none"}]},
+            },
+        },
+    });
+    may(&["create", "-f", "-"], &placeholder);
+    may(&["annotate", "statefulset", "affinity-assistant-0123456789", "a=b"], nothing);
+    may(&["delete", "statefulset", "affinity-assistant-0123456789", "--wait=false"], nothing);
+    may_not(&["create", "deployment", "d", "--image=none"], nothing, "forbidden");
+    may_not(&["delete", "streamsjob", "parallel"], nothing, "forbidden");
 
     let event = json!({
         "apiVersion": "events.k8s.io/v1",
@@ -230,12 +258,6 @@ async fn the_controllers_rights(world: &World) {
     may(&["replace", "-f", "-"], &ours);
     may_not(&["create", "-f", "-"], &lease("default", "stowplan-controller"), "forbidden");
     may_not(&["get", "lease", "another", "--namespace=stowplan-system"], nothing, "forbidden");
-
-    // Only a policy that repairs brings the right to delete.
-    world.helm(&[r#"policy={"repair": "recreatePending"}"#]);
-    may(&["delete", "pod", "waits", "--wait=false"], nothing);
-    world.helm(&[]);
-    may_not(&["delete", "pod", "waits"], nothing, "forbidden");
 }
 
 fn the_webhooks_rights(world: &World) {

@@ -179,10 +179,19 @@ impl<'v> Sources<'v> {
 
     fn of_group<'s>(&'s self, run: &'s Run<'v>, group: &'s Group) -> Wanted<'s> {
         let name = Name::new(&run.name.namespace, &group.name);
-        let makes = match self.view.placeholder(&name) {
-            // What it was made for does not change any more.
-            Some(standing) => !standing.templates.is_empty(),
+        let standing = self.view.placeholder(&name);
+        // A claim that was parked when it came can only be had in the placeholder's own.
+        let is_parked = |claim: &str| match self.view.claim(&Name::new(&name.namespace, claim)) {
+            Some(claim) => claim.class.as_deref() == Some(keys::PARKED),
             None => self.policy.coschedule.volumes == Volumes::Provision,
+        };
+        // The templates of one that stands cannot be changed any more.
+        let makes = |claim: &str| match standing {
+            Some(standing) => {
+                let template = keys::template(claim);
+                standing.templates.iter().any(|made| **made == *template)
+            }
+            None => is_parked(claim),
         };
         let document = |claim: &str| {
             let templates =
@@ -196,8 +205,10 @@ impl<'v> Sources<'v> {
         let mut claims = Vec::new();
         let mut templates = Vec::new();
         for claim in &group.claims {
-            match document(&claim.name).filter(|_| makes && claim.template) {
+            match document(&claim.name).filter(|_| claim.template && makes(&claim.name)) {
                 Some(document) => templates.push((claim.name.to_string(), document)),
+                // It would never be bound.
+                None if claim.template && is_parked(&claim.name) => {}
                 None => claims.push(&*claim.name),
             }
         }
@@ -205,7 +216,7 @@ impl<'v> Sources<'v> {
         let owner = Owner { name: run.name.name.clone(), uid: run.run.identity.uid.clone() };
         Wanted {
             blueprint: Blueprint {
-                name,
+                name: name.clone(),
                 cause: Cause::Run { owner, key: &group.key, mode: run.groups.mode },
                 claims,
                 templates,
