@@ -22,6 +22,10 @@ pub const PREFIX: &str = "stowplan.dev/";
 /// The annotation that keeps the key of the group that a placeholder stands for.
 pub const KEY: &str = "stowplan.dev/group-key";
 
+/// The annotation of a placeholder that has no pod, for a reason that its StatefulSet's events tell: new
+/// members do not wait for it.
+pub const FAILED: &str = "stowplan.dev/placeholder-failed";
+
 /// What follows a StatefulSet's name in that of its first pod, which is a placeholder's only one.
 pub const FIRST: &str = "-0";
 
@@ -38,6 +42,8 @@ pub struct Placeholder {
     pub mode: Option<Box<str>>,
     /// The key of its group in the run; empty for the only group of a run.
     pub key: Option<Box<str>>,
+    /// Whether it bears [`FAILED`].
+    pub failed: bool,
     /// The claims that its pods mount, sorted.
     pub claims: Box<[Box<str>]>,
     /// The names of its claim templates, sorted.
@@ -94,6 +100,7 @@ impl Placeholder {
             group: annotation(GROUP),
             mode: annotation(MODE),
             key: annotation(KEY),
+            failed: annotations.is_some_and(|map| map.contains_key(FAILED)),
             claims: pod.map(claims).unwrap_or_default(),
             templates: sorted(names.map(Into::into)),
             estate,

@@ -12,7 +12,7 @@
 //!   against it, tasks whose node selectors contradict each other. Where something stands against it,
 //!   that is a [`Conflict`], to be told.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
@@ -186,6 +186,7 @@ pub fn of_run(
         view,
         units: Vec::new(),
         by_claim: HashMap::new(),
+        keys: HashSet::new(),
         tasks: None,
         groups,
     };
@@ -251,11 +252,15 @@ impl Group {
     /// placeholder's own.
     #[must_use]
     pub fn has(&self, claim: &str) -> bool {
+        self.claim(claim).is_some()
+    }
+
+    fn claim(&self, name: &str) -> Option<&GroupClaim> {
         // Digests are made only of what may be one's own.
-        let is_own = claim.contains(&*self.name);
-        self.claims.iter().any(|own| {
-            *own.name == *claim
-                || is_own && own.template && keys::provisioned(&own.name, &self.name) == claim
+        let is_own = name.contains(&*self.name);
+        self.claims.iter().find(|own| {
+            *own.name == *name
+                || is_own && own.template && keys::provisioned(&own.name, &self.name) == name
         })
     }
 }
@@ -270,9 +275,10 @@ impl Groups {
         claims: &[&str],
         node_selector: &[(&str, &str)],
     ) -> Membership<'_> {
-        let mut with_claims =
-            self.groups.iter().filter(|group| claims.iter().any(|claim| group.has(claim)));
-        match (with_claims.next(), with_claims.next()) {
+        let mut by_node = self.groups.iter().filter(|group| {
+            claims.iter().any(|claim| group.claim(claim).is_some_and(|of| of.one_node))
+        });
+        match (by_node.next(), by_node.next()) {
             (Some(group), None) => return Membership::Of(group),
             (Some(first), Some(second)) => return Membership::Several(first, second),
             (None, _) => {}
@@ -297,9 +303,11 @@ impl Groups {
                 .iter()
                 .all(|(key, value)| asks(key).is_none_or(|(_, wanted)| **wanted == **value))
         };
-        let mut agreeing = self.groups.iter().filter(agrees);
-        let found = self.groups.iter().find(of_task).or_else(|| agreeing.next());
-        found.or(self.groups.first()).map_or(Membership::Free, Membership::Of)
+        let uses = |group: &&Group| claims.iter().any(|claim| group.has(claim));
+        let groups = || self.groups.iter();
+        let found = groups().find(of_task).or_else(|| groups().filter(agrees).find(uses));
+        let found = found.or_else(|| groups().find(agrees)).or(self.groups.first());
+        found.map_or(Membership::Free, Membership::Of)
     }
 }
 
@@ -339,6 +347,8 @@ struct Making<'v> {
     view: &'v View,
     units: Vec<Unit<'v>>,
     by_claim: HashMap<&'v str, usize>,
+    /// The keys of the groups so far.
+    keys: HashSet<Box<str>>,
     /// `None` where nobody knows which task uses what.
     tasks: Option<Vec<Task<'v>>>,
     groups: Groups,
@@ -653,7 +663,10 @@ impl<'v> Making<'v> {
         for part in &mut parts {
             let used: BTreeSet<usize> =
                 part.tasks.iter().flat_map(|task| &tasks[*task].units).copied().collect();
-            part.units = left.intersection(&used).copied().collect();
+            // What many nodes mount is mounted wherever it is used.
+            let shared = |unit: &usize| self.units[*unit].mountable && !self.units[*unit].one_node;
+            let is_mine = |unit: &usize| left.contains(unit) || shared(unit);
+            part.units = used.iter().copied().filter(is_mine).collect();
             left.retain(|unit| !used.contains(unit));
             if several {
                 let labels = part.selector.iter().map(|(key, value)| format!("{key}={value}"));
@@ -669,8 +682,11 @@ impl<'v> Making<'v> {
 
     /// Makes one group of a part, or several where its volumes share no node.
     fn split_by_volumes(&mut self, part: Part<'v>) {
+        // Only what is bound to a place can be apart from anything; the rest goes with the first.
+        let (bound, free): (BTreeSet<usize>, BTreeSet<usize>) =
+            part.units.iter().partition(|unit| !self.units[**unit].terms.is_empty());
         let mut sets: Vec<BTreeSet<usize>> = Vec::new();
-        for &unit in &part.units {
+        for &unit in &bound {
             let apart = |other: &usize| are_apart(self.units[unit].terms, self.units[*other].terms);
             match sets.iter_mut().find(|set| !set.iter().any(apart)) {
                 Some(set) => {
@@ -678,6 +694,9 @@ impl<'v> Making<'v> {
                 }
                 None => sets.push([unit].into()),
             }
+        }
+        if let Some(first) = sets.first_mut() {
+            first.extend(free);
         }
         if sets.len() < 2 {
             let Part { key, units, tasks, selector } = part;
@@ -744,7 +763,7 @@ impl<'v> Making<'v> {
         });
         let known = self.tasks.as_deref().unwrap_or_default();
         let mut key = key;
-        while self.groups.groups.iter().any(|group| group.key == key) {
+        while !self.keys.insert(key.clone()) {
             key = format!("{key}/").into();
         }
         self.groups.groups.push(Group {

@@ -4,7 +4,7 @@ use crate::view::digest;
 
 pub use crate::view::member::{GATE, MEMBER};
 pub use crate::view::pipeline_run::{AUTO_CLEANUP, MODE};
-pub use crate::view::placeholder::{KEY as GROUP_KEY, PLACEHOLDER};
+pub use crate::view::placeholder::{FAILED, KEY as GROUP_KEY, PLACEHOLDER};
 pub use crate::view::storage::GROUP;
 pub use crate::view::task_run::ASSISTANT;
 

@@ -137,12 +137,15 @@ impl Joining<'_> {
         }
         if let Some(group) = pod.annotation(keys::GROUP) {
             match NativeGroup::read(pod.namespace, group) {
-                Ok(native) => self.enter(&Joined {
-                    key: keys::GROUP,
-                    why: format!("coschedule-group={}", native.group),
-                    placeholder: &native.placeholder,
-                    renamed: Vec::new(),
-                }),
+                Ok(native) => {
+                    let renamed = task_run.map(|task_run| self.parked_of(&task_run));
+                    self.enter(&Joined {
+                        key: keys::GROUP,
+                        why: format!("coschedule-group={}", native.group),
+                        placeholder: &native.placeholder,
+                        renamed: renamed.unwrap_or_default(),
+                    });
+                }
                 Err(finding) => self.outcome.findings.push(finding),
             }
             return;
@@ -203,6 +206,17 @@ impl Joining<'_> {
         }
     }
 
+    /// The claims that a pod needs which has left its run's group for another: those of its run, which
+    /// the run's placeholder has.
+    fn parked_of(&mut self, task_run: &Owner) -> Vec<(String, String)> {
+        match belonging(self.pod.namespace, task_run, self.view, self.policy) {
+            Belonging::Run(OfRun { groups, .. }) => {
+                groups.groups.iter().flat_map(|group| self.renamed(group)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// The claims of the pod that are parked, with those that the placeholder has in their place.
     fn renamed(&mut self, group: &Group) -> Vec<(String, String)> {
         let mut renamed = Vec::new();
@@ -214,10 +228,11 @@ impl Joining<'_> {
             let key = Name::new(self.pod.namespace, from);
             let parked = match self.view.claim(&key) {
                 Some(claim) => claim.class.as_deref() == Some(keys::PARKED),
-                None => {
+                None if self.policy.coschedule.volumes == Volumes::Provision => {
                     self.outcome.awaited.push(Key::Claim(key));
-                    self.policy.coschedule.volumes == Volumes::Provision
+                    true
                 }
+                None => false,
             };
             if parked {
                 renamed.push((from.to_owned(), keys::provisioned(from, &group.name)));
@@ -280,6 +295,10 @@ impl Joining<'_> {
                 key,
                 "not placed with its group: stowplan's controller has been away for a while",
             );
+            return;
+        }
+        if view.placeholder(&name).is_some_and(|known| known.failed) && joined.renamed.is_empty() {
+            self.warn(key, "not placed with its group: the group's placeholder cannot be made");
             return;
         }
         self.wish(
@@ -360,4 +379,130 @@ fn said(group: &Group) -> &str {
 fn placeholder_in(entry: &str) -> Option<&str> {
     let (_, what) = entry.rsplit_once(": ")?;
     what.split(", ").next()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::placement::pod::Object;
+    use crate::view::Object as Known;
+
+    fn asked(pod: &Value, view: &View, policy: &str) -> Outcome {
+        let text = pod.to_string();
+        let object: Object<'_> = serde_json::from_str(&text).unwrap();
+        let pod = Pod::decode("ci", &object).unwrap();
+        request(&pod, view, &Policy::from_yaml(policy).unwrap())
+    }
+
+    fn told(outcome: &Outcome) -> (Vec<String>, usize) {
+        let wishes = outcome.intents.iter().map(|intent| match &intent.wish {
+            Wish::Label { .. } => "label".to_owned(),
+            Wish::PodAffinity(_) => "term".to_owned(),
+            Wish::NodeAffinity(_) => "node".to_owned(),
+            wish => wish.to_string(),
+        });
+        (wishes.collect(), outcome.warnings.len())
+    }
+
+    fn grouped(spec: Value) -> Value {
+        json!({"metadata": {"annotations": {"stowplan.dev/coschedule-group": "g"}}, "spec": spec})
+    }
+
+    /// A View without a controller and, where there is one, with the group's placeholder on a node.
+    fn abandoned(node: Option<(&str, bool)>) -> View {
+        let mut view = View::default();
+        view.set_controller_present(false);
+        let name = keys::of_native("ci", "g");
+        if let Some((node, cordoned)) = node {
+            for object in [
+                json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "spec": {"unschedulable": cordoned}}),
+                json!({"apiVersion": "v1", "kind": "Pod",
+                    "metadata": {"name": format!("{name}-0"), "namespace": "ci", "labels": {"stowplan.dev/placeholder": name}},
+                    "spec": {"nodeName": node, "containers": []}}),
+            ] {
+                view.apply(Known::from_document(object).unwrap().unwrap());
+            }
+        }
+        view
+    }
+
+    #[test]
+    fn while_no_controller_is_there_nobody_waits_for_it() {
+        let plain = grouped(json!({}));
+        let term = json!({"labelSelector": {}, "topologyKey": "zone"});
+        let with_a_term = grouped(json!({"affinity": {"podAffinity":
+            {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}));
+        let nothing = (vec![], 1);
+        let wishes = |of: &[&str]| (of.iter().map(|&wish| wish.to_owned()).collect(), 0);
+        let gate = "scheduling gate stowplan.dev/placeholder";
+        for (what, pod, view, policy, expected) in [
+            ("no placeholder", &plain, abandoned(None), "", nothing.clone()),
+            ("nor a gate", &with_a_term, abandoned(None), "", nothing.clone()),
+            ("one that takes no pods", &plain, abandoned(Some(("n1", true))), "", nothing),
+            (
+                "one that stands",
+                &plain,
+                abandoned(Some(("n1", false))),
+                "",
+                wishes(&["label", "term"]),
+            ),
+            (
+                "by node too",
+                &with_a_term,
+                abandoned(Some(("n1", false))),
+                "",
+                wishes(&["label", "node"]),
+            ),
+            (
+                "told to wait",
+                &plain,
+                abandoned(None),
+                "coschedule: {controllerAbsent: wait}",
+                wishes(&["label", "term"]),
+            ),
+            (
+                "gated",
+                &with_a_term,
+                abandoned(None),
+                "coschedule: {controllerAbsent: wait}",
+                wishes(&["label", gate]),
+            ),
+            ("it is there", &with_a_term, View::default(), "", wishes(&["label", gate])),
+        ] {
+            assert_eq!(told(&asked(pod, &view, policy)), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_was_placed_stays_while_no_controller_is_there() {
+        let placeholder = keys::of_native("ci", "g");
+        let mut pod = grouped(json!({"schedulingGates": [{"name": keys::GATE}]}));
+        pod["metadata"]["labels"] = json!({keys::MEMBER: placeholder});
+        assert_eq!(told(&asked(&pod, &abandoned(None), "")), (vec![], 0));
+    }
+
+    #[test]
+    fn without_tektons_kinds_nobody_is_of_a_run() {
+        let pod = json!({"metadata": {"ownerReferences": [
+            {"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "name": "t", "uid": "u", "controller": true}]}});
+        let text = pod.to_string();
+        let object: Object<'_> = serde_json::from_str(&text).unwrap();
+        let mut view = View::default();
+        assert!(concerns("ci", &object.metadata, &view));
+        assert_eq!(asked(&pod, &view, "").awaited, [Key::TaskRun(Name::new("ci", "t"))]);
+        view.set_tekton(false);
+        assert!(!concerns("ci", &object.metadata, &view));
+        assert!(asked(&pod, &view, "").awaited.is_empty());
+    }
+
+    #[test]
+    fn an_entry_of_the_record_names_its_placeholder() {
+        assert_eq!(placeholder_in("coschedule-group=g: p"), Some("p"));
+        assert_eq!(placeholder_in("workspaces a: b of PipelineRun r: p, node n1"), Some("p"));
+        for entry in ["", "p", ": ", "é"] {
+            assert_ne!(placeholder_in(entry), Some("p"), "{entry}");
+        }
+    }
 }

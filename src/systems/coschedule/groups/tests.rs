@@ -385,7 +385,7 @@ fn tasks_that_ask_for_different_nodes_are_split_where_no_claim_stands_against_it
         &[task("x", &["w"]), task("y", &["w", "a"]), task("z", &["a"]), task("free", &[])],
     );
     let made = groups(shared.clone(), &[], "pipelineruns");
-    assert_eq!(told(&made), ["arch=amd64: @ / free x", "arch=arm64: @ / y z"]);
+    assert_eq!(told(&made), ["arch=amd64: @ / free x", "arch=arm64: @ @ / y z"]);
     assert!(made.conflicts.is_empty());
     let of = |task: Option<&str>, selector: &[(&str, &str)]| {
         let Membership::Of(group) = made.membership(task, &[], selector) else {
@@ -394,6 +394,13 @@ fn tasks_that_ask_for_different_nodes_are_split_where_no_claim_stands_against_it
         group.key.to_string()
     };
     assert_eq!(of(Some("x"), &[("arch", "amd64")]), "arch=amd64");
+    let many = claim_name(None, "w", UID);
+    let Membership::Of(group) = made.membership(Some("y"), &[&many], &[]) else { panic!() };
+    assert_eq!(&*group.key, "arch=arm64", "a claim of many nodes says nothing");
+    let Membership::Of(group) = made.membership(None, &[&many], &[("arch", "arm64")]) else {
+        panic!()
+    };
+    assert_eq!(&*group.key, "arch=arm64");
     assert_eq!(of(None, &[("arch", "arm64")]), "arch=arm64");
     assert_eq!(of(None, &[("arch", "s390x")]), "arch=amd64", "the first, for want of a better one");
     assert_eq!(of(Some("free"), &[]), "arch=amd64");

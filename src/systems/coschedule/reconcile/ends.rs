@@ -105,10 +105,14 @@ impl<'v> Turn<'v> {
     /// their end. So the finalizer that says so is taken from it, once none of those pods goes on.
     pub(super) fn clean_up(&mut self, sources: &Sources<'v>) {
         let mut ended: Vec<_> = self.view.pipeline_runs().filter(|(_, run)| run.done).collect();
+        let has_any = |run: &PipelineRun| {
+            let mut claims = self.view.claims_of_run(&run.identity.uid);
+            claims.any(|(_, claim)| run.auto_cleanup || claim.placeholder.is_some())
+        };
         ended.retain(|(name, run)| {
             !run.identity.deleting
+                && has_any(run)
                 && !sources.is_left_alone(&name.namespace)
-                && self.view.claims_of_run(&run.identity.uid).next().is_some()
                 && self.view.placeholders_of_run(&run.identity.uid).next().is_none()
         });
         if ended.is_empty() || !self.policy.coschedule.enabled {

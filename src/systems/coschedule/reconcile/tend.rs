@@ -10,8 +10,9 @@ use super::sources::{Wanted, claims_on_one_node};
 use super::{Follow, MAKING, Turn, reason, target};
 use crate::placement::affinity::pinned_node;
 use crate::policy::Repair;
+use crate::systems::coschedule::keys::FAILED;
 use crate::systems::coschedule::placeholder::{Blueprint, Bounds, same_affinity, with_claims};
-use crate::systems::plan::operation::{add, test_uid};
+use crate::systems::plan::operation::{add, remove, test_uid};
 use crate::systems::plan::{Action, Event, Kind, Write};
 use crate::systems::wake;
 use crate::view::member::MemberEstate;
@@ -21,6 +22,10 @@ use crate::view::{Member, Name, PipelineRun, Placeholder, PlaceholderPod, View};
 /// After so many grace periods without a node that fits, the placeholder gives its node up: a pod that
 /// waits without a node is what makes a cluster autoscaler act.
 const GIVE_UP: i32 = 10;
+
+/// The annotation of a placeholder without a pod: since when that is so, in seconds since 1970. A pod that
+/// is deleted is made again within moments, so that it is rarely written.
+const MISSING_SINCE: &str = "stowplan.dev/missing-since";
 
 /// A placeholder that stands, with those who belong to it.
 #[derive(Debug)]
@@ -115,8 +120,9 @@ impl<'v> Turn<'v> {
             return;
         }
         let Some(pod) = stand.pod else {
-            return self.tell_not_made(stand);
+            return self.tend_unmade(stand);
         };
+        self.is_made(stand);
         match &pod.node {
             // The StatefulSet controller makes it again.
             _ if pod.finished => {}
@@ -192,14 +198,46 @@ impl<'v> Turn<'v> {
         }
     }
 
-    fn tell_not_made(&mut self, stand: &Stand<'v>) {
-        let Some(created) = stand.placeholder.identity.created else { return };
-        if self.is_over(created, MAKING) {
-            let note = format!(
-                "StatefulSet {} has no pod, which a quota or Pod Security can be the cause of; its own events tell (kubectl describe statefulset {0})",
-                stand.name.name
-            );
-            self.tell_waiting(stand.run, &stand.waiting, reason::PLACEHOLDER_NOT_MADE, &note);
+    /// The StatefulSet has no pod. It had one a moment ago, or something keeps it from making one: that
+    /// is told after a while, new members do not wait for it any more, and those that do are made again
+    /// where the policy says so.
+    fn tend_unmade(&mut self, stand: &Stand<'v>) {
+        let Placeholder { identity, failed, .. } = stand.placeholder;
+        let missing = stand.estate.annotations.get(MISSING_SINCE);
+        let missing = missing.and_then(|text| Timestamp::from_second(text.parse().ok()?).ok());
+        let Some(since) = missing else {
+            if identity.created.is_some_and(|created| self.is_over(created, MAKING)) {
+                let now = self.now.as_second().to_string();
+                self.change(stand, vec![add(&["metadata", "annotations", MISSING_SINCE], now)]);
+            }
+            return;
+        };
+        if !self.is_over(since, MAKING) {
+            return;
+        }
+        if !failed {
+            self.change(stand, vec![add(&["metadata", "annotations", FAILED], "true")]);
+        }
+        let why = format!(
+            "StatefulSet {} has no pod, which a quota or Pod Security can be the cause of; its own events tell (kubectl describe statefulset {0})",
+            stand.name.name
+        );
+        self.tell_waiting(stand.run, &stand.waiting, reason::PLACEHOLDER_NOT_MADE, &why);
+        if *failed && self.policy.repair == Repair::RecreatePending {
+            for (name, member) in stand.waiting.clone() {
+                self.release(name, member, "its group has no placeholder");
+            }
+        }
+    }
+
+    /// Takes back that the pod was missing.
+    fn is_made(&mut self, stand: &Stand<'v>) {
+        let marks = [MISSING_SINCE, FAILED];
+        let present = marks.iter().filter(|mark| stand.estate.annotations.contains_key(**mark));
+        let operations: Vec<_> =
+            present.map(|mark| remove(&["metadata", "annotations", mark])).collect();
+        if !operations.is_empty() {
+            self.change(stand, operations);
         }
     }
 

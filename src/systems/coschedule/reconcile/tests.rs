@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::reason;
 use crate::policy::{CoscheduleMode, Repair, Volumes};
 use crate::systems::coschedule::keys;
-use crate::systems::plan::Write;
+use crate::view::Name;
 use simulator::{NAMESPACE, Pace, World};
 
 /// Long enough for everything that is waited for.
@@ -581,21 +581,30 @@ fn a_placeholders_own_claims_take_the_place_of_the_runs() {
 }
 
 #[test]
-fn a_placeholder_that_is_not_made_is_told_of() {
-    let mut world = World::new(&["n1"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
-    world.member("a", "run", 100);
-    let plan = world.plan();
-    plan.actions.into_iter().for_each(|action| world.act(action));
-    world.now = world.now + SignedDuration::from_secs(29);
-    assert!(world.plan().actions.is_empty());
-    world.now = world.now + SignedDuration::from_secs(1);
-    let plan = world.plan();
-    let reasons: Vec<_> =
-        plan.actions.iter().flat_map(|action| &action.events).map(|event| event.reason).collect();
-    assert_eq!(reasons, [reason::PLACEHOLDER_NOT_MADE; 3], "pod, run and task: {plan:?}");
-    assert!(plan.actions.iter().all(|action| action.write == Write::None));
+fn who_waits_for_a_placeholder_that_cannot_be_made_is_told_and_made_again_without() {
+    for repair in [Repair::Report, Repair::RecreatePending] {
+        let mut world = World::new(&["n1"]);
+        world.policy.repair = repair;
+        world.makes_pods = false;
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.member("a", "run", 100);
+        world.settle(50);
+        assert!(world.events.is_empty(), "{:?}", world.events);
+        world.settle(LONG);
+        let view = world.view();
+        let name = Name::new(NAMESPACE, &world.placeholder("run"));
+        assert!(view.placeholder(&name).unwrap().failed, "for the webhook");
+        assert_eq!(world.told("run"), [reason::PLACEHOLDER_NOT_MADE]);
+        assert_eq!(world.pods.contains_key("a"), repair == Repair::Report);
+        let writes = world.writes.len();
+        assert!(writes <= 4, "{:?}", world.writes);
+        // The quota is raised.
+        world.makes_pods = true;
+        world.settle(LONG);
+        assert!(!world.view().placeholder(&name).unwrap().failed);
+        assert_eq!(world.writes.len(), writes + 1);
+    }
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub(super) struct World {
     pub(super) now: Timestamp,
     pub(super) policy: Policy,
     pub(super) pace: Pace,
+    /// Whether a quota lets the StatefulSet controller make pods.
+    pub(super) makes_pods: bool,
     counter: u64,
     pub(super) nodes: BTreeMap<String, Value>,
     pub(super) runs: BTreeMap<String, Value>,
@@ -54,6 +56,7 @@ impl World {
             now: Timestamp::from_second(1_800_000_000).unwrap(),
             policy,
             pace: Pace::Whole,
+            makes_pods: true,
             counter: 0,
             nodes: BTreeMap::new(),
             runs: BTreeMap::new(),
@@ -461,7 +464,7 @@ impl World {
     fn make_pods(&mut self) {
         for name in self.sets.keys().cloned().collect::<Vec<_>>() {
             let pod_name = format!("{name}-0");
-            if self.pods.contains_key(&pod_name) {
+            if self.pods.contains_key(&pod_name) || !self.makes_pods {
                 continue;
             }
             let template = self.sets[&name]["spec"]["template"].clone();
