@@ -22,6 +22,7 @@
 //! It is two controllers in the process of the test. They read before each write, and what they create
 //! has a name that follows from the run, so nothing is made twice.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -253,6 +254,31 @@ impl Context {
     async fn get(&self, kind: Kind, namespace: &str, name: &str) -> Result<Option<Value>, Error> {
         let object = self.api(kind, namespace).get_opt(name).await?;
         Ok(object.map(serde_json::to_value).transpose()?)
+    }
+
+    /// Those of these objects that exist, by name.
+    async fn all_of(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        names: &[String],
+    ) -> Result<BTreeMap<String, Value>, Error> {
+        let mut found = BTreeMap::new();
+        // One by one, a large run would ask for hundreds at each of its changes.
+        if names.len() > 10 {
+            let all = self.api(kind, namespace).list(&ListParams::default()).await?.items;
+            for object in all {
+                let name = object.metadata.name.clone().unwrap_or_default();
+                if names.contains(&name) {
+                    found.insert(name, serde_json::to_value(object)?);
+                }
+            }
+            return Ok(found);
+        }
+        for name in names {
+            found.extend(self.get(kind, namespace, name).await?.map(|it| (name.clone(), it)));
+        }
+        Ok(found)
     }
 
     /// Creates an object; that it exists already is as good, since its name says whose it is.

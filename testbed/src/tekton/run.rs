@@ -35,13 +35,8 @@ pub(super) async fn reconcile(
     };
     claim::create(&context, Kind::PipelineRun, &run).await?;
 
-    let mut tasks = Tasks::default();
-    for (key, member_of) in [("tasks", "tasks"), ("finally", "finally")] {
-        for task in items(&pipeline[key]) {
-            tasks.add(&context, &run, task, member_of).await?;
-        }
-    }
     let namespace = text(&run["metadata"]["namespace"]);
+    let tasks = Tasks::read(&context, &run, &pipeline).await?;
     for child in tasks.due(&run) {
         context.create(child.0, namespace, &child.1).await?;
     }
@@ -105,46 +100,35 @@ struct Tasks {
 }
 
 impl Tasks {
-    /// Adds a task of the pipeline, with its children as they are now.
-    async fn add(
-        &mut self,
-        context: &Context,
-        run: &Value,
-        task: &Value,
-        member_of: &'static str,
-    ) -> Result<(), Error> {
-        let nested = task["pipelineSpec"].is_object() || task["pipelineRef"].is_object();
-        let kind = if nested { Kind::PipelineRun } else { Kind::TaskRun };
-        let suffix = format!("-{}", text(&task["name"]));
-        let parent = text(&run["metadata"]["name"]);
-        let names: Vec<_> = match combinations(task).len() {
-            0 => vec![names::child(parent, &suffix)],
-            count => (0..count).map(|it| names::child(parent, &format!("{suffix}-{it}"))).collect(),
-        };
+    /// The tasks of the pipeline, with their children as they are now.
+    async fn read(context: &Context, run: &Value, pipeline: &Value) -> Result<Self, Error> {
+        let mut planned: Vec<_> = ["tasks", "finally"]
+            .into_iter()
+            .flat_map(|member_of| {
+                items(&pipeline[member_of]).map(move |task| Task::new(run, task, member_of))
+            })
+            .collect();
         let namespace = text(&run["metadata"]["namespace"]);
-        let mut children = BTreeMap::new();
-        for name in &names {
-            match context.get(kind, namespace, name).await? {
-                Some(child) if is_of(&child, run) => drop(children.insert(name.clone(), child)),
-                Some(_) => self.taken = true,
-                None => {}
+        let mut this = Self::default();
+        for kind in [Kind::TaskRun, Kind::PipelineRun] {
+            let of_kind = || planned.iter().filter(|task| task.kind == kind);
+            let names: Vec<_> = of_kind().flat_map(|task| task.names.clone()).collect();
+            let mut found = context.all_of(kind, namespace, &names).await?;
+            for task in planned.iter_mut().filter(|task| task.kind == kind) {
+                for name in &task.names {
+                    match found.remove(name) {
+                        Some(child) if is_of(&child, run) => {
+                            task.children.insert(name.clone(), child);
+                        }
+                        Some(_) => this.taken = true,
+                        None => {}
+                    }
+                }
+                task.state = task.come_to();
             }
         }
-        let all = |status: &str| {
-            children.len() == names.len()
-                && children.values().all(|child| condition(child)["status"] == status)
-        };
-        let state = if all("True") {
-            State::Succeeded
-        } else if children.len() < names.len() {
-            State::Waiting
-        } else if children.values().all(is_done) {
-            State::Failed
-        } else {
-            State::Running
-        };
-        self.tasks.push(Task { document: task.clone(), member_of, kind, names, children, state });
-        Ok(())
+        this.tasks = planned;
+        Ok(this)
     }
 
     fn of(&self, member_of: &str) -> impl Iterator<Item = &Task> {
@@ -245,6 +229,37 @@ impl Tasks {
 }
 
 impl Task {
+    /// A task of the pipeline, without its children.
+    fn new(run: &Value, task: &Value, member_of: &'static str) -> Self {
+        let nested = task["pipelineSpec"].is_object() || task["pipelineRef"].is_object();
+        let parent = text(&run["metadata"]["name"]);
+        let suffix = format!("-{}", text(&task["name"]));
+        let names = match combinations(task).len() {
+            0 => vec![names::child(parent, &suffix)],
+            count => (0..count).map(|it| names::child(parent, &format!("{suffix}-{it}"))).collect(),
+        };
+        Self {
+            document: task.clone(),
+            member_of,
+            kind: if nested { Kind::PipelineRun } else { Kind::TaskRun },
+            names,
+            children: BTreeMap::new(),
+            state: State::Waiting,
+        }
+    }
+
+    fn come_to(&self) -> State {
+        if self.children.len() < self.names.len() {
+            State::Waiting
+        } else if self.children.values().all(|child| condition(child)["status"] == "True") {
+            State::Succeeded
+        } else if self.children.values().all(is_done) {
+            State::Failed
+        } else {
+            State::Running
+        }
+    }
+
     /// The TaskRun, or the PipelineRun of a pipeline in a pipeline, with the run's labels, annotations
     /// and templates, under those of the task, under those of `taskRunSpecs`.
     fn child(
