@@ -22,10 +22,12 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
+use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use stowplan::systems::coschedule::keys;
 use testbed::tools::{Tools, to_stderr};
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
@@ -373,6 +375,7 @@ fn every_object_is_one_that_the_api_knows() {
                 "RoleBinding" => known::<RoleBinding>(&object),
                 "Service" => known::<Service>(&object),
                 "ServiceAccount" => known::<ServiceAccount>(&object),
+                "StorageClass" => known::<StorageClass>(&object),
                 "ValidatingWebhookConfiguration" => {
                     known::<ValidatingWebhookConfiguration>(&object);
                 }
@@ -882,6 +885,17 @@ fn a_quota_only_where_the_priority_class_needs_leave() {
         let named = objects.pod().spec.expect("a spec").priority_class_name;
         assert_eq!(named.unwrap_or_default(), class);
     }
+}
+
+#[test]
+fn a_class_to_park_claims_in_only_where_placeholders_bring_their_own() {
+    for (volumes, parked) in [("provision", true), ("adopt", false)] {
+        let objects =
+            Render::defaults().set(&format!("policy.coschedule.volumes={volumes}")).objects();
+        let class = ("StorageClass".to_owned(), keys::PARKED.to_owned());
+        assert_eq!(objects.0.contains_key(&class), parked, "{volumes}");
+    }
+    assert!(!Render::defaults().objects().kinds().contains("StorageClass"));
 }
 
 /// The rules of the "restricted" Pod Security level that a pod without Windows or host fields can break.
