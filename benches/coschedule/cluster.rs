@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -142,24 +142,31 @@ impl Cluster {
         .await
     }
 
-    /// The node of each of the pods that `which` selects. Each of them has one, and all of a group, as
-    /// `group_of` knows it, have the same; or it is an error.
-    pub(crate) async fn nodes_of_groups(
+    /// The pods of each group, as `group_of` knows it, by node, of the pods that `which` selects. One that
+    /// has no group or no node is an error.
+    pub(crate) async fn groups(
         &self,
         which: &ListParams,
         group_of: impl Fn(&Pod) -> Option<String>,
-    ) -> anyhow::Result<HashMap<String, String>> {
-        let mut nodes: HashMap<String, String> = HashMap::new();
+    ) -> anyhow::Result<HashMap<String, HashMap<String, usize>>> {
+        let mut groups: HashMap<String, HashMap<String, usize>> = HashMap::new();
         for pod in self.pods().list(which).await? {
             let name = pod.metadata.name.clone().unwrap_or_default();
             let group = group_of(&pod).with_context(|| format!("pod {name} is of no group"))?;
             let node = pod.spec.and_then(|spec| spec.node_name);
             let node = node.with_context(|| format!("pod {name} has no node"))?;
-            let first = nodes.entry(group).or_insert_with(|| node.clone());
-            ensure!(*first == node, "pod {name} is on {node}, and its group on {first}");
+            *groups.entry(group).or_default().entry(node).or_default() += 1;
         }
-        Ok(nodes)
+        Ok(groups)
     }
+}
+
+/// How many pods are not on the node where most of their group are.
+pub(crate) fn apart(groups: &HashMap<String, HashMap<String, usize>>) -> usize {
+    let of_group = |nodes: &HashMap<String, usize>| {
+        nodes.values().sum::<usize>() - nodes.values().max().copied().unwrap_or_default()
+    };
+    groups.values().map(of_group).sum()
 }
 
 /// Whether a pod was given a required pod-affinity term.

@@ -2,7 +2,7 @@
 //! pods without a group; and what the controller writes for a run.
 //!
 //! `docs/performance.md` says how to read the tables. Nothing printed here is stored: every figure is
-//! measured in the run that prints it, and a group that is not on one node ends the run.
+//! measured in the run that prints it, and pods that are not placed end the run.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "tables go to a terminal")]
 

@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::Extent;
 use crate::cluster::{
-    Binding, CONTROLLER, Cluster, LIMIT, NAMESPACE, at_once, has_node, has_term, is_gated,
+    Binding, CONTROLLER, Cluster, LIMIT, NAMESPACE, apart, at_once, has_node, has_term, is_gated,
 };
 use crate::table::{Table, count, ratio};
 
@@ -208,8 +208,9 @@ impl Bench<'_> {
         let rate = rate.with_context(|| format!("pods {}", contender.label()))?;
         if grouped {
             let group_of = |pod: &Pod| pod.metadata.annotations.as_ref()?.get(GROUP).cloned();
-            let nodes = cluster.nodes_of_groups(&queued, group_of).await?;
-            ensure!(nodes.len() == self.groups, "{} groups were placed", nodes.len());
+            let groups = cluster.groups(&queued, group_of).await?;
+            ensure!(groups.len() == self.groups, "{} groups were placed", groups.len());
+            ensure!(apart(&groups) == 0, "{} pods are not with their group", apart(&groups));
         }
         self.delete(&queued).await?;
         cluster.leading().await?;

@@ -19,7 +19,7 @@ use testbed::wait::{Seen, until};
 use tokio::time::{Instant, sleep};
 
 use crate::Extent;
-use crate::cluster::{Binding, Cluster, LIMIT, NAMESPACE};
+use crate::cluster::{Binding, Cluster, LIMIT, NAMESPACE, apart};
 use crate::table::{Table, count};
 
 /// The tasks of a run, all of which may begin at once.
@@ -59,6 +59,7 @@ async fn count_on(cluster: &Cluster, extent: Extent) -> anyhow::Result<Table> {
         "other writes",
         "writes a run",
         "events",
+        "pods apart",
         "all ended, s",
         "nothing left, s",
     ]);
@@ -66,7 +67,7 @@ async fn count_on(cluster: &Cluster, extent: Extent) -> anyhow::Result<Table> {
         [("`binding: affinity`", Binding::Affinity, 0), ("`binding: node`", Binding::Node, TASKS)]
     {
         cluster.bind_by(binding).await?;
-        let (ended, gone) = run_all(cluster, extent.runs).await?;
+        let Outcome { ended, gone, apart } = run_all(cluster, extent.runs).await?;
         let against = |seen: usize, budget: usize| format!("{} ({budget})", count(seen as f64));
         let proxy = &cluster.proxy;
         let sets = "/apis/apps/v1/namespaces/*/statefulsets";
@@ -86,6 +87,7 @@ async fn count_on(cluster: &Cluster, extent: Extent) -> anyhow::Result<Table> {
             against(writes - made - changed - removed - pods, 0),
             format!("{:.1} ({})", writes as f64 / extent.runs as f64, 2 + gates),
             count(proxy.count_where(is_event) as f64),
+            against(apart, 0),
             format!("{:.1}", ended.as_secs_f64()),
             format!("{:.1}", gone.as_secs_f64()),
         ]);
@@ -93,9 +95,18 @@ async fn count_on(cluster: &Cluster, extent: Extent) -> anyhow::Result<Table> {
     Ok(table)
 }
 
-/// All runs at once, until each has succeeded on one node and no placeholder is left. How long it took
-/// until they had ended, and until the placeholders were gone.
-async fn run_all(cluster: &Cluster, runs: usize) -> anyhow::Result<(Duration, Duration)> {
+/// What became of runs.
+struct Outcome {
+    /// How long it took until all had ended.
+    ended: Duration,
+    /// And until no placeholder was left.
+    gone: Duration,
+    /// The pods that were not on the node where most of their run were.
+    apart: usize,
+}
+
+/// All runs at once, until each has succeeded and nothing is left of them.
+async fn run_all(cluster: &Cluster, runs: usize) -> anyhow::Result<Outcome> {
     let kind = GroupVersionKind::gvk("tekton.dev", "v1", "PipelineRun");
     let kind = ApiResource::from_gvk(&kind);
     let api = Api::<DynamicObject>::namespaced_with(cluster.client.clone(), NAMESPACE, &kind);
@@ -117,8 +128,8 @@ async fn run_all(cluster: &Cluster, runs: usize) -> anyhow::Result<(Duration, Du
 
     let pods = ListParams::default().labels(RUN);
     let run_of = |pod: &Pod| pod.metadata.labels.as_ref()?.get(RUN).cloned();
-    let nodes = cluster.nodes_of_groups(&pods, run_of).await?;
-    ensure!(nodes.len() == runs, "{} runs have pods", nodes.len());
+    let groups = cluster.groups(&pods, run_of).await?;
+    ensure!(groups.len() == runs, "{} runs have pods", groups.len());
     cluster.pods_are(runs * TASKS, &pods).await?;
     until("the placeholders to be gone", LIMIT, async || {
         cluster.plane.check()?;
@@ -130,7 +141,7 @@ async fn run_all(cluster: &Cluster, runs: usize) -> anyhow::Result<(Duration, Du
     let gone = began.elapsed();
     sleep(REST).await;
     clear(cluster, &api).await.context("after all runs have ended")?;
-    Ok((ended, gone))
+    Ok(Outcome { ended, gone, apart: apart(&groups) })
 }
 
 /// Deletes the runs, and waits until nothing of them is left.

@@ -244,7 +244,7 @@ impl Blueprint<'_> {
             false => append(
                 &mut affinity["podAntiAffinity"],
                 PREFERRED,
-                json!({"weight": 100, "podAffinityTerm": others}),
+                json!({"weight": OTHERS, "podAffinityTerm": others}),
             ),
         }
         let members = json!({
@@ -254,7 +254,7 @@ impl Blueprint<'_> {
         append(
             &mut affinity["podAffinity"],
             PREFERRED,
-            json!({"weight": 100, "podAffinityTerm": members}),
+            json!({"weight": MEMBERS, "podAffinityTerm": members}),
         );
         self.bounds.write(&mut affinity);
         affinity
@@ -263,6 +263,17 @@ impl Blueprint<'_> {
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+
+/// How much a placeholder is drawn to its members. It must outweigh [`OTHERS`] several times over: the
+/// scheduler places members beside a placeholder that it has chosen a node for and not bound yet, and may
+/// then have to choose again, because binding a claim failed (a conflict with whoever provisions it).
+/// Where another placeholder has come to that node meanwhile, the group would be torn apart.
+const MEMBERS: u32 = 100;
+
+/// How much it is driven from each of the other placeholders. It counts twice, because theirs drive it
+/// off as well. The scheduler scales scores, so that without members there any weight spreads as well
+/// as the largest.
+const OTHERS: u32 = 10;
 
 fn append(affinity: &mut Value, list: &str, item: Value) {
     if !affinity.is_object() {
@@ -439,7 +450,7 @@ mod tests {
                                 "topologyKey": "kubernetes.io/hostname"}},
                         ]},
                         "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
-                            {"weight": 100, "podAffinityTerm": {
+                            {"weight": 10, "podAffinityTerm": {
                                 "labelSelector": {"matchLabels": {"app.kubernetes.io/component": "affinity-assistant"}},
                                 "namespaceSelector": {},
                                 "topologyKey": "kubernetes.io/hostname"}},
@@ -504,7 +515,7 @@ mod tests {
         assert_eq!(affinity["nodeAffinity"], node);
         assert_eq!(affinity["podAntiAffinity"][REQUIRED], json!([required]));
         let list = affinity["podAntiAffinity"][PREFERRED].as_array().unwrap();
-        assert_eq!((list.len(), &list[0], &list[1]["weight"]), (2, &preferred, &json!(100)));
+        assert_eq!((list.len(), &list[0], &list[1]["weight"]), (2, &preferred, &json!(10)));
         assert!(same_affinity(&affinity, &affinity));
         assert!(!same_affinity(&affinity, &json!({})));
     }
