@@ -1,6 +1,6 @@
 //! Who made an object: its managing controller.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 /// The API group of Tekton's objects, in whatever version.
 const TEKTON: &str = "tekton.dev/";
@@ -18,11 +18,22 @@ impl Owner {
     /// The controller of an object, if it is one of Tekton's of this kind.
     #[must_use]
     pub fn of_tekton(metadata: &ObjectMeta, kind: &str) -> Option<Self> {
-        let owners = metadata.owner_references.iter().flatten();
-        owners
-            .filter(|owner| owner.controller == Some(true))
-            .find(|owner| owner.kind == kind && owner.api_version.starts_with(TEKTON))
-            .map(|owner| Self { name: owner.name.as_str().into(), uid: owner.uid.as_str().into() })
+        Self::find(metadata, |owner| {
+            owner.controller == Some(true) && owner.kind == kind && is_of_tekton(&owner.api_version)
+        })
+    }
+
+    /// The run of a claim that a placeholder has made: an owner of the claim, and not its controller,
+    /// since the StatefulSet controller sees to it.
+    #[must_use]
+    pub fn of_placeholders_claim(metadata: &ObjectMeta) -> Option<Self> {
+        let is_run = |owner: &OwnerReference| owner.kind == "PipelineRun";
+        Self::find(metadata, |owner| is_run(owner) && is_of_tekton(&owner.api_version))
+    }
+
+    fn find(metadata: &ObjectMeta, wanted: impl Fn(&OwnerReference) -> bool) -> Option<Self> {
+        let owner = metadata.owner_references.iter().flatten().find(|owner| wanted(owner))?;
+        Some(Self { name: owner.name.as_str().into(), uid: owner.uid.as_str().into() })
     }
 
     /// The controller of an object, whatever it is, with its kind.

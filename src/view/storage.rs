@@ -87,6 +87,8 @@ impl From<&core::PersistentVolumeClaim> for Claim {
         let labels = claim.metadata.labels.as_ref();
         let class = spec.and_then(|spec| spec.storage_class_name.as_deref());
         let status = claim.status.as_ref();
+        let placeholder = labels.and_then(|labels| labels.get(super::placeholder::PLACEHOLDER));
+        let run = Owner::of_tekton(&claim.metadata, "PipelineRun");
         Self {
             identity: Identity::from(&claim.metadata),
             access_modes: AccessModes::read(
@@ -101,12 +103,12 @@ impl From<&core::PersistentVolumeClaim> for Claim {
                 .filter(|name| !name.is_empty())
                 .map(Into::into),
             bound: status.and_then(|status| status.phase.as_deref()) == Some("Bound"),
-            run: Owner::of_tekton(&claim.metadata, "PipelineRun"),
+            run: run.or_else(|| {
+                placeholder.and_then(|_| Owner::of_placeholders_claim(&claim.metadata))
+            }),
             task_run: Owner::of_tekton(&claim.metadata, "TaskRun"),
             group: annotation(GROUP).map(Into::into),
-            placeholder: labels
-                .and_then(|labels| labels.get(super::placeholder::PLACEHOLDER))
-                .map(|name| name.as_str().into()),
+            placeholder: placeholder.map(|name| name.as_str().into()),
             protection: claim
                 .metadata
                 .finalizers

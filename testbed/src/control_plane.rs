@@ -7,6 +7,7 @@
 //!
 //! Everything lives in a run directory ([`directory`]) and ends with its owner (`process`).
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -166,7 +167,8 @@ impl ControlPlane {
         for node in nodes {
             create_node(&client, node).await?;
         }
-        self.nodes_ready(&client).await
+        let names: BTreeSet<&str> = nodes.iter().map(|node| &*node.name).collect();
+        self.until_ready(&client, |node| names.contains(node)).await
     }
 
     /// Waits until every node is Ready and open to pods.
@@ -174,6 +176,11 @@ impl ControlPlane {
     /// # Errors
     /// When one does not get there, or a program of the control plane has ended.
     pub async fn nodes_ready(&self, client: &Client) -> Result<()> {
+        self.until_ready(client, |_| true).await
+    }
+
+    /// The same, of the nodes whose names are wanted: others may have been lost meanwhile.
+    async fn until_ready(&self, client: &Client, wanted: impl Fn(&str) -> bool) -> Result<()> {
         let nodes: Api<Node> = Api::all(client.clone());
         until("the nodes to be Ready", START_LIMIT, async || {
             self.check()?;
@@ -184,6 +191,7 @@ impl ControlPlane {
                 .into_iter()
                 .filter(|node| !is_ready(node))
                 .filter_map(|node| node.metadata.name)
+                .filter(|name| wanted(name))
                 .collect();
             Ok(if unready.is_empty() {
                 Seen::Done(())

@@ -33,6 +33,49 @@ pub fn sibling<'v>(class: &str, view: &'v View) -> Option<&'v str> {
     alike.map(|(name, _)| name).min()
 }
 
+/// Why a class that binds at once stays as it is, if it does.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Stays {
+    /// No other class differs from it in nothing but that it waits.
+    NoSibling(String),
+    /// The policy names another class for it, which is none.
+    NoSuchClass(String),
+}
+
+impl Stays {
+    /// Why `class` stays; none if it waits, becomes another, or is not known.
+    pub(super) fn of(class: &str, view: &View, policy: &Policy) -> Option<Self> {
+        if view.storage_class(class)?.waits {
+            return None;
+        }
+        match policy.coschedule.class_map.get(class) {
+            Some(target) if view.storage_class(target).is_some() => None,
+            Some(target) => Some(Self::no_such_class(target, class)),
+            None if sibling(class, view).is_some() => None,
+            None => Some(Self::no_sibling(class)),
+        }
+    }
+
+    fn no_sibling(class: &str) -> Self {
+        Self::NoSibling(format!(
+            "StorageClass {class} binds at once, and none like it waits: volumes may lie apart"
+        ))
+    }
+
+    fn no_such_class(target: &str, class: &str) -> Self {
+        Self::NoSuchClass(format!(
+            "classMap names {target}, which is no StorageClass; {class} stays"
+        ))
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::NoSibling(text) | Self::NoSuchClass(text) => text,
+        }
+    }
+}
+
 /// One claim on its way to its class.
 struct Moving<'c> {
     claim: &'c Claim<'c>,
@@ -135,18 +178,14 @@ impl Moving<'_> {
         let Some(target) = mapped else {
             return match sibling(class, view) {
                 Some(sibling) => self.wish(key, why, sibling),
-                None => self.warn(
-                    key,
-                    &format!("StorageClass {class} binds at once, and none like it waits: volumes may lie apart"),
-                ),
+                None => self.warn(key, Stays::no_sibling(class).text()),
             };
         };
         if view.storage_class(target).is_some() {
             return self.wish(key, why, target);
         }
         self.outcome.awaited.push(Key::StorageClass(target.as_str().into()));
-        let text = format!("classMap names {target}, which is no StorageClass; {class} stays");
-        self.warn(key, &text);
+        self.warn(key, Stays::no_such_class(target, class).text());
     }
 
     fn wish(&mut self, key: &'static str, why: &str, class: &str) {

@@ -83,7 +83,7 @@ pub fn belonging<'v>(
 /// Whether an object that carries no key of ours is of one of Tekton's runs, and Tekton's own affinity
 /// assistant leaves it to us.
 pub(super) fn concerns(_: &str, metadata: &Metadata<'_>, view: &View) -> bool {
-    metadata.controller().is_some_and(is_run)
+    tekton_owner(metadata).is_some_and(is_run)
         && metadata.annotation(keys::ASSISTANT).is_none()
         && view.has_tekton()
 }
@@ -92,9 +92,19 @@ fn is_run(owner: &OwnerReference<'_>) -> bool {
     owner.is(TEKTON, "TaskRun") || owner.is(TEKTON, "PipelineRun")
 }
 
-/// The controller of an object, if it is one of Tekton's of this kind.
+/// Whose an object is. The claims of a placeholder are the run's without being controlled by it: the
+/// StatefulSet controller sees to them.
+fn tekton_owner<'m>(metadata: &'m Metadata<'_>) -> Option<&'m OwnerReference<'m>> {
+    let of_placeholder = || {
+        metadata.label(keys::PLACEHOLDER)?;
+        metadata.owner_references.iter().find(|owner| owner.is(TEKTON, "PipelineRun"))
+    };
+    metadata.controller().or_else(of_placeholder)
+}
+
+/// The owner of an object, if it is one of Tekton's of this kind.
 pub(super) fn owner_of(metadata: &Metadata<'_>, kind: &str) -> Option<Owner> {
-    let owner = metadata.controller().filter(|owner| owner.is(TEKTON, kind))?;
+    let owner = tekton_owner(metadata).filter(|owner| owner.is(TEKTON, kind))?;
     let text = |text: &Option<Text<'_>>| text.as_ref().map_or("", Text::as_str).into();
     Some(Owner { name: text(&owner.name), uid: text(&owner.uid) })
 }

@@ -37,6 +37,8 @@ pub mod reason {
     pub const ASSISTANT_IS_ON: &str = "AffinityAssistantIsOn";
     /// What a run asks for contradicts itself.
     pub const GROUP_CONFLICT: &str = "GroupConflict";
+    /// A claim keeps a class that puts its volume where it likes.
+    pub const CLASS_BINDS_AT_ONCE: &str = "ClassBindsAtOnce";
     /// A claim is used by an earlier run, too.
     pub const SHARED_CLAIM: &str = "SharedClaim";
     /// The StatefulSet of a placeholder has no pod.

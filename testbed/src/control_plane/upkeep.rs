@@ -70,9 +70,8 @@ impl ControlPlane {
     /// # Errors
     /// There is no such node, or it does not become Ready.
     pub async fn recover_node(&self, name: &str) -> Result<()> {
-        let client = self.client().await?;
         self.mark_lost(name, false).await?;
-        self.nodes_ready(&client).await
+        self.until_ready(&self.client().await?, |node| node == name).await
     }
 
     /// Tells kwok (`assets/stages.yaml`) that a node and its pods are lost, or that they are not.

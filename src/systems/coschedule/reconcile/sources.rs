@@ -1,11 +1,12 @@
 //! Whom placeholders stand for, and what they are to be made of.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Value, json};
 
 use super::reason;
 use crate::policy::{Policy, Volumes};
+use crate::systems::coschedule::claims::Stays;
 use crate::systems::coschedule::groups::{self, Group, Groups, Leader};
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::placeholder::{Blueprint, Bounds, Cause, Isolation};
@@ -110,10 +111,30 @@ impl<'v> Sources<'v> {
                 let text = conflict.to_string();
                 self.notes.push(Note { name, run, reason: reason::GROUP_CONFLICT, text });
             }
+            for stays in self.classes_that_stay(name, &groups) {
+                let text = stays.text().to_owned();
+                self.notes.push(Note { name, run, reason: reason::CLASS_BINDS_AT_ONCE, text });
+            }
             if !groups.groups.is_empty() {
                 self.runs.push(Run { name, run, groups, has_started });
             }
         }
+    }
+
+    /// Why claims of a run keep classes that put their volumes anywhere. That the class has no sibling
+    /// matters only to a claim that must meet another.
+    fn classes_that_stay(&self, run: &Name, groups: &Groups) -> BTreeSet<Stays> {
+        let of_group = |group: &'_ Group| {
+            let is_alone = group.claims.len() < 2;
+            let made = group.claims.iter().filter(|claim| claim.template);
+            let classes = made.filter_map(|claim| {
+                let claim = self.view.claim(&Name::new(&run.namespace, &claim.name))?;
+                Stays::of(claim.class.as_deref()?, self.view, self.policy)
+            });
+            let matters = move |stays: &Stays| !is_alone || matches!(stays, Stays::NoSuchClass(_));
+            classes.filter(matters).collect::<Vec<_>>()
+        };
+        groups.groups.iter().flat_map(of_group).collect()
     }
 
     /// What the TaskRuns that go on say of their root runs, by the run's UID.

@@ -44,6 +44,46 @@ fn a_run_has_a_placeholder_from_its_first_task_to_its_end() {
 }
 
 #[test]
+fn a_class_that_stays_is_told_where_it_matters() {
+    let class = |name: &str, kind: &str, mode: &str| {
+        json!({
+            "metadata": {"name": name}, "provisioner": "example.com/disk",
+            "parameters": {"kind": kind}, "volumeBindingMode": mode,
+        })
+    };
+    for (of_claim, templates, told) in [
+        ("alone", &["a", "b"][..], true),
+        // Volumes cannot lie apart where there is one.
+        ("alone", &["a"], false),
+        ("has-sibling", &["a", "b"], false),
+        ("waits", &["a", "b"], false),
+        ("mapped", &["a", "b"], false),
+        ("mapped-to-nothing", &["a"], true),
+        ("unknown", &["a", "b"], false),
+    ] {
+        let mut world = World::new(&["n1"]);
+        world.classes = vec![
+            class("alone", "1", "Immediate"),
+            class("has-sibling", "2", "Immediate"),
+            class("waits", "2", "WaitForFirstConsumer"),
+            class("mapped", "3", "Immediate"),
+            class("mapped-to-nothing", "4", "Immediate"),
+        ];
+        let map = [("mapped", "waits"), ("mapped-to-nothing", "no-such-class")];
+        world.policy.coschedule.class_map =
+            map.map(|(from, to)| (from.to_owned(), to.to_owned())).into();
+        world.run("run", &[], templates);
+        for claim in world.claims.values_mut() {
+            World::change(claim, json!({"spec": {"storageClassName": of_claim}}));
+        }
+        world.member("a", "run", 100);
+        world.settle(SOON);
+        let wanted: &[_] = if told { &[reason::CLASS_BINDS_AT_ONCE] } else { &[] };
+        assert_eq!(world.told("run"), wanted, "{of_claim}, {templates:?}: {:?}", world.events);
+    }
+}
+
+#[test]
 fn nothing_is_made_for_who_does_not_want_it() {
     let mut world = World::new(&["n1"]);
     world.run("off", &["c"], &[]);
@@ -611,6 +651,37 @@ fn a_placeholders_own_claims_take_the_place_of_the_runs() {
     let writes = world.writes.len();
     world.settle(LONG);
     assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
+}
+
+/// They are the run's, and not controlled by it: the StatefulSet controller copies what the template says.
+#[test]
+fn claims_that_a_placeholder_made_go_with_a_whole_run() {
+    for (mode, goes) in
+        [("pipelineruns", true), ("isolate-pipelinerun", true), ("workspaces", false)]
+    {
+        let mut world = World::new(&["n1"]);
+        world.policy.coschedule.volumes = Volumes::Provision;
+        world.run("run", &[], &["source"]);
+        let annotations = json!({"metadata": {"annotations": {keys::MODE: mode}}});
+        World::change(world.runs.get_mut("run").unwrap(), annotations);
+        for claim in world.claims.values_mut() {
+            World::change(claim, json!({"spec": {"storageClassName": keys::PARKED}}));
+        }
+        world.member("a", "run", 100);
+        world.settle(SOON);
+        let set = world.sets.values().next().unwrap();
+        let template = set["spec"]["volumeClaimTemplates"][0]["metadata"].clone();
+        assert!(template["ownerReferences"][0]["controller"].is_null());
+        world.claim("own");
+        let (labels, owners) = (&template["labels"], &template["ownerReferences"]);
+        let made = json!({"metadata": {"labels": labels, "ownerReferences": owners}});
+        World::change(world.claims.get_mut("own").unwrap(), made);
+        world.finish("a");
+        world.end("run");
+        world.settle(SOON);
+        let deleted = &world.claims["own"]["metadata"]["deletionTimestamp"];
+        assert_eq!(!deleted.is_null(), goes, "{mode}");
+    }
 }
 
 #[test]

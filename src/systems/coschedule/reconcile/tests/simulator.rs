@@ -38,6 +38,7 @@ pub(super) struct World {
     pub(super) runs: BTreeMap<String, Value>,
     pub(super) task_runs: BTreeMap<String, Value>,
     pub(super) claims: BTreeMap<String, Value>,
+    pub(super) classes: Vec<Value>,
     pub(super) volumes: BTreeMap<String, Value>,
     pub(super) sets: BTreeMap<String, Value>,
     pub(super) pods: BTreeMap<String, Value>,
@@ -62,6 +63,7 @@ impl World {
             runs: BTreeMap::new(),
             task_runs: BTreeMap::new(),
             claims: BTreeMap::new(),
+            classes: Vec::new(),
             volumes: BTreeMap::new(),
             sets: BTreeMap::new(),
             pods: BTreeMap::new(),
@@ -302,6 +304,10 @@ impl World {
         }
         for claim in self.claims.values() {
             view.apply(Object::claim(&serde_json::from_value(claim.clone()).unwrap()).unwrap());
+        }
+        for class in &self.classes {
+            let class = serde_json::from_value(class.clone()).unwrap();
+            view.apply(Object::storage_class(&class).unwrap());
         }
         for volume in self.volumes.values() {
             view.apply(Object::volume(&serde_json::from_value(volume.clone()).unwrap()).unwrap());
