@@ -96,7 +96,7 @@ fn what_you_write_becomes_what_the_pod_gets() {
         assert_eq!(yaml(&String::from_utf8(output.stdout).unwrap()), wanted, "{}", write.text);
         seen += 1;
     }
-    assert_eq!(seen, 6, "one pair for each constraint, two for pools");
+    assert_eq!(seen, 7, "one pair for each constraint, two for pools, one for groups");
 }
 
 /// Maps are joined, everything else is replaced.

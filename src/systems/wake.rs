@@ -10,23 +10,20 @@ use super::plan::{Action, Event, Kind, Target, Write};
 use crate::view::Name;
 use crate::view::streams_pod::WAKE;
 
-/// How long pods may wait before they are woken: the scheduler's own events come first.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(3);
-
 /// The shortest time between two calls.
 const INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 
 /// The longest: the scheduler itself looks at every waiting pod in this time.
 const LONGEST: SignedDuration = SignedDuration::from_mins(5);
 
-/// When who waits since then is to be woken: a while after that, and after the last time, which is in
-/// seconds since 1970. The longer it waits, the rarer it is tried: then it is not the scheduler's memory
+/// When who waits since then is to be woken: so long after that, and a while after the last time, which is
+/// in seconds since 1970. `patience` is for the scheduler's own events, which come first. The longer it waits, the rarer it is tried: then it is not the scheduler's memory
 /// that is at fault. `None`: never, as far as times go.
 #[must_use]
-pub fn due(since: Timestamp, woken: Option<i64>) -> Option<Timestamp> {
+pub fn due(since: Timestamp, woken: Option<i64>, patience: SignedDuration) -> Option<Timestamp> {
     let woken = woken.and_then(|seconds| Timestamp::from_second(seconds).ok());
     match woken.filter(|woken| *woken >= since) {
-        None => since.checked_add(PATIENCE).ok(),
+        None => since.checked_add(patience).ok(),
         Some(woken) => {
             let waited = woken.duration_since(since);
             woken.checked_add((waited / 4).clamp(INTERVAL, LONGEST)).ok()

@@ -23,6 +23,10 @@ use crate::view::{Member, Name, PipelineRun, Placeholder, PlaceholderPod, View};
 /// waits without a node is what makes a cluster autoscaler act.
 const GIVE_UP: i32 = 10;
 
+/// How long members wait beside their placeholder before they are called. The scheduler tries again by
+/// itself within ten seconds, and when many wait at once it is only busy: each call is a write.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(12);
+
 /// The annotation of a placeholder without a pod: since when that is so, in seconds since 1970. A pod that
 /// is deleted is made again within moments, so that it is rarely written.
 const MISSING_SINCE: &str = "stowplan.dev/missing-since";
@@ -400,7 +404,7 @@ impl<'v> Turn<'v> {
         }
         for (name, member, estate, since) in stand.unschedulable(pod.scheduled_since) {
             let alone = Demand { waiting: vec![estate], ..demand.without_waiting() };
-            let Some(due) = wake::due(since, estate.woken) else { continue };
+            let Some(due) = wake::due(since, estate.woken, PATIENCE) else { continue };
             // Where there is no room the scheduler has forgotten nothing.
             if !alone.suits(node, self.view, true) {
                 continue;

@@ -726,7 +726,9 @@ fn who_was_forgotten_is_woken_where_there_is_room() {
         pod["status"] = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
             "reason": "Unschedulable", "lastTransitionTime": world.now.to_string()}]});
     }
-    world.now = world.now + SignedDuration::from_secs(3);
+    world.now = world.now + SignedDuration::from_secs(11);
+    assert!(world.plan().actions.is_empty(), "the scheduler's own turn");
+    world.now = world.now + SignedDuration::from_secs(1);
     let plan = world.plan();
     let woken: Vec<_> = plan.actions.iter().map(|action| &*action.target.name).collect();
     assert_eq!(woken, ["a"]);

@@ -3,11 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::systems::plan::Plan;
 use crate::systems::wake;
 use crate::view::{Name, PodEstate, View};
+
+/// How long a group waits before it is called: when its last pod goes, all of it is forgotten.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(3);
 
 /// The waiting pods of a group, and whether one of its pods has a node.
 #[derive(Default)]
@@ -49,7 +52,7 @@ impl Group<'_> {
     fn due(&self) -> Option<Timestamp> {
         let since = self.waiting.values().filter_map(|pod| pod.unschedulable_since).min()?;
         let woken = self.waiting.values().filter_map(|pod| pod.woken).max();
-        wake::due(since, woken)
+        wake::due(since, woken, PATIENCE)
     }
 }
 
