@@ -891,7 +891,7 @@ fn a_quota_only_where_the_priority_class_needs_leave() {
 fn a_class_to_park_claims_in_only_where_placeholders_bring_their_own() {
     for (volumes, parked) in [("provision", true), ("adopt", false)] {
         let objects =
-            Render::defaults().set(&format!("policy.coschedule.volumes={volumes}")).objects();
+            Render::defaults().set(&format!("policy.coschedule.volumes={volumes:?}")).objects();
         let class = ("StorageClass".to_owned(), keys::PARKED.to_owned());
         assert_eq!(objects.0.contains_key(&class), parked, "{volumes}");
     }

@@ -543,7 +543,7 @@ fn a_placeholder_without_a_node_says_which_nodes_there_are() {
     let found = obstacles(&objects, "pr/image");
     assert!(
         found.iter().any(|told| told
-            .contains("can be used on node n2, claim cache on node n1: no node reaches both")),
+            .contains("claim cache can be used on node n1, claim pvc-e93bac4dbe on node n2: no node reaches both")),
         "{found:?}"
     );
     let mut objects = standing(None, &[node("n1")]);

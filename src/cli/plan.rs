@@ -51,9 +51,9 @@ const CLUSTER_WIDE: [&str; 3] = ["Namespace", "PersistentVolume", "StorageClass"
 Pods are planned, and whatever makes pods: Deployments, ReplicaSets, StatefulSets (ordinal 0), Jobs
 (index 0), CronJobs, DaemonSets, ReplicationControllers, PodTemplates, and other kinds with a pod
 template in spec.template. A StreamsJob is checked as a whole, and pods in the input join it. Of a
-Tekton PipelineRun its groups are told, its claims, and the pods of its tasks. HostPools, StreamsJobs,
-Namespaces, PipelineRuns, Pipelines, claims, volumes and storage classes in the input count as part of
-the cluster.
+Tekton PipelineRun its groups are told, its claims, and the pods of its tasks. HostPools,
+StreamsJobs, Namespaces, PipelineRuns, Pipelines, claims, volumes and storage classes in the input
+count as part of the cluster.
 
 Exit code: 0 all admitted, 1 something is refused, 2 input that cannot be read.
 

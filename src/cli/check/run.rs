@@ -790,7 +790,8 @@ impl<'c> Stand<'c> {
             return told;
         };
         let class = known.class.as_deref().filter(|class| !class.is_empty());
-        told.asked.push(class.map_or("no class".to_owned(), |class| format!("class {class}")));
+        told.asked
+            .push(class.map_or_else(|| "no class".to_owned(), |class| format!("class {class}")));
         match (&known.volume, known.bound) {
             (Some(volume), true) => {
                 let Reach { is_all, names } = self.nodes_of(claim);

@@ -80,6 +80,12 @@ impl<'v> Stand<'v> {
         Self { name, placeholder, estate, pod, run, running, waiting }
     }
 
+    /// Whether the one node that its template lets it be on is that of a member.
+    fn is_held_where_it_must_be(&self) -> bool {
+        let only = self.estate.only.as_deref();
+        only.is_some() && self.running.iter().any(|(_, member)| member.place() == only)
+    }
+
     fn demand(&self, view: &'v View) -> Demand<'v> {
         let waiting = self.waiting.iter().filter_map(|(_, member)| member.estate.as_deref());
         Demand::of(self.name, self.placeholder, waiting.collect(), view)
@@ -271,6 +277,8 @@ impl<'v> Turn<'v> {
                         return;
                     }
                 }
+                // Its members hold it there until they end; anywhere else it would only be fetched back.
+                Follow::Nobody if stand.is_held_where_it_must_be() => {}
                 // The one that it followed has ended or gone.
                 Follow::Nobody if stand.estate.only.is_some() => {
                     if !self.bind(stand, &wanted.blueprint, Bounds::Anywhere) {
@@ -324,6 +332,9 @@ impl<'v> Turn<'v> {
         if pod.identity.deleting {
             return;
         }
+        if let Some(other) = self.apart(stand, node, &demand) {
+            return self.gather(stand, pod, other, wanted);
+        }
         let barred = if estate.cordoned {
             Some(format!("node {node} is cordoned"))
         } else {
@@ -347,6 +358,32 @@ impl<'v> Turn<'v> {
             self.serve(stand, pod, node, &demand);
         }
         self.move_away(stand, pod, node, &trouble, &demand, wanted);
+    }
+
+    /// The node on which all members run that do, where it is another than the placeholder's and takes
+    /// the placeholder. The scheduler has placed them beside a pod of it that was then placed anew (a claim
+    /// changed between its decision and its binding), or somebody has deleted that pod under them.
+    fn apart(&self, stand: &Stand<'v>, node: &str, demand: &Demand<'v>) -> Option<&'v str> {
+        let mut nodes = stand.running.iter().filter_map(|(_, member)| member.place());
+        let first = nodes.next().filter(|first| *first != node)?;
+        if nodes.any(|other| other != first) {
+            return None;
+        }
+        demand.without_waiting().suits(first, self.view, false).then_some(first)
+    }
+
+    /// Has the placeholder go where its members run, so that the next ones come to them.
+    fn gather(
+        &mut self,
+        stand: &Stand<'v>,
+        pod: &PlaceholderPod,
+        other: &str,
+        wanted: Option<&Wanted<'_>>,
+    ) {
+        let Some(wanted) = wanted else { return };
+        if self.bind(stand, &wanted.blueprint, Bounds::Only(other)) {
+            self.renew(stand, pod, None, Some(&format!("its members run on node {other}")));
+        }
     }
 
     /// Since when members have waited that have waited for longer than the grace period.

@@ -165,6 +165,39 @@ fn a_cordoned_node_is_left_unless_a_member_runs() {
     assert_eq!((world.node_of("d"), world.place("run")), (Some("n1"), Some("n1")));
 }
 
+/// The scheduler places members beside a placeholder that it has not bound yet, and may bind elsewhere; and
+/// anybody can delete it.
+#[test]
+fn a_placeholder_that_is_apart_from_its_members_comes_to_them() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.settle(SOON);
+    assert_eq!((world.node_of("a"), world.place("run")), (Some("n1"), Some("n1")));
+    let placeholder = format!("{}-0", world.placeholder("run"));
+    world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
+    world.settle(SOON);
+    assert_eq!((world.node_of("a"), world.place("run")), (Some("n1"), Some("n1")));
+    assert_eq!(world.told("run"), [reason::PLACEHOLDER_MOVED]);
+    world.member("b", "run", 100);
+    world.settle(SOON);
+    assert_eq!(world.node_of("b"), Some("n1"));
+
+    // Where it cannot come to them it stays, and goes on with the next ones.
+    world.cordon("n1", true);
+    world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
+    let moves = world.told("run").len();
+    world.settle(LONG);
+    assert_eq!(world.place("run"), Some("n2"));
+    assert_eq!(world.told("run").len(), moves);
+    world.finish("a");
+    world.finish("b");
+    world.end("run");
+    world.settle(LONG);
+    assert!(world.sets.is_empty());
+}
+
 #[test]
 fn a_taint_that_the_placeholder_does_not_tolerate_is_like_a_cordon() {
     let mut world = World::new(&["n1", "n2"]);

@@ -450,11 +450,11 @@ impl World {
                 let goes = !pod["metadata"]["deletionTimestamp"].is_null();
                 pod["metadata"]["labels"][keys::MEMBER] == *placeholder
                     && pod["status"]["phase"] != "Succeeded"
-                    && !pod["spec"]["nodeName"].is_null()
+                    && pod["spec"]["nodeName"].as_str() == node.as_deref()
                     && (on_live_node || !goes)
             };
-            let running = self.pods.values().find(runs);
-            assert!(running.is_none(), "{name} goes while {running:#?} runs");
+            let running = self.pods.values().find(runs).filter(|_| node.is_some());
+            assert!(running.is_none(), "{name} goes while {running:#?} runs beside it");
         }
         let is_dead = node.is_some_and(|node| !self.is_ready(&node));
         if is_dead && grace != Some(0) {
