@@ -77,9 +77,10 @@ impl Fault {
     }
 }
 
-/// A run whose member `one` comes after three seconds, and whose member `two` after three more.
+/// A run whose member `one` comes after ten seconds, and whose member `two` after ten more.
 fn run(lab: &Lab, moment: Moment) -> Value {
-    let wait = |name: &str, after: &[&str]| lasting(task(name, after, &[]), "4s");
+    // Long enough for what happens meanwhile, on a machine that does something else as well.
+    let wait = |name: &str, after: &[&str]| lasting(task(name, after, &[]), "10s");
     let member = |name: &str, after: &[&str], duration: &str| {
         requesting(lasting(task(name, after, &["source"]), duration), "cpu", MOST)
     };

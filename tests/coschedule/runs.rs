@@ -158,6 +158,8 @@ pub(crate) async fn a_run_made_again_under_its_old_name(world: Arc<World>) -> Re
     slow["spec"]["pipelineSpec"]["tasks"][0] = lasting(task("clone", &[], &["source"]), "10m");
     space.created(&slow).await?;
     space.in_phase("ci-clone-pod", "Running").await?;
+    // One that was never bound would go at once.
+    space.placed(1).await?;
     let old = space.placeholder_pods().await?[0].name_any();
     // A kubelet that takes its time: the old placeholder terminates through all of the second run.
     let held = json!({"metadata": {"annotations": {"testbed.stowplan.dev/lost": "true"}}});
