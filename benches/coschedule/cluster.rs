@@ -107,12 +107,13 @@ impl Cluster {
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         until("the policy to be read", LIMIT, async || {
             let pod = self.pods().create(&dry_run, &trial).await?;
-            Ok(if has_term(&pod) && binding == Binding::Affinity {
-                Seen::Done(())
-            } else if is_gated(&pod) && binding == Binding::Node {
-                Seen::Done(())
-            } else {
-                Seen::NotYet(format!("a pod of a group is given {:?}", pod.spec))
+            let is_read = match binding {
+                Binding::Affinity => has_term(&pod),
+                Binding::Node => is_gated(&pod),
+            };
+            Ok(match is_read {
+                true => Seen::Done(()),
+                false => Seen::NotYet(format!("a pod of a group is given {:?}", pod.spec)),
             })
         })
         .await

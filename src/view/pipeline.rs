@@ -119,14 +119,14 @@ mod tests {
 
     use super::*;
 
-    fn read(spec: Value) -> NamedPipeline {
+    fn read(spec: &Value) -> NamedPipeline {
         NamedPipeline::read(&ObjectMeta::default(), &json!({"spec": spec}))
     }
 
     #[test]
     fn tasks_use_the_pipelines_workspaces() {
         let step = json!({"script": "cd $(workspaces.extra.path) && ls $(workspaces.own.path)"});
-        let found = read(json!({
+        let found = read(&json!({
             "tasks": [
                 {"name": "a", "workspaces": [{"name": "source", "workspace": "ws"}, {"name": "ws"}]},
                 {"name": "b", "workspaces": [{"name": "cache"}]},
@@ -149,10 +149,10 @@ mod tests {
     #[test]
     fn a_task_may_be_a_pipeline() {
         assert!(
-            read(json!({"tasks": [{"name": "a", "pipelineRef": {"name": "p"}}]})).pipeline.nested
+            read(&json!({"tasks": [{"name": "a", "pipelineRef": {"name": "p"}}]})).pipeline.nested
         );
-        assert!(read(json!({"finally": [{"name": "a", "pipelineSpec": {}}]})).pipeline.nested);
-        assert!(!read(json!({"tasks": [{"name": "a", "pipelineSpec": null}]})).pipeline.nested);
+        assert!(read(&json!({"finally": [{"name": "a", "pipelineSpec": {}}]})).pipeline.nested);
+        assert!(!read(&json!({"tasks": [{"name": "a", "pipelineSpec": null}]})).pipeline.nested);
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
                 2,
             ),
         ] {
-            let found = read(spec.clone());
+            let found = read(&spec);
             assert_eq!(found.problem.as_deref(), problem, "{spec}");
             assert_eq!(found.pipeline.tasks.len(), tasks, "{spec}");
         }

@@ -416,7 +416,7 @@ mod tests {
         (wishes.collect(), outcome.warnings.len())
     }
 
-    fn grouped(spec: Value) -> Value {
+    fn grouped(spec: &Value) -> Value {
         json!({"metadata": {"annotations": {"stowplan.dev/coschedule-group": "g"}}, "spec": spec})
     }
 
@@ -440,9 +440,9 @@ mod tests {
 
     #[test]
     fn while_no_controller_is_there_nobody_waits_for_it() {
-        let plain = grouped(json!({}));
+        let plain = grouped(&json!({}));
         let term = json!({"labelSelector": {}, "topologyKey": "zone"});
-        let with_a_term = grouped(json!({"affinity": {"podAffinity":
+        let with_a_term = grouped(&json!({"affinity": {"podAffinity":
             {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}));
         let nothing = (vec![], 1);
         let wishes = |of: &[&str]| (of.iter().map(|&wish| wish.to_owned()).collect(), 0);
@@ -488,7 +488,7 @@ mod tests {
     #[test]
     fn what_was_placed_stays_while_no_controller_is_there() {
         let placeholder = keys::of_native("ci", "g");
-        let mut pod = grouped(json!({"schedulingGates": [{"name": keys::GATE}]}));
+        let mut pod = grouped(&json!({"schedulingGates": [{"name": keys::GATE}]}));
         pod["metadata"]["labels"] = json!({keys::MEMBER: placeholder});
         assert_eq!(told(&asked(&pod, &abandoned(None), "")), (vec![], 0));
     }

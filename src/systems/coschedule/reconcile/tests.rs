@@ -394,7 +394,7 @@ fn gates_are_lifted_with_the_placeholders_node() {
         let mut world = World::new(&["n1", "n2"]);
         world.claim("c");
         world.run("run", &["c"], &[]);
-        world.gated("a", "run", terms);
+        world.gated("a", "run", &terms);
         world.settle(SOON);
         let pod = &world.pods["a"]["spec"];
         assert_eq!(pod["schedulingGates"], json!([{"name": "example.com/mine"}]));
@@ -408,7 +408,7 @@ fn a_gate_whose_group_is_gone_is_lifted_too() {
     let mut world = World::new(&["n1"]);
     world.claim("c");
     world.run("run", &["c"], &[]);
-    world.gated("a", "run", Value::Null);
+    world.gated("a", "run", &Value::Null);
     world.end("run");
     world.settle(SOON);
     assert_eq!(world.node_of("a"), Some("n1"));
@@ -422,7 +422,7 @@ fn who_was_bound_by_name_is_not_left_behind() {
         world.policy.repair = repair;
         world.claim("c");
         world.run("run", &["c"], &[]);
-        world.gated("a", "run", Value::Null);
+        world.gated("a", "run", &Value::Null);
         world.stranger("s", "n1", 950);
         world.settle(SOON);
         assert_eq!(world.place("run"), Some("n1"));
@@ -447,7 +447,7 @@ fn two_runs_with_one_claim_share_a_node_or_wait_for_each_other() {
         world.policy.coschedule.mode = mode;
         world.claim("c");
         world.run("first", &["c"], &[]);
-        world.now = world.now + SignedDuration::from_secs(1);
+        world.now += SignedDuration::from_secs(1);
         world.run("second", &["c"], &[]);
         let key = if mode == CoscheduleMode::Workspaces { "c" } else { "" };
         let name = |world: &World, run: &str| {
@@ -726,9 +726,9 @@ fn who_was_forgotten_is_woken_where_there_is_room() {
         pod["status"] = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
             "reason": "Unschedulable", "lastTransitionTime": world.now.to_string()}]});
     }
-    world.now = world.now + SignedDuration::from_secs(11);
+    world.now += SignedDuration::from_secs(11);
     assert!(world.plan().actions.is_empty(), "the scheduler's own turn");
-    world.now = world.now + SignedDuration::from_secs(1);
+    world.now += SignedDuration::from_secs(1);
     let plan = world.plan();
     let woken: Vec<_> = plan.actions.iter().map(|action| &*action.target.name).collect();
     assert_eq!(woken, ["a"]);
@@ -806,7 +806,7 @@ fn happen(world: &mut World, happening: &Happening, number: usize) {
             world.pods.retain(|_, pod| pod["spec"]["nodeName"] != *gone);
         }
         Happening::Joins => world.node(&format!("new{number}")),
-        Happening::Time(seconds) => world.now = world.now + SignedDuration::from_secs(seconds),
+        Happening::Time(seconds) => world.now += SignedDuration::from_secs(seconds),
     }
 }
 

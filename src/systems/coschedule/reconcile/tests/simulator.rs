@@ -204,7 +204,7 @@ impl World {
     }
 
     /// The same with the gate instead of the term, and with these required node terms.
-    pub(super) fn gated(&mut self, name: &str, run: &str, terms: Value) {
+    pub(super) fn gated(&mut self, name: &str, run: &str, terms: &Value) {
         self.member(name, run, 100);
         let spec = &mut self.pods.get_mut(name).unwrap()["spec"];
         spec["affinity"] = json!({});
@@ -404,7 +404,7 @@ impl World {
             }
             (Kind::StatefulSet, Write::Patch(operations)) => {
                 let version = self.next().to_string();
-                patch(self.sets.get_mut(&name).unwrap(), &operations, &target.uid, version)
+                patch(self.sets.get_mut(&name).unwrap(), &operations, &target.uid, &version)
                     .unwrap();
             }
             (Kind::StatefulSet, Write::Delete { .. }) => {
@@ -414,7 +414,7 @@ impl World {
             }
             (Kind::Pod, Write::Patch(operations)) => {
                 let version = self.next().to_string();
-                patch(self.pods.get_mut(&name).unwrap(), &operations, &target.uid, version)
+                patch(self.pods.get_mut(&name).unwrap(), &operations, &target.uid, &version)
                     .unwrap();
             }
             (Kind::Pod, Write::Delete { grace, version }) => {
@@ -428,7 +428,7 @@ impl World {
             (Kind::PersistentVolumeClaim, Write::Patch(operations)) => {
                 let version = self.next().to_string();
                 let claim = self.claims.get_mut(&name).unwrap();
-                patch(claim, &operations, &target.uid, version).unwrap();
+                patch(claim, &operations, &target.uid, &version).unwrap();
             }
             (kind, write) => panic!("{write:?} of {kind:?}"),
         }
@@ -592,7 +592,7 @@ fn patch(
     document: &mut Value,
     operations: &[PatchOperation],
     uid: &str,
-    version: String,
+    version: &str,
 ) -> Result<(), String> {
     assert_eq!(document["metadata"]["uid"], *uid);
     assert_eq!(operations[0].path().as_str(), "/metadata/uid");
