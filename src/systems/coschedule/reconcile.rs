@@ -7,8 +7,8 @@
 //! StatefulSet makes another. It never moves while one of its members runs or starts.
 //!
 //! # Rooms
-//! [`sources`]: whom placeholders stand for, and what they are made of. [`tend`]: one that stands.
-//! [`room`]: which nodes could take a group. [`ends`]: what outlived its cause. Here: who is made.
+//! `sources`: whom placeholders stand for, and what they are made of. `tend`: one that stands.
+//! `room`: which nodes could take a group. `ends`: what outlived its cause. Here: who is made.
 
 mod ends;
 mod gate;
