@@ -438,6 +438,13 @@ impl<'v> Turn<'v> {
         if !stand.running.is_empty() {
             return self.tell_busy(stand, node, &why);
         }
+        if let Some((user, claim)) = self.used_by_others(stand, node) {
+            let note = format!(
+                "{why}, and pod {} of another group still runs on {node} with claim {claim}: the group moves when it has ended",
+                user.name
+            );
+            return self.tell_waiting(stand.run, &stand.waiting, reason::WAITS_FOR_MEMBERS, &note);
+        }
         // Who was bound to the node by name would be left behind.
         if stand
             .waiting
@@ -472,6 +479,20 @@ impl<'v> Turn<'v> {
                 self.make_room(stand, node, *since, demand, wanted);
             }
         }
+    }
+
+    /// A pod of another group that runs on `node` with a claim of this one that one node mounts at a time:
+    /// of a run that follows this one.
+    fn used_by_others(&self, stand: &Stand<'v>, node: &str) -> Option<(&'v Name, &'v str)> {
+        let Name { namespace, name: own } = stand.name;
+        self.view.members().find_map(|(name, member)| {
+            let is_other = name.namespace == *namespace
+                && member.place() == Some(node)
+                && member.placeholder.as_ref() != Some(own);
+            let claims = is_other.then(|| claims_on_one_node(namespace, member, self.view))?;
+            let shared = |claim: &&str| stand.placeholder.claims.iter().any(|own| **own == **claim);
+            Some((name, claims.into_iter().find(shared)?))
+        })
     }
 
     /// Members do not come in where the placeholder is: keeps it out of all nodes where they would not

@@ -488,6 +488,33 @@ fn two_runs_with_one_claim_share_a_node_or_wait_for_each_other() {
     }
 }
 
+/// Else the later run's pods would be on one node with the claim, and the earlier one's on another.
+#[test]
+fn who_leads_does_not_leave_while_a_follower_uses_the_claim() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("first", &["c"], &[]);
+    world.now += SignedDuration::from_secs(1);
+    world.run("second", &["c"], &[]);
+    world.member("a", "first", 100);
+    world.pods.clear();
+    world.settle(SOON);
+    world.member("b", "second", 100);
+    world.mount("b", "c");
+    world.settle(SOON);
+    assert_eq!((world.place("first"), world.node_of("b")), (Some("n1"), Some("n1")));
+    world.cordon("n1", true);
+    world.member("d", "first", 100);
+    world.settle(LONG);
+    assert_eq!((world.place("first"), world.place("second")), (Some("n1"), Some("n1")));
+    assert!(world.told("d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
+    world.finish("b");
+    world.settle(SOON);
+    assert_eq!((world.place("first"), world.node_of("d")), (Some("n2"), Some("n2")));
+    world.settle(LONG);
+    assert_eq!(world.place("second"), Some("n2"), "it follows");
+}
+
 #[test]
 fn isolated_runs_never_share_a_node_and_the_last_waits() {
     let mut world = World::new(&["n1", "n2"]);
