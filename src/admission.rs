@@ -7,12 +7,12 @@
 pub mod answer;
 pub mod review;
 pub mod stored;
+mod subject;
 pub mod validate;
 
 use crate::placement::intent::Intent;
-use crate::placement::merge::merge;
 use crate::placement::patch::Patch;
-use crate::placement::pod::{Metadata, Pod, TextMap};
+use crate::placement::pod::{Metadata, TextMap};
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
 use crate::placement::record;
 use crate::policy::{OnInvalid, Policy};
@@ -20,6 +20,7 @@ use crate::systems::vocabulary::{IGNORE, Meaning, meaning};
 use crate::systems::{SYSTEMS, System};
 use crate::view::{Key, View};
 pub use review::{ParseError, Review};
+use subject::{Kind, Subject};
 
 /// What becomes of a request.
 #[derive(Debug)]
@@ -42,11 +43,11 @@ pub enum Decision {
 /// Why a request is none of our business.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Pass {
-    /// Not the creation of a pod.
+    /// Not the creation of a pod or a claim.
     OutOfScope,
     /// In a namespace that the policy excludes.
     ExcludedNamespace,
-    /// The pod or its namespace opted out.
+    /// The object or its namespace opted out.
     Ignored,
     /// A mirror pod: its node has it already.
     MirrorPod,
@@ -58,20 +59,20 @@ pub enum Pass {
     Unchanged,
 }
 
-/// A pod that is admitted.
+/// A pod or a claim that is admitted.
 #[derive(Debug, Default)]
 pub struct Admission {
-    /// The changes. Empty where the pod has all it should.
+    /// The changes. Empty where it has all it should.
     pub patch: Patch,
     /// What its author should know.
     pub warnings: Vec<Warning>,
-    /// What the pod should have, and why.
+    /// What it should have, and why.
     pub intents: Vec<Intent>,
     /// What would have refused it, where the policy only warns.
     pub findings: Vec<Finding>,
 }
 
-/// A pod that is refused.
+/// A pod or a claim that is refused.
 #[derive(Debug)]
 pub struct Refusal {
     /// Everything that is wrong, in the order of the checks. Never empty.
@@ -154,10 +155,10 @@ impl Refusal {
 /// asked. Applying the patch and deciding again gives an empty patch.
 ///
 /// # Errors
-/// The JSON error where a field that we read has the wrong type; the API server sends no such pod.
+/// The JSON error where a field that we read has the wrong type; the API server sends no such object.
 pub fn decide(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Decision, ParseError> {
     let request = &review.request;
-    let Some(object) = request.object.as_ref().filter(|_| request.is_pod_creation()) else {
+    let (Some(object), Some(kind)) = (&request.object, Kind::created_by(request)) else {
         return Ok(Decision::Pass(Pass::OutOfScope));
     };
     let metadata = &object.metadata;
@@ -168,19 +169,21 @@ pub fn decide(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Decis
     let mut keys = Keys::read(annotations.map(|(key, _)| key));
     for system in &SYSTEMS {
         let concerned = |concerns: fn(&str, &Metadata<'_>, &View) -> bool| {
-            (system.enabled)(policy) && concerns(request.namespace(), metadata, view)
+            (system.enabled)(policy)
+                && kind.is_served_by(system)
+                && concerns(request.namespace(), metadata, view)
         };
         if !keys.names(system) && system.concerns.is_some_and(concerned) {
             keys.systems.push((system, Vec::new()));
         }
     }
-    if keys.is_empty() && !keys.record {
+    if keys.is_empty() && !(keys.record && kind.has_record()) {
         return Ok(Decision::Pass(Pass::NoKeys));
     }
-    if metadata.annotations.as_ref().is_some_and(|keys| keys.get(MIRROR).is_some()) {
+    if kind == Kind::Pod && metadata.annotation(MIRROR).is_some() {
         return Ok(Decision::Pass(Pass::MirrorPod));
     }
-    if opted_out(metadata.labels.as_ref().and_then(|labels| labels.get(IGNORE)))
+    if opted_out(metadata.label(IGNORE))
         || opted_out(
             view.namespace_labels(request.namespace())
                 .and_then(|l| l.get(IGNORE))
@@ -189,9 +192,9 @@ pub fn decide(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Decis
     {
         return Ok(Decision::Pass(Pass::Ignored));
     }
-    let pod = Pod::decode(request.namespace(), object)
-        .map_err(|error| ParseError::Object(review::brief(&error)))?;
-    Ok(place(&pod, &keys, view, policy))
+    let subject = Subject::decode(kind, request.namespace(), object)?;
+    let record = metadata.annotation(record::KEY);
+    Ok(place(&subject, record, &keys, view, policy))
 }
 
 /// The annotation of a pod that a node made from a file of its own.
@@ -201,7 +204,7 @@ fn opted_out(label: Option<&str>) -> bool {
     label == Some("true")
 }
 
-/// The keys of ours on a pod, sorted by what they are.
+/// The keys of ours on an object, sorted by what they are.
 #[derive(Default)]
 struct Keys<'k> {
     record: bool,
@@ -239,7 +242,14 @@ impl<'k> Keys<'k> {
     }
 }
 
-fn place(pod: &Pod<'_>, keys: &Keys<'_>, view: &View, policy: &Policy) -> Decision {
+/// Decides on an object that is our business, and bears this record of an earlier round.
+fn place(
+    subject: &Subject<'_>,
+    recorded: Option<&str>,
+    keys: &Keys<'_>,
+    view: &View,
+    policy: &Policy,
+) -> Decision {
     let mut findings = Vec::new();
     let mut warnings = Vec::new();
     let mut intents = Vec::new();
@@ -272,38 +282,30 @@ fn place(pod: &Pod<'_>, keys: &Keys<'_>, view: &View, policy: &Policy) -> Decisi
         else {
             continue;
         };
-        match system.request {
-            _ if !(system.enabled)(policy) => {
-                warnings.extend(keys.iter().map(|key| {
-                    Warning::new(key, &format!("no effect: the policy turns {} off", system.name))
-                }));
-            }
-            None => {
-                warnings.extend(
-                    keys.iter().map(|key| {
-                        Warning::new(key, "no effect: this release does not serve it yet")
-                    }),
-                );
-            }
-            Some(request) => {
-                let outcome = request(pod, view, policy);
-                findings.extend(outcome.findings);
-                warnings.extend(outcome.warnings);
-                intents.extend(outcome.intents);
-                awaited.extend(outcome.awaited);
-                if outcome.keeps_record {
-                    kept = pod.annotation(record::KEY);
-                }
-                holds.extend(outcome.holds.into_iter().map(|text| (system.name, text)));
-            }
+        let outcome = match (system.enabled)(policy) {
+            true => subject.ask(system, view, policy),
+            false => None,
+        };
+        let Some(outcome) = outcome else {
+            let why = no_effect(system, subject.kind(), policy);
+            warnings.extend(keys.iter().map(|key| Warning::new(key, &why)));
+            continue;
+        };
+        findings.extend(outcome.findings);
+        warnings.extend(outcome.warnings);
+        intents.extend(outcome.intents);
+        awaited.extend(outcome.awaited);
+        if outcome.keeps_record {
+            kept = recorded;
         }
+        holds.extend(outcome.holds.into_iter().map(|text| (system.name, text)));
     }
     let record = match kept {
         Some(kept) => Some(kept.to_owned()),
         None if policy.record_placement => record::write(&holds),
         None => None,
     };
-    let patch = merge(pod, &intents, record.as_deref()).unwrap_or_else(|conflicts| {
+    let patch = subject.merge(&intents, record.as_deref()).unwrap_or_else(|conflicts| {
         findings.extend(conflicts);
         Patch::default()
     });
@@ -313,15 +315,26 @@ fn place(pod: &Pod<'_>, keys: &Keys<'_>, view: &View, policy: &Policy) -> Decisi
     let hopeless = findings
         .iter()
         .any(|finding| finding.reason.stage() < crate::placement::reason::Stage::Cluster);
-    let decision = conclude(pod, findings, warnings, intents, patch, policy);
+    let decision = conclude(subject, findings, warnings, intents, patch, policy);
     match awaited.into_iter().next() {
         Some(awaited) if !hopeless => Decision::Wait { awaited, otherwise: Box::new(decision) },
         _ => decision,
     }
 }
 
+/// Why a system that knows a key does not act on it.
+fn no_effect(system: &System, kind: Kind, policy: &Policy) -> String {
+    if !(system.enabled)(policy) {
+        format!("no effect: the policy turns {} off", system.name)
+    } else if [Kind::Pod, Kind::Claim].iter().any(|kind| kind.is_served_by(system)) {
+        format!("no effect on a {}", kind.name())
+    } else {
+        "no effect: this release does not serve it yet".to_owned()
+    }
+}
+
 fn conclude(
-    pod: &Pod<'_>,
+    subject: &Subject<'_>,
     findings: Vec<Finding>,
     mut warnings: Vec<Warning>,
     intents: Vec<Intent>,
@@ -338,7 +351,7 @@ fn conclude(
                 format!("not placed ({}): {}; {}", first.reason, first.problem, first.remedy);
             warnings.insert(0, Warning::new(&first.subject, &text));
             // Nothing of ours holds, so a record that was sent is not true.
-            let patch = merge(pod, &[], None).unwrap_or_default();
+            let patch = subject.merge(&[], None).unwrap_or_default();
             Decision::Admit(Admission { patch, warnings, intents: Vec::new(), findings })
         }
     }

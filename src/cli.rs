@@ -15,6 +15,7 @@ mod controller;
 mod crds;
 mod input;
 mod live;
+mod pause;
 mod plan;
 mod policy;
 mod process;
@@ -30,6 +31,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+use crate::policy::Period;
 use crate::text::misleads;
 
 /// Something could not be read, or not be understood.
@@ -59,11 +61,13 @@ enum Command {
     Webhook(webhook::Arguments),
     /// Fill pools with nodes, and keep the status of stowplan's own objects
     Controller(controller::Arguments),
+    /// Hold a place on a node and the volumes there: what a placeholder's pod runs
+    Pause(pause::Arguments),
     /// Answer one AdmissionReview from standard input, as the webhook would
     Review(review::Arguments),
     /// Show what would become of the pods in files, and why, without creating anything
     Plan(plan::Arguments),
-    /// Tell why a pod, a job or a pool is where it is, or what is in its way
+    /// Tell why a pod, a job, a pool or a run is where it is, or what is in its way
     Check(check::Arguments),
     /// Print the definitions of stowplan's own objects
     Crds(crds::Arguments),
@@ -79,6 +83,7 @@ pub fn run() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Webhook(arguments) => webhook::run(arguments),
         Command::Controller(arguments) => controller::run(arguments),
+        Command::Pause(arguments) => pause::run(&arguments),
         Command::Review(arguments) => review::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
@@ -124,22 +129,7 @@ fn print(text: &str) -> io::Result<()> {
 
 /// Reads `500ms`, `10s`, `2m`, `1h`: the value parser of duration flags.
 fn duration(text: &str) -> Result<Duration, String> {
-    let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(unit_at);
-    let milliseconds = match unit {
-        "ms" => Some(1),
-        "s" => Some(1000),
-        "m" => Some(60 * 1000),
-        "h" => Some(60 * 60 * 1000),
-        _ => None,
-    };
-    number
-        .parse::<u64>()
-        .ok()
-        .zip(milliseconds)
-        .and_then(|(number, unit)| number.checked_mul(unit))
-        .map(Duration::from_millis)
-        .ok_or_else(|| "write a whole number and a unit, as 500ms, 10s or 2m".to_owned())
+    text.parse::<Period>().map(Period::length)
 }
 
 #[cfg(test)]

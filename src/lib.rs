@@ -2,8 +2,8 @@
 //! stock scheduler.
 //!
 //! # Reading order
-//! 1. [`placement`]: what a pod should get ([`placement::intent`]) and how that joins with what it
-//!    has ([`placement::merge`]).
+//! 1. [`placement`]: what a pod or a claim should get ([`placement::intent`]) and how that joins with
+//!    what it has ([`placement::merge`]).
 //! 2. [`systems`]: whose wishes are served; [`systems::streams`] is the one that is complete.
 //! 3. [`view`] and [`policy`]: what a decision may know besides the pod.
 //! 4. [`admission`]: bytes in, [`admission::decide`], bytes out.

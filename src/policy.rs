@@ -3,10 +3,14 @@
 //! Every key has a default, so that an empty file is a policy. A key that is not known is an error:
 //! a misspelt restriction would be no restriction.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// What the administrator decides.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
@@ -25,7 +29,7 @@ pub struct Policy {
     pub host_pools: HostPools,
     /// IBM Streams host constraints.
     pub streams: Streams,
-    /// Coscheduling. Not served by this release yet.
+    /// Coscheduling of Tekton runs and of other groups.
     pub coschedule: Coschedule,
     /// MPI clusters. Not served by this release yet.
     pub mpi: Mpi,
@@ -103,15 +107,18 @@ pub struct Coschedule {
     pub binding: Binding,
     /// What becomes of the claims of a run.
     pub volumes: Volumes,
-    /// Storage classes to use instead of others, by name.
+    /// Storage classes to use instead of others, by name: for claims of groups whose class binds
+    /// Immediately and has no sibling that waits for the first pod.
+    #[serde(deserialize_with = "class_map")]
     pub class_map: BTreeMap<String, String>,
     /// How far an isolated placeholder keeps others away.
     pub isolation_scope: IsolationScope,
-    /// How long members may be unschedulable before their placeholder moves, as `30s` or `5m`.
-    pub grace_period: String,
-    /// How long a group outlives its last member, as `30s` or `5m`.
+    /// How long members may be unschedulable before their placeholder moves; at least a second.
+    #[serde(deserialize_with = "grace_period")]
+    pub grace_period: Period,
+    /// How long a native group outlives its last member.
     #[serde(rename = "groupTTL")]
-    pub group_ttl: String,
+    pub group_ttl: Period,
     /// What becomes of members while no controller is there.
     pub controller_absent: ControllerAbsent,
     /// The placeholder pods.
@@ -192,14 +199,213 @@ pub struct Placeholder {
     pub priority_class_name: String,
 }
 
-/// Resource requests, as Kubernetes quantities.
+/// Resource requests.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Requests {
     /// Processor time.
-    pub cpu: String,
+    pub cpu: Quantity,
     /// Memory.
-    pub memory: String,
+    pub memory: Quantity,
+}
+
+/// A length of time: a whole number and its unit, as `500ms`, `30s`, `5m` or `1h`.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Period(Duration);
+
+impl Period {
+    /// How it is written, for people.
+    const FORM: &str = "a whole number and a unit, as 500ms, 30s or 5m";
+
+    /// The units, the smallest first, in milliseconds.
+    const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+
+    /// This long.
+    #[must_use]
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+
+    /// Its length.
+    #[must_use]
+    pub const fn length(self) -> Duration {
+        self.0
+    }
+}
+
+impl FromStr for Period {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(unit_at);
+        let unit = Self::UNITS.iter().find(|(name, _)| *name == unit);
+        number
+            .parse::<u64>()
+            .ok()
+            .zip(unit)
+            .and_then(|(number, (_, unit))| number.checked_mul(*unit))
+            .map(|milliseconds| Self(Duration::from_millis(milliseconds)))
+            .ok_or_else(|| format!("write {}", Self::FORM))
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let milliseconds = self.0.as_millis();
+        let mut units = Self::UNITS.iter().rev();
+        let whole = units.find(|(_, unit)| milliseconds.is_multiple_of(u128::from(*unit)));
+        match whole.filter(|_| milliseconds > 0) {
+            Some((name, unit)) => write!(formatter, "{}{name}", milliseconds / u128::from(*unit)),
+            None => formatter.write_str("0s"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Period {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = deserializer.deserialize_str(Text(Self::FORM))?;
+        text.parse().map_err(|_| de::Error::invalid_value(de::Unexpected::Str(&text), &Self::FORM))
+    }
+}
+
+impl Serialize for Period {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl JsonSchema for Period {
+    fn schema_name() -> Cow<'static, str> {
+        "Period".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A length of time: a whole number and its unit, as `500ms`, `30s`, `5m` or `1h`.",
+            "type": "string",
+            "pattern": "^[0-9]+(ms|s|m|h)$",
+        })
+    }
+}
+
+/// An amount of a resource as Kubernetes writes it, not below zero: `10m`, `0.5`, `16Mi`.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Quantity(String);
+
+impl Quantity {
+    /// How it is written, for people.
+    const FORM: &str = "an amount of a resource, as 10m, 0.5 or 16Mi";
+
+    /// As it is written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Quantity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const SUFFIXES: [&str; 15] =
+            ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi"];
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, suffix) = text.split_at(end);
+        let is_number = number.parse::<f64>().is_ok() && number.len() <= 20;
+        match is_number && (SUFFIXES.contains(&suffix) || suffix == "Ei") {
+            true => Ok(Self(text.to_owned())),
+            false => Err(format!("write {}", Self::FORM)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = deserializer.deserialize_any(Text(Self::FORM))?;
+        text.parse().map_err(|_| de::Error::invalid_value(de::Unexpected::Str(&text), &Self::FORM))
+    }
+}
+
+impl JsonSchema for Quantity {
+    fn schema_name() -> Cow<'static, str> {
+        "Quantity".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "An amount of a resource as Kubernetes writes it: `10m`, `0.5`, `16Mi`.",
+            "type": ["string", "number"],
+            "pattern": r"^([0-9]+\.?[0-9]*|\.[0-9]+)([numkMGTPE]|[KMGTPE]i)?$",
+            "minimum": 0,
+        })
+    }
+}
+
+/// Reads a text, or a number as it would be written; otherwise says what was expected.
+struct Text(&'static str);
+
+impl de::Visitor<'_> for Text {
+    type Value = String;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.0)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<String, E> {
+        Ok(number.to_string())
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<String, E> {
+        Ok(number.to_string())
+    }
+}
+
+/// A grace period of nothing would move a placeholder before the scheduler has looked at its members.
+fn grace_period<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Period, D::Error> {
+    let period = Period::deserialize(deserializer)?;
+    match period >= Period::from_secs(1) {
+        true => Ok(period),
+        false => Err(de::Error::custom(format!("gracePeriod is {period}; give it at least 1s"))),
+    }
+}
+
+/// Both sides are names of StorageClasses, and not the same.
+fn class_map<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, String>, D::Error> {
+    let map = BTreeMap::<String, String>::deserialize(deserializer)?;
+    for (from, to) in &map {
+        if let Some(name) = [from, to].into_iter().find(|name| !is_object_name(name)) {
+            return Err(de::Error::custom(format!(
+                "classMap: {name:?} cannot be the name of a StorageClass; write lower-case letters, digits, '-' and '.', at most 253"
+            )));
+        }
+        if from == to {
+            return Err(de::Error::custom(format!(
+                "classMap: {from} stands for itself; name another class, or leave it out"
+            )));
+        }
+    }
+    Ok(map)
+}
+
+/// Whether an object can have this name (RFC 1123, a subdomain).
+fn is_object_name(name: &str) -> bool {
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        let is_edge =
+            |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        is_edge(bytes.first())
+            && is_edge(bytes.last())
+            && bytes.iter().all(|b| is_edge(Some(b)) || *b == b'-')
+    };
+    name.len() <= 253 && name.split('.').all(is_label)
 }
 
 /// MPI clusters.
@@ -313,8 +519,8 @@ impl Default for Coschedule {
             volumes: Volumes::default(),
             class_map: BTreeMap::new(),
             isolation_scope: IsolationScope::default(),
-            grace_period: "30s".to_owned(),
-            group_ttl: "5m".to_owned(),
+            grace_period: Period::from_secs(30),
+            group_ttl: Period::from_secs(300),
             controller_absent: ControllerAbsent::default(),
             placeholder: Placeholder::default(),
         }
@@ -323,7 +529,7 @@ impl Default for Coschedule {
 
 impl Default for Requests {
     fn default() -> Self {
-        Self { cpu: "10m".to_owned(), memory: "16Mi".to_owned() }
+        Self { cpu: Quantity("10m".to_owned()), memory: Quantity("16Mi".to_owned()) }
     }
 }
 
@@ -376,6 +582,22 @@ katalyst: {mode: advisory, declaredLabels: []}
             ("- a", ""),
             ("onInvalid: refuse\nonInvalid: warn", ""),
             ("{", ""),
+            ("coschedule: {gracePeriod: soon}", "500ms, 30s or 5m"),
+            ("coschedule: {gracePeriod: 30}", "500ms, 30s or 5m"),
+            ("coschedule: {gracePeriod: -1s}", "500ms, 30s or 5m"),
+            ("coschedule: {gracePeriod: 999ms}", "gracePeriod is 999ms; give it at least 1s"),
+            ("coschedule: {groupTTL: ~}", "null"),
+            ("coschedule: {groupTTL: 1m30s}", "500ms, 30s or 5m"),
+            ("coschedule: {groupTTL: 99999999999999999999h}", "500ms, 30s or 5m"),
+            ("coschedule: {placeholder: {requests: {cpu: much}}}", "10m, 0.5 or 16Mi"),
+            ("coschedule: {placeholder: {requests: {cpu: -1}}}", "10m, 0.5 or 16Mi"),
+            ("coschedule: {placeholder: {requests: {memory: 16MB}}}", "10m, 0.5 or 16Mi"),
+            ("coschedule: {placeholder: {requests: {memory: []}}}", "10m, 0.5 or 16Mi"),
+            ("coschedule: {placeholder: {requests: {memory: é}}}", "10m, 0.5 or 16Mi"),
+            ("coschedule: {classMap: {Fast: slow}}", "Fast"),
+            ("coschedule: {classMap: {fast: \"\"}}", "StorageClass"),
+            ("coschedule: {classMap: {fast: fast}}", "stands for itself"),
+            ("coschedule: {mode: pipeline-runs}", "pipeline-runs"),
             ("recordPlacement: \u{0}", ""),
         ] {
             let error = Policy::from_yaml(text).expect_err(text);
@@ -388,5 +610,31 @@ katalyst: {mode: advisory, declaredLabels: []}
     fn a_null_section_is_an_error_or_the_default_but_never_a_panic() {
         let _ = Policy::from_yaml("streams:");
         let _ = Policy::from_yaml("streams: ~\nmpi: null");
+    }
+
+    #[test]
+    fn lengths_of_time_and_amounts_are_kept_as_they_are_written() {
+        let text = "coschedule: {gracePeriod: 90s, groupTTL: 0ms, classMap: {a.b: c-d}, placeholder: {requests: {cpu: 0.5, memory: 1e}}}";
+        assert!(Policy::from_yaml(text).is_err(), "1e is no amount");
+        let policy = Policy::from_yaml(&text.replace("1e", "1Gi")).unwrap().coschedule;
+        assert_eq!(policy.grace_period.length(), Duration::from_secs(90));
+        assert_eq!(policy.group_ttl.length(), Duration::ZERO);
+        assert_eq!(policy.placeholder.requests.cpu.as_str(), "0.5");
+        assert_eq!(policy.placeholder.requests.memory.as_str(), "1Gi");
+        for (text, written) in [
+            ("0h", "0s"),
+            ("500ms", "500ms"),
+            ("1000ms", "1s"),
+            ("90s", "90s"),
+            ("300s", "5m"),
+            ("60m", "1h"),
+        ] {
+            assert_eq!(text.parse::<Period>().unwrap().to_string(), written);
+        }
+        let whole = serde_json::to_value(Policy::default()).unwrap();
+        assert_eq!(whole["coschedule"]["gracePeriod"], "30s");
+        assert_eq!(whole["coschedule"]["groupTTL"], "5m");
+        assert_eq!(whole["coschedule"]["placeholder"]["requests"]["cpu"], "10m");
+        assert_eq!(serde_json::from_value::<Policy>(whole).unwrap(), Policy::default());
     }
 }

@@ -9,7 +9,9 @@ pub mod mpi;
 pub mod plan;
 pub mod streams;
 pub mod vocabulary;
+pub mod wake;
 
+use crate::placement::claim::Claim;
 use crate::placement::intent::Intent;
 use crate::placement::pod::{Metadata, Pod};
 use crate::placement::reason::{Finding, Warning};
@@ -18,7 +20,7 @@ use crate::view::{Key, View};
 use k8s_openapi::jiff::Timestamp;
 use plan::Plan;
 
-/// A system: its keys, and what it makes of a pod.
+/// A system: its keys, and what it makes of pods and claims.
 #[derive(Debug)]
 pub struct System {
     /// Its name in records, plans and metrics.
@@ -28,8 +30,12 @@ pub struct System {
     /// What it makes of a pod. `None`: this release knows the keys but does not act on them; a pod
     /// that carries one is admitted with a warning.
     pub request: Option<fn(&Pod<'_>, &View, &Policy) -> Outcome>,
-    /// Whether a pod in this namespace that carries none of its keys is its business all the same.
-    /// Asked of every pod, so that it costs a look at the labels and no more. `None`: never.
+    /// What it makes of a PersistentVolumeClaim. `None`: it leaves claims alone; one that carries a key
+    /// of a system that places pods is admitted with a warning.
+    pub claim: Option<fn(&Claim<'_>, &View, &Policy) -> Outcome>,
+    /// Whether an object in this namespace that carries none of its keys is its business all the same.
+    /// Asked of everything of a kind that it serves, so that it costs a look at the labels or owners and
+    /// no more. `None`: never.
     pub concerns: Option<fn(&str, &Metadata<'_>, &View) -> bool>,
     /// What it wants changed in the cluster. `None`: nothing.
     pub plan: Option<fn(&View, &Policy, Timestamp) -> Plan>,
@@ -37,12 +43,12 @@ pub struct System {
     pub enabled: fn(&Policy) -> bool,
 }
 
-/// What a system makes of a pod.
+/// What a system makes of a pod or a claim.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What the pod should have.
+    /// What it should have.
     pub intents: Vec<Intent>,
-    /// What holds once it has that: entries of the record.
+    /// What holds once it has that: entries of the record. A claim bears none.
     pub holds: Vec<String>,
     /// Whether the record of an earlier round stays as it is, with what it has left out for its length.
     pub keeps_record: bool,

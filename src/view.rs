@@ -4,27 +4,49 @@
 //! same objects in the same way. Look-ups are by index, so that a decision costs the same in a
 //! cluster of ten nodes and of ten thousand.
 
+mod coscheduled;
+pub mod digest;
+mod document;
 pub mod estate;
 pub mod host_pool;
+mod index;
+pub mod member;
 pub mod node;
 pub mod object;
+pub mod owner;
+pub mod pipeline;
+pub mod pipeline_run;
+pub mod placeholder;
+pub mod resources;
+pub mod selector;
+pub mod storage;
 pub mod streams_job;
 pub mod streams_pod;
+pub mod task_run;
 
-use std::borrow::Borrow;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use coscheduled::Coscheduled;
+pub use coscheduled::NodeUsage;
 pub use estate::{Identity, NodeEstate, PodEstate};
 pub use host_pool::HostPool;
+use index::{Index, Texts};
+pub use member::Member;
 pub use node::Node;
-pub use object::Object;
+pub use object::{Namespace, Object, Pod, Usage};
+pub use owner::Owner;
+pub use pipeline::NamedPipeline;
+pub use pipeline_run::PipelineRun;
+pub use placeholder::{Placeholder, PlaceholderPod};
+pub use resources::Resources;
+pub use storage::{Claim, StorageClass, Volume};
 pub use streams_job::StreamsJob;
 pub use streams_pod::StreamsPod;
+pub use task_run::TaskRun;
 
 /// A namespaced name.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -50,18 +72,30 @@ pub enum Key {
     HostPool(Name),
     /// A StreamsJob.
     StreamsJob(Name),
+    /// A TaskRun.
+    TaskRun(Name),
+    /// A PipelineRun.
+    PipelineRun(Name),
+    /// A Pipeline.
+    Pipeline(Name),
+    /// A PersistentVolumeClaim.
+    Claim(Name),
+    /// A StorageClass.
+    StorageClass(Box<str>),
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::HostPool(Name { namespace, name }) => {
-                write!(formatter, "HostPool {namespace}/{name}")
-            }
-            Self::StreamsJob(Name { namespace, name }) => {
-                write!(formatter, "StreamsJob {namespace}/{name}")
-            }
-        }
+        let (kind, Name { namespace, name }) = match self {
+            Self::HostPool(name) => ("HostPool", name),
+            Self::StreamsJob(name) => ("StreamsJob", name),
+            Self::TaskRun(name) => ("TaskRun", name),
+            Self::PipelineRun(name) => ("PipelineRun", name),
+            Self::Pipeline(name) => ("Pipeline", name),
+            Self::Claim(name) => ("PersistentVolumeClaim", name),
+            Self::StorageClass(name) => return write!(formatter, "StorageClass {name}"),
+        };
+        write!(formatter, "{kind} {namespace}/{name}")
     }
 }
 
@@ -80,81 +114,14 @@ pub struct View {
     /// The sets of tags that nodes carry, and how many nodes carry each. Sets are few, however many
     /// nodes there are.
     tag_sets: HashMap<Arc<[Box<str>]>, usize>,
-    namespaces: HashMap<Box<str>, BTreeMap<Box<str>, Box<str>>>,
+    namespaces: HashMap<Box<str>, Namespace>,
     host_pools: HashMap<Name, HostPool>,
     streams_jobs: HashMap<Name, StreamsJob>,
     streams_pods: HashMap<Name, Placed>,
     /// Where the pods of each colocation group are. A group without a pod is not here.
     groups: HashMap<Arc<Group>, Vec<Seat>>,
     texts: Texts,
-}
-
-/// Node names under a key; no key without a name.
-#[derive(Debug)]
-struct Index<K>(HashMap<K, Names>);
-
-/// One name nearly always.
-#[derive(Debug)]
-enum Names {
-    One(Arc<str>),
-    Several(BTreeSet<Arc<str>>),
-}
-
-impl<K> Default for Index<K> {
-    fn default() -> Self {
-        Self(HashMap::new())
-    }
-}
-
-impl<K: Eq + Hash> Index<K> {
-    fn add(&mut self, keys: impl IntoIterator<Item = K>, name: &Arc<str>) {
-        for key in keys {
-            match self.0.entry(key) {
-                Entry::Vacant(entry) => {
-                    entry.insert(Names::One(Arc::clone(name)));
-                }
-                Entry::Occupied(mut entry) => match entry.get_mut() {
-                    Names::One(present) if present == name => {}
-                    Names::One(present) => {
-                        let both = [Arc::clone(present), Arc::clone(name)];
-                        entry.insert(Names::Several(both.into()));
-                    }
-                    Names::Several(names) => {
-                        names.insert(Arc::clone(name));
-                    }
-                },
-            }
-        }
-    }
-
-    fn remove(&mut self, keys: impl IntoIterator<Item = K>, name: &str) {
-        for key in keys {
-            let Entry::Occupied(mut entry) = self.0.entry(key) else { continue };
-            let is_last = match entry.get_mut() {
-                Names::One(present) => &**present == name,
-                Names::Several(names) => {
-                    names.remove(name);
-                    names.is_empty()
-                }
-            };
-            if is_last {
-                entry.remove();
-            }
-        }
-    }
-
-    fn get<'s, Q>(&'s self, key: &Q) -> impl Iterator<Item = &'s str> + use<'s, K, Q>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
-        let (one, several) = match self.0.get(key) {
-            None => (None, None),
-            Some(Names::One(name)) => (Some(name), None),
-            Some(Names::Several(names)) => (None, Some(names)),
-        };
-        one.into_iter().chain(several.into_iter().flatten()).map(AsRef::as_ref)
-    }
+    coscheduled: Coscheduled,
 }
 
 /// A colocation group: the pods of a namespace with one colocation label.
@@ -183,28 +150,6 @@ struct Placed {
     estate: Option<Box<PodEstate>>,
 }
 
-/// Texts that many objects share, each held once.
-#[derive(Debug, Default)]
-struct Texts(HashSet<Arc<str>>);
-
-impl Texts {
-    fn hold(&mut self, text: &str) -> Arc<str> {
-        if let Some(held) = self.0.get(text) {
-            return Arc::clone(held);
-        }
-        let held: Arc<str> = text.into();
-        self.0.insert(Arc::clone(&held));
-        held
-    }
-
-    fn release(&mut self, text: Option<Arc<str>>) {
-        // The set's own and the one at hand: nobody else holds it.
-        if let Some(text) = text.filter(|text| Arc::strong_count(text) == 2) {
-            self.0.remove(&text);
-        }
-    }
-}
-
 impl View {
     /// Takes in an object, new or changed.
     pub fn apply(&mut self, object: Object) {
@@ -213,8 +158,8 @@ impl View {
                 self.remove_node(&name);
                 self.add_node(name.into(), node);
             }
-            Object::Namespace(name, labels) => {
-                self.namespaces.insert(name, labels);
+            Object::Namespace(name, namespace) => {
+                self.namespaces.insert(name, namespace);
             }
             Object::HostPool(name, pool) => {
                 self.host_pools.insert(name, pool);
@@ -226,7 +171,42 @@ impl View {
                 self.remove_streams_pod(&name);
                 self.add_streams_pod(name, pod);
             }
+            Object::TaskRun(name, run) => self.coscheduled.add_task_run(name, run),
+            Object::PipelineRun(name, run) => self.coscheduled.add_pipeline_run(name, *run),
+            Object::Pipeline(name, pipeline) => self.coscheduled.add_pipeline(name, pipeline),
+            Object::Claim(name, claim) => self.coscheduled.add_claim(name, *claim),
+            Object::StorageClass(name, class) => self.coscheduled.add_storage_class(name, *class),
+            Object::Volume(name, volume) => self.coscheduled.add_volume(name, volume),
+            Object::Placeholder(name, placeholder) => {
+                self.coscheduled.add_placeholder(name, *placeholder);
+            }
+            Object::PlaceholderPod(name, pod) => self.coscheduled.add_placeholder_pod(name, *pod),
+            Object::Member(name, member) => self.coscheduled.add_member(name, *member),
+            Object::Pod(name, pod) => {
+                self.remove_pod(&name);
+                let Pod { streams, placeholder, member, usage } = *pod;
+                if let Some(streams) = streams {
+                    self.add_streams_pod(name.clone(), streams);
+                }
+                if let Some(placeholder) = placeholder {
+                    self.coscheduled.add_placeholder_pod(name.clone(), placeholder);
+                }
+                if let Some(member) = member {
+                    self.coscheduled.add_member(name.clone(), member);
+                }
+                if let Some(usage) = usage {
+                    self.coscheduled.add_usage(name, usage);
+                }
+            }
         }
+    }
+
+    /// Forgets a pod in all that it is.
+    pub fn remove_pod(&mut self, name: &Name) {
+        self.remove_streams_pod(name);
+        self.remove_placeholder_pod(name);
+        self.remove_member(name);
+        self.coscheduled.remove_usage(name);
     }
 
     /// Takes in what the API server answered to a write of ours, so that the next look already knows
@@ -247,13 +227,26 @@ impl View {
     fn version_of(&self, object: &Object) -> Option<&Identity> {
         match object {
             Object::Node(name, _) => Some(&self.nodes.get(&**name)?.estate.as_ref()?.identity),
-            Object::Namespace(..) => None,
+            Object::Namespace(..) | Object::StorageClass(..) | Object::Volume(..) => None,
             Object::HostPool(name, _) => Some(&self.host_pools.get(name)?.identity),
             Object::StreamsJob(name, _) => Some(&self.streams_jobs.get(name)?.identity),
-            Object::StreamsPod(name, _) => {
-                Some(&self.streams_pods.get(name)?.estate.as_ref()?.identity)
-            }
+            Object::StreamsPod(name, _) => self.version_of_streams_pod(name),
+            Object::TaskRun(name, _) => Some(&self.task_run(name)?.identity),
+            Object::PipelineRun(name, _) => Some(&self.pipeline_run(name)?.identity),
+            Object::Pipeline(name, _) => Some(&self.pipeline(name)?.identity),
+            Object::Claim(name, _) => Some(&self.claim(name)?.identity),
+            Object::Placeholder(name, _) => Some(&self.placeholder(name)?.identity),
+            Object::PlaceholderPod(name, _) => self.coscheduled.version_of_placeholder_pod(name),
+            Object::Member(name, _) => Some(&self.member(name)?.identity),
+            Object::Pod(name, _) => self
+                .version_of_streams_pod(name)
+                .or_else(|| self.coscheduled.version_of_placeholder_pod(name))
+                .or_else(|| Some(&self.member(name)?.identity)),
         }
+    }
+
+    fn version_of_streams_pod(&self, name: &Name) -> Option<&Identity> {
+        Some(&self.streams_pods.get(name)?.estate.as_ref()?.identity)
     }
 
     fn add_node(&mut self, name: Arc<str>, mut node: Node) {
@@ -386,7 +379,13 @@ impl View {
     /// The labels of a namespace, once it is known.
     #[must_use]
     pub fn namespace_labels(&self, name: &str) -> Option<&BTreeMap<Box<str>, Box<str>>> {
-        self.namespaces.get(name)
+        self.namespaces.get(name).map(|namespace| &namespace.labels)
+    }
+
+    /// The annotation `stowplan.dev/coschedule` of a namespace, as it is.
+    #[must_use]
+    pub fn namespace_mode(&self, name: &str) -> Option<&str> {
+        self.namespaces.get(name)?.mode.as_deref()
     }
 
     /// A HostPool, once it is known.
@@ -441,27 +440,31 @@ impl View {
 
     /// How many objects of each kind are held, by plural name.
     #[must_use]
-    pub fn counts(&self) -> [(&'static str, usize); 5] {
+    pub fn counts(&self) -> [(&'static str, usize); 14] {
+        let [task_runs, runs, pipelines, claims, classes, volumes, placeholders, members, bound] =
+            self.coscheduled.counts();
         [
             ("nodes", self.nodes.len()),
             ("namespaces", self.namespaces.len()),
             ("hostpools", self.host_pools.len()),
             ("streamsjobs", self.streams_jobs.len()),
             ("pods", self.streams_pods.len()),
+            task_runs,
+            runs,
+            pipelines,
+            claims,
+            classes,
+            volumes,
+            placeholders,
+            members,
+            bound,
         ]
     }
 }
 
 /// Whether `object` is an older version of what is known.
 fn is_older(object: &Object, known: &Identity) -> bool {
-    let own = match object {
-        Object::Node(_, node) => node.estate.as_ref().map(|estate| &estate.identity),
-        Object::Namespace(..) => None,
-        Object::HostPool(_, pool) => Some(&pool.identity),
-        Object::StreamsJob(_, job) => Some(&job.identity),
-        Object::StreamsPod(_, pod) => pod.estate.as_ref().map(|estate| &estate.identity),
-    };
-    own.is_some_and(|own| own.is_older_than(known))
+    object.identity().is_some_and(|own| own.is_older_than(known))
 }
 
 #[cfg(test)]
@@ -488,11 +491,12 @@ mod tests {
     }
 
     fn is_empty(view: &View) -> bool {
-        view.host_names.0.is_empty()
-            && view.addresses.0.is_empty()
+        view.host_names.is_empty()
+            && view.addresses.is_empty()
             && view.tag_sets.is_empty()
             && view.groups.is_empty()
-            && view.texts.0.is_empty()
+            && view.texts.is_empty()
+            && view.coscheduled.is_empty()
             && view.counts().iter().all(|(_, count)| *count == 0)
     }
 

@@ -9,12 +9,12 @@ mod pods;
 
 use std::fmt::Write as _;
 
-use pods::{decide_bytes, decide_pod, keeps, patch_of, patched, review_of, typed, view_of};
+use pods::{Kind, decide_bytes, decide_pod, keeps, patch_of, patched, review_of, typed, view_of};
 use serde_json::{Value, json};
 use stowplan::admission::{Decision, ParseError, Pass, Review, answer};
 use stowplan::placement::reason::Reason;
 use stowplan::policy::Policy;
-use stowplan::view::View;
+use stowplan::view::{Object, View};
 
 const HOST: &str = "streams.ibm.com/host";
 
@@ -188,10 +188,14 @@ fn null_is_absent_everywhere() {
     let full = json!({
         "metadata": {
             "name": "p", "generateName": "p-", "labels": {"a": "b"}, "annotations": {HOST: "n1"},
-            "ownerReferences": [{"kind": "Job", "controller": true}], "finalizers": ["f"],
+            "ownerReferences": [
+                {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true},
+            ],
+            "finalizers": ["f"],
         },
         "spec": {
-            "nodeName": "n1", "schedulingGates": [], "tolerations": [], "volumes": [],
+            "nodeName": "n1", "schedulingGates": [], "tolerations": [], "nodeSelector": {},
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
             "affinity": {"nodeAffinity": {}, "podAffinity": {}, "podAntiAffinity": {}},
             "containers": [{"name": "c", "image": "i"}],
         },
@@ -293,16 +297,20 @@ fn deep_nesting_does_not_reach_the_stack() {
                     assert!(decided(spoilt(from, &with).as_bytes()).is_ok());
                 }
                 let spec = r#""containers":[{"name":"c"}]"#;
-                assert!(
-                    decided(spoilt(spec, &format!(r#"{spec},"volumes":{bomb}"#)).as_bytes())
-                        .is_ok()
-                );
+                for skipped in [
+                    format!(r#""hostAliases":{bomb}"#),
+                    format!(r#""volumes":[{{"emptyDir":{bomb}}}]"#),
+                ] {
+                    assert!(decided(spoilt(spec, &format!("{spec},{skipped}")).as_bytes()).is_ok());
+                }
                 // … and an error where somebody does.
                 for affinity in [
                     format!(r#""affinity":{bomb}"#),
                     format!(r#""affinity":{{"nodeAffinity":{bomb}}}"#),
                     format!(r#""affinity":{{"futureAffinity":{bomb}}}"#),
                     format!(r#""nodeName":{bomb}"#),
+                    format!(r#""volumes":{bomb}"#),
+                    format!(r#""volumes":[{{"persistentVolumeClaim":{{"claimName":{bomb}}}}}]"#),
                 ] {
                     error(spoilt(spec, &format!("{spec},{affinity}")).as_bytes());
                 }
@@ -433,11 +441,18 @@ fn wrong_types_everywhere_are_an_error_or_an_answer_that_applies() {
                 HOST: "n1", "streams.ibm.com/host-colocation": "together", "streams.ibm.com/host-exlocation": "apart",
                 "streams.ibm.com/host-isolation": "Sink", "stowplan.dev/placement": "forged",
             },
-            "ownerReferences": [{"kind": "Job", "controller": true}],
+            "ownerReferences": [
+                {"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "name": "r", "uid": "u", "controller": true},
+            ],
         },
         "spec": {
             "nodeName": "n1",
+            "nodeSelector": {"a": "b"},
             "schedulingGates": [{"name": "g"}],
+            "volumes": [
+                {"name": "v", "emptyDir": {}},
+                {"name": "w", "persistentVolumeClaim": {"claimName": "c", "readOnly": true}},
+            ],
             "affinity": {
                 "nodeAffinity": {required: {"nodeSelectorTerms": [
                     {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
@@ -451,45 +466,63 @@ fn wrong_types_everywhere_are_an_error_or_an_answer_that_applies() {
             "containers": [{"name": "c", "image": "i"}],
         },
     });
-    let review = review_of("default", &pod);
-    let (mut answers, mut errors) = (0, 0);
-    for pointer in pointers(&review) {
-        for wrong in [
-            json!(null),
-            json!(true),
-            json!(7),
-            json!("x"),
-            json!([]),
-            json!({}),
-            json!([[]]),
-            json!({"": {}}),
-            json!(["n1", {}]),
-        ] {
-            let mut spoilt = review.clone();
-            *spoilt.pointer_mut(&pointer).unwrap() = wrong.clone();
-            match decided(spoilt.to_string().as_bytes()) {
-                Err(error) => {
-                    assert!(error.to_string().len() < 1024, "{pointer} {wrong}");
-                    errors += 1;
-                }
-                Ok(decision) => {
-                    answers += 1;
-                    if let Ok(patch) = patch_of(&decision) {
-                        let object = &spoilt["request"]["object"];
-                        let result = patched(object, &patch)
-                            .unwrap_or_else(|error| panic!("{pointer} {wrong}: {error}"));
-                        keeps(object, &result)
-                            .unwrap_or_else(|error| panic!("{pointer} {wrong}: {error}"));
+    let claim = json!({
+        "metadata": {
+            "name": "c", "labels": {"a": "b"},
+            "annotations": {
+                "stowplan.dev/coschedule-group": "g",
+                "volume.beta.kubernetes.io/storage-class": "fast",
+            },
+            "ownerReferences": [
+                {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "r", "uid": "u", "controller": true},
+            ],
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "volumeName": "v",
+            "selector": {"matchLabels": {"a": "b"}}, "resources": {"requests": {"storage": "1Gi"}},
+        },
+    });
+    for (kind, object) in [(Kind::Pod, pod), (Kind::Claim, claim)] {
+        let review = kind.review_of("default", &object);
+        let (mut answers, mut errors) = (0, 0);
+        for pointer in pointers(&review) {
+            for wrong in [
+                json!(null),
+                json!(true),
+                json!(7),
+                json!("x"),
+                json!([]),
+                json!({}),
+                json!([[]]),
+                json!({"": {}}),
+                json!(["n1", {}]),
+            ] {
+                let mut spoilt = review.clone();
+                *spoilt.pointer_mut(&pointer).unwrap() = wrong.clone();
+                match decided(spoilt.to_string().as_bytes()) {
+                    Err(error) => {
+                        assert!(error.to_string().len() < 1024, "{pointer} {wrong}");
+                        errors += 1;
+                    }
+                    Ok(decision) => {
+                        answers += 1;
+                        if let Ok(patch) = patch_of(&decision) {
+                            let object = &spoilt["request"]["object"];
+                            let result = patched(object, &patch)
+                                .unwrap_or_else(|error| panic!("{pointer} {wrong}: {error}"));
+                            keeps(object, &result)
+                                .unwrap_or_else(|error| panic!("{pointer} {wrong}: {error}"));
+                        }
                     }
                 }
             }
         }
+        assert!(answers > 100 && errors > 100, "{kind:?}: {answers} answers, {errors} errors");
     }
-    assert!(answers > 100 && errors > 100, "{answers} answers, {errors} errors");
 }
 
 #[test]
-fn nothing_but_the_creation_of_a_pod_is_patched() {
+fn nothing_but_the_creation_of_a_pod_or_a_claim_is_decided() {
     let review = |change: &dyn Fn(&mut Value)| {
         let mut review = review_of("default", &annotated(HOST, "n1"));
         change(&mut review["request"]);
@@ -506,7 +539,8 @@ fn nothing_but_the_creation_of_a_pod_is_patched() {
         assert!(matches!(decision, Decision::Pass(Pass::OutOfScope)), "{subresource}");
     }
     for resource in [
-        json!({"group": "", "version": "v1", "resource": "persistentvolumeclaims"}),
+        json!({"group": "", "version": "v1", "resource": "persistentvolumes"}),
+        json!({"group": "apps", "version": "v1", "resource": "persistentvolumeclaims"}),
         json!({"group": "apps", "version": "v1", "resource": "deployments"}),
         json!({"group": "metrics.k8s.io", "version": "v1", "resource": "pods"}),
         json!(null),
@@ -514,11 +548,49 @@ fn nothing_but_the_creation_of_a_pod_is_patched() {
         let decision = review(&|request| request["resource"] = resource.clone());
         assert!(matches!(decision, Decision::Pass(Pass::OutOfScope)), "{resource}");
     }
+    let claims = json!({"group": "", "version": "v1", "resource": "persistentvolumeclaims"});
+    let claim = review(&|request| request["resource"] = claims.clone());
+    assert!(
+        matches!(&claim, Decision::Admit(admission) if admission.patch.is_empty()),
+        "{claim:?}"
+    );
+    for (member, value) in [("operation", "UPDATE"), ("subResource", "status")] {
+        let decision = review(&|request| {
+            request["resource"] = claims.clone();
+            request[member] = json!(value);
+        });
+        assert!(matches!(decision, Decision::Pass(Pass::OutOfScope)), "{member} {value}");
+    }
     let deletion = review(&|request| {
         request["oldObject"] = request["object"].take();
         request["operation"] = json!("DELETE");
     });
     assert!(matches!(deletion, Decision::Pass(Pass::OutOfScope)));
+}
+
+#[test]
+fn what_is_no_claim_is_an_error_that_says_so() {
+    let claim = |spec: Value| {
+        let object =
+            json!({"metadata": {"annotations": {"stowplan.dev/future": "x"}}, "spec": spec});
+        error(Kind::Claim.review_of("default", &object).to_string().as_bytes())
+    };
+    for spec in
+        [json!([]), json!("fast"), json!({"storageClassName": 7}), json!({"accessModes": {}})]
+    {
+        let text = claim(spec.clone()).to_string();
+        assert!(
+            text.starts_with("request.object is not a valid PersistentVolumeClaim: "),
+            "{spec}: {text}"
+        );
+    }
+    let long = "é".repeat(128 * 1024);
+    claim(json!({"accessModes": long}));
+    let twice =
+        Kind::Claim.review_of("default", &json!({"spec": {"storageClassName": "a"}})).to_string();
+    let twice = twice
+        .replace(r#""storageClassName":"a""#, r#""storageClassName":"a","storageClassName":"b""#);
+    assert!(error(twice.as_bytes()).to_string().contains("duplicate field `storageClassName`"));
 }
 
 #[test]
@@ -567,6 +639,148 @@ fn values_of_256_kib_are_refused_in_few_words() {
     let mut pod = annotated(HOST, "n1");
     pod["metadata"]["annotations"][pods::RECORD] = json!("x".repeat(long));
     let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
+    assert_eq!(decision.outcome(), "placed");
+}
+
+#[test]
+fn a_mode_or_a_group_of_256_kib_is_refused_in_few_words() {
+    let long = 256 * 1024;
+    for value in ["x".repeat(long), "é".repeat(long / 2), "\n".repeat(long), "a.".repeat(long / 2)]
+    {
+        for (key, expected) in [
+            ("stowplan.dev/coschedule", Reason::InvalidMode),
+            ("stowplan.dev/coschedule-group", Reason::InvalidGroup),
+        ] {
+            let mut pod = annotated(key, &value);
+            pod["metadata"]["ownerReferences"] = json!([
+                {"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "name": "t", "uid": "u", "controller": true},
+            ]);
+            let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
+            assert_eq!(reason(&decision), Some(expected), "{key}: {value:.20}");
+        }
+    }
+}
+
+/// A run of two tasks with all that is read of it, and the pod of the second.
+fn run_and_pod() -> (Vec<Value>, Value) {
+    let owner = |kind: &str, name: &str| json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": name, "uid": name, "controller": true}]);
+    let pipeline = json!({
+        "tasks": [
+            {"name": "a", "workspaces": [{"name": "w", "workspace": "source"}]},
+            {"name": "b", "workspaces": [{"name": "source"}, {"name": "cache"}],
+                "taskSpec": {"steps": [{"script": "$(workspaces.cache.path)"}], "workspaces": [{"name": "w"}]}},
+        ],
+        "finally": [{"name": "z", "workspaces": [{"name": "cache"}]}],
+    });
+    let run = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+        "metadata": {"name": "r", "namespace": "default", "uid": "r", "annotations": {"example.com/a": "b"}},
+        "spec": {
+            "pipelineSpec": pipeline,
+            "workspaces": [
+                {"name": "source", "volumeClaimTemplate": {"metadata": {"name": "own"}, "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"}}},
+                {"name": "cache", "persistentVolumeClaim": {"claimName": "cache"}},
+            ],
+            "taskRunTemplate": {"serviceAccountName": "s", "podTemplate": {"nodeSelector": {"a": "b"},
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "extra"}}]}},
+            "taskRunSpecs": [{"pipelineTaskName": "b", "podTemplate": {"nodeSelector": {"a": "c"}}}],
+        },
+        "status": {"conditions": [{"type": "Succeeded", "status": "Unknown"}]},
+    });
+    let task_run = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+        "metadata": {"name": "t", "namespace": "default", "uid": "t", "labels": {"tekton.dev/pipelineTask": "b"},
+            "ownerReferences": owner("PipelineRun", "r")},
+        "spec": {}, "status": {"conditions": []},
+    });
+    let pod = json!({
+        "metadata": {"name": "p", "ownerReferences": owner("TaskRun", "t")},
+        "spec": {
+            "volumes": [{"name": "ws-0", "persistentVolumeClaim": {"claimName": "cache"}}],
+            "containers": [{"name": "c", "image": "i"}],
+        },
+    });
+    (vec![run, task_run], pod)
+}
+
+#[test]
+fn runs_of_every_wrong_shape_are_read_and_their_pods_get_a_patch_that_applies() {
+    let (objects, pod) = run_and_pod();
+    for mode in ["workspaces", "pipelineruns", "isolate-pipelinerun"] {
+        let policy = Policy::from_yaml(&format!("coschedule: {{mode: {mode}}}")).unwrap();
+        let (mut placed, mut unreadable) = (0, 0);
+        for (index, whole) in objects.iter().enumerate() {
+            for pointer in pointers(whole) {
+                if pointer.is_empty() || pointer == "/kind" || pointer == "/apiVersion" {
+                    continue;
+                }
+                for wrong in [
+                    json!(null),
+                    json!(true),
+                    json!(-7),
+                    json!("é\n$("),
+                    json!([]),
+                    json!({}),
+                    json!([[], null, 7]),
+                    json!({"": {}}),
+                    json!("x".repeat(100_000)),
+                ] {
+                    let mut spoilt = objects.clone();
+                    *spoilt[index].pointer_mut(&pointer).unwrap() = wrong;
+                    let mut view = View::default();
+                    for object in spoilt {
+                        match Object::from_document(object) {
+                            Ok(object) => object.into_iter().for_each(|object| view.apply(object)),
+                            // Only metadata, which an API server writes itself.
+                            Err(_) => {
+                                assert!(pointer.starts_with("/metadata"), "{pointer}");
+                                unreadable += 1;
+                            }
+                        }
+                    }
+                    let decision = decide_pod("default", &pod, &view, &policy).unwrap();
+                    let patch = patch_of(&decision).unwrap();
+                    let result = patched(&pod, &patch).unwrap();
+                    keeps(&pod, &result).unwrap();
+                    placed += usize::from(!patch.is_empty());
+                }
+            }
+        }
+        assert!(
+            placed > 300 && unreadable > 10,
+            "{mode}: {placed} placed, {unreadable} unreadable"
+        );
+    }
+}
+
+#[test]
+fn a_run_as_large_as_an_object_may_be_is_decided_on() {
+    let (mut objects, pod) = run_and_pod();
+    let names: Vec<String> = (0..10_000).map(|index| format!("w{index}")).collect();
+    let spec = &mut objects[0]["spec"];
+    spec["workspaces"] = names
+        .iter()
+        .map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}))
+        .chain([json!({"name": "cache", "persistentVolumeClaim": {"claimName": "cache"}})])
+        .collect();
+    spec["pipelineSpec"]["tasks"] = names
+        .iter()
+        .map(|name| json!({"name": name, "workspaces": [{"name": name}, {"name": "cache"}]}))
+        .collect();
+    spec["taskRunSpecs"] = names
+        .iter()
+        .map(|name| json!({"pipelineTaskName": name, "podTemplate": {"nodeSelector": {"a": name}}}))
+        .collect();
+    for mode in ["workspaces", "isolate-pipelinerun"] {
+        let policy = Policy::from_yaml(&format!("coschedule: {{mode: {mode}}}")).unwrap();
+        let decision = decide_pod("default", &pod, &view_of(objects.clone()), &policy).unwrap();
+        assert_eq!(decision.outcome(), "placed", "{mode}");
+    }
+    // Nothing is shared any more: each task asks for a node of its own.
+    let spec = &mut objects[0]["spec"];
+    spec["workspaces"] = json!([]);
+    let policy = Policy::from_yaml("coschedule: {mode: pipelineruns}").unwrap();
+    let decision = decide_pod("default", &pod, &view_of(objects), &policy).unwrap();
     assert_eq!(decision.outcome(), "placed");
 }
 

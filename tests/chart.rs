@@ -22,10 +22,12 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
+use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use stowplan::systems::coschedule::keys;
 use testbed::tools::{Tools, to_stderr};
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
@@ -172,12 +174,16 @@ impl Objects {
             .unwrap_or_else(|| panic!("no {kind} {name} among {:?}", self.0.keys()))
     }
 
-    /// The one webhook of the release `stowplan`.
-    fn webhook(&self) -> MutatingWebhook {
+    /// The webhooks of the release `stowplan` that place.
+    fn webhooks(&self) -> Vec<MutatingWebhook> {
         let configuration: MutatingWebhookConfiguration =
             self.get("MutatingWebhookConfiguration", "stowplan");
-        let [webhook] = configuration.webhooks.expect("webhooks").try_into().expect("one");
-        webhook
+        configuration.webhooks.expect("webhooks")
+    }
+
+    /// The one of them that places pods.
+    fn webhook(&self) -> MutatingWebhook {
+        self.webhooks().into_iter().find(|it| it.name == "pods.stowplan.dev").expect("the webhook")
     }
 
     /// The webhook of the release `stowplan` that checks our own objects.
@@ -369,6 +375,7 @@ fn every_object_is_one_that_the_api_knows() {
                 "RoleBinding" => known::<RoleBinding>(&object),
                 "Service" => known::<Service>(&object),
                 "ServiceAccount" => known::<ServiceAccount>(&object),
+                "StorageClass" => known::<StorageClass>(&object),
                 "ValidatingWebhookConfiguration" => {
                     known::<ValidatingWebhookConfiguration>(&object);
                 }
@@ -694,7 +701,9 @@ fn the_control_plane_and_its_own_namespace_are_always_excluded() {
         ),
     ] {
         let render = Render::defaults().namespace(namespace).set_all(values);
-        assert_eq!(excluded(&render.objects().webhook()), expected);
+        for webhook in render.objects().webhooks() {
+            assert_eq!(excluded(&webhook), expected, "{}", webhook.name);
+        }
         assert!(render.text().contains(&format!("- --namespace={namespace}\n")));
     }
 }
@@ -702,8 +711,10 @@ fn the_control_plane_and_its_own_namespace_are_always_excluded() {
 #[test]
 fn the_opt_out_label_holds_for_namespaces_pods_and_the_webhook_itself() {
     let objects = Render::defaults().set(r#"podLabels={"stowplan.dev/ignore": "false"}"#).objects();
-    let webhook = objects.webhook();
-    for selector in [webhook.namespace_selector, webhook.object_selector] {
+    let webhooks = objects.webhooks();
+    assert_eq!(webhooks.len(), 2);
+    for selector in webhooks.into_iter().flat_map(|it| [it.namespace_selector, it.object_selector])
+    {
         let rules = selector.expect("a selector").match_expressions.expect("expressions");
         let rule = rules.iter().find(|rule| rule.key == "stowplan.dev/ignore").expect("the label");
         assert_eq!(
@@ -746,9 +757,51 @@ fn our_own_objects_are_checked_in_every_namespace_when_their_specification_is_ne
     assert!(condition.expression.contains("object.spec == oldObject.spec"));
 }
 
-/// The two webhooks differ in their path and nothing else that decides whether they are reached.
+/// Claims are placed for coscheduling alone, so that a cluster that does without pays nothing for it.
 #[test]
-fn both_webhooks_are_called_alike() {
+fn runs_and_their_claims_are_asked_about_unless_the_policy_turns_coscheduling_off() {
+    for (policy, asked) in [
+        ("{}", true),
+        (r#"{"coschedule": {}}"#, true),
+        (r#"{"coschedule": {"enabled": true}}"#, true),
+        (r#"{"coschedule": {"mode": "disabled"}}"#, true),
+        (r#"{"coschedule": 7}"#, true),
+        (r#"{"coschedule": {"enabled": 7}}"#, true),
+        (r#"{"coschedule": {"enabled": false}}"#, false),
+    ] {
+        let objects = Render::defaults().set(&format!("policy={policy}")).objects();
+        let names: Vec<_> = objects.webhooks().into_iter().map(|webhook| webhook.name).collect();
+        let all = ["pods.stowplan.dev", "claims.stowplan.dev"];
+        assert_eq!(names, all[..if asked { 2 } else { 1 }], "{policy}");
+        let conditions = objects.webhook().match_conditions.expect("conditions");
+        assert_eq!(conditions[0].expression.contains("tekton.dev/"), asked, "{policy}");
+    }
+}
+
+/// What places differs in what it is asked about and in nothing else.
+#[test]
+fn pods_and_claims_are_asked_about_alike() {
+    for render in [
+        Render::defaults(),
+        Render::file("ci/full-values.yaml").release("stowplan").set(r#"fullnameOverride="""#),
+    ] {
+        let [pods, mut claims] = render.objects().webhooks().try_into().expect("two");
+        let resource = |webhook: &mut MutatingWebhook| {
+            let rule = &mut webhook.rules.as_mut().expect("rules")[0];
+            std::mem::take(&mut rule.resources).expect("resources").remove(0)
+        };
+        let mut pods = pods;
+        assert_eq!(resource(&mut pods), "pods");
+        assert_eq!(resource(&mut claims), "persistentvolumeclaims");
+        claims.name.clone_from(&pods.name);
+        claims.match_conditions.clone_from(&pods.match_conditions);
+        assert_eq!(pods, claims);
+    }
+}
+
+/// The two configurations differ in their path and nothing else that decides whether they are reached.
+#[test]
+fn both_configurations_are_called_alike() {
     for values in [
         &[][..],
         &[
@@ -785,8 +838,10 @@ fn match_conditions_guard_every_optional_field() {
     let conditions = objects.webhook().match_conditions.expect("conditions");
     let names: Vec<_> = conditions.iter().map(|condition| &*condition.name).collect();
     assert_eq!(names, ["has-a-key-of-ours", "not-a-mirror-pod", "mine"]);
+    let conditions =
+        objects.webhooks().into_iter().flat_map(|it| it.match_conditions.expect("conditions"));
     for condition in conditions {
-        for field in ["annotations", "labels"] {
+        for field in ["annotations", "labels", "ownerReferences"] {
             let guard = format!("has(object.metadata.{field}) && ");
             let uses = condition.expression.matches(&format!("object.metadata.{field}")).count();
             let guards = condition.expression.matches(&guard).count();
@@ -830,6 +885,17 @@ fn a_quota_only_where_the_priority_class_needs_leave() {
         let named = objects.pod().spec.expect("a spec").priority_class_name;
         assert_eq!(named.unwrap_or_default(), class);
     }
+}
+
+#[test]
+fn a_class_to_park_claims_in_only_where_placeholders_bring_their_own() {
+    for (volumes, parked) in [("provision", true), ("adopt", false)] {
+        let objects =
+            Render::defaults().set(&format!("policy.coschedule.volumes={volumes:?}")).objects();
+        let class = ("StorageClass".to_owned(), keys::PARKED.to_owned());
+        assert_eq!(objects.0.contains_key(&class), parked, "{volumes}");
+    }
+    assert!(!Render::defaults().objects().kinds().contains("StorageClass"));
 }
 
 /// The rules of the "restricted" Pod Security level that a pod without Windows or host fields can break.
@@ -886,9 +952,13 @@ fn the_webhook_may_read_and_nothing_else() {
         let rights = objects.rights("stowplan");
         assert!(!rights.is_empty());
         for (namespace, rule) in rights {
-            assert_eq!(namespace, None);
             assert_eq!(rule.verbs, ["get", "list", "watch"], "{rule:?}");
             let resources = rule.resources.expect("resources");
+            // Whether the controller is there; the rest it reads everywhere.
+            let is_lease = resources == ["leases"];
+            assert_eq!(namespace.as_deref(), is_lease.then_some("stowplan-system"));
+            let named = is_lease.then(|| vec!["stowplan-controller".to_owned()]);
+            assert_eq!(rule.resource_names, named);
             assert!(!resources.iter().any(|it| it == "*" || it == "secrets"), "{resources:?}");
         }
     }
@@ -898,27 +968,54 @@ fn the_webhook_may_read_and_nothing_else() {
 const CONTROLLER_RIGHTS: &[&str] = &[
     "create events.events.k8s.io",
     "create hostpools.stowplan.dev",
+    "create statefulsets.apps",
+    "delete persistentvolumeclaims",
+    "delete pods",
+    "delete statefulsets.apps",
     "get hostpools.stowplan.dev",
     "get namespaces",
     "get nodes",
+    "get persistentvolumeclaims",
+    "get persistentvolumes",
+    "get pipelineruns.tekton.dev",
+    "get pipelines.tekton.dev",
     "get pods",
+    "get statefulsets.apps",
+    "get storageclasses.storage.k8s.io",
     "get streamsjobs.stowplan.dev",
+    "get taskruns.tekton.dev",
     "list hostpools.stowplan.dev",
     "list namespaces",
     "list nodes",
+    "list persistentvolumeclaims",
+    "list persistentvolumes",
+    "list pipelineruns.tekton.dev",
+    "list pipelines.tekton.dev",
     "list pods",
+    "list statefulsets.apps",
+    "list storageclasses.storage.k8s.io",
     "list streamsjobs.stowplan.dev",
+    "list taskruns.tekton.dev",
     "patch events.events.k8s.io",
     "patch hostpools.stowplan.dev",
     "patch hostpools/status.stowplan.dev",
     "patch nodes",
+    "patch persistentvolumeclaims",
     "patch pods",
+    "patch statefulsets.apps",
     "patch streamsjobs/status.stowplan.dev",
     "watch hostpools.stowplan.dev",
     "watch namespaces",
     "watch nodes",
+    "watch persistentvolumeclaims",
+    "watch persistentvolumes",
+    "watch pipelineruns.tekton.dev",
+    "watch pipelines.tekton.dev",
     "watch pods",
+    "watch statefulsets.apps",
+    "watch storageclasses.storage.k8s.io",
     "watch streamsjobs.stowplan.dev",
+    "watch taskruns.tekton.dev",
 ];
 
 fn words(words: &[&str]) -> BTreeSet<String> {
@@ -945,21 +1042,28 @@ fn the_controller_may_do_what_is_listed_under_an_account_of_its_own() {
     );
 }
 
+/// What the policy says must be taken back when it changes, so that the rights do not depend on it.
 #[test]
-fn pods_may_be_deleted_only_where_the_policy_repairs() {
-    for (policy, may) in [
-        ("{}", false),
-        (r#"{"repair": "report"}"#, false),
-        (r#"{"repair": 7}"#, false),
-        (r#"{"repair": "recreatePending"}"#, true),
-    ] {
+fn the_controllers_rights_are_the_same_under_every_policy() {
+    for policy in
+        ["{}", r#"{"repair": "recreatePending"}"#, r#"{"coschedule": {"enabled": false}}"#]
+    {
         let objects = Render::defaults().set(&format!("policy={policy}")).objects();
-        let mut expected = words(CONTROLLER_RIGHTS);
-        if may {
-            expected.insert("delete pods".to_owned());
-        }
-        assert_eq!(verbs_everywhere(&objects, "stowplan-controller"), expected, "{policy}");
+        let rights = verbs_everywhere(&objects, "stowplan-controller");
+        assert_eq!(rights, words(CONTROLLER_RIGHTS), "{policy}");
     }
+}
+
+/// Placeholders have the image of the release unless the policy names another.
+#[test]
+fn the_controller_is_told_its_own_image() {
+    let render = Render::defaults().set(r#"image.repository="registry.example.com/stowplan""#);
+    let objects = render.objects();
+    let (_, container) = objects.container("controller").expect("a controller");
+    let image = container.image.as_deref().expect("an image");
+    assert!(image.starts_with("registry.example.com/stowplan"), "{image}");
+    let args = container.args.as_ref().expect("arguments");
+    assert!(args.contains(&format!("--image={image}")), "{args:?}");
 }
 
 /// The price of the sidecar, exactly: the account of the webhook's pods has the sum of both.

@@ -267,6 +267,7 @@ fn what_passed_without_us_is_told() {
 #[test]
 fn what_is_not_there_is_said() {
     for (asked, why) in [
+        ("pr/x", "namespace default has no PipelineRun x (another one: -n)"),
         ("pod/x", "namespace default has no pod x (another one: -n)"),
         ("pool/x", "namespace default has no HostPool x (another one: -n)"),
         (
@@ -280,7 +281,7 @@ fn what_is_not_there_is_said() {
     for (asked, why) in [
         ("pod", "write KIND/NAME, as pod/parallel-0"),
         ("pod/", "write KIND/NAME"),
-        ("a/b", "KIND is one of pod, job and pool"),
+        ("a/b", "KIND is one of pod, job, pool and pipelinerun"),
         ("pod/a/b", "write KIND/NAME"),
     ] {
         let (code, _, err) = said(&[], asked, &[]);
@@ -294,4 +295,426 @@ fn a_terminal_obeys_no_name() {
     pod["metadata"]["annotations"] = json!({"streams.ibm.com/host": "\u{1b}[31mn1"});
     let (_, out, _) = said(&[node("n1"), pod], "pod/a", &[]);
     assert!(!out.contains('\u{1b}') && out.contains(r"\u{1b}[31mn1"), "{out}");
+}
+
+// ---- runs ----------------------------------------------------------------------------------------
+
+/// The placeholder of the run's only group, and the claim that Tekton makes for it.
+const PLACEHOLDER: &str = "affinity-assistant-d4b820ff28";
+const CLAIM: &str = "pvc-e93bac4dbe";
+
+fn room(name: &str, cpu: &str) -> Value {
+    let mut node = node(name);
+    node["status"]["allocatable"] = json!({"cpu": cpu, "memory": "8Gi", "pods": "110"});
+    node
+}
+
+fn owner(kind: &str, name: &str, uid: &str) -> Value {
+    json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": name, "uid": uid, "controller": true}])
+}
+
+/// A run of `clone`, which uses a claim of a template, and `build`, which uses claim `cache` too.
+fn run() -> Value {
+    json!({
+        "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+        "metadata": {"name": "image", "namespace": "default", "uid": "run-uid",
+            "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {
+            "pipelineSpec": {"tasks": [
+                {"name": "clone", "workspaces": [{"name": "source"}]},
+                {"name": "build", "workspaces": [{"name": "source"}, {"name": "cache"}]},
+            ]},
+            "workspaces": [
+                {"name": "source", "volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}},
+                {"name": "cache", "persistentVolumeClaim": {"claimName": "cache"}},
+            ],
+        },
+    })
+}
+
+fn task_run(assisted: bool) -> Value {
+    let mut run = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+        "metadata": {"name": "image-clone", "namespace": "default", "uid": "task-uid",
+            "labels": {"tekton.dev/pipelineTask": "clone"},
+            "ownerReferences": owner("PipelineRun", "image", "run-uid")},
+    });
+    if assisted {
+        run["metadata"]["annotations"] =
+            json!({"pipeline.tekton.dev/affinity-assistant": "affinity-assistant-0123456789"});
+    }
+    run
+}
+
+/// A claim of class `zonal`; bound to a volume where it has nodes.
+fn claim(name: &str, nodes: &[&str]) -> Vec<Value> {
+    let mut claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "zonal"},
+    });
+    if nodes.is_empty() {
+        return vec![claim];
+    }
+    claim["spec"]["volumeName"] = json!(format!("pv-{name}"));
+    claim["status"] = json!({"phase": "Bound"});
+    let term = json!({"matchExpressions": [
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}]});
+    let volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("pv-{name}")},
+        "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}},
+    });
+    vec![claim, volume]
+}
+
+fn class() -> Value {
+    json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "zonal"},
+        "provisioner": "p", "volumeBindingMode": "WaitForFirstConsumer"})
+}
+
+fn stateful_set(mode: &str, claims: &[&str]) -> Value {
+    let volume =
+        |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
+    json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {"name": PLACEHOLDER, "namespace": "default", "uid": "set",
+            "labels": {"stowplan.dev/placeholder": PLACEHOLDER},
+            "annotations": {"stowplan.dev/coschedule": mode},
+            "ownerReferences": owner("PipelineRun", "image", "run-uid")},
+        "spec": {"selector": {}, "template": {"spec": {"containers": [],
+            "volumes": claims.iter().map(volume).collect::<Vec<_>>()}}},
+    })
+}
+
+/// The placeholder's pod, on a node or nowhere.
+fn placeholder(node: Option<&str>) -> Value {
+    let mut pod = waiting(&format!("{PLACEHOLDER}-0"), &Value::Null);
+    if let Some(node) = node {
+        pod["spec"]["nodeName"] = json!(node);
+        pod["status"] = json!({"phase": "Running"});
+    }
+    pod["metadata"]["labels"] = json!({"stowplan.dev/placeholder": PLACEHOLDER,
+        "app.kubernetes.io/component": "affinity-assistant", "app.kubernetes.io/instance": PLACEHOLDER});
+    pod
+}
+
+/// A pod of the run, as the webhook admits it.
+fn of_run(name: &str, node: Option<&str>, cpu: &str) -> Value {
+    let mut pod = waiting(
+        name,
+        &json!({"podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [{
+            "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": {"matchLabels": {"app.kubernetes.io/component": "affinity-assistant",
+                "app.kubernetes.io/instance": PLACEHOLDER}}}]}}),
+    );
+    if let Some(node) = node {
+        pod["spec"]["nodeName"] = json!(node);
+        pod["status"] = json!({"phase": "Running"});
+    }
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+    pod["metadata"]["labels"] = json!({"stowplan.dev/coschedule-member": PLACEHOLDER});
+    pod["metadata"]["ownerReferences"] = owner("TaskRun", "image-clone", "task-uid");
+    pod
+}
+
+/// The run, its TaskRun, its claims and its placeholder, with `more`.
+fn standing(node: Option<&str>, more: &[Value]) -> Vec<Value> {
+    let mut objects = vec![run(), task_run(false), class()];
+    objects.extend(claim(CLAIM, &[]));
+    objects.extend(claim("cache", &[]));
+    objects.extend([stateful_set("workspaces", &[CLAIM, "cache"]), placeholder(node)]);
+    objects.extend_from_slice(more);
+    objects
+}
+
+fn cordoned(mut node: Value) -> Value {
+    node["spec"] = json!({"unschedulable": true});
+    node
+}
+
+#[test]
+fn a_run_that_goes_on_has_nothing_in_its_way() {
+    let objects =
+        standing(Some("n1"), &[room("n1", "4"), of_run("image-clone-pod", Some("n1"), "1")]);
+    for asked in ["pipelinerun/image", "run/image", "pr/image", "pod/image-clone-pod"] {
+        assert!(obstacles(&objects, asked).is_empty(), "{asked}");
+    }
+    let (_, out, _) = said(&objects, "pr/image", &[]);
+    assert!(out.contains(&format!("StatefulSet default/{PLACEHOLDER}\n    placed     node n1\n    asked      one node for tasks build, clone\n")), "{out}");
+    let mut ended = objects;
+    ended[0]["status"] = json!({"completionTime": "2026-01-01T00:00:00Z",
+        "conditions": [{"type": "Succeeded", "status": "True"}]});
+    let (code, out, _) = said(&ended, "pr/image", &[]);
+    assert_eq!(code, 0);
+    assert!(out.contains("it has ended"), "{out}");
+}
+
+#[test]
+fn a_mode_that_is_none_and_one_that_does_nothing() {
+    let mut odd = run();
+    odd["metadata"]["annotations"] = json!({"stowplan.dev/coschedule": "workspace"});
+    assert_eq!(
+        obstacles(&[odd.clone()], "pr/image"),
+        [
+            "stowplan.dev/coschedule of PipelineRun image: \"workspace\" is no mode -> write one of disabled, workspaces, pipelineruns, isolate-pipelinerun"
+        ]
+    );
+    odd["metadata"]["annotations"] = json!({"stowplan.dev/coschedule": "disabled"});
+    let (code, out, _) = said(&[odd], "pr/image", &[]);
+    assert_eq!(code, 0);
+    assert!(out.contains("mode disabled, by its annotation stowplan.dev/coschedule"), "{out}");
+}
+
+#[test]
+fn who_should_make_the_placeholder_is_told() {
+    let found = obstacles(&[run(), task_run(true)], "pr/image");
+    assert!(found[0].starts_with("Tekton's own affinity assistant places this run"), "{found:?}");
+    assert_eq!(found.len(), 1);
+
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "stowplan-controller", "namespace": "stowplan"}, "spec": {"holderIdentity": ""}});
+    let found = obstacles(&[run(), task_run(false), lease], "pr/image");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("no controller of stowplan renews its Lease"), "{found:?}");
+
+    // Of what was not given, nothing is said to be missing.
+    assert!(obstacles(&[run(), task_run(false)], "pr/image").is_empty());
+    let mut other = stateful_set("workspaces", &[]);
+    for path in ["/metadata/name", "/metadata/labels/stowplan.dev~1placeholder"] {
+        *other.pointer_mut(path).unwrap() = json!("affinity-assistant-0123456789");
+    }
+    other["metadata"]["ownerReferences"] = owner("PipelineRun", "other", "other");
+    let found = obstacles(&[run(), task_run(false), other], "pr/image");
+    assert!(found[0].starts_with("it is not there: the controller has not made it"), "{found:?}");
+    let set = stateful_set("workspaces", &[]);
+    let found = obstacles(
+        &[run(), task_run(false), set, node("n1"), running("x", "n1", json!({}))],
+        "pr/image",
+    );
+    assert!(found[0].starts_with("it has no pod: a quota, Pod Security"), "{found:?}");
+    let mut lone = task_run(false);
+    lone["metadata"]["ownerReferences"] = json!([]);
+    let found = obstacles(&[run(), lone], "pr/image");
+    assert!(found[0].starts_with("Tekton has made no TaskRun of it yet"), "{found:?}");
+}
+
+#[test]
+fn the_placeholders_node_is_in_the_way() {
+    let member = of_run("image-clone-pod", None, "1");
+    let nodes = [cordoned(room("n1", "4")), room("n2", "4"), member];
+    let found = obstacles(&standing(Some("n1"), &nodes), "pr/image");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("node n1: cordoned; the controller moves the placeholder ->"),
+        "{found:?}"
+    );
+
+    let busy = of_run("image-x-pod", Some("n1"), "1");
+    let mut objects = standing(Some("n1"), &nodes);
+    objects.push(busy);
+    assert_eq!(
+        obstacles(&objects, "pr/image"),
+        [
+            "node n1: cordoned; pod image-x-pod still runs there, and the group moves when it has ended -> wait for pod image-x-pod, or kubectl uncordon n1"
+        ]
+    );
+
+    let mut objects = standing(Some("n1"), &nodes);
+    objects.extend(claim("cache", &["n1"]));
+    assert_eq!(
+        obstacles(&objects, "pr/image"),
+        [
+            "node n1: cordoned; claim cache can be used on no other node, so that the group cannot move -> kubectl uncordon n1"
+        ]
+    );
+    assert_eq!(obstacles(&standing(Some("n1"), &nodes[..2]), "pr/image").len(), 0, "nobody waits");
+}
+
+#[test]
+fn a_placeholder_without_a_node_says_which_nodes_there_are() {
+    let mut objects = standing(None, &[cordoned(node("n1")), node("n2")]);
+    objects.extend(claim("cache", &["n1"]));
+    assert_eq!(
+        obstacles(&objects, "pr/image"),
+        ["node n1: cordoned; claim cache can be used on no other node -> kubectl uncordon n1"]
+    );
+    objects.extend(claim(CLAIM, &["n2"]));
+    let found = obstacles(&objects, "pr/image");
+    assert!(
+        found.iter().any(|told| told
+            .contains("claim cache can be used on node n1, claim pvc-e93bac4dbe on node n2: no node reaches both")),
+        "{found:?}"
+    );
+    let mut objects = standing(None, &[node("n1")]);
+    objects.extend(claim("cache", &["gone"]));
+    let found = obstacles(&objects, "pr/image");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("volume pv-cache can be used on no node that is there ->"));
+    let found = obstacles(&standing(None, &[node("n1")]), "pr/image");
+    assert!(found[0].starts_with("node n1 could take it as far as stowplan can see"), "{found:?}");
+}
+
+#[test]
+fn isolated_runs_hold_every_node() {
+    let name = "affinity-assistant-0123456789";
+    let mut other = placeholder(Some("n1"));
+    other["metadata"]["name"] = json!(format!("{name}-0"));
+    other["metadata"]["namespace"] = json!("elsewhere");
+    other["metadata"]["labels"] = json!({"stowplan.dev/placeholder": name});
+    let mut objects = standing(None, &[node("n1"), other]);
+    objects[5] = stateful_set("isolate-pipelinerun", &[]);
+    // The claims are those that it mounts; the group's name is that of the whole run.
+    let mut set = stateful_set("isolate-pipelinerun", &[]);
+    let own = "affinity-assistant-e9afff6d08";
+    set["metadata"]["name"] = json!(own);
+    set["metadata"]["labels"] = json!({"stowplan.dev/placeholder": own});
+    objects[5] = set;
+    objects[6]["metadata"]["name"] = json!(format!("{own}-0"));
+    objects[6]["metadata"]["labels"] = json!({"stowplan.dev/placeholder": own});
+    assert_eq!(
+        obstacles(&objects, "pr/image"),
+        [
+            "node n1: it is another run's alone -> wait until one of those runs has ended, or add a node (runs are isolated)"
+        ]
+    );
+}
+
+#[test]
+fn a_member_that_does_not_come_in_says_why() {
+    let big = of_run("image-build-pod", None, "6");
+    let found = obstacles(
+        &standing(Some("n1"), &[room("n1", "4"), room("n2", "8"), big.clone()]),
+        "pr/image",
+    );
+    assert_eq!(
+        found,
+        [
+            "node n1, where its group is: it has too little free of what the pod requests: cpu 4000m of 6000m -> wait: after 30s the controller moves the group to a node with room, as n2"
+        ]
+    );
+    let found = obstacles(&standing(Some("n1"), &[room("n1", "4"), big.clone()]), "pr/image");
+    assert!(
+        found[0].ends_with("-> no node has room for it: free or add one, or let it request less"),
+        "{found:?}"
+    );
+    let mut picky = big.clone();
+    picky["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "n2"});
+    let found =
+        obstacles(&standing(Some("n1"), &[room("n1", "8"), room("n2", "8"), picky]), "pr/image");
+    assert!(
+        found[0].starts_with("its own node selector or node affinity does not let it on node n1"),
+        "{found:?}"
+    );
+    let mut gated = big;
+    gated["spec"]["schedulingGates"] =
+        json!([{"name": "stowplan.dev/placeholder"}, {"name": "example.com/quota"}]);
+    let objects = standing(Some("n1"), &[room("n1", "8"), gated]);
+    assert_eq!(
+        obstacles(&objects, "pr/image"),
+        ["scheduling gates hold it: example.com/quota -> whoever set them lifts them"]
+    );
+    let found = obstacles(&objects, "pod/image-build-pod");
+    assert!(found[0].starts_with("the gate stowplan.dev/placeholder holds it until"), "{found:?}");
+    assert!(found[1].starts_with("scheduling gates hold it: example.com/quota ->"), "{found:?}");
+}
+
+#[test]
+fn claims_that_are_not_there_or_used_elsewhere_are_told() {
+    let mut objects = vec![run(), task_run(false)];
+    objects.extend(claim(CLAIM, &[]));
+    objects.push(class());
+    let found = obstacles(&objects, "pr/image");
+    assert_eq!(found, ["it is not there -> make it, or let the run name another"]);
+
+    let mut other = running("other", "n2", json!({}));
+    other["spec"]["volumes"] =
+        json!([{"name": "v", "persistentVolumeClaim": {"claimName": "cache"}}]);
+    let found = obstacles(&standing(Some("n1"), &[node("n1"), node("n2"), other]), "pr/image");
+    assert_eq!(
+        found,
+        [
+            "pod other uses it on node n2, and one node uses it at a time -> wait until pod other has ended"
+        ]
+    );
+}
+
+#[test]
+fn an_earlier_run_with_the_same_claim_goes_first() {
+    let mut earlier = run();
+    earlier["metadata"]["name"] = json!("first");
+    earlier["metadata"]["uid"] = json!("other-uid");
+    earlier["metadata"]["creationTimestamp"] = json!("2025-01-01T00:00:00Z");
+    let found = obstacles(&[run(), task_run(false), earlier.clone()], "pr/image");
+    assert_eq!(
+        found,
+        [
+            "claim cache is also used by the earlier PipelineRun first, whose placeholder has no node yet -> stowplan check pipelinerun/first -n default"
+        ]
+    );
+    let mut isolated = run();
+    isolated["metadata"]["annotations"] = json!({"stowplan.dev/coschedule": "isolate-pipelinerun"});
+    let found = obstacles(&[isolated, task_run(false), earlier], "pr/image");
+    assert!(
+        found[0].starts_with(
+            "claim cache is also used by the earlier PipelineRun first, and runs are isolated ->"
+        ),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn tasks_that_ask_for_different_nodes_contradict_each_other() {
+    let mut run = run();
+    let task = |name: &str, arch: &str| {
+        json!({"pipelineTaskName": name,
+        "podTemplate": {"nodeSelector": {"kubernetes.io/arch": arch}}})
+    };
+    run["spec"]["taskRunSpecs"] = json!([task("clone", "amd64"), task("build", "arm64")]);
+    let found = obstacles(&[run, task_run(false)], "pr/image");
+    assert_eq!(found.len(), 1);
+    assert!(
+        found[0].contains("kubernetes.io/arch=amd64")
+            && found[0].contains("kubernetes.io/arch=arm64"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_pipeline_that_is_not_there_or_not_known_is_told() {
+    let other = json!({"apiVersion": "tekton.dev/v1", "kind": "Pipeline", "metadata": {"name": "other"}, "spec": {}});
+    let mut named = run();
+    let spec = named["spec"].as_object_mut().unwrap();
+    spec.remove("pipelineSpec");
+    spec.insert("pipelineRef".to_owned(), json!({"name": "build"}));
+    let found = obstacles(&[named, task_run(false), other], "pr/image");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("Pipeline build is not there; until it is, all claims"),
+        "{found:?}"
+    );
+    let mut resolved = run();
+    let spec = resolved["spec"].as_object_mut().unwrap();
+    spec.remove("pipelineSpec");
+    spec.insert("pipelineRef".to_owned(), json!({"resolver": "git"}));
+    let (code, out, _) = said(&[resolved, task_run(false)], "pr/image", &[]);
+    assert_eq!(code, 0, "{out}");
+    assert!(out.contains("its pipeline is a resolver's, so all claims"), "{out}");
+}
+
+#[test]
+fn the_example_of_a_waiting_run_says_why() {
+    let output = Command::new(env!("CARGO_BIN_EXE_stowplan"))
+        .args(["check", "pipelinerun/image", "--cluster", "examples/waiting-run.yaml"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains(
+            "obstacle   node node-1: cordoned; claim build-cache-pvc can be used on no other node"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("remedy     kubectl uncordon node-1"), "{text}");
 }

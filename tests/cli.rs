@@ -731,6 +731,107 @@ fn every_kind_with_a_pod_template_is_planned() {
     assert_eq!(entry["reason"], "DaemonSetPod", "the pod knows its owner");
 }
 
+/// A run of two tasks with a claim of a template each; `build` uses both. `metadata` and `pipeline` in
+/// flow style.
+fn run_with(metadata: &str, pipeline: &str) -> String {
+    let claim = "{spec: {accessModes: [ReadWriteOnce], storageClassName: now}}";
+    format!(
+        "apiVersion: tekton.dev/v1\nkind: PipelineRun\nmetadata: {{{metadata}}}\nspec:\n  {pipeline}\n  \
+         workspaces: [{{name: source, volumeClaimTemplate: {claim}}}, {{name: cache, volumeClaimTemplate: {claim}}}]\n"
+    )
+}
+
+const PIPELINE: &str = "pipelineSpec: {tasks: [{name: clone, workspaces: [{name: source}]}, \
+    {name: build, workspaces: [{name: source}, {name: cache}]}, {name: lint}]}";
+
+#[test]
+fn a_run_is_planned_in_every_mode() {
+    for (mode, groups, members, isolated) in [
+        ("disabled", 0, vec![], false),
+        ("workspaces", 1, vec!["clone", "build"], false),
+        ("pipelineruns", 1, vec!["clone", "build", "lint"], false),
+        ("isolate-pipelinerun", 1, vec!["clone", "build", "lint"], true),
+    ] {
+        let entry = planned(&run_with(
+            &format!("name: r, uid: u, annotations: {{stowplan.dev/coschedule: {mode}}}"),
+            PIPELINE,
+        ));
+        let run = &entry["run"];
+        assert_eq!((&entry["allowed"], &run["mode"]), (&json!(true), &json!(mode)), "{entry}");
+        let of = run["groups"].as_array().unwrap_or_else(|| panic!("{entry}"));
+        assert_eq!(of.len(), groups, "{entry}");
+        for group in of {
+            assert_eq!(group["claims"].as_array().map(Vec::len), Some(2), "{entry}");
+            assert_eq!(group["isolated"], json!(isolated), "{entry}");
+            assert!(
+                group["placeholder"].as_str().is_some_and(|n| n.starts_with("affinity-assistant-"))
+            );
+        }
+        for task in run["tasks"].as_array().unwrap_or_else(|| panic!("{entry}")) {
+            let is_member = members.iter().any(|member| task["name"] == *member);
+            let changes = task["changes"].as_array().map_or(0, Vec::len);
+            assert_eq!(changes > 0, is_member, "{mode}: {task}");
+        }
+    }
+}
+
+#[test]
+fn a_run_is_planned_as_far_as_it_is_known() {
+    let entry = planned(&run_with("name: r", "pipelineRef: {resolver: git}"));
+    assert_eq!(entry["run"]["tasks"], Value::Null, "{entry}");
+    assert_eq!(entry["run"]["groups"][0]["tasks"], Value::Null, "{entry}");
+
+    // What follows from a UID that nobody knows yet is not told.
+    let entry = planned(&run_with("generateName: image-", PIPELINE));
+    assert_eq!(entry["name"], "image-");
+    let group = &entry["run"]["groups"][0];
+    assert_eq!(group.get("placeholder"), None, "{entry}");
+    assert_eq!(group["claims"][0], "<claim of workspace source>", "{entry}");
+
+    let nested = "pipelineSpec: {tasks: [{name: inner, pipelineSpec: {tasks: []}}]}";
+    let entry = planned(&run_with("name: r", nested));
+    assert_eq!(
+        entry["run"]["tasks"],
+        Value::Null,
+        "the tasks are those of the pipeline in it: {entry}"
+    );
+}
+
+#[test]
+fn a_run_whose_mode_is_none_is_refused() {
+    let folder = Folder::new(&[]);
+    for pipeline in [PIPELINE, "pipelineRef: {resolver: git}"] {
+        let text = run_with("name: r, annotations: {stowplan.dev/coschedule: all}", pipeline);
+        let said = folder.plan_with("-f -", text.as_bytes());
+        assert_eq!(said.code, 1, "{said:?}");
+        assert!(said.stdout.contains("\"all\" is no mode"), "{said:?}");
+        assert!(
+            said.stdout.contains("disabled, workspaces, pipelineruns, isolate-pipelinerun"),
+            "{said:?}"
+        );
+        let entry = planned(&text);
+        assert_eq!((&entry["code"], &entry["reason"]), (&json!(422), &json!("InvalidMode")));
+    }
+    let said = folder.plan_with("-f -", run_with("labels: {a: b}", PIPELINE).as_bytes());
+    assert!(said.complaint().contains("has neither metadata.name nor metadata.generateName"));
+}
+
+#[test]
+fn a_run_follows_an_earlier_one_that_uses_its_claim() {
+    let bound = PIPELINE.to_owned();
+    let run = |metadata: &str| {
+        let text = run_with(metadata, &bound);
+        let claim = "{name: cache, volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: now}}}";
+        text.replace(claim, "{name: cache, persistentVolumeClaim: {claimName: shared}}")
+    };
+    let earlier = run("name: first, uid: a, creationTimestamp: '2026-01-01T00:00:00Z'");
+    let folder = Folder::new(&[("cluster.yaml", &earlier)]);
+    let said = folder.plan_with("-f - --cluster cluster.yaml", run("name: second").as_bytes());
+    assert_eq!(said.code, 0, "{said:?}");
+    let told = "claim shared is used by the earlier PipelineRun first: goes to the same node";
+    assert!(said.stdout.contains(told), "{said:?}");
+}
+
 #[test]
 fn labels_that_a_controller_adds_do_not_hide_that_the_template_has_none() {
     let entry = planned(
@@ -1161,6 +1262,13 @@ fn live_reads_the_cluster_page_by_page() {
         path if path.starts_with("/api/v1/pods") && path.contains("labelSelector") => {
             page("PodList", "", &json!([]))
         }
+        path if path.starts_with("/apis/tekton.dev/") => failure(404, "NotFound"),
+        path if ["/api/v1/persistentvolume", "/apis/storage.k8s.io/", "/apis/apps/"]
+            .iter()
+            .any(|start| path.starts_with(start)) =>
+        {
+            page("List", "", &json!([]))
+        }
         _ => failure(500, "InternalError"),
     });
     // In the namespace of the context, where kubectl would create it.
@@ -1193,6 +1301,33 @@ fn live_says_what_may_not_be_listed() {
     let cluster = Cluster::start(|_| failure(403, "Forbidden"));
     let said = cluster.plan("");
     assert_eq!(said.complaint(), "--live: nodes cannot be listed: the server says Forbidden");
+}
+
+#[test]
+fn live_goes_without_what_may_not_be_listed_but_for_nodes_and_pods() {
+    let cluster = Cluster::start(|path| match path {
+        path if path.starts_with("/api/v1/nodes") => page("NodeList", "", &json!([node("node-1")])),
+        path if path.starts_with("/api/v1/pods") => page("PodList", "", &json!([])),
+        _ => failure(403, "Forbidden"),
+    });
+    let said = cluster.plan("streams.ibm.com/host: node-1");
+    assert_eq!(said.code, 0, "{said:?}");
+    for plural in [
+        "namespaces",
+        "hostpools",
+        "streamsjobs",
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "storageclasses",
+        "statefulsets",
+        "taskruns",
+        "pipelineruns",
+        "pipelines",
+    ] {
+        let warning = format!("stowplan: {plural} cannot be listed: the server says Forbidden: ");
+        assert_eq!(said.stderr.matches(&warning).count(), 1, "{plural}: {said:?}");
+    }
+    assert_eq!(said.stderr.lines().count(), 10, "{said:?}");
 }
 
 #[test]

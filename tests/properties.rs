@@ -1,4 +1,4 @@
-//! What holds for every pod, View and policy: the patch applies, a second round changes nothing,
+//! What holds for every pod, claim, View and policy: the patch applies, a second round changes nothing,
 //! nothing of the user's is lost, and the nodes that are left are those that the constraint means.
 
 #![allow(
@@ -13,7 +13,7 @@ mod pods;
 use std::collections::BTreeSet;
 
 use pods::{
-    decide_bytes, decide_pod, keeps, patch_of, patched, review_of, touched_by_others, typed,
+    Kind, decide_bytes, decide_pod, keeps, patch_of, patched, review_of, touched_by_others, typed,
     view_of,
 };
 use proptest::collection::{btree_map, vec};
@@ -22,7 +22,11 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 use serde_json::{Map, Value, json};
 use stowplan::admission::{Decision, Review};
-use stowplan::placement::reason::Reason;
+use stowplan::placement::claim::{self, CLASS_ANNOTATION, Claim};
+use stowplan::placement::intent::{Enforcement, Intent, PodTerm, Selector, Wish, on_node};
+use stowplan::placement::merge::{merge, takes_pod_term};
+use stowplan::placement::pod::{Object, Pod};
+use stowplan::placement::reason::{Finding, Reason};
 use stowplan::policy::Policy;
 use stowplan::view::View;
 
@@ -397,6 +401,23 @@ fn annotations() -> impl Strategy<Value = Map<String, Value>> {
         })
 }
 
+fn gates() -> impl Strategy<Value = Value> {
+    let gate = |name: &str| json!({"name": name, "futureField": 1});
+    subsequence(vec![gate("example.com/wait"), gate(GATE), json!({})], 1..3).prop_map(Value::from)
+}
+
+fn volumes() -> impl Strategy<Value = Value> {
+    let claim = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": name, "readOnly": true}});
+    let volume = select(vec![
+        claim("pvc-1"),
+        claim("pvc-2"),
+        claim(&"p".repeat(63)),
+        json!({"name": "other", "emptyDir": {}, "futureField": {"persistentVolumeClaim": {"claimName": "pvc-1"}}}),
+        json!({"name": "nothing", "persistentVolumeClaim": null}),
+    ]);
+    vec(volume, 1..5).prop_map(Value::from)
+}
+
 fn pod() -> impl Strategy<Value = Value> {
     let labels = subsequence(
         vec![
@@ -418,10 +439,11 @@ fn pod() -> impl Strategy<Value = Value> {
         annotations(),
         affinity(),
         of(select(vec!["n0", "n1", ""])),
-        perhaps(Just(json!([{"name": "example.com/wait"}])), json!([])),
+        perhaps(gates(), json!([])),
         perhaps(Just(json!([{"key": "k", "operator": "Exists"}])), json!([])),
+        perhaps(volumes(), json!([])),
     )
-        .prop_map(|(labels, annotations, affinity, node_name, gates, tolerations)| {
+        .prop_map(|(labels, annotations, affinity, node_name, gates, tolerations, volumes)| {
             let metadata = object(vec![
                 ("generateName", Some(json!("p-"))),
                 ("labels", labels),
@@ -433,6 +455,7 @@ fn pod() -> impl Strategy<Value = Value> {
                 ("affinity", affinity),
                 ("schedulingGates", gates),
                 ("tolerations", tolerations),
+                ("volumes", volumes),
                 ("containers", Some(json!([{"name": "c", "image": "i", "futureField": 7}]))),
                 ("futureField", Some(json!(["x"]))),
             ]);
@@ -460,6 +483,109 @@ fn crossing_pod() -> impl Strategy<Value = Value> {
 
 fn any_pod() -> impl Strategy<Value = Value> {
     prop_oneof![3 => pod(), 1 => crossing_pod()]
+}
+
+// ---- Wishes of coscheduling ----------------------------------------------------------------------
+
+const GATE: &str = "stowplan.dev/placeholder";
+const PLACEHOLDER: &str = "affinity-assistant-0123456789";
+
+fn member_term() -> PodTerm {
+    let labels = [
+        ("app.kubernetes.io/component", "affinity-assistant"),
+        ("app.kubernetes.io/instance", PLACEHOLDER),
+    ];
+    let labels = labels.map(|(key, value)| (key, value.to_owned())).into();
+    PodTerm { enforcement: Enforcement::Required, selector: Selector::Labels(labels) }
+}
+
+/// The wishes that a member of a group may have, in any combination and order.
+fn member_wishes() -> impl Strategy<Value = Vec<Wish>> {
+    let renames = ["pvc-1", "pvc-2", "pvc-9"].map(|from| Wish::ClaimName {
+        from: from.to_owned(),
+        to: format!("{from}-{PLACEHOLDER}-0"),
+    });
+    let long = Wish::ClaimName {
+        from: "p".repeat(63),
+        to: format!("{}-0123456789-{PLACEHOLDER}-0", "p".repeat(52)),
+    };
+    let label = Wish::Label {
+        key: "stowplan.dev/coschedule-member".to_owned(),
+        value: PLACEHOLDER.to_owned(),
+    };
+    let others = [
+        long,
+        label,
+        Wish::Gate(GATE),
+        Wish::PodAffinity(member_term()),
+        Wish::NodeAffinity(vec![on_node("n1")]),
+    ];
+    let all: Vec<_> = renames.into_iter().chain(others).collect();
+    let count = all.len();
+    subsequence(all, 0..=count).prop_shuffle()
+}
+
+/// `pod` with `wishes`, and whether it took a required pod-affinity term before.
+fn merged(pod: &Value, wishes: &[Wish]) -> (Result<Value, Vec<Finding>>, bool) {
+    let intent = |wish: &Wish| Intent {
+        system: "coschedule",
+        key: "stowplan.dev/coschedule-group",
+        why: "coschedule-group=g".to_owned(),
+        wish: wish.clone(),
+    };
+    let intents: Vec<_> = wishes.iter().map(intent).collect();
+    let text = pod.to_string();
+    let object: Object<'_> = serde_json::from_str(&text).unwrap();
+    let decoded = Pod::decode("default", &object).unwrap();
+    let takes = takes_pod_term(&decoded, &member_term());
+    let result = merge(&decoded, &intents, None)
+        .map(|patch| patched(pod, &patch.operations()).expect("the patch applies"));
+    (result, takes)
+}
+
+/// A claim of any shape.
+fn claim() -> impl Strategy<Value = Value> {
+    let class = || perhaps(select(vec!["fast", "wait"]).prop_map(Value::from), json!(""));
+    let owner = json!([{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "run", "uid": "1", "controller": true}]);
+    let spec = (
+        class(),
+        perhaps(Just(json!(["ReadWriteOnce"])), json!([])),
+        perhaps(Just(json!("pv-1")), json!("")),
+        perhaps(Just(json!({"matchLabels": {"a": "b"}})), json!({})),
+        any::<bool>(),
+    );
+    let spec = spec.prop_map(|(class, modes, volume, selector, future)| {
+        object(vec![
+            ("storageClassName", class),
+            ("accessModes", modes),
+            ("volumeName", volume),
+            ("selector", selector),
+            ("futureField", future.then(|| json!([1]))),
+        ])
+    });
+    let keys = subsequence(vec!["stowplan.dev/coschedul-group", "stowplan.dev/future"], 0..2);
+    let annotations = (annotations(), of(select(vec!["fast", "wait", ""])), keys).prop_map(
+        |(mut annotations, class, keys)| {
+            annotations.extend(class.map(|class| (CLASS_ANNOTATION.to_owned(), json!(class))));
+            annotations.extend(keys.into_iter().map(|key| (key.to_owned(), json!("g"))));
+            Value::Object(annotations)
+        },
+    );
+    (perhaps(annotations, json!({})), perhaps(Just(owner), json!([])), perhaps(spec, json!({})))
+        .prop_map(|(annotations, owners, spec)| {
+            let metadata = object(vec![("annotations", annotations), ("ownerReferences", owners)]);
+            let mut claim = object(vec![("spec", spec)]);
+            claim["metadata"] = metadata;
+            claim
+        })
+}
+
+/// The review of a pod or a claim. Boxed: unoptimised, the strategies of both are too much for a stack.
+fn review() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        pod().prop_map(|pod| review_of("default", &pod)).boxed(),
+        claim().prop_map(|claim| Kind::Claim.review_of("default", &claim)).boxed(),
+    ]
 }
 
 // ---- Jobs ----------------------------------------------------------------------------------------
@@ -635,17 +761,91 @@ proptest! {
     }
 
     #[test]
+    fn a_members_wishes_are_merged_once_or_found_to_conflict(pod in any_pod(), wishes in member_wishes()) {
+        let (result, takes) = merged(&pod, &wishes);
+        let wants_term = wishes.contains(&Wish::PodAffinity(member_term()));
+        let result = match result {
+            Ok(result) => result,
+            Err(findings) => {
+                for finding in findings {
+                    match finding.reason {
+                        Reason::PodAffinityConflict => prop_assert!(wants_term && !takes),
+                        Reason::NodeNameConflict => prop_assert!(wishes.contains(&Wish::Gate(GATE)) && pod["spec"]["nodeName"].is_string()),
+                        Reason::NodeAffinityConflict => {}
+                        reason => prop_assert!(false, "{reason}"),
+                    }
+                }
+                return Ok(());
+            }
+        };
+        keeps(&pod, &result).map_err(TestCaseError::fail)?;
+        typed(&result).map_err(TestCaseError::fail)?;
+        let spec = &result["spec"];
+        let has_gate = |pod: &Value| pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| gates.iter().any(|gate| gate["name"] == GATE));
+        prop_assert_eq!(has_gate(&result), has_gate(&pod) || wishes.contains(&Wish::Gate(GATE)));
+        if has_gate(&result) && !has_gate(&pod) {
+            prop_assert!(spec["nodeName"].as_str().is_none_or(str::is_empty), "{}", spec);
+        }
+        let required = spec["affinity"]["podAffinity"][REQUIRED].as_array().map_or(0, Vec::len);
+        let own = pod["spec"]["affinity"]["podAffinity"][REQUIRED].as_array().map_or(0, Vec::len);
+        prop_assert_eq!(required, own.max(usize::from(wants_term)));
+        for volume in spec["volumes"].as_array().into_iter().flatten() {
+            let left = volume["persistentVolumeClaim"]["claimName"].as_str();
+            prop_assert!(!wishes.iter().any(|wish| matches!(wish, Wish::ClaimName { from, .. } if left == Some(&**from))), "{}", volume);
+        }
+        for sent_back in [&result, &touched_by_others(&result)] {
+            let (again, _) = merged(sent_back, &wishes);
+            prop_assert_eq!(again.as_ref(), Ok(sent_back));
+        }
+    }
+
+    #[test]
+    fn a_claims_class_is_changed_once_and_nothing_else(object in claim(), class in select(vec!["fast", "wait", "other"])) {
+        let wish = Wish::StorageClass(class.to_owned());
+        let intents = [Intent { system: "coschedule", key: "k", why: String::new(), wish }];
+        let moved = |object: &Value| {
+            let text = object.to_string();
+            let read: Object<'_> = serde_json::from_str(&text).unwrap();
+            let claim = Claim::decode("default", &read).unwrap();
+            let patch = claim::merge(&claim, &intents).operations();
+            (patched(object, &patch).expect("the patch applies"), claim.class().map(str::to_owned))
+        };
+        let (result, _) = moved(&object);
+        keeps(&object, &result).map_err(TestCaseError::fail)?;
+        Kind::Claim.check(&result).map_err(TestCaseError::fail)?;
+        let (again, counts) = moved(&result);
+        prop_assert_eq!(again, result);
+        prop_assert_eq!(counts.as_deref(), Some(class));
+    }
+
+    #[test]
+    fn a_claim_is_refused_for_nothing_but_a_key_on_it(object in claim(), policy in policy()) {
+        let decision = Kind::Claim.decide("default", &object, &View::default(), &policy).unwrap();
+        if let Decision::Refuse(refusal) = &decision {
+            let keys = object["metadata"]["annotations"].as_object().unwrap();
+            prop_assert!(refusal.findings.iter().all(|finding| keys.contains_key(&finding.subject)), "{refusal:?}");
+            return Ok(());
+        }
+        let result = patched(&object, &patch_of(&decision).unwrap()).map_err(TestCaseError::fail)?;
+        keeps(&object, &result).map_err(TestCaseError::fail)?;
+        for sent_back in [&result, &Kind::Claim.touched_by_others(&result)] {
+            let again = Kind::Claim.decide("default", sent_back, &View::default(), &policy).unwrap();
+            prop_assert_eq!(patch_of(&again).map(|patch| patch.len()), Ok(0));
+        }
+    }
+
+    #[test]
     fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..400)) {
         let _ = decide_bytes(&bytes, &View::default(), &Policy::default());
     }
 
     #[test]
     fn a_spoilt_review_is_read_or_refused(
-        pod in pod(),
+        review in review(),
         cluster in cluster(),
         cuts in vec((any::<Index>(), 0..6_u8, any::<u8>(), 1..20_usize), 1..4),
     ) {
-        let mut bytes = review_of("default", &pod).to_string().into_bytes();
+        let mut bytes = review.to_string().into_bytes();
         for (at, kind, byte, length) in cuts {
             let at = at.index(bytes.len());
             let end = (at + length).min(bytes.len());
@@ -712,6 +912,25 @@ fn the_clusters_and_pods_reach_every_outcome() {
             }
             _ => {}
         }
+    }
+    let (mut gated, mut renamed, mut terms, mut conflicts) = (0, 0, 0, 0);
+    for _ in 0..1_000 {
+        let (pod, wishes) = (any_pod(), member_wishes()).new_tree(&mut runner).unwrap().current();
+        let (Ok(result), _) = merged(&pod, &wishes) else {
+            conflicts += 1;
+            continue;
+        };
+        let count = |what: &str| {
+            result.to_string().matches(what).count() - pod.to_string().matches(what).count()
+        };
+        gated += count(GATE);
+        renamed += count(&format!("-{PLACEHOLDER}-0"));
+        terms += count("app.kubernetes.io/instance");
+    }
+    for (what, count) in
+        [("gated", gated), ("renamed", renamed), ("terms", terms), ("conflicts", conflicts)]
+    {
+        assert!(count > 50, "{count} {what}");
     }
     assert!(placed > 300, "{placed} placed");
     assert!(crossed > 30, "{crossed} crossed");

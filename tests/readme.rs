@@ -1,4 +1,4 @@
-//! The README is true: its examples are decided, its commands are run, its words are all there.
+//! The README and the page for Tekton users are true: its examples are decided, its commands are run, its words are all there.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
@@ -13,6 +13,7 @@ use stowplan::telemetry::{KindLabels, Metrics};
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 
 const README: &str = include_str!("../README.md");
+const TEKTON: &str = include_str!("../docs/tekton.md");
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// A fenced block: its language and its text.
@@ -24,9 +25,15 @@ struct Block {
 }
 
 fn blocks() -> Vec<Block> {
+    let blocks = blocks_of(README);
+    assert!(blocks.len() > 10, "the README has lost its blocks");
+    blocks
+}
+
+fn blocks_of(page: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let (mut open, mut lead) = (false, String::new());
-    for line in README.lines() {
+    for line in page.lines() {
         match line.strip_prefix("```") {
             Some(language) if !open => {
                 let language = language.to_owned();
@@ -44,7 +51,6 @@ fn blocks() -> Vec<Block> {
         }
     }
     assert!(!open, "a fence is not closed");
-    assert!(blocks.len() > 10, "the README has lost its blocks");
     blocks
 }
 
@@ -90,7 +96,7 @@ fn what_you_write_becomes_what_the_pod_gets() {
         assert_eq!(yaml(&String::from_utf8(output.stdout).unwrap()), wanted, "{}", write.text);
         seen += 1;
     }
-    assert_eq!(seen, 6, "one pair for each constraint, two for pools");
+    assert_eq!(seen, 7, "one pair for each constraint, two for pools, one for groups");
 }
 
 /// Maps are joined, everything else is replaced.
@@ -163,17 +169,21 @@ fn every_metric_that_is_named_is_there() {
 
 #[test]
 fn console_sessions_are_as_shown() {
-    let mut seen = 0;
-    for block in blocks().iter().filter(|block| block.language == "console") {
+    let mut seen = BTreeMap::new();
+    let pages = [("README", README), ("docs/tekton.md", TEKTON)];
+    let blocks = pages
+        .iter()
+        .flat_map(|(page, text)| blocks_of(text).into_iter().map(move |block| (*page, block)));
+    for (page, block) in blocks.filter(|(_, block)| block.language == "console") {
         let (command, shown) = block.text.split_once('\n').unwrap();
         let arguments = command.strip_prefix("$ cargo run -q -- ").expect(command);
         let output = stowplan(&arguments.split_whitespace().collect::<Vec<_>>());
         let printed =
             String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
         assert_eq!(printed, shown);
-        seen += 1;
+        *seen.entry(page).or_insert(0) += 1;
     }
-    assert!(seen > 0);
+    assert_eq!(seen.len(), pages.len(), "a page has lost its sessions: {seen:?}");
 }
 
 /// Who runs each command of the README.

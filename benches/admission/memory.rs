@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use stowplan::view::{Name, Object, View};
 
 use crate::client::{Connection, Trust};
@@ -63,6 +63,7 @@ pub(crate) fn play(kind: &str, size: usize) -> anyhow::Result<()> {
                 Object::HostPool(name, _)
                 | Object::StreamsJob(name, _)
                 | Object::StreamsPod(name, _) => name.clone(),
+                other => bail!("{other:?} is none of those that are measured"),
             });
         }
         view.apply(object);

@@ -1,5 +1,5 @@
-//! What the fuzz targets have in common: a cluster, pods that carry the fuzzed value, and what has to
-//! hold for every input. A target is one function here and three lines in `targets/`.
+//! What the fuzz targets have in common: a cluster, pods and claims that carry the fuzzed value, and what
+//! has to hold for every input. A target is one function here and three lines in `targets/`.
 
 pub mod pods;
 pub mod seeds;
@@ -8,9 +8,11 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use stowplan::admission::{Admission, Decision, ParseError, Pass, Refusal, Review, answer, decide};
+use stowplan::placement::claim::CLASS_ANNOTATION;
 use stowplan::placement::reason::Warning;
 use stowplan::placement::record;
 use stowplan::policy::Policy;
@@ -52,6 +54,11 @@ pub const TARGETS: &[Target] = &[
         name: "host_enforcement",
         run: |value| annotation("streams.ibm.com/host-enforcement", value),
     },
+    Target {
+        name: "coschedule_group",
+        run: |value| annotation("stowplan.dev/coschedule-group", value),
+    },
+    Target { name: "claim", run: claim },
     Target { name: "keys", run: keys },
     Target { name: "record", run: record },
     Target { name: "affinity", run: affinity },
@@ -76,8 +83,16 @@ fn review(input: &[u8]) {
 
 /// `input` is the value of the annotation `key`, on pods of several shapes.
 fn annotation(key: &str, input: &[u8]) {
-    in_context(input, &pods::around(key), |pod, value| {
+    in_context(PODS, input, &pods::around(key), |pod, value| {
         pod["metadata"]["annotations"][key] = json!(str::from_utf8(value).ok()?);
+        Some(())
+    });
+}
+
+/// `input` is the spec of a claim, as JSON.
+fn claim(input: &[u8]) {
+    in_context(CLAIMS, input, &pods::claims(), |claim, value| {
+        claim["spec"] = serde_json::from_slice(value).ok()?;
         Some(())
     });
 }
@@ -89,7 +104,7 @@ fn keys(input: &[u8]) {
     for key in text.split('\n') {
         pod["metadata"]["annotations"][key] = json!("n1");
     }
-    let body = review_of(&pod);
+    let body = review_of(PODS, &pod);
     for policy in POLICIES.iter() {
         judge(&body, policy);
     }
@@ -97,7 +112,7 @@ fn keys(input: &[u8]) {
 
 /// `input` is the record annotation, on pods that bear out this or that.
 fn record(input: &[u8]) {
-    in_context(input, &pods::with_outcomes(), |pod, value| {
+    in_context(PODS, input, &pods::with_outcomes(), |pod, value| {
         pod["metadata"]["annotations"][record::KEY] = json!(str::from_utf8(value).ok()?);
         Some(())
     });
@@ -105,21 +120,28 @@ fn record(input: &[u8]) {
 
 /// `input` is `spec.affinity` as JSON, on pods with constraints.
 fn affinity(input: &[u8]) {
-    in_context(input, &pods::with_constraints(), |pod, value| {
+    in_context(PODS, input, &pods::with_constraints(), |pod, value| {
         pod["spec"]["affinity"] = serde_json::from_slice(value).ok()?;
         Some(())
     });
 }
 
-/// The first byte picks one of the pods and one of the policies; `fill` writes the others into the pod.
+/// The first byte picks one of the objects and one of the policies; `fill` writes the others into the
+/// object.
 ///
-/// Every pod under every policy for each input would be as thorough, and twenty times as slow.
-fn in_context(input: &[u8], pods: &[Value], fill: impl Fn(&mut Value, &[u8]) -> Option<()>) {
+/// Every object under every policy for each input would be as thorough, and twenty times as slow.
+fn in_context(
+    resource: &str,
+    input: &[u8],
+    objects: &[Value],
+    fill: impl Fn(&mut Value, &[u8]) -> Option<()>,
+) {
     let Some((&context, value)) = input.split_first() else { return };
     let context = usize::from(context);
-    let mut pod = pods[context % pods.len()].clone();
-    if fill(&mut pod, value).is_some() {
-        judge(&review_of(&pod), &POLICIES[context / pods.len() % POLICIES.len()]);
+    let mut object = objects[context % objects.len()].clone();
+    if fill(&mut object, value).is_some() {
+        let policy = &POLICIES[context / objects.len() % POLICIES.len()];
+        judge(&review_of(resource, &object), policy);
     }
 }
 
@@ -130,17 +152,20 @@ fn policy(input: &[u8]) {
     let again = serde_saphyr::to_string(&policy).expect("a policy can be written");
     assert_eq!(Policy::from_yaml(&again).as_ref(), Ok(&policy), "written as {again}");
     for pod in pods::with_constraints() {
-        judge(&review_of(&pod), &policy);
+        judge(&review_of(PODS, &pod), &policy);
     }
 }
 
-/// The body of a request that creates `pod`.
-fn review_of(pod: &Value) -> Vec<u8> {
+const PODS: &str = "pods";
+const CLAIMS: &str = "persistentvolumeclaims";
+
+/// The body of a request that creates `object`, of this core resource.
+fn review_of(resource: &str, object: &Value) -> Vec<u8> {
     serde_json::to_vec(&json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
             "uid": "u", "operation": "CREATE", "namespace": "default",
-            "resource": {"group": "", "version": "v1", "resource": "pods"}, "object": pod,
+            "resource": {"group": "", "version": "v1", "resource": resource}, "object": object,
         },
     }))
     .expect("JSON")
@@ -171,6 +196,9 @@ fn judge(body: &[u8], policy: &Policy) {
         Decision::Refuse(refusal) => {
             assert_eq!(response["allowed"], false);
             refused(&refusal);
+            if review.request.resource() == CLAIMS {
+                refused_for_a_key(body, &refusal);
+            }
         }
         Decision::Wait { .. } => unreachable!("decided at once"),
     }
@@ -195,6 +223,18 @@ fn refused(refusal: &Refusal) {
     warnings(&refusal.warnings);
 }
 
+/// A claim is refused for nothing but a key on it. (A finding may tell the key's name escaped.)
+fn refused_for_a_key(body: &[u8], refusal: &Refusal) {
+    let Ok(body) = serde_json::from_slice::<Value>(body) else { return };
+    let annotations = &body["request"]["object"]["metadata"]["annotations"];
+    for finding in &refusal.findings {
+        let domain = |key: &str| key.find('/').map_or(key.len(), |slash| slash + 1);
+        let is_there = |key: &String| finding.subject.starts_with(&key[..domain(key)]);
+        let mut keys = annotations.as_object().into_iter().flat_map(serde_json::Map::keys);
+        assert!(keys.any(is_there), "{finding} is about no key of {annotations}");
+    }
+}
+
 fn admitted(body: &[u8], admission: &Admission, response: &Value, policy: &Policy) {
     for intent in &admission.intents {
         printable(&intent.why);
@@ -209,8 +249,9 @@ fn admitted(body: &[u8], admission: &Admission, response: &Value, policy: &Polic
         assert!(!patch.is_empty(), "no patch is not an empty patch");
         json_patch::patch(&mut after, &patch).expect("the patch applies");
     }
-    if serde_json::from_value::<Pod>(before.clone()).is_ok() {
-        serde_json::from_value::<Pod>(after.clone()).expect("a pod stays a pod");
+    match body["request"]["resource"]["resource"].as_str() {
+        Some(CLAIMS) => stays::<PersistentVolumeClaim>(&before, &after),
+        _ => stays::<Pod>(&before, &after),
     }
     untouched(&before, &after);
 
@@ -228,6 +269,13 @@ fn admitted(body: &[u8], admission: &Admission, response: &Value, policy: &Polic
     }
 }
 
+/// What an API server could read it still can.
+fn stays<T: DeserializeOwned>(before: &Value, after: &Value) {
+    if T::deserialize(before).is_ok() {
+        assert!(T::deserialize(after).is_ok(), "not one of its kind any more: {after}");
+    }
+}
+
 /// What is no business of ours is as it was.
 fn untouched(before: &Value, after: &Value) {
     let mut rest = [before.clone(), after.clone()];
@@ -237,9 +285,17 @@ fn untouched(before: &Value, after: &Value) {
             ("metadata", "annotations"),
             ("spec", "affinity"),
             ("spec", "nodeName"),
+            ("spec", "schedulingGates"),
+            ("spec", "storageClassName"),
         ] {
             if let Some(parent) = pod.get_mut(parent).and_then(Value::as_object_mut) {
                 parent.remove(member);
+            }
+        }
+        // Which claim a volume is may change; that it is one, and how, may not.
+        for volume in pod["spec"]["volumes"].as_array_mut().into_iter().flatten() {
+            if let Some(name) = volume.pointer_mut("/persistentVolumeClaim/claimName") {
+                name.take();
             }
         }
         // Made for its first member, in a pod that has none.
@@ -254,11 +310,13 @@ fn untouched(before: &Value, after: &Value) {
     for member in ["labels", "annotations"] {
         for (key, value) in before["metadata"][member].as_object().into_iter().flatten() {
             let kept = &after["metadata"][member][key];
-            assert!(kept == value || key == record::KEY, "{member} {key}: {value} became {kept}");
+            let ours = [record::KEY, CLASS_ANNOTATION].contains(&&**key);
+            assert!(kept == value || ours, "{member} {key}: {value} became {kept}");
         }
     }
-    let affinity = |pod: &Value| pod["spec"]["affinity"].clone();
-    extends(&affinity(before), &affinity(after));
+    for member in ["affinity", "schedulingGates"] {
+        extends(&before["spec"][member], &after["spec"][member]);
+    }
 }
 
 /// Whether all that is in `before` is in `after`, with exceptions for the node selector terms, which are

@@ -6,7 +6,46 @@ use stowplan::view::{Object, View};
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// Four nodes that are named in every way, a pool of each form, and a colocation group.
+/// A class that binds in this way; two of them are siblings.
+fn class(name: &str, binding: &str) -> Value {
+    json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
+        "provisioner": "p", "volumeBindingMode": binding,
+    })
+}
+
+/// A run with a claim of a template and one that is there, which one of its tasks uses both.
+fn run(name: &str, uid: &str, annotations: Value) -> Value {
+    let workspaces = json!([{"name": "source"}, {"name": "cache"}]);
+    json!({
+        "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+        "metadata": {"name": name, "namespace": "default", "uid": uid, "annotations": annotations},
+        "spec": {
+            "pipelineSpec": {"tasks": [
+                {"name": "both", "workspaces": workspaces}, {"name": "free", "workspaces": []},
+            ]},
+            "workspaces": [
+                {"name": "source", "volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}},
+                {"name": "cache", "persistentVolumeClaim": {"claimName": "c"}},
+            ],
+        },
+    })
+}
+
+/// A TaskRun of the run with the UID `of`.
+fn task_run(name: &str, uid: &str, of: &str) -> Value {
+    json!({
+        "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+        "metadata": {
+            "name": name, "namespace": "default", "uid": uid,
+            "labels": {"tekton.dev/pipelineTask": "both"},
+            "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+                "name": "run", "uid": of, "controller": true}],
+        },
+    })
+}
+
+/// Four nodes that are named in every way, a pool of each form, a colocation group, and Tekton's runs.
 pub fn view() -> View {
     let node = |name: &str, host_name: &str, address: &str, mut labels: Value| {
         labels["kubernetes.io/hostname"] = json!(name);
@@ -53,6 +92,18 @@ pub fn view() -> View {
                 "streams.ibm.com/hostcolocation.9034FF9E2B8F00B47A44DFAF3C2A37176C101E2A": "together",
             }},
             "spec": {"nodeName": "n1", "containers": []},
+        }),
+        class("fast", "Immediate"),
+        class("wait", "WaitForFirstConsumer"),
+        run("run", "u-run", Value::Null),
+        run("child", "u-child", json!({"stowplan.dev/coschedule": "disabled"})),
+        task_run("task", "u-task", "u-run"),
+        task_run("run", "u-run", "u-child"),
+        task_run("lost", "u-lost", "u-nobody"),
+        json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "c", "namespace": "default"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"},
         }),
     ];
     let mut view = View::default();
@@ -111,11 +162,21 @@ pub fn around(key: &str) -> Vec<Value> {
     };
     let mut unlabelled = with(json!({"streams.ibm.com/host-colocation": "x"}), json!({}), None);
     unlabelled["metadata"].as_object_mut().expect("an object").remove("labels");
+    let of_task = |task: &str, uid: &str| {
+        let mut pod = with(json!({}), Value::Null, None);
+        pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+            "name": task, "uid": uid, "controller": true}]);
+        pod["spec"]["volumes"] =
+            json!([{"name": "ws", "persistentVolumeClaim": {"claimName": "c"}}]);
+        pod
+    };
     vec![
         with(json!({}), Value::Null, None),
         with(json!({"streams.ibm.com/host-enforcement": "preferred"}), zones, None),
         with(beside, Value::Null, Some("n1")),
         unlabelled,
+        of_task("task", "u-task"),
+        of_task("lost", "u-lost"),
     ]
 }
 
@@ -157,6 +218,20 @@ pub fn with_constraints() -> Vec<Value> {
         ),
         with(json!({"streams.ibm.com/host-pool": "tags"}), Value::Null, Some("n2")),
         with(json!({"streams.ibm.com/host-pool": "literal[1]"}), Value::Null, Some("n2")),
+    ]
+}
+
+/// Claims of a run, of a group and of nobody, for one more spec.
+pub fn claims() -> Vec<Value> {
+    let owned = |kind: &str| json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": "run", "uid": "u-run", "controller": true}]);
+    let class = "volume.beta.kubernetes.io/storage-class";
+    vec![
+        json!({"metadata": {"name": "pvc-1", "ownerReferences": owned("PipelineRun")}}),
+        json!({"metadata": {
+            "name": "pvc-2", "ownerReferences": owned("TaskRun"), "annotations": {class: "fast"},
+        }}),
+        json!({"metadata": {"generateName": "g-", "annotations": {"stowplan.dev/coschedule-group": "g"}}}),
+        json!({"metadata": {"name": "c", "annotations": {"stowplan.dev/coschedul-group": "g"}}}),
     ]
 }
 

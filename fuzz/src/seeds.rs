@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use stowplan::placement::record;
 
-use crate::{pods, review_of};
+use crate::{CLAIMS, PODS, pods, review_of};
 
 /// The longest seed that is worth mutating, in bytes.
 const MAX_SEED: usize = 16 * 1024;
@@ -30,6 +30,8 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "host_colocation" => in_contexts(values("streams.ibm.com/host-colocation", TOKENS)),
         "host_exlocation" => in_contexts(values("streams.ibm.com/host-exlocation", TOKENS)),
         "host_isolation" => in_contexts(values("streams.ibm.com/host-isolation", TOKENS)),
+        "coschedule_group" => in_contexts(values("stowplan.dev/coschedule-group", GROUPS)),
+        "claim" => in_contexts(claim_specs()),
         "host_enforcement" => in_contexts(values("streams.ibm.com/host-enforcement", ENFORCEMENTS)),
         _ => panic!("no target is called {name}"),
     };
@@ -89,6 +91,19 @@ const TOKENS: &[&str] = &[
 
 const ENFORCEMENTS: &[&str] = &["required", "preferred", "Preferred", "none"];
 
+const GROUPS: &[&str] = &["g", "a.B_c-9", "", " g", "-", "g/h", "é", "[\"g\"]"];
+
+const CLAIM_SPECS: &[&str] = &[
+    "null",
+    "{}",
+    "[]",
+    r#"{"storageClassName":null,"accessModes":null,"volumeName":null,"selector":null}"#,
+    r#"{"storageClassName":"","accessModes":["ReadWriteMany"]}"#,
+    r#"{"storageClassName":"fast","accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}"#,
+    r#"{"storageClassName":"fast","volumeName":"v","selector":{"matchLabels":{"a":"b"}}}"#,
+    r#"{"storageClassName":"wait","dataSource":{"kind":"PersistentVolumeClaim","name":"c"}}"#,
+];
+
 const RECORDS: &[&str] = &[
     r#"{"v":1,"streams":["host=n1: node n1"],"more":0}"#,
     r#"{"v":1,"streams":["host=gone: node n9"],"more":0}"#,
@@ -134,6 +149,11 @@ fn keys() -> Vec<Vec<u8>> {
     pods().into_iter().map(keys).filter(|keys| !keys.is_empty()).collect()
 }
 
+fn claim_specs() -> Vec<Vec<u8>> {
+    let spec = |claim: Value| serde_json::to_vec(&claim["spec"]).expect("JSON");
+    claims().into_iter().map(spec).chain(CLAIM_SPECS.iter().map(|spec| bytes(spec))).collect()
+}
+
 fn affinities() -> Vec<Vec<u8>> {
     let found = pods().into_iter().map(|pod| pod["spec"]["affinity"].clone());
     found
@@ -142,11 +162,13 @@ fn affinities() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The recorded reviews without what no decision reads, the fixtures' own, and their pods as reviews.
+/// The recorded reviews without what no decision reads, the fixtures' own, and their pods and claims as
+/// reviews.
 fn reviews() -> Vec<Vec<u8>> {
     let mut reviews: Vec<Vec<u8>> =
         files(&[".json"]).into_iter().filter_map(|text| slim(&text)).collect();
-    reviews.extend(pods().iter().map(review_of));
+    reviews.extend(pods().iter().map(|pod| review_of(PODS, pod)));
+    reviews.extend(claims().iter().map(|claim| review_of(CLAIMS, claim)));
     reviews
 }
 
@@ -159,11 +181,15 @@ fn slim(text: &[u8]) -> Option<Vec<u8>> {
     ] {
         review.pointer_mut(path).and_then(Value::as_object_mut).map(|parent| parent.remove(member));
     }
-    // Recorded pods carry no constraint; with one, a mutation gets further.
+    // Recorded pods and claims carry no constraint; with one, a mutation gets further.
+    let key = match review["request"]["resource"]["resource"].as_str() {
+        Some(CLAIMS) => "stowplan.dev/coschedule-group",
+        _ => "streams.ibm.com/host",
+    };
     let annotations =
         review.pointer_mut("/request/object/metadata").map(|metadata| &mut metadata["annotations"]);
     if let Some(annotations @ (Value::Null | Value::Object(_))) = annotations {
-        annotations["streams.ibm.com/host"] = json!("n1");
+        annotations[key] = json!("n1");
     }
     serde_json::to_vec(&review).ok()
 }
@@ -183,7 +209,17 @@ fn documents() -> Vec<Vec<u8>> {
 
 /// Every pod in the fixtures and examples.
 fn pods() -> Vec<Value> {
-    let texts = files(&["pod.yaml", "examples/streams-job.yaml", "examples/refused.yaml"]);
+    objects(&["pod.yaml", "examples/streams-job.yaml", "examples/refused.yaml"])
+}
+
+/// Every claim in the fixtures.
+fn claims() -> Vec<Value> {
+    objects(&["claim.yaml"])
+}
+
+/// The objects in the files whose path ends in one of `endings`.
+fn objects(endings: &[&str]) -> Vec<Value> {
+    let texts = files(endings);
     let texts = texts.iter().filter_map(|text| str::from_utf8(text).ok());
     texts.flat_map(|text| serde_saphyr::from_multiple::<Value>(text).unwrap_or_default()).collect()
 }

@@ -39,8 +39,13 @@ pub enum ParseError {
     #[error("the request has no object")]
     NoObject,
     /// The object in it is not what its kind says.
-    #[error("request.object is not a valid pod: {0}")]
-    Object(String),
+    #[error("request.object is not a valid {kind}: {problem}")]
+    Object {
+        /// What people call its kind.
+        kind: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
 }
 
 /// A review.
@@ -196,12 +201,13 @@ impl Request<'_> {
             && matches!(self.operation.as_str(), "CREATE" | "UPDATE")
     }
 
-    /// Whether a pod is created: not one of its subresources, not changed, not deleted.
+    /// The plural name of what is created in this API group (empty for the core group): `None` where it
+    /// is of another group, or one of an object's subresources, or where nothing is created.
     #[must_use]
-    pub fn is_pod_creation(&self) -> bool {
-        self.resource.group.as_str().is_empty()
-            && self.resource.resource.as_str() == "pods"
+    pub fn creates(&self, group: &str) -> Option<&str> {
+        let creates = self.resource.group.as_str() == group
             && self.sub_resource.as_str().is_empty()
-            && self.operation.as_str() == "CREATE"
+            && self.operation.as_str() == "CREATE";
+        creates.then(|| self.resource())
     }
 }

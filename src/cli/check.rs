@@ -1,4 +1,4 @@
-//! `stowplan check`: why a pod, a job or a pool is where it is, or is not.
+//! `stowplan check`: why a pod, a job, a pool or a Tekton run is where it is, or is not.
 //!
 //! The cluster is read once, and everything is told from that: what was asked, what was decided, what
 //! the scheduler says, which node or pool member is in the way, and what to do about it.
@@ -6,6 +6,7 @@
 mod cluster;
 mod diagnose;
 mod nodes;
+mod run;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -37,6 +38,9 @@ Examples:
   # Why a pool is not ready
   stowplan check pool/my-pool
 
+  # Why a Tekton run waits: its groups, their placeholders, its pods and its claims
+  stowplan check pipelinerun/image -n builds
+
   # From what somebody else has sent
   kubectl get nodes,pods,hostpools,streamsjobs -n streams -o yaml > cluster.yaml
   stowplan check pod/parallel-0-ioyms -n streams --cluster cluster.yaml
@@ -44,7 +48,7 @@ Examples:
   # The remedies, for a script
   stowplan check job/parallel -o json | jq -r '.. | .remedy? // empty'")]
 pub(super) struct Arguments {
-    /// What to look at: pod/NAME, job/NAME or pool/NAME
+    /// What to look at: pod/NAME, job/NAME, pool/NAME or pipelinerun/NAME
     #[arg(value_name = "KIND/NAME")]
     object: Asked,
     /// Its namespace [default: the context's, or default with --cluster]
@@ -81,6 +85,7 @@ enum Kind {
     Pod,
     Job,
     Pool,
+    Run,
 }
 
 impl FromStr for Asked {
@@ -95,7 +100,8 @@ impl FromStr for Asked {
             "pod" | "pods" | "po" => Kind::Pod,
             "job" | "streamsjob" | "streamsjobs" | "sj" => Kind::Job,
             "pool" | "hostpool" | "hostpools" | "hp" => Kind::Pool,
-            _ => return Err("KIND is one of pod, job and pool".to_owned()),
+            "run" | "pipelinerun" | "pipelineruns" | "pr" | "prs" => Kind::Run,
+            _ => return Err("KIND is one of pod, job, pool and pipelinerun".to_owned()),
         };
         Ok(Self { kind, name: name.to_owned() })
     }
@@ -108,7 +114,7 @@ struct Diagnosis {
     kind: &'static str,
     namespace: String,
     name: String,
-    /// Where it is: a node, or a pool's members.
+    /// Where it is: a node, a pool's members, or a claim's volume.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     placed: Vec<String>,
     /// What was asked for: annotations, or the object's spec in short.
@@ -148,7 +154,10 @@ impl Diagnosis {
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let policy = input::policy(arguments.policy.as_deref())?;
     let (cluster, namespace) = if arguments.cluster.is_empty() {
-        live::read_whole(arguments.namespace.as_deref())?
+        let rooms = arguments.object.kind == Kind::Run;
+        let whole = live::read_whole(arguments.namespace.as_deref(), rooms)?;
+        whole.warnings.iter().for_each(|warning| super::complain(warning));
+        (whole.cluster, whole.namespace)
     } else {
         (cluster::from_files(&arguments.cluster)?, "default".to_owned())
     };
@@ -158,11 +167,13 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Kind::Pod => diagnose::pod(&cluster, &policy, &namespace, name),
         Kind::Job => diagnose::job(&cluster, &policy, &namespace, name),
         Kind::Pool => diagnose::pool(&cluster, &namespace, name),
+        Kind::Run => run::pipeline_run(&cluster, &policy, &namespace, name),
     };
     let what = match kind {
         Kind::Pod => "pod",
         Kind::Job => "StreamsJob, and no pod with the label streams.ibm.com/job,",
         Kind::Pool => "HostPool",
+        Kind::Run => "PipelineRun",
     };
     let diagnosis = diagnosis
         .with_context(|| format!("namespace {namespace} has no {what} {name} (another one: -n)"))?;
@@ -200,7 +211,9 @@ fn write(text: &mut String, diagnosis: &Diagnosis, indent: &str) {
         row("obstacle", std::slice::from_ref(what));
         row("remedy", std::slice::from_ref(remedy));
     }
-    if !diagnosis.has_obstacle() {
+    // Of a part that waits for what is told elsewhere, "none" would mislead.
+    let waits = !indent.is_empty() && diagnosis.kind == "Pod" && diagnosis.placed.is_empty();
+    if !diagnosis.has_obstacle() && !waits {
         row("obstacle", &["none".to_owned()]);
     }
     let inner = format!("{indent}  ");

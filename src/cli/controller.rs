@@ -46,6 +46,10 @@ pub(super) struct Arguments {
     /// The name under which this process leads, which no other has [default: the host's, in a pod the pod's]
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     identity: Option<String>,
+    /// The image of placeholders, where the policy names none: stowplan's own
+    #[arg(long, value_name = "IMAGE", default_value = concat!("stowplan:", env!("CARGO_PKG_VERSION")),
+          value_parser = NonEmptyStringValueParser::new())]
+    image: String,
     /// How log lines look [default: text on a terminal, else json]
     #[arg(long, value_name = "FORMAT", value_enum)]
     log_format: Option<Format>,
@@ -63,9 +67,9 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 async fn control(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<()> {
-    let Arguments { namespace, policy, admin_listen, identity, .. } = arguments;
+    let Arguments { namespace, policy, admin_listen, identity, image, .. } = arguments;
     let identity = identity.map_or_else(host_name, Ok)?;
-    let (mut policy_file, policy) = PolicyFile::read(policy, &namespace)?;
+    let (mut policy_file, policy) = PolicyFile::read(policy, &namespace, &image)?;
     let (policies, policy) = watch::channel(Arc::new(policy));
 
     let mut config = Config::infer().await.context(process::NO_CLUSTER)?;

@@ -4,6 +4,8 @@
 //! makes, that pod a review, and the review goes through the same
 //! [`decide`](crate::admission::decide) as in the webhook.
 
+pub(super) mod run;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -27,13 +29,31 @@ use crate::view::{Name, Object, StreamsJob, View};
 /// Something is refused.
 const REFUSED: u8 = 1;
 
+/// Kinds in the input that decisions on the rest of it may need.
+const KNOWN: [&str; 9] = [
+    "HostPool",
+    "Namespace",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Pipeline",
+    "PipelineRun",
+    "StorageClass",
+    "StreamsJob",
+    "TaskRun",
+];
+
+/// Those of them that are in no namespace.
+const CLUSTER_WIDE: [&str; 3] = ["Namespace", "PersistentVolume", "StorageClass"];
+
 /// What `stowplan plan` is told.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Pods are planned, and whatever makes pods: Deployments, ReplicaSets, StatefulSets (ordinal 0), Jobs
 (index 0), CronJobs, DaemonSets, ReplicationControllers, PodTemplates, and other kinds with a pod
-template in spec.template. A StreamsJob is checked as a whole, and pods in the input join it.
-HostPools, StreamsJobs and Namespaces in the input count as part of the cluster.
+template in spec.template. A StreamsJob is checked as a whole, and pods in the input join it. Of a
+Tekton PipelineRun its groups are told, its claims, and the pods of its tasks. HostPools,
+StreamsJobs, Namespaces, PipelineRuns, Pipelines, claims, volumes and storage classes in the input
+count as part of the cluster.
 
 Exit code: 0 all admitted, 1 something is refused, 2 input that cannot be read.
 
@@ -51,13 +71,16 @@ Examples:
   # The reasons of all refusals, for a script
   stowplan plan -f jobs/ --live -o json | jq -r '.items[] | select(.allowed | not) | .reason'
 
+  # Which tasks of a Tekton run share a node, and with which volumes
+  stowplan plan -f run.yaml --live
+
   # Placed once and for all, without a webhook in the cluster
   stowplan plan -f job.yaml --live -o yaml | kubectl apply -f -")]
 pub(super) struct Arguments {
     /// Objects to plan, YAML or JSON: files, folders (not those inside them), or - for standard input
     #[arg(short, long = "filename", value_name = "PATH", num_args = 1.., required = true)]
     filename: Vec<PathBuf>,
-    /// Kubernetes objects (nodes, HostPools, namespaces, Streams pods), files or folders
+    /// Kubernetes objects (nodes, HostPools, namespaces, pods, storage classes), files or folders
     #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "live")]
     cluster: Vec<PathBuf>,
     /// Read the cluster of the current kubeconfig context
@@ -144,6 +167,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             Some(pointer) => planned.extend(planner.plan(document, item, Some(pointer), &view)),
             // No pod of its own, but a request that the webhook gets.
             None if is_claim(&item) => planned.extend(planner.plan(document, item, None, &view)),
+            // Of what Tekton makes of it, the webhook is asked.
+            None if is_run(&item) => planned.extend(planner.follow(document, item, &mut view)),
             // What creating it would be answered.
             None if is_job(&item) => planned.extend(planner.check(document, item, &view)),
             None => others += 1,
@@ -167,6 +192,10 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 fn is_claim(item: &Item<'_>) -> bool {
     item.version == "v1" && item.kind == "PersistentVolumeClaim"
+}
+
+fn is_run(item: &Item<'_>) -> bool {
+    item.version.starts_with("tekton.dev/") && item.kind == "PipelineRun"
 }
 
 fn is_job(item: &Item<'_>) -> bool {
@@ -210,14 +239,17 @@ impl Planner<'_> {
     /// Takes what the input itself brings into the View: pools, jobs and namespaces.
     fn know(&mut self, document: usize, item: &Item<'_>, view: &mut View) {
         let namespace = self.namespace_of(document, item);
-        if !matches!(item.kind.as_str(), "HostPool" | "Namespace" | "StreamsJob") {
+        if !KNOWN.contains(&item.kind.as_str()) {
             return;
         }
         let mut object = item.to_object();
-        if let (Some(Value::Object(metadata)), "HostPool" | "StreamsJob") =
-            (object.get_mut("metadata"), item.kind.as_str())
-        {
-            metadata.insert("namespace".to_owned(), namespace.into());
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+            if !CLUSTER_WIDE.contains(&item.kind.as_str()) {
+                metadata.insert("namespace".to_owned(), namespace.into());
+            }
+            if is_run(item) {
+                run::complete(metadata, item.value, document, &item.pointer);
+            }
         }
         match Object::from_document(object) {
             Ok(object) => object.into_iter().for_each(|object| view.apply(object)),
@@ -245,11 +277,54 @@ impl Planner<'_> {
         let job = view.streams_job(&Name::new(&namespace, name));
         Some(Planned {
             groups: job.map(groups).unwrap_or_default(),
+            run: None,
             namespace,
             name: name.to_owned(),
             wants_cluster: !self.has_cluster && of_cluster(&decision),
             decision,
             patch: Vec::new(),
+            document,
+            item,
+        })
+    }
+
+    /// Decides on what Tekton would make of a PipelineRun. `None`: a problem, which is noted.
+    fn follow<'d>(
+        &mut self,
+        document: usize,
+        item: Item<'d>,
+        view: &mut View,
+    ) -> Option<Planned<'d>> {
+        let own = item.value.pointer("/metadata/namespace").and_then(Value::as_str);
+        let namespace = own.filter(|own| !own.is_empty()).unwrap_or(self.namespace).to_owned();
+        let Some((name, _)) = template::name(item.value) else {
+            self.problem(document, &item, "has neither metadata.name nor metadata.generateName");
+            return None;
+        };
+        let key = Name::new(&namespace, &run::name(item.value));
+        // Anything else was told when it was read.
+        let known = view.pipeline_run(&key)?.clone();
+        if let Some(problem) = &known.problem {
+            self.problem(document, &item, problem);
+            return None;
+        }
+        let has_uid = item.value.pointer("/metadata/uid").is_some_and(Value::is_string);
+        let run::Planned { run, decision } =
+            match run::plan(&key, &known, item.value, has_uid, view, self.policy) {
+                Ok(planned) => planned,
+                Err(error) => {
+                    self.problem(document, &item, &without_position(true, &error));
+                    return None;
+                }
+            };
+        Some(Planned {
+            name: name.to_owned(),
+            wants_cluster: false,
+            decision,
+            patch: Vec::new(),
+            groups: Vec::new(),
+            run: Some(run),
+            namespace,
             document,
             item,
         })
@@ -285,7 +360,7 @@ impl Planner<'_> {
         {
             Ok(decision) => decision,
             Err(error) => {
-                self.problem(document, &item, &without_position(&error));
+                self.problem(document, &item, &without_position(pointer.is_some(), &error));
                 return None;
             }
         };
@@ -302,6 +377,7 @@ impl Planner<'_> {
             decision,
             patch,
             groups: Vec::new(),
+            run: None,
             document,
             item,
         })
@@ -316,13 +392,14 @@ fn groups(job: &StreamsJob) -> Vec<Vec<String>> {
     units.map(|unit| unit.elements.iter().map(name).collect()).collect()
 }
 
-/// What is wrong with an object, without the position in the review that was made of it.
-fn without_position(error: &ParseError) -> String {
-    let (ParseError::Json(text) | ParseError::Object(text)) = error else {
+/// What is wrong with a pod or a claim, without the position in the review that was made of it.
+fn without_position(is_pod: bool, error: &ParseError) -> String {
+    let (ParseError::Json(text) | ParseError::Object { problem: text, .. }) = error else {
         return error.to_string();
     };
     let end = text.rfind(" at line ").unwrap_or(text.len());
-    format!("not a valid pod: {}", &text[..end])
+    let kind = if is_pod { "pod" } else { "PersistentVolumeClaim" };
+    format!("not a valid {kind}: {}", &text[..end])
 }
 
 /// Whether a decision fails at what the cluster has.

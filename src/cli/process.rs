@@ -22,6 +22,8 @@ pub(super) const NO_CLUSTER: &str =
 pub(super) struct PolicyFile {
     path: Option<PathBuf>,
     namespace: String,
+    /// The image of placeholders where the policy names none.
+    image: String,
     /// The policy that holds.
     current: Policy,
     /// The last problem that was told.
@@ -29,20 +31,25 @@ pub(super) struct PolicyFile {
 }
 
 impl PolicyFile {
-    /// Reads the policy of a process in `namespace`; the default one where there is no file.
+    /// Reads the policy of a process in `namespace`; the default one where there is no file. `image`
+    /// is that of placeholders where the policy names none.
     ///
     /// # Errors
     /// Why the file is no policy.
-    pub(super) fn read(path: Option<PathBuf>, namespace: &str) -> anyhow::Result<(Self, Policy)> {
-        let current = read(path.as_deref(), namespace)?;
-        let namespace = namespace.to_owned();
-        Ok((Self { path, namespace, current: current.clone(), told: None }, current))
+    pub(super) fn read(
+        path: Option<PathBuf>,
+        namespace: &str,
+        image: &str,
+    ) -> anyhow::Result<(Self, Policy)> {
+        let current = read(path.as_deref(), namespace, image)?;
+        let (namespace, image) = (namespace.to_owned(), image.to_owned());
+        Ok((Self { path, namespace, image, current: current.clone(), told: None }, current))
     }
 
     /// The policy that the file holds now, if it is a new one. A file that holds none changes nothing,
     /// and is told of once. Reads the file: not for a thread that serves.
     pub(super) fn refresh(&mut self, metrics: &Metrics) -> Option<Policy> {
-        match read(Some(self.path.as_deref()?), &self.namespace) {
+        match read(Some(self.path.as_deref()?), &self.namespace, &self.image) {
             Ok(new) => {
                 self.told = None;
                 if self.current == new {
@@ -66,10 +73,14 @@ impl PolicyFile {
     }
 }
 
-fn read(file: Option<&Path>, namespace: &str) -> anyhow::Result<Policy> {
+fn read(file: Option<&Path>, namespace: &str, image: &str) -> anyhow::Result<Policy> {
     let mut policy = input::policy(file)?;
     // Never in our own way: a process that cannot start must not be what keeps it from starting.
     policy.excluded_namespaces.insert(namespace.to_owned());
+    let own = &mut policy.coschedule.placeholder.image;
+    if own.is_empty() {
+        image.clone_into(own);
+    }
     Ok(policy)
 }
 

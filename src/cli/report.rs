@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::input::Item;
+use super::plan::run::Run;
 use crate::admission::{Decision, Pass};
 use crate::placement::reason::{Finding, Warning};
 use crate::systems::vocabulary::IGNORE;
@@ -22,6 +23,8 @@ pub(super) struct Planned<'d> {
     pub(super) patch: Vec<Value>,
     /// The processing elements of a StreamsJob that share a host.
     pub(super) groups: Vec<Vec<String>>,
+    /// What becomes of a PipelineRun.
+    pub(super) run: Option<Run>,
     /// Whether a cluster, which was not given, could change the decision.
     pub(super) wants_cluster: bool,
     /// Which document it came from.
@@ -52,6 +55,8 @@ struct Entry<'p> {
     findings: Vec<Found<'p>>,
     #[serde(skip_serializing_if = "<[Vec<String>]>::is_empty")]
     groups: &'p [Vec<String>],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<&'p Run>,
 }
 
 #[derive(Serialize)]
@@ -110,6 +115,7 @@ fn entry<'p>(planned: &'p Planned<'_>) -> Entry<'p> {
         intents: told.collect(),
         findings: found.collect(),
         groups: &planned.groups,
+        run: planned.run.as_ref(),
     }
 }
 
@@ -175,6 +181,14 @@ pub(super) fn text(planned: &[Planned<'_>], others: usize) -> String {
 }
 
 fn tell(planned: &Planned<'_>, text: &mut String) {
+    if let Some(run) = &planned.run {
+        let verdict = match &planned.decision {
+            Decision::Refuse(refusal) => format!("refused ({}): a pod of it is", refusal.code()),
+            _ => run.verdict(),
+        };
+        text.push_str(&format!("{}: {verdict}\n{}", object(planned), run.text()));
+        return;
+    }
     let verdict = match &planned.decision {
         Decision::Pass(pass) => told_pass(*pass),
         Decision::Admit(admission) if !admission.findings.is_empty() => {
@@ -228,7 +242,7 @@ fn told_pass(pass: Pass) -> String {
         Pass::NoKeys => "unchanged: it asks for no placement".to_owned(),
         Pass::Valid => "accepted: it can be placed".to_owned(),
         Pass::Unchanged => "unchanged: nothing new is asked".to_owned(),
-        Pass::OutOfScope => "unchanged: this release places pods only".to_owned(),
+        Pass::OutOfScope => "unchanged: neither a pod nor a claim is created".to_owned(),
         Pass::ExcludedNamespace => "left alone: the policy excludes its namespace".to_owned(),
         Pass::Ignored => {
             format!("left alone: it or its namespace has the label {IGNORE}: \"true\"")

@@ -17,6 +17,7 @@ use tracing::{error, info};
 use super::input;
 use super::process::{self, PolicyFile};
 use crate::cluster::Cluster;
+use crate::controller::lease;
 use crate::policy::Policy;
 use crate::server::admin::{self, Health};
 use crate::server::limits::Limits;
@@ -84,13 +85,15 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<()> {
-    let (policy_file, policy) = PolicyFile::read(arguments.policy, &arguments.namespace)?;
+    let (policy_file, policy) = PolicyFile::read(arguments.policy, &arguments.namespace, "")?;
     let policy = Arc::new(ArcSwap::from_pointee(policy));
     let cluster = if arguments.cluster.is_empty() {
         let client = Client::try_default()
             .await
             .with_context(|| format!("{}; or give --cluster", process::NO_CLUSTER))?;
-        Cluster::watching(&client, Arc::clone(&metrics))
+        let cluster = Cluster::watching(&client, Arc::clone(&metrics));
+        cluster.watch_controller(&client, &arguments.namespace, lease::NAME);
+        cluster
     } else {
         Arc::new(Cluster::fixed(input::view(&arguments.cluster)?, Arc::clone(&metrics)))
     };

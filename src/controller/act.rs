@@ -31,6 +31,7 @@ use hyper::StatusCode;
 use hyper::header::RETRY_AFTER;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, ReplaceOperation, TestOperation};
+use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
@@ -286,7 +287,7 @@ impl Executor {
         let trouble = match outcome {
             Outcome::Done => match action.write {
                 // The View does not show it yet: the same plan must not ask for it twice.
-                Write::Create(_) | Write::Delete => None,
+                Write::Create(_) | Write::Delete { .. } => None,
                 _ => Some(Trouble::Futile),
             },
             Outcome::Gone | Outcome::Kept => None,
@@ -492,6 +493,9 @@ fn request(target: &Target, write: &Write) -> Result<hyper::Request<Vec<u8>>, St
         Kind::Pod => core::Pod::url_path(&(), namespace),
         Kind::HostPool => api::HostPool::url_path(&(), namespace),
         Kind::StreamsJob => api::StreamsJob::url_path(&(), namespace),
+        Kind::StatefulSet => apps::StatefulSet::url_path(&(), namespace),
+        Kind::PersistentVolumeClaim => core::PersistentVolumeClaim::url_path(&(), namespace),
+        Kind::PipelineRun | Kind::TaskRun => return Err("runs are only told of".to_owned()),
     });
     let manager = Some(MANAGER.to_owned());
     let patching = PatchParams { field_manager: manager.clone(), ..PatchParams::default() };
@@ -508,10 +512,13 @@ fn request(target: &Target, write: &Write) -> Result<hyper::Request<Vec<u8>>, St
             let parameters = PostParams { field_manager: manager, ..PostParams::default() };
             request.create(&parameters, object.to_string().into_bytes())
         }
-        Write::Delete => {
-            let preconditions =
-                Preconditions { uid: Some(uid.to_string()), ..Preconditions::default() };
-            request.delete(name, &DeleteParams::default().preconditions(preconditions))
+        Write::Delete { grace, version } => {
+            let preconditions = Preconditions {
+                uid: Some(uid.to_string()),
+                resource_version: version.as_deref().map(str::to_owned),
+            };
+            let parameters = DeleteParams { grace_period_seconds: *grace, ..Default::default() };
+            request.delete(name, &parameters.preconditions(preconditions))
         }
         Write::None => return Err("nothing is to be written".to_owned()),
     };
@@ -581,6 +588,9 @@ fn object(kind: Kind, body: &[u8]) -> Option<Object> {
         Kind::Pod => Object::whole_pod(&read::<core::Pod>(body)?),
         Kind::HostPool => Object::host_pool(&read::<api::HostPool>(body)?),
         Kind::StreamsJob => Object::streams_job(&read::<api::StreamsJob>(body)?),
+        Kind::StatefulSet => Object::placeholder(&read::<apps::StatefulSet>(body)?, true),
+        Kind::PersistentVolumeClaim => Object::claim(&read::<core::PersistentVolumeClaim>(body)?),
+        Kind::PipelineRun | Kind::TaskRun => None,
     }
 }
 
@@ -593,6 +603,10 @@ fn regarding(action: &Action) -> core::ObjectReference {
         Kind::Pod => ("v1", "Pod"),
         Kind::HostPool => (api::VERSION, "HostPool"),
         Kind::StreamsJob => (api::VERSION, "StreamsJob"),
+        Kind::StatefulSet => ("apps/v1", "StatefulSet"),
+        Kind::PersistentVolumeClaim => ("v1", "PersistentVolumeClaim"),
+        Kind::PipelineRun => ("tekton.dev/v1", "PipelineRun"),
+        Kind::TaskRun => ("tekton.dev/v1", "TaskRun"),
     };
     let reference = core::ObjectReference {
         api_version: text(version),
@@ -636,6 +650,10 @@ fn plural(kind: Kind) -> &'static str {
         Kind::Pod => "pods",
         Kind::HostPool => "hostpools",
         Kind::StreamsJob => "streamsjobs",
+        Kind::StatefulSet => "statefulsets",
+        Kind::PersistentVolumeClaim => "persistentvolumeclaims",
+        Kind::PipelineRun => "pipelineruns",
+        Kind::TaskRun => "taskruns",
     }
 }
 
@@ -645,7 +663,7 @@ fn verb(write: &Write) -> &'static str {
         Write::Release { .. } => "release",
         Write::Status { .. } => "status",
         Write::Create(_) => "create",
-        Write::Delete => "delete",
+        Write::Delete { .. } => "delete",
         Write::None => "none",
     }
 }
@@ -667,6 +685,7 @@ fn is_alike(a: &Write, b: &Write) -> bool {
         ) => of_a == of_b && operations(a, b),
         (Write::Status { status: a, .. }, Write::Status { status: b, .. }) => alike(a, b),
         (Write::Create(a), Write::Create(b)) => alike(a, b),
+        (Write::Delete { grace: a, .. }, Write::Delete { grace: b, .. }) => a == b,
         (a, b) => a == b,
     }
 }
@@ -697,6 +716,8 @@ mod tests {
     use super::*;
     use crate::controller::fake::{Api as FakeApi, Reply};
     use crate::view::{Name, View, host_pool};
+
+    const DELETE: Write = Write::Delete { grace: None, version: None };
 
     fn node(name: &str, version: u32, labels: &Value) -> Value {
         json!({
@@ -849,15 +870,15 @@ mod tests {
         for (write, answer, outcome) in [
             (&patch, answer(200, "{}"), Outcome::Done),
             (&create, answer(201, "{}"), Outcome::Done),
-            (&Write::Delete, answer(202, "{}"), Outcome::Done),
+            (&DELETE, answer(202, "{}"), Outcome::Done),
             (&patch, answer(404, ""), Outcome::Gone),
             (&status, answer(404, ""), Outcome::Gone),
-            (&Write::Delete, answer(404, ""), Outcome::Gone),
+            (&DELETE, answer(404, ""), Outcome::Gone),
             (&create, answer(404, "no such namespace"), refused("no such namespace")),
             (&patch, answer(409, ""), Outcome::Conflict),
             (&status, answer(409, ""), Outcome::Conflict),
             (&create, answer(409, ""), Outcome::Conflict),
-            (&Write::Delete, answer(409, ""), Outcome::Conflict),
+            (&DELETE, answer(409, ""), Outcome::Conflict),
             (&patch, answer(422, failed_test), Outcome::Conflict),
             (&status, answer(422, failed_test), Outcome::Conflict),
             (&patch, answer(422, invalid), refused("Node \"n1\" is invalid")),
@@ -1010,8 +1031,8 @@ mod tests {
         assert!(!alike(&json!({"a": 1}), &json!({"a": 1, "b": 2})));
         assert!(!alike(&json!([1]), &json!([1, 1])));
         assert!(!is_alike(&label("n1", "a").write, &label("n1", "b").write));
-        assert!(!is_alike(&label("n1", "a").write, &Write::Delete));
-        assert!(is_alike(&Write::Delete, &Write::Delete));
+        assert!(!is_alike(&label("n1", "a").write, &DELETE));
+        assert!(is_alike(&DELETE, &DELETE));
     }
 
     #[tokio::test(start_paused = true)]
@@ -1047,7 +1068,7 @@ mod tests {
                 Write::Create(json!({"metadata": {"name": "p"}})),
                 "/apis/stowplan.dev/v1alpha1/namespaces/ns/hostpools",
             ),
-            (Write::Delete, "/apis/stowplan.dev/v1alpha1/namespaces/ns/hostpools/p"),
+            (DELETE, "/apis/stowplan.dev/v1alpha1/namespaces/ns/hostpools/p"),
         ] {
             let mut bench = bench(|_| Reply::status(200, "Success"));
             let plan = || {
@@ -1061,7 +1082,7 @@ mod tests {
             let writes = bench.api.writes();
             assert_eq!(writes.len(), 1, "{writes:?}");
             assert_eq!(writes[0].path, path);
-            if write == Write::Delete {
+            if write == DELETE {
                 assert_eq!(writes[0].body["preconditions"], json!({"uid": "uid-p"}));
             }
             bench.plan_for(SECOND, plan).await;
@@ -1087,6 +1108,45 @@ mod tests {
             events[0]["regarding"],
             json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "namespace": "ns", "name": "j", "uid": "uid-j"})
         );
+    }
+
+    #[test]
+    fn a_deletion_says_of_which_object_in_which_version_and_how_soon() {
+        let sent = |grace, version: Option<&str>| {
+            let write = Write::Delete { grace, version: version.map(Into::into) };
+            let request = request(&target(Kind::Pod, "p"), &write).unwrap();
+            assert_eq!(request.method(), "DELETE");
+            assert_eq!(request.uri().path(), "/api/v1/namespaces/ns/pods/p");
+            let body: Value = serde_json::from_slice(request.body()).unwrap();
+            (body["preconditions"].clone(), body["gracePeriodSeconds"].clone())
+        };
+        assert_eq!(sent(None, None), (json!({"uid": "uid-p"}), Value::Null));
+        assert_eq!(
+            sent(Some(0), Some("7")),
+            (json!({"uid": "uid-p", "resourceVersion": "7"}), json!(0))
+        );
+    }
+
+    #[test]
+    fn the_kinds_of_groups_have_their_places_and_runs_are_never_written() {
+        let path = |kind, write: &Write| {
+            request(&target(kind, "x"), write).map(|request| request.uri().path().to_owned())
+        };
+        assert_eq!(
+            path(Kind::StatefulSet, &Write::Create(json!({}))).unwrap(),
+            "/apis/apps/v1/namespaces/ns/statefulsets"
+        );
+        assert_eq!(
+            path(Kind::PersistentVolumeClaim, &DELETE).unwrap(),
+            "/api/v1/namespaces/ns/persistentvolumeclaims/x"
+        );
+        for kind in [Kind::PipelineRun, Kind::TaskRun] {
+            assert!(path(kind, &DELETE).is_err());
+            let told = Action { target: target(kind, "x"), write: Write::None, events: vec![] };
+            let about = regarding(&told);
+            assert_eq!(about.api_version.as_deref(), Some("tekton.dev/v1"));
+            assert_eq!(about.uid.as_deref(), Some("uid-x"));
+        }
     }
 
     fn release(name: &str, hashes: &[String]) -> Action {
@@ -1268,7 +1328,7 @@ mod tests {
         };
         let name = Name::new("ns", "x");
         let pod = object(Kind::Pod, &body("v1", "Pod"));
-        assert!(matches!(pod, Some(Object::StreamsPod(found, _)) if found == name));
+        assert!(matches!(pod, Some(Object::Pod(found, _)) if found == name));
         let pool = object(Kind::HostPool, &body(api::VERSION, "HostPool"));
         assert!(matches!(pool, Some(Object::HostPool(found, _)) if found == name));
         let job = object(Kind::StreamsJob, &body(api::VERSION, "StreamsJob"));

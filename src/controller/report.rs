@@ -5,7 +5,8 @@
 //! decision is decided again by the very function that the webhook calls, and only the verdict is
 //! kept. What is missing is told in an event on the pod. Under the policy `repair: recreatePending` a
 //! pod that still waits, and whose owner makes a new one, is deleted: the new one is sent to the
-//! webhook again.
+//! webhook again. A TaskRun does so too, but fails with a pod that is deleted once it runs: such a pod is
+//! deleted only in the version in which it had no node.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,15 +23,18 @@ use crate::policy::{Policy, Repair};
 use crate::systems::plan::{Action, Event, Kind, Plan, Target, Write};
 use crate::systems::vocabulary::{Meaning, meaning};
 use crate::view::streams_pod::JOB;
-use crate::view::{Identity, Name, View};
+use crate::view::{Identity, Name, Owner, View};
 
 /// How old a waiting pod must be before it is made again: an owner whose pods never pass us makes one
 /// a minute, and not a storm.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(1);
 
 /// Kinds of owners that make a pod again when it is deleted.
-const MAKERS: [&str; 5] =
-    ["ReplicaSet", "StatefulSet", "Job", "ReplicationController", "DaemonSet"];
+const MAKERS: [&str; 6] =
+    ["ReplicaSet", "StatefulSet", "Job", "ReplicationController", "DaemonSet", TASK_RUN];
+
+/// Tekton's: its pods carry no key of ours, and belong to groups all the same.
+const TASK_RUN: &str = "TaskRun";
 
 /// The pods that may have passed without us.
 #[derive(Debug, Default)]
@@ -44,6 +48,8 @@ struct Seen {
     identity: Identity,
     /// It has no node yet, and its owner makes a new one when it goes.
     is_replaceable: bool,
+    /// Its owner fails with it once it has a node.
+    is_tasks: bool,
     /// What it asks for cannot be met.
     is_refused: bool,
     state: State,
@@ -78,12 +84,19 @@ impl Report {
         }
         let identity = Identity::from(&pod.metadata);
         let is_replaceable = is_replaceable(pod);
+        let is_tasks = Owner::of_tekton(&pod.metadata, TASK_RUN).is_some();
         match pods.get_mut(&name).filter(|seen| seen.identity.uid == identity.uid) {
-            Some(seen) => seen.is_replaceable = is_replaceable && !seen.is_refused,
+            Some(seen) => {
+                seen.is_replaceable = is_replaceable && !seen.is_refused;
+                seen.identity = identity;
+            }
             None => {
                 let Ok(whole) = serde_json::to_value(pod) else { return };
                 let state = State::Whole(Box::new(whole));
-                pods.insert(name, Seen { identity, is_replaceable, is_refused: false, state });
+                pods.insert(
+                    name,
+                    Seen { identity, is_replaceable, is_tasks, is_refused: false, state },
+                );
             }
         }
     }
@@ -147,12 +160,20 @@ impl Seen {
         let due = self.identity.created.and_then(|created| created.checked_add(PATIENCE).ok());
         if may_go && due.is_none_or(|due| due <= now) {
             let note = format!("{missing}; deleted, so that its owner makes it again");
-            return (Write::Delete, Event { warning: true, reason: "Recreated", note });
+            let version = self.is_tasks.then(|| self.identity.resource_version.clone());
+            return (
+                Write::Delete { grace: None, version },
+                Event { warning: true, reason: "Recreated", note },
+            );
         }
         if let Some(due) = due.filter(|_| may_go) {
             plan.recheck_by(due);
         }
-        let note = format!("{missing}; delete the pod to have it made again");
+        let remedy = match self.is_tasks && !self.is_replaceable {
+            true => "deleting the pod now would fail its TaskRun",
+            false => "delete the pod to have it made again",
+        };
+        let note = format!("{missing}; {remedy}");
         (Write::None, Event { warning: true, reason: "NotPlaced", note })
     }
 }
@@ -172,7 +193,8 @@ fn may_be_missed(pod: &Pod) -> bool {
     });
     let has_job = metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(JOB));
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    (has_key || has_job)
+    let is_tasks = || Owner::of_tekton(metadata, TASK_RUN).is_some();
+    (has_key || has_job || is_tasks())
         && !has_record
         && metadata.deletion_timestamp.is_none()
         && !matches!(phase, Some("Succeeded" | "Failed"))
@@ -317,12 +339,90 @@ mod tests {
             late.iter().all(|(write, _, note)| *write == Write::None || !note.contains("refuses")),
             "{late:?}"
         );
-        let gone = late
-            .iter()
-            .filter(|(write, reason, _)| *write == Write::Delete && *reason == "Recreated");
+        let gone = late.iter().filter(|(write, reason, _)| {
+            matches!(write, Write::Delete { .. }) && *reason == "Recreated"
+        });
         assert_eq!(gone.count(), 1, "{late:?}");
         assert!(
             told(&report, &Policy::default(), 60).iter().all(|(write, ..)| *write == Write::None)
         );
+    }
+
+    /// A run with one claim, and a pod of its task.
+    fn run() -> (View, Pod) {
+        let mut view = view();
+        let owner = |kind: &str| json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": "run", "uid": kind, "controller": true}]);
+        let workspace = json!({"name": "source", "persistentVolumeClaim": {"claimName": "c"}});
+        let task =
+            json!({"name": "t", "workspaces": [{"name": "source"}], "taskRef": {"name": "t"}});
+        for document in [
+            json!({
+                "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+                "metadata": {"name": "run", "namespace": "ns", "uid": "PipelineRun"},
+                "spec": {"workspaces": [workspace], "pipelineSpec": {"tasks": [task]}},
+            }),
+            json!({
+                "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+                "metadata": {"name": "run", "namespace": "ns", "uid": "TaskRun", "ownerReferences": owner("PipelineRun")},
+            }),
+            json!({
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "metadata": {"name": "c", "namespace": "ns", "uid": "c"},
+                "spec": {"accessModes": ["ReadWriteOnce"]},
+            }),
+        ] {
+            view.apply(Object::from_document(document).unwrap().unwrap());
+        }
+        let pod = json!({
+            "metadata": {"name": "run-pod", "namespace": "ns", "uid": "pod", "resourceVersion": "7",
+                "ownerReferences": owner("TaskRun"), "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {
+                "containers": [{"name": "c", "image": "i"}],
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+            },
+        });
+        (view, serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn the_pod_of_a_task_is_made_again_only_while_it_has_no_node() {
+        let (view, mut pod) = run();
+        let report = Report::default();
+        report.look(&pod);
+        let plan = |policy: &Policy| {
+            let [action] =
+                <[Action; 1]>::try_from(report.plan(&view, policy, after(60)).actions).unwrap();
+            (action.write, action.events[0].note.clone())
+        };
+        let (write, note) = plan(&Policy::default());
+        assert_eq!(write, Write::None);
+        assert!(note.contains("lacks: label stowplan.dev/coschedule-member"), "{note}");
+        let repairs = Policy { repair: Repair::RecreatePending, ..Policy::default() };
+        assert_eq!(plan(&repairs).0, Write::Delete { grace: None, version: Some("7".into()) });
+
+        // Another version, still without a node.
+        pod.metadata.resource_version = Some("8".to_owned());
+        report.look(&pod);
+        assert_eq!(plan(&repairs).0, Write::Delete { grace: None, version: Some("8".into()) });
+        pod.spec.as_mut().unwrap().node_name = Some("n1".to_owned());
+        report.look(&pod);
+        let (write, note) = plan(&repairs);
+        assert_eq!(write, Write::None);
+        assert!(note.ends_with("deleting the pod now would fail its TaskRun"), "{note}");
+    }
+
+    #[test]
+    fn the_pod_of_a_task_without_a_group_lacks_nothing() {
+        let (view, mut pod) = run();
+        pod.spec.as_mut().unwrap().volumes = None;
+        let report = Report::default();
+        report.look(&pod);
+        assert!(report.plan(&view, &Policy::default(), after(60)).actions.is_empty());
+        assert_eq!(report.unplaced(), 0);
+        // Its UID is another run's: labels and names count for nothing.
+        let (_, mut forged) = run();
+        forged.metadata.owner_references.as_mut().unwrap()[0].uid = "other".to_owned();
+        report.look(&forged);
+        assert!(report.plan(&view, &Policy::default(), after(60)).actions.is_empty());
     }
 }

@@ -1,17 +1,17 @@
-//! Intents: the only way in which a system touches a pod.
+//! Intents: the only way in which a system touches a pod or a claim.
 //!
-//! An intent is a typed wish with its cause. Systems say what a pod should have; how that is joined
-//! with what the pod already has is [`merge`](super::merge)'s business, and how it is written is
+//! An intent is a typed wish with its cause. Systems say what an object should have; how that is joined
+//! with what it already has is [`merge`](super::merge)'s business, and how it is written is
 //! [`patch`](super::patch)'s.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use k8s_openapi::api::core::v1::PodAffinityTerm;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use super::affinity::{Requirement, Requirements};
-use super::json::{Json, list};
+use super::json::{Json, list, members};
 
 /// The topology that every pod (anti-)affinity of ours is about: one node.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -29,7 +29,7 @@ pub struct Intent {
     pub wish: Wish,
 }
 
-/// What a pod should have.
+/// What a pod, or a claim, should have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wish {
     /// This label with this value.
@@ -58,6 +58,19 @@ pub enum Wish {
     SetNodeName(String),
     /// Handed back to the scheduler. Only beside the node affinity that says the same.
     ReleaseNodeName,
+    /// Held by this scheduling gate until somebody lifts it. Never beside a node name: Kubernetes
+    /// refuses such a pod.
+    Gate(&'static str),
+    /// Every volume that is the claim `from` is the claim `to`. Of several wishes for one claim the
+    /// first counts.
+    ClaimName {
+        /// The name of the claim that the pod asks for.
+        from: String,
+        /// The name of the claim that it gets.
+        to: String,
+    },
+    /// This storage class: the one wish for a claim, and none for a pod.
+    StorageClass(String),
 }
 
 /// Whether a pod (anti-)affinity must hold or is only preferred.
@@ -146,13 +159,26 @@ impl Requirements for NodeTerm {
 pub struct PodTerm {
     /// Required or preferred.
     pub enforcement: Enforcement,
-    /// The selector's requirements, in the order in which they are written.
-    pub requirements: Vec<LabelRequirement>,
-    /// A term is ours if it holds so many of these, from the first …
-    pub marks: usize,
-    /// … and has no requirement on any key but theirs and these. Both forms of a term (default and
-    /// `compat: seed`) are known again in this way, whatever the policy says by now.
-    pub other_keys: &'static [&'static str],
+    /// Which pods it is about.
+    pub selector: Selector,
+}
+
+/// The label selector of a pod term.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Selector {
+    /// Written as `matchExpressions`.
+    Expressions {
+        /// The requirements, in the order in which they are written.
+        requirements: Vec<LabelRequirement>,
+        /// A term is ours if it holds so many of these, from the first …
+        marks: usize,
+        /// … and has no requirement on any key but theirs and these. Both forms of a term (default and
+        /// `compat: seed`) are known again in this way, whatever the policy says by now.
+        other_keys: &'static [&'static str],
+    },
+    /// Written as `matchLabels`, in this order. A term is ours if it selects by these labels and by
+    /// nothing else.
+    Labels(Vec<(&'static str, String)>),
 }
 
 /// What a pod term asks of a label: one value, as all of ours do.
@@ -187,18 +213,39 @@ impl PodTerm {
         if term.topology_key != HOSTNAME
             || is_set(&term.match_label_keys)
             || is_set(&term.mismatch_label_keys)
-            || term.namespaces.as_ref().is_some_and(|names| !names.is_empty())
+            || is_set(&term.namespaces)
             || term.namespace_selector.is_some()
-            || selector.match_labels.as_ref().is_some_and(|labels| !labels.is_empty())
         {
             return false;
         }
-        let present = selector.match_expressions.as_deref().unwrap_or_default();
-        let marks = &self.requirements[..self.marks];
-        let is_ours =
-            |key: &str| marks.iter().any(|mark| mark.key == key) || self.other_keys.contains(&key);
-        marks.iter().all(|mark| present.iter().any(|requirement| mark.is(requirement)))
-            && present.iter().all(|requirement| is_ours(&requirement.key))
+        self.selector.is_own_mark(selector)
+    }
+}
+
+impl Selector {
+    fn is_own_mark(&self, selector: &LabelSelector) -> bool {
+        let expressions = selector.match_expressions.as_deref().unwrap_or_default();
+        let labels = selector.match_labels.iter().flatten();
+        match self {
+            Self::Expressions { requirements, marks, other_keys } => {
+                let marks = &requirements[..*marks];
+                let is_ours = |key: &str| {
+                    marks.iter().any(|mark| mark.key == key) || other_keys.contains(&key)
+                };
+                labels.count() == 0
+                    && marks.iter().all(|mark| expressions.iter().any(|it| mark.is(it)))
+                    && expressions.iter().all(|requirement| is_ours(&requirement.key))
+            }
+            Self::Labels(own) => {
+                let is_ours = |(key, value): (&String, &String)| {
+                    own.iter().any(|(own_key, own_value)| key == own_key && value == own_value)
+                };
+                // Keys of a map are distinct, and ours are: as many, and each of ours, are the same.
+                expressions.is_empty()
+                    && labels.clone().count() == own.len()
+                    && labels.clone().all(is_ours)
+            }
+        }
     }
 }
 
@@ -211,15 +258,31 @@ impl Json for PodTerm {
             Enforcement::Preferred => (br#"{"podAffinityTerm":"#, br#","weight":100}"#),
         };
         json.extend_from_slice(before);
-        json.extend_from_slice(br#"{"labelSelector":{"matchExpressions":"#);
-        list(json, &self.requirements, |LabelRequirement { key, operator, value }, json| {
-            let values = std::slice::from_ref(value);
-            Requirement { key, operator: operator.as_str(), values }.write(json);
-        });
-        json.extend_from_slice(br#"},"topologyKey":"#);
+        json.extend_from_slice(br#"{"labelSelector":"#);
+        self.selector.write(json);
+        json.extend_from_slice(br#","topologyKey":"#);
         HOSTNAME.write(json);
         json.push(b'}');
         json.extend_from_slice(after);
+    }
+}
+
+impl Json for Selector {
+    fn write(&self, json: &mut Vec<u8>) {
+        match self {
+            Self::Expressions { requirements, .. } => {
+                json.extend_from_slice(br#"{"matchExpressions":"#);
+                list(json, requirements, |LabelRequirement { key, operator, value }, json| {
+                    let values = std::slice::from_ref(value);
+                    Requirement { key, operator: operator.as_str(), values }.write(json);
+                });
+            }
+            Self::Labels(labels) => {
+                json.extend_from_slice(br#"{"matchLabels":"#);
+                members(json, labels.iter().map(|(key, value)| (*key, value)));
+            }
+        }
+        json.push(b'}');
     }
 }
 
@@ -274,6 +337,9 @@ impl fmt::Display for Wish {
             }
             Self::SetNodeName(node) => write!(formatter, "nodeName {node}"),
             Self::ReleaseNodeName => formatter.write_str("nodeName released to the scheduler"),
+            Self::Gate(name) => write!(formatter, "scheduling gate {name}"),
+            Self::ClaimName { from, to } => write!(formatter, "claim {to} instead of {from}"),
+            Self::StorageClass(class) => write!(formatter, "storage class {class}"),
         }
     }
 }
@@ -297,12 +363,20 @@ fn write_pod_term(formatter: &mut fmt::Formatter<'_>, kind: &str, term: &PodTerm
         Enforcement::Preferred => "preferred",
     };
     write!(formatter, "{strength} pod {kind} on one node with pods where ")?;
-    for (index, requirement) in term.requirements.iter().enumerate() {
+    let requirements: Vec<(&str, &str, &str)> = match &term.selector {
+        Selector::Expressions { requirements, .. } => requirements
+            .iter()
+            .map(|LabelRequirement { key, operator, value }| (&**key, operator.as_str(), &**value))
+            .collect(),
+        Selector::Labels(labels) => {
+            labels.iter().map(|(key, value)| (*key, Operator::In.as_str(), &**value)).collect()
+        }
+    };
+    for (index, (key, operator, value)) in requirements.into_iter().enumerate() {
         if index > 0 {
             formatter.write_str(" and ")?;
         }
-        let LabelRequirement { key, operator, value } = requirement;
-        write!(formatter, "{key} {} [{value}]", operator.as_str())?;
+        write!(formatter, "{key} {operator} [{value}]")?;
     }
     Ok(())
 }

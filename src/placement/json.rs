@@ -54,6 +54,23 @@ pub fn list<T>(
     json.push(b']');
 }
 
+/// Appends an object of these members, in their order. Their names must be distinct.
+pub fn members<'m, V: Json + ?Sized + 'm>(
+    json: &mut Vec<u8>,
+    members: impl IntoIterator<Item = (&'m str, &'m V)>,
+) {
+    json.push(b'{');
+    for (index, (name, value)) in members.into_iter().enumerate() {
+        if index > 0 {
+            json.push(b',');
+        }
+        name.write(json);
+        json.push(b':');
+        value.write(json);
+    }
+    json.push(b'}');
+}
+
 /// Appends what stands between the quotation marks of a JSON string.
 pub fn characters(json: &mut Vec<u8>, text: &str) {
     let mut rest = text;
@@ -111,6 +128,16 @@ mod tests {
         assert_eq!(text(&["a".to_owned(), "b".to_owned()][..]), r#"["a","b"]"#);
         assert_eq!(text(&[][..] as &[String]), "[]");
         assert_eq!(text(&[json!({"a": [1, null]})][..]), r#"[{"a":[1,null]}]"#);
+    }
+
+    #[test]
+    fn objects_have_their_members_in_order() {
+        let mut json = Vec::new();
+        members(&mut json, [("b\"", "1"), ("a", "é")]);
+        assert_eq!(String::from_utf8(json).unwrap(), r#"{"b\"":"1","a":"é"}"#);
+        let mut json = Vec::new();
+        members::<str>(&mut json, []);
+        assert_eq!(json, b"{}");
     }
 
     proptest! {

@@ -12,7 +12,7 @@ use super::intent::{Enforcement, Intent, NodeTerm, PodTerm, Wish};
 use super::json::{Json, list};
 use super::patch::Step::{Item, Member};
 use super::patch::{Editor, Patch, Shape, Step};
-use super::pod::Pod;
+use super::pod::{ClaimVolume, Pod};
 use super::reason::{Finding, Reason, quoted};
 use super::record;
 use super::toleration::tolerates;
@@ -50,6 +50,8 @@ pub fn merge(
     node_affinity(pod, intents, &mut editor, &mut findings);
     pod_affinity(pod, intents, &mut editor, &mut findings);
     tolerations(pod, intents, &mut editor);
+    gates(pod, intents, &mut editor, &mut findings);
+    claim_names(pod, intents, &mut editor);
     if findings.is_empty() { Ok(editor.into_patch()) } else { Err(findings) }
 }
 
@@ -70,9 +72,25 @@ fn shape<'p>(pod: &'p Pod<'_>) -> Shape<'p> {
         if let Some(tolerations) = &pod.tolerations {
             spec.push(("tolerations", Shape::List(vec![Shape::Scalar; tolerations.len()])));
         }
+        if let Some(gates) = &pod.gates {
+            spec.push(("schedulingGates", Shape::List(vec![Shape::Scalar; gates.len()])));
+        }
+        if let Some(last) = pod.claims.last() {
+            spec.push(("volumes", volumes(pod, last.index)));
+        }
         document.push(("spec", Shape::Object(spec)));
     }
     Shape::Object(document)
+}
+
+/// The pod's volumes up to the one at `last`: those that are claims, and the others as something else.
+fn volumes<'p>(pod: &Pod<'_>, last: usize) -> Shape<'p> {
+    let mut volumes = vec![Shape::Scalar; last + 1];
+    for ClaimVolume { index, .. } in &pod.claims {
+        let source = Shape::Object(vec![("claimName", Shape::Scalar)]);
+        volumes[*index] = Shape::Object(vec![("persistentVolumeClaim", source)]);
+    }
+    Shape::List(volumes)
 }
 
 fn labels<'i>(
@@ -126,7 +144,7 @@ fn node_name(
     for intent in intents {
         match &intent.wish {
             Wish::ReleaseNodeName => editor.remove(&path),
-            Wish::SetNodeName(_) if pod.gated => findings.push(Finding::new(
+            Wish::SetNodeName(_) if pod.is_gated() => findings.push(Finding::new(
                 Reason::NodeNameConflict,
                 intent.key,
                 "the pod has scheduling gates, and Kubernetes refuses a node name beside a gate",
@@ -136,6 +154,54 @@ fn node_name(
                 editor.set(&path, node);
             }
             _ => {}
+        }
+    }
+}
+
+/// A gate that is there is ours or does what ours would.
+fn gates(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor<'_>, findings: &mut Vec<Finding>) {
+    let is_released = intents.iter().any(|intent| intent.wish == Wish::ReleaseNodeName);
+    let set_by = intents.iter().find(|intent| matches!(intent.wish, Wish::SetNodeName(_)));
+    let mut added: Vec<&str> = Vec::new();
+    for intent in intents {
+        let Wish::Gate(name) = intent.wish else { continue };
+        if pod.has_gate(name) || added.contains(&name) {
+            continue;
+        }
+        let (problem, remedy) = match (pod.node_name, set_by) {
+            (_, Some(by)) => {
+                let remedy = format!("remove {} or {}", by.key, intent.key);
+                (format!("{} sets spec.nodeName", by.why), remedy)
+            }
+            (Some(node), None) if !is_released => {
+                (format!("spec.nodeName is {}", quoted(node)), "remove spec.nodeName".to_owned())
+            }
+            _ => {
+                added.push(name);
+                let list = [Member("spec"), Member("schedulingGates")];
+                editor.append(&list, &json!({"name": name}));
+                continue;
+            }
+        };
+        let problem = format!(
+            "{problem}, which Kubernetes refuses beside the scheduling gate {name} that the pod must \
+             wait behind"
+        );
+        findings.push(Finding::new(Reason::NodeNameConflict, intent.key, problem, remedy));
+    }
+}
+
+/// A pod whose volumes are renamed already has none of the old name.
+fn claim_names<'i>(pod: &Pod<'_>, intents: &'i [Intent], editor: &mut Editor<'i>) {
+    for ClaimVolume { index, claim } in &pod.claims {
+        let wanted = intents.iter().find_map(|intent| match &intent.wish {
+            Wish::ClaimName { from, to } if from == claim.as_str() => Some(to),
+            _ => None,
+        });
+        if let Some(to) = wanted.filter(|to| *to != claim.as_str()) {
+            let volume = [Member("spec"), Member("volumes"), Item(*index)];
+            let name = [Member("persistentVolumeClaim"), Member("claimName")];
+            editor.set(&[volume.as_slice(), &name].concat(), to);
         }
     }
 }
@@ -359,27 +425,44 @@ fn document(pod: &Pod<'_>, term: &Term<'_>) -> Value {
     document
 }
 
+/// The pod's required pod-affinity terms.
+#[must_use]
+pub fn required_pod_terms<'p>(pod: &'p Pod<'_>) -> &'p [PodAffinityTerm] {
+    let affinity = pod.affinity.pod_affinity.as_ref();
+    let required = affinity.and_then(|affinity| {
+        affinity.required_during_scheduling_ignored_during_execution.as_deref()
+    });
+    required.unwrap_or_default()
+}
+
+/// Whether the required pod-affinity term `wish` holds for the pod, or can be added to it.
+///
+/// It cannot where the pod has one of its own: an existing pod counts only if it matches *all* required
+/// terms of the newcomer, so a second one would silently void both (seen on the scheduler of Kubernetes
+/// 1.36). A system that knows another way asks here first; for others the merge finds the conflict.
+#[must_use]
+pub fn takes_pod_term(pod: &Pod<'_>, wish: &PodTerm) -> bool {
+    let required = required_pod_terms(pod);
+    required.is_empty() || required.iter().any(|term| wish.is_own_mark(term))
+}
+
 fn pod_affinity(
     pod: &Pod<'_>,
     intents: &[Intent],
     editor: &mut Editor<'_>,
     findings: &mut Vec<Finding>,
 ) {
-    let (mut required, mut preferred): (Vec<&PodAffinityTerm>, Vec<&WeightedPodAffinityTerm>) =
-        (Vec::new(), Vec::new());
+    let required = required_pod_terms(pod);
+    let mut preferred: Vec<&WeightedPodAffinityTerm> = Vec::new();
     if let Some(affinity) = &pod.affinity.pod_affinity {
-        required
-            .extend(affinity.required_during_scheduling_ignored_during_execution.iter().flatten());
         preferred
             .extend(affinity.preferred_during_scheduling_ignored_during_execution.iter().flatten());
     }
-    let (mut anti_required, mut anti_preferred): (
-        Vec<&PodAffinityTerm>,
-        Vec<&WeightedPodAffinityTerm>,
-    ) = (Vec::new(), Vec::new());
+    let mut anti_required: &[PodAffinityTerm] = &[];
+    let mut anti_preferred: Vec<&WeightedPodAffinityTerm> = Vec::new();
     if let Some(affinity) = &pod.affinity.pod_anti_affinity {
-        anti_required
-            .extend(affinity.required_during_scheduling_ignored_during_execution.iter().flatten());
+        let terms = affinity.required_during_scheduling_ignored_during_execution.as_deref();
+        anti_required = terms.unwrap_or_default();
         anti_preferred
             .extend(affinity.preferred_during_scheduling_ignored_during_execution.iter().flatten());
     }
@@ -387,10 +470,8 @@ fn pod_affinity(
     let mut ours: Option<&Intent> = None;
     for intent in intents {
         match &intent.wish {
-            Wish::PodAffinity(term) if is_present(term, &required, &preferred) => {}
+            Wish::PodAffinity(term) if is_present(term, required, &preferred) => {}
             Wish::PodAffinity(term) => {
-                // An existing pod counts only if it matches all required terms of the newcomer, so a
-                // second term next to another one would silently void both.
                 if term.enforcement == Enforcement::Required
                     && (!required.is_empty() || ours.is_some())
                 {
@@ -411,7 +492,7 @@ fn pod_affinity(
                 }
                 write(editor, "podAffinity", term);
             }
-            Wish::PodAntiAffinity(term) if is_present(term, &anti_required, &anti_preferred) => {}
+            Wish::PodAntiAffinity(term) if is_present(term, anti_required, &anti_preferred) => {}
             Wish::PodAntiAffinity(term) => write(editor, "podAntiAffinity", term),
             _ => {}
         }
@@ -438,7 +519,7 @@ fn tolerations(pod: &Pod<'_>, intents: &[Intent], editor: &mut Editor<'_>) {
 
 fn is_present(
     wish: &PodTerm,
-    required: &[&PodAffinityTerm],
+    required: &[PodAffinityTerm],
     preferred: &[&WeightedPodAffinityTerm],
 ) -> bool {
     match wish.enforcement {
@@ -455,4 +536,202 @@ fn write(editor: &mut Editor<'_>, member: &'static str, wish: &PodTerm) {
         Enforcement::Preferred => PREFERRED,
     };
     editor.append(&[Member("spec"), Member("affinity"), Member(member), Member(list)], wish);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::intent::{HOSTNAME, Selector, on_node};
+    use crate::placement::pod::Object;
+
+    const GATE: &str = "stowplan.dev/placeholder";
+    const LABELS: [(&str, &str); 2] = [
+        ("app.kubernetes.io/component", "affinity-assistant"),
+        ("app.kubernetes.io/instance", "affinity-assistant-0123456789"),
+    ];
+
+    fn intent(key: &'static str, wish: Wish) -> Intent {
+        Intent { system: "test", key, why: format!("{key}=value"), wish }
+    }
+
+    fn member_term() -> PodTerm {
+        let labels = LABELS.map(|(key, value)| (key, value.to_owned()));
+        PodTerm { enforcement: Enforcement::Required, selector: Selector::Labels(labels.into()) }
+    }
+
+    fn rename(from: &str, to: &str) -> Wish {
+        Wish::ClaimName { from: from.to_owned(), to: to.to_owned() }
+    }
+
+    /// What becomes of a pod of this spec, and by which paths.
+    fn merged(spec: &Value, wishes: Vec<Wish>) -> Result<(Value, Vec<String>), Vec<Finding>> {
+        let mut document = json!({"metadata": {"name": "p"}, "spec": spec});
+        let text = document.to_string();
+        let object: Object<'_> = serde_json::from_str(&text).unwrap();
+        let pod = Pod::decode("default", &object).unwrap();
+        let intents: Vec<_> = wishes.into_iter().map(|wish| intent("key", wish)).collect();
+        let operations = merge(&pod, &intents, None)?.operations();
+        json_patch::patch(&mut document, &operations).unwrap();
+        let paths = operations.iter().map(|operation| operation.path().to_string()).collect();
+        Ok((document["spec"].take(), paths))
+    }
+
+    #[test]
+    fn a_gate_is_appended_once() {
+        let gate = json!({"name": GATE});
+        let other = json!({"name": "example.com/wait"});
+        for (before, after) in [
+            (json!({}), json!([gate])),
+            (json!({"schedulingGates": null}), json!([gate])),
+            (json!({"schedulingGates": []}), json!([gate])),
+            (json!({"schedulingGates": [other]}), json!([other, gate])),
+            (json!({"schedulingGates": [gate, other]}), json!([gate, other])),
+            (json!({"schedulingGates": [{"name": null}, {}]}), json!([{"name": null}, {}, gate])),
+            (json!({"nodeName": ""}), json!([gate])),
+        ] {
+            let (spec, _) = merged(&before, vec![Wish::Gate(GATE), Wish::Gate(GATE)]).unwrap();
+            assert_eq!(spec["schedulingGates"], after, "{before}");
+            let (again, paths) = merged(&spec, vec![Wish::Gate(GATE)]).unwrap();
+            assert!(paths.is_empty(), "{again}");
+        }
+    }
+
+    #[test]
+    fn a_gate_and_a_node_name_never_meet() {
+        let pinned = json!({"nodeName": "n1"});
+        let conflict = |spec: &Value, wishes| {
+            let findings = merged(spec, wishes).unwrap_err();
+            let [finding] = findings.as_slice() else { panic!("{findings:?}") };
+            assert_eq!(finding.reason, Reason::NodeNameConflict);
+            finding.to_string()
+        };
+        let told = conflict(&pinned, vec![Wish::Gate(GATE)]);
+        assert!(told.contains(r#"spec.nodeName is "n1""#) && told.contains(GATE), "{told}");
+        let set = || Wish::SetNodeName("n1".to_owned());
+        let told = conflict(&json!({}), vec![Wish::Gate(GATE), set()]);
+        assert!(told.contains("key=value sets spec.nodeName"), "{told}");
+        conflict(&json!({}), vec![set(), Wish::Gate(GATE)]);
+        conflict(&json!({"schedulingGates": [{"name": "other"}]}), vec![set()]);
+
+        let on_n1 = Wish::NodeAffinity(vec![on_node("n1")]);
+        let wishes = vec![Wish::Gate(GATE), on_n1, Wish::ReleaseNodeName];
+        let (spec, _) = merged(&pinned, wishes).unwrap();
+        assert!(spec.get("nodeName").is_none() && spec["schedulingGates"][0]["name"] == GATE);
+    }
+
+    #[test]
+    fn each_volume_of_a_claim_is_renamed_at_its_place() {
+        let spec = json!({"volumes": [
+            {"name": "token", "projected": {}},
+            {"name": "a", "persistentVolumeClaim": {"claimName": "pvc-1", "readOnly": true}},
+            {"name": "b", "persistentVolumeClaim": {"claimName": "pvc-2"}},
+            {"name": "c", "persistentVolumeClaim": {"claimName": "pvc-1"}, "future": [1]},
+            {"name": "d", "persistentVolumeClaim": null},
+            null,
+        ]});
+        let wishes = || vec![rename("pvc-1", "pvc-1-p-0"), rename("pvc-1", "no"), rename("x", "y")];
+        let (after, paths) = merged(&spec, wishes()).unwrap();
+        let mut wanted = spec.clone();
+        for volume in [1, 3] {
+            wanted["volumes"][volume]["persistentVolumeClaim"]["claimName"] = json!("pvc-1-p-0");
+        }
+        assert_eq!(after, wanted);
+        let place = |volume| format!("/spec/volumes/{volume}/persistentVolumeClaim/claimName");
+        assert_eq!(paths, [place(1), place(3)]);
+        assert!(merged(&after, wishes()).unwrap().1.is_empty(), "renamed once");
+    }
+
+    #[test]
+    fn a_pod_without_such_a_volume_is_left_alone() {
+        for spec in [
+            json!({}),
+            json!({"volumes": null}),
+            json!({"volumes": []}),
+            json!({"volumes": [{"name": "a", "emptyDir": {}}]}),
+            json!({"volumes": [{"name": "a", "persistentVolumeClaim": {}}]}),
+            json!({"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": null}}]}),
+            json!({"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "pvc"}}]}),
+        ] {
+            let wishes = vec![rename("pvc-1", "other"), rename("pvc", "pvc")];
+            assert!(merged(&spec, wishes).unwrap().1.is_empty(), "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_term_of_labels_is_written_last_and_known_again_in_any_order() {
+        let labels: serde_json::Map<_, _> =
+            LABELS.iter().rev().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+        let ours = json!({"labelSelector": {"matchLabels": labels}, "topologyKey": HOSTNAME});
+        let (spec, paths) = merged(&json!({}), vec![Wish::PodAffinity(member_term())]).unwrap();
+        assert_eq!(spec["affinity"]["podAffinity"][REQUIRED], json!([ours]));
+        assert_eq!(paths.len(), 1);
+        let mut text = Vec::new();
+        member_term().write(&mut text);
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.find("component") < text.find("instance"), "{text}");
+
+        let present = |term: &Value| {
+            let spec = json!({"affinity": {"podAffinity": {REQUIRED: [term]}}});
+            merged(&spec, vec![Wish::PodAffinity(member_term())]).map(|(_, paths)| paths)
+        };
+        assert_eq!(present(&ours).unwrap(), [""; 0]);
+        let mut again = ours.clone();
+        again["labelSelector"]["matchExpressions"] = json!([]);
+        again["namespaces"] = json!([]);
+        assert_eq!(present(&again).unwrap(), [""; 0]);
+
+        let changed = |pointer: &str, member: &str, value: Value| {
+            let mut term = ours.clone();
+            term.pointer_mut(pointer).unwrap()[member] = value;
+            term
+        };
+        for other in [
+            changed("", "topologyKey", json!("topology.kubernetes.io/zone")),
+            changed("", "namespaces", json!(["other"])),
+            changed("", "namespaceSelector", json!({})),
+            changed("", "matchLabelKeys", json!(["a"])),
+            changed(
+                "/labelSelector",
+                "matchExpressions",
+                json!([{"key": "a", "operator": "Exists"}]),
+            ),
+            changed("/labelSelector/matchLabels", "another", json!("label")),
+            changed(
+                "/labelSelector/matchLabels",
+                LABELS[1].0,
+                json!("affinity-assistant-9876543210"),
+            ),
+            changed("/labelSelector", "matchLabels", json!({LABELS[0].0: LABELS[0].1})),
+            changed("", "labelSelector", Value::Null),
+        ] {
+            let findings = present(&other).unwrap_err();
+            assert_eq!(findings[0].reason, Reason::PodAffinityConflict, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_pod_takes_a_required_term_where_it_has_none_of_its_own() {
+        let own = json!({"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": HOSTNAME});
+        let (ours, _) = merged(&json!({}), vec![Wish::PodAffinity(member_term())]).unwrap();
+        for (spec, takes) in [
+            (json!({}), true),
+            (json!({"affinity": {"podAffinity": {REQUIRED: null}}}), true),
+            (
+                json!({"affinity": {"podAffinity": {PREFERRED: []}, "podAntiAffinity": {REQUIRED: [own]}}}),
+                true,
+            ),
+            (json!({"affinity": {"podAffinity": {REQUIRED: [own]}}}), false),
+            (ours, true),
+        ] {
+            let text = json!({"spec": spec}).to_string();
+            let object: Object<'_> = serde_json::from_str(&text).unwrap();
+            let pod = Pod::decode("default", &object).unwrap();
+            assert_eq!(takes_pod_term(&pod, &member_term()), takes, "{spec}");
+            assert_eq!(
+                merged(&spec, vec![Wish::PodAffinity(member_term())]).is_ok(),
+                takes,
+                "{spec}"
+            );
+        }
+    }
 }

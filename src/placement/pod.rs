@@ -49,39 +49,127 @@ pub struct Metadata<'a> {
     pub owner_references: Vec<OwnerReference<'a>>,
 }
 
+impl Metadata<'_> {
+    /// The value of a label.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.as_ref()?.get(key)
+    }
+
+    /// The value of an annotation.
+    #[must_use]
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.as_ref()?.get(key)
+    }
+
+    /// The owner that is the managing controller. An API server takes no more than one.
+    #[must_use]
+    pub fn controller(&self) -> Option<&OwnerReference<'_>> {
+        self.owner_references.iter().find(|owner| owner.controller == Some(true))
+    }
+}
+
 /// One entry of `metadata.ownerReferences`.
+///
+/// An API server sees to it that all but `controller` are there and not empty. Whether the owner
+/// exists nobody has checked: whoever makes the object writes what he likes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnerReference<'a> {
+    /// API group and version of the owner, for example `apps/v1`.
+    #[serde(borrow, default)]
+    pub api_version: Option<Text<'a>>,
     /// Kind of the owner, for example `DaemonSet`.
     #[serde(borrow, default)]
     pub kind: Option<Text<'a>>,
+    /// Name of the owner, in the namespace of the object.
+    #[serde(borrow, default)]
+    pub name: Option<Text<'a>>,
+    /// UID of the owner.
+    #[serde(borrow, default)]
+    pub uid: Option<Text<'a>>,
     /// Whether this owner is the managing controller.
     #[serde(default)]
     pub controller: Option<bool>,
 }
 
-/// A spec, of which the fields that a pod's placement touches or must respect are set aside.
+impl OwnerReference<'_> {
+    /// Whether the owner is of this kind in this API group, whatever the version. The core group is
+    /// empty.
+    #[must_use]
+    pub fn is(&self, group: &str, kind: &str) -> bool {
+        let version = self.api_version.as_ref().map_or("", Text::as_str);
+        let own = version.split_once('/').map_or("", |(group, _)| group);
+        own == group && self.kind.as_ref().is_some_and(|own| own.as_str() == kind)
+    }
+}
+
+/// A spec, of which the fields that a placement touches or must respect are set aside.
 ///
-/// Anything is taken: what the fields hold is looked at only for a pod that carries a key of ours.
+/// Anything is taken: what the fields hold is looked at only for an object that is our business.
 #[derive(Debug, Default)]
 pub enum Spec<'a> {
     /// Absent or null; hand-written reviews may lack it.
     #[default]
     Absent,
-    /// An object. Null members count as absent.
-    Members {
-        /// `nodeName`.
-        node_name: Option<&'a RawValue>,
-        /// `affinity`.
-        affinity: Option<&'a RawValue>,
-        /// `schedulingGates`.
-        scheduling_gates: Option<&'a RawValue>,
-        /// `tolerations`.
-        tolerations: Option<&'a RawValue>,
-    },
-    /// A list, a string, a number or a boolean: no pod's.
+    /// An object.
+    Members(Members<'a>),
+    /// A list, a string, a number or a boolean: no pod's and no claim's.
     NoObject,
+}
+
+/// Members of a spec, undecoded. A null stands as it is, and means what absence means.
+#[derive(Debug, Default)]
+pub struct Members<'a> {
+    /// A pod's `affinity`.
+    pub affinity: Option<&'a RawValue>,
+    /// A pod's `nodeName`.
+    pub node_name: Option<&'a RawValue>,
+    /// A pod's `nodeSelector`.
+    pub node_selector: Option<&'a RawValue>,
+    /// A pod's `schedulingGates`.
+    pub scheduling_gates: Option<&'a RawValue>,
+    /// A pod's `tolerations`.
+    pub tolerations: Option<&'a RawValue>,
+    /// A pod's `volumes`.
+    pub volumes: Option<&'a RawValue>,
+    /// A claim's `accessModes`.
+    pub access_modes: Option<&'a RawValue>,
+    /// A claim's `selector`.
+    pub selector: Option<&'a RawValue>,
+    /// A claim's `storageClassName`.
+    pub storage_class_name: Option<&'a RawValue>,
+    /// A claim's `volumeName`.
+    pub volume_name: Option<&'a RawValue>,
+}
+
+impl<'a> Members<'a> {
+    /// Where the member of this name belongs, if it is one that is set aside.
+    fn slot(&mut self, name: &str) -> Option<&mut Option<&'a RawValue>> {
+        Some(match name {
+            "accessModes" => &mut self.access_modes,
+            "affinity" => &mut self.affinity,
+            "nodeName" => &mut self.node_name,
+            "nodeSelector" => &mut self.node_selector,
+            "schedulingGates" => &mut self.scheduling_gates,
+            "selector" => &mut self.selector,
+            "storageClassName" => &mut self.storage_class_name,
+            "tolerations" => &mut self.tolerations,
+            "volumeName" => &mut self.volume_name,
+            "volumes" => &mut self.volumes,
+            _ => return None,
+        })
+    }
+}
+
+/// A member that was set aside, decoded; `None` for absent and for null.
+///
+/// # Errors
+/// Where it has the wrong type.
+pub(crate) fn decoded<'a, T: Deserialize<'a>>(
+    member: Option<&'a RawValue>,
+) -> Result<Option<T>, serde_json::Error> {
+    member.map_or(Ok(None), |raw| serde_json::from_str(raw.get()))
 }
 
 /// A pod that carries a key of ours, decoded as far as a decision needs it.
@@ -93,8 +181,12 @@ pub struct Pod<'a> {
     pub metadata: &'a Metadata<'a>,
     /// `spec.nodeName`, where something was set.
     pub node_name: Option<&'a str>,
-    /// Whether scheduling gates hold the pod: then it may not have a node name.
-    pub gated: bool,
+    /// `spec.nodeSelector`; `None` for absent and for null.
+    pub node_selector: Option<TextMap<'a>>,
+    /// `spec.schedulingGates`; `None` for absent and for null.
+    pub gates: Option<Vec<Gate<'a>>>,
+    /// The claims among `spec.volumes`, in their order. A claim may be there more than once.
+    pub claims: Vec<ClaimVolume<'a>>,
     /// Whether there is a spec at all; hand-written reviews may lack it.
     pub has_spec: bool,
     /// `spec.affinity`, typed: for reading.
@@ -105,6 +197,47 @@ pub struct Pod<'a> {
     pub tolerations: Option<Vec<Toleration>>,
 }
 
+/// One entry of `spec.schedulingGates`.
+#[derive(Debug, Default, Deserialize)]
+pub struct Gate<'a> {
+    /// Its name.
+    #[serde(borrow, default, deserialize_with = "null_is_default")]
+    pub name: Text<'a>,
+}
+
+/// A volume of a pod that is a claim.
+#[derive(Debug, Eq, PartialEq)]
+pub struct ClaimVolume<'a> {
+    /// Which one of `spec.volumes` it is.
+    pub index: usize,
+    /// The name of the claim.
+    pub claim: Text<'a>,
+}
+
+/// A volume, as far as it may be a claim.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Volume<'a> {
+    #[serde(borrow, default, deserialize_with = "optional_object")]
+    persistent_volume_claim: Option<ClaimSource<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimSource<'a> {
+    #[serde(borrow, default)]
+    claim_name: Option<Text<'a>>,
+}
+
+/// An item of a list: an object and nothing else, and null as the default.
+struct Item<T>(T);
+
+impl<'de, T: Default + Deserialize<'de>> Deserialize<'de> for Item<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        object_or_default(deserializer).map(Self)
+    }
+}
+
 impl<'a> Pod<'a> {
     /// Decodes the spec of `object`.
     ///
@@ -112,23 +245,13 @@ impl<'a> Pod<'a> {
     /// The JSON error where a field that we read has the wrong type; a pod like that is not valid in
     /// any Kubernetes.
     pub fn decode(namespace: &'a str, object: &'a Object<'a>) -> Result<Self, serde_json::Error> {
-        let (node_name, affinity, gates, tolerations) = match &object.spec {
-            Spec::Absent => (None, None, None, None),
-            Spec::Members { node_name, affinity, scheduling_gates, tolerations } => {
-                (*node_name, *affinity, *scheduling_gates, *tolerations)
-            }
+        let nothing = Members::default();
+        let spec = match &object.spec {
+            Spec::Absent => &nothing,
+            Spec::Members(members) => members,
             Spec::NoObject => return Err(serde_json::Error::custom("spec: not an object")),
         };
-        let (affinity, affinity_document) = match affinity {
-            Some(raw) => (serde_json::from_str(raw.get())?, serde_json::from_str(raw.get())?),
-            None => (Affinity::default(), Value::Null),
-        };
-        let gates: Vec<&RawValue> = match gates {
-            Some(raw) => serde_json::from_str(raw.get())?,
-            None => Vec::new(),
-        };
-        let tolerations = tolerations.map(|raw| serde_json::from_str(raw.get())).transpose()?;
-        let node_name = match node_name.map(|raw| serde_json::from_str(raw.get())).transpose()? {
+        let node_name = match decoded(spec.node_name)? {
             Some(Text(Cow::Borrowed(name))) => Some(name).filter(|name| !name.is_empty()),
             // A node name with an escape in it is no name that any node can have.
             Some(Text(Cow::Owned(_))) => {
@@ -136,28 +259,48 @@ impl<'a> Pod<'a> {
             }
             None => None,
         };
+        let gates: Option<Vec<Item<Gate<'a>>>> = decoded(spec.scheduling_gates)?;
+        let volumes: Option<Vec<Item<Volume<'a>>>> = decoded(spec.volumes)?;
+        let claims =
+            volumes.into_iter().flatten().enumerate().filter_map(|(index, Item(volume))| {
+                Some(ClaimVolume { index, claim: volume.persistent_volume_claim?.claim_name? })
+            });
         Ok(Self {
             namespace,
             metadata: &object.metadata,
             node_name,
-            gated: !gates.is_empty(),
+            node_selector: decoded(spec.node_selector)?,
+            gates: gates.map(|gates| gates.into_iter().map(|Item(gate)| gate).collect()),
+            claims: claims.collect(),
             has_spec: !matches!(object.spec, Spec::Absent),
-            affinity,
-            affinity_document,
-            tolerations,
+            affinity: decoded(spec.affinity)?.unwrap_or_default(),
+            affinity_document: decoded(spec.affinity)?.unwrap_or_default(),
+            tolerations: decoded(spec.tolerations)?,
         })
+    }
+
+    /// Whether scheduling gates hold the pod: then it may not have a node name.
+    #[must_use]
+    pub fn is_gated(&self) -> bool {
+        self.gates.as_ref().is_some_and(|gates| !gates.is_empty())
+    }
+
+    /// Whether this scheduling gate holds the pod.
+    #[must_use]
+    pub fn has_gate(&self, name: &str) -> bool {
+        self.gates.iter().flatten().any(|gate| gate.name.as_str() == name)
     }
 
     /// The value of a label.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.labels.as_ref()?.get(key)
+        self.metadata.label(key)
     }
 
     /// The value of an annotation.
     #[must_use]
     pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.metadata.annotations.as_ref()?.get(key)
+        self.metadata.annotation(key)
     }
 
     /// Whether the managing controller is of this kind.
@@ -172,9 +315,9 @@ impl<'a> Pod<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Spec<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
+        struct Reader;
 
-        impl<'de> Visitor<'de> for Members {
+        impl<'de> Visitor<'de> for Reader {
             type Value = Spec<'de>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -182,33 +325,20 @@ impl<'de: 'a, 'a> Deserialize<'de> for Spec<'a> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let (mut node_name, mut affinity) = (None, None);
-                let (mut scheduling_gates, mut tolerations) = (None, None);
+                let mut members = Members::default();
                 while let Some(key) = map.next_key::<Text<'de>>()? {
-                    let member = match key.as_str() {
-                        "nodeName" => &mut node_name,
-                        "affinity" => &mut affinity,
-                        "schedulingGates" => &mut scheduling_gates,
-                        "tolerations" => &mut tolerations,
-                        _ => {
-                            map.next_value::<IgnoredAny>()?;
-                            continue;
-                        }
+                    let Some(member) = members.slot(key.as_str()) else {
+                        map.next_value::<IgnoredAny>()?;
+                        continue;
                     };
-                    let earlier = member.replace(map.next_value::<Option<&'de RawValue>>()?);
-                    if earlier.is_some() {
+                    if member.replace(map.next_value::<&'de RawValue>()?).is_some() {
                         return Err(A::Error::custom(format_args!(
                             "duplicate field `{}`",
                             key.as_str()
                         )));
                     }
                 }
-                Ok(Spec::Members {
-                    node_name: node_name.flatten(),
-                    affinity: affinity.flatten(),
-                    scheduling_gates: scheduling_gates.flatten(),
-                    tolerations: tolerations.flatten(),
-                })
+                Ok(Spec::Members(members))
             }
 
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
@@ -241,7 +371,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Spec<'a> {
             }
         }
 
-        deserializer.deserialize_any(Members)
+        deserializer.deserialize_any(Reader)
     }
 }
 
@@ -399,23 +529,78 @@ mod tests {
 
     #[test]
     fn only_a_pod_that_is_placed_has_its_spec_looked_at() {
-        for spec in [r#"{"nodeName":7}"#, r#"{"affinity":[]}"#, r#"{"schedulingGates":{}}"#] {
+        for spec in [
+            r#"{"nodeName":7}"#,
+            r#"{"affinity":[]}"#,
+            r#"{"schedulingGates":{}}"#,
+            r#"{"schedulingGates":[["name"]]}"#,
+            r#"{"schedulingGates":[{"name":7}]}"#,
+            r#"{"nodeSelector":[]}"#,
+            r#"{"nodeSelector":{"a":1}}"#,
+            r#"{"volumes":{}}"#,
+            r#"{"volumes":[7]}"#,
+            r#"{"volumes":[[]]}"#,
+            r#"{"volumes":[{"persistentVolumeClaim":"c"}]}"#,
+            r#"{"volumes":[{"persistentVolumeClaim":["c"]}]}"#,
+            r#"{"volumes":[{"persistentVolumeClaim":{"claimName":7}}]}"#,
+        ] {
             let json = format!(r#"{{"spec":{spec}}}"#);
             let object: Object<'_> = serde_json::from_str(&json).unwrap();
             assert!(Pod::decode("default", &object).is_err(), "{spec}");
         }
-        let json = r#"{"spec":{"nodeName":null,"affinity":null,"schedulingGates":null,"containers":[{}]}}"#;
+        let json = r#"{"spec":{"nodeName":null,"affinity":null,"schedulingGates":null,"volumes":null,"nodeSelector":null,"containers":[{}]}}"#;
         let object: Object<'_> = serde_json::from_str(json).unwrap();
         let pod = Pod::decode("default", &object).unwrap();
         assert!(
             pod.has_spec
-                && !pod.gated
+                && !pod.is_gated()
                 && pod.node_name.is_none()
                 && pod.affinity_document.is_null()
+                && pod.node_selector.is_none()
+                && pod.gates.is_none()
+                && pod.claims.is_empty()
         );
         let twice =
             serde_json::from_str::<Object<'_>>(r#"{"spec":{"nodeName":"a","nodeName":"b"}}"#);
         assert!(twice.unwrap_err().to_string().contains("duplicate field `nodeName`"));
+        let twice = serde_json::from_str::<Object<'_>>(r#"{"spec":{"volumes":null,"volumes":[]}}"#);
+        assert!(twice.unwrap_err().to_string().contains("duplicate field `volumes`"));
+    }
+
+    #[test]
+    fn claims_are_read_with_their_places() {
+        let json = r#"{"spec":{"volumes":[
+            {"name":"t","projected":{"sources":[{"persistentVolumeClaim":{"claimName":"no"}}]}},
+            {"name":"a","persistentVolumeClaim":{"claimName":"pvc-1","readOnly":true}},
+            {"name":"b","ephemeral":{"volumeClaimTemplate":{}}},
+            null,
+            {"persistentVolumeClaim":{"claimName":"p\u00e9"}},
+            {"name":"a","persistentVolumeClaim":{"claimName":"pvc-1"}}]}}"#;
+        let object: Object<'_> = serde_json::from_str(json).unwrap();
+        let pod = Pod::decode("default", &object).unwrap();
+        let claims: Vec<_> = pod.claims.iter().map(|it| (it.index, it.claim.as_str())).collect();
+        assert_eq!(claims, [(1, "pvc-1"), (4, "pé"), (5, "pvc-1")]);
+        assert!(matches!(pod.claims[0].claim.0, Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn the_managing_controller_is_known_by_group_and_kind() {
+        let json = r#"{"metadata":{"ownerReferences":[
+            {"apiVersion":"v1","kind":"Pod","name":"o","uid":"1"},
+            {"apiVersion":"tekton.dev/v1","kind":"TaskRun","name":"r","uid":"2","controller":true}]}}"#;
+        let object: Object<'_> = serde_json::from_str(json).unwrap();
+        let owner = object.metadata.controller().unwrap();
+        assert!(owner.is("tekton.dev", "TaskRun"));
+        assert!(!owner.is("tekton.dev", "PipelineRun") && !owner.is("tekton", "TaskRun"));
+        assert_eq!(owner.uid.as_ref().map(Text::as_str), Some("2"));
+        assert!(object.metadata.owner_references[0].is("", "Pod"));
+        for nobody in [r#"[]"#, "null", r#"[{}]"#, r#"[{"controller":null,"uid":null}]"#] {
+            let json = format!(r#"{{"metadata":{{"ownerReferences":{nobody}}}}}"#);
+            let object: Object<'_> = serde_json::from_str(&json).unwrap();
+            assert!(object.metadata.controller().is_none(), "{nobody}");
+        }
+        let nameless = OwnerReference::default();
+        assert!(!nameless.is("", "") && !nameless.is("tekton.dev", "TaskRun"));
     }
 
     #[test]

@@ -86,6 +86,10 @@ reasons! {
     MalformedJob => Syntax,
     /// A part of a StreamsJob changes that must not.
     ImmutableSpec => Syntax,
+    /// `coschedule` is no mode.
+    InvalidMode => Syntax,
+    /// `coschedule-group` is no name of a group.
+    InvalidGroup => Syntax,
     /// A pool's own description is malformed.
     MalformedPool => Syntax,
     /// Two pools, processing elements or operators have one name.

@@ -1,19 +1,35 @@
-//! Tekton coscheduling (TEP-0135) and native groups: the vocabulary. Serving it is a later
-//! release's; until then a pod that carries a key is admitted with a warning.
+//! Coscheduling: pods of a group on one node with all their volumes. The groups of Tekton's runs
+//! (TEP-0135, done outside Tekton), and groups of any pods of a namespace.
+//!
+//! For each group the controller makes a placeholder: a pod that takes next to nothing and mounts all
+//! claims of the group, so that the scheduler finds a node for them together. The group's pods follow
+//! it. [`groups`] says what the groups of a run are, [`native`] what those of other pods are; [`member`]
+//! is what a pod gets at admission, `claims` what a claim gets. [`placeholder`] says what a placeholder
+//! is made of, [`reconcile`] when it comes, moves and goes.
+
+mod claims;
+pub mod groups;
+pub mod keys;
+pub mod member;
+pub mod mode;
+pub mod native;
+pub mod placeholder;
+pub mod reconcile;
 
 use super::System;
 
-/// Puts pods of one namespace into one group.
-pub const GROUP: &str = "stowplan.dev/coschedule-group";
-/// The mode of a run, copied to its pods by Tekton.
-pub const MODE: &str = "stowplan.dev/coschedule";
+pub use claims::sibling;
+pub use keys::{GROUP, MODE};
 
 /// The system.
 pub const SYSTEM: System = System {
-    name: "coschedule",
-    keys: &[GROUP, MODE],
-    request: None,
-    concerns: None,
-    plan: None,
+    name: NAME,
+    keys: keys::ANNOTATIONS,
+    request: Some(member::request),
+    claim: Some(claims::request),
+    concerns: Some(member::concerns),
+    plan: Some(reconcile::plan),
     enabled: |policy| policy.coschedule.enabled,
 };
+
+const NAME: &str = "coschedule";

@@ -14,6 +14,7 @@ pub const SYSTEM: System = System {
     name: "katalyst",
     keys: &[AFFINITY, ANTI_AFFINITY],
     request: None,
+    claim: None,
     concerns: None,
     plan: None,
     enabled: |policy| policy.katalyst.mode != KatalystMode::Disabled,

@@ -21,6 +21,7 @@ pub const SYSTEM: System = System {
     name: "mpi",
     keys: KEYS,
     request: None,
+    claim: None,
     concerns: None,
     plan: None,
     enabled: |policy| policy.mpi.enabled,

@@ -77,6 +77,14 @@ pub enum Kind {
     HostPool,
     /// A StreamsJob.
     StreamsJob,
+    /// A StatefulSet: the placeholder of a coscheduled group.
+    StatefulSet,
+    /// A claim of a run.
+    PersistentVolumeClaim,
+    /// A PipelineRun. Tekton's: it is told of and never written.
+    PipelineRun,
+    /// A TaskRun. Likewise.
+    TaskRun,
 }
 
 /// What becomes of an object.
@@ -103,7 +111,13 @@ pub enum Write {
     /// It is made: the whole object.
     Create(Value),
     /// It goes, if it is still the one with the target's UID.
-    Delete,
+    Delete {
+        /// The seconds that it has to end; `None`: its own. 0 does not wait for its node to say that it
+        /// has ended, so that only a node that says nothing any more is a reason for it.
+        grace: Option<u32>,
+        /// Only in this version (`metadata.resourceVersion`); `None`: in any.
+        version: Option<Box<str>>,
+    },
     /// Nothing: only told of.
     None,
 }

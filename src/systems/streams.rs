@@ -14,8 +14,8 @@ pub mod token;
 
 use super::{Outcome, System};
 use crate::placement::intent::{
-    Enforcement, HOSTNAME, Intent, LabelRequirement, Operator, PodTerm, Wish, label_requirement,
-    on_labels,
+    Enforcement, HOSTNAME, Intent, LabelRequirement, Operator, PodTerm, Selector, Wish,
+    label_requirement, on_labels,
 };
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, Warning, quoted, shorten};
@@ -31,6 +31,7 @@ pub const SYSTEM: System = System {
     name: NAME,
     keys: keys::ANNOTATIONS,
     request: Some(place),
+    claim: None,
     concerns: Some(job::concerns),
     plan: Some(reconcile::plan),
     enabled: |policy| policy.streams.enabled,
@@ -130,12 +131,9 @@ impl Placing<'_> {
                 self.find(Reason::GroupElsewhere, key, problem, "move the group first");
             }
         }
-        let term = PodTerm {
-            enforcement,
-            requirements: vec![label_requirement(keys::GROUP, Operator::In, group)],
-            marks: 1,
-            other_keys: &[],
-        };
+        let requirements = vec![label_requirement(keys::GROUP, Operator::In, group)];
+        let selector = Selector::Expressions { requirements, marks: 1, other_keys: &[] };
+        let term = PodTerm { enforcement, selector };
         let value = group.to_owned();
         self.wish(keys::GROUP, group, Wish::Label { key: keys::GROUP.to_owned(), value });
         self.wish(keys::GROUP, group, Wish::PodAffinity(term));
@@ -175,12 +173,9 @@ impl Placing<'_> {
                 self.wish(key, token.as_str(), Wish::Label { key: label, value });
                 continue;
             }
-            let term = PodTerm {
-                enforcement: request.enforcement,
-                requirements: vec![label_requirement(label, Operator::In, &value)],
-                marks: 1,
-                other_keys: &[],
-            };
+            let requirements = vec![label_requirement(label, Operator::In, &value)];
+            let selector = Selector::Expressions { requirements, marks: 1, other_keys: &[] };
+            let term = PodTerm { enforcement: request.enforcement, selector };
             self.wish(key, token.as_str(), Wish::PodAntiAffinity(term));
             let what =
                 manner(request.enforcement, "no other pod of job", "rather no other pod of job");
@@ -259,12 +254,8 @@ impl Placing<'_> {
         if !self.seed() {
             requirements.extend(request.job.as_deref().map(same_job));
         }
-        let term = PodTerm {
-            enforcement: request.enforcement,
-            requirements,
-            marks: 1,
-            other_keys: &[keys::JOB],
-        };
+        let selector = Selector::Expressions { requirements, marks: 1, other_keys: &[keys::JOB] };
+        let term = PodTerm { enforcement: request.enforcement, selector };
         self.wish(key, token.as_str(), Wish::Label { key: label, value });
         self.wish(key, token.as_str(), Wish::PodAffinity(term));
         self.holds(
@@ -303,12 +294,9 @@ impl Placing<'_> {
                 }
                 None => {}
             }
-            let term = PodTerm {
-                enforcement: request.enforcement,
-                requirements,
-                marks: 1,
-                other_keys: &[keys::JOB, keys::PROCESSING_ELEMENT, keys::GROUP],
-            };
+            let other_keys = &[keys::JOB, keys::PROCESSING_ELEMENT, keys::GROUP];
+            let selector = Selector::Expressions { requirements, marks: 1, other_keys };
+            let term = PodTerm { enforcement: request.enforcement, selector };
             self.wish(key, token.as_str(), Wish::Label { key: label, value });
             self.wish(key, token.as_str(), Wish::PodAntiAffinity(term));
             if !self.seed() {
@@ -339,12 +327,9 @@ impl Placing<'_> {
             );
         }
         let requirements = vec![same_job(job), other_element(element)];
-        let term = PodTerm {
-            enforcement: request.enforcement,
-            marks: requirements.len(),
-            requirements,
-            other_keys: &[],
-        };
+        let marks = requirements.len();
+        let selector = Selector::Expressions { requirements, marks, other_keys: &[] };
+        let term = PodTerm { enforcement: request.enforcement, selector };
         self.wish(key, operator, Wish::PodAntiAffinity(term));
         self.on_named_nodes_only(key, operator, request.enforcement);
         let what = manner(request.enforcement, "no other pod of job", "rather no other pod of job");

@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 
 use super::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
+use super::resources::{Resources, thousandths};
 use super::streams_pod::{APP, APP_VALUE, COLOCATION_PREFIX, GROUP, JOB, PROCESSING_ELEMENT, WAKE};
 
 /// Who an object is, and which version of it this is.
@@ -63,6 +64,12 @@ pub struct NodeEstate {
     pub cordoned: bool,
     /// Whether its condition Ready is True.
     pub ready: bool,
+    /// Since when its condition Ready is what it is.
+    pub ready_since: Option<Timestamp>,
+    /// What pods may take of it.
+    pub allocatable: Resources,
+    /// How many pods it may have.
+    pub pod_limit: usize,
 }
 
 /// A taint.
@@ -82,7 +89,12 @@ impl From<&core::Node> for NodeEstate {
     fn from(node: &core::Node) -> Self {
         let spec = node.spec.as_ref();
         let taints = spec.and_then(|spec| spec.taints.as_ref()).into_iter().flatten();
-        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let status = node.status.as_ref();
+        let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+        let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
+        let allocatable = status.and_then(|status| status.allocatable.as_ref());
+        let pods = allocatable.and_then(|amounts| amounts.get("pods"));
+        let pods = pods.and_then(|amount| thousandths(&amount.0)).map(|amount| amount / 1000);
         Self {
             identity: Identity::from(&node.metadata),
             labels: node
@@ -101,10 +113,12 @@ impl From<&core::Node> for NodeEstate {
                 })
                 .collect(),
             cordoned: spec.and_then(|spec| spec.unschedulable).unwrap_or_default(),
-            ready: conditions
-                .into_iter()
-                .flatten()
-                .any(|condition| condition.type_ == "Ready" && condition.status == "True"),
+            ready: ready.is_some_and(|condition| condition.status == "True"),
+            ready_since: ready
+                .and_then(|condition| condition.last_transition_time.as_ref())
+                .map(|time| time.0),
+            allocatable: Resources::read(allocatable),
+            pod_limit: pods.and_then(|pods| usize::try_from(pods).ok()).unwrap_or_default(),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! What is kept of a HostPool: its spec, read once into the one of its forms that it has.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use sha2::{Digest as _, Sha256};
 
+use super::digest;
 use super::estate::Identity;
 use super::node::canonical;
 use crate::api;
@@ -84,13 +84,7 @@ pub fn hash_of(metadata: &ObjectMeta) -> Option<Box<str>> {
 /// The ten characters that stand for a pool, by its UID: the start of the SHA-256 in hexadecimal.
 #[must_use]
 pub fn hash(uid: &str) -> String {
-    let digest = Sha256::digest(uid);
-    let mut text = String::with_capacity(10);
-    for byte in &digest[..5] {
-        // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    digest::ten(uid)
 }
 
 /// A host as an author names it.

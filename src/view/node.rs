@@ -28,6 +28,8 @@ pub struct Node {
     pub tags: Arc<[Box<str>]>,
     /// The exclusive pool, by hash, whose taint it carries.
     pub exclusive: Option<Box<str>>,
+    /// `spec.unschedulable`.
+    pub cordoned: bool,
     /// What only the controller keeps.
     pub estate: Option<Box<NodeEstate>>,
 }
@@ -86,6 +88,7 @@ impl From<&core::Node> for Node {
             addresses: addresses.into(),
             tags,
             exclusive,
+            cordoned: node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default(),
             estate: None,
         }
     }

@@ -7,6 +7,7 @@
 //!
 //! Everything lives in a run directory ([`directory`]) and ends with its owner (`process`).
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -44,6 +45,9 @@ pub use self::node::NodeSpec;
 
 /// Far above what a start takes (about five seconds), for machines that do something else as well.
 const START_LIMIT: Duration = Duration::from_secs(120);
+
+/// What kwok does beside its own stages.
+const STAGES: &str = include_str!("../assets/stages.yaml");
 
 /// What to start, and where.
 #[derive(Clone, Debug, Default)]
@@ -163,7 +167,8 @@ impl ControlPlane {
         for node in nodes {
             create_node(&client, node).await?;
         }
-        self.nodes_ready(&client).await
+        let names: BTreeSet<&str> = nodes.iter().map(|node| &*node.name).collect();
+        self.until_ready(&client, |node| names.contains(node)).await
     }
 
     /// Waits until every node is Ready and open to pods.
@@ -171,6 +176,11 @@ impl ControlPlane {
     /// # Errors
     /// When one does not get there, or a program of the control plane has ended.
     pub async fn nodes_ready(&self, client: &Client) -> Result<()> {
+        self.until_ready(client, |_| true).await
+    }
+
+    /// The same, of the nodes whose names are wanted: others may have been lost meanwhile.
+    async fn until_ready(&self, client: &Client, wanted: impl Fn(&str) -> bool) -> Result<()> {
         let nodes: Api<Node> = Api::all(client.clone());
         until("the nodes to be Ready", START_LIMIT, async || {
             self.check()?;
@@ -181,6 +191,7 @@ impl ControlPlane {
                 .into_iter()
                 .filter(|node| !is_ready(node))
                 .filter_map(|node| node.metadata.name)
+                .filter(|name| wanted(name))
                 .collect();
             Ok(if unready.is_empty() {
                 Seen::Done(())
@@ -221,6 +232,24 @@ impl ControlPlane {
     /// One program has ended; the message holds the end of its log.
     pub fn check(&self) -> Result<()> {
         check(&self.processes, &self.directory)
+    }
+
+    /// Lets one of the control plane's programs stand still (SIGSTOP), such as `kube-scheduler`. It wakes
+    /// by [`ControlPlane::resume`], or to end.
+    ///
+    /// # Errors
+    /// No program of that name runs.
+    pub async fn pause(&self, program: &'static str) -> Result<()> {
+        let processes = Arc::clone(&self.processes);
+        tokio::task::spawn_blocking(move || unpoisoned(&processes).pause(program)).await?
+    }
+
+    /// Lets a program that was paused go on (SIGCONT). It does not know that time has passed.
+    ///
+    /// # Errors
+    /// No program of that name runs.
+    pub fn resume(&self, program: &str) -> Result<()> {
+        self.processes().resume(program)
     }
 
     /// Keeps a temporary run directory after the end, for its logs: for failures that are no panics.
@@ -442,11 +471,13 @@ impl ControlPlane {
     }
 
     fn start_kwok(&self) -> Result<()> {
+        let stages = self.directory.write("stages.yaml", STAGES)?;
         self.spawn(
             "kwok",
             &[
                 format!("--kubeconfig={}", self.kubeconfig.display()),
                 format!("--config={}", self.tools.stages().display()),
+                format!("--config={}", stages.display()),
                 format!("--server-address={}", self.range.socket(Range::KWOK)),
                 "--manage-all-nodes=true".to_owned(),
                 "--node-lease-duration-seconds=40".to_owned(),

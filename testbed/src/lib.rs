@@ -12,6 +12,7 @@
 //! 3. `process`: how nothing outlives its owner, even one that was killed.
 //! 4. [`workload`], [`wait`], [`http`]: what a test needs to ask.
 //! 5. [`proxy`]: an API server that fails on demand, for a controller.
+//! 6. [`volumes`], [`tekton`]: what provisions volumes, and what makes pods of PipelineRuns.
 //!
 //! # How a test uses it
 //! Starting takes a few seconds, so a test file starts one control plane, owned by one test
@@ -44,6 +45,8 @@ pub mod control_plane;
 pub mod http;
 mod process;
 pub mod proxy;
+pub mod tekton;
 pub mod tools;
+pub mod volumes;
 pub mod wait;
 pub mod workload;

@@ -194,9 +194,37 @@ async fn the_controllers_rights(world: &World) {
     });
     world.may(&["create", "-f", "-"], &pod);
     may(&["label", "pod", "waits", "stowplan.dev/wake=1"], nothing);
-    may_not(&["delete", "pod", "waits"], nothing, "forbidden");
+    may(&["delete", "pod", "waits", "--wait=false"], nothing);
     may_not(&["create", "-f", "-"], &pod, "forbidden");
     may_not(&["get", "secrets"], nothing, "forbidden");
+
+    // A placeholder, owned by what it stands for: no right to that one's finalizers is needed.
+    let owner: Value =
+        serde_json::from_str(&world.may(&["get", "streamsjob", "parallel", "-o", "json"], nothing))
+            .unwrap();
+    let labels = json!({"app.kubernetes.io/instance": "affinity-assistant-0123456789"});
+    let placeholder = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {
+            "name": "affinity-assistant-0123456789", "namespace": "default",
+            "ownerReferences": [{
+                "apiVersion": owner["apiVersion"], "kind": "StreamsJob", "name": "parallel",
+                "uid": owner["metadata"]["uid"], "controller": true, "blockOwnerDeletion": false,
+            }],
+        },
+        "spec": {
+            "replicas": 1, "serviceName": "", "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "affinity-assistant", "image": "none"}]},
+            },
+        },
+    });
+    may(&["create", "-f", "-"], &placeholder);
+    may(&["annotate", "statefulset", "affinity-assistant-0123456789", "a=b"], nothing);
+    may(&["delete", "statefulset", "affinity-assistant-0123456789", "--wait=false"], nothing);
+    may_not(&["create", "deployment", "d", "--image=none"], nothing, "forbidden");
+    may_not(&["delete", "streamsjob", "parallel"], nothing, "forbidden");
 
     let event = json!({
         "apiVersion": "events.k8s.io/v1",
@@ -230,12 +258,6 @@ async fn the_controllers_rights(world: &World) {
     may(&["replace", "-f", "-"], &ours);
     may_not(&["create", "-f", "-"], &lease("default", "stowplan-controller"), "forbidden");
     may_not(&["get", "lease", "another", "--namespace=stowplan-system"], nothing, "forbidden");
-
-    // Only a policy that repairs brings the right to delete.
-    world.helm(&[r#"policy={"repair": "recreatePending"}"#]);
-    may(&["delete", "pod", "waits", "--wait=false"], nothing);
-    world.helm(&[]);
-    may_not(&["delete", "pod", "waits"], nothing, "forbidden");
 }
 
 fn the_webhooks_rights(world: &World) {
@@ -288,4 +310,83 @@ async fn what_is_asked_about(world: &World) {
     let done = r#"{"metadata": {"finalizers": null}}"#;
     world.may(&["patch", "hostpool", "old", "--type=merge", "-p", done], nothing);
     world.may_not(&["get", "hostpool", "old"], nothing, "not found");
+    // The API server learns by a watch of its own that the namespace is not left alone any more.
+    world.may(&["label", "namespace", "default", "stowplan.dev/ignore-"], nothing);
+    what_of_tekton_is_asked_about(world).await;
+}
+
+/// The pods and claims of Tekton runs by their owners, whatever the owner's version, and nothing that
+/// only looks like them.
+async fn what_of_tekton_is_asked_about(world: &World) {
+    let owner = |version: &str, kind: &str, controller: Value| json!([{"apiVersion": version, "kind": kind, "name": "run", "uid": "1-2-3", "controller": controller}]);
+    let object = |kind: &str, owners: &Value, annotations: Value| {
+        let spec = match kind {
+            "Pod" => json!({"containers": [{"name": "step", "image": "none"}]}),
+            _ => {
+                json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}})
+            }
+        };
+        json!({
+            "apiVersion": "v1", "kind": kind, "spec": spec,
+            "metadata": {
+                "generateName": "of-a-run-", "namespace": "default", "ownerReferences": owners,
+                "annotations": annotations, "labels": {"tekton.dev/pipelineRun": "run"},
+            },
+        })
+    };
+    let yes = || json!(true);
+    let cases = [
+        ("Pod", owner("tekton.dev/v1", "TaskRun", yes()), true),
+        ("Pod", owner("tekton.dev/v1beta1", "TaskRun", yes()), true),
+        ("Pod", owner("tekton.dev/v1", "TaskRun", Value::Null), false),
+        ("Pod", owner("tekton.dev/v1", "CustomRun", yes()), false),
+        ("Pod", owner("tekton.dev.example.com/v1", "TaskRun", yes()), false),
+        ("Pod", owner("batch/v1", "Job", yes()), false),
+        ("Pod", Value::Null, false),
+        ("PersistentVolumeClaim", owner("tekton.dev/v1", "PipelineRun", yes()), true),
+        ("PersistentVolumeClaim", owner("tekton.dev/v1", "PipelineRun", Value::Null), true),
+        ("PersistentVolumeClaim", owner("tekton.dev/v1beta1", "TaskRun", yes()), true),
+        ("PersistentVolumeClaim", owner("tekton.dev/v1", "Pipeline", yes()), false),
+        ("PersistentVolumeClaim", owner("apps/v1", "StatefulSet", yes()), false),
+        ("PersistentVolumeClaim", Value::Null, false),
+    ];
+    let check = |of_tekton: bool| {
+        for (kind, owners, asked) in &cases {
+            let webhook = if *kind == "Pod" { "pods" } else { "claims" };
+            let away = format!(r#"failed calling webhook "{webhook}.stowplan.dev""#);
+            let create = &["create", "--dry-run=server", "-f", "-"];
+            match asked & of_tekton {
+                true => world.may_not(create, &object(kind, owners, Value::Null), &away),
+                false => drop(world.may(create, &object(kind, owners, Value::Null))),
+            }
+        }
+    };
+    let grouped = object(
+        "PersistentVolumeClaim",
+        &Value::Null,
+        json!({"stowplan.dev/coschedule-group": "g", "another.example.com/key": "x"}),
+    );
+    let away = r#"failed calling webhook "claims.stowplan.dev""#;
+    until("the namespace's claims to be asked about", Duration::from_secs(60), async || {
+        let output = world.kubectl(&["create", "--dry-run=server", "-f", "-"], &grouped);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok(if said.contains(away) { Seen::Done(()) } else { Seen::NotYet(said) })
+    })
+    .await
+    .unwrap();
+    check(true);
+    let mut ignored = grouped.clone();
+    ignored["metadata"]["labels"]["stowplan.dev/ignore"] = json!("true");
+    world.may(&["create", "--dry-run=server", "-f", "-"], &ignored);
+
+    let off = r#"policy={"coschedule": {"enabled": false}}"#;
+    world.helm(&[r#"webhook.failurePolicy="Fail""#, off]);
+    until("the webhook not to be asked", Duration::from_secs(60), async || {
+        let output = world.kubectl(&["create", "--dry-run=server", "-f", "-"], &grouped);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok(if output.status.success() { Seen::Done(()) } else { Seen::NotYet(said) })
+    })
+    .await
+    .unwrap();
+    check(false);
 }

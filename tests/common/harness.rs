@@ -1,5 +1,7 @@
 //! Named tests around one control plane, which is started before them and ended after them.
 
+#![allow(dead_code, reason = "each suite uses its own part")]
+
 use std::future::Future;
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -32,7 +34,28 @@ pub(crate) fn run<F>(cases: &[Case], start: impl FnOnce() -> F) -> ExitCode
 where
     F: Future<Output = Result<World>>,
 {
-    let arguments = Arguments::from_args();
+    run_all(cases, &Arguments::from_args(), start)
+}
+
+/// The same for tests that wait more than they compute: this many at a time, unless the command line
+/// says otherwise.
+pub(crate) fn run_side_by_side<F>(
+    cases: &[Case],
+    threads: usize,
+    start: impl FnOnce() -> F,
+) -> ExitCode
+where
+    F: Future<Output = Result<World>>,
+{
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(threads);
+    run_all(cases, &arguments, start)
+}
+
+fn run_all<F>(cases: &[Case], arguments: &Arguments, start: impl FnOnce() -> F) -> ExitCode
+where
+    F: Future<Output = Result<World>>,
+{
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let wanted = |name: &str| {
         let matches = |filter: &String| match arguments.exact {
@@ -57,7 +80,7 @@ where
             handle.block_on(case(world)).map_err(|error| format!("{error:#}").into())
         })
     });
-    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    let conclusion = libtest_mimic::run(arguments, trials.collect());
     if let Some(world) = world.and_then(Arc::into_inner) {
         runtime.block_on(world.stop(conclusion.has_failed()));
     }

@@ -1,10 +1,11 @@
-//! Pods on their way through a decision, as every suite needs them: a pod in its review, the patch
-//! applied, what the result must have kept.
+//! Pods and claims on their way through a decision, as every suite needs them: an object in its review,
+//! the patch applied, what the result must have kept.
 
 #![allow(dead_code, reason = "each suite uses its own part")]
 
 use json_patch::PatchOperation;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use stowplan::admission::{Decision, ParseError, Review, decide};
 use stowplan::policy::Policy;
@@ -13,23 +14,86 @@ use stowplan::view::{Object, View};
 /// The record annotation.
 pub(crate) const RECORD: &str = "stowplan.dev/placement";
 
+/// The kinds on whose creation is decided.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    Pod,
+    Claim,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 2] = [Self::Pod, Self::Claim];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Pod => "Pod",
+            Self::Claim => "PersistentVolumeClaim",
+        }
+    }
+
+    pub(crate) fn plural(self) -> &'static str {
+        match self {
+            Self::Pod => "pods",
+            Self::Claim => "persistentvolumeclaims",
+        }
+    }
+
+    /// The review of an object's creation in `namespace`.
+    pub(crate) fn review_of(self, namespace: &str, object: &Value) -> Value {
+        json!({
+            "kind": "AdmissionReview",
+            "apiVersion": "admission.k8s.io/v1",
+            "request": {
+                "uid": "0f0e7d9c-6b0a-4a53-9d3c-2f3a7a5b8c11",
+                "kind": {"group": "", "version": "v1", "kind": self.name()},
+                "resource": {"group": "", "version": "v1", "resource": self.plural()},
+                "namespace": namespace,
+                "operation": "CREATE",
+                "userInfo": {"username": "admin"},
+                "object": object,
+                "oldObject": null,
+                "dryRun": false,
+            },
+        })
+    }
+
+    /// What is decided about the creation of an object, without waiting.
+    pub(crate) fn decide(
+        self,
+        namespace: &str,
+        object: &Value,
+        view: &View,
+        policy: &Policy,
+    ) -> Result<Decision, ParseError> {
+        let review = self.review_of(namespace, object);
+        decide_bytes(review.to_string().as_bytes(), view, policy)
+    }
+
+    /// Whether the API server could read `object`.
+    pub(crate) fn check(self, object: &Value) -> Result<(), String> {
+        match self {
+            Self::Pod => typed(object).map(drop),
+            Self::Claim => read_as::<PersistentVolumeClaim>(object).map(drop),
+        }
+    }
+
+    /// `object` after a round of other webhooks, each of which did something customary.
+    pub(crate) fn touched_by_others(self, object: &Value) -> Value {
+        match self {
+            Self::Pod => touched_by_others(object),
+            Self::Claim => {
+                let mut claim = object.clone();
+                claim["metadata"]["labels"]["backup.example.com/daily"] = json!("yes");
+                claim["metadata"]["annotations"]["backup.example.com/status"] = json!("{}");
+                claim
+            }
+        }
+    }
+}
+
 /// The review of a pod's creation in `namespace`.
 pub(crate) fn review_of(namespace: &str, pod: &Value) -> Value {
-    json!({
-        "kind": "AdmissionReview",
-        "apiVersion": "admission.k8s.io/v1",
-        "request": {
-            "uid": "0f0e7d9c-6b0a-4a53-9d3c-2f3a7a5b8c11",
-            "kind": {"group": "", "version": "v1", "kind": "Pod"},
-            "resource": {"group": "", "version": "v1", "resource": "pods"},
-            "namespace": namespace,
-            "operation": "CREATE",
-            "userInfo": {"username": "admin"},
-            "object": pod,
-            "oldObject": null,
-            "dryRun": false,
-        },
-    })
+    Kind::Pod.review_of(namespace, pod)
 }
 
 /// What is decided about a review, without waiting.
@@ -48,10 +112,10 @@ pub(crate) fn decide_pod(
     view: &View,
     policy: &Policy,
 ) -> Result<Decision, ParseError> {
-    decide_bytes(review_of(namespace, pod).to_string().as_bytes(), view, policy)
+    Kind::Pod.decide(namespace, pod, view, policy)
 }
 
-/// The operations of an admitted pod; none for one that is passed on.
+/// The operations on an admitted object; none for one that is passed on.
 pub(crate) fn patch_of(decision: &Decision) -> Result<Vec<PatchOperation>, String> {
     match decision {
         Decision::Pass(_) => Ok(Vec::new()),
@@ -61,9 +125,9 @@ pub(crate) fn patch_of(decision: &Decision) -> Result<Vec<PatchOperation>, Strin
     }
 }
 
-/// `pod` with `patch` applied, by an RFC 6902 implementation that is not ours.
-pub(crate) fn patched(pod: &Value, patch: &[PatchOperation]) -> Result<Value, String> {
-    let mut result = pod.clone();
+/// `object` with `patch` applied, by an RFC 6902 implementation that is not ours.
+pub(crate) fn patched(object: &Value, patch: &[PatchOperation]) -> Result<Value, String> {
+    let mut result = object.clone();
     json_patch::patch(&mut result, patch)
         .map_err(|error| format!("the patch does not apply: {error}"))?;
     Ok(result)
@@ -71,7 +135,11 @@ pub(crate) fn patched(pod: &Value, patch: &[PatchOperation]) -> Result<Value, St
 
 /// `pod` as the API server would read it.
 pub(crate) fn typed(pod: &Value) -> Result<Pod, String> {
-    serde_json::from_value(pod.clone()).map_err(|error| format!("not a pod any more: {error}"))
+    read_as(pod)
+}
+
+fn read_as<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
+    T::deserialize(object).map_err(|error| format!("not one of its kind any more: {error}"))
 }
 
 /// A View of these objects.
@@ -85,8 +153,8 @@ pub(crate) fn view_of(objects: impl IntoIterator<Item = Value>) -> View {
 }
 
 /// Whether `after` has all of `before` in its place and its order, but for the changes that the
-/// contract names: the record, an empty node selector term, a node name that became node affinity,
-/// and terms that were multiplied.
+/// contract names: the record, an empty node selector term, a node name that became node affinity, terms
+/// that were multiplied, a claim of the group's in the place of the pod's, and a claim's storage class.
 pub(crate) fn keeps(before: &Value, after: &Value) -> Result<(), String> {
     keeps_at("", before, after)
 }
@@ -101,6 +169,8 @@ fn keeps_at(path: &str, before: &Value, after: &Value) -> Result<(), String> {
                 let path = format!("{path}/{key}");
                 match after.get(key) {
                     _ if path == format!("/metadata/annotations/{RECORD}") => Ok(()),
+                    Some(Value::String(_)) if CLASSES.contains(&&*path) => Ok(()),
+                    Some(kept) if replaces_claim(&path, value, kept) => Ok(()),
                     Some(kept) => keeps_at(&path, value, kept),
                     None if value.is_null() => Ok(()),
                     None if path == "/spec/nodeName" && pins(after, value) => Ok(()),
@@ -122,6 +192,22 @@ fn keeps_at(path: &str, before: &Value, after: &Value) -> Result<(), String> {
         _ if before == after => Ok(()),
         _ => Err(format!("{path} was {before} and is {after}")),
     }
+}
+
+/// Where the storage class of a claim is written.
+const CLASSES: [&str; 2] =
+    ["/spec/storageClassName", "/metadata/annotations/volume.beta.kubernetes.io/storage-class"];
+
+/// Whether a volume's claim is now the one that a placeholder has for it: `<pvc>-<placeholder>-0`, where a
+/// name of more than 63 characters stands as its first 52 and a hash.
+fn replaces_claim(path: &str, before: &Value, after: &Value) -> bool {
+    let at_its_place = path.starts_with("/spec/volumes/")
+        && path.ends_with("/persistentVolumeClaim/claimName")
+        && path.matches('/').count() == 5;
+    let (Some(before), Some(after)) = (before.as_str(), after.as_str()) else { return false };
+    let kept: String = before.chars().take(52).collect();
+    let added = after.strip_prefix(&kept).unwrap_or_default();
+    at_its_place && added.contains("-affinity-assistant-") && added.ends_with("-0")
 }
 
 /// Whether each term stands for one or more new ones that hold all of it, in order.
@@ -206,19 +292,29 @@ pub(crate) fn touched_by_others(pod: &Value) -> Value {
     pod
 }
 
-/// `pod` with a field that no release of Kubernetes has, wherever one might come.
-pub(crate) fn with_unknown_fields(pod: &Value) -> Value {
-    let mut pod = pod.clone();
+/// `object` with a field that no release of Kubernetes has, wherever one might come.
+pub(crate) fn with_unknown_fields(object: &Value) -> Value {
+    let mut object = object.clone();
     let field = json!({"from": "a newer release", "list": [1, 2.5, null]});
-    for path in ["/metadata", "/spec", "/spec/affinity", "/spec/containers/0"] {
-        if let Some(Value::Object(members)) = pod.pointer_mut(path) {
+    let add = |value: &mut Value| {
+        if let Value::Object(members) = value {
             members.insert("futureField".to_owned(), field.clone());
         }
+    };
+    for path in ["/metadata", "/spec", "/spec/affinity", "/spec/containers/0"] {
+        object.pointer_mut(path).into_iter().for_each(add);
     }
-    if let Some(affinity) = pod.pointer_mut("/spec/affinity") {
+    for list in ["/spec/schedulingGates", "/spec/volumes"] {
+        let items = object.pointer_mut(list).and_then(Value::as_array_mut);
+        for item in items.into_iter().flatten() {
+            item.pointer_mut("/persistentVolumeClaim").into_iter().for_each(add);
+            add(item);
+        }
+    }
+    if let Some(affinity) = object.pointer_mut("/spec/affinity") {
         add_to_terms(affinity, &field);
     }
-    pod
+    object
 }
 
 fn add_to_terms(value: &mut Value, field: &Value) {

@@ -1,5 +1,8 @@
 //! The control plane that the tests share, and what they ask of it.
 
+#![allow(dead_code, reason = "each suite uses its own part")]
+
+use std::any::Any;
 use std::io::Write as _;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -21,6 +24,8 @@ pub(crate) struct World {
     /// Held for reading by all that need the webhook, for writing by who stops it.
     pub(crate) installation: RwLock<Installation>,
     namespaces: AtomicUsize,
+    /// What else works in the control plane, for as long as it stands.
+    pub(crate) helpers: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 /// What kubectl came to.
@@ -46,6 +51,7 @@ impl World {
             client,
             installation: RwLock::new(installation),
             namespaces: AtomicUsize::new(0),
+            helpers: Vec::new(),
         })
     }
 

@@ -92,6 +92,8 @@ webhook's, whose ports and readiness it must leave alone.
   - --namespace={{ .Release.Namespace }}
   - --policy=/etc/stowplan/policy/policy.yaml
   - --admin-listen=0.0.0.0:{{ ternary 8081 8080 $sidecar }}
+  # Of placeholders, where the policy names none: nodes have it, or can pull it as they did this one.
+  - --image={{ include "stowplan.image" . }}
   # Who holds the Lease: one controller acts, the others stand by.
   - --identity=$(POD_NAME)
   env:

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm};
 
 use super::nodes::{is_about, is_ready, is_selected, obstacle, required_terms};
-use super::{Cluster, Diagnosis};
+use super::{Cluster, Diagnosis, run};
 use crate::admission::Decision;
 use crate::admission::stored::{PODS, decide_creation};
 use crate::api::condition::{Condition, Status};
@@ -13,6 +13,7 @@ use crate::api::host_pool::{Member, MemberState};
 use crate::placement::record;
 use crate::policy::Policy;
 use crate::systems::SYSTEMS;
+use crate::systems::coschedule::keys;
 use crate::systems::vocabulary::{Meaning, meaning};
 use crate::view::streams_pod::{COLOCATION_PREFIX, GROUP, JOB, PROCESSING_ELEMENT};
 use crate::view::{HostPool, Name, PodEstate};
@@ -37,6 +38,13 @@ pub(super) fn pod(
         scheduler: scheduler(pod),
         ..Diagnosis::default()
     };
+    let joined = run::joined(cluster, policy, pod, namespace);
+    if let Some(joined) = &joined {
+        told.asked.push(joined.asked.clone());
+    }
+    if told.asked.is_empty() {
+        told.asked.push("nothing of stowplan".to_owned());
+    }
     let node = node_of(pod);
     told.placed.extend(node.map(|node| format!("node {node}")));
     if is_finished(pod) {
@@ -53,9 +61,15 @@ pub(super) fn pod(
         pool_of(&mut told, cluster, hash, *index);
     }
     let able = able_nodes(&mut told, pod, cluster);
-    group(&mut told, pod, namespace, cluster);
+    match joined {
+        Some(run::Joined { placeholder, .. }) => {
+            run::outside(&mut told, cluster, policy, pod, namespace);
+            told.parts.push(placeholder);
+        }
+        None => group(&mut told, pod, namespace, cluster),
+    }
     repelled(&mut told, pod, namespace, cluster, &able);
-    if told.obstacles.is_empty() {
+    if !told.has_obstacle() {
         let what = match &told.scheduler {
             None => "no scheduler has looked at it yet".to_owned(),
             Some(_) => "nothing that stowplan knows of: see what the scheduler says".to_owned(),
@@ -278,9 +292,6 @@ fn asked(pod: &Pod) -> Vec<String> {
     if let (Some(job), Some(element)) = (label(pod, JOB), label(pod, PROCESSING_ELEMENT)) {
         asked.push(format!("processing element {element} of job {job}"));
     }
-    if asked.is_empty() {
-        asked.push("nothing of stowplan".to_owned());
-    }
     asked
 }
 
@@ -296,7 +307,7 @@ fn decided(pod: &Pod) -> Vec<String> {
     decided
 }
 
-fn scheduler(pod: &Pod) -> Option<String> {
+pub(super) fn scheduler(pod: &Pod) -> Option<String> {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     let condition = conditions
         .into_iter()
@@ -309,7 +320,13 @@ fn scheduler(pod: &Pod) -> Option<String> {
 }
 
 /// What the pod would be given, were it made now.
-fn missing(told: &mut Diagnosis, pod: &Pod, namespace: &str, cluster: &Cluster, policy: &Policy) {
+pub(super) fn missing(
+    told: &mut Diagnosis,
+    pod: &Pod,
+    namespace: &str,
+    cluster: &Cluster,
+    policy: &Policy,
+) {
     let Ok(document) = serde_json::to_value(pod) else { return };
     let decision = decide_creation(PODS, namespace, &document, &cluster.view, policy);
     match decision {
@@ -318,7 +335,9 @@ fn missing(told: &mut Diagnosis, pod: &Pod, namespace: &str, cluster: &Cluster, 
             told.object(format!("made now, it would be refused: {}", first.problem), &first.remedy);
         }
         Ok(Decision::Admit(admission))
-            if !admission.patch.is_empty() && admission.findings.is_empty() =>
+            if !admission.patch.is_empty()
+                && !admission.intents.is_empty()
+                && admission.findings.is_empty() =>
         {
             let wishes = admission.intents.iter().map(|intent| intent.wish.to_string());
             let lacks = some(&wishes.collect::<Vec<_>>());
@@ -334,9 +353,17 @@ fn missing(told: &mut Diagnosis, pod: &Pod, namespace: &str, cluster: &Cluster, 
 fn gates(told: &mut Diagnosis, pod: &Pod) {
     let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
     let names: Vec<String> = gates.into_iter().flatten().map(|gate| gate.name.clone()).collect();
-    if !names.is_empty() {
+    let (own, others): (Vec<String>, Vec<String>) =
+        names.into_iter().partition(|name| name == keys::GATE);
+    if !own.is_empty() {
         told.object(
-            format!("scheduling gates hold it: {}", some(&names)),
+            format!("the gate {} holds it until its placeholder has a node", keys::GATE),
+            "see the placeholder, below; stowplan's controller lifts the gate",
+        );
+    }
+    if !others.is_empty() {
+        told.object(
+            format!("scheduling gates hold it: {}", some(&others)),
             "whoever set them lifts them",
         );
     }
@@ -446,7 +473,7 @@ fn scheduler_name(pod: &Pod) -> &str {
 }
 
 /// The pods of a namespace, but for `pod`, that hold a place or want one.
-fn living<'c>(
+pub(super) fn living<'c>(
     cluster: &'c Cluster,
     namespace: &'c str,
     pod: &'c Pod,
@@ -456,25 +483,25 @@ fn living<'c>(
         .filter(|other| other.metadata.name != pod.metadata.name && !is_finished(other))
 }
 
-fn label<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
+pub(super) fn label<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
     pod.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-fn node_of(pod: &Pod) -> Option<&str> {
+pub(super) fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|node| !node.is_empty())
 }
 
-fn is_finished(pod: &Pod) -> bool {
+pub(super) fn is_finished(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-fn counted(count: usize, what: &str) -> String {
+pub(super) fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// The first of several, and how many more there are.
-fn some(names: &[String]) -> String {
+pub(super) fn some(names: &[String]) -> String {
     let listed = names[..names.len().min(LISTED)].join(", ");
     match names.len().saturating_sub(LISTED) {
         0 => listed,

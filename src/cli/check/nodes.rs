@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
 };
 use kube::core::{Selector, SelectorExt as _};
 
+use crate::placement::affinity::pinned_node;
 use crate::placement::toleration::tolerates;
 
 /// Why a pod may not go to a node, in a few words; `None` if it may.
@@ -57,6 +58,15 @@ pub(super) fn is_selected(pod: &Pod, name: &str, node: &Node) -> bool {
     required.is_none_or(|required| {
         required.node_selector_terms.iter().any(|term| selects(term, name, labels))
     })
+}
+
+/// The node that the pod must be on by name.
+pub(super) fn bound_to(pod: &Pod) -> Option<&str> {
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
+    let mut nodes = required.node_selector_terms.iter().map(pinned_node);
+    let first = nodes.next()??;
+    nodes.all(|node| node == Some(first)).then_some(first)
 }
 
 fn selects(term: &NodeSelectorTerm, name: &str, labels: &BTreeMap<String, String>) -> bool {

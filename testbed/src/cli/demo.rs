@@ -11,13 +11,16 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client};
 use testbed::control_plane::{ControlPlane, Options};
+use testbed::tekton::Tekton;
 use testbed::tools::{self, Tools};
+use testbed::volumes::Volumes;
 use testbed::wait::{Seen, until};
 
 use self::wishes::{Host, Placed, Pool};
 use super::Ended;
 
 mod job;
+mod run;
 mod wishes;
 
 const EXAMPLES: &str = "\
@@ -27,12 +30,13 @@ Examples:
 
 const JOB_FILE: &str = "examples/streams-job-pools.yaml";
 const JOB_PODS_FILE: &str = "examples/streams-job-pools-pods.yaml";
+const RUN_FILE: &str = "examples/tekton-run.yaml";
 
 /// The annotation in which stowplan says what it did.
 const RECORD: &str = "stowplan.dev/placement";
 
-/// Shows what stowplan does: a Streams job that is placed by its pods' annotations, and one that is
-/// checked and placed as a whole.
+/// Shows what stowplan does: a Streams job that is placed by its pods' annotations, one that is checked
+/// and placed as a whole, and a Tekton run whose tasks share a node and their volumes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -68,6 +72,9 @@ async fn tell(plane: &ControlPlane, webhook: PathBuf) -> Result<()> {
     apply(plane, "examples/nodes.yaml").await?;
     let client = plane.client().await?;
     plane.nodes_ready(&client).await?;
+    // Both end with this function.
+    let _volumes = Volumes::start(&client).await?;
+    let _tekton = Tekton::start(&client).await?;
 
     say!("2. stowplan, by `helm install stowplan charts/stowplan`");
     let installation = super::install(plane, webhook).await?;
@@ -100,6 +107,10 @@ async fn tell(plane: &ControlPlane, webhook: PathBuf) -> Result<()> {
     let impossible = "examples/streams-job-impossible.yaml";
     say!("6. A job that no cluster can meet: kubectl apply -f {impossible}");
     say!("\n{}\n", refusal(plane, impossible, "must share a host").await?);
+
+    say!("7. A Tekton run, as TEP-0135 has it: kubectl apply -f {RUN_FILE}");
+    apply(plane, RUN_FILE).await?;
+    run::tell(plane, &client).await?;
     Ok(())
 }
 

@@ -388,8 +388,46 @@ impl Installation {
             .data
             .and_then(|mut data| data.remove("policy.yaml"))
             .with_context(|| format!("ConfigMap {POLICY} has no key policy.yaml"))?;
-        // By a rename: the webhook may read at any time.
-        let next = self.directory.write("webhook/policy.next", &policy)?;
+        self.write_policy(&policy)
+    }
+
+    /// The policy's text, as the webhook and the controllers read it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn policy(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.file("policy.yaml"))?)
+    }
+
+    /// Puts another policy (YAML) in the place of the one that holds, and waits until the webhook and
+    /// all running controllers have read it. It must differ in more than its letters: they count changes.
+    ///
+    /// # Errors
+    /// One of them has not read it in a minute, or finds that it is no policy.
+    pub async fn set_policy(&self, policy: &str) -> Result<()> {
+        let readers: Vec<_> =
+            [self.admin].into_iter().chain(self.controllers.values().copied()).collect();
+        let mut before = Vec::new();
+        for reader in &readers {
+            before.push(policies_read(*reader).await?);
+        }
+        self.write_policy(policy)?;
+        until("the new policy to be read", LIMIT, async || {
+            for (reader, before) in readers.iter().zip(&before) {
+                let now = policies_read(*reader).await?;
+                ensure!(now.1 == before.1, "it is no policy: {policy}");
+                if now.0 == before.0 {
+                    return Ok(Seen::NotYet(format!("not by who serves {reader}")));
+                }
+            }
+            Ok(Seen::Done(()))
+        })
+        .await
+    }
+
+    /// By a rename: the webhook may read at any time.
+    fn write_policy(&self, policy: &str) -> Result<()> {
+        let next = self.directory.write("webhook/policy.next", policy)?;
         fs::rename(next, self.file("policy.yaml"))?;
         Ok(())
     }
@@ -592,6 +630,17 @@ async fn effective(plane: &ControlPlane, client: &Client) -> Result<()> {
         })
     })
     .await
+}
+
+/// How many changes of the policy a process has taken, and how many it has rejected.
+async fn policies_read(admin: SocketAddr) -> Result<(u64, u64)> {
+    let metrics = http::get(admin, "/metrics").await?.body;
+    let count = |outcome: &str| {
+        let sample = format!("stowplan_policy_reloads_total{{outcome=\"{outcome}\"}} ");
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&sample));
+        value.map_or(Ok(0), str::parse)
+    };
+    Ok((count("loaded")?, count("rejected")?))
 }
 
 /// The address in the line `admin on http://127.0.0.1:40123`, once it is whole.

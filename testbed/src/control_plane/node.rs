@@ -6,6 +6,8 @@ use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeSpec as Spec, NodeStatus
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ObjectMeta;
 
+use crate::volumes::ZONE;
+
 /// The label that "one host" means to the scheduler.
 const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 
@@ -77,6 +79,12 @@ impl NodeSpec {
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.to_owned(), value.to_owned());
         self
+    }
+
+    /// In a zone: where the volumes of [`volumes`](crate::volumes) are.
+    #[must_use]
+    pub fn zone(self, zone: &str) -> Self {
+        self.label(ZONE, zone)
     }
 
     /// Without `kubernetes.io/hostname`: the scheduler's rules about hosts pass such a node by.

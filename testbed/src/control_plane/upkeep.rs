@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::json;
 
-use super::{ControlPlane, NodeSpec, START_LIMIT};
+use super::{ControlPlane, NodeSpec, START_LIMIT, is_ready};
 use crate::wait::{Seen, until};
 
 impl ControlPlane {
@@ -40,6 +41,59 @@ impl ControlPlane {
     pub async fn replace_node(&self, node: &NodeSpec) -> Result<()> {
         self.delete_node(&node.name).await?;
         self.add_node(node).await
+    }
+
+    /// Lets a machine die without a word: its node is NotReady until [`ControlPlane::recover_node`], and
+    /// its pods stay as they are. None of them ends, and one that is deleted stays Terminating, because
+    /// no kubelet is there to end it. Returns when the node is NotReady and tainted.
+    ///
+    /// # Errors
+    /// There is no such node, or it stays Ready.
+    pub async fn lose_node(&self, name: &str) -> Result<()> {
+        let nodes: Api<Node> = Api::all(self.client().await?);
+        self.mark_lost(name, true).await?;
+        until(&format!("node {name} to be NotReady"), START_LIMIT, async || {
+            let node = nodes.get(name).await?;
+            let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+            let held = taints.filter(|taint| taint.key == "node.kubernetes.io/not-ready").count();
+            // One against new pods, one against those that are there.
+            Ok(match (is_ready(&node), held) {
+                (false, 2..) => Seen::Done(()),
+                (ready, held) => Seen::NotYet(format!("ready: {ready}, {held} taints")),
+            })
+        })
+        .await
+    }
+
+    /// Brings a machine back that was lost, with its pods. Returns when it is Ready.
+    ///
+    /// # Errors
+    /// There is no such node, or it does not become Ready.
+    pub async fn recover_node(&self, name: &str) -> Result<()> {
+        self.mark_lost(name, false).await?;
+        self.until_ready(&self.client().await?, |node| node == name).await
+    }
+
+    /// Tells kwok (`assets/stages.yaml`) that a node and its pods are lost, or that they are not.
+    async fn mark_lost(&self, name: &str, lost: bool) -> Result<()> {
+        let client = self.client().await?;
+        let mark = json!({"metadata": {"annotations": {
+            "testbed.stowplan.dev/lost": lost.then_some("true"),
+        }}});
+        let (mark, parameters) = (Patch::Merge(mark), PatchParams::default());
+        // The node first: a pod that comes meanwhile must not end there.
+        Api::<Node>::all(client.clone()).patch_metadata(name, &parameters, &mark).await?;
+        let on_it = ListParams::default().fields(&format!("spec.nodeName={name}"));
+        for pod in Api::<Pod>::all(client.clone()).list_metadata(&on_it).await? {
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+            let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+            let name = pod.metadata.name.as_deref().unwrap_or_default();
+            match pods.patch_metadata(name, &parameters, &mark).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                marked => drop(marked?),
+            }
+        }
+        Ok(())
     }
 
     /// `kubectl cordon`: no new pods.

@@ -1,26 +1,16 @@
-//! Waiting pods that the scheduler has forgotten.
-//!
-//! When the last assigned pod of a colocation group goes while others wait for it, the scheduler does
-//! not look at those again for five minutes (kubernetes#141354). A changed label on one of them makes
-//! it look at the whole group; a changed annotation does not.
+//! Waiting colocation groups that the scheduler has forgotten ([`wake`]): one pod is woken, and
+//! with it the whole group.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use crate::systems::plan::operation::{add, test_uid};
-use crate::systems::plan::{Action, Event, Kind, Plan, Target, Write};
-use crate::systems::streams::keys::WAKE;
+use crate::systems::plan::Plan;
+use crate::systems::wake;
 use crate::view::{Name, PodEstate, View};
 
-/// How long pods of a group may wait before they are woken: the scheduler's own events come first.
+/// How long a group waits before it is called: when its last pod goes, all of it is forgotten.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(3);
-
-/// The shortest time between two calls to one group.
-const INTERVAL: SignedDuration = SignedDuration::from_secs(10);
-
-/// The longest: the scheduler itself looks at every waiting pod in this time.
-const LONGEST: SignedDuration = SignedDuration::from_mins(5);
 
 /// The waiting pods of a group, and whether one of its pods has a node.
 #[derive(Default)]
@@ -50,7 +40,7 @@ pub(super) fn plan(view: &View, now: Timestamp) -> Plan {
         if due > now {
             plan.recheck_by(due);
         } else if called.insert(name) {
-            plan.actions.push(wake(name, pod, now));
+            plan.actions.push(wake::call(name, &pod.identity.uid, now, "colocation group"));
         }
     }
     plan
@@ -62,35 +52,7 @@ impl Group<'_> {
     fn due(&self) -> Option<Timestamp> {
         let since = self.waiting.values().filter_map(|pod| pod.unschedulable_since).min()?;
         let woken = self.waiting.values().filter_map(|pod| pod.woken).max();
-        let woken = woken.and_then(|seconds| Timestamp::from_second(seconds).ok());
-        match woken.filter(|woken| *woken >= since) {
-            None => since.checked_add(PATIENCE).ok(),
-            Some(woken) => {
-                let waited = woken.duration_since(since);
-                woken.checked_add((waited / 4).clamp(INTERVAL, LONGEST)).ok()
-            }
-        }
-    }
-}
-
-fn wake(name: &Name, pod: &PodEstate, now: Timestamp) -> Action {
-    let operations = vec![
-        test_uid(&pod.identity.uid),
-        add(&["metadata", "labels", WAKE], now.as_second().to_string()),
-    ];
-    Action {
-        target: Target {
-            kind: Kind::Pod,
-            namespace: name.namespace.clone(),
-            name: name.name.clone(),
-            uid: pod.identity.uid.clone(),
-        },
-        write: Write::Patch(operations),
-        events: vec![Event {
-            warning: false,
-            reason: "Woken",
-            note: "the scheduler was made to look at the waiting colocation group again".to_owned(),
-        }],
+        wake::due(since, woken, PATIENCE)
     }
 }
 
@@ -99,6 +61,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::systems::streams::keys::WAKE;
     use crate::view::Object;
 
     /// The second `at` of an hour.
@@ -167,8 +130,8 @@ mod tests {
     #[test]
     fn a_pod_of_two_groups_is_one_action() {
         let mut both = pod("a", "t", None, Some(0), 0);
-        if let Object::StreamsPod(_, pod) = &mut both {
-            let estate = pod.estate.as_mut().unwrap();
+        if let Object::Pod(_, pod) = &mut both {
+            let estate = pod.streams.as_mut().unwrap().estate.as_mut().unwrap();
             estate.groups =
                 estate.groups.iter().cloned().chain([("k".into(), "v".into())]).collect();
         }

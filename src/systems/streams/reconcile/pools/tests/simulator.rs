@@ -265,7 +265,9 @@ impl World {
                 }
                 self.patch(&target.name, &operations, version);
             }
-            Write::Create(_) | Write::Delete | Write::None => panic!("{write:?} of {target:?}"),
+            Write::Create(_) | Write::Delete { .. } | Write::None => {
+                panic!("{write:?} of {target:?}")
+            }
         }
     }
 

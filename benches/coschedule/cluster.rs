@@ -1,0 +1,201 @@
+//! A control plane with stowplan, and what both parts ask of it.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+use stowplan::systems::coschedule::GROUP;
+use stowplan::systems::coschedule::keys::GATE;
+use testbed::control_plane::{ControlPlane, Install, Installation, NodeSpec, Options};
+use testbed::proxy::Proxy;
+use testbed::wait::{Seen, until};
+use testbed::{http, tekton, workload};
+
+/// The namespace of all pods and runs.
+pub(crate) const NAMESPACE: &str = "bench";
+
+/// The controller's number.
+pub(crate) const CONTROLLER: usize = 0;
+
+/// How long a step may take, far above what it does.
+pub(crate) const LIMIT: Duration = Duration::from_secs(300);
+
+/// Requests of ours that are under way at once.
+const AT_ONCE: usize = 16;
+
+/// How a member follows its placeholder: the policy's `coschedule.binding`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Binding {
+    Affinity,
+    Node,
+}
+
+impl Binding {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Affinity => "affinity",
+            Self::Node => "node",
+        }
+    }
+}
+
+/// The control plane's side of a part.
+pub(crate) struct Cluster {
+    pub(crate) plane: ControlPlane,
+    pub(crate) installation: Installation,
+    /// Between the controller and the API server.
+    pub(crate) proxy: Proxy,
+    /// An administrator's, which does not pass the proxy.
+    pub(crate) client: Client,
+}
+
+impl Cluster {
+    /// Starts a control plane with these nodes, stowplan and a controller.
+    pub(crate) async fn start(nodes: Vec<NodeSpec>) -> anyhow::Result<Self> {
+        let plane = ControlPlane::start(Options { nodes, ..Options::default() }).await?;
+        let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
+        let install = Install::new(env!("CARGO_BIN_EXE_stowplan"), chart).without_controller();
+        let client = plane.client().await?;
+        // First: what is installed later is found by the next look only.
+        tekton::install(&client).await?;
+        let mut installation = plane.install(install).await?;
+        let proxy = plane.proxy().await?;
+        installation.start_controller_through(CONTROLLER, &proxy).await?;
+        workload::namespace(&client, NAMESPACE).await?;
+        let cluster = Self { plane, installation, proxy, client };
+        cluster.leading().await?;
+        Ok(cluster)
+    }
+
+    /// Ends all of it; after a failure the logs stay.
+    pub(crate) async fn stop(self, failed: bool) {
+        if failed && self.plane.keep_dir() {
+            eprintln!("the logs are in {}", self.plane.dir().join("logs").display());
+        }
+        self.plane.stop().await;
+    }
+
+    pub(crate) fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    pub(crate) fn placeholders(&self) -> Api<StatefulSet> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// Gives webhook and controller a policy with this binding, under which native groups stay for as
+    /// long as the bench runs, and waits until pods are admitted by it.
+    pub(crate) async fn bind_by(&self, binding: Binding) -> anyhow::Result<()> {
+        let policy = json!({"coschedule": {"binding": binding.word(), "groupTTL": "24h"}});
+        let change = Patch::Merge(json!({"data": {"policy.yaml": policy.to_string()}}));
+        let namespace = self.installation.namespace();
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        maps.patch("stowplan-policy", &PatchParams::default(), &change).await?;
+        self.installation.sync_policy().await?;
+        // Of a group that has no placeholder: a gate, or a term.
+        let trial = serde_json::from_value(json!({
+            "metadata": {"name": "trial", "annotations": {GROUP: "trial"}},
+            "spec": {"containers": [{"name": "trial", "image": "trial"}]},
+        }))?;
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        until("the policy to be read", LIMIT, async || {
+            let pod = self.pods().create(&dry_run, &trial).await?;
+            let is_read = match binding {
+                Binding::Affinity => has_term(&pod),
+                Binding::Node => is_gated(&pod),
+            };
+            Ok(match is_read {
+                true => Seen::Done(()),
+                false => Seen::NotYet(format!("a pod of a group is given {:?}", pod.spec)),
+            })
+        })
+        .await
+    }
+
+    /// Waits until the controller leads.
+    pub(crate) async fn leading(&self) -> anyhow::Result<()> {
+        until("the controller to lead", LIMIT, async || {
+            let address = self.installation.controller_admin_address(CONTROLLER);
+            let answer = http::get(address.context("it does not run")?, "/metrics").await?;
+            let leads = answer.body.lines().any(|line| line == "stowplan_controller_leader 1");
+            Ok(if leads { Seen::Done(()) } else { Seen::NotYet("it does not".to_owned()) })
+        })
+        .await
+    }
+
+    /// Waits until so many pods that `which` selects are there.
+    pub(crate) async fn pods_are(&self, count: usize, which: &ListParams) -> anyhow::Result<()> {
+        let selector = [&which.label_selector, &which.field_selector];
+        let selector: Vec<_> = selector.into_iter().flatten().map(String::as_str).collect();
+        let what = format!("{count} pods with {}", selector.join(" and "));
+        until(&what, LIMIT, async || {
+            self.plane.check()?;
+            let seen = self.pods().list_metadata(which).await?.items.len();
+            Ok(if seen == count { Seen::Done(()) } else { Seen::NotYet(seen.to_string()) })
+        })
+        .await
+    }
+
+    /// The pods of each group, as `group_of` knows it, by node, of the pods that `which` selects. One that
+    /// has no group or no node is an error.
+    pub(crate) async fn groups(
+        &self,
+        which: &ListParams,
+        group_of: impl Fn(&Pod) -> Option<String>,
+    ) -> anyhow::Result<HashMap<String, HashMap<String, usize>>> {
+        let mut groups: HashMap<String, HashMap<String, usize>> = HashMap::new();
+        for pod in self.pods().list(which).await? {
+            let name = pod.metadata.name.clone().unwrap_or_default();
+            let group = group_of(&pod).with_context(|| format!("pod {name} is of no group"))?;
+            let node = pod.spec.and_then(|spec| spec.node_name);
+            let node = node.with_context(|| format!("pod {name} has no node"))?;
+            *groups.entry(group).or_default().entry(node).or_default() += 1;
+        }
+        Ok(groups)
+    }
+}
+
+/// How many pods are not on the node where most of their group are.
+pub(crate) fn apart(groups: &HashMap<String, HashMap<String, usize>>) -> usize {
+    let of_group = |nodes: &HashMap<String, usize>| {
+        nodes.values().sum::<usize>() - nodes.values().max().copied().unwrap_or_default()
+    };
+    groups.values().map(of_group).sum()
+}
+
+/// Whether a pod was given a required pod-affinity term.
+pub(crate) fn has_term(pod: &Pod) -> bool {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.pod_affinity.as_ref());
+    affinity.is_some_and(|it| it.required_during_scheduling_ignored_during_execution.is_some())
+}
+
+/// Whether a pod was bound to a node by name.
+pub(crate) fn has_node(pod: &Pod) -> bool {
+    let affinity =
+        pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
+    let required =
+        affinity.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
+    let terms = required.map(|required| &*required.node_selector_terms).unwrap_or_default();
+    !terms.is_empty() && terms.iter().all(|term| term.match_fields.is_some())
+}
+
+/// Whether a pod waits until its placeholder has a node.
+pub(crate) fn is_gated(pod: &Pod) -> bool {
+    let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+    gates.map(|gate| &*gate.name).any(|gate| gate == GATE)
+}
+
+/// Sends requests, so many of them at once.
+pub(crate) async fn at_once<F>(requests: impl Iterator<Item = F>) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    pin!(stream::iter(requests).buffer_unordered(AT_ONCE)).try_collect().await
+}

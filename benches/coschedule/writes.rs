@@ -1,0 +1,189 @@
+//! What the controller writes for a PipelineRun, by kind, from the first request to the last trace of
+//! its placeholder.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use hyper::Method;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::{Api, api::GroupVersionKind};
+use serde_json::json;
+use stowplan::systems::coschedule::keys::PLACEHOLDER;
+use testbed::control_plane::NodeSpec;
+use testbed::proxy::Call;
+use testbed::tekton::{self, DURATION, Ended, Tekton};
+use testbed::volumes::{IMMEDIATE, Volumes};
+use testbed::wait::{Seen, until};
+use tokio::time::{Instant, sleep};
+
+use crate::Extent;
+use crate::cluster::{Binding, Cluster, LIMIT, NAMESPACE, apart};
+use crate::table::{Table, count};
+
+/// The tasks of a run, all of which may begin at once.
+const TASKS: usize = 5;
+
+/// The label of what is of a run: its name.
+const RUN: &str = "tekton.dev/pipelineRun";
+
+/// How long after the last change is listened for a write too many.
+const REST: Duration = Duration::from_secs(3);
+
+const ZONES: [&str; 3] = ["a", "b", "c"];
+
+/// Starts a control plane, counts on it and ends it, whatever comes of it.
+pub(crate) async fn measure(extent: Extent) -> anyhow::Result<()> {
+    let nodes = NodeSpec::numbered(extent.run_nodes).into_iter().zip(ZONES.iter().cycle());
+    let nodes = nodes.map(|(node, zone)| node.zone(zone)).collect();
+    let cluster = Cluster::start(nodes).await?;
+    let counted = count_on(&cluster, extent).await;
+    cluster.stop(counted.is_err()).await;
+    counted?.print(&format!(
+        "Writes of the controller: {} PipelineRuns of {TASKS} tasks and a volume, at once, on {} nodes (budget)",
+        extent.runs, extent.run_nodes
+    ));
+    Ok(())
+}
+
+async fn count_on(cluster: &Cluster, extent: Extent) -> anyhow::Result<Table> {
+    let _volumes = Volumes::start(&cluster.client).await?;
+    let _tekton = Tekton::start(&cluster.client).await?;
+    let mut table = Table::new(&[
+        "policy",
+        "placeholders made",
+        "changed",
+        "removed",
+        "patches of pods",
+        "other writes",
+        "writes a run",
+        "events",
+        "pods apart",
+        "all ended, s",
+        "nothing left, s",
+    ]);
+    for (label, binding, gates) in
+        [("`binding: affinity`", Binding::Affinity, 0), ("`binding: node`", Binding::Node, TASKS)]
+    {
+        cluster.bind_by(binding).await?;
+        let Outcome { ended, gone, apart } = run_all(cluster, extent.runs).await?;
+        let against = |seen: usize, budget: usize| format!("{} ({budget})", count(seen as f64));
+        let proxy = &cluster.proxy;
+        let sets = "/apis/apps/v1/namespaces/*/statefulsets";
+        let set = "/apis/apps/v1/namespaces/*/statefulsets/*";
+        let made = proxy.count(&Method::POST, sets);
+        let changed = proxy.count(&Method::PATCH, set);
+        let removed = proxy.count(&Method::DELETE, set);
+        let pods = proxy.count(&Method::PATCH, "/api/v1/namespaces/*/pods/*");
+        let writes = proxy.writes();
+        let is_event = |call: &Call| call.is_write() && call.path.contains("/events");
+        table.row([
+            label.to_owned(),
+            against(made, extent.runs),
+            against(changed, 0),
+            against(removed, extent.runs),
+            against(pods, extent.runs * gates),
+            against(writes - made - changed - removed - pods, 0),
+            format!("{:.1} ({})", writes as f64 / extent.runs as f64, 2 + gates),
+            count(proxy.count_where(is_event) as f64),
+            against(apart, 0),
+            format!("{:.1}", ended.as_secs_f64()),
+            format!("{:.1}", gone.as_secs_f64()),
+        ]);
+    }
+    Ok(table)
+}
+
+/// What became of runs.
+struct Outcome {
+    /// How long it took until all had ended.
+    ended: Duration,
+    /// And until no placeholder was left.
+    gone: Duration,
+    /// The pods that were not on the node where most of their run were.
+    apart: usize,
+}
+
+/// All runs at once, until each has succeeded and nothing is left of them.
+async fn run_all(cluster: &Cluster, runs: usize) -> anyhow::Result<Outcome> {
+    let kind = GroupVersionKind::gvk("tekton.dev", "v1", "PipelineRun");
+    let kind = ApiResource::from_gvk(&kind);
+    let api = Api::<DynamicObject>::namespaced_with(cluster.client.clone(), NAMESPACE, &kind);
+    sleep(REST).await;
+    cluster.proxy.forget();
+    let began = Instant::now();
+    let each = stream::iter(0..runs).map(|number| {
+        let api = api.clone();
+        async move {
+            let name = format!("run-{number}");
+            api.create(&PostParams::default(), &serde_json::from_value(run(&name))?).await?;
+            let ended = tekton::ended(&cluster.client, NAMESPACE, &name, LIMIT).await?;
+            ensure!(ended == Ended::Succeeded, "{name}: {ended:?}");
+            anyhow::Ok(())
+        }
+    });
+    each.buffer_unordered(runs).try_collect::<()>().await?;
+    let ended = began.elapsed();
+
+    let pods = ListParams::default().labels(RUN);
+    let run_of = |pod: &Pod| pod.metadata.labels.as_ref()?.get(RUN).cloned();
+    let groups = cluster.groups(&pods, run_of).await?;
+    ensure!(groups.len() == runs, "{} runs have pods", groups.len());
+    cluster.pods_are(runs * TASKS, &pods).await?;
+    until("the placeholders to be gone", LIMIT, async || {
+        cluster.plane.check()?;
+        let all = ListParams::default().labels(PLACEHOLDER);
+        let left = cluster.placeholders().list_metadata(&all).await?.items.len();
+        Ok(if left == 0 { Seen::Done(()) } else { Seen::NotYet(left.to_string()) })
+    })
+    .await?;
+    let gone = began.elapsed();
+    sleep(REST).await;
+    clear(cluster, &api).await.context("after all runs have ended")?;
+    Ok(Outcome { ended, gone, apart: apart(&groups) })
+}
+
+/// Deletes the runs, and waits until nothing of them is left.
+async fn clear(cluster: &Cluster, runs: &Api<DynamicObject>) -> anyhow::Result<()> {
+    runs.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+    cluster.pods_are(0, &ListParams::default().labels(RUN)).await?;
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    until("the claims to be gone", LIMIT, async || {
+        let left = claims.list_metadata(&ListParams::default()).await?.items.len();
+        Ok(if left == 0 { Seen::Done(()) } else { Seen::NotYet(left.to_string()) })
+    })
+    .await
+}
+
+/// A run whose tasks use one volume, of a class that binds it before anybody knows where the tasks are.
+fn run(name: &str) -> serde_json::Value {
+    let workspace = json!([{"name": "source"}]);
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            json!({
+                "name": format!("task-{task}"),
+                "workspaces": workspace,
+                "taskSpec": {
+                    "metadata": {"annotations": {DURATION: "3s"}},
+                    "workspaces": workspace,
+                    "steps": [{"name": "step", "image": "example.com/step", "script": "make"}],
+                },
+            })
+        })
+        .collect();
+    json!({
+        "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+        "metadata": {"name": name},
+        "spec": {
+            "pipelineSpec": {"workspaces": workspace, "tasks": tasks},
+            "workspaces": [{
+                "name": "source",
+                "volumeClaimTemplate": {"spec": {
+                    "accessModes": ["ReadWriteOnce"], "storageClassName": IMMEDIATE,
+                    "resources": {"requests": {"storage": "1Gi"}},
+                }},
+            }],
+        },
+    })
+}

@@ -1,0 +1,473 @@
+//! What would become of a PipelineRun: its groups, its claims, and the pods of its tasks.
+//!
+//! Tekton's part is done here as far as placement can see it: the claims of the templates, a TaskRun and
+//! a pod for each task. Those then go the way that they go in a cluster.
+
+use std::fmt::Write as _;
+
+use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::template;
+use crate::admission::stored::{CLAIMS, PODS, decide_creation};
+use crate::admission::{Decision, ParseError};
+use crate::placement::reason::Warning;
+use crate::policy::Policy;
+use crate::systems::coschedule::groups::{self, Group, Groups, Leader};
+use crate::systems::coschedule::{keys, mode};
+use crate::view::pipeline_run::{PipelineSource, WorkspaceSource};
+use crate::view::task_run::PIPELINE_TASK;
+use crate::view::{Name, Object, PipelineRun, View};
+
+/// Stands for the end of a placeholder's name where that follows from a UID that nobody knows yet.
+const TO_COME: &str = "<of the run's UID>";
+
+/// A run, as it would go.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::cli) struct Run {
+    mode: &'static str,
+    groups: Vec<OneNode>,
+    claims: Vec<Claim>,
+    /// `None`: only a resolver knows them.
+    tasks: Option<Vec<Task>>,
+    conflicts: Vec<String>,
+    /// Why there are no groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+/// A group.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OneNode {
+    key: String,
+    /// Absent where it follows from a UID that the run does not have yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    placeholder: Option<String>,
+    claims: Vec<String>,
+    /// Absent where they are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tasks: Option<Vec<String>>,
+    isolated: bool,
+    /// What of an earlier run decides where it goes, and when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    follows: Option<String>,
+}
+
+/// A claim that Tekton makes for the run.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Claim {
+    workspace: String,
+    name: String,
+    /// What is changed in it.
+    changes: Vec<String>,
+    warnings: Vec<String>,
+}
+
+/// A task, and what its pod gets.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Task {
+    name: String,
+    allowed: bool,
+    changes: Vec<String>,
+    warnings: Vec<String>,
+    /// Why its pod would be refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+/// A run that is planned, and the decision that stands for all of its pods: a refusal if there is one.
+pub(in crate::cli) struct Planned {
+    pub(in crate::cli) run: Run,
+    pub(in crate::cli) decision: Decision,
+}
+
+/// Plans the run of this name, which the View has; `document` is what it was read from.
+///
+/// # Errors
+/// A pod that Tekton would make of it is no valid pod.
+pub(super) fn plan(
+    name: &Name,
+    run: &PipelineRun,
+    document: &Value,
+    has_uid: bool,
+    view: &mut View,
+    policy: &Policy,
+) -> Result<Planned, ParseError> {
+    let made = groups::of_run(name, run, view, policy);
+    let mut told = Run::default();
+    let shown = Shown::new(made.as_ref().ok(), run, has_uid);
+    told.problem = made.as_ref().err().map(|bad| bad.finding().to_string());
+    if let Ok(groups) = &made {
+        told.mode = mode::word(groups.mode);
+        let leader = |group: &Group| groups::leader(name, run, group, view, policy);
+        let told_of = groups.groups.iter().map(|group| shown.group(group, leader(group)));
+        told.groups = told_of.collect();
+        told.conflicts = groups.conflicts.iter().map(ToString::to_string).collect();
+    }
+    for workspace in &run.workspaces {
+        if let WorkspaceSource::Template(template) = &workspace.source {
+            let claim = claim(name, run, &template.claim, document, &workspace.name);
+            let decision = decide_creation(CLAIMS, &name.namespace, &claim, view, policy)?;
+            told.claims.push(Claim {
+                workspace: workspace.name.to_string(),
+                name: shown.text(&template.claim),
+                changes: shown.changes(&decision),
+                warnings: shown.warnings(&decision),
+            });
+        }
+    }
+    let tasks = tasks(name, run, view);
+    let mut first = None;
+    let mut refused = None;
+    // Whatever its tasks are, their pods are refused where its mode is none.
+    let any = OfPipeline { name: "any".to_owned(), claims: Vec::new() };
+    let stand_in = made.is_err().then_some(std::slice::from_ref(&any));
+    let planned = tasks.as_deref().or(stand_in).unwrap_or_default();
+    for (number, task) in planned.iter().enumerate() {
+        let (of_task, pod) = pod(name, run, task, number, document);
+        // The TaskRun comes first, as Tekton makes it.
+        if let Ok(Some(object)) = Object::from_document(of_task) {
+            view.apply(object);
+        }
+        let decision = decide_creation(PODS, &name.namespace, &pod, view, policy)?;
+        if tasks.is_some() {
+            told.tasks.get_or_insert_default().push(shown.task(&task.name, &decision));
+        }
+        match decision {
+            Decision::Refuse(_) => refused = refused.or(Some(decision)),
+            Decision::Admit(ref admission) if !admission.intents.is_empty() => {
+                first = first.or(Some(decision));
+            }
+            _ => {}
+        }
+    }
+    let nothing = Decision::Pass(crate::admission::Pass::NoKeys);
+    Ok(Planned { run: told, decision: refused.or(first).unwrap_or(nothing) })
+}
+
+/// Gives a run that was not made yet what the API server would give it.
+pub(super) fn complete(
+    metadata: &mut Map<String, Value>,
+    document: &Value,
+    number: usize,
+    pointer: &str,
+) {
+    metadata.insert("name".to_owned(), name(document).into());
+    // Runs that are there come before it.
+    let created = metadata.entry("creationTimestamp").or_insert(Value::Null);
+    if created.is_null() {
+        *created = Timestamp::now().to_string().into();
+    }
+    // Several runs of one input are told apart by where they stand in it.
+    let item = pointer.rsplit('/').next().unwrap_or_default();
+    let uid = format!("{number}-{item}");
+    if !metadata.get("uid").is_some_and(Value::is_string) {
+        metadata.insert("uid".to_owned(), uid.into());
+    }
+}
+
+/// The name of a run; where the API server will make it, one that it could make.
+pub(super) fn name(document: &Value) -> String {
+    match template::name(document) {
+        Some((name, true)) => name.to_owned(),
+        Some((prefix, false)) => format!("{prefix}00000"),
+        None => String::new(),
+    }
+}
+
+/// A task as its pod needs it.
+struct OfPipeline {
+    name: String,
+    claims: Vec<String>,
+}
+
+/// The tasks of a run, as far as the View knows them.
+fn tasks(name: &Name, run: &PipelineRun, view: &View) -> Option<Vec<OfPipeline>> {
+    let pipeline = match &run.pipeline {
+        PipelineSource::Inline(pipeline) => pipeline,
+        PipelineSource::Named(named) => {
+            &view.pipeline(&Name::new(&name.namespace, named))?.pipeline
+        }
+        PipelineSource::Resolver | PipelineSource::Absent => return None,
+    };
+    // Those of a pipeline in it are nobody's here.
+    if pipeline.nested {
+        return None;
+    }
+    let claim = |workspace: &str| {
+        let workspace = run.workspaces.iter().find(|known| *known.name == *workspace)?;
+        match &workspace.source {
+            WorkspaceSource::Template(template) => Some(template.claim.to_string()),
+            WorkspaceSource::Claim(claim) => Some(claim.to_string()),
+            WorkspaceSource::Unresolved | WorkspaceSource::Free => None,
+        }
+    };
+    let tasks = pipeline.tasks.iter().map(|task| {
+        let mut claims: Vec<String> = task.workspaces.iter().filter_map(|of| claim(of)).collect();
+        claims.sort_unstable();
+        claims.dedup();
+        OfPipeline { name: task.name.to_string(), claims }
+    });
+    Some(tasks.collect())
+}
+
+fn owner(kind: &str, name: &str, uid: &str) -> Value {
+    json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": name, "uid": uid,
+        "controller": true, "blockOwnerDeletion": true}])
+}
+
+/// The claim that Tekton makes of a workspace's template.
+fn claim(name: &Name, run: &PipelineRun, claim: &str, document: &Value, workspace: &str) -> Value {
+    let workspaces = document.pointer("/spec/workspaces").and_then(Value::as_array);
+    let template = workspaces
+        .into_iter()
+        .flatten()
+        .find(|known| known["name"] == workspace)
+        .and_then(|known| known.get("volumeClaimTemplate"));
+    let part = |key: &str| template.and_then(|template| template.get(key)).cloned();
+    let mut metadata = match part("metadata") {
+        Some(Value::Object(metadata)) => metadata,
+        _ => Map::new(),
+    };
+    metadata.insert("name".to_owned(), claim.into());
+    metadata.insert("namespace".to_owned(), (*name.namespace).into());
+    metadata
+        .insert("ownerReferences".to_owned(), owner("PipelineRun", &name.name, &run.identity.uid));
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": metadata, "spec": part("spec").unwrap_or_else(|| json!({})),
+    })
+}
+
+/// The TaskRun of a task, and its pod.
+fn pod(
+    name: &Name,
+    run: &PipelineRun,
+    task: &OfPipeline,
+    number: usize,
+    document: &Value,
+) -> (Value, Value) {
+    let task_run = format!("{}-{}", name.name, task.name);
+    let uid = format!("{}-{number}", run.identity.uid);
+    let text = |key: &str| document.pointer(&format!("/metadata/{key}")).cloned();
+    let of_task = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+        "metadata": {
+            "name": task_run, "namespace": name.namespace, "uid": uid,
+            "labels": {(PIPELINE_TASK): task.name},
+            "ownerReferences": owner("PipelineRun", &name.name, &run.identity.uid),
+        },
+    });
+    let template = |path: &str| document.pointer(path).cloned();
+    let template =
+        template("/spec/taskRunTemplate/podTemplate").or_else(|| template("/spec/podTemplate"));
+    let specs = document.pointer("/spec/taskRunSpecs").and_then(Value::as_array);
+    let own = specs.into_iter().flatten().find(|spec| spec["pipelineTaskName"] == *task.name);
+    let own = own.and_then(|spec| spec.get("podTemplate").or_else(|| spec.get("taskPodTemplate")));
+    let mut spec = Map::new();
+    // A task's own template wins field by field.
+    for template in template.iter().chain(own).filter_map(Value::as_object) {
+        for key in ["nodeSelector", "affinity", "tolerations", "volumes", "schedulerName"] {
+            if let Some(value) = template.get(key) {
+                spec.insert(key.to_owned(), value.clone());
+            }
+        }
+    }
+    let mut volumes = match spec.remove("volumes") {
+        Some(Value::Array(volumes)) => volumes,
+        _ => Vec::new(),
+    };
+    volumes.extend(task.claims.iter().enumerate().map(|(index, claim)| {
+        json!({"name": format!("ws-{index}"), "persistentVolumeClaim": {"claimName": claim}})
+    }));
+    spec.insert("volumes".to_owned(), volumes.into());
+    spec.insert("containers".to_owned(), json!([{"name": "step", "image": "step"}]));
+    let mut labels = match text("labels") {
+        Some(Value::Object(labels)) => labels,
+        _ => Map::new(),
+    };
+    for (key, value) in [
+        ("tekton.dev/pipelineRun", &*name.name),
+        (PIPELINE_TASK, &task.name),
+        ("tekton.dev/taskRun", &task_run),
+    ] {
+        labels.insert(key.to_owned(), value.into());
+    }
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": format!("{task_run}-pod"), "namespace": name.namespace, "labels": labels,
+            "annotations": text("annotations").unwrap_or_else(|| json!({})),
+            "ownerReferences": owner("TaskRun", &task_run, &uid),
+        },
+        "spec": spec,
+    });
+    (of_task, pod)
+}
+
+/// How a run that may not have a UID yet is told: without the names that follow from it.
+struct Shown {
+    has_uid: bool,
+    /// Names, and what stands for them.
+    instead: Vec<(String, String)>,
+}
+
+impl Shown {
+    fn new(groups: Option<&Groups>, run: &PipelineRun, has_uid: bool) -> Self {
+        let mut instead = Vec::new();
+        if !has_uid {
+            for group in groups.iter().flat_map(|groups| &groups.groups) {
+                instead.push((group.name.to_string(), format!("{}{TO_COME}", keys::NAME_PREFIX)));
+            }
+            for workspace in &run.workspaces {
+                if let WorkspaceSource::Template(template) = &workspace.source {
+                    let name = format!("<claim of workspace {}>", workspace.name);
+                    instead.push((template.claim.to_string(), name));
+                }
+            }
+        }
+        Self { has_uid, instead }
+    }
+
+    fn text(&self, text: &str) -> String {
+        let replace =
+            |text: String, (name, instead): &(String, String)| text.replace(name, instead);
+        self.instead.iter().fold(text.to_owned(), replace)
+    }
+
+    fn group(&self, group: &Group, leader: Option<Leader>) -> OneNode {
+        OneNode {
+            key: group.key.to_string(),
+            placeholder: self.has_uid.then(|| group.name.to_string()),
+            claims: group.claims.iter().map(|claim| self.text(&claim.name)).collect(),
+            tasks: group.tasks.as_ref().map(|of| of.iter().map(ToString::to_string).collect()),
+            isolated: group.isolated,
+            follows: leader.map(|leader| {
+                let Leader { run, claim, .. } = leader;
+                let how = match group.isolated {
+                    true => "waits until it has ended",
+                    false => "goes to the same node",
+                };
+                format!("claim {claim} is used by the earlier PipelineRun {}: {how}", run.name)
+            }),
+        }
+    }
+
+    fn changes(&self, decision: &Decision) -> Vec<String> {
+        let Decision::Admit(admission) = decision else { return Vec::new() };
+        admission.intents.iter().map(|intent| self.text(&intent.wish.to_string())).collect()
+    }
+
+    fn warnings(&self, decision: &Decision) -> Vec<String> {
+        let warnings = match decision {
+            Decision::Admit(admission) => admission.warnings.as_slice(),
+            Decision::Refuse(refusal) => refusal.warnings.as_slice(),
+            _ => &[],
+        };
+        warnings.iter().map(Warning::as_str).map(|text| self.text(text)).collect()
+    }
+
+    fn task(&self, name: &str, decision: &Decision) -> Task {
+        let message = match decision {
+            Decision::Refuse(refusal) => Some(self.text(&refusal.message())),
+            _ => None,
+        };
+        Task {
+            name: name.to_owned(),
+            allowed: message.is_none(),
+            changes: self.changes(decision),
+            warnings: self.warnings(decision),
+            message,
+        }
+    }
+}
+
+impl Run {
+    /// What becomes of it, in short.
+    pub(in crate::cli) fn verdict(&self) -> String {
+        match self.groups.len() {
+            0 => "unchanged: its pods may run anywhere".to_owned(),
+            1 => "coscheduled, 1 group".to_owned(),
+            groups => format!("coscheduled, {groups} groups"),
+        }
+    }
+
+    /// For people, below the line that names the run.
+    pub(in crate::cli) fn text(&self) -> String {
+        let mut text = String::new();
+        let mut line = |indent: usize, line: &str| {
+            let _ = writeln!(text, "{:indent$}{line}", "");
+        };
+        if !self.mode.is_empty() {
+            line(2, &format!("mode {}", self.mode));
+        }
+        for group in &self.groups {
+            let who = match &group.tasks {
+                Some(tasks) => tasks.join(", "),
+                None => "every task".to_owned(),
+            };
+            let alone = if group.isolated { ", without other runs" } else { "" };
+            line(2, &format!("on one node{alone}: {who}"));
+            let placeholder = group.placeholder.as_deref();
+            let placeholder = placeholder.map_or("a placeholder named after its UID", |name| name);
+            let claims = match group.claims.as_slice() {
+                [] => String::new(),
+                claims => format!(" with {}", claims.join(", ")),
+            };
+            line(4, &format!("{placeholder}{claims}"));
+            group.follows.iter().for_each(|follows| line(4, follows));
+        }
+        for Claim { workspace, name, changes, warnings } in &self.claims {
+            let change =
+                if changes.is_empty() { "as it is".to_owned() } else { changes.join(", ") };
+            // Without a UID the workspace is all that names it.
+            let name = if name.starts_with('<') { String::new() } else { format!("{name} ") };
+            line(2, &format!("claim {name}of workspace {workspace}: {change}"));
+            warnings.iter().for_each(|warning| line(4, &format!("warning: {warning}")));
+        }
+        match &self.tasks {
+            None if self.problem.is_some() => self.problem.iter().for_each(|told| line(2, told)),
+            None => line(2, "its tasks are known to a resolver, or to the cluster, and not here"),
+            Some(tasks) => {
+                // Pods that get the same are told once.
+                let mut told: Vec<(Vec<&str>, &Task)> = Vec::new();
+                for task in tasks {
+                    let same = told.iter_mut().find(|(_, of)| of.is_like(task));
+                    match same {
+                        Some((names, _)) => names.push(&task.name),
+                        None => told.push((vec![&task.name], task)),
+                    }
+                }
+                for (names, task) in told {
+                    let pods = if names.len() == 1 { "pod" } else { "pods" };
+                    let names = names.join(", ");
+                    match &task.message {
+                        Some(message) => line(2, &format!("{pods} of {names}: refused: {message}")),
+                        None if task.changes.is_empty() => {
+                            line(2, &format!("{pods} of {names}: as they are"));
+                        }
+                        None => line(2, &format!("{pods} of {names}:")),
+                    }
+                    task.changes.iter().for_each(|change| line(4, &format!("+ {change}")));
+                    task.warnings
+                        .iter()
+                        .for_each(|warning| line(4, &format!("warning: {warning}")));
+                }
+            }
+        }
+        self.conflicts.iter().for_each(|conflict| line(2, &format!("conflict: {conflict}")));
+        text
+    }
+}
+
+impl Task {
+    fn is_like(&self, other: &Self) -> bool {
+        (&self.changes, &self.warnings, &self.message)
+            == (&other.changes, &other.warnings, &other.message)
+    }
+}

@@ -1,0 +1,101 @@
+//! Whether a controller is there: read from the Lease that it renews.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How old a Lease may be whose controller counts as there. Longer than a change of leaders takes, and
+/// than a rollout.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// When the Lease was last renewed, as far as we have seen.
+#[derive(Debug, Default)]
+pub(super) struct Presence {
+    /// The renewal that was seen last, by its time as it is written.
+    seen: Option<Timestamp>,
+    /// When that was, by our own clock.
+    renewed: Option<Instant>,
+}
+
+impl Presence {
+    /// Looks at the Lease; `None`: there is none. Returns whether a controller is there.
+    ///
+    /// Only the first look compares clocks of two machines; after that a renewal counts from when it was
+    /// seen.
+    pub(super) fn observe(&mut self, lease: Option<&Lease>, now: Instant, time: Timestamp) -> bool {
+        let spec = lease.and_then(|lease| lease.spec.as_ref());
+        let Some(spec) = spec else {
+            *self = Self::default();
+            return false;
+        };
+        let written = spec.renew_time.as_ref().map(|renewed| renewed.0);
+        let is_held = spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
+        if let Some(written) = written.filter(|written| is_held && self.seen != Some(*written)) {
+            let age = match self.seen {
+                // A time to come is that of a clock that is ahead of ours.
+                None => Duration::try_from(time.duration_since(written)).unwrap_or_default(),
+                Some(_) => Duration::ZERO,
+            };
+            self.renewed = now.checked_sub(age);
+            self.seen = Some(written);
+        }
+        self.renewed.is_some_and(|renewed| now.duration_since(renewed) < PATIENCE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn lease(holder: &str, renewed: i64) -> Lease {
+        let time = Timestamp::from_second(1_000_000 + renewed).unwrap();
+        serde_json::from_value(serde_json::json!({
+            "metadata": {},
+            "spec": {"holderIdentity": holder, "renewTime": format!("{time:.6}")},
+        }))
+        .unwrap()
+    }
+
+    /// What is seen of leases at these seconds, on a clock that is `ahead` of theirs.
+    fn seen(looks: &[(u64, Option<Lease>)], ahead: i64) -> Vec<bool> {
+        let start = Instant::now() + SECOND * 1000;
+        let mut presence = Presence::default();
+        looks
+            .iter()
+            .map(|(at, lease)| {
+                let second = i64::try_from(*at).unwrap();
+                let time = Timestamp::from_second(1_000_000 + second + ahead).unwrap();
+                presence.observe(lease.as_ref(), start + SECOND * u32::try_from(*at).unwrap(), time)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_controller_is_there_as_long_as_its_lease_is_renewed() {
+        let held = |renewed| Some(lease("c", renewed));
+        let looks = [(0, held(0)), (30, held(29)), (88, held(29)), (91, held(29)), (95, held(94))];
+        assert_eq!(seen(&looks, 0), [true, true, true, false, true]);
+        assert_eq!(seen(&[(0, held(-61)), (5, held(-61)), (10, held(9))], 0), [false, false, true]);
+    }
+
+    #[test]
+    fn a_lease_that_nobody_holds_or_that_is_gone_is_none() {
+        let free = |renewed| Some(lease("", renewed));
+        assert_eq!(seen(&[(0, None), (5, free(4)), (10, None)], 0), [false; 3]);
+        // Given back at a stop: another controller may take it in a moment.
+        let looks = [(0, Some(lease("c", 0))), (5, free(5)), (59, free(5)), (61, free(5))];
+        assert_eq!(seen(&looks, 0), [true, true, true, false]);
+        assert_eq!(seen(&[(0, Some(lease("c", 0))), (5, None)], 0), [true, false]);
+        assert_eq!(seen(&[(0, Some(Lease::default()))], 0), [false]);
+    }
+
+    #[test]
+    fn clocks_that_differ_matter_only_at_first() {
+        let looks = [(0, Some(lease("c", 0))), (10, Some(lease("c", 9)))];
+        assert_eq!(seen(&looks, 3600), [false, true]);
+        assert_eq!(seen(&looks, -3600), [true, true]);
+    }
+}

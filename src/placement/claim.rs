@@ -1,0 +1,209 @@
+//! What a decision reads of a PersistentVolumeClaim, and how an intent for one is written.
+//!
+//! A claim's storage class can be chosen only while the claim is created: afterwards it is immutable.
+//! Nothing else of a claim is ever touched.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use super::intent::{Intent, Wish};
+use super::patch::Step::Member;
+use super::patch::{Editor, Patch, Shape};
+use super::pod::{Members, Metadata, Object, Spec, Text, decoded};
+
+/// The annotation that named the class before there was a field. Where it stands it counts, not the
+/// field (Kubernetes, `GetPersistentVolumeClaimClass`), even if it is empty.
+pub const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// A claim, decoded as far as a decision needs it.
+#[derive(Debug)]
+pub struct Claim<'a> {
+    /// The namespace of the request: the object's own may be missing or false.
+    pub namespace: &'a str,
+    /// Labels, annotations, owners.
+    pub metadata: &'a Metadata<'a>,
+    /// `spec.accessModes`, for example `ReadWriteOnce`.
+    pub access_modes: Vec<Text<'a>>,
+    /// `spec.volumeName`, where something was set: the volume that the claim's author has chosen.
+    pub volume_name: Option<Text<'a>>,
+    /// Whether there is a `spec.selector`, with which nothing is provisioned: a volume must be there.
+    pub has_selector: bool,
+    /// `spec.storageClassName`; `None` for absent and for null.
+    storage_class_name: Option<Text<'a>>,
+    /// Whether there is a spec at all; hand-written reviews may lack it.
+    has_spec: bool,
+}
+
+impl<'a> Claim<'a> {
+    /// Decodes the spec of `object`.
+    ///
+    /// # Errors
+    /// The JSON error where a field that we read has the wrong type; a claim like that is not valid in
+    /// any Kubernetes.
+    pub fn decode(namespace: &'a str, object: &'a Object<'a>) -> Result<Self, serde_json::Error> {
+        let nothing = Members::default();
+        let (spec, has_spec) = match &object.spec {
+            Spec::Absent => (&nothing, false),
+            Spec::Members(members) => (members, true),
+            Spec::NoObject => return Err(serde::de::Error::custom("spec: not an object")),
+        };
+        let volume_name: Option<Text<'a>> = decoded(spec.volume_name)?;
+        let selector: Option<LabelSelector> = decoded(spec.selector)?;
+        Ok(Self {
+            namespace,
+            metadata: &object.metadata,
+            access_modes: decoded(spec.access_modes)?.unwrap_or_default(),
+            volume_name: volume_name.filter(|name| !name.as_str().is_empty()),
+            has_selector: selector.is_some(),
+            storage_class_name: decoded(spec.storage_class_name)?,
+            has_spec,
+        })
+    }
+
+    /// The storage class that counts. Empty asks for a volume without a class; `None` leaves it to the
+    /// cluster, which has filled its default in already if it has one.
+    #[must_use]
+    pub fn class(&self) -> Option<&str> {
+        let field = self.storage_class_name.as_ref().map(Text::as_str);
+        self.metadata.annotation(CLASS_ANNOTATION).or(field)
+    }
+}
+
+/// The operations that give `claim` what `intents` ask for. Of several classes the first counts.
+#[must_use]
+pub fn merge(claim: &Claim<'_>, intents: &[Intent]) -> Patch {
+    let mut editor = Editor::new(shape(claim));
+    let wanted = intents.iter().find_map(|intent| match &intent.wish {
+        Wish::StorageClass(class) => Some(class),
+        _ => None,
+    });
+    if let Some(class) = wanted.filter(|class| claim.class() != Some(class)) {
+        if claim.metadata.annotation(CLASS_ANNOTATION).is_some() {
+            let annotation = [Member("metadata"), Member("annotations"), Member(CLASS_ANNOTATION)];
+            editor.set(&annotation, class);
+        }
+        editor.set(&[Member("spec"), Member("storageClassName")], class);
+    }
+    editor.into_patch()
+}
+
+/// The part of the claim that a merge can touch. Its annotation is replaced or not looked at.
+fn shape(claim: &Claim<'_>) -> Shape<'static> {
+    let annotations = ("annotations", Shape::Object(Vec::new()));
+    let mut document = vec![("metadata", Shape::Object(vec![annotations]))];
+    if claim.has_spec {
+        document.push(("spec", Shape::Object(Vec::new())));
+    }
+    Shape::Object(document)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn with<T>(object: &Value, read: impl FnOnce(&Claim<'_>) -> T) -> T {
+        let text = object.to_string();
+        let object: Object<'_> = serde_json::from_str(&text).unwrap();
+        read(&Claim::decode("ci", &object).unwrap())
+    }
+
+    /// What becomes of a claim for which `class` is wished, and by how many operations.
+    fn moved(object: &Value, class: &str) -> (Value, usize) {
+        let wish = |class: &str| Intent {
+            system: "test",
+            key: "key",
+            why: "key=value".to_owned(),
+            wish: Wish::StorageClass(class.to_owned()),
+        };
+        let patch = with(object, |claim| merge(claim, &[wish(class), wish("never")]));
+        let mut after = object.clone();
+        json_patch::patch(&mut after, &patch.operations()).unwrap();
+        (after, patch.operations().len())
+    }
+
+    #[test]
+    fn the_class_is_replaced_or_added() {
+        let wanted = json!({"metadata": {"name": "c"}, "spec": {"storageClassName": "wait"}});
+        for spec in [
+            json!({"storageClassName": "fast"}),
+            json!({"storageClassName": ""}),
+            json!({"storageClassName": null}),
+            json!({}),
+            json!(null),
+        ] {
+            let (after, operations) =
+                moved(&json!({"metadata": {"name": "c"}, "spec": spec}), "wait");
+            assert_eq!((after, operations), (wanted.clone(), 1), "{spec}");
+        }
+        assert_eq!(moved(&json!({"metadata": {"name": "c"}}), "wait").0, wanted);
+        assert_eq!(moved(&wanted, "wait"), (wanted, 0));
+    }
+
+    #[test]
+    fn the_annotation_counts_where_it_stands() {
+        let claim = |annotation: &str, spec: Value| json!({"metadata": {"annotations": {CLASS_ANNOTATION: annotation, "a/b": "c"}}, "spec": spec});
+        let wanted = claim("wait", json!({"storageClassName": "wait"}));
+        for before in [
+            claim("fast", json!({})),
+            claim("", json!({})),
+            claim("fast", json!({"storageClassName": "wait"})),
+            claim("fast", json!({"storageClassName": "other"})),
+        ] {
+            let (after, _) = moved(&before, "wait");
+            assert_eq!(after, wanted, "{before}");
+            assert_eq!(moved(&after, "wait").1, 0);
+        }
+        let there = claim("wait", json!({"storageClassName": "other"}));
+        assert_eq!(moved(&there, "wait"), (there, 0));
+    }
+
+    #[test]
+    fn what_is_read_may_be_missing() {
+        for object in [
+            json!({}),
+            json!({"metadata": null, "spec": null}),
+            json!({"spec": {}}),
+            json!({"spec": {
+                "accessModes": null, "selector": null, "storageClassName": null, "volumeName": null,
+            }}),
+        ] {
+            with(&object, |claim| {
+                assert_eq!(claim.class(), None, "{object}");
+                assert!(claim.access_modes.is_empty() && !claim.has_selector);
+                assert_eq!(claim.volume_name, None);
+            });
+        }
+        let whole = json!({"spec": {
+            "accessModes": ["ReadWriteOnce", "é"], "selector": {}, "storageClassName": "fast",
+            "volumeName": "pv-1", "resources": {"requests": {"storage": "1Gi"}}, "future": [1],
+        }});
+        with(&whole, |claim| {
+            assert_eq!(claim.class(), Some("fast"));
+            assert!(claim.access_modes.iter().map(Text::as_str).eq(["ReadWriteOnce", "é"]));
+            assert!(claim.has_selector);
+            assert_eq!(claim.volume_name.as_ref().map(Text::as_str), Some("pv-1"));
+        });
+        with(&json!({"spec": {"volumeName": ""}}), |claim| assert_eq!(claim.volume_name, None));
+    }
+
+    #[test]
+    fn a_wrong_type_is_no_claim() {
+        for spec in [
+            json!([]),
+            json!("x"),
+            json!({"storageClassName": 7}),
+            json!({"storageClassName": ["fast"]}),
+            json!({"accessModes": "ReadWriteOnce"}),
+            json!({"accessModes": [7]}),
+            json!({"volumeName": {}}),
+            json!({"selector": []}),
+        ] {
+            let text = json!({"spec": spec}).to_string();
+            let object: Object<'_> = serde_json::from_str(&text).unwrap();
+            assert!(Claim::decode("ci", &object).is_err(), "{spec}");
+        }
+        let twice = r#"{"spec":{"storageClassName":"a","storageClassName":"b"}}"#;
+        assert!(serde_json::from_str::<Object<'_>>(twice).is_err());
+    }
+}

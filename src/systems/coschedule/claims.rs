@@ -1,0 +1,199 @@
+//! What becomes of the claims of runs and groups when they are created: later their class cannot change.
+//!
+//! A class that binds at once puts each volume of a run where it likes, and no node may reach them all.
+//! So the class becomes its sibling that waits for the first pod; that pod is the placeholder, which
+//! mounts all of them. Under `volumes: provision` the placeholder has claims of its own, and those that
+//! Tekton makes are parked in a class that never binds.
+
+use super::groups::{self, Groups};
+use super::member::owner_of;
+use super::mode;
+use super::native::NativeGroup;
+use super::{NAME, keys};
+use crate::placement::claim::Claim;
+use crate::placement::intent::{Intent, Wish};
+use crate::placement::reason::Warning;
+use crate::policy::{ControllerAbsent, CoscheduleMode, Policy, Volumes};
+use crate::systems::Outcome;
+use crate::view::{Key, Name, Owner, View};
+
+/// What a claim gets.
+pub(super) fn request(claim: &Claim<'_>, view: &View, policy: &Policy) -> Outcome {
+    let mut moving = Moving { claim, view, policy, outcome: Outcome::default() };
+    moving.find();
+    moving.outcome
+}
+
+/// The sibling of a class: equal in all that makes its volumes, but for waiting for their first pod. Of
+/// several the first by name.
+#[must_use]
+pub fn sibling<'v>(class: &str, view: &'v View) -> Option<&'v str> {
+    let making = &view.storage_class(class)?.making;
+    let alike = view.storage_classes().filter(|(_, other)| other.waits && other.making == *making);
+    alike.map(|(name, _)| name).min()
+}
+
+/// Why a class that binds at once stays as it is, if it does.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Stays {
+    /// No other class differs from it in nothing but that it waits.
+    NoSibling(String),
+    /// The policy names another class for it, which is none.
+    NoSuchClass(String),
+}
+
+impl Stays {
+    /// Why `class` stays; none if it waits, becomes another, or is not known.
+    pub(super) fn of(class: &str, view: &View, policy: &Policy) -> Option<Self> {
+        if view.storage_class(class)?.waits {
+            return None;
+        }
+        match policy.coschedule.class_map.get(class) {
+            Some(target) if view.storage_class(target).is_some() => None,
+            Some(target) => Some(Self::no_such_class(target, class)),
+            None if sibling(class, view).is_some() => None,
+            None => Some(Self::no_sibling(class)),
+        }
+    }
+
+    fn no_sibling(class: &str) -> Self {
+        Self::NoSibling(format!(
+            "StorageClass {class} binds at once, and none like it waits: volumes may lie apart"
+        ))
+    }
+
+    fn no_such_class(target: &str, class: &str) -> Self {
+        Self::NoSuchClass(format!(
+            "classMap names {target}, which is no StorageClass; {class} stays"
+        ))
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::NoSibling(text) | Self::NoSuchClass(text) => text,
+        }
+    }
+}
+
+/// One claim on its way to its class.
+struct Moving<'c> {
+    claim: &'c Claim<'c>,
+    view: &'c View,
+    policy: &'c Policy,
+    outcome: Outcome,
+}
+
+impl Moving<'_> {
+    fn find(&mut self) {
+        let metadata = self.claim.metadata;
+        if metadata.annotation(keys::MODE).is_some() {
+            self.warn(keys::MODE, "no effect on a PersistentVolumeClaim; annotate the run");
+        }
+        if let Some(group) = metadata.annotation(keys::GROUP) {
+            match NativeGroup::read(self.claim.namespace, group) {
+                Ok(_) => self.adopt(keys::GROUP, &format!("coschedule-group={group}")),
+                Err(finding) => self.outcome.findings.push(finding),
+            }
+        } else if let Some(run) = owner_of(metadata, "PipelineRun") {
+            self.of_run(&run);
+        } else if let Some(task_run) = owner_of(metadata, "TaskRun") {
+            self.of_task_run(&task_run);
+        }
+    }
+
+    fn of_run(&mut self, owner: &Owner) {
+        let view = self.view;
+        let namespace = self.claim.namespace;
+        let run = view.run_by_uid(&owner.uid).filter(|(name, _)| *name.namespace == *namespace);
+        let Some((name, run)) = run else {
+            return self.wait_for(Key::PipelineRun(Name::new(namespace, &owner.name)));
+        };
+        let (root_name, root, missing) = groups::root(name, run, view);
+        if let Some(key) = missing {
+            return self.wait_for(key);
+        }
+        // A mode that is none is told to the run's pods.
+        let Ok(groups) = groups::of_run(root_name, root, view, self.policy) else { return };
+        if groups.mode == CoscheduleMode::Disabled {
+            return;
+        }
+        let why = format!("{} of PipelineRun {}", mode::word(groups.mode), root_name.name);
+        match self.is_to_be_parked(&groups) {
+            true => self.wish(keys::MODE, &why, keys::PARKED),
+            false => self.adopt(keys::MODE, &why),
+        }
+    }
+
+    /// Whether a placeholder has a claim of its own in the place of this one.
+    fn is_to_be_parked(&self, groups: &Groups) -> bool {
+        let name = self.claim.metadata.name.as_ref().map_or("", |name| name.as_str());
+        let is_there = self.view.controller_present()
+            || self.policy.coschedule.controller_absent == ControllerAbsent::Wait;
+        self.policy.coschedule.volumes == Volumes::Provision
+            && is_there
+            && groups
+                .groups
+                .iter()
+                .flat_map(|group| &group.claims)
+                .any(|claim| claim.template && *claim.name == *name)
+    }
+
+    fn of_task_run(&mut self, owner: &Owner) {
+        let key = Name::new(self.claim.namespace, &owner.name);
+        let known = self.view.task_run(&key).filter(|known| known.identity.uid == owner.uid);
+        let Some(task_run) = known else { return self.wait_for(Key::TaskRun(key)) };
+        let mode = match &task_run.mode {
+            Some(told) => mode::told(told, String::new),
+            None => mode::of_namespace(self.claim.namespace, self.view, self.policy),
+        };
+        if mode.is_ok_and(|mode| mode != CoscheduleMode::Disabled) {
+            self.adopt(keys::MODE, &format!("TaskRun {}", owner.name));
+        }
+    }
+
+    fn wait_for(&mut self, key: Key) {
+        self.warn(keys::MODE, &format!("{key} is not known here; the claim keeps its class"));
+        self.outcome.awaited.push(key);
+    }
+
+    /// Gives the claim a class that waits, if its own does not.
+    fn adopt(&mut self, key: &'static str, why: &str) {
+        let (claim, view) = (self.claim, self.view);
+        let class = claim.class().filter(|class| !class.is_empty() && *class != keys::PARKED);
+        // A volume that its author has chosen is where it is.
+        let is_chosen = claim.volume_name.is_some() || claim.has_selector;
+        let Some(class) = class.filter(|_| !is_chosen) else { return };
+        let mapped = self.policy.coschedule.class_map.get(class);
+        match view.storage_class(class) {
+            Some(known) if known.waits => return,
+            Some(_) => {}
+            None => {
+                self.outcome.awaited.push(Key::StorageClass(class.into()));
+                if mapped.is_none() {
+                    return;
+                }
+            }
+        }
+        let Some(target) = mapped else {
+            return match sibling(class, view) {
+                Some(sibling) => self.wish(key, why, sibling),
+                None => self.warn(key, Stays::no_sibling(class).text()),
+            };
+        };
+        if view.storage_class(target).is_some() {
+            return self.wish(key, why, target);
+        }
+        self.outcome.awaited.push(Key::StorageClass(target.as_str().into()));
+        self.warn(key, Stays::no_such_class(target, class).text());
+    }
+
+    fn wish(&mut self, key: &'static str, why: &str, class: &str) {
+        let wish = Wish::StorageClass(class.to_owned());
+        self.outcome.intents.push(Intent { system: NAME, key, why: why.to_owned(), wish });
+    }
+
+    fn warn(&mut self, key: &str, text: &str) {
+        self.outcome.warnings.push(Warning::new(key, text));
+    }
+}

@@ -1,0 +1,61 @@
+//! Native groups: pods of one namespace that ask by annotation for one node, whatever made them.
+
+use super::keys;
+use crate::placement::reason::{Finding, Reason, quoted};
+use crate::view::host_pool::is_label_name;
+
+/// A native group.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NativeGroup {
+    /// Its name in the namespace.
+    pub group: Box<str>,
+    /// The name of its placeholder.
+    pub placeholder: Box<str>,
+}
+
+impl NativeGroup {
+    /// The group that the annotation [`keys::GROUP`] names.
+    ///
+    /// # Errors
+    /// It names none: names of groups are label values, and not empty.
+    pub fn read(namespace: &str, group: &str) -> Result<Self, Finding> {
+        if !is_label_name(group) {
+            return Err(Finding::new(
+                Reason::InvalidGroup,
+                keys::GROUP,
+                format!("{} is no name of a group", quoted(group)),
+                "write 1 to 63 letters, digits, - _ or ., with a letter or digit at both ends",
+            ));
+        }
+        let placeholder = keys::of_native(namespace, group).into();
+        Ok(Self { group: group.into(), placeholder })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_called_by_a_label_value() {
+        let long = "g".repeat(63);
+        for group in ["a", "A.b-c_d", "1", &long] {
+            let read = NativeGroup::read("ns", group).unwrap();
+            assert_eq!(&*read.group, group);
+            assert!(read.placeholder.starts_with(keys::NAME_PREFIX));
+        }
+        let (longer, huge) = ("g".repeat(64), "g".repeat(262_144));
+        for group in ["", " ", "-a", "a-", "a b", "a/b", "é", "a\n", "[\"a\"]", &longer, &huge] {
+            let finding = NativeGroup::read("ns", group).expect_err(group);
+            assert_eq!(finding.reason, Reason::InvalidGroup);
+            assert!(finding.to_string().len() < 400);
+        }
+    }
+
+    #[test]
+    fn groups_of_one_name_in_two_namespaces_are_two() {
+        let of = |namespace| NativeGroup::read(namespace, "g").unwrap().placeholder;
+        assert_ne!(of("a"), of("b"));
+        assert_eq!(of("a"), of("a"));
+    }
+}

@@ -1,0 +1,911 @@
+mod simulator;
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::SignedDuration;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::reason;
+use crate::policy::{CoscheduleMode, Repair, Volumes};
+use crate::systems::coschedule::keys;
+use crate::view::Name;
+use simulator::{NAMESPACE, Pace, World};
+
+/// Long enough for everything that is waited for.
+const LONG: i64 = 3_600;
+
+/// Time to make and to schedule, and none to become impatient.
+const SOON: i64 = 5;
+
+#[test]
+fn a_run_has_a_placeholder_from_its_first_task_to_its_end() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.run("run", &[], &["source", "cache"]);
+    world.settle(SOON);
+    assert!(world.sets.is_empty(), "no task yet");
+    world.member("a", "run", 100);
+    world.settle(SOON);
+    world.member("b", "run", 100);
+    world.settle(SOON);
+    assert_eq!((world.node_of("a"), world.node_of("b")), (world.place("run"), world.place("run")));
+    assert!(world.place("run").is_some());
+    let set = &world.sets[&world.placeholder("run")];
+    let volumes = set["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
+    assert_eq!(volumes.len(), 2);
+    assert_eq!(world.writes.len(), 1, "{:?}", world.writes);
+    world.finish("a");
+    world.finish("b");
+    world.end("run");
+    world.settle(LONG);
+    assert!(world.sets.is_empty());
+    assert_eq!(world.writes.len(), 2, "{:?}", world.writes);
+    assert!(world.events.is_empty(), "{:?}", world.events);
+}
+
+#[test]
+fn a_class_that_stays_is_told_where_it_matters() {
+    let class = |name: &str, kind: &str, mode: &str| {
+        json!({
+            "metadata": {"name": name}, "provisioner": "example.com/disk",
+            "parameters": {"kind": kind}, "volumeBindingMode": mode,
+        })
+    };
+    for (of_claim, templates, told) in [
+        ("alone", &["a", "b"][..], true),
+        // Volumes cannot lie apart where there is one.
+        ("alone", &["a"], false),
+        ("has-sibling", &["a", "b"], false),
+        ("waits", &["a", "b"], false),
+        ("mapped", &["a", "b"], false),
+        ("mapped-to-nothing", &["a"], true),
+        ("unknown", &["a", "b"], false),
+    ] {
+        let mut world = World::new(&["n1"]);
+        world.classes = vec![
+            class("alone", "1", "Immediate"),
+            class("has-sibling", "2", "Immediate"),
+            class("waits", "2", "WaitForFirstConsumer"),
+            class("mapped", "3", "Immediate"),
+            class("mapped-to-nothing", "4", "Immediate"),
+        ];
+        let map = [("mapped", "waits"), ("mapped-to-nothing", "no-such-class")];
+        world.policy.coschedule.class_map =
+            map.map(|(from, to)| (from.to_owned(), to.to_owned())).into();
+        world.run("run", &[], templates);
+        for claim in world.claims.values_mut() {
+            World::change(claim, json!({"spec": {"storageClassName": of_claim}}));
+        }
+        world.member("a", "run", 100);
+        world.settle(SOON);
+        let wanted: &[_] = if told { &[reason::CLASS_BINDS_AT_ONCE] } else { &[] };
+        assert_eq!(world.told("run"), wanted, "{of_claim}, {templates:?}: {:?}", world.events);
+    }
+}
+
+#[test]
+fn nothing_is_made_for_who_does_not_want_it() {
+    let mut world = World::new(&["n1"]);
+    world.run("off", &["c"], &[]);
+    world.run("assisted", &["c"], &[]);
+    world.run("free", &[], &[]);
+    world.run("wrong", &["c"], &[]);
+    world.run("ended", &["c"], &[]);
+    world.run("going", &["c"], &[]);
+    for run in ["off", "assisted", "wrong", "ended", "going"] {
+        world.member(&format!("{run}-pod"), run, 100);
+        world.pods.clear();
+    }
+    let annotate = |world: &mut World, run: &str, mode: &str| {
+        World::change(
+            world.runs.get_mut(run).unwrap(),
+            json!({"metadata": {"annotations": {keys::MODE: mode}}}),
+        );
+    };
+    annotate(&mut world, "off", "disabled");
+    annotate(&mut world, "wrong", "pipeline-runs");
+    world.end("ended");
+    World::change(
+        world.runs.get_mut("going").unwrap(),
+        json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+    );
+    let task = world.task_runs.get_mut("assisted-pod").unwrap();
+    World::change(
+        task,
+        json!({"metadata": {"annotations": {keys::ASSISTANT: "affinity-assistant-1"}}}),
+    );
+    world.settle(LONG);
+    assert!(world.writes.is_empty(), "{:?}", world.writes);
+    assert_eq!(world.told("assisted"), [reason::ASSISTANT_IS_ON]);
+    assert_eq!(world.told("wrong"), ["InvalidMode"]);
+    assert_eq!(world.events.len(), 2);
+
+    annotate(&mut world, "off", "workspaces");
+    world.policy.coschedule.enabled = false;
+    world.settle(LONG);
+    assert!(world.writes.is_empty(), "the policy turns it off");
+    world.policy.coschedule.enabled = true;
+    world.policy.excluded_namespaces.insert(NAMESPACE.to_owned());
+    world.settle(LONG);
+    assert!(world.writes.is_empty(), "the namespace is left alone");
+    world.policy.excluded_namespaces.clear();
+    world.settle(SOON);
+    assert_eq!(world.sets.len(), 1);
+}
+
+#[test]
+fn a_cordoned_node_is_left_unless_a_member_runs() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.pods.clear();
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n1"));
+    world.cordon("n1", true);
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n2"), "before the first pod");
+    assert_eq!(world.told("run"), [reason::PLACEHOLDER_MOVED]);
+
+    world.member("b", "run", 100);
+    world.settle(SOON);
+    world.cordon("n1", false);
+    world.cordon("n2", true);
+    world.member("d", "run", 100);
+    world.settle(LONG);
+    assert_eq!(
+        (world.node_of("b"), world.place("run")),
+        (Some("n2"), Some("n2")),
+        "nothing is killed"
+    );
+    assert_eq!(world.node_of("d"), None);
+    assert!(world.told("d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
+    world.finish("b");
+    world.settle(SOON);
+    assert_eq!((world.node_of("d"), world.place("run")), (Some("n1"), Some("n1")));
+}
+
+/// The scheduler places members beside a placeholder that it has not bound yet, and may bind elsewhere; and
+/// anybody can delete it.
+#[test]
+fn a_placeholder_that_is_apart_from_its_members_comes_to_them() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.settle(SOON);
+    assert_eq!((world.node_of("a"), world.place("run")), (Some("n1"), Some("n1")));
+    let placeholder = format!("{}-0", world.placeholder("run"));
+    world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
+    world.settle(SOON);
+    assert_eq!((world.node_of("a"), world.place("run")), (Some("n1"), Some("n1")));
+    assert_eq!(world.told("run"), [reason::PLACEHOLDER_MOVED]);
+    world.member("b", "run", 100);
+    world.settle(SOON);
+    assert_eq!(world.node_of("b"), Some("n1"));
+
+    // Where it cannot come to them it stays, and goes on with the next ones.
+    world.cordon("n1", true);
+    world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
+    let moves = world.told("run").len();
+    world.settle(LONG);
+    assert_eq!(world.place("run"), Some("n2"));
+    assert_eq!(world.told("run").len(), moves);
+    world.finish("a");
+    world.finish("b");
+    world.end("run");
+    world.settle(LONG);
+    assert!(world.sets.is_empty());
+}
+
+#[test]
+fn a_taint_that_the_placeholder_does_not_tolerate_is_like_a_cordon() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.pods.clear();
+    world.settle(SOON);
+    let taint =
+        |effect: &str| json!({"spec": {"taints": [{"key": "k", "value": "v", "effect": effect}]}});
+    World::change(world.nodes.get_mut("n1").unwrap(), taint("PreferNoSchedule"));
+    let plan = world.plan();
+    assert!(plan.actions.is_empty(), "{plan:?}");
+    World::change(world.nodes.get_mut("n1").unwrap(), taint("NoExecute"));
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n2"));
+    assert!(
+        world.events.iter().any(|(_, event)| event.note.contains("taint k=v:NoExecute")),
+        "{:?}",
+        world.events
+    );
+}
+
+#[test]
+fn on_a_node_that_is_gone_or_says_nothing_the_placeholder_is_not_waited_for() {
+    for is_gone in [true, false] {
+        let mut world = World::new(&["n1", "n2"]);
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.member("a", "run", 100);
+        world.settle(SOON);
+        let lose = |world: &mut World| match is_gone {
+            true => _ = world.nodes.remove("n1"),
+            false => world.ready("n1", false),
+        };
+        lose(&mut world);
+        world.member("b", "run", 100);
+        world.settle(LONG);
+        assert_eq!(world.place("run"), Some("n1"), "a member runs there, as far as is known");
+        let deleted = json!({"metadata": {"deletionTimestamp": world.now.to_string()}});
+        World::change(world.pods.get_mut("a").unwrap(), deleted.clone());
+        // Somebody has deleted the placeholder's pod, too: its kubelet does not answer.
+        let pod = format!("{}-0", world.placeholder("run"));
+        World::change(world.pods.get_mut(&pod).unwrap(), deleted);
+        world.settle(SOON);
+        assert_eq!((world.place("run"), world.node_of("b")), (Some("n2"), Some("n2")));
+        assert!(world.writes.contains(&format!("kill Pod {pod}")), "{:?}", world.writes);
+    }
+}
+
+#[test]
+fn a_full_node_is_left_for_one_where_the_largest_fits() {
+    let mut world = World::new(&["n1", "n2", "n3", "n4"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n1"));
+    for (node, cpu) in [("n1", 500), ("n2", 500), ("n3", 700), ("n4", 300)] {
+        world.stranger(&format!("stranger-{node}"), node, cpu);
+    }
+    world.member("large", "run", 600);
+    world.member("small", "run", 10);
+    world.settle(LONG);
+    assert_eq!(world.node_of("large"), None, "a still runs");
+    assert_eq!(world.told("large"), [reason::WAITS_FOR_MEMBERS]);
+    world.finish("a");
+    world.finish("small");
+    world.settle(LONG);
+    let n4 = Some("n4");
+    assert_eq!((world.node_of("large"), world.place("run")), (n4, n4), "{:?}", world.writes);
+    let moves = world.writes.iter().filter(|write| write.starts_with("delete Pod")).count();
+    assert_eq!(moves, 1, "at once to where it fits: {:?}", world.writes);
+}
+
+#[test]
+fn a_node_at_its_pod_limit_is_full() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 0);
+    world.pods.clear();
+    world.settle(SOON);
+    for number in 0..9 {
+        world.stranger(&format!("s{number}"), "n1", 0);
+    }
+    world.member("b", "run", 0);
+    world.settle(LONG);
+    assert_eq!((world.node_of("b"), world.place("run")), (Some("n2"), Some("n2")));
+}
+
+#[test]
+fn where_no_node_fits_it_waits_gives_its_node_up_and_takes_the_first_that_does() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 2_000);
+    world.settle(100);
+    assert_eq!(world.place("run"), Some("n1"));
+    assert_eq!(world.told("run"), [reason::NO_NODE_FITS]);
+    world.settle(LONG);
+    assert_eq!(world.place("run"), None, "for the autoscaler: {:?}", world.writes);
+    let writes = world.writes.len();
+    world.settle(LONG);
+    assert_eq!(world.writes.len(), writes, "it rests: {:?}", world.writes);
+    let large = json!({"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}});
+    World::change(world.nodes.get_mut("n2").unwrap(), large);
+    world.settle(SOON);
+    assert_eq!((world.node_of("a"), world.place("run")), (Some("n2"), Some("n2")));
+}
+
+#[test]
+fn a_node_that_joins_takes_who_waits() {
+    let mut world = World::new(&["n1"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 900);
+    world.stranger("s", "n1", 500);
+    world.settle(LONG);
+    assert_eq!(world.node_of("a"), None);
+    world.node("n2");
+    world.settle(60);
+    assert_eq!(
+        (world.node_of("a"), world.place("run")),
+        (Some("n2"), Some("n2")),
+        "{:?}",
+        world.writes
+    );
+}
+
+#[test]
+fn what_the_scheduler_alone_knows_moves_the_group_too_and_not_for_ever() {
+    let mut world = World::new(&["n1", "n2", "n3"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    // Nobody but the scheduler reads this: no two of those with the label on a node.
+    let term = json!({"labelSelector": {"matchLabels": {"of": "strangers"}}, "topologyKey": "kubernetes.io/hostname"});
+    let pod = world.pods.get_mut("a").unwrap();
+    pod["spec"]["affinity"]["podAntiAffinity"] = json!({simulator::REQUIRED: [term]});
+    for node in ["n1", "n2"] {
+        world.stranger(node, node, 0);
+        world.pods.get_mut(node).unwrap()["metadata"]["labels"] = json!({"of": "strangers"});
+    }
+    world.settle(LONG);
+    assert_eq!(
+        (world.node_of("a"), world.place("run")),
+        (Some("n3"), Some("n3")),
+        "{:?}",
+        world.writes
+    );
+    let moves = world.writes.iter().filter(|write| write.starts_with("delete Pod")).count();
+    assert!(moves <= 2, "{:?}", world.writes);
+}
+
+#[test]
+fn a_volume_that_is_on_one_node_keeps_its_group_there() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.pin("c", "n2");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.pods.clear();
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n2"));
+    let writes = world.writes.len();
+    world.cordon("n2", true);
+    world.member("b", "run", 100);
+    world.settle(LONG);
+    assert_eq!((world.node_of("b"), world.place("run")), (None, Some("n2")));
+    assert_eq!(world.told("b"), [reason::VOLUME_PINS_NODE]);
+    assert_eq!(world.told("run"), [reason::VOLUME_PINS_NODE]);
+    assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
+    world.cordon("n2", false);
+    world.settle(SOON);
+    assert_eq!(world.node_of("b"), Some("n2"));
+}
+
+#[test]
+fn gates_are_lifted_with_the_placeholders_node() {
+    let zone = |zone: &str| json!([{"key": "zone", "operator": "In", "values": [zone]}]);
+    let field = |node: &str| json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    let own = json!({"key": "metadata.name", "operator": "NotIn", "values": ["n9"]});
+    for (terms, lifted) in [
+        (Value::Null, json!([{"matchFields": [field("n1")]}])),
+        (
+            json!([{"matchExpressions": zone("a")}, {"matchFields": [own]}]),
+            json!([
+                {"matchExpressions": zone("a"), "matchFields": [field("n1")]},
+                {"matchFields": [own, field("n1")]},
+            ]),
+        ),
+    ] {
+        let mut world = World::new(&["n1", "n2"]);
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.gated("a", "run", &terms);
+        world.settle(SOON);
+        let pod = &world.pods["a"]["spec"];
+        assert_eq!(pod["schedulingGates"], json!([{"name": "example.com/mine"}]));
+        let present = &pod["affinity"]["nodeAffinity"][simulator::REQUIRED]["nodeSelectorTerms"];
+        assert_eq!(*present, lifted);
+    }
+}
+
+#[test]
+fn a_gate_whose_group_is_gone_is_lifted_too() {
+    let mut world = World::new(&["n1"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.gated("a", "run", &Value::Null);
+    world.end("run");
+    world.settle(SOON);
+    assert_eq!(world.node_of("a"), Some("n1"));
+    assert_eq!(world.told("a"), [reason::GATE_LIFTED]);
+}
+
+#[test]
+fn who_was_bound_by_name_is_not_left_behind() {
+    for repair in [Repair::Report, Repair::RecreatePending] {
+        let mut world = World::new(&["n1", "n2"]);
+        world.policy.repair = repair;
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.gated("a", "run", &Value::Null);
+        world.stranger("s", "n1", 950);
+        world.settle(SOON);
+        assert_eq!(world.place("run"), Some("n1"));
+        world.settle(LONG);
+        match repair {
+            Repair::Report => {
+                assert!(world.told("a").contains(&reason::BOUND_ELSEWHERE), "{:?}", world.events);
+                assert_eq!(world.place("run"), Some("n1"), "it would wait alone");
+            }
+            Repair::RecreatePending => {
+                assert_eq!(world.told("a"), [reason::RECREATED]);
+                assert!(!world.pods.contains_key("a"));
+            }
+        }
+    }
+}
+
+#[test]
+fn two_runs_with_one_claim_share_a_node_or_wait_for_each_other() {
+    for mode in [CoscheduleMode::Workspaces, CoscheduleMode::IsolatePipelinerun] {
+        let mut world = World::new(&["n1", "n2"]);
+        world.policy.coschedule.mode = mode;
+        world.claim("c");
+        world.run("first", &["c"], &[]);
+        world.now += SignedDuration::from_secs(1);
+        world.run("second", &["c"], &[]);
+        let key = if mode == CoscheduleMode::Workspaces { "c" } else { "" };
+        let name = |world: &World, run: &str| {
+            keys::of_run(world.runs[run]["metadata"]["uid"].as_str().unwrap(), key)
+        };
+        let (first, second) = (name(&world, "first"), name(&world, "second"));
+        world.member("a", "first", 100);
+        world.member("b", "second", 100);
+        world.pods.clear();
+        world.settle(LONG);
+        let place =
+            |world: &World, name: &str| world.node_of(&format!("{name}-0")).map(str::to_owned);
+        assert_eq!(place(&world, &first).as_deref(), Some("n1"));
+        if mode == CoscheduleMode::IsolatePipelinerun {
+            assert!(!world.sets.contains_key(&second));
+            assert_eq!(world.told("second"), [reason::SHARED_CLAIM]);
+            world.end("first");
+            world.settle(SOON);
+            assert!(place(&world, &second).is_some());
+            continue;
+        }
+        assert_eq!(place(&world, &second).as_deref(), Some("n1"));
+        world.cordon("n1", true);
+        world.settle(LONG);
+        assert_eq!(place(&world, &first).as_deref(), Some("n2"));
+        assert_eq!(place(&world, &second).as_deref(), Some("n2"), "it follows: {:?}", world.writes);
+        world.end("first");
+        world.settle(SOON);
+        world.cordon("n1", false);
+        world.cordon("n2", true);
+        world.settle(LONG);
+        assert_eq!(
+            place(&world, &second).as_deref(),
+            Some("n1"),
+            "nobody leads it: {:?}",
+            world.writes
+        );
+    }
+}
+
+/// Else the later run's pods would be on one node with the claim, and the earlier one's on another.
+#[test]
+fn who_leads_does_not_leave_while_a_follower_uses_the_claim() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("first", &["c"], &[]);
+    world.now += SignedDuration::from_secs(1);
+    world.run("second", &["c"], &[]);
+    world.member("a", "first", 100);
+    world.pods.clear();
+    world.settle(SOON);
+    world.member("b", "second", 100);
+    world.mount("b", "c");
+    world.settle(SOON);
+    assert_eq!((world.place("first"), world.node_of("b")), (Some("n1"), Some("n1")));
+    world.cordon("n1", true);
+    world.member("d", "first", 100);
+    world.settle(LONG);
+    assert_eq!((world.place("first"), world.place("second")), (Some("n1"), Some("n1")));
+    assert!(world.told("d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
+    world.finish("b");
+    world.settle(SOON);
+    assert_eq!((world.place("first"), world.node_of("d")), (Some("n2"), Some("n2")));
+    world.settle(LONG);
+    assert_eq!(world.place("second"), Some("n2"), "it follows");
+}
+
+#[test]
+fn isolated_runs_never_share_a_node_and_the_last_waits() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.policy.coschedule.mode = CoscheduleMode::IsolatePipelinerun;
+    for run in ["r1", "r2", "r3"] {
+        world.run(run, &[], &[]);
+        world.member(run, run, 10);
+        world.pods.clear();
+    }
+    world.settle(LONG);
+    let place = |world: &World, run: &str| {
+        let name = keys::of_run(world.runs[run]["metadata"]["uid"].as_str().unwrap(), "");
+        world.node_of(&format!("{name}-0")).map(str::to_owned)
+    };
+    let places = ["r1", "r2", "r3"].map(|run| place(&world, run));
+    assert_eq!(places.iter().flatten().collect::<BTreeSet<_>>().len(), 2);
+    let waits = ["r1", "r2", "r3"].into_iter().find(|run| place(&world, run).is_none()).unwrap();
+    assert_eq!(world.told(waits), [reason::PLACEHOLDER_NOT_PLACED]);
+    let runs = ["r1", "r2", "r3"].into_iter().find(|run| *run != waits).unwrap();
+    world.end(runs);
+    world.settle(SOON);
+    assert!(place(&world, waits).is_some());
+}
+
+#[test]
+fn a_claim_that_becomes_known_later_is_mounted_while_no_member_runs() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.claim("later");
+    world.pin("later", "n2");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.settle(SOON);
+    world.member("b", "run", 100);
+    world.mount("b", "later");
+    world.settle(LONG);
+    assert_eq!((world.node_of("b"), world.place("run")), (None, Some("n1")), "a runs");
+    world.finish("a");
+    world.settle(SOON);
+    assert_eq!((world.node_of("b"), world.place("run")), (Some("n2"), Some("n2")));
+    let volumes = &world.sets[&world.placeholder("run")]["spec"]["template"]["spec"]["volumes"];
+    assert_eq!(volumes.as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_native_group_outlives_its_last_pod_for_a_while() {
+    let mut world = World::new(&["n1"]);
+    let name = world.native("a", "group");
+    world.settle(SOON);
+    assert_eq!(world.node_of("a"), Some("n1"));
+    world.finish("a");
+    world.settle(60);
+    assert!(world.sets.contains_key(&name), "the next pod may come");
+    world.native("b", "group");
+    world.settle(LONG);
+    assert!(world.sets.contains_key(&name));
+    assert_eq!(world.node_of("b"), Some("n1"));
+    world.pods.remove("b");
+    world.settle(299);
+    assert!(world.sets.contains_key(&name), "{:?}", world.sets);
+    world.settle(10);
+    assert!(world.sets.is_empty());
+    assert_eq!(world.writes.len(), 5, "made, idle, not idle, idle, removed: {:?}", world.writes);
+}
+
+#[test]
+fn a_label_alone_makes_no_group() {
+    let mut world = World::new(&["n1"]);
+    world.native("a", "group");
+    world.pods.get_mut("a").unwrap()["metadata"]["labels"][keys::MEMBER] =
+        json!("affinity-assistant-0000000000");
+    world.settle(LONG);
+    assert!(world.writes.is_empty(), "{:?}", world.writes);
+}
+
+#[test]
+fn what_belongs_to_nobody_goes_and_what_is_not_ours_stays() {
+    let mut world = World::new(&["n1"]);
+    let own = json!({"spec": {"template": {"metadata": {}, "spec": {"containers": []}}, "selector": {}, "serviceName": ""}});
+    for (number, name) in ["affinity-assistant-0000000000", "mine"].into_iter().enumerate() {
+        let mut set = own.clone();
+        set["metadata"] = json!({"name": name, "namespace": NAMESPACE, "uid": format!("set-{number}"),
+            "labels": {keys::PLACEHOLDER: name}});
+        world.sets.insert(name.to_owned(), set);
+    }
+    world.settle(SOON);
+    assert_eq!(world.sets.keys().collect::<Vec<_>>(), ["mine"]);
+}
+
+#[test]
+fn a_run_that_is_made_again_under_its_name_has_a_placeholder_of_its_own() {
+    let mut world = World::new(&["n1"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.settle(SOON);
+    let old = world.placeholder("run");
+    world.pods.remove("a");
+    world.runs.remove("run");
+    world.run("run", &["c"], &[]);
+    world.member("b", "run", 100);
+    world.settle(SOON);
+    assert_ne!(world.placeholder("run"), old);
+    assert_eq!(world.sets.keys().collect::<Vec<_>>(), [&world.placeholder("run")]);
+    assert_eq!(world.node_of("b"), Some("n1"));
+}
+
+/// U25, U26: what Tekton does with claims at the end of a run, and nothing with those of others.
+#[test]
+fn claims_of_templates_go_at_the_end_where_tekton_would_delete_them() {
+    for (annotation, goes) in [
+        (Some("true"), true),
+        (Some("false"), false),
+        (Some("yes"), false),
+        (Some(""), false),
+        (None, false),
+    ] {
+        let mut world = World::new(&["n1"]);
+        world.claim("c");
+        world.run("run", &["c"], &["source"]);
+        let annotations = json!({"metadata": {"annotations": {keys::AUTO_CLEANUP: annotation}}});
+        World::change(world.runs.get_mut("run").unwrap(), annotations);
+        world.member("a", "run", 100);
+        let own = world.claims.keys().find(|name| *name != "c").unwrap().clone();
+        world.mount("a", &own);
+        world.settle(SOON);
+        world.end("run");
+        world.settle(SOON);
+        assert!(world.claims[&own]["metadata"]["deletionTimestamp"].is_null(), "a goes on");
+        world.finish("a");
+        world.settle(SOON);
+        let claim = &world.claims[&own]["metadata"];
+        assert_eq!(!claim["deletionTimestamp"].is_null(), goes, "{annotation:?}");
+        let finalizers = if goes {
+            json!(["example.com/other"])
+        } else {
+            json!(["example.com/other", "kubernetes.io/pvc-protection"])
+        };
+        assert_eq!(claim["finalizers"], finalizers, "{annotation:?}");
+        assert!(world.claims["c"]["metadata"]["deletionTimestamp"].is_null());
+    }
+}
+
+#[test]
+fn a_placeholders_own_claims_take_the_place_of_the_runs() {
+    let mut world = World::new(&["n1"]);
+    world.policy.coschedule.volumes = Volumes::Provision;
+    world.run("run", &[], &["source"]);
+    let claim = world.claims.keys().next().unwrap().clone();
+    World::change(
+        world.claims.get_mut(&claim).unwrap(),
+        json!({"spec": {"storageClassName": keys::PARKED}}),
+    );
+    world.member("a", "run", 100);
+    world.settle(SOON);
+    let set = &world.sets[&world.placeholder("run")]["spec"];
+    assert_eq!(set["volumeClaimTemplates"][0]["metadata"]["name"], *claim);
+    assert_eq!(set["template"]["spec"]["volumes"], json!([]), "the parked one is never mounted");
+    // Another policy changes nothing of what stands.
+    world.policy.coschedule.volumes = Volumes::Adopt;
+    let writes = world.writes.len();
+    world.settle(LONG);
+    assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
+}
+
+/// They are the run's, and not controlled by it: the StatefulSet controller copies what the template says.
+#[test]
+fn claims_that_a_placeholder_made_go_with_a_whole_run() {
+    for (mode, goes) in
+        [("pipelineruns", true), ("isolate-pipelinerun", true), ("workspaces", false)]
+    {
+        let mut world = World::new(&["n1"]);
+        world.policy.coschedule.volumes = Volumes::Provision;
+        world.run("run", &[], &["source"]);
+        let annotations = json!({"metadata": {"annotations": {keys::MODE: mode}}});
+        World::change(world.runs.get_mut("run").unwrap(), annotations);
+        for claim in world.claims.values_mut() {
+            World::change(claim, json!({"spec": {"storageClassName": keys::PARKED}}));
+        }
+        world.member("a", "run", 100);
+        world.settle(SOON);
+        let set = world.sets.values().next().unwrap();
+        let template = set["spec"]["volumeClaimTemplates"][0]["metadata"].clone();
+        assert!(template["ownerReferences"][0]["controller"].is_null());
+        world.claim("own");
+        let (labels, owners) = (&template["labels"], &template["ownerReferences"]);
+        let made = json!({"metadata": {"labels": labels, "ownerReferences": owners}});
+        World::change(world.claims.get_mut("own").unwrap(), made);
+        world.finish("a");
+        world.end("run");
+        world.settle(SOON);
+        let deleted = &world.claims["own"]["metadata"]["deletionTimestamp"];
+        assert_eq!(!deleted.is_null(), goes, "{mode}");
+    }
+}
+
+#[test]
+fn who_waits_for_a_placeholder_that_cannot_be_made_is_told_and_made_again_without() {
+    for repair in [Repair::Report, Repair::RecreatePending] {
+        let mut world = World::new(&["n1"]);
+        world.policy.repair = repair;
+        world.makes_pods = false;
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.member("a", "run", 100);
+        world.settle(50);
+        assert!(world.events.is_empty(), "{:?}", world.events);
+        world.settle(LONG);
+        let view = world.view();
+        let name = Name::new(NAMESPACE, &world.placeholder("run"));
+        assert!(view.placeholder(&name).unwrap().failed, "for the webhook");
+        assert_eq!(world.told("run"), [reason::PLACEHOLDER_NOT_MADE]);
+        assert_eq!(world.pods.contains_key("a"), repair == Repair::Report);
+        let writes = world.writes.len();
+        assert!(writes <= 4, "{:?}", world.writes);
+        // The quota is raised.
+        world.makes_pods = true;
+        world.settle(LONG);
+        assert!(!world.view().placeholder(&name).unwrap().failed);
+        assert_eq!(world.writes.len(), writes + 1);
+    }
+}
+
+#[test]
+fn who_was_forgotten_is_woken_where_there_is_room() {
+    let mut world = World::new(&["n1"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.member("large", "run", 2_000);
+    world.settle(SOON);
+    // The scheduler has not looked again.
+    for name in ["a", "large"] {
+        let pod = world.pods.get_mut(name).unwrap();
+        pod["spec"].as_object_mut().unwrap().remove("nodeName");
+        pod["status"] = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+            "reason": "Unschedulable", "lastTransitionTime": world.now.to_string()}]});
+    }
+    world.now += SignedDuration::from_secs(11);
+    assert!(world.plan().actions.is_empty(), "the scheduler's own turn");
+    world.now += SignedDuration::from_secs(1);
+    let plan = world.plan();
+    let woken: Vec<_> = plan.actions.iter().map(|action| &*action.target.name).collect();
+    assert_eq!(woken, ["a"]);
+    assert_eq!(plan.actions[0].events[0].reason, "Woken");
+}
+
+/// What may happen while runs go on.
+#[derive(Clone, Debug)]
+enum Happening {
+    Task(usize, u32),
+    Finish(usize),
+    Cordon(usize, bool),
+    Ready(usize, bool),
+    Stranger(usize, u32),
+    Leave(usize),
+    Gone(usize),
+    Joins,
+    Time(i64),
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        4 => (0..3_usize, 1..900_u32).prop_map(|(run, cpu)| Happening::Task(run, cpu)),
+        3 => (0..8_usize).prop_map(Happening::Finish),
+        2 => (0..4_usize, any::<bool>()).prop_map(|(node, yes)| Happening::Cordon(node, yes)),
+        2 => (0..4_usize, any::<bool>()).prop_map(|(node, yes)| Happening::Ready(node, yes)),
+        2 => (0..4_usize, 100..900_u32).prop_map(|(node, cpu)| Happening::Stranger(node, cpu)),
+        1 => (0..4_usize).prop_map(Happening::Leave),
+        1 => (0..4_usize).prop_map(Happening::Gone),
+        1 => Just(Happening::Joins),
+        2 => (1..200_i64).prop_map(Happening::Time),
+    ]
+}
+
+const RUNS: [&str; 3] = ["r0", "r1", "r2"];
+
+fn happen(world: &mut World, happening: &Happening, number: usize) {
+    let node = |world: &World, which: usize| world.nodes.keys().nth(which).cloned();
+    match *happening {
+        Happening::Task(run, cpu) => world.member(&format!("m{number}"), RUNS[run], cpu),
+        Happening::Finish(which) => {
+            let runs = |pod: &Value| {
+                !pod["spec"]["nodeName"].is_null()
+                    && !pod["metadata"]["labels"][keys::MEMBER].is_null()
+            };
+            let name = world
+                .pods
+                .iter()
+                .filter(|(_, pod)| runs(pod))
+                .nth(which)
+                .map(|(name, _)| name.clone());
+            if let Some(name) = name {
+                world.finish(&name);
+            }
+        }
+        Happening::Cordon(which, yes) => {
+            node(world, which).iter().for_each(|node| world.cordon(node, yes))
+        }
+        Happening::Ready(which, yes) => {
+            node(world, which).iter().for_each(|node| world.ready(node, yes))
+        }
+        Happening::Stranger(which, cpu) => {
+            node(world, which)
+                .iter()
+                .for_each(|node| world.stranger(&format!("s{number}"), node, cpu));
+        }
+        Happening::Leave(which) => {
+            let name = world.pods.keys().filter(|name| name.starts_with('s')).nth(which).cloned();
+            name.iter().for_each(|name| _ = world.pods.remove(name));
+        }
+        Happening::Gone(which) => {
+            let Some(gone) = node(world, which).filter(|_| world.nodes.len() > 1) else { return };
+            world.nodes.remove(&gone);
+            // The garbage collector of pods; the members' TaskRuns fail.
+            world.pods.retain(|_, pod| pod["spec"]["nodeName"] != *gone);
+        }
+        Happening::Joins => world.node(&format!("new{number}")),
+        Happening::Time(seconds) => world.now += SignedDuration::from_secs(seconds),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// Whatever happens, at whatever pace the plan is carried out, nothing is killed (the simulator sees
+    /// to that), everybody comes in once there is room, each group is on one node, and at the end
+    /// nothing is left.
+    #[test]
+    fn it_comes_to_rest(
+        happenings in prop::collection::vec((happening(), any::<bool>()), 1..25),
+        pace in prop_oneof![Just(Pace::Whole), Just(Pace::First), Just(Pace::Last)],
+    ) {
+        let mut world = World::new(&["n0", "n1", "n2", "n3"]);
+        world.pace = pace;
+        world.claim("c");
+        world.run("r0", &["c"], &[]);
+        world.run("r1", &[], &["source", "cache"]);
+        world.claim("d");
+        world.run("r2", &["d"], &[]);
+        for (number, (what, settles)) in happenings.iter().enumerate() {
+            happen(&mut world, what, number);
+            if *settles {
+                world.settle(SOON);
+            }
+        }
+        // Room for all: the nodes answer again, and a large one has joined.
+        for name in world.nodes.keys().cloned().collect::<Vec<_>>() {
+            world.ready(&name, true);
+            world.cordon(&name, false);
+        }
+        // Members that were on a dead node and are bound go on there.
+        for name in ["x0", "x1", "x2"] {
+            world.node(name);
+            let large = json!({"status": {"allocatable": {"cpu": "64", "memory": "64Gi", "pods": "110"}}});
+            World::change(world.nodes.get_mut(name).unwrap(), large);
+        }
+        for round in 0.. {
+            world.settle(LONG);
+            for run in RUNS {
+                let placeholder = world.placeholder(run);
+                let nodes: BTreeSet<_> = world
+                    .pods
+                    .values()
+                    .filter(|pod| pod["metadata"]["labels"][keys::MEMBER] == *placeholder)
+                    .filter(|pod| pod["status"]["phase"] != "Succeeded")
+                    .filter_map(|pod| pod["spec"]["nodeName"].as_str())
+                    .collect();
+                prop_assert!(nodes.len() < 2, "{} is on {:?}: {:#?}", run, nodes, world.writes);
+            }
+            // Members run to their ends; those that waited for them come in.
+            let is_member = |pod: &Value| !pod["metadata"]["labels"][keys::MEMBER].is_null() && pod["status"]["phase"] != "Succeeded";
+            let running: Vec<String> = world.pods.iter()
+                .filter(|(_, pod)| is_member(pod) && !pod["spec"]["nodeName"].is_null())
+                .map(|(name, _)| name.clone())
+                .collect();
+            if running.is_empty() {
+                let waiting: Vec<_> = world.pods.iter().filter(|(_, pod)| is_member(pod)).collect();
+                prop_assert!(waiting.is_empty(), "{waiting:#?}\n{:#?}\n{:#?}", world.writes, world.events);
+                break;
+            }
+            prop_assert!(round < 50);
+            running.iter().for_each(|name| world.finish(name));
+        }
+        for run in RUNS {
+            world.end(run);
+        }
+        world.settle(LONG);
+        prop_assert!(world.sets.is_empty());
+        let writes = world.writes.len();
+        world.settle(LONG);
+        prop_assert_eq!(world.writes.len(), writes);
+    }
+}

@@ -1,0 +1,613 @@
+//! A cluster of documents: the API server's side of what a plan asks for, with the StatefulSet
+//! controller, a scheduler that knows what placeholders and members are placed by, and Tekton as far as
+//! its pods are concerned.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use json_patch::PatchOperation;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::policy::Policy;
+use crate::systems::coschedule::keys;
+use crate::systems::plan::{Action, Event, Kind, Plan, Write};
+use crate::view::resources::Resources;
+use crate::view::{Object, View, selector};
+
+pub(super) const NAMESPACE: &str = "ns";
+
+/// How much of a plan is carried out before the next is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pace {
+    Whole,
+    First,
+    Last,
+}
+
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) now: Timestamp,
+    pub(super) policy: Policy,
+    pub(super) pace: Pace,
+    /// Whether a quota lets the StatefulSet controller make pods.
+    pub(super) makes_pods: bool,
+    counter: u64,
+    pub(super) nodes: BTreeMap<String, Value>,
+    pub(super) runs: BTreeMap<String, Value>,
+    pub(super) task_runs: BTreeMap<String, Value>,
+    pub(super) claims: BTreeMap<String, Value>,
+    pub(super) classes: Vec<Value>,
+    pub(super) volumes: BTreeMap<String, Value>,
+    pub(super) sets: BTreeMap<String, Value>,
+    pub(super) pods: BTreeMap<String, Value>,
+    /// About whom, and what: each once.
+    pub(super) events: Vec<(String, Event)>,
+    /// `verb kind name`.
+    pub(super) writes: Vec<String>,
+}
+
+impl World {
+    /// These nodes, each of one core, 8 GiB and ten pods.
+    pub(super) fn new(nodes: &[&str]) -> Self {
+        let mut policy = Policy::default();
+        policy.coschedule.placeholder.image = "stowplan:1".to_owned();
+        let mut world = Self {
+            now: Timestamp::from_second(1_800_000_000).unwrap(),
+            policy,
+            pace: Pace::Whole,
+            makes_pods: true,
+            counter: 0,
+            nodes: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            task_runs: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            classes: Vec::new(),
+            volumes: BTreeMap::new(),
+            sets: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            events: Vec::new(),
+            writes: Vec::new(),
+        };
+        nodes.iter().for_each(|name| world.node(name));
+        world
+    }
+
+    fn next(&mut self) -> u64 {
+        self.counter += 1;
+        self.counter
+    }
+
+    fn metadata(&mut self, name: &str) -> Value {
+        let number = self.next();
+        json!({
+            "name": name, "namespace": NAMESPACE, "uid": format!("uid-{number}"),
+            "resourceVersion": number.to_string(), "creationTimestamp": self.now.to_string(),
+        })
+    }
+
+    pub(super) fn node(&mut self, name: &str) {
+        let mut metadata = self.metadata(name);
+        metadata["labels"] = json!({"kubernetes.io/hostname": name});
+        let node = json!({
+            "metadata": metadata,
+            "spec": {},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "allocatable": {"cpu": "1", "memory": "8Gi", "pods": "10"},
+            },
+        });
+        self.nodes.insert(name.to_owned(), node);
+    }
+
+    /// Changes an object (RFC 7396).
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the change is written where it is asked for"
+    )]
+    pub(super) fn change(object: &mut Value, with: Value) {
+        json_patch::merge(object, &with);
+    }
+
+    pub(super) fn cordon(&mut self, node: &str, cordoned: bool) {
+        Self::change(
+            self.nodes.get_mut(node).unwrap(),
+            json!({"spec": {"unschedulable": cordoned}}),
+        );
+    }
+
+    pub(super) fn ready(&mut self, node: &str, ready: bool) {
+        let status = if ready { "True" } else { "Unknown" };
+        let conditions = json!([{"type": "Ready", "status": status}]);
+        Self::change(
+            self.nodes.get_mut(node).unwrap(),
+            json!({"status": {"conditions": conditions}}),
+        );
+    }
+
+    /// A run with workspaces of existing claims and of claim templates, all used by one task.
+    pub(super) fn run(&mut self, name: &str, claims: &[&str], templates: &[&str]) {
+        let metadata = self.metadata(name);
+        let uid = metadata["uid"].as_str().unwrap().to_owned();
+        let mut workspaces = Vec::new();
+        for claim in claims {
+            workspaces.push(json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}));
+        }
+        for template in templates {
+            let spec = json!({"accessModes": ["ReadWriteOnce"]});
+            workspaces.push(json!({"name": template, "volumeClaimTemplate": {"spec": spec}}));
+            let claim = crate::view::pipeline_run::claim_name(None, template, &uid);
+            self.claim(&claim);
+            let owner = json!({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": name, "uid": uid, "controller": true});
+            self.claims.get_mut(&claim).unwrap()["metadata"]["ownerReferences"] = json!([owner]);
+        }
+        let used: Vec<Value> =
+            workspaces.iter().map(|workspace| json!({"name": workspace["name"]})).collect();
+        let run = json!({
+            "apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": metadata,
+            "spec": {
+                "workspaces": workspaces,
+                "pipelineSpec": {"tasks": [{"name": "task", "workspaces": used, "taskRef": {"name": "t"}}]},
+            },
+        });
+        self.runs.insert(name.to_owned(), run);
+    }
+
+    pub(super) fn claim(&mut self, name: &str) {
+        let mut metadata = self.metadata(name);
+        metadata["finalizers"] = json!(["example.com/other", "kubernetes.io/pvc-protection"]);
+        let claim = json!({"metadata": metadata, "spec": {"accessModes": ["ReadWriteOnce"]}});
+        self.claims.insert(name.to_owned(), claim);
+    }
+
+    /// Binds a claim to a volume that only `node` can mount.
+    pub(super) fn pin(&mut self, claim: &str, node: &str) {
+        let volume = format!("volume-of-{claim}");
+        let terms = json!([{"matchExpressions": [
+            {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]},
+        ]}]);
+        let document = json!({
+            "metadata": {"name": volume},
+            "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}},
+        });
+        self.volumes.insert(volume.clone(), document);
+        let claim = self.claims.get_mut(claim).unwrap();
+        Self::change(claim, json!({"spec": {"volumeName": volume}, "status": {"phase": "Bound"}}));
+    }
+
+    /// The name of the placeholder of the only group of a run.
+    pub(super) fn placeholder(&self, run: &str) -> String {
+        let run = &self.runs[run];
+        let key = run["spec"]["workspaces"][0]["name"].as_str().unwrap_or_default();
+        keys::of_run(run["metadata"]["uid"].as_str().unwrap(), key)
+    }
+
+    fn task_run(&mut self, name: &str, run: &str) -> Value {
+        let mut metadata = self.metadata(name);
+        let uid = &self.runs[run]["metadata"]["uid"];
+        metadata["ownerReferences"] = json!([{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": run, "uid": uid, "controller": true}]);
+        let owner = json!({"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "name": name, "uid": metadata["uid"], "controller": true});
+        let task_run =
+            json!({"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": metadata});
+        self.task_runs.insert(name.to_owned(), task_run);
+        owner
+    }
+
+    /// A TaskRun of a run with its pod, as it comes from the webhook: with the pod-affinity term.
+    pub(super) fn member(&mut self, name: &str, run: &str, milli_cpu: u32) {
+        let placeholder = self.placeholder(run);
+        let owner = self.task_run(name, run);
+        self.pod_of(name, &placeholder, milli_cpu);
+        let pod = self.pods.get_mut(name).unwrap();
+        pod["metadata"]["ownerReferences"] = json!([owner]);
+    }
+
+    /// The same with the gate instead of the term, and with these required node terms.
+    pub(super) fn gated(&mut self, name: &str, run: &str, terms: &Value) {
+        self.member(name, run, 100);
+        let spec = &mut self.pods.get_mut(name).unwrap()["spec"];
+        spec["affinity"] = json!({});
+        spec["schedulingGates"] = json!([{"name": "example.com/mine"}, {"name": keys::GATE}]);
+        if !terms.is_null() {
+            spec["affinity"]["nodeAffinity"] = json!({REQUIRED: {"nodeSelectorTerms": terms}});
+        }
+    }
+
+    pub(super) fn native(&mut self, name: &str, group: &str) -> String {
+        let placeholder = keys::of_native(NAMESPACE, group);
+        self.pod_of(name, &placeholder, 100);
+        let annotations = json!({keys::GROUP: group});
+        self.pods.get_mut(name).unwrap()["metadata"]["annotations"] = annotations;
+        placeholder
+    }
+
+    fn pod_of(&mut self, name: &str, placeholder: &str, milli_cpu: u32) {
+        let mut metadata = self.metadata(name);
+        metadata["labels"] = json!({keys::MEMBER: placeholder});
+        let term = json!({
+            "labelSelector": {"matchLabels": {
+                keys::COMPONENT: keys::COMPONENT_VALUE, keys::INSTANCE: placeholder,
+            }},
+            "topologyKey": "kubernetes.io/hostname",
+        });
+        let requests = json!({"cpu": format!("{milli_cpu}m")});
+        let pod = json!({
+            "metadata": metadata,
+            "spec": {
+                "containers": [{"name": "c", "resources": {"requests": requests}}],
+                "affinity": {"podAffinity": {REQUIRED: [term]}},
+            },
+            "status": {"phase": "Pending"},
+        });
+        self.pods.insert(name.to_owned(), pod);
+    }
+
+    /// Somebody else's pod, bound to a node.
+    pub(super) fn stranger(&mut self, name: &str, node: &str, milli_cpu: u32) {
+        let metadata = self.metadata(name);
+        let requests = json!({"cpu": format!("{milli_cpu}m")});
+        let pod = json!({
+            "metadata": metadata,
+            "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": requests}}]},
+            "status": {"phase": "Running"},
+        });
+        self.pods.insert(name.to_owned(), pod);
+    }
+
+    pub(super) fn mount(&mut self, pod: &str, claim: &str) {
+        let volume = json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
+        self.pods.get_mut(pod).unwrap()["spec"]["volumes"] = json!([volume]);
+    }
+
+    pub(super) fn finish(&mut self, pod: &str) {
+        Self::change(self.pods.get_mut(pod).unwrap(), json!({"status": {"phase": "Succeeded"}}));
+    }
+
+    pub(super) fn end(&mut self, run: &str) {
+        let conditions = json!([{"type": "Succeeded", "status": "True"}]);
+        Self::change(
+            self.runs.get_mut(run).unwrap(),
+            json!({"status": {"conditions": conditions}}),
+        );
+    }
+
+    pub(super) fn node_of(&self, pod: &str) -> Option<&str> {
+        self.pods.get(pod)?["spec"]["nodeName"].as_str()
+    }
+
+    /// The node of a run's placeholder.
+    pub(super) fn place(&self, run: &str) -> Option<&str> {
+        let placeholder = self.placeholder(run);
+        self.node_of(&format!("{placeholder}-0"))
+    }
+
+    pub(super) fn told(&self, about: &str) -> Vec<&'static str> {
+        let own = self.events.iter().filter(|(of, _)| of == about);
+        own.map(|(_, event)| event.reason).collect()
+    }
+
+    pub(super) fn view(&self) -> View {
+        let mut view = View::default();
+        for node in self.nodes.values() {
+            let node: core::Node = serde_json::from_value(node.clone()).unwrap();
+            view.apply(Object::whole_node(&node).unwrap());
+        }
+        let metadata = |document: &Value| -> ObjectMeta {
+            serde_json::from_value(document["metadata"].clone()).unwrap()
+        };
+        for run in self.runs.values() {
+            view.apply(Object::pipeline_run(&metadata(run), run, true).unwrap());
+        }
+        for run in self.task_runs.values() {
+            view.apply(Object::task_run(&metadata(run), run).unwrap());
+        }
+        for claim in self.claims.values() {
+            view.apply(Object::claim(&serde_json::from_value(claim.clone()).unwrap()).unwrap());
+        }
+        for class in &self.classes {
+            let class = serde_json::from_value(class.clone()).unwrap();
+            view.apply(Object::storage_class(&class).unwrap());
+        }
+        for volume in self.volumes.values() {
+            view.apply(Object::volume(&serde_json::from_value(volume.clone()).unwrap()).unwrap());
+        }
+        for set in self.sets.values() {
+            let set = serde_json::from_value(set.clone()).unwrap();
+            view.apply(Object::placeholder(&set, true).unwrap());
+        }
+        for pod in self.pods.values() {
+            let pod: core::Pod = serde_json::from_value(pod.clone()).unwrap();
+            if let Some(object) = Object::whole_pod(&pod) {
+                view.apply(object);
+            }
+        }
+        view
+    }
+
+    pub(super) fn plan(&self) -> Plan {
+        let plan = super::super::plan(&self.view(), &self.policy, self.now);
+        let targets: BTreeSet<_> = plan.actions.iter().map(|action| &action.target).collect();
+        assert_eq!(targets.len(), plan.actions.len(), "one action an object: {plan:#?}");
+        plan
+    }
+
+    /// Lets everything take its course until nothing happens any more, at most for `seconds`.
+    pub(super) fn settle(&mut self, seconds: i64) {
+        let end = self.now + SignedDuration::from_secs(seconds);
+        let writes = self.writes.len();
+        for _ in 0..10_000 {
+            self.make_pods();
+            let scheduled = self.schedule();
+            let Plan { mut actions, recheck_at } = self.plan();
+            for action in actions.extract_if(.., |action| action.write == Write::None) {
+                self.hear(&action);
+            }
+            match self.pace {
+                Pace::Whole => {}
+                Pace::First => actions.truncate(1),
+                Pace::Last => actions = actions.split_off(actions.len().saturating_sub(1)),
+            }
+            if actions.is_empty() && !scheduled {
+                match recheck_at.filter(|at| *at <= end) {
+                    None => {
+                        self.now = end;
+                        return;
+                    }
+                    Some(at) => {
+                        assert!(at > self.now, "a plan that asks for now has something to do");
+                        self.now = at;
+                    }
+                }
+            }
+            actions.into_iter().for_each(|action| self.act(action));
+            let made = self.writes.len() - writes;
+            assert!(made < 2_000, "no rest: {:#?}", &self.writes[self.writes.len() - 20..]);
+        }
+        panic!("no end: {:#?}", self.plan());
+    }
+
+    fn hear(&mut self, action: &Action) {
+        for event in &action.events {
+            let told = (action.target.name.to_string(), event.clone());
+            if !self.events.contains(&told) {
+                self.events.push(told);
+            }
+        }
+    }
+
+    /// Carries one action out.
+    pub(super) fn act(&mut self, action: Action) {
+        self.hear(&action);
+        let Action { target, write, .. } = action;
+        let name = target.name.to_string();
+        let verb = match &write {
+            Write::Create(_) => "create",
+            Write::Patch(_) => "patch",
+            Write::Delete { grace: Some(0), .. } => "kill",
+            Write::Delete { .. } => "delete",
+            other => panic!("{other:?}"),
+        };
+        self.writes.push(format!("{verb} {:?} {name}", target.kind));
+        match (target.kind, write) {
+            (Kind::StatefulSet, Write::Create(mut set)) => {
+                let owner = set["metadata"]["ownerReferences"][0].clone();
+                if !owner.is_null() {
+                    let run = &self.runs[owner["name"].as_str().unwrap()];
+                    assert_eq!(run["metadata"]["uid"], owner["uid"]);
+                    assert!(run["status"]["conditions"].is_null(), "made for a run that has ended");
+                }
+                let metadata = self.metadata(&name);
+                Self::change(&mut set, json!({"metadata": metadata}));
+                assert!(!set.to_string().contains("$("), "{set}");
+                assert!(self.sets.insert(name, set).is_none(), "made twice");
+            }
+            (Kind::StatefulSet, Write::Patch(operations)) => {
+                let version = self.next().to_string();
+                patch(self.sets.get_mut(&name).unwrap(), &operations, &target.uid, &version)
+                    .unwrap();
+            }
+            (Kind::StatefulSet, Write::Delete { .. }) => {
+                assert_eq!(self.sets[&name]["metadata"]["uid"], *target.uid);
+                self.sets.remove(&name);
+                self.pods.remove(&format!("{name}-0"));
+            }
+            (Kind::Pod, Write::Patch(operations)) => {
+                let version = self.next().to_string();
+                patch(self.pods.get_mut(&name).unwrap(), &operations, &target.uid, &version)
+                    .unwrap();
+            }
+            (Kind::Pod, Write::Delete { grace, version }) => {
+                self.delete_pod(&name, &target.uid, grace, version.as_deref())
+            }
+            (Kind::PersistentVolumeClaim, Write::Delete { .. }) => {
+                let claim = self.claims.get_mut(&name).unwrap();
+                assert_eq!(claim["metadata"]["uid"], *target.uid);
+                claim["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
+            }
+            (Kind::PersistentVolumeClaim, Write::Patch(operations)) => {
+                let version = self.next().to_string();
+                let claim = self.claims.get_mut(&name).unwrap();
+                patch(claim, &operations, &target.uid, &version).unwrap();
+            }
+            (kind, write) => panic!("{write:?} of {kind:?}"),
+        }
+    }
+
+    fn delete_pod(&mut self, name: &str, uid: &str, grace: Option<u32>, version: Option<&str>) {
+        let pod = &self.pods[name];
+        assert_eq!(pod["metadata"]["uid"], *uid);
+        let node = pod["spec"]["nodeName"].as_str().map(str::to_owned);
+        let is_member = pod["metadata"]["labels"].get(keys::MEMBER).is_some();
+        if is_member {
+            assert_eq!(node, None, "{name} runs, and is killed");
+            assert_eq!(version, pod["metadata"]["resourceVersion"].as_str());
+        } else {
+            let placeholder = name.strip_suffix("-0").unwrap();
+            let runs = |pod: &&Value| {
+                let on_live_node =
+                    pod["spec"]["nodeName"].as_str().is_some_and(|node| self.is_ready(node));
+                let goes = !pod["metadata"]["deletionTimestamp"].is_null();
+                pod["metadata"]["labels"][keys::MEMBER] == *placeholder
+                    && pod["status"]["phase"] != "Succeeded"
+                    && pod["spec"]["nodeName"].as_str() == node.as_deref()
+                    && (on_live_node || !goes)
+            };
+            let running = self.pods.values().find(runs).filter(|_| node.is_some());
+            assert!(running.is_none(), "{name} goes while {running:#?} runs beside it");
+        }
+        let is_dead = node.is_some_and(|node| !self.is_ready(&node));
+        if is_dead && grace != Some(0) {
+            self.pods.get_mut(name).unwrap()["metadata"]["deletionTimestamp"] =
+                json!(self.now.to_string());
+        } else {
+            assert!(grace != Some(0) || is_dead, "{name} is killed on a node that lives");
+            self.pods.remove(name);
+        }
+    }
+
+    fn is_ready(&self, node: &str) -> bool {
+        self.nodes.get(node).is_some_and(|node| node["status"]["conditions"][0]["status"] == "True")
+    }
+
+    /// The StatefulSet controller.
+    fn make_pods(&mut self) {
+        for name in self.sets.keys().cloned().collect::<Vec<_>>() {
+            let pod_name = format!("{name}-0");
+            if self.pods.contains_key(&pod_name) || !self.makes_pods {
+                continue;
+            }
+            let template = self.sets[&name]["spec"]["template"].clone();
+            let mut metadata = self.metadata(&pod_name);
+            metadata["labels"] = template["metadata"]["labels"].clone();
+            let pod = json!({"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}});
+            self.pods.insert(pod_name, pod);
+        }
+    }
+
+    /// The scheduler. Returns whether it has placed a pod or given one up.
+    fn schedule(&mut self) -> bool {
+        let mut changed = false;
+        for name in self.pods.keys().cloned().collect::<Vec<_>>() {
+            let pod = &self.pods[&name];
+            let gates = pod["spec"]["schedulingGates"].as_array();
+            if !pod["spec"]["nodeName"].is_null()
+                || gates.is_some_and(|gates| gates.iter().any(|gate| gate["name"] == keys::GATE))
+            {
+                continue;
+            }
+            let node = self.nodes.keys().find(|node| self.fits(pod, node)).cloned();
+            let was = pod["status"]["conditions"][0]["status"].clone();
+            let status = if node.is_some() { "True" } else { "False" };
+            let pod = self.pods.get_mut(&name).unwrap();
+            if was != status {
+                pod["status"]["conditions"] = json!([{"type": "PodScheduled", "status": status,
+                    "reason": if node.is_some() { Value::Null } else { json!("Unschedulable") },
+                    "message": "0 nodes are available.", "lastTransitionTime": self.now.to_string()}]);
+                changed = true;
+            }
+            if let Some(node) = node {
+                pod["spec"]["nodeName"] = json!(node);
+                pod["status"]["phase"] = json!("Running");
+            }
+        }
+        changed
+    }
+
+    fn fits(&self, pod: &Value, name: &str) -> bool {
+        let spec: core::PodSpec = serde_json::from_value(pod["spec"].clone()).unwrap();
+        let node: core::Node = serde_json::from_value(self.nodes[name].clone()).unwrap();
+        let estate = crate::view::NodeEstate::from(&node);
+        let affinity = spec.affinity.clone().unwrap_or_default();
+        let terms = affinity
+            .node_affinity
+            .and_then(|of| of.required_during_scheduling_ignored_during_execution);
+        let selected = terms.is_none_or(|terms| {
+            selector::selects(&terms.node_selector_terms, name, &estate.labels)
+        });
+        let mut claims = spec
+            .volumes
+            .iter()
+            .flatten()
+            .filter_map(|volume| volume.persistent_volume_claim.as_ref());
+        let mountable = claims.all(|claim| {
+            let Some(claim) = self.claims.get(&claim.claim_name) else { return false };
+            let Some(volume) = claim["spec"]["volumeName"].as_str() else { return true };
+            let terms =
+                self.volumes[volume]["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+                    .clone();
+            selector::selects(
+                &serde_json::from_value::<Vec<_>>(terms).unwrap(),
+                name,
+                &estate.labels,
+            )
+        });
+        let there: Vec<&Value> = self
+            .pods
+            .values()
+            .filter(|other| {
+                other["spec"]["nodeName"] == *name && other["status"]["phase"] != "Succeeded"
+            })
+            .collect();
+        let mut free = estate.allocatable.clone();
+        for other in &there {
+            let spec: core::PodSpec = serde_json::from_value(other["spec"].clone()).unwrap();
+            free = free.minus(&Resources::requested(&spec));
+        }
+        let matches = |term: &core::PodAffinityTerm, other: &Value| {
+            let labels =
+                term.label_selector.as_ref().and_then(|of| of.match_labels.as_ref()).unwrap();
+            labels.iter().all(|(key, value)| other["metadata"]["labels"][key] == **value)
+        };
+        let required = |value: &Value, kind: &str| -> Vec<core::PodAffinityTerm> {
+            let terms = value["spec"]["affinity"][kind][REQUIRED].clone();
+            serde_json::from_value(terms).unwrap_or_default()
+        };
+        let near = required(pod, "podAffinity")
+            .iter()
+            .all(|term| there.iter().any(|other| matches(term, other)));
+        let far = !required(pod, "podAntiAffinity")
+            .iter()
+            .any(|term| there.iter().any(|other| matches(term, other)));
+        let apart = !there
+            .iter()
+            .any(|other| required(other, "podAntiAffinity").iter().any(|term| matches(term, pod)));
+        estate.ready
+            && !estate.cordoned
+            && estate.taints.is_empty()
+            && selected
+            && mountable
+            && there.len() < estate.pod_limit
+            && free.covers(&Resources::requested(&spec))
+            && near
+            && far
+            && apart
+    }
+}
+
+pub(super) const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+
+/// Applies operations as the API server does: there, what is absent tests as null.
+fn patch(
+    document: &mut Value,
+    operations: &[PatchOperation],
+    uid: &str,
+    version: &str,
+) -> Result<(), String> {
+    assert_eq!(document["metadata"]["uid"], *uid);
+    assert_eq!(operations[0].path().as_str(), "/metadata/uid");
+    let mut patched = document.clone();
+    for operation in operations {
+        if let PatchOperation::Test(test) = operation
+            && test.value.is_null()
+            && test.path.resolve(&patched).is_err()
+        {
+            continue;
+        }
+        json_patch::patch(&mut patched, std::slice::from_ref(operation))
+            .map_err(|error| format!("{error}: {operation:?}"))?;
+    }
+    patched["metadata"]["resourceVersion"] = json!(version);
+    *document = patched;
+    Ok(())
+}

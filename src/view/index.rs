@@ -1,0 +1,146 @@
+//! Indices of a View: what is found under a key, and what many objects share.
+
+use std::borrow::Borrow;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::Arc;
+
+use super::Name;
+
+/// Node names under a key; no key without a name.
+#[derive(Debug)]
+pub(super) struct Index<K>(HashMap<K, Names>);
+
+/// One name nearly always.
+#[derive(Debug)]
+enum Names {
+    One(Arc<str>),
+    Several(BTreeSet<Arc<str>>),
+}
+
+impl<K> Default for Index<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Eq + Hash> Index<K> {
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn add(&mut self, keys: impl IntoIterator<Item = K>, name: &Arc<str>) {
+        for key in keys {
+            match self.0.entry(key) {
+                Entry::Vacant(entry) => {
+                    entry.insert(Names::One(Arc::clone(name)));
+                }
+                Entry::Occupied(mut entry) => match entry.get_mut() {
+                    Names::One(present) if present == name => {}
+                    Names::One(present) => {
+                        let both = [Arc::clone(present), Arc::clone(name)];
+                        entry.insert(Names::Several(both.into()));
+                    }
+                    Names::Several(names) => {
+                        names.insert(Arc::clone(name));
+                    }
+                },
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, keys: impl IntoIterator<Item = K>, name: &str) {
+        for key in keys {
+            let Entry::Occupied(mut entry) = self.0.entry(key) else { continue };
+            let is_last = match entry.get_mut() {
+                Names::One(present) => &**present == name,
+                Names::Several(names) => {
+                    names.remove(name);
+                    names.is_empty()
+                }
+            };
+            if is_last {
+                entry.remove();
+            }
+        }
+    }
+
+    pub(super) fn get<'s, Q>(&'s self, key: &Q) -> impl Iterator<Item = &'s str> + use<'s, K, Q>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let (one, several) = match self.0.get(key) {
+            None => (None, None),
+            Some(Names::One(name)) => (Some(name), None),
+            Some(Names::Several(names)) => (None, Some(names)),
+        };
+        one.into_iter().chain(several.into_iter().flatten()).map(AsRef::as_ref)
+    }
+}
+
+/// Texts that many objects share, each held once.
+#[derive(Debug, Default)]
+pub(super) struct Texts(HashSet<Arc<str>>);
+
+impl Texts {
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn hold(&mut self, text: &str) -> Arc<str> {
+        if let Some(held) = self.0.get(text) {
+            return Arc::clone(held);
+        }
+        let held: Arc<str> = text.into();
+        self.0.insert(Arc::clone(&held));
+        held
+    }
+
+    pub(super) fn release(&mut self, text: Option<Arc<str>>) {
+        // The set's own and the one at hand: nobody else holds it.
+        if let Some(text) = text.filter(|text| Arc::strong_count(text) == 2) {
+            self.0.remove(&text);
+        }
+    }
+}
+
+/// Names of namespaced objects under a key, in their order; no key without a name.
+#[derive(Debug)]
+pub(super) struct Sets<K>(HashMap<K, BTreeSet<Name>>);
+
+impl<K> Default for Sets<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Eq + Hash> Sets<K> {
+    pub(super) fn add(&mut self, key: K, name: &Name) {
+        self.0.entry(key).or_default().insert(name.clone());
+    }
+
+    pub(super) fn remove(&mut self, key: K, name: &Name) {
+        let Entry::Occupied(mut entry) = self.0.entry(key) else { return };
+        entry.get_mut().remove(name);
+        if entry.get().is_empty() {
+            entry.remove();
+        }
+    }
+
+    pub(super) fn get<'s, Q>(&'s self, key: &Q) -> impl Iterator<Item = &'s Name> + use<'s, K, Q>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.0.get(key).into_iter().flatten()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

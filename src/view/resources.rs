@@ -1,0 +1,270 @@
+//! How much of a node a pod takes, and how much a node has.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+/// Amounts of resources.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Resources {
+    /// Processor time, in thousandths of a core.
+    pub milli_cpu: i64,
+    /// Memory, in bytes.
+    pub memory: i64,
+    /// Others by name, in whole units; none is zero.
+    pub other: Box<[(Box<str>, i64)]>,
+}
+
+impl Resources {
+    /// The amount of a resource that has no member of its own.
+    #[must_use]
+    pub fn other(&self, name: &str) -> i64 {
+        self.other.iter().find(|(known, _)| **known == *name).map_or(0, |(_, amount)| *amount)
+    }
+
+    /// Whether all of `wanted` is in this.
+    #[must_use]
+    pub fn covers(&self, wanted: &Self) -> bool {
+        // What is not wanted does not matter, even on a node that holds too much already.
+        let enough = |have: i64, wanted: i64| wanted <= 0 || wanted <= have;
+        enough(self.milli_cpu, wanted.milli_cpu)
+            && enough(self.memory, wanted.memory)
+            && wanted.other.iter().all(|(name, amount)| enough(self.other(name), *amount))
+    }
+
+    /// This and `more`.
+    #[must_use]
+    pub fn plus(&self, more: &Self) -> Self {
+        self.combine(more, i64::saturating_add)
+    }
+
+    /// This without `less`; below zero where that is more.
+    #[must_use]
+    pub fn minus(&self, less: &Self) -> Self {
+        self.combine(less, i64::saturating_sub)
+    }
+
+    /// The larger of both, for each resource.
+    #[must_use]
+    pub fn max(&self, other: &Self) -> Self {
+        self.combine(other, i64::max)
+    }
+
+    fn combine(&self, with: &Self, join: impl Fn(i64, i64) -> i64) -> Self {
+        let mut other: BTreeMap<&str, i64> = BTreeMap::new();
+        for name in self.other.iter().chain(&with.other).map(|(name, _)| &**name) {
+            other.insert(name, join(self.other(name), with.other(name)));
+        }
+        Self {
+            milli_cpu: join(self.milli_cpu, with.milli_cpu),
+            memory: join(self.memory, with.memory),
+            other: other
+                .into_iter()
+                .filter(|(_, amount)| *amount != 0)
+                .map(|(name, amount)| (name.into(), amount))
+                .collect(),
+        }
+    }
+
+    /// Reads amounts as the API writes them. An amount that is none counts as zero.
+    #[must_use]
+    pub fn read(amounts: Option<&BTreeMap<String, Quantity>>) -> Self {
+        let mut read = Self::default();
+        let mut other = Vec::new();
+        for (name, Quantity(text)) in amounts.into_iter().flatten() {
+            let thousandths = thousandths(text).unwrap_or_default();
+            // Rounded up, as the scheduler does.
+            let units = bounded(thousandths.saturating_add(999).div_euclid(1000));
+            match name.as_str() {
+                "cpu" => read.milli_cpu = bounded(thousandths),
+                "memory" => read.memory = units,
+                // Counted by itself: see `Node`.
+                "pods" => {}
+                _ if units == 0 => {}
+                name => other.push((name.into(), units)),
+            }
+        }
+        read.other = other.into();
+        read
+    }
+
+    /// What a pod requests, as the scheduler counts it: the containers together or the largest init
+    /// container, whichever is more, with sidecars counted from where they start, and the overhead.
+    /// Requests of the pod as a whole take the place of those of its containers.
+    #[must_use]
+    pub fn requested(spec: &core::PodSpec) -> Self {
+        let of = |container: &core::Container| {
+            let resources = container.resources.as_ref();
+            Self::read(resources.and_then(|resources| resources.requests.as_ref()))
+        };
+        let mut running = Self::default();
+        let mut starting = Self::default();
+        for container in spec.init_containers.iter().flatten() {
+            let requests = of(container);
+            if container.restart_policy.as_deref() == Some("Always") {
+                running = running.plus(&requests);
+                starting = starting.max(&running);
+            } else {
+                starting = starting.max(&running.plus(&requests));
+            }
+        }
+        for container in &spec.containers {
+            running = running.plus(&of(container));
+        }
+        let mut all = running.max(&starting);
+        let whole = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+        if let Some(amounts) = whole {
+            let own = Self::read(Some(amounts));
+            if amounts.contains_key("cpu") {
+                all.milli_cpu = own.milli_cpu;
+            }
+            if amounts.contains_key("memory") {
+                all.memory = own.memory;
+            }
+        }
+        all.plus(&Self::read(spec.overhead.as_ref()))
+    }
+}
+
+fn bounded(amount: i128) -> i64 {
+    i64::try_from(amount).unwrap_or(if amount < 0 { i64::MIN } else { i64::MAX })
+}
+
+/// A Kubernetes quantity in thousandths, rounded up: `250m` is 250, `1Ki` is 1,024,000. `None`: not a
+/// quantity.
+#[must_use]
+pub fn thousandths(text: &str) -> Option<i128> {
+    let (negative, text) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let end = text.bytes().position(|b| !b.is_ascii_digit() && b != b'.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && part.is_empty()) || part.contains('.') {
+        return None;
+    }
+    // Longer numbers are no amounts of anything, and more digits do not change a thousandth.
+    let part = &part[..part.len().min(12)];
+    if whole.len() > 20 {
+        return None;
+    }
+    let digits: i128 = format!("0{whole}{part}").parse().ok()?;
+    let (times, over): (i128, i128) = match suffix {
+        "n" => (1, 1_000_000),
+        "u" => (1, 1_000),
+        "m" => (1, 1),
+        "" => (1_000, 1),
+        "k" => (1_000_000, 1),
+        "M" => (1_000_000_000, 1),
+        "G" => (1_000_000_000_000, 1),
+        "T" => (1_000_000_000_000_000, 1),
+        "P" => (1_000_000_000_000_000_000, 1),
+        "E" => (1_000_000_000_000_000_000_000, 1),
+        "Ki" => (1_000 << 10, 1),
+        "Mi" => (1_000 << 20, 1),
+        "Gi" => (1_000 << 30, 1),
+        "Ti" => (1_000 << 40, 1),
+        "Pi" => (1_000 << 50, 1),
+        "Ei" => (1_000 << 60, 1),
+        _ => {
+            let exponent = suffix.strip_prefix(['e', 'E'])?;
+            let exponent: i32 = exponent.parse().ok().filter(|n| (-18..=18).contains(n))?;
+            let power = 10_i128.checked_pow(exponent.unsigned_abs())?;
+            if exponent < 0 { (1_000, power) } else { (1_000 * power, 1) }
+        }
+    };
+    let over = over.checked_mul(10_i128.checked_pow(u32::try_from(part.len()).ok()?)?)?;
+    let product = digits.checked_mul(times)?;
+    let amount = product.div_euclid(over) + i128::from(product.rem_euclid(over) != 0);
+    Some(if negative { -amount } else { amount })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn quantities_are_read() {
+        for (text, amount) in [
+            ("0", 0),
+            ("1", 1_000),
+            ("250m", 250),
+            ("0.1", 100),
+            ("1.5", 1_500),
+            (".5", 500),
+            ("5.", 5_000),
+            ("100n", 1),
+            ("1500u", 2),
+            ("1Ki", 1_024_000),
+            ("1.5Gi", 1_610_612_736_000),
+            ("2k", 2_000_000),
+            ("1e3", 1_000_000),
+            ("12E2", 1_200_000),
+            ("1E", 1_000_000_000_000_000_000_000),
+            ("5e-1", 500),
+            ("-1", -1_000),
+            ("+2", 2_000),
+        ] {
+            assert_eq!(thousandths(text), Some(amount), "{text}");
+        }
+        let long = "9".repeat(262_144);
+        for text in
+            ["", "-", ".", "m", "1 ", "1Kb", "1KI", "é", "1.2.3", "0x1", "1e", "1e99", &long]
+        {
+            assert_eq!(thousandths(text), None, "{text:.20}");
+        }
+    }
+
+    #[test]
+    fn a_pod_takes_what_its_containers_or_the_largest_init_container_ask() {
+        let requested = |spec| {
+            let pod: core::PodSpec = serde_json::from_value(spec).unwrap();
+            let requested = Resources::requested(&pod);
+            (requested.milli_cpu, requested.memory, requested.other("example.com/gpu"))
+        };
+        let container = |cpu: &str, memory: &str| json!({"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}});
+        assert_eq!(requested(json!({"containers": []})), (0, 0, 0));
+        assert_eq!(
+            requested(json!({"containers": [container("100m", "1Ki"), container("0.2", "1Ki")],
+                "initContainers": [container("150m", "4Ki")], "overhead": {"cpu": "1m"}})),
+            (301, 4096, 0)
+        );
+        let mut sidecar = container("1", "1Ki");
+        sidecar["restartPolicy"] = json!("Always");
+        assert_eq!(
+            requested(json!({"containers": [container("1", "0")],
+                "initContainers": [container("5", "0"), sidecar, container("3", "0")]})),
+            (5000, 1024, 0)
+        );
+        assert_eq!(
+            requested(json!({"containers": [container("1", "1Ki")],
+                "resources": {"requests": {"cpu": "3"}}})),
+            (3000, 1024, 0)
+        );
+        let gpu = json!({"resources": {"requests": {"example.com/gpu": "2"}}, "name": "g"});
+        assert_eq!(requested(json!({"containers": [gpu, gpu]})), (0, 0, 4));
+    }
+
+    #[test]
+    fn what_is_not_wanted_may_be_lacking() {
+        let node = Resources { milli_cpu: 100, memory: -5, other: [("gpu".into(), 1)].into() };
+        let pod = |milli_cpu, gpu| Resources {
+            milli_cpu,
+            memory: 0,
+            other: [("gpu".into(), gpu)].into(),
+        };
+        assert!(node.covers(&pod(100, 1)));
+        assert!(!node.covers(&pod(101, 0)));
+        assert!(!node.covers(&pod(0, 2)));
+        assert_eq!(node.minus(&pod(0, 1)).other("gpu"), 0);
+        assert_eq!(
+            node.plus(&pod(1, 2)),
+            Resources { milli_cpu: 101, memory: -5, other: [("gpu".into(), 3)].into() }
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! Node selector terms against a node: what required node affinity, and the node affinity of a
+//! volume, say of it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
+
+/// Whether one of `terms` selects the node of this name with these labels. Without a term none does;
+/// a term without requirements selects no node, nor does one with an operator that is none.
+#[must_use]
+pub fn selects(
+    terms: &[NodeSelectorTerm],
+    name: &str,
+    labels: &BTreeMap<Box<str>, Box<str>>,
+) -> bool {
+    terms.iter().any(|term| {
+        let fields = term.match_fields.as_deref().unwrap_or_default();
+        let expressions = term.match_expressions.as_deref().unwrap_or_default();
+        let field = |key: &str| (key == "metadata.name").then_some(name);
+        let label = |key: &str| labels.get(key).map(AsRef::as_ref);
+        !(fields.is_empty() && expressions.is_empty())
+            && fields.iter().all(|requirement| holds(requirement, field(&requirement.key)))
+            && expressions.iter().all(|requirement| holds(requirement, label(&requirement.key)))
+    })
+}
+
+fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let is_among = |value: &str| values.iter().any(|wanted| wanted == value);
+    let compare = |than: fn(&i64, &i64) -> bool| match (value, values) {
+        (Some(value), [bound]) => match (value.parse(), bound.parse()) {
+            (Ok(value), Ok(bound)) => than(&value, &bound),
+            _ => false,
+        },
+        _ => false,
+    };
+    match requirement.operator.as_str() {
+        "In" => value.is_some_and(is_among),
+        "NotIn" => !value.is_some_and(is_among),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => compare(i64::gt),
+        "Lt" => compare(i64::lt),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_is_selected_by_one_whole_term() {
+        let labels: BTreeMap<Box<str>, Box<str>> =
+            [("zone", "a"), ("cpus", "8")].map(|(k, v)| (k.into(), v.into())).into();
+        let selects = |terms| {
+            let terms: Vec<NodeSelectorTerm> = serde_json::from_value(terms).unwrap();
+            selects(&terms, "n1", &labels)
+        };
+        let label = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+        for (yes, term) in [
+            (true, label("zone", "In", &["b", "a"])),
+            (false, label("zone", "In", &["b"])),
+            (false, label("zone", "In", &[])),
+            (false, label("rack", "In", &["a"])),
+            (true, label("rack", "NotIn", &["a"])),
+            (false, label("zone", "NotIn", &["a"])),
+            (true, label("zone", "Exists", &[])),
+            (true, label("rack", "DoesNotExist", &[])),
+            (true, label("cpus", "Gt", &["7"])),
+            (false, label("cpus", "Lt", &["8"])),
+            (false, label("zone", "Gt", &["7"])),
+            (false, label("zone", "Gt", &[])),
+            (false, label("zone", "Is", &["a"])),
+            (false, json!({})),
+            (false, json!({"matchExpressions": [], "matchFields": []})),
+            (
+                true,
+                json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}),
+            ),
+            (
+                false,
+                json!({"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]}),
+            ),
+        ] {
+            assert_eq!(selects(json!([term.clone()])), yes, "{term}");
+        }
+        assert!(!selects(json!([])));
+        let both = json!([label("zone", "In", &["b"]), label("cpus", "Exists", &[])]);
+        assert!(selects(both));
+    }
+}

@@ -1,0 +1,160 @@
+//! The third act: a Tekton run whose tasks share two volumes, and whose node is cordoned in the middle.
+//!
+//! Where pods and volumes are is read from the API server; that they fit each other is checked here
+//! without stowplan's help.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::ListParams;
+use kube::{Api, Client};
+use testbed::control_plane::ControlPlane;
+use testbed::tekton::{self, Ended};
+use testbed::volumes::ZONE;
+use testbed::wait::{Seen, until};
+
+use super::{RECORD, print_rows, reasons};
+
+/// The run's name, and the value of its pods' label.
+const RUN: &str = "image";
+
+/// The label of placeholders.
+const PLACEHOLDER: &str = "stowplan.dev/placeholder";
+
+/// Far above what the run takes.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A pod of the run.
+struct Placed {
+    name: String,
+    task: String,
+    claims: BTreeSet<String>,
+    node: String,
+    running: bool,
+    why: String,
+}
+
+/// Follows the run to its end, and tells where its pods are.
+pub(super) async fn tell(plane: &ControlPlane, client: &Client) -> Result<()> {
+    let pods = until("the task build to run", LIMIT, async || {
+        plane.check()?;
+        let pods = pods(client).await?;
+        let build = pods.iter().find(|pod| pod.task == "build");
+        Ok(match build {
+            Some(pod) if pod.running => Seen::Done(pods),
+            Some(pod) => Seen::NotYet(format!("{} is on {:?}", pod.name, pod.node)),
+            None => Seen::NotYet(format!("{} pods", pods.len())),
+        })
+    })
+    .await?;
+    say!();
+    print_table(&pods);
+    say!();
+    let nodes: BTreeSet<&str> = pods.iter().map(|pod| pod.node.as_str()).collect();
+    let shared = nodes.first().copied().context("a pod of the run")?.to_owned();
+    ensure!(nodes.len() == 1, "the pods of one run are on several nodes: {nodes:?}");
+    let zone = zone_of(client, &shared).await?;
+    let mut classes = Vec::new();
+    for claim in pods.iter().flat_map(|pod| &pod.claims).collect::<BTreeSet<_>>() {
+        let (class, of_volume) = volume_of(client, claim).await?;
+        ensure!(of_volume == zone, "the volume of {claim} is in {of_volume}, its pods in {zone}");
+        classes.push(format!("{claim} ({class})"));
+    }
+    say!("   One node, {shared} in {zone}, and so are both volumes: {}.", classes.join(" and "));
+
+    say!("8. Maintenance while build runs: kubectl cordon {shared}");
+    let mut command = plane.kubectl();
+    command.args(["cordon", &shared]);
+    super::super::output_of(command).await?;
+    let ended = tekton::ended(client, "default", RUN, LIMIT).await?;
+    ensure!(ended == Ended::Succeeded, "the run did not succeed: {ended:?}");
+    let pods = self::pods(client).await?;
+    say!();
+    print_table(&pods);
+    say!();
+    for pod in &pods {
+        let stayed = pod.node == shared;
+        ensure!(stayed == (pod.task != "report"), "{} was on {}", pod.name, pod.node);
+        ensure!(zone_of(client, &pod.node).await? == zone, "{} left the volumes", pod.name);
+    }
+    let sets: Api<StatefulSet> = Api::all(client.clone());
+    until("the placeholder to go", LIMIT, async || {
+        let left = sets.list(&ListParams::default().labels(PLACEHOLDER)).await?.items.len();
+        Ok(if left == 0 { Seen::Done(()) } else { Seen::NotYet(format!("{left} are there")) })
+    })
+    .await?;
+    say!("   The run has ended: build was left alone, what came after it found another node with");
+    say!("   the same volumes, and nothing of stowplan's is left.");
+    let mut command = plane.kubectl();
+    command.args(["uncordon", &shared]);
+    super::super::output_of(command).await?;
+    Ok(())
+}
+
+async fn pods(client: &Client) -> Result<Vec<Placed>> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let selector = ListParams::default().labels(&format!("tekton.dev/pipelineRun={RUN}"));
+    let mut pods: Vec<Pod> = pods.list(&selector).await?.items;
+    pods.retain(|pod| label(pod, "tekton.dev/pipelineTask").is_some());
+    pods.sort_by_key(|pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0));
+    pods.iter().map(read).collect()
+}
+
+fn label<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
+    pod.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+fn read(pod: &Pod) -> Result<Placed> {
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    let record = pod.metadata.annotations.as_ref().and_then(|all| all.get(RECORD));
+    let record = record.with_context(|| format!("{name} was placed without stowplan"))?;
+    let spec = pod.spec.as_ref();
+    let volumes = spec.and_then(|spec| spec.volumes.as_ref()).into_iter().flatten();
+    let claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    Ok(Placed {
+        task: label(pod, "tekton.dev/pipelineTask").unwrap_or_default().to_owned(),
+        claims: claims.map(|claim| claim.claim_name.clone()).collect(),
+        node: spec.and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
+        running: phase == Some("Running"),
+        why: reasons(record).with_context(|| format!("the record of {name}: {record}"))?,
+        name,
+    })
+}
+
+fn print_table(pods: &[Placed]) {
+    let rows: Vec<[String; 4]> = pods
+        .iter()
+        .map(|pod| {
+            let claims: Vec<&str> = pod.claims.iter().map(String::as_str).collect();
+            [pod.name.clone(), claims.join(", "), pod.node.clone(), pod.why.clone()]
+        })
+        .collect();
+    print_rows(["POD", "CLAIMS", "NODE", "WHY"], &rows);
+}
+
+async fn zone_of(client: &Client, node: &str) -> Result<String> {
+    let node = Api::<Node>::all(client.clone()).get(node).await?;
+    let zone = node.metadata.labels.as_ref().and_then(|labels| labels.get(ZONE));
+    zone.cloned().context("a node without a zone")
+}
+
+/// The class with which a claim was made, and the zone of its volume.
+async fn volume_of(client: &Client, claim: &str) -> Result<(String, String)> {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), "default");
+    let spec = claims.get(claim).await?.spec.unwrap_or_default();
+    let volume = spec.volume_name.with_context(|| format!("{claim} has no volume"))?;
+    let volume = Api::<PersistentVolume>::all(client.clone()).get(&volume).await?;
+    let affinity = volume.spec.and_then(|spec| spec.node_affinity);
+    let terms = affinity.and_then(|affinity| affinity.required).map(|it| it.node_selector_terms);
+    let requirements = terms.into_iter().flatten().flat_map(|term| term.match_expressions);
+    let zones: BTreeMap<String, Vec<String>> = requirements
+        .flatten()
+        .map(|requirement| (requirement.key, requirement.values.unwrap_or_default()))
+        .collect();
+    let zone = zones.get(ZONE).map(|zones| zones.join(", "));
+    Ok((spec.storage_class_name.unwrap_or_default(), zone.unwrap_or_default()))
+}

@@ -1,0 +1,75 @@
+//! The claims of `volumeClaimTemplate`s, of a PipelineRun or of a TaskRun.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+use super::{Context, Error, Kind, items, names, owner_reference, text};
+
+/// The name of the claim that this workspace binding gets, if it has a template.
+pub(super) fn name(binding: &Value, owner: &Value) -> Option<String> {
+    let template = binding["volumeClaimTemplate"].as_object()?;
+    let name = template.get("metadata").map_or("", |metadata| text(&metadata["name"]));
+    Some(names::claim(name, text(&binding["name"]), text(&owner["metadata"]["uid"])))
+}
+
+/// Makes the claims of all workspaces of `owner` that have a template.
+pub(super) async fn create(context: &Context, kind: Kind, owner: &Value) -> Result<(), Error> {
+    let namespace = text(&owner["metadata"]["namespace"]);
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), namespace);
+    for binding in items(&owner["spec"]["workspaces"]) {
+        let Some(name) = name(binding, owner) else { continue };
+        if claims.get_metadata_opt(&name).await?.is_some() {
+            continue;
+        }
+        let template = &binding["volumeClaimTemplate"];
+        let claim = serde_json::from_value(json!({
+            "metadata": {
+                "name": name,
+                "labels": template["metadata"]["labels"],
+                "annotations": template["metadata"]["annotations"],
+                "ownerReferences": [owner_reference(kind, owner)],
+            },
+            "spec": template["spec"],
+        }))?;
+        match claims.create(&PostParams::default(), &claim).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            made => drop(made?),
+        }
+    }
+    Ok(())
+}
+
+/// The bindings of a child's workspaces: what the run binds, under the child's names. A template has
+/// become its claim.
+pub(super) fn bindings(
+    run: &Value,
+    wanted: &Value,
+    results: &dyn Fn(&str) -> String,
+) -> Vec<Value> {
+    items(wanted)
+        .filter_map(|wanted| {
+            let name = text(&wanted["name"]);
+            let of_run = wanted["workspace"].as_str().unwrap_or(name);
+            let bound = items(&run["spec"]["workspaces"]).find(|it| it["name"] == of_run)?;
+            let mut binding = bound.clone();
+            binding["name"] = json!(name);
+            if let Some(claim) = self::name(bound, run) {
+                binding["persistentVolumeClaim"] = json!({"claimName": claim});
+                binding.as_object_mut()?.remove("volumeClaimTemplate");
+            } else if let Some(claim) = binding["persistentVolumeClaim"]["claimName"].as_str() {
+                let claim = results(claim);
+                binding["persistentVolumeClaim"]["claimName"] = json!(claim);
+            }
+            let paths: Vec<_> = [&bound["subPath"], &wanted["subPath"]]
+                .into_iter()
+                .filter_map(Value::as_str)
+                .collect();
+            if !paths.is_empty() {
+                binding["subPath"] = json!(paths.join("/"));
+            }
+            Some(binding)
+        })
+        .collect()
+}

@@ -1,0 +1,420 @@
+//! One PipelineRun: its claims, its children in the order of the pipeline, and its end.
+
+use std::collections::BTreeMap;
+use std::slice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::DynamicObject;
+use kube::runtime::controller::Action;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Context, Error, Kind, claim, condition, is_done, is_of, items, names, now, owner_reference,
+    succeeded, text,
+};
+
+/// While a child of the same name, of another run, is on its way out.
+const PAUSE: Duration = Duration::from_millis(300);
+
+pub(super) async fn reconcile(
+    object: Arc<DynamicObject>,
+    context: Arc<Context>,
+) -> Result<Action, Error> {
+    let run = serde_json::to_value(&*object)?;
+    if is_done(&run) || object.metadata.deletion_timestamp.is_some() {
+        return Ok(Action::await_change());
+    }
+    let Some(pipeline) = pipeline(&context, &run).await? else {
+        let status = json!({
+            "conditions": succeeded(&run, "False", "CouldntGetPipeline", "no such Pipeline"),
+            "completionTime": now(),
+        });
+        context.status(Kind::PipelineRun, &object, status).await?;
+        return Ok(Action::await_change());
+    };
+    claim::create(&context, Kind::PipelineRun, &run).await?;
+
+    let namespace = text(&run["metadata"]["namespace"]);
+    let tasks = Tasks::read(&context, &run, &pipeline).await?;
+    for child in tasks.due(&run) {
+        context.create(child.0, namespace, &child.1).await?;
+    }
+    let (status, reason, message) = tasks.verdict();
+    let mut status = json!({
+        "conditions": succeeded(&run, status, reason, &message),
+        "childReferences": tasks.references(),
+        "pipelineSpec": pipeline,
+    });
+    if run["status"]["startTime"].is_null() {
+        status["startTime"] = now();
+    }
+    if is_done(&json!({"status": status})) {
+        status["completionTime"] = now();
+    }
+    context.status(Kind::PipelineRun, &object, status).await?;
+    Ok(if tasks.taken { Action::requeue(PAUSE) } else { Action::await_change() })
+}
+
+/// What the run runs; none where there is no such Pipeline.
+async fn pipeline(context: &Context, run: &Value) -> Result<Option<Value>, Error> {
+    let spec = &run["spec"];
+    if spec["pipelineSpec"].is_object() {
+        return Ok(Some(spec["pipelineSpec"].clone()));
+    }
+    let reference = &spec["pipelineRef"];
+    let by_resolver = items(&reference["params"]).find(|parameter| parameter["name"] == "name");
+    let name = reference["name"].as_str().or_else(|| by_resolver?["value"].as_str());
+    let namespace = text(&run["metadata"]["namespace"]);
+    let pipeline = context.get(Kind::Pipeline, namespace, name.unwrap_or_default()).await?;
+    Ok(pipeline.map(|mut pipeline| pipeline["spec"].take()))
+}
+
+/// How far a task of the pipeline has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not all of its children exist.
+    Waiting,
+    Running,
+    Succeeded,
+    Failed,
+}
+
+/// A task of the pipeline, with what there is of it.
+struct Task {
+    document: Value,
+    member_of: &'static str,
+    kind: Kind,
+    /// Names, in order: one, or one for each combination of the matrix.
+    names: Vec<String>,
+    children: BTreeMap<String, Value>,
+    state: State,
+}
+
+/// The tasks of the pipeline, in its order.
+#[derive(Default)]
+struct Tasks {
+    tasks: Vec<Task>,
+    /// A child's name is still taken by another run's.
+    taken: bool,
+}
+
+impl Tasks {
+    /// The tasks of the pipeline, with their children as they are now.
+    async fn read(context: &Context, run: &Value, pipeline: &Value) -> Result<Self, Error> {
+        let mut planned: Vec<_> = ["tasks", "finally"]
+            .into_iter()
+            .flat_map(|member_of| {
+                items(&pipeline[member_of]).map(move |task| Task::new(run, task, member_of))
+            })
+            .collect();
+        let namespace = text(&run["metadata"]["namespace"]);
+        let mut this = Self::default();
+        for kind in [Kind::TaskRun, Kind::PipelineRun] {
+            let of_kind = || planned.iter().filter(|task| task.kind == kind);
+            let names: Vec<_> = of_kind().flat_map(|task| task.names.clone()).collect();
+            let mut found = context.all_of(kind, namespace, &names).await?;
+            for task in planned.iter_mut().filter(|task| task.kind == kind) {
+                for name in &task.names {
+                    match found.remove(name) {
+                        Some(child) if is_of(&child, run) => {
+                            task.children.insert(name.clone(), child);
+                        }
+                        Some(_) => this.taken = true,
+                        None => {}
+                    }
+                }
+                task.state = task.come_to();
+            }
+        }
+        this.tasks = planned;
+        Ok(this)
+    }
+
+    fn of(&self, member_of: &str) -> impl Iterator<Item = &Task> {
+        self.tasks.iter().filter(move |task| task.member_of == member_of)
+    }
+
+    fn has_failed(&self) -> bool {
+        self.tasks.iter().any(|task| task.state == State::Failed)
+    }
+
+    /// Whether no task (but those of `finally`) runs, or will.
+    fn are_over(&self) -> bool {
+        let begun = |task: &Task| task.state == State::Running || !task.children.is_empty();
+        self.of("tasks").all(|task| match task.state {
+            State::Succeeded | State::Failed => true,
+            State::Waiting | State::Running => self.has_failed() && !begun(task),
+        })
+    }
+
+    /// The children that are to be made now.
+    fn due(&self, run: &Value) -> Vec<(Kind, Value)> {
+        let results = |text: &str| self.resolved(text);
+        self.tasks
+            .iter()
+            .filter(|task| task.state == State::Waiting && self.may_begin(task))
+            .flat_map(|task| {
+                let combinations = combinations(&task.document);
+                let missing = task.names.iter().enumerate();
+                missing
+                    .filter(|(_, name)| !task.children.contains_key(*name))
+                    .map(move |(index, name)| {
+                        let parameters = combinations.get(index).map_or(&[][..], Vec::as_slice);
+                        (task.kind, task.child(run, name, parameters, &results))
+                    })
+                    .collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    fn may_begin(&self, task: &Task) -> bool {
+        if task.member_of == "finally" {
+            return self.are_over();
+        }
+        let after = |name: &str| {
+            self.of("tasks").any(|it| it.document["name"] == name && it.state == State::Succeeded)
+        };
+        !self.has_failed()
+            && items(&task.document["runAfter"]).all(|name| after(text(name)))
+            && referred(&task.document).iter().all(|name| after(name))
+    }
+
+    /// A text with the results of tasks in their places.
+    fn resolved(&self, text: &str) -> String {
+        let mut resolved = text.to_owned();
+        for task in &self.tasks {
+            for result in
+                task.children.values().flat_map(|child| items(&child["status"]["results"]))
+            {
+                let name = format!(
+                    "$(tasks.{}.results.{})",
+                    self::text(&task.document["name"]),
+                    self::text(&result["name"]),
+                );
+                resolved = resolved.replace(&name, self::text(&result["value"]));
+            }
+        }
+        resolved
+    }
+
+    /// The status, reason and message of the run.
+    fn verdict(&self) -> (&'static str, &'static str, String) {
+        let count = |state| self.tasks.iter().filter(|task| task.state == state).count();
+        let (done, failed) = (count(State::Succeeded) + count(State::Failed), count(State::Failed));
+        let completed = format!("Tasks Completed: {done} (Failed: {failed}, Cancelled 0)");
+        let ended = |task: &Task| matches!(task.state, State::Succeeded | State::Failed);
+        if !self.are_over() || !self.of("finally").all(ended) {
+            let left = self.tasks.len() - done;
+            return ("Unknown", "Running", format!("{completed}, Incomplete: {left}, Skipped: 0"));
+        }
+        let skipped = self.tasks.len() - done;
+        let message = format!("{completed}, Skipped: {skipped}");
+        if failed > 0 { ("False", "Failed", message) } else { ("True", "Succeeded", message) }
+    }
+
+    fn references(&self) -> Vec<Value> {
+        self.tasks
+            .iter()
+            .flat_map(|task| {
+                task.children.keys().map(|name| {
+                    json!({
+                        "apiVersion": "tekton.dev/v1", "kind": task.kind.to_string(),
+                        "name": name, "pipelineTaskName": task.document["name"],
+                    })
+                })
+            })
+            .collect()
+    }
+}
+
+impl Task {
+    /// A task of the pipeline, without its children.
+    fn new(run: &Value, task: &Value, member_of: &'static str) -> Self {
+        let nested = task["pipelineSpec"].is_object() || task["pipelineRef"].is_object();
+        let parent = text(&run["metadata"]["name"]);
+        let suffix = format!("-{}", text(&task["name"]));
+        let names = match combinations(task).len() {
+            0 => vec![names::child(parent, &suffix)],
+            count => (0..count).map(|it| names::child(parent, &format!("{suffix}-{it}"))).collect(),
+        };
+        Self {
+            document: task.clone(),
+            member_of,
+            kind: if nested { Kind::PipelineRun } else { Kind::TaskRun },
+            names,
+            children: BTreeMap::new(),
+            state: State::Waiting,
+        }
+    }
+
+    fn come_to(&self) -> State {
+        if self.children.len() < self.names.len() {
+            State::Waiting
+        } else if self.children.values().all(|child| condition(child)["status"] == "True") {
+            State::Succeeded
+        } else if self.children.values().all(is_done) {
+            State::Failed
+        } else {
+            State::Running
+        }
+    }
+
+    /// The TaskRun, or the PipelineRun of a pipeline in a pipeline, with the run's labels, annotations
+    /// and templates, under those of the task, under those of `taskRunSpecs`.
+    fn child(
+        &self,
+        run: &Value,
+        name: &str,
+        parameters: &[Value],
+        results: &dyn Fn(&str) -> String,
+    ) -> Value {
+        let task = &self.document;
+        let metadata = &run["metadata"];
+        let overrides = items(&run["spec"]["taskRunSpecs"])
+            .find(|it| it["pipelineTaskName"] == task["name"])
+            .unwrap_or(&Value::Null);
+        let of_task = if self.kind == Kind::TaskRun { "taskSpec" } else { "pipelineSpec" };
+        let joined = |key: &str| {
+            let mut joined = Map::new();
+            for source in [metadata, &task[of_task]["metadata"]] {
+                joined.extend(source[key].as_object().cloned().unwrap_or_default());
+            }
+            joined
+        };
+        let mut annotations = joined("annotations");
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+        let mut labels = joined("labels");
+        let pipeline = run["spec"]["pipelineRef"]["name"].as_str();
+        for (key, value) in [
+            ("app.kubernetes.io/managed-by", json!("tekton-pipelines")),
+            ("tekton.dev/memberOf", json!(self.member_of)),
+            (
+                "tekton.dev/pipeline",
+                pipeline.map_or_else(|| metadata["name"].clone(), |name| json!(name)),
+            ),
+            ("tekton.dev/pipelineRun", metadata["name"].clone()),
+            ("tekton.dev/pipelineRunUID", metadata["uid"].clone()),
+            ("tekton.dev/pipelineTask", task["name"].clone()),
+        ] {
+            labels.insert(key.to_owned(), value);
+        }
+        // An author may override all of them.
+        for (key, target) in [("labels", &mut labels), ("annotations", &mut annotations)] {
+            target.extend(overrides["metadata"][key].as_object().cloned().unwrap_or_default());
+        }
+        let mut child = json!({
+            "apiVersion": "tekton.dev/v1", "kind": self.kind.to_string(),
+            "metadata": {
+                "name": name, "namespace": metadata["namespace"],
+                "labels": labels, "annotations": annotations,
+                "ownerReferences": [owner_reference(Kind::PipelineRun, run)],
+            },
+            "spec": {"workspaces": claim::bindings(run, &task["workspaces"], results)},
+        });
+        let spec = &mut child["spec"];
+        for key in ["taskSpec", "taskRef", "pipelineSpec", "pipelineRef", "retries"] {
+            if !task[key].is_null() {
+                spec[key] = task[key].clone();
+            }
+        }
+        if let Some(embedded) = spec[of_task].as_object_mut() {
+            embedded.remove("metadata");
+            // What defaulting leaves in an embedded task.
+            if embedded.get("spec").is_some_and(Value::is_null) {
+                embedded.remove("spec");
+            }
+        }
+        if !parameters.is_empty() {
+            spec["params"] = json!(parameters);
+        }
+        let (account, template) = templates(run, overrides);
+        if self.kind == Kind::PipelineRun {
+            spec["taskRunTemplate"] =
+                json!({"serviceAccountName": account, "podTemplate": template});
+            return child;
+        }
+        spec["serviceAccountName"] = account;
+        spec["timeout"] = json!("1h0m0s");
+        if !template.is_null() {
+            spec["podTemplate"] = template;
+        }
+        child
+    }
+}
+
+/// The service account and the pod template of a task: the run's, under those of `taskRunSpecs`, in the
+/// words of `v1` or `v1beta1`.
+fn templates(run: &Value, overrides: &Value) -> (Value, Value) {
+    let spec = &run["spec"];
+    let first = |values: &[&Value]| {
+        values.iter().copied().find(|value| !value.is_null()).cloned().unwrap_or_default()
+    };
+    let account = first(&[
+        &overrides["serviceAccountName"],
+        &overrides["taskServiceAccountName"],
+        &spec["taskRunTemplate"]["serviceAccountName"],
+        &spec["serviceAccountName"],
+        &json!("default"),
+    ]);
+    let mut template = first(&[&spec["taskRunTemplate"]["podTemplate"], &spec["podTemplate"]]);
+    let own = first(&[&overrides["podTemplate"], &overrides["taskPodTemplate"]]);
+    for (key, value) in own.as_object().into_iter().flatten() {
+        template[key] = value.clone();
+    }
+    (account, template)
+}
+
+/// The combinations of a task's matrix, in Tekton's order: the parameters of one child each.
+fn combinations(task: &Value) -> Vec<Vec<Value>> {
+    let mut combinations: Vec<Vec<Value>> = Vec::new();
+    for parameter in items(&task["matrix"]["params"]) {
+        let grown: Vec<_> = items(&parameter["value"])
+            .flat_map(|value| {
+                let one = json!({"name": parameter["name"], "value": value});
+                let before =
+                    if combinations.is_empty() { &[Vec::new()][..] } else { &combinations };
+                before
+                    .iter()
+                    .map(|it| [it.as_slice(), slice::from_ref(&one)].concat())
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        combinations = grown;
+    }
+    combinations
+}
+
+/// The tasks whose results this task names.
+fn referred(task: &Value) -> Vec<String> {
+    let text = task.to_string();
+    text.split("$(tasks.")
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once(".results.")?.0.to_owned()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_matrix_is_every_combination() {
+        let task = json!({"matrix": {"params": [
+            {"name": "os", "value": ["linux", "mac"]}, {"name": "browser", "value": ["a", "b"]},
+        ]}});
+        let names: Vec<String> = combinations(&task)
+            .iter()
+            .map(|it| it.iter().map(|one| text(&one["value"])).collect::<Vec<_>>().join("-"))
+            .collect();
+        assert_eq!(names, ["linux-a", "mac-a", "linux-b", "mac-b"]);
+        assert!(combinations(&json!({})).is_empty());
+    }
+
+    #[test]
+    fn a_result_in_a_parameter_is_a_reason_to_wait() {
+        let task = json!({"params": [{"name": "p", "value": "x-$(tasks.make.results.claim)"}]});
+        assert_eq!(referred(&task), ["make"]);
+        assert!(referred(&json!({"params": [{"value": "$(tasks.make.status)"}]})).is_empty());
+    }
+}

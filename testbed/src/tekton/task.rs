@@ -1,0 +1,142 @@
+//! One TaskRun: its pod, a pod for each retry, and what becomes of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{DynamicObject, PostParams};
+use kube::runtime::controller::Action;
+use serde_json::{Value, json};
+
+use super::{
+    Context, Error, Kind, RESULTS, claim, is_done, is_of, items, now, pod, succeeded, text,
+};
+
+/// While a pod of the same name, of another TaskRun, is on its way out, or a quota is used up.
+const PAUSE: Duration = Duration::from_millis(300);
+
+pub(super) async fn reconcile(
+    object: Arc<DynamicObject>,
+    context: Arc<Context>,
+) -> Result<Action, Error> {
+    let task_run = serde_json::to_value(&*object)?;
+    let done = is_done(&task_run) || object.metadata.deletion_timestamp.is_some();
+    if done {
+        return Ok(Action::await_change());
+    }
+    // Those of a TaskRun of its own; a run has made its claims itself.
+    claim::create(&context, Kind::TaskRun, &task_run).await?;
+    let Some((task, labels)) = specification(&context, &task_run).await? else {
+        let status = json!({
+            "conditions": succeeded(&task_run, "False", "TaskRunResolutionFailed", "no such Task"),
+            "completionTime": now(),
+        });
+        context.status(Kind::TaskRun, &object, status).await?;
+        return Ok(Action::await_change());
+    };
+
+    let retried: Vec<_> = items(&task_run["status"]["retriesStatus"]).cloned().collect();
+    let attempt = retried.len();
+    let name = pod::name(&task_run, attempt);
+    let namespace = text(&task_run["metadata"]["namespace"]);
+    let pods: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
+    let Some(seen) = pods.get_opt(&name).await? else {
+        let wanted = serde_json::from_value(pod::pod(&task_run, &task, &labels, attempt))?;
+        return match pods.create(&PostParams::default(), &wanted).await {
+            Ok(_) => {
+                context.status(Kind::TaskRun, &object, started(&task_run, &name)).await?;
+                Ok(Action::await_change())
+            }
+            Err(kube::Error::Api(status)) if is_refused(&status) => {
+                let message = &status.message;
+                let status = json!({
+                    "conditions": succeeded(&task_run, "False", "PodAdmissionFailed", message),
+                    "completionTime": now(),
+                });
+                context.status(Kind::TaskRun, &object, status).await?;
+                Ok(Action::await_change())
+            }
+            Err(error) => Err(error.into()),
+        };
+    };
+    let document = serde_json::to_value(&seen)?;
+    if !is_of(&document, &task_run) {
+        return Ok(Action::requeue(PAUSE));
+    }
+    let phase = seen.status.as_ref().and_then(|status| status.phase.as_deref());
+    let status = match phase {
+        Some("Succeeded") => json!({
+            "podName": name,
+            "conditions":
+                succeeded(&task_run, "True", "Succeeded", "All Steps have completed executing"),
+            "completionTime": now(),
+            "results": results(&task_run),
+        }),
+        Some("Failed") => failed(&task_run, &name, retried),
+        _ => started(&task_run, &name),
+    };
+    context.status(Kind::TaskRun, &object, status).await?;
+    Ok(Action::await_change())
+}
+
+/// What the TaskRun runs, and the labels of the Task that it is read from; none where there is no such
+/// Task.
+async fn specification(
+    context: &Context,
+    task_run: &Value,
+) -> Result<Option<(Value, Value)>, Error> {
+    let spec = &task_run["spec"];
+    if spec["taskSpec"].is_object() {
+        return Ok(Some((spec["taskSpec"].clone(), Value::Null)));
+    }
+    let namespace = text(&task_run["metadata"]["namespace"]);
+    let task = context.get(Kind::Task, namespace, text(&spec["taskRef"]["name"])).await?;
+    Ok(task.map(|mut task| (task["spec"].take(), task["metadata"]["labels"].take())))
+}
+
+/// The API server, or a webhook, will not have this pod, now or later.
+fn is_refused(status: &kube::core::Status) -> bool {
+    matches!(status.code, 400 | 403 | 409 | 422) && !status.message.contains("exceeded quota")
+}
+
+fn started(task_run: &Value, pod: &str) -> Value {
+    let since = &task_run["status"]["startTime"];
+    json!({
+        "podName": pod,
+        "startTime": if since.is_null() { now() } else { since.clone() },
+        "conditions": succeeded(task_run, "Unknown", "Running", "Not all Steps in the Task have finished executing"),
+    })
+}
+
+/// The end of an attempt: of the TaskRun as well, if no retry is left.
+fn failed(task_run: &Value, pod: &str, mut retried: Vec<Value>) -> Value {
+    let message = "\"step-work\" exited with code 1: Error";
+    if retried.len() as u64 >= task_run["spec"]["retries"].as_u64().unwrap_or_default() {
+        return json!({
+            "podName": pod,
+            "conditions": succeeded(task_run, "False", "Failed", message),
+            "completionTime": now(),
+        });
+    }
+    retried.push(json!({
+        "podName": pod,
+        "conditions": succeeded(&Value::Null, "False", "StepFailed", message),
+        "completionTime": now(),
+    }));
+    json!({
+        "podName": "",
+        "retriesStatus": retried,
+        "conditions": succeeded(task_run, "Unknown", "ToBeRetried", message),
+    })
+}
+
+/// The results that the author has written down beforehand.
+fn results(task_run: &Value) -> Value {
+    let written = text(&task_run["metadata"]["annotations"][RESULTS]);
+    let results: serde_json::Map<_, _> = serde_json::from_str(written).unwrap_or_default();
+    results
+        .into_iter()
+        .map(|(name, value)| json!({"name": name, "type": "string", "value": value}))
+        .collect()
+}

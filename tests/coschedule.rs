@@ -1,0 +1,102 @@
+//! What coscheduling comes to on a real control plane: on which nodes the pods of a run land, that every
+//! run ends, and that nothing is left behind. Volumes are provisioned in zones, and Tekton's driver makes
+//! the pods (both: `testbed`).
+//!
+//! One control plane serves all of these tests, each in namespaces and on nodes of its own.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a harness fails and tells as tests do"
+)]
+
+#[path = "common/harness.rs"]
+mod harness;
+#[path = "common/world.rs"]
+mod world;
+
+#[path = "coschedule/group.rs"]
+mod group;
+#[path = "coschedule/pipeline.rs"]
+mod pipeline;
+
+mod coschedule {
+    pub(crate) mod bad_input;
+    pub(crate) mod isolation;
+    pub(crate) mod load;
+    pub(crate) mod modes;
+    pub(crate) mod moves;
+    pub(crate) mod native;
+    pub(crate) mod runs;
+    pub(crate) mod volumes;
+    pub(crate) mod wishes;
+}
+
+use std::process::ExitCode;
+
+use harness::{Case, cases};
+use testbed::control_plane::{Install, NodeSpec};
+use testbed::tekton::Tekton;
+use testbed::volumes::Volumes;
+use world::World;
+
+/// Those that change the policy, or start and stop stowplan, come last: they need it for themselves.
+const CASES: &[Case] = cases! { coschedule,
+    moves:
+        a_cordoned_node_is_left, a_tainted_node_is_left, a_node_that_is_not_ready_is_left,
+        a_deleted_node_is_left, a_node_without_room_for_pods_is_left,
+        a_node_without_processors_is_left, a_volume_that_pins_is_told;
+    modes:
+        disabled_leaves_all_as_it_is, workspaces_that_meet_in_a_task_share_a_node,
+        a_free_task_is_free_in_workspaces_only, what_a_namespace_says_holds_for_its_runs,
+        tektons_own_assistant_is_left_alone;
+    volumes:
+        adopted_claims_of_two_zones_meet, volumes_in_two_zones_split_a_run,
+        claims_that_many_nodes_can_use_bind_nobody, a_claim_that_a_task_makes_known,
+        one_claim_in_two_workspaces;
+    runs:
+        matrix_finally_and_retries_are_members, pipelines_that_nobody_can_read_are_one_group,
+        pipelines_in_pipelines_are_one_run, runs_that_share_a_claim_share_a_node,
+        a_run_deleted_midway_leaves_nothing, a_run_made_again_under_its_old_name,
+        labels_of_another_run_change_nothing;
+    wishes:
+        a_members_own_pod_affinity_is_kept, node_affinity_and_tolerations_hold_for_all,
+        architectures_split_a_group;
+    isolation:
+        isolated_runs_never_meet;
+    native:
+        any_pods_can_be_a_group, a_native_group_on_one_volume;
+    bad_input:
+        an_unknown_mode_is_refused, a_group_must_be_a_label_value, a_claim_that_does_not_exist_yet,
+        an_owner_that_does_not_exist, a_pipeline_that_does_not_exist, names_at_their_limits,
+        a_run_of_many_tasks_and_workspaces;
+    volumes:
+        provisioned_claims_of_two_zones_meet, a_class_without_a_sibling_is_left_and_told;
+    wishes:
+        members_bound_by_node;
+    isolation:
+        isolation_within_a_namespace;
+    load:
+        fifty_runs_at_once, restarts_change_nothing;
+};
+
+fn main() -> ExitCode {
+    // Times that a test can wait for; but a group shall not be moved while the scheduler only lets its
+    // members wait a little longer, as it does for up to ten seconds.
+    let quick = |install: Install| {
+        install
+            .value("policy.coschedule.gracePeriod", "12s")
+            .value("policy.coschedule.groupTTL", "3s")
+    };
+    harness::run_side_by_side(CASES, 8, async || {
+        // Somewhere for pods that ask for nothing: stowplan's own.
+        let nodes = ["east", "west"].map(|zone| NodeSpec::new(zone).zone(zone));
+        let mut world = World::start(nodes.to_vec(), quick).await?;
+        world.helpers.push(Box::new(Volumes::start(&world.client).await?));
+        // Tekton comes later than stowplan: it is noticed.
+        world.helpers.push(Box::new(Tekton::start(&world.client).await?));
+        pipeline::noticed(&world).await?;
+        Ok(world)
+    })
+}

@@ -1,0 +1,212 @@
+//! A placeholder whose node is no longer a place for its group: the run ends all the same.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+use testbed::volumes::{LOCAL, WAITING};
+
+use crate::pipeline::{Lab, in_mode, lasting, node, requesting, task, template};
+use crate::world::{Space, World, same};
+
+/// What happens to the placeholder's node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Cordoned,
+    Tainted,
+    NotReady,
+    Deleted,
+    NoPods,
+    NoProcessors,
+}
+
+/// When.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// The placeholder is there, no member is.
+    BeforeTheFirst,
+    /// One member has ended, the next one has not come.
+    BetweenTwo,
+    /// A member runs.
+    While,
+}
+
+const MOMENTS: [Moment; 3] = [Moment::BeforeTheFirst, Moment::BetweenTwo, Moment::While];
+
+/// What a task asks for, of the sixteen processors of a node.
+const MOST: &str = "10";
+
+impl Fault {
+    fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+
+    /// Lets it happen, to `node`.
+    async fn happen(self, world: &World, space: &Space, lab: &Lab, node: &str) -> Result<()> {
+        match self {
+            Self::Cordoned => world.plane.cordon(node).await,
+            Self::Tainted => world.plane.taint(node, "maintenance", "now", "NoSchedule").await,
+            Self::NotReady => world.plane.lose_node(node).await,
+            Self::Deleted => world.plane.delete_node(node).await,
+            Self::NoPods => self.fill(space, lab, node, 5, "1m").await,
+            Self::NoProcessors => self.fill(space, lab, node, 1, "7").await,
+        }
+    }
+
+    /// Puts pods of others on a node.
+    async fn fill(
+        self,
+        space: &Space,
+        lab: &Lab,
+        node: &str,
+        count: usize,
+        cpu: &str,
+    ) -> Result<()> {
+        for number in 0..count {
+            let mut spec = lab.way();
+            spec["nodeSelector"]["kubernetes.io/hostname"] = json!(node);
+            spec["containers"] = json!([{"name": "filler", "image": "filler", "resources": {"requests": {"cpu": cpu}}}]);
+            space
+                .pod(&json!({"metadata": {"name": format!("filler-{number}")}, "spec": spec}))
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+/// A run whose member `one` comes after ten seconds, and whose member `two` after ten more.
+fn run(lab: &Lab, moment: Moment) -> Value {
+    // Long enough for what happens meanwhile, on a machine that does something else as well.
+    let wait = |name: &str, after: &[&str]| lasting(task(name, after, &[]), "10s");
+    let member = |name: &str, after: &[&str], duration: &str| {
+        requesting(lasting(task(name, after, &["source"]), duration), "cpu", MOST)
+    };
+    let duration = if moment == Moment::While { "8s" } else { "1s" };
+    let mut run = lab.run(
+        "ci",
+        &[template("source", WAITING)],
+        &[
+            wait("before", &[]),
+            member("one", &["before"], duration),
+            wait("between", &["one"]),
+            member("two", &["between"], "1s"),
+        ],
+    );
+    // Elsewhere: they only pass the time.
+    let elsewhere = json!({"nodeSelector": {"kubernetes.io/hostname": "east"}});
+    run["spec"]["taskRunSpecs"] = ["before", "between"]
+        .map(|task| json!({"pipelineTaskName": task, "podTemplate": elsewhere}))
+        .into_iter()
+        .collect();
+    run
+}
+
+async fn survives(world: &Arc<World>, fault: Fault, moment: Moment) -> Result<()> {
+    let name = format!("{}-{}", fault.name(), format!("{moment:?}").to_lowercase());
+    let space = world.namespace(&name).await?;
+    // Room for five pods a node: those of the run are two at most, with the placeholder. All nodes are
+    // in one zone, so that the volume can follow.
+    let lab = Lab::with(world, &name, &["east"; 3], |node| node.capacity("pods", "5")).await?;
+    space.created(&run(&lab, moment)).await?;
+    let lost = match moment {
+        Moment::BeforeTheFirst => {
+            space.in_phase("ci-before-pod", "Running").await?;
+            space.placed(1).await?.remove(0)
+        }
+        Moment::BetweenTwo => {
+            space.in_phase("ci-between-pod", "Running").await?;
+            node(&space.task_pod("ci-one-pod").await?).context("one was nowhere")?
+        }
+        Moment::While => {
+            node(&space.in_phase("ci-one-pod", "Running").await?).context("nowhere")?
+        }
+    };
+    let running = space.task_pod("ci-one-pod").await.ok();
+    fault.happen(world, &space, &lab, &lost).await?;
+    if moment == Moment::While && fault == Fault::NotReady {
+        // No kubelet, no end of the task: that is Kubernetes' to decide. What is ours is to wait.
+        tokio::time::sleep(std::time::Duration::from_secs(8)).await;
+        unharmed(&space, running.as_ref()).await?;
+        world.plane.recover_node(&lost).await?;
+    }
+    space.succeeded("ci").await.with_context(|| format!("{fault:?}, {moment:?}, {lost}"))?;
+    if moment == Moment::While && fault != Fault::Deleted {
+        unharmed(&space, running.as_ref()).await?;
+    }
+    let two = node(&space.task_pod("ci-two-pod").await?).context("two was nowhere")?;
+    // What is full may be empty again, and what has come back may be used.
+    let back = moment == Moment::While && fault == Fault::NotReady;
+    ensure!(two != lost || back, "{fault:?}, {moment:?}: on {two}, which was lost");
+    if moment == Moment::BeforeTheFirst {
+        same(&node(&space.task_pod("ci-one-pod").await?).as_deref(), &Some(&*two))?;
+    }
+    if fault == Fault::NotReady && !back {
+        world.plane.recover_node(&lost).await?;
+    }
+    space.cleared(&[]).await.with_context(|| format!("{fault:?}, {moment:?}, {lost}"))
+}
+
+/// The pod that ran is the one that runs, or that has ended in its own time.
+async fn unharmed(space: &Space, running: Option<&Pod>) -> Result<()> {
+    let running = running.context("nothing ran")?;
+    let now = space.task_pod(&running.name_any()).await?;
+    same(&now.uid(), &running.uid())?;
+    ensure!(now.metadata.deletion_timestamp.is_none(), "{} is being deleted", now.name_any());
+    Ok(())
+}
+
+async fn survives_at_every_moment(world: &Arc<World>, fault: Fault) -> Result<()> {
+    let _running = world.installation.read().await;
+    try_join_all(MOMENTS.map(|moment| survives(world, fault, moment))).await?;
+    Ok(())
+}
+
+pub(crate) async fn a_cordoned_node_is_left(world: Arc<World>) -> Result<()> {
+    survives_at_every_moment(&world, Fault::Cordoned).await
+}
+
+pub(crate) async fn a_tainted_node_is_left(world: Arc<World>) -> Result<()> {
+    survives_at_every_moment(&world, Fault::Tainted).await
+}
+
+pub(crate) async fn a_node_that_is_not_ready_is_left(world: Arc<World>) -> Result<()> {
+    survives_at_every_moment(&world, Fault::NotReady).await
+}
+
+pub(crate) async fn a_deleted_node_is_left(world: Arc<World>) -> Result<()> {
+    survives_at_every_moment(&world, Fault::Deleted).await
+}
+
+pub(crate) async fn a_node_without_room_for_pods_is_left(world: Arc<World>) -> Result<()> {
+    survives_at_every_moment(&world, Fault::NoPods).await
+}
+
+pub(crate) async fn a_node_without_processors_is_left(world: Arc<World>) -> Result<()> {
+    survives_at_every_moment(&world, Fault::NoProcessors).await
+}
+
+/// Where the volume cannot follow, nothing helps but the node; that is said.
+pub(crate) async fn a_volume_that_pins_is_told(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("pinned").await?;
+    let lab = Lab::new(&world, "pinned", &["east"; 2]).await?;
+    let tasks = [
+        task("one", &[], &["source"]),
+        lasting(task("between", &["one"], &[]), "4s"),
+        task("two", &["between"], &["source"]),
+    ];
+    space
+        .created(&in_mode(lab.run("ci", &[template("source", LOCAL)], &tasks), "workspaces"))
+        .await?;
+    space.in_phase("ci-between-pod", "Running").await?;
+    let lost = node(&space.task_pod("ci-one-pod").await?).context("one was nowhere")?;
+    world.plane.cordon(&lost).await?;
+    space.told(&["ci", &lost, "volume"]).await?;
+    world.plane.uncordon(&lost).await?;
+    space.succeeded("ci").await?;
+    same(&node(&space.task_pod("ci-two-pod").await?), &Some(lost))?;
+    space.cleared(&[]).await
+}

@@ -1,0 +1,231 @@
+//! Volumes decide on nodes: those that are still to be made, and those that are there.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+use testbed::tekton::RESULTS;
+use testbed::volumes::{IMMEDIATE, LOCAL, WAITING};
+use testbed::wait::{Seen, until};
+use testbed::workload;
+
+use crate::group::group_of;
+use crate::pipeline::{
+    LIMIT, Lab, claim, claims_of, clone_and_build, existing, in_mode, lasting, task, template,
+    with_policy,
+};
+use crate::world::{Space, World, same};
+
+const ZONES: [&str; 4] = ["east", "west", "east", "west"];
+
+fn class(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.spec.as_ref()?.storage_class_name.as_deref()
+}
+
+/// Waits until the claims of this namespace are bound.
+async fn bound(space: &Space, count: usize) -> Result<()> {
+    until("the claims to be bound", LIMIT, async || {
+        let claims = space.claims().list(&ListParams::default()).await?.items;
+        let bound =
+            claims.iter().filter(|it| it.spec.as_ref().is_some_and(|it| it.volume_name.is_some()));
+        Ok(match bound.count() {
+            seen if seen == count => Seen::Done(()),
+            seen => Seen::NotYet(format!("{seen} are")),
+        })
+    })
+    .await
+}
+
+pub(crate) async fn adopted_claims_of_two_zones_meet(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let lab = Lab::new(&world, "adopt", &ZONES).await?;
+    for mode in ["workspaces", "pipelineruns", "isolate-pipelinerun"] {
+        let space = world.namespace("adopt").await?;
+        space.created(&in_mode(clone_and_build(&lab, "ci", IMMEDIATE), mode)).await?;
+        space.succeeded("ci").await?;
+        space.together("ci-").await?;
+        for claim in space.claims().list(&ListParams::default()).await?.items {
+            same(&class(&claim), &Some(WAITING))?;
+            let owner = claim.owner_references().first();
+            same(&owner.map(|owner| &*owner.kind), &Some("PipelineRun"))?;
+        }
+        space.cleared(&[]).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn provisioned_claims_of_two_zones_meet(world: Arc<World>) -> Result<()> {
+    let lab = Lab::new(&world, "provision", &ZONES).await?;
+    with_policy(&world, json!({"volumes": "provision"}), async || {
+        for (mode, clean, stay) in [
+            ("workspaces", "no", true),
+            ("workspaces", "true", false),
+            ("pipelineruns", "no", false),
+            ("isolate-pipelinerun", "no", false),
+        ] {
+            let space = world.namespace("provision").await?;
+            let mut run = in_mode(clone_and_build(&lab, "ci", IMMEDIATE), mode);
+            run["metadata"]["annotations"]["tekton.dev/auto-cleanup-pvc"] = json!(clean);
+            space.created(&run).await?;
+            space.succeeded("ci").await?;
+            space.together("ci-").await?;
+            let pod = space.task_pod("ci-build-pod").await?;
+            let ours = format!("-{}-0", group_of(&pod).unwrap_or("no group"));
+            let claims = claims_of(&pod);
+            ensure!(claims.len() == 2 && claims.iter().all(|it| it.ends_with(&ours)), "{claims:?}");
+            space.nothing_is_left().await?;
+            until(&format!("{mode}: our claims to be as they should"), LIMIT, async || {
+                let left = space.claims().list(&ListParams::default()).await?.items;
+                let left = left.iter().filter(|claim| claim.name_any().ends_with(&ours)).count();
+                Ok(if (left > 0) == stay {
+                    Seen::Done(())
+                } else {
+                    Seen::NotYet(format!("{left} are left"))
+                })
+            })
+            .await?;
+            space.cleared(&[]).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+pub(crate) async fn a_class_without_a_sibling_is_left_and_told(world: Arc<World>) -> Result<()> {
+    let lab = Lab::new(&world, "lonely", &ZONES).await?;
+    let classes: Api<StorageClass> = Api::all(world.client.clone());
+    for name in ["lonely", "mapped", "mapped-to-nothing"] {
+        // What no other class has: so it has no sibling.
+        let class = json!({
+            "metadata": {"name": name}, "provisioner": "testbed.stowplan.dev/zonal",
+            "parameters": {"kind": name}, "volumeBindingMode": "Immediate",
+        });
+        classes.create(&PostParams::default(), &serde_json::from_value(class)?).await?;
+    }
+    let map = json!({"classMap": {"mapped": WAITING, "mapped-to-nothing": "no-such-class"}});
+    with_policy(&world, map, async || {
+        for (name, wanted) in
+            [("lonely", "lonely"), ("mapped", WAITING), ("mapped-to-nothing", "mapped-to-nothing")]
+        {
+            let space = world.namespace("lonely").await?;
+            let both: &[&str] = &["source", "cache"];
+            let tasks = [lasting(task("a", &[], both), "3s"), task("b", &["a"], both)];
+            let workspaces = [template("source", name), template("cache", WAITING)];
+            space.created(&lab.run("ci", &workspaces, &tasks)).await?;
+            space.succeeded("ci").await?;
+            space.together("ci-").await?;
+            let claims = space.claims().list(&ListParams::default()).await?.items;
+            let classes: BTreeSet<_> = claims.iter().filter_map(class).collect();
+            same(&classes, &BTreeSet::from([wanted, WAITING]))?;
+            if wanted == name {
+                space.told(&["PipelineRun/ci", "ClassBindsAtOnce", name]).await?;
+            }
+            space.cleared(&[]).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+pub(crate) async fn volumes_in_two_zones_split_a_run(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("split").await?;
+    let lab = Lab::new(&world, "split", &ZONES).await?;
+    for name in ["a", "b"] {
+        space.created(&claim(name, IMMEDIATE, "ReadWriteOnce")).await?;
+    }
+    bound(&space, 2).await?;
+    let run = |name: &str, tasks: &[_]| {
+        in_mode(lab.run(name, &[existing("a", "a"), existing("b", "b")], tasks), "pipelineruns")
+    };
+    let tasks = [
+        task("a1", &[], &["a"]),
+        task("b1", &[], &["b"]),
+        task("a2", &["b1"], &["a"]),
+        task("b2", &["a1"], &["b"]),
+    ];
+    space.created(&run("ci", &tasks)).await?;
+    space.succeeded("ci").await?;
+    let (a, b) = (space.together("ci-a").await?, space.together("ci-b").await?);
+    ensure!(a != b, "both on {a}, which one volume does not reach");
+
+    // A task that needs both can run nowhere, and that is said.
+    space.created(&run("never", &[task("both", &[], &["a", "b"])])).await?;
+    workload::unschedulable(&world.client, &space.name, "never-both-pod").await?;
+    ensure!(group_of(&space.task_pod("never-both-pod").await?).is_none(), "it became a member");
+    space.told(&["PipelineRun/never", "both claims a and b", "task both"]).await?;
+    for run in ["ci", "never"] {
+        space.runs().delete(run, &Default::default()).await?;
+    }
+    space.cleared(&["a", "b"]).await
+}
+
+pub(crate) async fn claims_that_many_nodes_can_use_bind_nobody(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("many").await?;
+    let lab = Lab::new(&world, "many", &ZONES).await?;
+    for (name, mode) in
+        [("rwx", "ReadWriteMany"), ("rox", "ReadOnlyMany"), ("rwop", "ReadWriteOncePod")]
+    {
+        space.created(&claim(name, WAITING, mode)).await?;
+        let tasks = [task("a", &[], &["shared"]), task("b", &["a"], &["shared"])];
+        space.created(&lab.run(name, &[existing("shared", name)], &tasks)).await?;
+        space.succeeded(name).await?;
+        for (name, pod) in space.task_pods().await? {
+            ensure!(group_of(&pod).is_none(), "{name} became a member");
+        }
+    }
+    space.cleared(&["rox", "rwop", "rwx"]).await
+}
+
+pub(crate) async fn a_claim_that_a_task_makes_known(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let lab = Lab::new(&world, "result", &ZONES).await?;
+    for mode in ["workspaces", "pipelineruns"] {
+        let space = world.namespace("result").await?;
+        space.created(&claim("made", LOCAL, "ReadWriteOnce")).await?;
+        let mut make = lasting(task("make", &[], &["source"]), "2s");
+        make["taskSpec"]["metadata"]["annotations"][RESULTS] = json!(r#"{"claim": "made"}"#);
+        let both: &[&str] = &["source", "later"];
+        let run = lab.run(
+            "ci",
+            &[template("source", WAITING), existing("later", "$(tasks.make.results.claim)")],
+            &[
+                make,
+                task("a", &["make"], both),
+                task("b", &["make"], &["later"]),
+                task("c", &["a"], both),
+            ],
+        );
+        space.created(&in_mode(run, mode)).await?;
+        space.placed(1).await?;
+        for pod in space.placeholder_pods().await? {
+            ensure!(claims_of(&pod).iter().all(|it| !it.contains("$(")), "{:?}", claims_of(&pod));
+        }
+        space.succeeded("ci").await?;
+        space.together("ci-").await?;
+        space.cleared(&["made"]).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn one_claim_in_two_workspaces(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("twice").await?;
+    let lab = Lab::new(&world, "twice", &ZONES).await?;
+    space.created(&claim("cache", WAITING, "ReadWriteOnce")).await?;
+    let run = lab.run(
+        "ci",
+        &[existing("one", "cache"), existing("other", "cache")],
+        &[task("a", &[], &["one"]), task("b", &[], &["other"]), task("c", &["a"], &["other"])],
+    );
+    space.created(&run).await?;
+    space.succeeded("ci").await?;
+    space.together("ci-").await?;
+    space.cleared(&["cache"]).await
+}

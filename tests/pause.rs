@@ -1,0 +1,105 @@
+//! `stowplan pause`, the process of a placeholder's pod: what it takes, and how it ends.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// A process that waits, and is killed with the test.
+struct Pause(Child);
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Pause {
+    /// Starts it and lets it come to where it waits: in the system call rt_sigtimedwait, which is the
+    /// 128th of x86_64 and the 137th of the others.
+    fn start() -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stowplan"));
+        let child = command.arg("pause").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut pause = Self(child.unwrap());
+        loop {
+            let call = pause.file("syscall");
+            if call.starts_with("128 ") || call.starts_with("137 ") {
+                return pause;
+            }
+            assert_eq!(pause.0.try_wait().unwrap(), None, "it has ended");
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn file(&self, name: &str) -> String {
+        fs::read_to_string(format!("/proc/{}/{name}", self.0.id())).unwrap()
+    }
+
+    /// A field of /proc/PID/status.
+    fn status(&self, field: &str) -> String {
+        let status = self.file("status");
+        let mut lines = status.lines();
+        let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        value.expect(field).trim().to_owned()
+    }
+
+    /// The kilobytes that belong to it alone, but for those of the files that it runs from: those are
+    /// of the image, and the same for all on a node.
+    fn own_kilobytes(&self) -> u64 {
+        let mut of_file = false;
+        let mut sum = 0;
+        for line in self.file("smaps").lines() {
+            let mut words = line.split_whitespace();
+            let first = words.next().unwrap();
+            if !first.ends_with(':') {
+                of_file = words.nth(4).is_some_and(|path| path.starts_with('/'));
+            } else if first == "Anonymous:" && !of_file {
+                sum += words.next().unwrap().parse::<u64>().unwrap();
+            }
+        }
+        sum
+    }
+}
+
+#[test]
+fn it_ends_at_once_and_well_when_it_is_told_to() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut pause = Pause::start();
+        let pid = Pid::from_raw(i32::try_from(pause.0.id()).unwrap());
+        // What means nothing to it: a terminal's window, a child that is not its own.
+        kill(pid, Signal::SIGWINCH).unwrap();
+        kill(pid, Signal::SIGCHLD).unwrap();
+        assert_eq!(pause.0.try_wait().unwrap(), None);
+        kill(pid, signal).unwrap();
+        assert_eq!(pause.0.wait().unwrap().code(), Some(0), "{signal}");
+    }
+}
+
+#[test]
+fn it_is_one_thread_and_next_to_no_memory() {
+    let pause = Pause::start();
+    assert_eq!(pause.status("Threads"), "1");
+    let own = pause.own_kilobytes();
+    assert!((1..1024).contains(&own), "{own} kB besides the files' pages");
+}
+
+#[test]
+fn it_says_nothing_and_takes_nothing() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stowplan"));
+    let output = command.args(["pause", "10m"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let mut pause = Pause::start();
+    let pid = Pid::from_raw(i32::try_from(pause.0.id()).unwrap());
+    kill(pid, Signal::SIGTERM).unwrap();
+    pause.0.wait().unwrap();
+    let mut said = Vec::new();
+    std::io::Read::read_to_end(&mut pause.0.stdout.take().unwrap(), &mut said).unwrap();
+    std::io::Read::read_to_end(&mut pause.0.stderr.take().unwrap(), &mut said).unwrap();
+    assert_eq!(String::from_utf8(said).unwrap(), "");
+}
