@@ -777,7 +777,7 @@ mod tests {
         let cluster = Arc::new(Cluster::fixed(view, Arc::clone(&metrics)));
         let leadership = Leadership::none();
         leadership.set(Some(Instant::now() + Duration::from_secs(1_000_000)));
-        let events = Events::start(api.client(), "me".to_owned());
+        let events = Events::start(api.client(), "me".to_owned(), Arc::clone(&metrics));
         let executor = Executor::new(
             api.client(),
             Arc::clone(&cluster),

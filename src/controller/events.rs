@@ -16,7 +16,7 @@ use tracing::debug;
 
 use super::problem;
 use crate::systems::plan;
-use crate::telemetry::shown;
+use crate::telemetry::{Metrics, shown};
 
 /// The name under which the events are told.
 const CONTROLLER: &str = "stowplan";
@@ -38,6 +38,7 @@ const LONGEST_NOTE: usize = 1024;
 pub struct Events {
     queue: mpsc::Sender<Told>,
     once: Arc<Mutex<Memory<()>>>,
+    metrics: Arc<Metrics>,
 }
 
 /// What makes two events the same.
@@ -60,14 +61,15 @@ struct Told {
 impl Events {
     /// Starts the task that writes them, in the name of `identity`.
     #[must_use]
-    pub fn start(client: Client, identity: String) -> Self {
+    pub fn start(client: Client, identity: String, metrics: Arc<Metrics>) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
         tokio::spawn(write(client, identity, waiting));
-        Self { queue, once: Arc::default() }
+        Self { queue, once: Arc::default(), metrics }
     }
 
     /// Tells an event about an object.
     pub fn tell(&self, regarding: &ObjectReference, event: &plan::Event) {
+        self.metrics.told(event.reason);
         let cut = plan::Event { note: cut(&event.note), ..event.clone() };
         let told = Told { regarding: regarding.clone(), event: cut };
         if self.queue.try_send(told).is_err() {
@@ -185,7 +187,7 @@ mod tests {
 
     async fn told(notes: &[&str]) -> Vec<Value> {
         let api = Api::new(|call| Reply::json(200, &call.body));
-        let events = Events::start(api.client(), "me".to_owned());
+        let events = Events::start(api.client(), "me".to_owned(), Arc::default());
         for note in notes {
             events.tell(&pool(), &event(note));
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -219,12 +221,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn events_that_cannot_be_written_hold_up_nobody() {
         let api = Api::new(|_| Reply::Hang);
-        let events = Events::start(api.client(), "me".to_owned());
+        let metrics = Arc::new(Metrics::new());
+        let events = Events::start(api.client(), "me".to_owned(), Arc::clone(&metrics));
         for number in 0..10 * QUEUE {
             events.tell(&pool(), &event(&number.to_string()));
         }
         tokio::time::sleep(TIMEOUT * 3).await;
         assert!(api.events().len() >= 3, "the next has its turn");
+        let text = metrics.to_text();
+        let all =
+            format!("stowplan_controller_events_total{{reason=\"MemberLost\"}} {}", 10 * QUEUE);
+        assert!(text.contains(&all), "those that are left out are counted, too: {text}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Node selector terms against a node: what required node affinity, and the node affinity of a
 //! volume, say of it.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
@@ -8,16 +9,16 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 /// Whether one of `terms` selects the node of this name with these labels. Without a term none does;
 /// a term without requirements selects no node, nor does one with an operator that is none.
 #[must_use]
-pub fn selects(
+pub fn selects<T: Borrow<str> + Ord>(
     terms: &[NodeSelectorTerm],
     name: &str,
-    labels: &BTreeMap<Box<str>, Box<str>>,
+    labels: &BTreeMap<T, T>,
 ) -> bool {
     terms.iter().any(|term| {
         let fields = term.match_fields.as_deref().unwrap_or_default();
         let expressions = term.match_expressions.as_deref().unwrap_or_default();
         let field = |key: &str| (key == "metadata.name").then_some(name);
-        let label = |key: &str| labels.get(key).map(AsRef::as_ref);
+        let label = |key: &str| labels.get(key).map(T::borrow);
         !(fields.is_empty() && expressions.is_empty())
             && fields.iter().all(|requirement| holds(requirement, field(&requirement.key)))
             && expressions.iter().all(|requirement| holds(requirement, label(&requirement.key)))

@@ -205,6 +205,17 @@ pub(crate) async fn a_volume_that_pins_is_told(world: Arc<World>) -> Result<()> 
     let lost = node(&space.task_pod("ci-one-pod").await?).context("one was nowhere")?;
     world.plane.cordon(&lost).await?;
     space.told(&["ci", &lost, "volume"]).await?;
+    // Who asks is told the same.
+    let said = world.stowplan(&["check", "pipelinerun/ci", "-n", &space.name], "").await?;
+    ensure!(!said.success, "nothing is in the way: {}", said.out);
+    for word in [
+        format!("node {lost}: cordoned"),
+        "can be used on no other node".to_owned(),
+        format!("kubectl uncordon {lost}"),
+        format!("Pod {}/ci-two-pod", space.name),
+    ] {
+        ensure!(said.out.contains(&word), "not told: {word}\n{}{}", said.out, said.err);
+    }
     world.plane.uncordon(&lost).await?;
     space.succeeded("ci").await?;
     same(&node(&space.task_pod("ci-two-pod").await?), &Some(lost))?;

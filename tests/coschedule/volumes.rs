@@ -46,7 +46,18 @@ pub(crate) async fn adopted_claims_of_two_zones_meet(world: Arc<World>) -> Resul
     let lab = Lab::new(&world, "adopt", &ZONES).await?;
     for mode in ["workspaces", "pipelineruns", "isolate-pipelinerun"] {
         let space = world.namespace("adopt").await?;
-        space.created(&in_mode(clone_and_build(&lab, "ci", IMMEDIATE), mode)).await?;
+        let run = in_mode(clone_and_build(&lab, "ci", IMMEDIATE), mode);
+        let plan = ["plan", "--live", "-n", &space.name, "-f", "-"];
+        let foretold = world.stowplan(&plan, &run.to_string()).await?;
+        for line in [
+            format!("  mode {mode}"),
+            format!("  claim of workspace source: storage class {WAITING}"),
+            "  pods of clone, build:".to_owned(),
+        ] {
+            let is_told = foretold.out.lines().any(|told| told == line);
+            ensure!(is_told, "not told: {line}\n{}{}", foretold.out, foretold.err);
+        }
+        space.created(&run).await?;
         space.succeeded("ci").await?;
         space.together("ci-").await?;
         for claim in space.claims().list(&ListParams::default()).await?.items {

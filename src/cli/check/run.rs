@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Pod};
 
 use super::diagnose::{counted, is_finished, label, living, missing, node_of, scheduler, some};
-use super::nodes::{bound_to, is_selected, obstacle};
+use super::nodes::{is_selected, node_named_by, obstacle};
 use super::{Cluster, Diagnosis};
 use crate::policy::{CoscheduleMode, IsolationScope, Policy};
 use crate::systems::coschedule::groups::{self, Conflict, Group, Groups};
@@ -149,24 +149,16 @@ fn left_alone(namespace: &str, view: &View, policy: &Policy) -> Option<String> {
     }
 }
 
-/// Where the mode of a run comes from: the first that says something, as [`mode::of_run`] asks them.
+/// Who says the mode of a run, for people.
 fn mode_source(name: &Name, run: &PipelineRun, view: &View) -> String {
-    let mut made = view.placeholders_of_run(&run.identity.uid);
-    if made.any(|(_, made)| made.mode.as_deref().and_then(mode::read).is_some()) {
-        return "what its first placeholder was made for".to_owned();
-    }
-    if run.mode.is_some() {
-        return format!("its annotation {}", keys::MODE);
-    }
-    if let PipelineSource::Named(named) = &run.pipeline {
-        let pipeline = view.pipeline(&Name::new(&name.namespace, named));
-        if pipeline.is_some_and(|pipeline| pipeline.mode.is_some()) {
-            return format!("the annotation of Pipeline {named}");
+    match mode::source(name, run, view) {
+        mode::Source::Placeholder(_) => "what its first placeholder was made for".to_owned(),
+        mode::Source::Run(_) => format!("its annotation {}", keys::MODE),
+        mode::Source::Pipeline { name, .. } => format!("the annotation of Pipeline {name}"),
+        mode::Source::Namespace(_) => {
+            format!("the annotation of Namespace {}", name.namespace)
         }
-    }
-    match view.namespace_mode(&name.namespace) {
-        Some(_) => format!("the annotation of Namespace {}", name.namespace),
-        None => "the policy".to_owned(),
+        mode::Source::Policy => "the policy".to_owned(),
     }
 }
 
@@ -714,7 +706,7 @@ impl<'c> Stand<'c> {
             return;
         }
         let name = pod.metadata.name.as_deref().unwrap_or_default();
-        match bound_to(pod).filter(|bound| *bound != node) {
+        match node_named_by(pod).filter(|bound| *bound != node) {
             Some(bound) => {
                 told.object(
                     format!("it was bound to node {bound}, and its group is on node {node} by now"),

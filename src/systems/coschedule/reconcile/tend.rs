@@ -8,7 +8,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::room::{Demand, others};
 use super::sources::{Wanted, claims_on_one_node};
 use super::{Follow, MAKING, Turn, reason, target};
-use crate::placement::affinity::pinned_node;
+use crate::placement::affinity::bound_to;
 use crate::policy::Repair;
 use crate::systems::coschedule::keys::FAILED;
 use crate::systems::coschedule::placeholder::{Blueprint, Bounds, same_affinity, with_claims};
@@ -121,10 +121,8 @@ fn excludes_node(stand: &Stand<'_>, node: &str) -> bool {
 }
 
 /// The node that a member must be on by name.
-fn bound_to(estate: &MemberEstate) -> Option<&str> {
-    let mut nodes = estate.terms.as_deref()?.iter().map(pinned_node);
-    let first = nodes.next()??;
-    nodes.all(|node| node == Some(first)).then_some(first)
+fn node_named_by(estate: &MemberEstate) -> Option<&str> {
+    bound_to(estate.terms.as_deref()?)
 }
 
 impl<'v> Turn<'v> {
@@ -450,7 +448,7 @@ impl<'v> Turn<'v> {
             .waiting
             .iter()
             .filter_map(|(_, member)| member.estate.as_deref())
-            .any(|estate| estate.gate.is_none() && bound_to(estate) == Some(node))
+            .any(|estate| estate.gate.is_none() && node_named_by(estate) == Some(node))
         {
             return self.release_bound(stand, node, &why);
         }
@@ -579,7 +577,8 @@ impl<'v> Turn<'v> {
     fn release_strays(&mut self, stand: &Stand<'v>, node: &str) {
         let strays = stand.waiting.iter().filter(|(_, member)| {
             let estate = member.estate.as_deref().filter(|estate| estate.gate.is_none());
-            let stray = estate.filter(|estate| estate.unschedulable.is_some()).and_then(bound_to);
+            let stray =
+                estate.filter(|estate| estate.unschedulable.is_some()).and_then(node_named_by);
             stray.is_some_and(|bound| bound != node)
         });
         for (name, member) in strays.copied().collect::<Vec<_>>() {
@@ -590,7 +589,8 @@ impl<'v> Turn<'v> {
     fn release_bound(&mut self, stand: &Stand<'v>, node: &str, why: &str) {
         for (name, member) in stand.waiting.clone() {
             let estate = member.estate.as_deref();
-            if estate.is_some_and(|estate| estate.gate.is_none() && bound_to(estate) == Some(node))
+            if estate
+                .is_some_and(|estate| estate.gate.is_none() && node_named_by(estate) == Some(node))
             {
                 self.release(name, member, why);
             }
