@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use k8s_openapi::api::storage::v1 as storage;
+use k8s_openapi::jiff::Timestamp;
 
 use super::estate::Identity;
 use super::owner::Owner;
@@ -12,6 +13,12 @@ use super::owner::Owner;
 /// The annotation that named a claim's class before `spec.storageClassName` did. Where both stand,
 /// Kubernetes follows this one.
 pub const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// The annotations by which a class is the one of claims that name none.
+const DEFAULT: [&str; 2] = [
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+];
 
 /// The annotation that puts a pod or a claim into a group of its namespace.
 pub const GROUP: &str = "stowplan.dev/coschedule-group";
@@ -124,6 +131,8 @@ impl From<&core::PersistentVolumeClaim> for Claim {
 pub struct StorageClass {
     /// Whether its volumes are made where their first pod is (`WaitForFirstConsumer`), and not at once.
     pub waits: bool,
+    /// When it was made, for a class of claims that name none: of several the newest counts.
+    pub default_since: Option<Timestamp>,
     /// All that makes its volumes what they are.
     pub making: Making,
 }
@@ -165,7 +174,13 @@ impl From<&storage::StorageClass> for StorageClass {
         });
         let mut topologies: Vec<Topology> = terms.collect();
         topologies.sort_unstable();
+        let annotations = class.metadata.annotations.as_ref();
+        let is_default = annotations.is_some_and(|map| {
+            DEFAULT.iter().any(|key| map.get(*key).is_some_and(|v| v == "true"))
+        });
+        let created = class.metadata.creation_timestamp.as_ref().map(|time| time.0);
         Self {
+            default_since: is_default.then(|| created.unwrap_or(Timestamp::MIN)),
             waits: class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
             making: Making {
                 provisioner: class.provisioner.as_str().into(),
