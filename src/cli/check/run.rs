@@ -389,6 +389,34 @@ fn of_pod(pod: &Pod, namespace: &str) -> Diagnosis {
     told
 }
 
+/// How a pod comes to be admitted anew.
+fn made_again(pod: &Pod, namespace: &str) -> String {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let delete = format!("kubectl delete pod {name} -n {namespace}");
+    match Owner::of_any(&pod.metadata) {
+        Some((kind, _)) => format!("{delete}: its {kind} makes it again"),
+        None => format!("{delete}, and create it again: it has no controller"),
+    }
+}
+
+/// For all that share a node alike, and where to say so.
+fn alike(pod: &Pod) -> String {
+    match Owner::of_any(&pod.metadata) {
+        Some((kind, _)) if &*kind == "TaskRun" => {
+            "for all tasks of the group alike, in the run's pod template".to_owned()
+        }
+        // Its template is that of a Deployment, as a rule.
+        Some((kind, owner)) if &*kind == "ReplicaSet" => format!(
+            "for all pods of the group alike, in the pod template of what made {kind} {}",
+            owner.name
+        ),
+        Some((kind, owner)) => {
+            format!("for all pods of the group alike, in the pod template of {kind} {}", owner.name)
+        }
+        None => "for all pods of the group alike".to_owned(),
+    }
+}
+
 /// A placeholder as it stands, or should.
 struct Stand<'c> {
     cluster: &'c Cluster,
@@ -443,6 +471,14 @@ impl<'c> Stand<'c> {
 
     fn is_made(&self) -> bool {
         self.cluster.view.placeholder(self.name).is_some() || self.pod.is_some()
+    }
+
+    /// What says which nodes it asks for.
+    fn asks(&self) -> &'static str {
+        match self.cluster.view.placeholder(self.name) {
+            Some(made) if made.group.is_some() => "the group's pods",
+            _ => "the run's pod template",
+        }
     }
 
     /// The node where its pod is and stays for now.
@@ -546,7 +582,7 @@ impl<'c> Stand<'c> {
                     "its node selector and node affinity leave it none of {}",
                     counted(nodes.len(), "node")
                 ),
-                format!("kubectl get statefulset {name} -n {namespace} -o yaml: they are those of the run's pod template, without nodes that were full"),
+                format!("kubectl get statefulset {name} -n {namespace} -o yaml: they are those of {}, without nodes that were full", self.asks()),
             );
             return;
         }
@@ -565,7 +601,7 @@ impl<'c> Stand<'c> {
                         "its volumes can be used on node {} only, where its node selector and node affinity do not let it",
                         some(&can)
                     ),
-                    "let the run's pod template ask for nodes that reach the volumes, or give it other claims",
+                    format!("let {} ask for nodes that reach the volumes, or use other claims", self.asks()),
                 );
             }
             return;
@@ -636,7 +672,7 @@ impl<'c> Stand<'c> {
                             on(own),
                             on(theirs)
                         ),
-                        "give the run claims of a class that binds with its first pod (WaitForFirstConsumer)",
+                        "use claims of a class that binds with its first pod (WaitForFirstConsumer)",
                     );
                     return true;
                 }
@@ -705,22 +741,18 @@ impl<'c> Stand<'c> {
         if self.closed(placeholder, node).is_some() {
             return;
         }
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
         match node_named_by(pod).filter(|bound| *bound != node) {
             Some(bound) => {
                 told.object(
                     format!("it was bound to node {bound}, and its group is on node {node} by now"),
-                    format!(
-                        "kubectl delete pod {name} -n {}: its TaskRun makes it again",
-                        self.name.namespace
-                    ),
+                    made_again(pod, &self.name.namespace),
                 );
                 return;
             }
             None if !is_selected(pod, node, known) => {
                 told.object(
                     format!("its own node selector or node affinity does not let it on node {node}, where its group is"),
-                    "ask for nodes for all tasks of the group alike, in the run's pod template",
+                    format!("ask for nodes {}", alike(pod)),
                 );
                 return;
             }
@@ -729,7 +761,7 @@ impl<'c> Stand<'c> {
         if let Some(why) = obstacle(pod, node, known) {
             told.object(
                 format!("node {node}, where its group is: {why}"),
-                "give all tasks of the group the same tolerations, in the run's pod template",
+                format!("give the same tolerations {}", alike(pod)),
             );
         } else if let Some(lacks) = lacks(self.cluster, pod, node) {
             told.object(format!("node {node}, where its group is: {lacks}"), self.room_for(pod));
