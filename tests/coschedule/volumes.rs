@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{ListParams, PostParams};
@@ -70,8 +73,32 @@ pub(crate) async fn adopted_claims_of_two_zones_meet(world: Arc<World>) -> Resul
     Ok(())
 }
 
+/// The class in which claims are parked, as `helm upgrade` makes it with `volumes: provision`.
+async fn parked_class(world: &Arc<World>) -> Result<()> {
+    let authority = BASE64.encode(world.installation.read().await.ca());
+    let mut helm = world.plane.helm();
+    helm.args(["template", "stowplan", concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan")])
+        .args(["--show-only", "templates/storageclass.yaml"])
+        .args(["--set", "policy.coschedule.volumes=provision"])
+        .args(["--set-string", &format!("tls.caBundle={authority}")]);
+    let output = tokio::process::Command::from(helm).output().await?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = world.kubectl(&["apply", "-f", "-"], &String::from_utf8(output.stdout)?).await?;
+    ensure!(said.success && said.out.contains("stowplan-parked"), "{}{}", said.out, said.err);
+    Ok(())
+}
+
+/// The claims of a namespace that end so and are not being deleted.
+async fn staying(space: &Space, end: &str) -> Result<BTreeSet<String>> {
+    let claims = space.claims().list(&ListParams::default()).await?.items;
+    let stays = |claim: &&PersistentVolumeClaim| claim.metadata.deletion_timestamp.is_none();
+    let names = claims.iter().filter(stays).map(PersistentVolumeClaim::name_any);
+    Ok(names.filter(|name| name.ends_with(end)).collect())
+}
+
 pub(crate) async fn provisioned_claims_of_two_zones_meet(world: Arc<World>) -> Result<()> {
     let lab = Lab::new(&world, "provision", &ZONES).await?;
+    parked_class(&world).await?;
     with_policy(&world, json!({"volumes": "provision"}), async || {
         for (mode, clean, stay) in [
             ("workspaces", "no", true),
@@ -87,19 +114,23 @@ pub(crate) async fn provisioned_claims_of_two_zones_meet(world: Arc<World>) -> R
             space.together("ci-").await?;
             let pod = space.task_pod("ci-build-pod").await?;
             let ours = format!("-{}-0", group_of(&pod).unwrap_or("no group"));
-            let claims = claims_of(&pod);
+            let claims = BTreeSet::from_iter(claims_of(&pod));
             ensure!(claims.len() == 2 && claims.iter().all(|it| it.ends_with(&ours)), "{claims:?}");
+            let parked = space.claims().list(&ListParams::default()).await?.items;
+            let parked = parked.iter().filter(|claim| class(claim) == Some("stowplan-parked"));
+            same(&parked.count(), &2)?;
             space.nothing_is_left().await?;
-            until(&format!("{mode}: our claims to be as they should"), LIMIT, async || {
-                let left = space.claims().list(&ListParams::default()).await?.items;
-                let left = left.iter().filter(|claim| claim.name_any().ends_with(&ours)).count();
-                Ok(if (left > 0) == stay {
-                    Seen::Done(())
-                } else {
-                    Seen::NotYet(format!("{left} are left"))
-                })
+            let wanted = if stay { claims } else { BTreeSet::new() };
+            until(&format!("{mode}: our claims to be {wanted:?}"), LIMIT, async || {
+                let left = staying(&space, &ours).await?;
+                Ok(if left == wanted { Seen::Done(()) } else { Seen::NotYet(format!("{left:?}")) })
             })
             .await?;
+            // They stay as they are, now that nobody is there any more who had them made.
+            for _ in 0..if stay { 5 } else { 0 } {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                same(&staying(&space, &ours).await?, &wanted)?;
+            }
             space.cleared(&[]).await?;
         }
         Ok(())
@@ -223,6 +254,37 @@ pub(crate) async fn a_claim_that_a_task_makes_known(world: Arc<World>) -> Result
         space.cleared(&["made"]).await?;
     }
     Ok(())
+}
+
+/// It has no group: its only pod goes where its volumes can be.
+pub(crate) async fn a_taskruns_own_claim_is_adopted(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("standalone").await?;
+    let lab = Lab::new(&world, "standalone", &ZONES).await?;
+    let mut spec = json!({
+        "podTemplate": lab.way(),
+        "workspaces": [template("source", IMMEDIATE), template("cache", IMMEDIATE)],
+    });
+    spec["taskSpec"] = task("work", &[], &["source", "cache"])["taskSpec"].take();
+    space
+        .created(&json!({
+            "apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": {"name": "one"},
+            "spec": spec,
+        }))
+        .await?;
+    let pod = space.in_phase("one-pod", "Running").await?;
+    ensure!(group_of(&pod).is_none(), "it became a member");
+    same(&space.placeholders().await?.len(), &0)?;
+    let claims = space.claims().list(&ListParams::default()).await?.items;
+    same(&claims.len(), &2)?;
+    for claim in &claims {
+        same(&class(claim), &Some(WAITING))?;
+    }
+    space.in_phase("one-pod", "Succeeded").await?;
+    same(&space.placeholders().await?.len(), &0)?;
+    let said = world.kubectl(&["-n", &space.name, "delete", "taskrun", "one"], "").await?;
+    ensure!(said.success, "{}", said.err);
+    space.cleared(&[]).await
 }
 
 pub(crate) async fn one_claim_in_two_workspaces(world: Arc<World>) -> Result<()> {
