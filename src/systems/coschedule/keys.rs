@@ -5,7 +5,7 @@ use crate::view::digest;
 pub use crate::view::member::{GATE, MEMBER};
 pub use crate::view::pipeline_run::{AUTO_CLEANUP, MODE};
 pub use crate::view::placeholder::{FAILED, KEY as GROUP_KEY, PLACEHOLDER};
-pub use crate::view::storage::GROUP;
+pub use crate::view::storage::{GROUP, PARKED};
 pub use crate::view::task_run::ASSISTANT;
 
 /// All annotations that an author writes.
@@ -20,10 +20,6 @@ pub const COMPONENT: &str = "app.kubernetes.io/component";
 pub const COMPONENT_VALUE: &str = "affinity-assistant";
 /// The label that names the placeholder on its pod.
 pub const INSTANCE: &str = "app.kubernetes.io/instance";
-
-/// The storage class of claims that must never be bound, because a placeholder's own claims take their
-/// place (`volumes: provision`).
-pub const PARKED: &str = "stowplan-parked";
 
 /// The longest name of a claim template: it becomes the name of a volume in the pod.
 const MAX_TEMPLATE: usize = 63;
