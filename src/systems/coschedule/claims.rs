@@ -143,11 +143,7 @@ impl Moving<'_> {
             || self.policy.coschedule.controller_absent == ControllerAbsent::Wait;
         self.policy.coschedule.volumes == Volumes::Provision
             && is_there
-            && groups
-                .groups
-                .iter()
-                .flat_map(|group| &group.claims)
-                .any(|claim| claim.template && *claim.name == *name)
+            && groups.owner_of(name).is_some()
     }
 
     fn of_task_run(&mut self, owner: &Owner) {

@@ -211,9 +211,13 @@ impl Joining<'_> {
             self.pod.claims.iter().map(|volume| volume.claim.as_str()).collect();
         let selector: Vec<(&str, &str)> =
             self.pod.node_selector.iter().flat_map(TextMap::iter).collect();
+        // Parked claims are bound for nobody, wherever the pod may run.
+        let renamed = self.renamed(&groups);
+        let why = format!("{} of PipelineRun {}", mode::word(groups.mode), name.name);
         match groups.membership(task, &claims, &selector) {
-            Membership::Free => {}
+            Membership::Free => self.rename(keys::MODE, &why, &renamed),
             Membership::Several(first, second) => {
+                self.rename(keys::MODE, &why, &renamed);
                 let text = format!(
                     "not placed: the groups of its claims share no node ({} and {})",
                     said(first),
@@ -222,7 +226,6 @@ impl Joining<'_> {
                 self.warn(keys::MODE, &text);
             }
             Membership::Of(group) => {
-                let renamed = self.renamed(group);
                 let why = format!("{} {}", mode::word(groups.mode), said(group));
                 let why = format!("{} of PipelineRun {}", why.trim_end(), name.name);
                 self.enter(&Joined { key: keys::MODE, why, placeholder: &group.name, renamed });
@@ -234,21 +237,18 @@ impl Joining<'_> {
     /// the run's placeholder has.
     fn parked_of(&mut self, task_run: &Owner) -> Vec<(String, String)> {
         match belonging(self.pod.namespace, task_run, self.view, self.policy) {
-            Belonging::Run(OfRun { groups, .. }) => {
-                groups.groups.iter().flat_map(|group| self.renamed(group)).collect()
-            }
+            Belonging::Run(OfRun { groups, .. }) => self.renamed(&groups),
             _ => Vec::new(),
         }
     }
 
-    /// The claims of the pod that are parked, with those that the placeholder has in their place.
-    fn renamed(&mut self, group: &Group) -> Vec<(String, String)> {
+    /// The claims of the pod that are parked, with those that the placeholders of its run have in their
+    /// place.
+    fn renamed(&mut self, groups: &Groups) -> Vec<(String, String)> {
         let mut renamed = Vec::new();
         for volume in &self.pod.claims {
             let from = volume.claim.as_str();
-            if !group.claims.iter().any(|claim| claim.template && *claim.name == *from) {
-                continue;
-            }
+            let Some(owner) = groups.owner_of(from) else { continue };
             let key = Name::new(self.pod.namespace, from);
             let parked = match self.view.claim(&key) {
                 Some(claim) => claim.class.as_deref() == Some(keys::PARKED),
@@ -259,7 +259,7 @@ impl Joining<'_> {
                 None => false,
             };
             if parked {
-                renamed.push((from.to_owned(), keys::provisioned(from, &group.name)));
+                renamed.push((from.to_owned(), keys::provisioned(from, &owner.name)));
             }
         }
         renamed

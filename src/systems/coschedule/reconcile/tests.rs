@@ -680,6 +680,45 @@ fn a_placeholders_own_claims_take_the_place_of_the_runs() {
     assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
 }
 
+/// Each placeholder would make a volume of its own of it, and the tasks of one would not see what those of
+/// another wrote.
+#[test]
+fn what_many_nodes_mount_is_tektons_claim_for_all_placeholders() {
+    let mut world = World::new(&["n1"]);
+    world.policy.coschedule.volumes = Volumes::Provision;
+    world.run("run", &[], &["w"]);
+    let claim = world.claims.keys().next().unwrap().clone();
+    let many = json!({"accessModes": ["ReadWriteMany"]});
+    let of_arch = |task: &str, arch: &str| json!({"pipelineTaskName": task, "podTemplate": {"nodeSelector": {"arch": arch}}});
+    let uses_it =
+        |task: &str| json!({"name": task, "workspaces": [{"name": "w"}], "taskRef": {"name": "t"}});
+    let change = json!({
+        "metadata": {"annotations": {keys::MODE: "pipelineruns"}},
+        "spec": {
+            "workspaces": [{"name": "w", "volumeClaimTemplate": {"spec": many}}],
+            "taskRunSpecs": [of_arch("x", "amd64"), of_arch("y", "arm64")],
+            "pipelineSpec": {"tasks": [uses_it("x"), uses_it("y")]},
+        },
+    });
+    World::change(world.runs.get_mut("run").unwrap(), change);
+    World::change(world.claims.get_mut(&claim).unwrap(), json!({"spec": many}));
+    world.member("a", "run", 100);
+    world.pods.clear();
+    for is_known in [true, false] {
+        world.sets.clear();
+        if !is_known {
+            world.claims.clear();
+        }
+        world.settle(SOON);
+        assert_eq!(world.sets.len(), 2, "{:?}", world.writes);
+        for set in world.sets.values() {
+            assert!(set["spec"]["volumeClaimTemplates"].as_array().is_none_or(Vec::is_empty));
+            let volume = &set["spec"]["template"]["spec"]["volumes"][0];
+            assert_eq!(volume["persistentVolumeClaim"]["claimName"], *claim);
+        }
+    }
+}
+
 /// They are the run's, and not controlled by it: the StatefulSet controller copies what the template says.
 #[test]
 fn claims_that_a_placeholder_made_go_with_a_whole_run() {
