@@ -94,7 +94,12 @@ impl<'v> Sources<'v> {
             let Signs { has_started, is_assisted } =
                 signs.get(&*run.identity.uid).copied().unwrap_or_default();
             if is_assisted {
-                let text = "Tekton's own affinity assistant places this run, and stowplan leaves it alone; set `coschedule: disabled` in Tekton's ConfigMap feature-flags".to_owned();
+                let mut text = "Tekton's own affinity assistant places this run, and stowplan leaves it alone; set `coschedule: disabled` in Tekton's ConfigMap feature-flags".to_owned();
+                // Its first claim comes before anything that says so.
+                let mut claims = self.view.claims_of_run(&run.identity.uid);
+                if claims.any(|(_, claim)| claim.class.as_deref() == Some(keys::PARKED)) {
+                    text += ", then make the run again: its claims are parked, and no pod of it can run";
+                }
                 self.notes.push(Note { name, run, reason: reason::ASSISTANT_IS_ON, text });
                 continue;
             }

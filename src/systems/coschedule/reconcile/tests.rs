@@ -719,6 +719,31 @@ fn what_many_nodes_mount_is_tektons_claim_for_all_placeholders() {
     }
 }
 
+/// Its placeholder and pods keep the claim's name, and a webhook cannot know of the first run.
+#[test]
+fn a_run_with_a_parked_claim_that_tektons_own_assistant_places_is_to_be_made_again() {
+    for is_parked in [true, false] {
+        let mut world = World::new(&["n1"]);
+        world.policy.coschedule.volumes = Volumes::Provision;
+        world.run("run", &[], &["source"]);
+        if is_parked {
+            for claim in world.claims.values_mut() {
+                World::change(claim, json!({"spec": {"storageClassName": keys::PARKED}}));
+            }
+        }
+        world.member("a", "run", 100);
+        let annotations = json!({keys::ASSISTANT: "affinity-assistant-1"});
+        for assisted in [world.task_runs.get_mut("a").unwrap(), world.pods.get_mut("a").unwrap()] {
+            World::change(assisted, json!({"metadata": {"annotations": annotations}}));
+        }
+        world.settle(LONG);
+        assert!(world.writes.is_empty(), "{:?}", world.writes);
+        assert_eq!(world.told("run"), [reason::ASSISTANT_IS_ON]);
+        let note = &world.events[0].1.note;
+        assert_eq!(note.contains("make the run again"), is_parked, "{note}");
+    }
+}
+
 /// They are the run's, and not controlled by it: the StatefulSet controller copies what the template says.
 #[test]
 fn claims_that_a_placeholder_made_go_with_a_whole_run() {
