@@ -12,6 +12,8 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::view::storage::PARKED;
+
 /// What the administrator decides.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -391,6 +393,11 @@ fn class_map<'de, D: Deserializer<'de>>(
                 "classMap: {from} stands for itself; name another class, or leave it out"
             )));
         }
+        if to == PARKED {
+            return Err(de::Error::custom(format!(
+                "classMap: claims of class {PARKED} are never bound; name another class for {from}"
+            )));
+        }
     }
     Ok(map)
 }
@@ -597,6 +604,7 @@ katalyst: {mode: advisory, declaredLabels: []}
             ("coschedule: {classMap: {Fast: slow}}", "Fast"),
             ("coschedule: {classMap: {fast: \"\"}}", "StorageClass"),
             ("coschedule: {classMap: {fast: fast}}", "stands for itself"),
+            ("coschedule: {classMap: {fast: stowplan-parked}}", "never bound"),
             ("coschedule: {mode: pipeline-runs}", "pipeline-runs"),
             ("recordPlacement: \u{0}", ""),
         ] {

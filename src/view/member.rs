@@ -21,6 +21,9 @@ pub const MEMBER: &str = "stowplan.dev/coschedule-member";
 /// The scheduling gate that holds a member until its placeholder has a node.
 pub const GATE: &str = "stowplan.dev/placeholder";
 
+/// The label that makes us leave a pod, or all that is in a namespace, alone; its value is `true`.
+pub const IGNORE: &str = "stowplan.dev/ignore";
+
 /// A pod that is, or may be, a group's.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Member {
@@ -54,6 +57,8 @@ pub struct MemberEstate {
     pub gated_by_others: bool,
     /// Whether Tekton's own affinity assistant places it.
     pub assisted: bool,
+    /// Whether it bears [`IGNORE`]: it is left alone.
+    pub ignored: bool,
     /// The annotation `stowplan.dev/coschedule`, as it is.
     pub mode: Option<Box<str>>,
     /// When it ended.
@@ -121,6 +126,7 @@ impl Member {
         let estate = whole.then(|| {
             let mut estate = MemberEstate::read(pod);
             estate.assisted = annotations.is_some_and(|map| map.contains_key(ASSISTANT));
+            estate.ignored = label(IGNORE).is_some_and(|value| value == "true");
             estate.mode = annotation(MODE);
             estate.woken = label(WAKE).and_then(|value| value.parse().ok());
             Box::new(estate)

@@ -14,14 +14,27 @@ pub fn selects<T: Borrow<str> + Ord>(
     name: &str,
     labels: &BTreeMap<T, T>,
 ) -> bool {
+    may_select(terms, name, |key| Some(labels.get(key).map(T::borrow)))
+}
+
+/// The same of a node whose labels are not all known: `label` says `None` of one that is not, and what is
+/// asked of that counts as met.
+#[must_use]
+pub fn may_select<'l>(
+    terms: &[NodeSelectorTerm],
+    name: &str,
+    label: impl Fn(&str) -> Option<Option<&'l str>>,
+) -> bool {
     terms.iter().any(|term| {
         let fields = term.match_fields.as_deref().unwrap_or_default();
         let expressions = term.match_expressions.as_deref().unwrap_or_default();
         let field = |key: &str| (key == "metadata.name").then_some(name);
-        let label = |key: &str| labels.get(key).map(T::borrow);
+        let may_hold = |requirement: &NodeSelectorRequirement| {
+            label(&requirement.key).is_none_or(|value| holds(requirement, value))
+        };
         !(fields.is_empty() && expressions.is_empty())
             && fields.iter().all(|requirement| holds(requirement, field(&requirement.key)))
-            && expressions.iter().all(|requirement| holds(requirement, label(&requirement.key)))
+            && expressions.iter().all(may_hold)
     })
 }
 

@@ -23,13 +23,22 @@ const DEFAULT: [&str; 2] = [
 /// The annotation that puts a pod or a claim into a group of its namespace.
 pub const GROUP: &str = "stowplan.dev/coschedule-group";
 
+/// The storage class of claims that must never be bound, because a placeholder's own claims take their
+/// place (`volumes: provision`).
+pub const PARKED: &str = "stowplan-parked";
+
+/// The provisioner of classes whose volumes somebody makes by hand.
+const BY_HAND: &str = "kubernetes.io/no-provisioner";
+
 /// How a claim may be mounted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AccessModes {
     /// ReadWriteOnce: by the pods of one node.
     pub once: bool,
-    /// ReadOnlyMany or ReadWriteMany: by the pods of several nodes.
+    /// ReadWriteMany: by the pods of several nodes.
     pub many: bool,
+    /// ReadOnlyMany: by the pods of several nodes, none of which writes.
+    pub many_readers: bool,
     /// ReadWriteOncePod: by one pod in the whole cluster.
     pub one_pod: bool,
 }
@@ -41,7 +50,8 @@ impl AccessModes {
         for word in words {
             match word {
                 "ReadWriteOnce" => modes.once = true,
-                "ReadOnlyMany" | "ReadWriteMany" => modes.many = true,
+                "ReadWriteMany" => modes.many = true,
+                "ReadOnlyMany" => modes.many_readers = true,
                 "ReadWriteOncePod" => modes.one_pod = true,
                 _ => {}
             }
@@ -50,10 +60,12 @@ impl AccessModes {
     }
 
     /// Whether all pods that mount it must be on one node. A claim of which nothing is known, or that
-    /// says nothing, counts as one that must.
+    /// says nothing, counts as one that must; so does one that many nodes may read but only one may
+    /// write: a volume is used in one mode at a time, and tasks write.
     #[must_use]
     pub fn need_one_node(self) -> bool {
-        !self.many && !self.one_pod
+        let only_readers = self.many_readers && !self.once;
+        !self.many && !only_readers && !self.one_pod
     }
 }
 
@@ -199,6 +211,15 @@ impl From<&storage::StorageClass> for StorageClass {
     }
 }
 
+impl Making {
+    /// Whether the class says nothing of where its volumes come from: somebody makes them by hand, and two
+    /// classes that are equal in all they say may have volumes that are nothing alike.
+    #[must_use]
+    pub fn is_by_hand(&self) -> bool {
+        *self.provisioner == *BY_HAND
+    }
+}
+
 /// A PersistentVolume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Volume {
@@ -214,6 +235,33 @@ impl From<&core::PersistentVolume> for Volume {
             terms: required
                 .map(|required| required.node_selector_terms.clone().into())
                 .unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A volume is mounted in one of its modes at a time, and a task writes.
+    #[test]
+    fn what_one_node_writes_needs_one_node() {
+        for (words, needs) in [
+            (&[][..], true),
+            (&["ReadWriteOnce"], true),
+            (&["ReadWriteOnce", "ReadOnlyMany"], true),
+            (&["ReadWriteOnce", "ReadWriteMany"], false),
+            (&["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"], false),
+            (&["ReadWriteMany"], false),
+            (&["ReadOnlyMany"], false),
+            (&["ReadWriteOncePod"], false),
+            (&["Unknown"], true),
+        ] {
+            assert_eq!(
+                AccessModes::read(words.iter().copied()).need_one_node(),
+                needs,
+                "{words:?}"
+            );
         }
     }
 }

@@ -247,6 +247,15 @@ pub fn leader(
     earliest.map(|(_, leader)| leader)
 }
 
+impl GroupClaim {
+    /// Whether a placeholder can have a claim of its own in the place of this one (`volumes: provision`).
+    /// What many nodes mount is mounted by several placeholders, and stays one claim.
+    #[must_use]
+    pub fn is_replaceable(&self) -> bool {
+        self.template && self.one_node
+    }
+}
+
 impl Group {
     /// Whether the placeholder mounts this claim: by the name that the run says, or by that of the
     /// placeholder's own.
@@ -260,12 +269,22 @@ impl Group {
         let is_own = name.contains(&*self.name);
         self.claims.iter().find(|own| {
             *own.name == *name
-                || is_own && own.template && keys::provisioned(&own.name, &self.name) == name
+                || is_own
+                    && own.is_replaceable()
+                    && keys::provisioned(&own.name, &self.name) == name
         })
     }
 }
 
 impl Groups {
+    /// The group whose placeholder can have a claim of its own in the place of this one of the run. There
+    /// is one at most: what needs one node is in one group.
+    #[must_use]
+    pub fn owner_of(&self, claim: &str) -> Option<&Group> {
+        let owns = |own: &GroupClaim| own.is_replaceable() && *own.name == *claim;
+        self.groups.iter().find(|group| group.claims.iter().any(owns))
+    }
+
     /// What a pod of the run is to its groups, by the task that it is of, the claims that it mounts and
     /// its node selector.
     #[must_use]

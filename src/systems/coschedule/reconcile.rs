@@ -8,10 +8,12 @@
 //!
 //! # Rooms
 //! `sources`: whom placeholders stand for, and what they are made of. `tend`: one that stands.
-//! `room`: which nodes could take a group. `ends`: what outlived its cause. Here: who is made.
+//! `room`: which nodes could take a group. `parked`: pods whose claim is never bound. `ends`: what
+//! outlived its cause. Here: who is made.
 
 mod ends;
 mod gate;
+mod parked;
 mod room;
 mod sources;
 mod tend;
@@ -82,6 +84,8 @@ pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     for note in &sources.notes {
         turn.tell_run(note.name, note.run, note.reason, &note.text);
     }
+    // Before anything else is done to them.
+    turn.make_again_what_mounts_parked(&wanted);
     let mut standing: Vec<_> = view.placeholders().collect();
     standing.sort_unstable_by_key(|(name, _)| *name);
     for (name, placeholder) in standing {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::reason;
 use crate::policy::{Policy, Volumes};
 use crate::systems::coschedule::claims::Stays;
-use crate::systems::coschedule::groups::{self, Group, Groups, Leader};
+use crate::systems::coschedule::groups::{self, Group, GroupClaim, Groups, Leader};
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::placeholder::{Blueprint, Bounds, Cause, Isolation};
 use crate::systems::vocabulary::IGNORE;
@@ -94,7 +94,12 @@ impl<'v> Sources<'v> {
             let Signs { has_started, is_assisted } =
                 signs.get(&*run.identity.uid).copied().unwrap_or_default();
             if is_assisted {
-                let text = "Tekton's own affinity assistant places this run, and stowplan leaves it alone; set `coschedule: disabled` in Tekton's ConfigMap feature-flags".to_owned();
+                let mut text = "Tekton's own affinity assistant places this run, and stowplan leaves it alone; set `coschedule: disabled` in Tekton's ConfigMap feature-flags".to_owned();
+                // Its first claim comes before anything that says so.
+                let mut claims = self.view.claims_of_run(&run.identity.uid);
+                if claims.any(|(_, claim)| claim.class.as_deref() == Some(keys::PARKED)) {
+                    text += ", then make the run again: its claims are parked, and no pod of it can run";
+                }
                 self.notes.push(Note { name, run, reason: reason::ASSISTANT_IS_ON, text });
                 continue;
             }
@@ -202,14 +207,19 @@ impl<'v> Sources<'v> {
         let name = Name::new(&run.name.namespace, &group.name);
         let standing = self.view.placeholder(&name);
         // A claim that was parked when it came can only be had in the placeholder's own.
-        let is_parked = |claim: &str| match self.view.claim(&Name::new(&name.namespace, claim)) {
-            Some(claim) => claim.class.as_deref() == Some(keys::PARKED),
-            None => self.policy.coschedule.volumes == Volumes::Provision,
+        let is_parked = |claim: &GroupClaim| {
+            let known = self.view.claim(&Name::new(&name.namespace, &claim.name));
+            match known {
+                Some(known) => known.class.as_deref() == Some(keys::PARKED),
+                None => {
+                    claim.is_replaceable() && self.policy.coschedule.volumes == Volumes::Provision
+                }
+            }
         };
         // The templates of one that stands cannot be changed any more.
-        let makes = |claim: &str| match standing {
+        let makes = |claim: &GroupClaim| match standing {
             Some(standing) => {
-                let template = keys::template(claim);
+                let template = keys::template(&claim.name);
                 standing.templates.iter().any(|made| **made == *template)
             }
             None => is_parked(claim),
@@ -226,10 +236,10 @@ impl<'v> Sources<'v> {
         let mut claims = Vec::new();
         let mut templates = Vec::new();
         for claim in &group.claims {
-            match document(&claim.name).filter(|_| claim.template && makes(&claim.name)) {
+            match document(&claim.name).filter(|_| claim.is_replaceable() && makes(claim)) {
                 Some(document) => templates.push((claim.name.to_string(), document)),
                 // It would never be bound.
-                None if claim.template && is_parked(&claim.name) => {}
+                None if claim.template && is_parked(claim) => {}
                 None => claims.push(&*claim.name),
             }
         }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::reason;
 use crate::policy::{CoscheduleMode, Repair, Volumes};
 use crate::systems::coschedule::keys;
+use crate::systems::plan::Write;
 use crate::view::Name;
 use simulator::{NAMESPACE, Pace, World};
 
@@ -678,6 +679,140 @@ fn a_placeholders_own_claims_take_the_place_of_the_runs() {
     let writes = world.writes.len();
     world.settle(LONG);
     assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
+}
+
+/// Each placeholder would make a volume of its own of it, and the tasks of one would not see what those of
+/// another wrote.
+#[test]
+fn what_many_nodes_mount_is_tektons_claim_for_all_placeholders() {
+    let mut world = World::new(&["n1"]);
+    world.policy.coschedule.volumes = Volumes::Provision;
+    world.run("run", &[], &["w"]);
+    let claim = world.claims.keys().next().unwrap().clone();
+    let many = json!({"accessModes": ["ReadWriteMany"]});
+    let of_arch = |task: &str, arch: &str| json!({"pipelineTaskName": task, "podTemplate": {"nodeSelector": {"arch": arch}}});
+    let uses_it =
+        |task: &str| json!({"name": task, "workspaces": [{"name": "w"}], "taskRef": {"name": "t"}});
+    let change = json!({
+        "metadata": {"annotations": {keys::MODE: "pipelineruns"}},
+        "spec": {
+            "workspaces": [{"name": "w", "volumeClaimTemplate": {"spec": many}}],
+            "taskRunSpecs": [of_arch("x", "amd64"), of_arch("y", "arm64")],
+            "pipelineSpec": {"tasks": [uses_it("x"), uses_it("y")]},
+        },
+    });
+    World::change(world.runs.get_mut("run").unwrap(), change);
+    World::change(world.claims.get_mut(&claim).unwrap(), json!({"spec": many}));
+    world.member("a", "run", 100);
+    world.pods.clear();
+    for is_known in [true, false] {
+        world.sets.clear();
+        if !is_known {
+            world.claims.clear();
+        }
+        world.settle(SOON);
+        assert_eq!(world.sets.len(), 2, "{:?}", world.writes);
+        for set in world.sets.values() {
+            assert!(set["spec"]["volumeClaimTemplates"].as_array().is_none_or(Vec::is_empty));
+            let volume = &set["spec"]["template"]["spec"]["volumes"][0];
+            assert_eq!(volume["persistentVolumeClaim"]["claimName"], *claim);
+        }
+    }
+}
+
+/// Its placeholder and pods keep the claim's name, and a webhook cannot know of the first run.
+#[test]
+fn a_run_with_a_parked_claim_that_tektons_own_assistant_places_is_to_be_made_again() {
+    for is_parked in [true, false] {
+        let mut world = World::new(&["n1"]);
+        world.policy.coschedule.volumes = Volumes::Provision;
+        world.run("run", &[], &["source"]);
+        if is_parked {
+            for claim in world.claims.values_mut() {
+                World::change(claim, json!({"spec": {"storageClassName": keys::PARKED}}));
+            }
+        }
+        world.member("a", "run", 100);
+        let annotations = json!({keys::ASSISTANT: "affinity-assistant-1"});
+        for assisted in [world.task_runs.get_mut("a").unwrap(), world.pods.get_mut("a").unwrap()] {
+            World::change(assisted, json!({"metadata": {"annotations": annotations}}));
+        }
+        world.settle(LONG);
+        assert!(world.writes.is_empty(), "{:?}", world.writes);
+        assert_eq!(world.told("run"), [reason::ASSISTANT_IS_ON]);
+        let note = &world.events[0].1.note;
+        assert_eq!(note.contains("make the run again"), is_parked, "{note}");
+    }
+}
+
+/// The webhook was away: what a pod mounts does not change any more, and the claim is never bound.
+#[test]
+fn a_pod_that_mounts_a_parked_claim_is_made_again() {
+    let change = |world: &mut World, with: &Value| {
+        World::change(world.pods.get_mut("a").unwrap(), with.clone());
+    };
+    let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    let assisted = json!({"metadata": {"annotations": {keys::ASSISTANT: "a"}}});
+    let ignored = json!({"metadata": {"labels": {"stowplan.dev/ignore": "true"}}});
+    for (what, pod, is_parked, goes) in [
+        ("as it came", json!({}), true, true),
+        ("gated", json!({"spec": {"schedulingGates": [{"name": "example.com/mine"}]}}), true, true),
+        ("the claim is a claim", json!({}), false, false),
+        ("bound", json!({"spec": {"nodeName": "n1"}}), true, false),
+        ("ended", json!({"status": {"phase": "Failed"}}), true, false),
+        ("going", deleted, true, false),
+        ("Tekton's", assisted, true, false),
+        ("left alone", ignored, true, false),
+        ("nobody's", json!({"metadata": {"ownerReferences": null}}), true, false),
+        ("pointed to the other", json!({"spec": {"volumes": null}}), true, false),
+    ] {
+        for repair in [Repair::Report, Repair::RecreatePending] {
+            let mut world = World::new(&["n1"]);
+            world.policy.repair = repair;
+            world.policy.coschedule.volumes = Volumes::Provision;
+            world.run("run", &[], &["source"]);
+            let claim = world.claims.keys().next().unwrap().clone();
+            let class = if is_parked { keys::PARKED } else { "fast" };
+            let class = json!({"spec": {"storageClassName": class}});
+            World::change(world.claims.get_mut(&claim).unwrap(), class);
+            world.member("a", "run", 100);
+            world.mount("a", &claim);
+            change(&mut world, &json!({"metadata": {"labels": null}, "spec": {"affinity": null}}));
+            change(&mut world, &pod);
+            let made_again = |world: &World| {
+                let actions = world.plan().actions;
+                let of_pod = actions.into_iter().filter(|action| *action.target.name == *"a");
+                let mut writes = of_pod.filter(|action| action.write != Write::None);
+                writes.next().is_some_and(|action| {
+                    let version = world.pods["a"]["metadata"]["resourceVersion"].as_str();
+                    let version = version.map(Into::into);
+                    assert_eq!(action.write, Write::Delete { grace: None, version }, "{what}");
+                    assert_eq!(action.events[0].reason, reason::RECREATED);
+                    true
+                })
+            };
+            assert_eq!(made_again(&world), goes, "{what}, {repair:?}");
+            // Made again by the same name, and the webhook is away still: it is not deleted at once.
+            world.now += SignedDuration::from_secs(20);
+            let now = world.now.to_string();
+            change(&mut world, &json!({"metadata": {"uid": "again", "creationTimestamp": now}}));
+            assert!(!made_again(&world), "{what}");
+            world.now += SignedDuration::from_secs(19);
+            assert_eq!(world.plan().recheck_at.is_some(), goes, "{what}");
+            assert!(!made_again(&world), "{what}");
+            world.now += SignedDuration::from_secs(1);
+            assert_eq!(made_again(&world), goes, "{what}");
+            // However long it takes, a minute is enough.
+            world.now += SignedDuration::from_hours(2);
+            let now = world.now.to_string();
+            change(&mut world, &json!({"metadata": {"creationTimestamp": now}}));
+            assert!(!made_again(&world), "{what}");
+            world.now += SignedDuration::from_secs(60);
+            assert_eq!(made_again(&world), goes, "{what}");
+            world.end("run");
+            assert!(!made_again(&world), "{what}, and the run has ended");
+        }
+    }
 }
 
 /// They are the run's, and not controlled by it: the StatefulSet controller copies what the template says.
