@@ -17,7 +17,7 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
-use super::keys;
+use super::{family, keys};
 use super::mode::{self, BadMode};
 use crate::placement::affinity::excludes;
 use crate::policy::{CoscheduleMode, Policy};
@@ -27,7 +27,7 @@ use crate::view::storage::AccessModes;
 use crate::view::{Key, Name, PipelineRun, View};
 
 /// The most runs above a run that are looked at: pipelines in pipelines are never that deep.
-const MAX_DEPTH: usize = 16;
+pub(super) const MAX_DEPTH: usize = 16;
 
 /// The most parts that a run is split into by the node selectors of its tasks.
 const MAX_PARTS: usize = 64;
@@ -486,7 +486,7 @@ impl<'v> Making<'v> {
     /// The claims of placeholders that were made for the run stay together: what they were made for
     /// may have been less than is known by now.
     fn kept_together(&self) -> Vec<Vec<usize>> {
-        let made = self.view.placeholders_of_run(&self.run.identity.uid);
+        let made = family::placeholders(self.run, self.view);
         let units = self.units.iter().enumerate().filter(|(_, unit)| unit.one_node);
         made.map(|(_, placeholder)| {
             let has = |unit: &Unit<'_>| {
