@@ -455,7 +455,11 @@ pub(crate) fn tekton_kinds(whole: bool) -> [tekton::Kind; 3] {
         project: if whole {
             task_run
         } else {
-            |run| task_run(run).filter(|object| !object.is_done_run())
+            // One that Tekton's assistant has placed says so of its run for as long as it is there.
+            |run| {
+                let says_so = |object: &Object| matches!(object, Object::TaskRun(_, task_run) if task_run.assisted);
+                task_run(run).filter(|object| !object.is_done_run() || says_so(object))
+            }
         },
         forget: View::remove_task_run,
     };

@@ -31,7 +31,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use coscheduled::Coscheduled;
-pub use coscheduled::NodeUsage;
+pub use coscheduled::{NodeUsage, TaskCounts};
 pub use estate::{Identity, NodeEstate, PodEstate};
 pub use host_pool::HostPool;
 use index::{Index, Texts};
@@ -184,7 +184,8 @@ impl View {
             Object::Member(name, member) => self.coscheduled.add_member(name, *member),
             Object::Pod(name, pod) => {
                 self.remove_pod(&name);
-                let Pod { streams, placeholder, member, usage } = *pod;
+                let Pod { streams, placeholder, member, usage, claims } = *pod;
+                self.coscheduled.add_mounts(&name, &claims);
                 if let Some(streams) = streams {
                     self.add_streams_pod(name.clone(), streams);
                 }
@@ -207,6 +208,7 @@ impl View {
         self.remove_placeholder_pod(name);
         self.remove_member(name);
         self.coscheduled.remove_usage(name);
+        self.coscheduled.remove_mounts(name);
     }
 
     /// Takes in what the API server answered to a write of ours, so that the next look already knows

@@ -733,6 +733,14 @@ fn an_earlier_run_with_the_same_claim_goes_first() {
     earlier["metadata"]["uid"] = json!("other-uid");
     earlier["metadata"]["creationTimestamp"] = json!("2025-01-01T00:00:00Z");
     let found = obstacles(&[run(), task_run(false), earlier.clone()], "pr/image");
+    let waits = found.iter().any(|found| found.contains("is also used"));
+    assert!(!waits, "one that has not begun holds up nobody: {found:?}");
+    let mut begun = task_run(false);
+    begun["metadata"]["name"] = json!("first-clone");
+    begun["metadata"]["uid"] = json!("first-clone");
+    begun["metadata"]["ownerReferences"][0]["name"] = json!("first");
+    begun["metadata"]["ownerReferences"][0]["uid"] = json!("other-uid");
+    let found = obstacles(&[run(), task_run(false), earlier.clone(), begun.clone()], "pr/image");
     assert_eq!(
         found,
         [
@@ -741,7 +749,7 @@ fn an_earlier_run_with_the_same_claim_goes_first() {
     );
     let mut isolated = run();
     isolated["metadata"]["annotations"] = json!({"stowplan.dev/coschedule": "isolate-pipelinerun"});
-    let found = obstacles(&[isolated, task_run(false), earlier], "pr/image");
+    let found = obstacles(&[isolated, task_run(false), earlier, begun], "pr/image");
     assert!(
         found[0].starts_with(
             "claim cache is also used by the earlier PipelineRun first, and runs are isolated ->"

@@ -951,7 +951,14 @@ fn a_run_follows_an_earlier_one_that_uses_its_claim() {
         text.replace(claim, "{name: cache, persistentVolumeClaim: {claimName: shared}}")
     };
     let earlier = run("name: first, uid: a, creationTimestamp: '2026-01-01T00:00:00Z'");
+    // One that has not begun holds up nobody.
     let folder = Folder::new(&[("cluster.yaml", &earlier)]);
+    let said = folder.plan_with("-f - --cluster cluster.yaml", run("name: second").as_bytes());
+    assert!(!said.stdout.contains("is used by"), "{said:?}");
+    let task_run = "apiVersion: tekton.dev/v1\nkind: TaskRun\nmetadata:\n  name: t\n  uid: t\n  \
+                    ownerReferences: [{apiVersion: tekton.dev/v1, kind: PipelineRun, name: first, uid: a, controller: true}]\n";
+    let begun = format!("{earlier}\n---\n{task_run}");
+    let folder = Folder::new(&[("cluster.yaml", &begun)]);
     let said = folder.plan_with("-f - --cluster cluster.yaml", run("name: second").as_bytes());
     assert_eq!(said.code, 0, "{said:?}");
     let told = "claim shared is used by the earlier PipelineRun first: goes to the same node";

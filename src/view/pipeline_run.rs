@@ -11,7 +11,7 @@ use super::document::{Part, Reader};
 use super::estate::Identity;
 use super::owner::Owner;
 use super::pipeline::Pipeline;
-use super::storage::AccessModes;
+use super::storage::{AccessModes, GROUP};
 
 /// The annotation that says what of a run shares a node.
 pub const MODE: &str = "stowplan.dev/coschedule";
@@ -31,6 +31,8 @@ pub struct PipelineRun {
     pub parent: Option<Owner>,
     /// The annotation [`MODE`], as it is.
     pub mode: Option<Box<str>>,
+    /// The annotation [`GROUP`]: Tekton copies it to the run's pods, and they are of that native group.
+    pub group: Option<Box<str>>,
     /// Whether it has ended.
     pub done: bool,
     /// Its workspaces, in their order.
@@ -126,6 +128,7 @@ impl PipelineRun {
         let mut run = Self {
             parent: Owner::of_tekton(metadata, "PipelineRun"),
             mode: annotation(MODE).map(Into::into),
+            group: annotation(GROUP).map(Into::into),
             done: is_done(document),
             auto_cleanup: annotation(AUTO_CLEANUP) == Some("true"),
             identity,

@@ -9,6 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::estate::Identity;
 use super::owner::Owner;
+use super::pipeline_run::MODE;
 
 /// The annotation that named a claim's class before `spec.storageClassName` did. Where both stand,
 /// Kubernetes follows this one.
@@ -91,6 +92,9 @@ pub struct Claim {
     pub group: Option<Box<str>>,
     /// Its label `stowplan.dev/placeholder`: the placeholder whose claim it is.
     pub placeholder: Option<Box<str>>,
+    /// The annotation `stowplan.dev/coschedule`: on the claim of a placeholder, the mode that the run had
+    /// when the placeholder was made.
+    pub mode: Option<Box<str>>,
     /// Where the finalizer [`PROTECTION`] is among its finalizers.
     pub protection: Option<usize>,
 }
@@ -128,6 +132,7 @@ impl From<&core::PersistentVolumeClaim> for Claim {
             task_run: Owner::of_tekton(&claim.metadata, "TaskRun"),
             group: annotation(GROUP).map(Into::into),
             placeholder: placeholder.map(|name| name.as_str().into()),
+            mode: annotation(MODE).map(Into::into),
             protection: claim
                 .metadata
                 .finalizers

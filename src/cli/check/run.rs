@@ -11,6 +11,7 @@ use super::diagnose::{counted, is_finished, label, living, missing, node_of, sch
 use super::nodes::{is_selected, node_named_by, obstacle};
 use super::{Cluster, Diagnosis};
 use crate::policy::{CoscheduleMode, IsolationScope, Policy};
+use crate::systems::coschedule::family;
 use crate::systems::coschedule::groups::{self, Conflict, Group, Groups};
 use crate::systems::coschedule::member::{Belonging, belonging};
 use crate::systems::coschedule::{keys, mode};
@@ -262,7 +263,7 @@ impl Course<'_> {
     }
 
     fn is_assisted(&self) -> bool {
-        self.task_runs().any(|task| task.assisted)
+        family::signs(self.name, self.run, &self.cluster.view).is_assisted
     }
 
     fn has_started(&self) -> bool {
@@ -297,20 +298,25 @@ impl Course<'_> {
     /// whether that holds it up.
     fn follows(&self, told: &mut Diagnosis, group: &Group) -> bool {
         let view = &self.cluster.view;
-        let leader = groups::leader(self.name, self.run, group, view, self.policy);
-        let Some(groups::Leader { run: other, placeholder, claim }) = leader else { return false };
-        let other = &other.name;
-        let shared = format!("claim {claim} is also used by the earlier PipelineRun {other}");
+        let leader = groups::leader(self.name, self.run, group, &[], view, self.policy);
+        let Some(groups::Leader { who, placeholder, claim }) = leader else { return false };
+        let shared = format!("claim {claim} is also used by the earlier {who}");
         if group.isolated {
             told.object(
                 format!("{shared}, and runs are isolated"),
-                format!(
-                    "wait until PipelineRun {other} has ended, or give each run a claim of its own"
-                ),
+                format!("wait until {who} has ended, or give each run a claim of its own"),
             );
             return true;
         }
         let placeholder = Name::new(&self.name.namespace, &placeholder);
+        let see = match &who {
+            groups::Who::Run(run) => {
+                format!("stowplan check pipelinerun/{} -n {}", run.name, run.namespace)
+            }
+            groups::Who::Group(_) => {
+                format!("kubectl describe pod {}-0 -n {}", placeholder.name, placeholder.namespace)
+            }
+        };
         let pod = view.placeholder_pod(&placeholder);
         match pod.and_then(|pod| pod.place()) {
             Some(node) => {
@@ -318,10 +324,7 @@ impl Course<'_> {
                 false
             }
             None => {
-                told.object(
-                    format!("{shared}, whose placeholder has no node yet"),
-                    format!("stowplan check pipelinerun/{other} -n {}", self.name.namespace),
-                );
+                told.object(format!("{shared}, whose placeholder has no node yet"), see);
                 true
             }
         }

@@ -123,7 +123,7 @@ pub(super) fn plan(
     told.problem = made.as_ref().err().map(|bad| bad.finding().to_string());
     if let Ok(groups) = &made {
         told.mode = mode::word(groups.mode);
-        let leader = |group: &Group| groups::leader(name, run, group, view, policy);
+        let leader = |group: &Group| groups::leader(name, run, group, &[], view, policy);
         let told_of = groups.groups.iter().map(|group| shown.group(group, leader(group)));
         told.groups = told_of.collect();
         told.conflicts = groups.conflicts.iter().map(ToString::to_string).collect();
@@ -400,12 +400,12 @@ impl Shown {
             tasks: group.tasks.as_ref().map(|of| of.iter().map(ToString::to_string).collect()),
             isolated: group.isolated,
             follows: leader.map(|leader| {
-                let Leader { run, claim, .. } = leader;
+                let Leader { who, claim, .. } = leader;
                 let how = match group.isolated {
                     true => "waits until it has ended",
                     false => "goes to the same node",
                 };
-                format!("claim {claim} is used by the earlier PipelineRun {}: {how}", run.name)
+                format!("claim {claim} is used by the earlier {who}: {how}")
             }),
             any_pod: None,
         }

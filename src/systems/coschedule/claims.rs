@@ -98,7 +98,9 @@ struct Moving<'c> {
 impl Moving<'_> {
     fn find(&mut self) {
         let metadata = self.claim.metadata;
-        if metadata.annotation(keys::MODE).is_some() {
+        // The claims of a placeholder carry it for their own end.
+        let is_placeholders = metadata.label(keys::PLACEHOLDER).is_some();
+        if metadata.annotation(keys::MODE).is_some() && !is_placeholders {
             self.warn(keys::MODE, "no effect on a PersistentVolumeClaim; annotate the run");
         }
         if let Some(group) = metadata.annotation(keys::GROUP) {

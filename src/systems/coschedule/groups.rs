@@ -16,18 +16,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
+use k8s_openapi::jiff::Timestamp;
 
-use super::keys;
 use super::mode::{self, BadMode};
+use super::{family, keys};
 use crate::placement::affinity::excludes;
 use crate::policy::{CoscheduleMode, Policy};
 use crate::view::pipeline::Pipeline;
 use crate::view::pipeline_run::{Labels, PipelineSource, WorkspaceSource};
 use crate::view::storage::AccessModes;
-use crate::view::{Key, Name, PipelineRun, View};
+use crate::view::{Key, Name, PipelineRun, Placeholder, View};
 
 /// The most runs above a run that are looked at: pipelines in pipelines are never that deep.
-const MAX_DEPTH: usize = 16;
+pub(super) const MAX_DEPTH: usize = 16;
 
 /// The most parts that a run is split into by the node selectors of its tasks.
 const MAX_PARTS: usize = 64;
@@ -132,15 +133,46 @@ pub enum Membership<'g> {
     Several(&'g Group, &'g Group),
 }
 
-/// Whose group a group follows: an earlier run that uses the same claim.
+/// Whose node a group shares: that of a group which began earlier and uses the same claim.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Leader {
-    /// The earlier run.
-    pub run: Name,
-    /// The placeholder of its group.
+    /// Whose group it is.
+    pub who: Who,
+    /// The placeholder of that group.
     pub placeholder: Box<str>,
     /// The claim that both use.
     pub claim: Box<str>,
+}
+
+/// Whose a group is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Who {
+    /// A run's.
+    Run(Name),
+    /// A native group, by its name.
+    Group(Box<str>),
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(run) => write!(formatter, "PipelineRun {}", run.name),
+            Self::Group(group) => write!(formatter, "group {group}"),
+        }
+    }
+}
+
+/// A native group, as far as it shares claims with others.
+#[derive(Clone, Copy, Debug)]
+pub struct NativeClaims<'v> {
+    /// Its placeholder, which need not stand.
+    pub placeholder: &'v Name,
+    /// What it is called.
+    pub group: &'v str,
+    /// The claims of its pods that keep them on one node.
+    pub claims: &'v [&'v str],
+    /// When its oldest pod was made.
+    pub since: Option<Timestamp>,
 }
 
 /// The run above all that `run` is part of, and what is missing on the way to it.
@@ -177,7 +209,8 @@ pub fn of_run(
 ) -> Result<Groups, BadMode> {
     let mode = mode::of_run(name, run, view, policy)?;
     let mut groups = Groups { root_uid: run.identity.uid.clone(), mode, ..Groups::default() };
-    if mode == CoscheduleMode::Disabled {
+    // The pods of a run that names a native group are all that group's.
+    if mode == CoscheduleMode::Disabled || run.group.is_some() {
         return Ok(groups);
     }
     let mut making = Making {
@@ -211,40 +244,160 @@ pub fn of_run(
     Ok(groups)
 }
 
-/// The earlier run on whose node a group must be, because a claim of both is mounted by one node at a
-/// time. Of several, the earliest: that one follows nobody.
+/// Who of those that share a claim goes first. Those whose placeholders stand hold the claim where they
+/// are, and the oldest of them was there first; then comes who began first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Rank<'v> {
+    /// Its placeholder stands since then.
+    Stands(Option<Timestamp>, Option<Timestamp>, &'v str),
+    /// It is to have one, and was made then.
+    Begins(Option<Timestamp>, &'v str),
+}
+
+/// The group on whose node a run's group must be, because a claim of both is mounted by one node at a
+/// time. Of several, the first; that one follows nobody. `natives`: those whose placeholders need not
+/// stand yet.
+///
+/// A run that may never begin holds up nobody: one leads that has a placeholder, or a TaskRun to make one
+/// for.
 #[must_use]
 pub fn leader(
     name: &Name,
     run: &PipelineRun,
     group: &Group,
+    natives: &[NativeClaims<'_>],
     view: &View,
     policy: &Policy,
 ) -> Option<Leader> {
-    let age = |run: &PipelineRun| (run.identity.created, run.identity.uid.clone());
-    let own = age(run);
-    let mut earliest: Option<((_, _), Leader)> = None;
-    for claim in group.claims.iter().filter(|claim| claim.one_node) {
-        for (other, found) in view.runs_with_claim(&Name::new(&name.namespace, &claim.name)) {
-            let (other, found, _) = root(other, found, view);
-            let of_other = age(found);
-            let is_earlier = !found.done && of_other < own;
-            if !is_earlier || earliest.as_ref().is_some_and(|(age, _)| *age <= of_other) {
-                continue;
+    let claims = group.claims.iter().filter(|claim| claim.one_node).map(|claim| &*claim.name);
+    let placeholder = Name::new(&name.namespace, &group.name);
+    let is_out = is_failed(&placeholder, view);
+    let own = rank_of_run(name, run, view).filter(|_| !is_out);
+    first(&placeholder, Some(run), own, claims, natives, view, policy)
+}
+
+/// The same for a native group.
+#[must_use]
+pub fn leader_of_native(
+    native: &NativeClaims<'_>,
+    natives: &[NativeClaims<'_>],
+    view: &View,
+    policy: &Policy,
+) -> Option<Leader> {
+    let own = match view.placeholder(native.placeholder) {
+        Some(placeholder) => rank_of_standing(native.placeholder, placeholder),
+        None => Some(Rank::Begins(native.since, &native.placeholder.name)),
+    };
+    let claims = native.claims.iter().copied();
+    first(native.placeholder, None, own, claims, natives, view, policy)
+}
+
+/// Who comes before all others that use one of the claims, and before `own`.
+fn first<'c>(
+    placeholder: &Name,
+    run: Option<&PipelineRun>,
+    own: Option<Rank<'_>>,
+    claims: impl Iterator<Item = &'c str>,
+    natives: &[NativeClaims<'_>],
+    view: &View,
+    policy: &Policy,
+) -> Option<Leader> {
+    let namespace = &placeholder.namespace;
+    let mut first: Option<(Rank<'_>, Leader)> = None;
+    for claim in claims {
+        let key = Name::new(namespace, claim);
+        let mut found: Vec<(Rank<'_>, Claimant<'_>)> = Vec::new();
+        for (other, found_run) in view.runs_with_claim(&key) {
+            let (other, found_run, _) = root(other, found_run, view);
+            let is_own = run.is_some_and(|run| run.identity.uid == found_run.identity.uid);
+            let rank = rank_of_run(other, found_run, view).filter(|_| !is_own);
+            found.extend(rank.map(|rank| (rank, Claimant::Run(other, found_run))));
+        }
+        for (other, standing) in view.placeholders_with_claim(&key) {
+            let group = standing.group.as_deref().filter(|of| {
+                standing.run.is_none() && *other.name == *keys::of_native(namespace, of)
+            });
+            let rank = rank_of_standing(other, standing).filter(|_| other != placeholder);
+            found.extend(
+                group.zip(rank).map(|(group, rank)| (rank, Claimant::Native(other, group))),
+            );
+        }
+        for other in natives.iter().filter(|other| other.placeholder != placeholder) {
+            let begins = view.placeholder(other.placeholder).is_none()
+                && other.placeholder.namespace == *namespace
+                && other.claims.contains(&claim);
+            let rank = begins.then(|| Rank::Begins(other.since, &other.placeholder.name));
+            let claimant = Claimant::Native(other.placeholder, other.group);
+            found.extend(rank.map(|rank| (rank, claimant)));
+        }
+        found.retain(|(rank, _)| own.is_none_or(|own| *rank < own));
+        found.sort_unstable_by_key(|(rank, _)| *rank);
+        for (rank, claimant) in found {
+            if first.as_ref().is_some_and(|(known, _)| *known <= rank) {
+                break;
             }
-            let Ok(groups) = of_run(other, found, view, policy) else { continue };
-            let Some(theirs) = groups.groups.iter().find(|group| group.has(&claim.name)) else {
-                continue;
-            };
-            let leader = Leader {
-                run: other.clone(),
-                placeholder: theirs.name.clone(),
-                claim: claim.name.clone(),
-            };
-            earliest = Some((of_other, leader));
+            if let Some(leader) = claimant.leads(claim, view, policy) {
+                first = Some((rank, leader));
+                break;
+            }
         }
     }
-    earliest.map(|(_, leader)| leader)
+    first.map(|(_, leader)| leader)
+}
+
+/// Who may lead.
+#[derive(Clone, Copy, Debug)]
+enum Claimant<'v> {
+    /// A root run.
+    Run(&'v Name, &'v PipelineRun),
+    /// A native group: its placeholder, and what it is called.
+    Native(&'v Name, &'v str),
+}
+
+impl Claimant<'_> {
+    /// What follows who shares this claim with it; `None` where none of its groups has the claim.
+    fn leads(self, claim: &str, view: &View, policy: &Policy) -> Option<Leader> {
+        let (who, placeholder) = match self {
+            Self::Run(name, run) => {
+                let groups = of_run(name, run, view, policy).ok()?;
+                let group = groups.groups.into_iter().find(|group| group.has(claim))?;
+                if is_failed(&Name::new(&name.namespace, &group.name), view) {
+                    return None;
+                }
+                (Who::Run(name.clone()), group.name)
+            }
+            Self::Native(placeholder, group) => {
+                (Who::Group(group.into()), placeholder.name.clone())
+            }
+        };
+        Some(Leader { who, placeholder, claim: claim.into() })
+    }
+}
+
+fn is_failed(placeholder: &Name, view: &View) -> bool {
+    view.placeholder(placeholder).is_some_and(|placeholder| placeholder.failed)
+}
+
+/// The rank of a root run; `None` for one that does not go on, or of which nobody knows whether it begins.
+fn rank_of_run<'v>(name: &Name, run: &'v PipelineRun, view: &'v View) -> Option<Rank<'v>> {
+    let PipelineRun { identity, done, .. } = run;
+    if *done || identity.deleting {
+        return None;
+    }
+    let stand = family::placeholders(run, view)
+        .filter(|(_, placeholder)| !placeholder.failed && !placeholder.identity.deleting);
+    if let Some(since) = stand.map(|(_, placeholder)| placeholder.identity.created).min() {
+        return Some(Rank::Stands(since, identity.created, &identity.uid));
+    }
+    let signs = family::signs(name, run, view);
+    let begins = signs.has_started && !signs.is_assisted;
+    begins.then_some(Rank::Begins(identity.created, &identity.uid))
+}
+
+fn rank_of_standing<'v>(name: &'v Name, placeholder: &Placeholder) -> Option<Rank<'v>> {
+    let Placeholder { identity, failed, .. } = placeholder;
+    let stands = !failed && !identity.deleting;
+    stands.then_some(Rank::Stands(identity.created, identity.created, &name.name))
 }
 
 impl GroupClaim {
@@ -505,7 +658,7 @@ impl<'v> Making<'v> {
     /// The claims of placeholders that were made for the run stay together: what they were made for
     /// may have been less than is known by now.
     fn kept_together(&self) -> Vec<Vec<usize>> {
-        let made = self.view.placeholders_of_run(&self.run.identity.uid);
+        let made = family::placeholders(self.run, self.view);
         let units = self.units.iter().enumerate().filter(|(_, unit)| unit.one_node);
         made.map(|(_, placeholder)| {
             let has = |unit: &Unit<'_>| {

@@ -8,7 +8,7 @@
 use super::groups::{self, Group, Groups, Membership};
 use super::mode::{self, BadMode};
 use super::native::NativeGroup;
-use super::{NAME, keys};
+use super::{NAME, family, keys};
 use crate::placement::affinity::{matches_nothing, pinned_node};
 use crate::placement::intent::{Enforcement, Intent, PodTerm, Selector, Wish, on_node};
 use crate::placement::merge::{required_node_terms, required_pod_terms, takes_pod_term};
@@ -205,7 +205,15 @@ impl Joining<'_> {
                 return;
             }
         };
-        let OfRun { name, task, groups, .. } = of_run;
+        let OfRun { name, run, task, groups } = of_run;
+        if family::signs(name, run, self.view).is_assisted {
+            match self.is_settled() {
+                true => self.outcome.keeps_record = true,
+                false => self
+                    .warn(keys::MODE, "left alone: Tekton's own affinity assistant places its run"),
+            }
+            return;
+        }
         self.outcome.awaited.extend(groups.awaited.iter().cloned());
         let claims: Vec<&str> =
             self.pod.claims.iter().map(|volume| volume.claim.as_str()).collect();

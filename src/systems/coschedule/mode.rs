@@ -1,6 +1,6 @@
 //! What of a run shares a node: which mode counts, and what no mode is.
 
-use super::keys;
+use super::{family, keys};
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::policy::{CoscheduleMode, Policy};
 use crate::view::pipeline_run::PipelineSource;
@@ -73,7 +73,7 @@ pub enum Source<'v> {
 /// Who says what the mode of a root run is: the first of them that says anything, in their order.
 #[must_use]
 pub fn source<'v>(name: &Name, run: &'v PipelineRun, view: &'v View) -> Source<'v> {
-    let made = view.placeholders_of_run(&run.identity.uid);
+    let made = family::placeholders(run, view);
     let mut modes = made.filter_map(|(_, placeholder)| read(placeholder.mode.as_deref()?));
     if let Some(mode) = modes.next() {
         return Source::Placeholder(mode);

@@ -212,12 +212,16 @@ impl Blueprint<'_> {
             let mut labels = text("labels").unwrap_or_default();
             labels.insert(PLACEHOLDER.to_owned(), json!(self.name.name));
             let mut metadata = json!({"name": super::keys::template(claim), "labels": labels});
-            if let Some(annotations) = text("annotations") {
-                metadata["annotations"] = annotations.into();
-            }
-            if let Cause::Run { owner, .. } = &self.cause {
+            let mut annotations = text("annotations").unwrap_or_default();
+            if let Cause::Run { owner, mode, .. } = &self.cause {
                 // Without `blockOwnerDeletion`: the StatefulSet controller has no right to that.
                 metadata["ownerReferences"] = json!([reference(owner)]);
+                // What becomes of the claim at the run's end is settled now: the placeholder is gone by
+                // then, and the mode in force may be another.
+                annotations.insert(MODE.to_owned(), json!(mode::word(*mode)));
+            }
+            if !annotations.is_empty() {
+                metadata["annotations"] = annotations.into();
             }
             json!({"metadata": metadata, "spec": template["spec"]})
         });
@@ -658,7 +662,7 @@ mod tests {
                 "metadata": {
                     "name": "src-0123456789",
                     "labels": {"a": "b", "stowplan.dev/placeholder": "affinity-assistant-0123456789"},
-                    "annotations": {"c": "d"},
+                    "annotations": {"c": "d", "stowplan.dev/coschedule": "workspaces"},
                     "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "run", "uid": "uid-run"}],
                 },
                 "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"},

@@ -41,7 +41,7 @@ pub mod reason {
     pub const GROUP_CONFLICT: &str = "GroupConflict";
     /// A claim keeps a class that puts its volume where it likes.
     pub const CLASS_BINDS_AT_ONCE: &str = "ClassBindsAtOnce";
-    /// A claim is used by an earlier run, too.
+    /// A claim is used by an earlier run or group, too.
     pub const SHARED_CLAIM: &str = "SharedClaim";
     /// The StatefulSet of a placeholder has no pod.
     pub const PLACEHOLDER_NOT_MADE: &str = "PlaceholderNotMade";
@@ -111,7 +111,7 @@ pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     turn.finish()
 }
 
-/// Where a placeholder must be because of an earlier run's.
+/// Where a placeholder must be because of another that began earlier.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Follow<'v> {
     /// Anywhere.
@@ -193,31 +193,37 @@ impl<'v> Turn<'v> {
         self.write(Kind::StatefulSet, &blueprint.name, "", Write::Create(document), Vec::new());
     }
 
-    /// Where the placeholder of a group must be that shares a claim with an earlier run.
+    /// Where the placeholder of a group must be that shares a claim with one that began earlier.
     fn follow(&mut self, wanted: &Wanted<'_>) -> Follow<'v> {
-        let (Some(leader), Some((name, run))) = (&wanted.leader, wanted.run) else {
+        let Some(Leader { who, placeholder, claim }) = &wanted.leader else {
             return Follow::Nobody;
         };
-        let Leader { run: other, placeholder, claim } = leader;
-        let other = &other.name;
+        let shared = format!("claim {claim} is also used by the earlier {who}");
         if wanted.blueprint.isolation.required {
-            let note = format!(
-                "claim {claim} is also used by the earlier PipelineRun {other}, and runs are isolated: it begins when that one has ended"
-            );
-            self.tell_run(name, run, reason::SHARED_CLAIM, &note);
+            let note =
+                format!("{shared}, and runs are isolated: it begins when that one has ended");
+            self.tell_follower(wanted, &note);
             return Follow::Waits;
         }
-        let placeholder = Name::new(&name.namespace, placeholder);
+        let placeholder = Name::new(&wanted.blueprint.name.namespace, placeholder);
         match self.view.placeholder_pod(&placeholder).and_then(PlaceholderPod::place) {
             Some(node) => Follow::On(node),
             None => {
-                let note = format!(
-                    "claim {claim} is also used by the earlier PipelineRun {other}, whose placeholder has no node yet"
-                );
-                self.tell_run(name, run, reason::SHARED_CLAIM, &note);
+                self.tell_follower(wanted, &format!("{shared}, whose placeholder has no node yet"));
                 Follow::Waits
             }
         }
+    }
+
+    /// Tells a run whom it waits for; of a native group its pods.
+    fn tell_follower(&mut self, wanted: &Wanted<'_>, note: &str) {
+        if let Some((name, run)) = wanted.run {
+            return self.tell_run(name, run, reason::SHARED_CLAIM, note);
+        }
+        let members = self.view.members_of(&wanted.blueprint.name);
+        let waiting: Vec<_> =
+            members.filter(|(_, member)| !member.finished && member.node.is_none()).collect();
+        self.tell_waiting(None, &waiting, reason::SHARED_CLAIM, note);
     }
 
     /// The plan, with what is told of objects that have no action.

@@ -10,6 +10,7 @@ use super::sources::{Wanted, claims_on_one_node};
 use super::{Follow, MAKING, Turn, reason, target};
 use crate::placement::affinity::bound_to;
 use crate::policy::Repair;
+use crate::systems::coschedule::family;
 use crate::systems::coschedule::keys::FAILED;
 use crate::systems::coschedule::placeholder::{Blueprint, Bounds, same_affinity, with_claims};
 use crate::systems::plan::operation::{add, remove, test_uid};
@@ -72,7 +73,11 @@ impl<'v> Stand<'v> {
     ) -> Self {
         let mut running = Vec::new();
         let mut waiting = Vec::new();
-        for (member_name, member) in view.members_of(name).filter(|(_, member)| !member.finished) {
+        let run_uid = placeholder.run.as_ref().map(|run| &*run.uid);
+        let members = view.members_of(name).filter(|(pod, member)| {
+            !member.finished && family::belongs(pod, member, &name.name, run_uid, view)
+        });
+        for (member_name, member) in members {
             match member.place() {
                 Some(node) if member.identity.deleting && is_lost(node, view) => {}
                 Some(_) => running.push((member_name, member)),

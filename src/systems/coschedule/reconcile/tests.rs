@@ -816,33 +816,369 @@ fn a_pod_that_mounts_a_parked_claim_is_made_again() {
 }
 
 /// They are the run's, and not controlled by it: the StatefulSet controller copies what the template says.
+/// What counts is the mode that the run had, whatever is in force when it has ended.
 #[test]
 fn claims_that_a_placeholder_made_go_with_a_whole_run() {
     for (mode, goes) in
         [("pipelineruns", true), ("isolate-pipelinerun", true), ("workspaces", false)]
     {
-        let mut world = World::new(&["n1"]);
-        world.policy.coschedule.volumes = Volumes::Provision;
-        world.run("run", &[], &["source"]);
-        let annotations = json!({"metadata": {"annotations": {keys::MODE: mode}}});
-        World::change(world.runs.get_mut("run").unwrap(), annotations);
-        for claim in world.claims.values_mut() {
-            World::change(claim, json!({"spec": {"storageClassName": keys::PARKED}}));
+        for (cleanup, marked) in [(false, true), (true, true), (true, false), (false, false)] {
+            let mut world = World::new(&["n1"]);
+            world.policy.coschedule.volumes = Volumes::Provision;
+            world.namespace_mode = Some(mode.to_owned());
+            world.run("run", &[], &["source"]);
+            let annotations =
+                json!({"metadata": {"annotations": {keys::AUTO_CLEANUP: cleanup.to_string()}}});
+            World::change(world.runs.get_mut("run").unwrap(), annotations);
+            for claim in world.claims.values_mut() {
+                World::change(claim, json!({"spec": {"storageClassName": keys::PARKED}}));
+            }
+            world.member("a", "run", 100);
+            world.settle(SOON);
+            let set = world.sets.values().next().unwrap();
+            let template = set["spec"]["volumeClaimTemplates"][0]["metadata"].clone();
+            assert!(template["ownerReferences"][0]["controller"].is_null());
+            assert_eq!(template["annotations"], json!({keys::MODE: mode}));
+            world.claim("own");
+            let mut made = json!({"metadata": template});
+            made["metadata"]["name"] = json!("own");
+            if !marked {
+                made["metadata"]["annotations"] = Value::Null;
+            }
+            World::change(world.claims.get_mut("own").unwrap(), made);
+            world.finish("a");
+            world.end("run");
+            // While its placeholder still stands, and after that.
+            let others = ["pipelineruns", "workspaces", "isolate-pipelinerun", "disabled", "none"];
+            for other in others {
+                world.namespace_mode = Some(other.to_owned());
+                if let Some(mode) = crate::systems::coschedule::mode::read(other) {
+                    world.policy.coschedule.mode = mode;
+                }
+                world.settle(SOON);
+            }
+            let deleted = &world.claims["own"]["metadata"]["deletionTimestamp"];
+            let goes = marked && (goes || cleanup);
+            assert_eq!(!deleted.is_null(), goes, "{mode}, {cleanup}, {marked}");
         }
+    }
+}
+
+/// Its author has asked for that, whatever mode is in force after the end: what is left of a run that was
+/// ours is seen to, and one that was not is left alone.
+#[test]
+fn claims_of_templates_go_whatever_mode_comes_later() {
+    for was_ours in [true, false] {
+        let mut world = World::new(&["n1"]);
+        world.run("run", &[], &["source"]);
+        let annotations = json!({"metadata": {"annotations": {keys::AUTO_CLEANUP: "true"}}});
+        World::change(world.runs.get_mut("run").unwrap(), annotations);
         world.member("a", "run", 100);
+        let own = world.claims.keys().next().unwrap().clone();
+        world.mount("a", &own);
+        if !was_ours {
+            world.namespace_mode = Some("disabled".to_owned());
+            world.pods.get_mut("a").unwrap()["metadata"]["labels"] = json!({});
+            world.pods.get_mut("a").unwrap()["spec"]["affinity"] = json!({});
+        }
         world.settle(SOON);
-        let set = world.sets.values().next().unwrap();
-        let template = set["spec"]["volumeClaimTemplates"][0]["metadata"].clone();
-        assert!(template["ownerReferences"][0]["controller"].is_null());
-        world.claim("own");
-        let (labels, owners) = (&template["labels"], &template["ownerReferences"]);
-        let made = json!({"metadata": {"labels": labels, "ownerReferences": owners}});
-        World::change(world.claims.get_mut("own").unwrap(), made);
-        world.finish("a");
         world.end("run");
         world.settle(SOON);
-        let deleted = &world.claims["own"]["metadata"]["deletionTimestamp"];
-        assert_eq!(!deleted.is_null(), goes, "{mode}");
+        assert!(world.sets.is_empty());
+        for mode in ["disabled", "of-no-kind"] {
+            world.namespace_mode = Some(mode.to_owned());
+            world.settle(SOON);
+        }
+        world.finish("a");
+        world.settle(SOON);
+        let claim = &world.claims[&own]["metadata"];
+        assert_eq!(!claim["deletionTimestamp"].is_null(), was_ours);
+        let protected = claim["finalizers"].to_string().contains("pvc-protection");
+        assert_eq!(protected, !was_ours);
+    }
+}
+
+/// Whoever looks into a volume, or goes on with it, loses nothing.
+#[test]
+fn a_claim_is_kept_for_as_long_as_any_pod_mounts_it() {
+    for is_placed in [true, false] {
+        let mut world = World::new(&["n1"]);
+        world.run("run", &[], &["source"]);
+        let annotations = json!({"metadata": {"annotations": {keys::AUTO_CLEANUP: "true"}}});
+        World::change(world.runs.get_mut("run").unwrap(), annotations);
+        world.member("a", "run", 100);
+        let own = world.claims.keys().next().unwrap().clone();
+        world.mount("a", &own);
+        world.settle(SOON);
+        world.stranger("debug", "n1", 10);
+        world.mount("debug", &own);
+        if !is_placed {
+            let debug = world.pods.get_mut("debug").unwrap();
+            debug["spec"].as_object_mut().unwrap().remove("nodeName");
+            debug["spec"]["schedulingGates"] = json!([{"name": keys::GATE}]);
+            debug["status"] = json!({"phase": "Pending"});
+        }
+        world.finish("a");
+        world.end("run");
+        world.settle(LONG);
+        assert!(world.claims[&own]["metadata"]["deletionTimestamp"].is_null());
+        // Somebody deletes it by hand: it is protected all the same.
+        let deleted = json!({"metadata": {"deletionTimestamp": world.now.to_string()}});
+        World::change(world.claims.get_mut(&own).unwrap(), deleted);
+        world.settle(LONG);
+        let finalizers = |world: &World| world.claims[&own]["metadata"]["finalizers"].clone();
+        assert_eq!(finalizers(&world).as_array().unwrap().len(), 2);
+        world.finish("debug");
+        let plan = world.plan();
+        let patch = plan.actions.iter().find(|action| *action.target.name == *own).unwrap();
+        let version = &world.claims[&own]["metadata"]["resourceVersion"];
+        let Write::Patch(operations) = &patch.write else { panic!("{patch:?}") };
+        let told = serde_json::to_value(operations).unwrap();
+        assert_eq!(told[1]["path"], "/metadata/resourceVersion");
+        assert_eq!(told[1]["value"], *version);
+        world.settle(SOON);
+        assert_eq!(finalizers(&world), json!(["example.com/other"]));
+    }
+}
+
+/// In Tekton's default mode only the TaskRuns say so that use a claim; and Tekton's flag may change while
+/// a run goes on.
+#[test]
+fn who_was_admitted_before_tektons_assistant_was_seen_has_a_placeholder() {
+    for stands in [true, false] {
+        let mut world = World::new(&["n1"]);
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.member("a", "run", 100);
+        if stands {
+            world.settle(SOON);
+            assert_eq!(world.node_of("a"), Some("n1"));
+        }
+        world.task_run("b", "run");
+        world.assist("b");
+        world.settle(SOON);
+        assert_eq!(world.node_of("a"), Some("n1"));
+        assert_eq!(world.told("run"), [reason::ASSISTANT_IS_ON]);
+        // One that comes meanwhile, too; one that has ended says it as well.
+        let ended = json!({"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}});
+        World::change(world.task_runs.get_mut("b").unwrap(), ended);
+        world.member("d", "run", 100);
+        world.settle(SOON);
+        assert_eq!(world.node_of("d"), Some("n1"));
+        assert_eq!(world.sets.len(), 1);
+        world.finish("a");
+        world.finish("d");
+        world.settle(SOON);
+        assert!(world.sets.is_empty(), "nobody needs it any more");
+        let writes = world.writes.len();
+        world.settle(LONG);
+        assert_eq!(world.writes.len(), writes);
+    }
+}
+
+/// An earlier run that is pending, waits for approval, is deleted, is placed by Tekton or has a placeholder
+/// that cannot be made holds up nobody.
+#[test]
+fn nobody_waits_for_a_run_that_never_begins() {
+    for mode in [CoscheduleMode::PipelineRuns, CoscheduleMode::IsolatePipelinerun] {
+        for what in ["pending", "deleted", "assisted", "group", "failed"] {
+            let mut world = World::new(&["n1", "n2"]);
+            world.policy.coschedule.mode = mode;
+            world.claim("c");
+            world.run("first", &["c"], &[]);
+            let run = world.runs.get_mut("first").unwrap();
+            match what {
+                "deleted" => World::change(
+                    run,
+                    json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+                ),
+                "group" => {
+                    World::change(run, json!({"metadata": {"annotations": {keys::GROUP: "g"}}}))
+                }
+                _ => {}
+            }
+            if what != "pending" {
+                world.task_run("t", "first");
+            }
+            if what == "assisted" {
+                world.assist("t");
+            }
+            if what == "failed" {
+                world.makes_pods = false;
+                world.settle(LONG);
+                assert_eq!(world.sets.len(), 1);
+            }
+            world.now += SignedDuration::from_secs(1);
+            world.run("second", &["c"], &[]);
+            world.task_run("u", "second");
+            world.settle(SOON);
+            let uid = world.runs["second"]["metadata"]["uid"].as_str().unwrap();
+            let second = keys::of_run(uid, "");
+            assert!(world.sets.contains_key(&second), "{mode:?}, {what}");
+            assert_eq!(world.told("second"), [""; 0], "{mode:?}, {what}");
+            assert_eq!(world.sets.len(), 1 + usize::from(what == "failed"));
+        }
+    }
+}
+
+/// Who was there first stays where it is, and who was made earlier and begins later comes to it.
+#[test]
+fn a_run_that_begins_late_goes_where_the_claim_is() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("first", &["c"], &[]);
+    world.now += SignedDuration::from_secs(1);
+    world.run("second", &["c"], &[]);
+    world.member("b", "second", 100);
+    world.mount("b", "c");
+    world.settle(SOON);
+    assert_eq!(world.place("second"), Some("n1"));
+    world.stranger("s", "n2", 10);
+    world.member("a", "first", 100);
+    world.settle(SOON);
+    assert_eq!((world.place("first"), world.node_of("a")), (Some("n1"), Some("n1")));
+    assert_eq!(world.place("second"), Some("n1"));
+    assert!(world.told("second").is_empty(), "{:?}", world.events);
+}
+
+/// Its pods carry the annotation as well, and are of that group.
+#[test]
+fn a_run_that_names_a_group_has_one_placeholder() {
+    let mut world = World::new(&["n1"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    let annotations = json!({"metadata": {"annotations": {keys::GROUP: "g"}}});
+    World::change(world.runs.get_mut("run").unwrap(), annotations);
+    world.task_run("t", "run");
+    let native = world.native("a", "g");
+    world.mount("a", "c");
+    world.settle(SOON);
+    assert_eq!(world.sets.keys().collect::<Vec<_>>(), [&native]);
+    assert_eq!(world.node_of("a"), Some("n1"));
+}
+
+#[test]
+fn a_native_group_and_a_run_with_one_claim_share_a_node() {
+    for is_run_first in [true, false] {
+        let mut world = World::new(&["n1", "n2"]);
+        world.claim("c");
+        if is_run_first {
+            world.run("run", &["c"], &[]);
+            world.member("a", "run", 100);
+            world.mount("a", "c");
+            world.settle(SOON);
+        }
+        world.now += SignedDuration::from_secs(1);
+        // Where it would go by itself.
+        let other = world.native("b", "g");
+        world.mount("b", "c");
+        if !is_run_first {
+            world.settle(SOON);
+            world.run("run", &["c"], &[]);
+            world.member("a", "run", 100);
+            world.mount("a", "c");
+        }
+        let set = world.sets.get_mut(&other);
+        assert_eq!(set.is_some(), !is_run_first);
+        world.settle(LONG);
+        let follower = if is_run_first { other.clone() } else { world.placeholder("run") };
+        let bound = &world.sets[&follower]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
+        assert!(bound.to_string().contains("n1"), "{bound}");
+        assert_eq!((world.node_of("a"), world.node_of("b")), (Some("n1"), Some("n1")));
+        let leads = if is_run_first { world.placeholder("run") } else { other.clone() };
+        let leading = &world.sets[&leads]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
+        assert!(leading.is_null(), "{leading}");
+    }
+}
+
+#[test]
+fn two_native_groups_with_one_claim_share_a_node_from_the_start() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    for (pod, group) in [("a", "g"), ("b", "h")] {
+        world.native(pod, group);
+        world.mount(pod, "c");
+    }
+    world.settle(LONG);
+    assert_eq!((world.node_of("a"), world.node_of("b")), (Some("n1"), Some("n1")));
+    assert_eq!(world.writes.iter().filter(|write| write.starts_with("create")).count(), 2);
+    assert_eq!(world.writes.len(), 2, "{:?}", world.writes);
+}
+
+/// An owner reference and a label are their authors' words.
+#[test]
+fn what_claims_to_be_a_runs_in_another_namespace_changes_nothing_of_it() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.pods.clear();
+    let uid = world.runs["run"]["metadata"]["uid"].clone();
+    let own = world.placeholder("run");
+    for (namespace, name) in [("evil", &*own), (NAMESPACE, "affinity-assistant-0000000000")] {
+        let set = json!({
+            "metadata": {
+                "name": name, "namespace": namespace, "uid": format!("forged-{namespace}"),
+                "labels": {keys::PLACEHOLDER: name},
+                "annotations": {keys::MODE: "disabled", keys::GROUP_KEY: "c"},
+                "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "run",
+                    "uid": uid, "controller": true}],
+            },
+            "spec": {"template": {"metadata": {}, "spec": {"containers": []}}, "selector": {}, "serviceName": ""},
+        });
+        world.sets.insert(format!("{namespace}/{name}"), set);
+    }
+    let plan = world.plan();
+    let made: Vec<_> = plan
+        .actions
+        .iter()
+        .filter(|action| matches!(action.write, Write::Create(_)))
+        .map(|action| (&*action.target.namespace, &*action.target.name))
+        .collect();
+    assert_eq!(made, [(NAMESPACE, &*own)]);
+
+    // A TaskRun of another namespace neither begins nor assists a run.
+    let mut world = World::new(&["n1"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.task_run("t", "run");
+    World::change(
+        world.task_runs.get_mut("t").unwrap(),
+        json!({"metadata": {"namespace": "evil"}}),
+    );
+    world.assist("t");
+    world.settle(SOON);
+    assert!(world.writes.is_empty() && world.events.is_empty(), "{:?}", world.events);
+}
+
+#[test]
+fn a_label_alone_holds_no_placeholder_where_it_is() {
+    for of in ["nobody", "another run", "another group"] {
+        let mut world = World::new(&["n1", "n2"]);
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.member("a", "run", 100);
+        world.pods.clear();
+        world.settle(SOON);
+        let own = world.placeholder("run");
+        match of {
+            "another run" => {
+                world.run("other", &["c"], &[]);
+                world.member("x", "other", 10);
+            }
+            "another group" => _ = world.native("x", "g"),
+            _ => world.stranger("x", "n1", 10),
+        }
+        let pod = world.pods.get_mut("x").unwrap();
+        pod["metadata"]["labels"] = json!({keys::MEMBER: own});
+        pod["spec"]["nodeName"] = json!("n1");
+        world.cordon("n1", true);
+        let writes = world.plan().actions;
+        let pod = format!("{own}-0");
+        let moves = writes.iter().any(|action| {
+            *action.target.name == *pod && matches!(action.write, Write::Delete { .. })
+        });
+        assert!(moves, "{of}: {writes:?}");
     }
 }
 

@@ -33,6 +33,8 @@ pub(super) struct World {
     pub(super) pace: Pace,
     /// Whether a quota lets the StatefulSet controller make pods.
     pub(super) makes_pods: bool,
+    /// The annotation of the namespace.
+    pub(super) namespace_mode: Option<String>,
     counter: u64,
     pub(super) nodes: BTreeMap<String, Value>,
     pub(super) runs: BTreeMap<String, Value>,
@@ -58,6 +60,7 @@ impl World {
             policy,
             pace: Pace::Whole,
             makes_pods: true,
+            namespace_mode: None,
             counter: 0,
             nodes: BTreeMap::new(),
             runs: BTreeMap::new(),
@@ -183,7 +186,7 @@ impl World {
         keys::of_run(run["metadata"]["uid"].as_str().unwrap(), key)
     }
 
-    fn task_run(&mut self, name: &str, run: &str) -> Value {
+    pub(super) fn task_run(&mut self, name: &str, run: &str) -> Value {
         let mut metadata = self.metadata(name);
         let uid = &self.runs[run]["metadata"]["uid"];
         metadata["ownerReferences"] = json!([{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": run, "uid": uid, "controller": true}]);
@@ -201,6 +204,13 @@ impl World {
         self.pod_of(name, &placeholder, milli_cpu);
         let pod = self.pods.get_mut(name).unwrap();
         pod["metadata"]["ownerReferences"] = json!([owner]);
+    }
+
+    /// Has Tekton's own affinity assistant place a TaskRun.
+    pub(super) fn assist(&mut self, task_run: &str) {
+        let annotations = json!({keys::ASSISTANT: "affinity-assistant-1"});
+        let task_run = self.task_runs.get_mut(task_run).unwrap();
+        Self::change(task_run, json!({"metadata": {"annotations": annotations}}));
     }
 
     /// The same with the gate instead of the term, and with these required node terms.
@@ -293,6 +303,10 @@ impl World {
             let node: core::Node = serde_json::from_value(node.clone()).unwrap();
             view.apply(Object::whole_node(&node).unwrap());
         }
+        let mode = self.namespace_mode.as_ref().map(|mode| json!({keys::MODE: mode}));
+        let namespace = json!({"metadata": {"name": NAMESPACE, "annotations": mode}});
+        let namespace = serde_json::from_value(namespace).unwrap();
+        view.apply(Object::namespace(&namespace).unwrap());
         let metadata = |document: &Value| -> ObjectMeta {
             serde_json::from_value(document["metadata"].clone()).unwrap()
         };
