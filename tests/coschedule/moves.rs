@@ -180,6 +180,10 @@ pub(crate) async fn by_node_a_cordoned_node_is_left(world: Arc<World>) -> Result
     survives_by_node(&world, Fault::Cordoned).await
 }
 
+pub(crate) async fn by_node_a_full_node_is_left(world: Arc<World>) -> Result<()> {
+    survives_by_node(&world, Fault::NoProcessors).await
+}
+
 pub(crate) async fn a_cordoned_node_is_left(world: Arc<World>) -> Result<()> {
     survives_at_every_moment(&world, Fault::Cordoned).await
 }
