@@ -688,7 +688,6 @@ fn the_remedy_for_a_member_is_that_of_what_made_it() {
         assert!(found.iter().any(|told| told.ends_with(&give)), "{found:?}");
     }
 
-    let mut stands = stands;
     stands["spec"].as_object_mut().unwrap().remove("nodeName");
     stands["spec"]["nodeSelector"] = json!({"disk": "ssd"});
     stands["status"] = json!({"phase": "Pending"});

@@ -80,6 +80,8 @@ const CASES: &[Case] = cases! { coschedule,
         provisioned_claims_of_two_zones_meet, a_class_without_a_sibling_is_left_and_told;
     wishes:
         members_bound_by_node;
+    moves:
+        by_node_a_cordoned_node_is_left, by_node_a_full_node_is_left;
     isolation:
         isolation_within_a_namespace;
     troubles:

@@ -201,7 +201,10 @@ fn tell(planned: &Planned<'_>, text: &mut String) {
             match (admission.patch.is_empty(), admission.intents.is_empty()) {
                 (false, _) => "placed".to_owned(),
                 (true, false) => "unchanged: it has all of this".to_owned(),
-                (true, true) => "unchanged: nothing is asked for that a pod must carry".to_owned(),
+                (true, true) if planned.unknown.is_some() => {
+                    "unchanged, as far as is known here".to_owned()
+                }
+                (true, true) => "unchanged: nothing is asked for that it must carry".to_owned(),
             }
         }
         Decision::Refuse(refusal) => format!("refused ({})", refusal.code()),

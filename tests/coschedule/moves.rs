@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use testbed::volumes::{LOCAL, WAITING};
 
-use crate::pipeline::{Lab, in_mode, lasting, node, requesting, task, template};
+use crate::pipeline::{Lab, in_mode, lasting, node, requesting, task, template, with_policy};
 use crate::world::{Space, World, same};
 
 /// What happens to the placeholder's node.
@@ -103,8 +103,8 @@ fn run(lab: &Lab, moment: Moment) -> Value {
     run
 }
 
-async fn survives(world: &Arc<World>, fault: Fault, moment: Moment) -> Result<()> {
-    let name = format!("{}-{}", fault.name(), format!("{moment:?}").to_lowercase());
+async fn survives(world: &Arc<World>, binding: &str, fault: Fault, moment: Moment) -> Result<()> {
+    let name = format!("{binding}-{}-{}", fault.name(), format!("{moment:?}").to_lowercase());
     let space = world.namespace(&name).await?;
     // Room for five pods a node: those of the run are two at most, with the placeholder. All nodes are
     // in one zone, so that the volume can follow.
@@ -162,8 +162,26 @@ async fn unharmed(space: &Space, running: Option<&Pod>) -> Result<()> {
 
 async fn survives_at_every_moment(world: &Arc<World>, fault: Fault) -> Result<()> {
     let _running = world.installation.read().await;
-    try_join_all(MOMENTS.map(|moment| survives(world, fault, moment))).await?;
+    try_join_all(MOMENTS.map(|moment| survives(world, "term", fault, moment))).await?;
     Ok(())
+}
+
+/// Who is bound to a node by name does not follow the placeholder by himself.
+async fn survives_by_node(world: &Arc<World>, fault: Fault) -> Result<()> {
+    with_policy(world, json!({"binding": "node"}), async || {
+        let moments = [Moment::BeforeTheFirst, Moment::BetweenTwo];
+        try_join_all(moments.map(|moment| survives(world, "node", fault, moment))).await?;
+        Ok(())
+    })
+    .await
+}
+
+pub(crate) async fn by_node_a_cordoned_node_is_left(world: Arc<World>) -> Result<()> {
+    survives_by_node(&world, Fault::Cordoned).await
+}
+
+pub(crate) async fn by_node_a_full_node_is_left(world: Arc<World>) -> Result<()> {
+    survives_by_node(&world, Fault::NoProcessors).await
 }
 
 pub(crate) async fn a_cordoned_node_is_left(world: Arc<World>) -> Result<()> {

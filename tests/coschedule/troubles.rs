@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use testbed::volumes::WAITING;
+use testbed::wait::{Seen, until};
 
 use crate::group::group_of;
-use crate::pipeline::{Lab, clone_and_build, lasting, task, template};
+use crate::pipeline::{LIMIT, Lab, clone_and_build, lasting, task, template};
 use crate::world::{Space, World, same};
 
 const ZONES: [&str; 4] = ["east", "west", "east", "west"];
@@ -99,6 +101,19 @@ pub(crate) async fn a_controller_that_is_away_delays_nobody(world: Arc<World>) -
     leases.patch("stowplan-controller", &PatchParams::default(), &Patch::Merge(long_ago)).await?;
     // Its first look tells it the age; later it would wait for a minute by its own clock.
     installation.start_webhook().await?;
+    let trial: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "trial", "annotations": {"stowplan.dev/coschedule-group": "trial"}},
+        "spec": {"containers": [{"name": "main", "image": "main"}]},
+    }))?;
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    until("the webhook to know that the controller is away", LIMIT, async || {
+        let admitted = space.pods().create(&dry_run, &trial).await?;
+        Ok(match group_of(&admitted) {
+            None => Seen::Done(()),
+            Some(group) => Seen::NotYet(format!("a pod joins group {group}")),
+        })
+    })
+    .await?;
     space.created(&clone_and_build(&lab, "ci", WAITING)).await?;
     space.succeeded("ci").await?;
     for (name, pod) in space.task_pods().await? {
