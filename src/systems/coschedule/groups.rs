@@ -286,13 +286,14 @@ impl Groups {
     }
 
     /// What a pod of the run is to its groups, by the task that it is of, the claims that it mounts and
-    /// its node selector.
+    /// its node selector. `binds_nobody` says of a claim whether it is known not to need one node.
     #[must_use]
     pub fn membership(
         &self,
         task: Option<&str>,
         claims: &[&str],
         node_selector: &[(&str, &str)],
+        binds_nobody: impl Fn(&str) -> bool,
     ) -> Membership<'_> {
         let mut by_node = self.groups.iter().filter(|group| {
             claims.iter().any(|claim| group.claim(claim).is_some_and(|of| of.one_node))
@@ -306,7 +307,7 @@ impl Groups {
             task.is_some_and(|task| group.tasks.as_ref().is_some_and(|of| of.contains(task)))
         };
         // A claim that the run does not name: of a task's result, or of a pipeline in the pipeline.
-        if claims.iter().any(|claim| !self.free.contains(*claim)) {
+        if claims.iter().any(|claim| !self.free.contains(*claim) && !binds_nobody(claim)) {
             let mut derived = self.groups.iter().filter(|group| group.derived);
             let named = derived.clone().find(of_task);
             if let Some(group) = named.or_else(|| derived.find(|group| group.tasks.is_none())) {
@@ -392,6 +393,12 @@ impl<'v> Making<'v> {
         let mut of_workspace: BTreeMap<&str, usize> = BTreeMap::new();
         for (unit, of) in self.units.iter().enumerate() {
             of_workspace.extend(of.workspaces.iter().map(|workspace| (*workspace, unit)));
+        }
+        for task in &pipeline.tasks {
+            for claim in &task.mounted {
+                let unit = self.claim_unit(self.name, claim);
+                by_task.entry(&task.name).or_default().push(unit);
+            }
         }
         let selectors = self.selectors();
         let tasks = pipeline.tasks.iter().map(|task| {
