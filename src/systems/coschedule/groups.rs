@@ -24,7 +24,7 @@ use crate::policy::{CoscheduleMode, Policy};
 use crate::view::pipeline::Pipeline;
 use crate::view::pipeline_run::{Labels, PipelineSource, WorkspaceSource};
 use crate::view::storage::AccessModes;
-use crate::view::{Key, Name, PipelineRun, View};
+use crate::view::{Key, Name, PipelineRun, Placeholder, View};
 
 /// The most runs above a run that are looked at: pipelines in pipelines are never that deep.
 const MAX_DEPTH: usize = 16;
@@ -188,15 +188,22 @@ pub fn of_run(
         by_claim: HashMap::new(),
         keys: HashSet::new(),
         tasks: None,
+        standing: Vec::new(),
         groups,
     };
     making.find();
-    let parts = match mode {
-        CoscheduleMode::Workspaces => making.by_workspaces(),
-        _ => making.by_selectors(),
-    };
-    for part in parts {
-        making.split_by_volumes(part);
+    if making.standing.is_empty() {
+        let parts = match mode {
+            CoscheduleMode::Workspaces => making.by_workspaces(),
+            _ => making.by_selectors(),
+        };
+        for part in parts {
+            making.split_by_volumes(part);
+        }
+    } else {
+        for Part { key, units, selector, .. } in making.as_they_stand() {
+            making.group(key, &units, None, &selector);
+        }
     }
     let Making { units, groups: made, .. } = making;
     groups = made;
@@ -372,6 +379,9 @@ struct Making<'v> {
     keys: HashSet<Box<str>>,
     /// `None` where nobody knows which task uses what.
     tasks: Option<Vec<Task<'v>>>,
+    /// The placeholders of the run, with their keys, where the Pipeline that it names is not there: it was
+    /// when they were made, or nobody knew it then either.
+    standing: Vec<(&'v str, &'v Placeholder)>,
     groups: Groups,
 }
 
@@ -421,13 +431,78 @@ impl<'v> Making<'v> {
                 let key = Name::new(&self.name.namespace, named);
                 let known = self.view.pipeline(&key);
                 if known.is_none() {
-                    self.groups.awaited.push(Key::Pipeline(key));
+                    self.standing = self.standing();
+                    if self.standing.is_empty() {
+                        self.groups.awaited.push(Key::Pipeline(key));
+                    }
                 }
                 known.filter(|known| known.problem.is_none()).map(|known| &known.pipeline)
             }
             _ => None,
         };
         pipeline.filter(|pipeline| !pipeline.nested)
+    }
+
+    /// The placeholders that were made for groups of the run, with the groups' keys.
+    fn standing(&self) -> Vec<(&'v str, &'v Placeholder)> {
+        let uid = &self.run.identity.uid;
+        let made = self.view.placeholders_of_run(uid).filter_map(|(name, placeholder)| {
+            let key = placeholder.key.as_deref()?;
+            (*name.name == *keys::of_run(uid, key)).then_some((key, placeholder))
+        });
+        made.collect()
+    }
+
+    /// The groups as placeholders stand for them: members have gone there, and others must follow them
+    /// whatever becomes of the Pipeline. What no placeholder has is a group by itself where each has what
+    /// it needs, and else belongs to the first.
+    fn as_they_stand(&mut self) -> Vec<Part<'v>> {
+        let is_whole = self.groups.mode != CoscheduleMode::Workspaces;
+        let standing = std::mem::take(&mut self.standing);
+        let namespace = &self.name.namespace;
+        for claim in standing.iter().flat_map(|(_, placeholder)| &placeholder.claims) {
+            // One that became known later, as the result of a task.
+            if self.view.claim(&Name::new(namespace, claim)).is_some() {
+                self.claim_unit(self.name, claim);
+            }
+        }
+        let mut left: BTreeSet<usize> = (0..self.units.len())
+            .filter(|unit| match is_whole {
+                true => self.units[*unit].mountable,
+                false => self.units[*unit].one_node,
+            })
+            .collect();
+        let all = left.clone();
+        let mut parts: Vec<Part<'v>> = Vec::new();
+        for (key, placeholder) in standing {
+            let has = |unit: &usize| {
+                let unit = &self.units[*unit];
+                match unit.claim {
+                    Some(claim) => mounts(placeholder, claim),
+                    None => unit.workspaces.contains(&key),
+                }
+            };
+            // What needs one node is in one of them.
+            let is_free = |unit: &usize| left.contains(unit) || !self.units[*unit].one_node;
+            let units: BTreeSet<usize> =
+                all.iter().copied().filter(|unit| has(unit) && is_free(unit)).collect();
+            left.retain(|unit| !units.contains(unit));
+            let selector = selector_of(key).filter(|_| is_whole);
+            let selector = selector.unwrap_or_else(|| self.common_selector());
+            parts.push(Part { key: key.into(), units, tasks: BTreeSet::new(), selector });
+        }
+        parts.sort_by_key(|part| part.units.first().copied());
+        if let Some(first) = parts.first_mut() {
+            let joins = |unit: &usize| is_whole || self.units[*unit].claim.is_none();
+            let (joining, others) = left.into_iter().partition(joins);
+            left = others;
+            first.units.extend::<BTreeSet<usize>>(joining);
+        }
+        if !left.is_empty() {
+            let (key, selector) = (self.key_of(&left), self.common_selector());
+            parts.push(Part { key, units: left, tasks: BTreeSet::new(), selector });
+        }
+        parts
     }
 
     /// Finds the claims of the runs that the run has made, and of those that they have.
@@ -515,13 +590,7 @@ impl<'v> Making<'v> {
         let made = self.view.placeholders_of_run(&self.run.identity.uid);
         let units = self.units.iter().enumerate().filter(|(_, unit)| unit.one_node);
         made.map(|(_, placeholder)| {
-            let has = |unit: &Unit<'_>| {
-                unit.claim.is_some_and(|claim| {
-                    let template = keys::template(claim);
-                    placeholder.claims.iter().any(|own| **own == *claim)
-                        || placeholder.templates.iter().any(|own| **own == *template)
-                })
-            };
+            let has = |unit: &Unit<'_>| unit.claim.is_some_and(|claim| mounts(placeholder, claim));
             units.clone().filter(|(_, unit)| has(unit)).map(|(index, _)| index).collect()
         })
         .collect()
@@ -696,8 +765,7 @@ impl<'v> Making<'v> {
             part.units = used.iter().copied().filter(is_mine).collect();
             left.retain(|unit| !used.contains(unit));
             if several {
-                let labels = part.selector.iter().map(|(key, value)| format!("{key}={value}"));
-                part.key = labels.collect::<Vec<_>>().join(",").into();
+                part.key = key_of_selector(&part.selector);
             }
         }
         if let Some(first) = parts.first_mut() {
@@ -818,6 +886,25 @@ impl<'v> Making<'v> {
             key,
         });
     }
+}
+
+/// Whether a placeholder has a claim of its run, by its name or as one of its own.
+fn mounts(placeholder: &Placeholder, claim: &str) -> bool {
+    let template = keys::template(claim);
+    placeholder.claims.iter().any(|own| **own == *claim)
+        || placeholder.templates.iter().any(|own| **own == *template)
+}
+
+/// The key of a part of a run that a node selector parts from the others.
+fn key_of_selector(selector: &BTreeMap<&str, &str>) -> Box<str> {
+    let labels = selector.iter().map(|(key, value)| format!("{key}={value}"));
+    labels.collect::<Vec<_>>().join(",").into()
+}
+
+/// The node selector that is such a key; none for another key. Neither keys nor values of labels have an
+/// equals sign or a comma.
+fn selector_of(key: &str) -> Option<BTreeMap<&str, &str>> {
+    key.split(',').map(|label| label.split_once('=')).collect()
 }
 
 /// Whether no node meets the terms of both, as far as the terms themselves say.

@@ -402,6 +402,137 @@ fn a_pipeline_that_nobody_knows_makes_one_group_of_all_claims_of_one_node() {
     assert_eq!(told(&made), ["a: @ c1 / 1 2"]);
 }
 
+fn placeholder(key: &str, claims: &[&str], templates: &[&str], mode: &str) -> Value {
+    let name = keys::of_run(UID, key);
+    let volumes = claims
+        .iter()
+        .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}));
+    let templates = templates
+        .iter()
+        .map(|claim| json!({"metadata": {"name": keys::template(claim)}, "spec": {}}));
+    json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {"name": name, "namespace": "ci", "labels": {"stowplan.dev/placeholder": name},
+            "annotations": {keys::GROUP_KEY: key, keys::MODE: mode},
+            "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "run", "uid": UID, "controller": true}]},
+        "spec": {"selector": {}, "serviceName": "",
+            "template": {"spec": {"containers": [], "volumes": volumes.collect::<Vec<_>>()}},
+            "volumeClaimTemplates": templates.collect::<Vec<_>>()},
+    })
+}
+
+/// A Pipeline that is deleted, or made again, while its run goes on: members still go to the placeholders
+/// that stand, and nobody waits for it.
+#[test]
+fn where_the_pipeline_is_gone_the_placeholders_that_stand_say_what_the_groups_are() {
+    let own = |workspace: &str| claim_name(None, workspace, UID);
+    let mut document =
+        run(&[template("a", RWO), template("b", RWO), bound("c", "c1"), template("x", RWX)], &[]);
+    document["spec"].as_object_mut().unwrap().remove("pipelineSpec");
+    document["spec"]["pipelineRef"] = json!({"name": "p"});
+    let pipeline = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "Pipeline", "metadata": {"name": "p", "namespace": "ci"},
+        "spec": {"tasks": [task("1", &["a"]), task("2", &["b", "c"]), task("3", &["x"])]},
+    });
+    let c1 = claim("c1", RWO, None);
+    let sets = [
+        placeholder("a", &[&own("a")], &[], "workspaces"),
+        placeholder("b", &["c1"], &[&own("b")], "workspaces"),
+    ];
+    let names = |made: &Groups| -> Vec<_> {
+        made.groups.iter().map(|group| (group.key.clone(), group.name.clone())).collect()
+    };
+    let with = |others: &[Value]| {
+        let others: Vec<Value> = others.iter().chain([&c1]).cloned().collect();
+        groups(document.clone(), &others, "workspaces")
+    };
+    let known = with(&[pipeline, sets[0].clone(), sets[1].clone()]);
+    assert_eq!(told(&known), ["a: @ / 1", "b: @ c1 / 2"]);
+    let gone = with(&sets);
+    assert_eq!(told(&gone), ["a: @ / ", "b: @ c1 / "]);
+    assert_eq!((names(&gone), gone.awaited.len()), (names(&known), 0));
+    for (claims, key) in
+        [(vec![own("a")], "a"), (vec![own("b")], "b"), (vec!["c1".to_owned()], "b")]
+    {
+        let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
+        let Membership::Of(group) = gone.membership(None, &claims, &[], |_| false) else {
+            panic!("{key}")
+        };
+        assert_eq!(&*group.key, key);
+    }
+    assert_eq!(gone.membership(Some("3"), &[&own("x")], &[], |_| false), Membership::Free);
+    // What stands for nothing of it is a group by itself.
+    let some = with(&sets[..1]);
+    assert_eq!(told(&some), ["a: @ / ", "b: @ c1 / "]);
+    assert_eq!(some.awaited.len(), 0);
+    // Of a result that is known by now: the placeholder mounts its claim.
+    let mut derived = document.clone();
+    derived["spec"]["workspaces"] = json!([template("a", RWO), bound("w", "$(tasks.1.results.r)")]);
+    let made = groups(
+        derived,
+        &[
+            placeholder("a", &[&own("a")], &[], "workspaces"),
+            placeholder("w", &["by-result"], &[], "workspaces"),
+            claim("by-result", RWO, None),
+        ],
+        "workspaces",
+    );
+    assert_eq!(told(&made), ["a: @ / ", "w: by-result? / "]);
+    for claim in ["by-result", "another-result"] {
+        let Membership::Of(group) = made.membership(None, &[claim], &[], |_| false) else {
+            panic!("{claim}")
+        };
+        assert_eq!(&*group.key, "w", "{claim}");
+    }
+    // Nobody's, by its name.
+    let mut forged = placeholder("a", &[&own("a"), "c1"], &[], "workspaces");
+    forged["metadata"]["annotations"][keys::GROUP_KEY] = json!("b");
+    let none = with(&[forged]);
+    assert_eq!((told(&none), none.awaited.len()), (vec!["a: @ @ c1 / ".to_owned()], 1));
+}
+
+#[test]
+fn where_the_pipeline_is_gone_a_run_of_two_architectures_keeps_its_parts() {
+    let of_arch = |task: &str, arch: &str| json!({"pipelineTaskName": task, "podTemplate": {"nodeSelector": {"arch": arch}}});
+    let mut document = run(&[template("x", RWX), template("a", RWO)], &[]);
+    document["spec"].as_object_mut().unwrap().remove("pipelineSpec");
+    document["spec"]["pipelineRef"] = json!({"name": "p"});
+    document["spec"]["taskRunSpecs"] = json!([of_arch("1", "amd64"), of_arch("2", "arm64")]);
+    let pipeline = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "Pipeline", "metadata": {"name": "p", "namespace": "ci"},
+        "spec": {"tasks": [task("1", &["x"]), task("2", &["x", "a"])]},
+    });
+    let (x, a) = (claim_name(None, "x", UID), claim_name(None, "a", UID));
+    let sets = [
+        placeholder("arch=amd64", &[&x], &[], "pipelineruns"),
+        placeholder("arch=arm64", &[&x, &a], &[], "pipelineruns"),
+    ];
+    let known = groups(document.clone(), &[pipeline], "pipelineruns");
+    let gone = groups(document, &sets, "pipelineruns");
+    assert_eq!(told(&known), ["arch=amd64: @ / 1", "arch=arm64: @ @ / 2"]);
+    assert_eq!(
+        (told(&gone), gone.awaited.len()),
+        (vec!["arch=amd64: @ / ".to_owned(), "arch=arm64: @ @ / ".to_owned()], 0)
+    );
+    for (before, after) in known.groups.iter().zip(&gone.groups) {
+        assert_eq!((&before.name, &before.node_selector), (&after.name, &after.node_selector));
+        assert_eq!(before.claims, after.claims);
+    }
+    for (claims, arch) in [
+        (&[&*x][..], "amd64"),
+        (&[&x], "arm64"),
+        (&[&x, &a], "arm64"),
+        (&[], "amd64"),
+        (&[], "arm64"),
+    ] {
+        let selector = [("arch", arch)];
+        let Membership::Of(group) = gone.membership(None, claims, &selector, |_| false) else {
+            panic!("{claims:?}")
+        };
+        assert_eq!(*group.key, *format!("arch={arch}"), "{claims:?}");
+    }
+}
+
 #[test]
 fn pipelines_in_pipelines_are_one_run() {
     let child = |name: &str, uid: &str, parent: &str, workspaces: Value| {
