@@ -10,7 +10,7 @@ use super::{
     Claim, Identity, Member, Name, NamedPipeline, PipelineRun, Placeholder, PlaceholderPod,
     Resources, StorageClass, TaskRun, Usage, View, Volume,
 };
-use crate::view::pipeline_run::WorkspaceSource;
+use crate::view::pipeline_run::{PipelineSource, WorkspaceSource};
 
 /// What is known of runs and groups, with the indices by which decisions find it.
 #[derive(Debug, Default)]
@@ -81,7 +81,13 @@ fn named_claims(run: &PipelineRun) -> impl Iterator<Item = &str> {
         WorkspaceSource::Template(template) => Some(&*template.claim),
         WorkspaceSource::Unresolved | WorkspaceSource::Free => None,
     });
-    named.chain(run.mounted.iter().map(AsRef::as_ref))
+    let of_tasks = run.task_overrides.iter().flat_map(|of_task| of_task.mounted.iter().flatten());
+    let written = match &run.pipeline {
+        PipelineSource::Inline(pipeline) => &*pipeline.tasks,
+        _ => &[],
+    };
+    let written = written.iter().flat_map(|task| &task.mounted);
+    named.chain(run.mounted.iter().chain(of_tasks).chain(written).map(AsRef::as_ref))
 }
 
 fn placeholder_of(name: &Name, member: &Member) -> Option<Name> {

@@ -3,6 +3,8 @@
 //! All of it is of `metadata` and `spec`, which do not change while the run lasts, but for `done`: a
 //! run's status is often absent when its first pods arrive.
 
+use std::collections::HashMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
@@ -20,7 +22,7 @@ pub const MODE: &str = "stowplan.dev/coschedule";
 pub const AUTO_CLEANUP: &str = "tekton.dev/auto-cleanup-pvc";
 
 /// The beginning of a variable that Tekton replaces while the run goes on.
-const VARIABLE: &str = "$(";
+pub(super) const VARIABLE: &str = "$(";
 
 /// A PipelineRun.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -144,12 +146,13 @@ impl PipelineRun {
     }
 
     fn take(&mut self, reader: &mut Reader, spec: &Part<'_>, whole: bool) {
+        let params = params(reader, spec);
         let workspaces = reader.parts(spec, "workspaces");
         self.workspaces = workspaces
             .iter()
             .map(|workspace| {
                 let name = reader.text(workspace, "name").unwrap_or_default();
-                let source = self.source(reader, workspace, name, whole);
+                let source = self.source(reader, workspace, name, &params, whole);
                 Workspace { name: name.into(), source }
             })
             .collect();
@@ -197,6 +200,7 @@ impl PipelineRun {
         reader: &mut Reader,
         workspace: &Part<'_>,
         name: &str,
+        params: &HashMap<&str, &str>,
         whole: bool,
     ) -> WorkspaceSource {
         if let Some(template) = reader.part(workspace, "volumeClaimTemplate") {
@@ -214,12 +218,43 @@ impl PipelineRun {
             });
         }
         let claim = reader.part(workspace, "persistentVolumeClaim");
-        match claim.and_then(|claim| reader.text(&claim, "claimName")) {
+        let claim = claim.and_then(|claim| reader.text(&claim, "claimName"));
+        match claim.map(|claim| substituted(claim, params)) {
             Some(claim) if claim.contains(VARIABLE) => WorkspaceSource::Unresolved,
-            Some(claim) => WorkspaceSource::Claim(claim.into()),
-            None => WorkspaceSource::Free,
+            Some(claim) if !claim.is_empty() => WorkspaceSource::Claim(claim.into()),
+            _ => WorkspaceSource::Free,
         }
     }
+}
+
+/// The params that a run gives itself, as far as they are texts.
+fn params<'v>(reader: &mut Reader, spec: &Part<'v>) -> HashMap<&'v str, &'v str> {
+    let params = reader.parts(spec, "params");
+    let texts = params.iter().filter_map(|param| {
+        Some((param.value("name")?.as_str()?, param.value("value")?.as_str()?))
+    });
+    texts.collect()
+}
+
+/// A text with the run's own params in the place of their variables, as Tekton does it with workspaces
+/// before anything of the run begins (`ApplyParametersToWorkspaceBindings`). Other variables stay.
+fn substituted(text: &str, params: &HashMap<&str, &str>) -> String {
+    const BEGINNING: &str = "$(params";
+    let mut result = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(BEGINNING) {
+        let after = &rest[at + BEGINNING.len()..];
+        let found =
+            [(".", ")"), ("['", "'])"), ("[\"", "\"])")].iter().find_map(|(open, close)| {
+                let (name, after) = after.strip_prefix(open)?.split_once(close)?;
+                Some((*params.get(name)?, after))
+            });
+        result.push_str(&rest[..at]);
+        let (value, after) = found.unwrap_or((BEGINNING, after));
+        result.push_str(value);
+        rest = after;
+    }
+    result + rest
 }
 
 /// The name that Tekton gives the claim of a template: the template's own name or `pvc`, and ten

@@ -221,15 +221,22 @@ pub fn of_run(
         by_claim: HashMap::new(),
         keys: HashSet::new(),
         tasks: None,
+        standing: Vec::new(),
         groups,
     };
     making.find();
-    let parts = match mode {
-        CoscheduleMode::Workspaces => making.by_workspaces(),
-        _ => making.by_selectors(),
-    };
-    for part in parts {
-        making.split_by_volumes(part);
+    if making.standing.is_empty() {
+        let parts = match mode {
+            CoscheduleMode::Workspaces => making.by_workspaces(),
+            _ => making.by_selectors(),
+        };
+        for part in parts {
+            making.split_by_volumes(part);
+        }
+    } else {
+        for Part { key, units, selector, .. } in making.as_they_stand() {
+            making.group(key, &units, None, &selector);
+        }
     }
     let Making { units, groups: made, .. } = making;
     groups = made;
@@ -439,13 +446,14 @@ impl Groups {
     }
 
     /// What a pod of the run is to its groups, by the task that it is of, the claims that it mounts and
-    /// its node selector.
+    /// its node selector. `binds_nobody` says of a claim whether it is known not to need one node.
     #[must_use]
     pub fn membership(
         &self,
         task: Option<&str>,
         claims: &[&str],
         node_selector: &[(&str, &str)],
+        binds_nobody: impl Fn(&str) -> bool,
     ) -> Membership<'_> {
         let mut by_node = self.groups.iter().filter(|group| {
             claims.iter().any(|claim| group.claim(claim).is_some_and(|of| of.one_node))
@@ -459,7 +467,7 @@ impl Groups {
             task.is_some_and(|task| group.tasks.as_ref().is_some_and(|of| of.contains(task)))
         };
         // A claim that the run does not name: of a task's result, or of a pipeline in the pipeline.
-        if claims.iter().any(|claim| !self.free.contains(*claim)) {
+        if claims.iter().any(|claim| !self.free.contains(*claim) && !binds_nobody(claim)) {
             let mut derived = self.groups.iter().filter(|group| group.derived);
             let named = derived.clone().find(of_task);
             if let Some(group) = named.or_else(|| derived.find(|group| group.tasks.is_none())) {
@@ -524,6 +532,9 @@ struct Making<'v> {
     keys: HashSet<Box<str>>,
     /// `None` where nobody knows which task uses what.
     tasks: Option<Vec<Task<'v>>>,
+    /// The placeholders of the run, with their keys, where the Pipeline that it names is not there: it was
+    /// when they were made, or nobody knew it then either.
+    standing: Vec<(&'v str, &'v Placeholder)>,
     groups: Groups,
 }
 
@@ -546,6 +557,12 @@ impl<'v> Making<'v> {
         for (unit, of) in self.units.iter().enumerate() {
             of_workspace.extend(of.workspaces.iter().map(|workspace| (*workspace, unit)));
         }
+        for task in &pipeline.tasks {
+            for claim in &task.mounted {
+                let unit = self.claim_unit(self.name, claim);
+                by_task.entry(&task.name).or_default().push(unit);
+            }
+        }
         let selectors = self.selectors();
         let tasks = pipeline.tasks.iter().map(|task| {
             let own = task.workspaces.iter().filter_map(|of| of_workspace.get(&**of));
@@ -567,13 +584,78 @@ impl<'v> Making<'v> {
                 let key = Name::new(&self.name.namespace, named);
                 let known = self.view.pipeline(&key);
                 if known.is_none() {
-                    self.groups.awaited.push(Key::Pipeline(key));
+                    self.standing = self.standing();
+                    if self.standing.is_empty() {
+                        self.groups.awaited.push(Key::Pipeline(key));
+                    }
                 }
                 known.filter(|known| known.problem.is_none()).map(|known| &known.pipeline)
             }
             _ => None,
         };
         pipeline.filter(|pipeline| !pipeline.nested)
+    }
+
+    /// The placeholders that were made for groups of the run, with the groups' keys.
+    fn standing(&self) -> Vec<(&'v str, &'v Placeholder)> {
+        let uid = &self.run.identity.uid;
+        let made = self.view.placeholders_of_run(uid).filter_map(|(name, placeholder)| {
+            let key = placeholder.key.as_deref()?;
+            (*name.name == *keys::of_run(uid, key)).then_some((key, placeholder))
+        });
+        made.collect()
+    }
+
+    /// The groups as placeholders stand for them: members have gone there, and others must follow them
+    /// whatever becomes of the Pipeline. What no placeholder has is a group by itself where each has what
+    /// it needs, and else belongs to the first.
+    fn as_they_stand(&mut self) -> Vec<Part<'v>> {
+        let is_whole = self.groups.mode != CoscheduleMode::Workspaces;
+        let standing = std::mem::take(&mut self.standing);
+        let namespace = &self.name.namespace;
+        for claim in standing.iter().flat_map(|(_, placeholder)| &placeholder.claims) {
+            // One that became known later, as the result of a task.
+            if self.view.claim(&Name::new(namespace, claim)).is_some() {
+                self.claim_unit(self.name, claim);
+            }
+        }
+        let mut left: BTreeSet<usize> = (0..self.units.len())
+            .filter(|unit| match is_whole {
+                true => self.units[*unit].mountable,
+                false => self.units[*unit].one_node,
+            })
+            .collect();
+        let all = left.clone();
+        let mut parts: Vec<Part<'v>> = Vec::new();
+        for (key, placeholder) in standing {
+            let has = |unit: &usize| {
+                let unit = &self.units[*unit];
+                match unit.claim {
+                    Some(claim) => mounts(placeholder, claim),
+                    None => unit.workspaces.contains(&key),
+                }
+            };
+            // What needs one node is in one of them.
+            let is_free = |unit: &usize| left.contains(unit) || !self.units[*unit].one_node;
+            let units: BTreeSet<usize> =
+                all.iter().copied().filter(|unit| has(unit) && is_free(unit)).collect();
+            left.retain(|unit| !units.contains(unit));
+            let selector = selector_of(key).filter(|_| is_whole);
+            let selector = selector.unwrap_or_else(|| self.common_selector());
+            parts.push(Part { key: key.into(), units, tasks: BTreeSet::new(), selector });
+        }
+        parts.sort_by_key(|part| part.units.first().copied());
+        if let Some(first) = parts.first_mut() {
+            let joins = |unit: &usize| is_whole || self.units[*unit].claim.is_none();
+            let (joining, others) = left.into_iter().partition(joins);
+            left = others;
+            first.units.extend::<BTreeSet<usize>>(joining);
+        }
+        if !left.is_empty() {
+            let (key, selector) = (self.key_of(&left), self.common_selector());
+            parts.push(Part { key, units: left, tasks: BTreeSet::new(), selector });
+        }
+        parts
     }
 
     /// Finds the claims of the runs that the run has made, and of those that they have.
@@ -661,13 +743,7 @@ impl<'v> Making<'v> {
         let made = family::placeholders(self.run, self.view);
         let units = self.units.iter().enumerate().filter(|(_, unit)| unit.one_node);
         made.map(|(_, placeholder)| {
-            let has = |unit: &Unit<'_>| {
-                unit.claim.is_some_and(|claim| {
-                    let template = keys::template(claim);
-                    placeholder.claims.iter().any(|own| **own == *claim)
-                        || placeholder.templates.iter().any(|own| **own == *template)
-                })
-            };
+            let has = |unit: &Unit<'_>| unit.claim.is_some_and(|claim| mounts(placeholder, claim));
             units.clone().filter(|(_, unit)| has(unit)).map(|(index, _)| index).collect()
         })
         .collect()
@@ -842,8 +918,7 @@ impl<'v> Making<'v> {
             part.units = used.iter().copied().filter(is_mine).collect();
             left.retain(|unit| !used.contains(unit));
             if several {
-                let labels = part.selector.iter().map(|(key, value)| format!("{key}={value}"));
-                part.key = labels.collect::<Vec<_>>().join(",").into();
+                part.key = key_of_selector(&part.selector);
             }
         }
         if let Some(first) = parts.first_mut() {
@@ -964,6 +1039,25 @@ impl<'v> Making<'v> {
             key,
         });
     }
+}
+
+/// Whether a placeholder has a claim of its run, by its name or as one of its own.
+fn mounts(placeholder: &Placeholder, claim: &str) -> bool {
+    let template = keys::template(claim);
+    placeholder.claims.iter().any(|own| **own == *claim)
+        || placeholder.templates.iter().any(|own| **own == *template)
+}
+
+/// The key of a part of a run that a node selector parts from the others.
+fn key_of_selector(selector: &BTreeMap<&str, &str>) -> Box<str> {
+    let labels = selector.iter().map(|(key, value)| format!("{key}={value}"));
+    labels.collect::<Vec<_>>().join(",").into()
+}
+
+/// The node selector that is such a key; none for another key. Neither keys nor values of labels have an
+/// equals sign or a comma.
+fn selector_of(key: &str) -> Option<BTreeMap<&str, &str>> {
+    key.split(',').map(|label| label.split_once('=')).collect()
 }
 
 /// Whether no node meets the terms of both, as far as the terms themselves say.

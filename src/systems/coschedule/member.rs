@@ -222,7 +222,11 @@ impl Joining<'_> {
         // Parked claims are bound for nobody, wherever the pod may run.
         let renamed = self.renamed(&groups);
         let why = format!("{} of PipelineRun {}", mode::word(groups.mode), name.name);
-        match groups.membership(task, &claims, &selector) {
+        let binds_nobody = |claim: &str| {
+            let known = self.view.claim(&Name::new(self.pod.namespace, claim));
+            known.is_some_and(|claim| !claim.access_modes.need_one_node())
+        };
+        match groups.membership(task, &claims, &selector, binds_nobody) {
             Membership::Free => self.rename(keys::MODE, &why, &renamed),
             Membership::Several(first, second) => {
                 self.rename(keys::MODE, &why, &renamed);
