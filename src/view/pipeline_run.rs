@@ -145,6 +145,32 @@ impl PipelineRun {
         run
     }
 
+    /// The same without what only a run that goes on needs: all that says what its pods are like. Runs
+    /// stay for long after their end. A run that another has made keeps its claims, of which that one's
+    /// groups are made.
+    #[must_use]
+    pub fn without_its_pods(mut self) -> Self {
+        let is_root = self.parent.is_none();
+        for workspace in &mut self.workspaces {
+            match &mut workspace.source {
+                source if is_root => *source = WorkspaceSource::Free,
+                WorkspaceSource::Template(template) => template.document = None,
+                _ => {}
+            }
+        }
+        if matches!(self.pipeline, PipelineSource::Inline(_)) {
+            self.pipeline = PipelineSource::Absent;
+        }
+        Self {
+            node_selector: Box::default(),
+            mounted: Box::default(),
+            task_overrides: Box::default(),
+            pod_template: None,
+            service_account: None,
+            ..self
+        }
+    }
+
     fn take(&mut self, reader: &mut Reader, spec: &Part<'_>, whole: bool) {
         let params = params(reader, spec);
         let workspaces = reader.parts(spec, "workspaces");
@@ -292,4 +318,60 @@ fn mounted(reader: &mut Reader, template: &Part<'_>) -> Box<[Box<str>]> {
         (!name.contains(VARIABLE)).then(|| name.into())
     });
     claims.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn of_a_run_that_has_ended_only_what_its_claims_need_is_kept() {
+        let mut document = json!({
+            "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+            "metadata": {"name": "r", "namespace": "ci", "uid": "u", "annotations": {
+                MODE: "pipelineruns", AUTO_CLEANUP: "true"}},
+            "spec": {
+                "workspaces": [
+                    {"name": "a", "volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}},
+                    {"name": "b", "persistentVolumeClaim": {"claimName": "c"}},
+                ],
+                "pipelineSpec": {"tasks": [{"name": "t", "taskRef": {"name": "t"}}]},
+                "taskRunTemplate": {"serviceAccountName": "s", "podTemplate": {
+                    "nodeSelector": {"a": "b"},
+                    "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "d"}}]}},
+                "taskRunSpecs": [{"pipelineTaskName": "t", "podTemplate": {"nodeSelector": {"a": "c"}}}],
+            },
+        });
+        let read = |document: &Value| {
+            let metadata = serde_json::from_value(document["metadata"].clone()).unwrap();
+            PipelineRun::read(&metadata, document, true)
+        };
+        let names = |run: &PipelineRun| -> Vec<String> {
+            run.workspaces.iter().map(|workspace| workspace.name.to_string()).collect()
+        };
+        let kept = read(&document).without_its_pods();
+        assert_eq!((kept.auto_cleanup, kept.mode.as_deref()), (true, Some("pipelineruns")));
+        assert_eq!(names(&kept), ["a", "b"]);
+        let rest = PipelineRun {
+            identity: kept.identity.clone(),
+            mode: kept.mode.clone(),
+            workspaces: kept.workspaces.clone(),
+            auto_cleanup: true,
+            ..PipelineRun::default()
+        };
+        assert_eq!(kept, rest);
+        assert!(kept.workspaces.iter().all(|workspace| workspace.source == WorkspaceSource::Free));
+
+        // The groups of the run above are made of its claims.
+        document["metadata"]["ownerReferences"] = json!([{"apiVersion": "tekton.dev/v1",
+            "kind": "PipelineRun", "name": "above", "uid": "above", "controller": true}]);
+        let kept = read(&document).without_its_pods();
+        let WorkspaceSource::Template(template) = &kept.workspaces[0].source else {
+            panic!("{kept:?}");
+        };
+        assert_eq!(template.document, None);
+        assert_eq!(kept.workspaces[1].source, WorkspaceSource::Claim("c".into()));
+    }
 }

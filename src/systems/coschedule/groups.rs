@@ -333,7 +333,7 @@ fn first<'c>(
             let begins = view.placeholder(other.placeholder).is_none()
                 && other.placeholder.namespace == *namespace
                 && other.claims.contains(&claim);
-            let rank = begins.then(|| Rank::Begins(other.since, &other.placeholder.name));
+            let rank = begins.then_some(Rank::Begins(other.since, &other.placeholder.name));
             let claimant = Claimant::Native(other.placeholder, other.group);
             found.extend(rank.map(|rank| (rank, claimant)));
         }
