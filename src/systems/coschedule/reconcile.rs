@@ -196,11 +196,14 @@ impl<'v> Turn<'v> {
         };
         let Leader { run: other, placeholder, claim } = leader;
         let other = &other.name;
+        let waits = |member: &Member| member.place().is_none() && !member.finished;
+        let members = self.view.members_of(&wanted.blueprint.name);
+        let waiting: Vec<_> = members.filter(|(_, member)| waits(member)).collect();
         if wanted.blueprint.isolation.required {
             let note = format!(
                 "claim {claim} is also used by the earlier PipelineRun {other}, and runs are isolated: it begins when that one has ended"
             );
-            self.tell_run(name, run, reason::SHARED_CLAIM, &note);
+            self.tell_waiting(Some((name, run)), &waiting, reason::SHARED_CLAIM, &note);
             return Follow::Waits;
         }
         let placeholder = Name::new(&name.namespace, placeholder);
@@ -210,7 +213,7 @@ impl<'v> Turn<'v> {
                 let note = format!(
                     "claim {claim} is also used by the earlier PipelineRun {other}, whose placeholder has no node yet"
                 );
-                self.tell_run(name, run, reason::SHARED_CLAIM, &note);
+                self.tell_waiting(Some((name, run)), &waiting, reason::SHARED_CLAIM, &note);
                 Follow::Waits
             }
         }

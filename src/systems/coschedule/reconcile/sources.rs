@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde_json::{Value, json};
 
 use super::reason;
+use super::room::own_terms;
 use crate::policy::{Policy, Volumes};
 use crate::systems::coschedule::claims::Stays;
 use crate::systems::coschedule::groups::{self, Group, Groups, Leader};
@@ -62,6 +63,8 @@ pub(super) struct Wanted<'s> {
     /// Whether it should be made now, if it is not there.
     pub(super) is_due: bool,
     pub(super) run: Option<(&'s Name, &'s PipelineRun)>,
+    /// The groups of its run.
+    pub(super) groups: Option<&'s Groups>,
     /// The earlier run that uses one of its claims.
     pub(super) leader: Option<Leader>,
 }
@@ -249,6 +252,7 @@ impl<'v> Sources<'v> {
             },
             is_due: run.has_started,
             run: Some((run.name, run.run)),
+            groups: Some(&run.groups),
             leader,
         }
     }
@@ -268,6 +272,7 @@ impl<'v> Sources<'v> {
             },
             is_due: true,
             run: None,
+            groups: None,
             leader: None,
         }
     }
@@ -299,7 +304,7 @@ fn template_of(member: &Member) -> Value {
     let Some(estate) = &member.estate else { return Value::Null };
     let mut template =
         json!({"nodeSelector": estate.node_selector, "tolerations": estate.tolerations});
-    if let Some(terms) = &estate.terms {
+    if let Some(terms) = own_terms(estate) {
         template["affinity"]["nodeAffinity"] = json!({
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
         });
