@@ -18,6 +18,7 @@ mod tend;
 #[cfg(test)]
 mod tests;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -29,7 +30,7 @@ use crate::systems::plan::{Action, Event, Kind, Plan, Target, Write};
 use crate::view::{Member, Name, PipelineRun, PlaceholderPod, View};
 use ends::Standing;
 use sources::{Sources, Wanted};
-use tend::Stand;
+use tend::{Stand, Users};
 
 /// The words of events, besides those of refusals.
 pub mod reason {
@@ -78,6 +79,7 @@ pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
         plan: Plan::default(),
         taken: HashSet::new(),
         told: BTreeMap::new(),
+        users: OnceCell::new(),
     };
     for note in &sources.notes {
         turn.tell_run(note.name, note.run, note.reason, &note.text);
@@ -127,6 +129,8 @@ struct Turn<'v> {
     /// The objects that have an action.
     taken: HashSet<Target>,
     told: BTreeMap<Target, Vec<Event>>,
+    /// Who uses which claim: found once, when it is first asked for.
+    users: OnceCell<Users<'v>>,
 }
 
 impl<'v> Turn<'v> {

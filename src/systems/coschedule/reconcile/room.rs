@@ -21,7 +21,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 const UNSCHEDULABLE: (&str, &str) = ("node.kubernetes.io/unschedulable", "NoSchedule");
 
 /// What a node must be for a group.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Demand<'v> {
     /// The pods that wait, each of which it must be able to take alone.
     waiting: Vec<&'v MemberEstate>,
@@ -34,8 +34,8 @@ pub(super) struct Demand<'v> {
 }
 
 /// A volume that is not everywhere.
-#[derive(Clone, Debug)]
-pub(super) struct Pin<'v> {
+#[derive(Debug)]
+struct Pin<'v> {
     claim: Box<str>,
     volume: &'v str,
     /// The terms of which a node must meet one.
@@ -111,16 +111,6 @@ impl<'v> Demand<'v> {
         }
     }
 
-    /// The same, with nobody waiting.
-    pub(super) fn without_waiting(&self) -> Self {
-        Self { waiting: Vec::new(), ..self.clone() }
-    }
-
-    /// The same, with only this one waiting.
-    pub(super) fn with_only(&self, estate: &'v MemberEstate) -> Self {
-        Self { waiting: vec![estate], ..self.without_waiting() }
-    }
-
     /// What of a node keeps the placeholder out.
     pub(super) fn barred_by<'n>(&self, node: &'n NodeEstate) -> Option<Bar<'n>> {
         Bar::of(&self.placeholder.tolerations, node)
@@ -134,12 +124,32 @@ impl<'v> Demand<'v> {
     /// Whether a node could take the placeholder and any of those who wait. `has_placeholder`: it is
     /// there already.
     pub(super) fn suits(&self, name: &str, view: &View, has_placeholder: bool) -> bool {
+        self.suits_for(&self.waiting, name, view, has_placeholder)
+    }
+
+    /// Whether the node of the placeholder could take this pod.
+    pub(super) fn lets_in(&self, pod: &MemberEstate, name: &str, view: &View) -> bool {
+        self.suits_for(&[pod], name, view, true)
+    }
+
+    /// Whether a node could take the placeholder, whoever waits for it.
+    pub(super) fn takes_placeholder(&self, name: &str, view: &View) -> bool {
+        self.suits_for(&[], name, view, false)
+    }
+
+    fn suits_for(
+        &self,
+        waiting: &[&MemberEstate],
+        name: &str,
+        view: &View,
+        has_placeholder: bool,
+    ) -> bool {
         let Some(node) = view.node(name).and_then(|node| node.estate.as_deref()) else {
             return false;
         };
         let usage = view.node_usage(name);
         let pods = usage.map_or(0, |usage| usage.pods);
-        let further = usize::from(!self.waiting.is_empty()) + usize::from(!has_placeholder);
+        let further = usize::from(!waiting.is_empty()) + usize::from(!has_placeholder);
         let is_open = node.ready
             && !node.identity.deleting
             && node.labels.contains_key(HOSTNAME)
@@ -151,16 +161,16 @@ impl<'v> Demand<'v> {
         let used = usage.map_or(&none, |usage| &usage.requested);
         is_open
             && self.can_mount(name, node)
-            && (has_placeholder || self.takes_placeholder(name, node))
+            && (has_placeholder || self.may_be_on(name, node))
             && node.allocatable.covers_beside(&[used], own)
-            && self.waiting.iter().all(|pod| {
+            && waiting.iter().all(|pod| {
                 node.allocatable.covers_beside(&[used, own], &pod.requests)
                     && may_be_on(pod, name, node)
             })
     }
 
     /// Whether the placeholder may be on a node, as far as its own node selector and terms say.
-    fn takes_placeholder(&self, name: &str, node: &NodeEstate) -> bool {
+    fn may_be_on(&self, name: &str, node: &NodeEstate) -> bool {
         let mut selector = self.placeholder.node_selector.iter();
         selector.all(|(key, value)| node.labels.get(key) == Some(value))
             && self.terms.as_ref().is_none_or(|terms| selector::selects(terms, name, &node.labels))

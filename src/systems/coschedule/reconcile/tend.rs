@@ -1,6 +1,6 @@
 //! A placeholder that stands: its claims, its node, and those who wait for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -30,6 +30,9 @@ const PATIENCE: SignedDuration = SignedDuration::from_secs(12);
 /// The annotation of a placeholder without a pod: since when that is so, in seconds since 1970. A pod that
 /// is deleted is made again within moments, so that it is rarely written.
 const MISSING_SINCE: &str = "stowplan.dev/missing-since";
+
+/// Pods by namespace and claim, each with the claim again.
+pub(super) type Users<'v> = HashMap<(&'v str, &'v str), Vec<(&'v Name, &'v Member, &'v str)>>;
 
 /// A placeholder that stands, with those who belong to it.
 #[derive(Debug)]
@@ -498,7 +501,7 @@ impl<'v> Turn<'v> {
         if nodes.any(|other| other != first) {
             return None;
         }
-        demand.without_waiting().suits(first, self.view, false).then_some(first)
+        demand.takes_placeholder(first, self.view).then_some(first)
     }
 
     /// Has the placeholder go where its members run, so that the next ones come to them.
@@ -528,7 +531,7 @@ impl<'v> Turn<'v> {
         // The scheduler says nothing of a gated pod.
         let gated = stand.waiting.iter().filter_map(|(_, member)| {
             let estate = member.estate.as_deref().filter(|estate| estate.gate.is_some())?;
-            let is_kept_out = !demand.with_only(estate).suits(node, self.view, true);
+            let is_kept_out = !demand.lets_in(estate, node, self.view);
             member.identity.created.max(placed).filter(|_| is_kept_out)
         });
         let since = unschedulable.chain(gated).min()?;
@@ -548,7 +551,7 @@ impl<'v> Turn<'v> {
         let mut lifts = false;
         for (name, member) in &stand.waiting {
             let gated = member.estate.as_deref().filter(|estate| estate.gate.is_some());
-            if gated.is_some_and(|estate| demand.with_only(estate).suits(node, self.view, true)) {
+            if gated.is_some_and(|estate| demand.lets_in(estate, node, self.view)) {
                 self.lift(name, member, Some(node), Vec::new());
                 lifts = true;
             }
@@ -556,7 +559,7 @@ impl<'v> Turn<'v> {
         for (name, member, estate, since) in stand.unschedulable(pod.scheduled_since, self.view) {
             let Some(due) = wake::due(since, estate.woken, PATIENCE) else { continue };
             // Where there is no room the scheduler has forgotten nothing.
-            if !demand.with_only(estate).suits(node, self.view, true) {
+            if !demand.lets_in(estate, node, self.view) {
                 continue;
             }
             if due <= self.now {
@@ -629,13 +632,28 @@ impl<'v> Turn<'v> {
     /// of a run that follows this one.
     fn used_by_others(&self, stand: &Stand<'v>, node: &str) -> Option<(&'v Name, &'v str)> {
         let Name { namespace, name: own } = stand.name;
-        self.view.members().find_map(|(name, member)| {
-            let is_other = name.namespace == *namespace
-                && member.place() == Some(node)
-                && member.placeholder.as_ref() != Some(own);
-            let claims = is_other.then(|| claims_on_one_node(namespace, member, self.view))?;
-            let shared = |claim: &&str| stand.placeholder.claims.iter().any(|own| **own == **claim);
-            Some((name, claims.into_iter().find(shared)?))
+        let claims = stand.placeholder.claims.iter();
+        let mut used = claims.filter_map(|claim| self.users().get(&(&**namespace, &**claim)));
+        used.find_map(|users| {
+            let is_other = |(_, member, _): &&(&Name, &Member, &str)| {
+                member.place() == Some(node) && member.placeholder.as_ref() != Some(own)
+            };
+            users.iter().find(is_other).map(|(name, _, claim)| (*name, *claim))
+        })
+    }
+
+    /// The pods that have a node, by the claims of theirs that one node mounts at a time.
+    fn users(&self) -> &Users<'v> {
+        self.users.get_or_init(|| {
+            let mut users = Users::new();
+            let running = self.view.members().filter(|(_, member)| member.place().is_some());
+            for (name, member) in running {
+                for claim in claims_on_one_node(&name.namespace, member, self.view) {
+                    let of_claim = users.entry((&name.namespace, claim)).or_default();
+                    of_claim.push((name, member, claim));
+                }
+            }
+            users
         })
     }
 

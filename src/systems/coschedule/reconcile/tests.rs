@@ -365,7 +365,7 @@ fn a_placeholder_that_tolerates_all_stays_on_a_cordoned_node_and_is_kept_out_of_
     let mut world = World::new(&["n1", "n2"]);
     world.claim("c");
     world.run("run", &["c"], &[]);
-    world.template("run", json!({"tolerations": [{"operator": "Exists"}]}));
+    world.template("run", &json!({"tolerations": [{"operator": "Exists"}]}));
     world.member("a", "run", 100);
     world.pods.clear();
     world.settle(SOON);
@@ -426,7 +426,7 @@ fn a_node_that_the_placeholder_may_not_be_on_is_none_to_move_to() {
         World::change(world.nodes.get_mut("n1").unwrap(), label);
         world.claim("c");
         world.run("run", &["c"], &[]);
-        world.template("run", template);
+        world.template("run", &template);
         world.member("first", "run", 100);
         world.pods.clear();
         world.settle(SOON);
@@ -687,7 +687,7 @@ fn a_gate_is_lifted_only_where_the_member_can_be() {
         let mut world = World::new(&["n1", "n2"]);
         world.claim("c");
         world.run("run", &["c"], &[]);
-        world.template("run", json!({"tolerations": [{"key": "k", "operator": "Exists"}]}));
+        world.template("run", &json!({"tolerations": [{"key": "k", "operator": "Exists"}]}));
         let label = json!({"metadata": {"labels": {"zone": "b"}}});
         World::change(world.nodes.get_mut("n2").unwrap(), label);
         world.member("first", "run", 100);
@@ -1132,7 +1132,7 @@ proptest! {
         world.run("r1", &[], &["source", "cache"]);
         world.claim("d");
         world.run("r2", &["d"], &[]);
-        world.template("r2", json!({"tolerations": [{"operator": "Exists"}]}));
+        world.template("r2", &json!({"tolerations": [{"operator": "Exists"}]}));
         for (number, (what, settles)) in happenings.iter().enumerate() {
             happen(&mut world, what, number);
             if *settles {

@@ -224,7 +224,7 @@ impl World {
     }
 
     /// What a run's pod template says, which its placeholder and its pods get.
-    pub(super) fn template(&mut self, run: &str, template: Value) {
+    pub(super) fn template(&mut self, run: &str, template: &Value) {
         let spec = json!({"spec": {"taskRunTemplate": {"podTemplate": template}}});
         Self::change(self.runs.get_mut(run).unwrap(), spec);
     }
