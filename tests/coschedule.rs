@@ -55,6 +55,7 @@ const CASES: &[Case] = cases! { coschedule,
         tektons_own_assistant_is_left_alone;
     volumes:
         adopted_claims_of_two_zones_meet, volumes_in_two_zones_split_a_run,
+        volumes_that_come_to_lie_apart_split_a_run,
         claims_that_many_nodes_can_use_bind_nobody, a_claim_that_a_task_makes_known,
         one_claim_in_two_workspaces, a_taskruns_own_claim_is_adopted;
     runs:

@@ -207,6 +207,32 @@ pub(crate) async fn volumes_in_two_zones_split_a_run(world: Arc<World>) -> Resul
     space.cleared(&["a", "b"]).await
 }
 
+pub(crate) async fn volumes_that_come_to_lie_apart_split_a_run(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("apart").await?;
+    let lab = Lab::new(&world, "apart", &ZONES).await?;
+    let classes: Api<StorageClass> = Api::all(world.client.clone());
+    // It binds at once and has no sibling that waits: where the volumes are is known only when the
+    // placeholder stands, or a moment before.
+    let class = json!({
+        "metadata": {"name": "apart"}, "provisioner": "testbed.stowplan.dev/zonal",
+        "parameters": {"kind": "apart"}, "volumeBindingMode": "Immediate",
+    });
+    classes.create(&PostParams::default(), &serde_json::from_value(class)?).await?;
+    let tasks = [
+        task("a1", &[], &["a"]),
+        task("b1", &[], &["b"]),
+        task("a2", &["b1"], &["a"]),
+        task("b2", &["a1"], &["b"]),
+    ];
+    let workspaces = [template("a", "apart"), template("b", "apart")];
+    space.created(&in_mode(lab.run("ci", &workspaces, &tasks), "pipelineruns")).await?;
+    space.succeeded("ci").await?;
+    let (a, b) = (space.together("ci-a").await?, space.together("ci-b").await?);
+    ensure!(a != b, "both on {a}, which one volume does not reach");
+    space.cleared(&[]).await
+}
+
 pub(crate) async fn claims_that_many_nodes_can_use_bind_nobody(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("many").await?;

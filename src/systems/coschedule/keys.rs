@@ -2,7 +2,7 @@
 
 use crate::view::digest;
 
-pub use crate::view::member::{GATE, MEMBER};
+pub use crate::view::member::{GATE, INSTANCE, MEMBER};
 pub use crate::view::pipeline_run::{AUTO_CLEANUP, MODE};
 pub use crate::view::placeholder::{FAILED, KEY as GROUP_KEY, PLACEHOLDER};
 pub use crate::view::storage::{GROUP, PARKED};
@@ -18,8 +18,6 @@ pub const NAME_PREFIX: &str = "affinity-assistant-";
 pub const COMPONENT: &str = "app.kubernetes.io/component";
 /// The value of [`COMPONENT`].
 pub const COMPONENT_VALUE: &str = "affinity-assistant";
-/// The label that names the placeholder on its pod.
-pub const INSTANCE: &str = "app.kubernetes.io/instance";
 
 /// The longest name of a claim template: it becomes the name of a volume in the pod.
 const MAX_TEMPLATE: usize = 63;

@@ -20,6 +20,7 @@ mod tend;
 #[cfg(test)]
 mod tests;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -31,7 +32,7 @@ use crate::systems::plan::{Action, Event, Kind, Plan, Target, Write};
 use crate::view::{Member, Name, PipelineRun, PlaceholderPod, View};
 use ends::Standing;
 use sources::{Sources, Wanted};
-use tend::Stand;
+use tend::{Stand, Users};
 
 /// The words of events, besides those of refusals.
 pub mod reason {
@@ -80,6 +81,7 @@ pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
         plan: Plan::default(),
         taken: HashSet::new(),
         told: BTreeMap::new(),
+        users: OnceCell::new(),
     };
     for note in &sources.notes {
         turn.tell_run(note.name, note.run, note.reason, &note.text);
@@ -131,6 +133,8 @@ struct Turn<'v> {
     /// The objects that have an action.
     taken: HashSet<Target>,
     told: BTreeMap<Target, Vec<Event>>,
+    /// Who uses which claim: found once, when it is first asked for.
+    users: OnceCell<Users<'v>>,
 }
 
 impl<'v> Turn<'v> {
@@ -217,13 +221,10 @@ impl<'v> Turn<'v> {
 
     /// Tells a run whom it waits for; of a native group its pods.
     fn tell_follower(&mut self, wanted: &Wanted<'_>, note: &str) {
-        if let Some((name, run)) = wanted.run {
-            return self.tell_run(name, run, reason::SHARED_CLAIM, note);
-        }
         let members = self.view.members_of(&wanted.blueprint.name);
         let waiting: Vec<_> =
             members.filter(|(_, member)| !member.finished && member.node.is_none()).collect();
-        self.tell_waiting(None, &waiting, reason::SHARED_CLAIM, note);
+        self.tell_waiting(wanted.run, &waiting, reason::SHARED_CLAIM, note);
     }
 
     /// The plan, with what is told of objects that have no action.

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::reason;
-use k8s_openapi::jiff::Timestamp;
-
+use super::room::own_terms;
 use crate::policy::{Policy, Volumes};
 use crate::systems::coschedule::claims::Stays;
 use crate::systems::coschedule::family::{self, Signs};
@@ -73,7 +73,6 @@ pub(super) struct Wanted<'s> {
     /// Whether it should be made now, if it is not there.
     pub(super) is_due: bool,
     pub(super) run: Option<(&'s Name, &'s PipelineRun)>,
-    /// Who began earlier and uses one of its claims.
     pub(super) leader: Option<Leader>,
 }
 
@@ -272,6 +271,7 @@ impl<'v> Sources<'v> {
             },
             is_due: run.has_started,
             run: Some((run.name, run.run)),
+            groups: Some(&run.groups),
             leader,
         }
     }
@@ -291,6 +291,8 @@ impl<'v> Sources<'v> {
             },
             is_due: true,
             run: None,
+    /// The groups of its run.
+    pub(super) groups: Option<&'s Groups>,
             leader: groups::leader_of_native(&native.claims(), natives, self.view, self.policy),
         }
     }
@@ -322,7 +324,7 @@ fn template_of(member: &Member) -> Value {
     let Some(estate) = &member.estate else { return Value::Null };
     let mut template =
         json!({"nodeSelector": estate.node_selector, "tolerations": estate.tolerations});
-    if let Some(terms) = &estate.terms {
+    if let Some(terms) = own_terms(estate) {
         template["affinity"]["nodeAffinity"] = json!({
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
         });

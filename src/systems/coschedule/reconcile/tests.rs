@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::reason;
 use crate::policy::{CoscheduleMode, Repair, Volumes};
 use crate::systems::coschedule::keys;
-use crate::systems::plan::Write;
+use crate::systems::plan::{Kind, Write};
 use crate::view::Name;
 use simulator::{NAMESPACE, Pace, World};
 
@@ -80,7 +80,12 @@ fn a_class_that_stays_is_told_where_it_matters() {
         world.member("a", "run", 100);
         world.settle(SOON);
         let wanted: &[_] = if told { &[reason::CLASS_BINDS_AT_ONCE] } else { &[] };
-        assert_eq!(world.told("run"), wanted, "{of_claim}, {templates:?}: {:?}", world.events);
+        assert_eq!(
+            world.told(Kind::PipelineRun, "run"),
+            wanted,
+            "{of_claim}, {templates:?}: {:?}",
+            world.events
+        );
     }
 }
 
@@ -117,8 +122,8 @@ fn nothing_is_made_for_who_does_not_want_it() {
     );
     world.settle(LONG);
     assert!(world.writes.is_empty(), "{:?}", world.writes);
-    assert_eq!(world.told("assisted"), [reason::ASSISTANT_IS_ON]);
-    assert_eq!(world.told("wrong"), ["InvalidMode"]);
+    assert_eq!(world.told(Kind::PipelineRun, "assisted"), [reason::ASSISTANT_IS_ON]);
+    assert_eq!(world.told(Kind::PipelineRun, "wrong"), ["InvalidMode"]);
     assert_eq!(world.events.len(), 2);
 
     annotate(&mut world, "off", "workspaces");
@@ -146,7 +151,7 @@ fn a_cordoned_node_is_left_unless_a_member_runs() {
     world.cordon("n1", true);
     world.settle(SOON);
     assert_eq!(world.place("run"), Some("n2"), "before the first pod");
-    assert_eq!(world.told("run"), [reason::PLACEHOLDER_MOVED]);
+    assert_eq!(world.told(Kind::PipelineRun, "run"), [reason::PLACEHOLDER_MOVED]);
 
     world.member("b", "run", 100);
     world.settle(SOON);
@@ -160,7 +165,7 @@ fn a_cordoned_node_is_left_unless_a_member_runs() {
         "nothing is killed"
     );
     assert_eq!(world.node_of("d"), None);
-    assert!(world.told("d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
+    assert!(world.told(Kind::Pod, "d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
     world.finish("b");
     world.settle(SOON);
     assert_eq!((world.node_of("d"), world.place("run")), (Some("n1"), Some("n1")));
@@ -180,7 +185,7 @@ fn a_placeholder_that_is_apart_from_its_members_comes_to_them() {
     world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
     world.settle(SOON);
     assert_eq!((world.node_of("a"), world.place("run")), (Some("n1"), Some("n1")));
-    assert_eq!(world.told("run"), [reason::PLACEHOLDER_MOVED]);
+    assert_eq!(world.told(Kind::PipelineRun, "run"), [reason::PLACEHOLDER_MOVED]);
     world.member("b", "run", 100);
     world.settle(SOON);
     assert_eq!(world.node_of("b"), Some("n1"));
@@ -188,10 +193,10 @@ fn a_placeholder_that_is_apart_from_its_members_comes_to_them() {
     // Where it cannot come to them it stays, and goes on with the next ones.
     world.cordon("n1", true);
     world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
-    let moves = world.told("run").len();
+    let moves = world.told(Kind::PipelineRun, "run").len();
     world.settle(LONG);
     assert_eq!(world.place("run"), Some("n2"));
-    assert_eq!(world.told("run").len(), moves);
+    assert_eq!(world.told(Kind::PipelineRun, "run").len(), moves);
     world.finish("a");
     world.finish("b");
     world.end("run");
@@ -264,7 +269,7 @@ fn a_full_node_is_left_for_one_where_the_largest_fits() {
     world.member("small", "run", 10);
     world.settle(LONG);
     assert_eq!(world.node_of("large"), None, "a still runs");
-    assert_eq!(world.told("large"), [reason::WAITS_FOR_MEMBERS]);
+    assert_eq!(world.told(Kind::Pod, "large"), [reason::WAITS_FOR_MEMBERS]);
     world.finish("a");
     world.finish("small");
     world.settle(LONG);
@@ -298,7 +303,7 @@ fn where_no_node_fits_it_waits_gives_its_node_up_and_takes_the_first_that_does()
     world.member("a", "run", 2_000);
     world.settle(100);
     assert_eq!(world.place("run"), Some("n1"));
-    assert_eq!(world.told("run"), [reason::NO_NODE_FITS]);
+    assert_eq!(world.told(Kind::PipelineRun, "run"), [reason::NO_NODE_FITS]);
     world.settle(LONG);
     assert_eq!(world.place("run"), None, "for the autoscaler: {:?}", world.writes);
     let writes = world.writes.len();
@@ -354,6 +359,166 @@ fn what_the_scheduler_alone_knows_moves_the_group_too_and_not_for_ever() {
     assert!(moves <= 2, "{:?}", world.writes);
 }
 
+/// The scheduler would put it back at once, and each time it is another pod.
+#[test]
+fn a_placeholder_that_tolerates_all_stays_on_a_cordoned_node_and_is_kept_out_of_a_lost_one() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.template("run", &json!({"tolerations": [{"operator": "Exists"}]}));
+    world.member("a", "run", 100);
+    world.pods.clear();
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n1"));
+    let writes = world.writes.len();
+    world.cordon("n1", true);
+    world.member("b", "run", 100);
+    world.settle(LONG);
+    assert_eq!((world.node_of("b"), world.place("run")), (Some("n1"), Some("n1")));
+    assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
+    world.finish("b");
+    world.ready("n1", false);
+    world.settle(LONG);
+    assert_eq!(world.place("run"), Some("n2"));
+    assert_eq!(world.writes.len(), writes + 2, "kept out, and killed: {:?}", world.writes);
+    // Nowhere to go: it waits, and comes back when the node answers.
+    world.ready("n2", false);
+    world.settle(LONG);
+    assert_eq!(world.place("run"), None, "{:?}", world.writes);
+    let writes = world.writes.len();
+    world.settle(LONG);
+    assert_eq!(world.writes.len(), writes, "it rests: {:?}", world.writes);
+    world.ready("n1", true);
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n1"));
+}
+
+/// It takes its own part of the node that it goes to.
+#[test]
+fn who_asks_for_all_that_is_free_beside_no_placeholder_fits_nowhere() {
+    for (cpu, fits) in [(1_000, false), (991, false), (990, true)] {
+        let mut world = World::new(&["n1", "n2", "n3"]);
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.member("first", "run", 100);
+        world.pods.clear();
+        world.settle(SOON);
+        world.stranger("s", "n1", 500);
+        world.member("a", "run", cpu);
+        world.settle(LONG);
+        assert_eq!(world.node_of("a"), if fits { Some("n2") } else { None }, "{cpu}");
+        let told = world.told(Kind::Pod, "a").contains(&reason::NO_NODE_FITS);
+        assert_eq!(told, !fits, "{cpu}: {:?}", world.events);
+        let moves = world.writes.iter().filter(|write| write.starts_with("delete Pod")).count();
+        assert_eq!(moves, 1, "{cpu}: {:?}", world.writes);
+    }
+}
+
+#[test]
+fn a_node_that_the_placeholder_may_not_be_on_is_none_to_move_to() {
+    let zone = json!([{"key": "zone", "operator": "In", "values": ["a"]}]);
+    for template in [
+        json!({"nodeSelector": {"zone": "a"}}),
+        json!({"affinity": {"nodeAffinity": {simulator::REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": zone}]}}}}),
+    ] {
+        let mut world = World::new(&["n1", "n2"]);
+        let label = json!({"metadata": {"labels": {"zone": "a"}}});
+        World::change(world.nodes.get_mut("n1").unwrap(), label);
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.template("run", &template);
+        world.member("first", "run", 100);
+        world.pods.clear();
+        world.settle(SOON);
+        assert_eq!(world.place("run"), Some("n1"));
+        world.stranger("s", "n1", 500);
+        world.member("a", "run", 600);
+        world.settle(100);
+        assert_eq!(world.place("run"), Some("n1"), "{:?}", world.writes);
+        assert_eq!(world.told(Kind::Pod, "a"), [reason::NO_NODE_FITS]);
+    }
+}
+
+/// What the scheduler alone knows may hold everywhere: each node is tried once, and then it rests.
+#[test]
+fn what_keeps_members_out_everywhere_is_told_and_not_tried_for_ever() {
+    let mut world = World::new(&["n1", "n2", "n3"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.mount("a", "missing");
+    let moves =
+        |world: &World| world.writes.iter().filter(|write| write.starts_with("delete Pod")).count();
+    world.settle(31);
+    for (kind, name) in [(Kind::Pod, "a"), (Kind::TaskRun, "a"), (Kind::PipelineRun, "run")] {
+        let told = world.told(kind, name);
+        assert!(told.contains(&reason::MEMBERS_UNSCHEDULABLE), "{kind:?}: {told:?}");
+    }
+    world.settle(250);
+    assert_eq!(moves(&world), 2, "one round: {:?}", world.writes);
+    world.settle(LONG);
+    // A round of three nodes and a rest are 330 seconds at least.
+    assert!((3..=3 * 12).contains(&moves(&world)), "{:?}", world.writes);
+    world.claim("missing");
+    world.settle(SOON);
+    assert!(world.node_of("a").is_some());
+}
+
+/// By kube-downscaler, or by hand.
+#[test]
+fn the_size_of_a_placeholder_is_restored() {
+    let mut world = World::new(&["n1"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.pods.clear();
+    world.settle(SOON);
+    for size in [0, 2] {
+        let placeholder = world.placeholder("run");
+        world.sets.get_mut(&placeholder).unwrap()["spec"]["replicas"] = json!(size);
+        let writes = world.writes.len();
+        world.settle(LONG);
+        assert_eq!(world.sets[&placeholder]["spec"]["replicas"], 1);
+        assert_eq!(world.place("run"), Some("n1"));
+        assert_eq!(world.writes.len(), writes + 1, "{:?}", world.writes);
+        assert!(world.events.is_empty(), "{:?}", world.events);
+    }
+}
+
+/// Nobody knew where they would be when the placeholder was made: their class binds at once.
+#[test]
+fn volumes_that_turn_out_to_lie_apart_split_a_group_that_stands() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.run("run", &[], &["a", "b"]);
+    let annotations = json!({"metadata": {"annotations": {keys::MODE: "pipelineruns"}}});
+    World::change(world.runs.get_mut("run").unwrap(), annotations);
+    let uid = world.runs["run"]["metadata"]["uid"].as_str().unwrap().to_owned();
+    let [first, second] = ["", "b"].map(|key| keys::of_run(&uid, key));
+    let [a, b] = ["a", "b"].map(|name| crate::view::pipeline_run::claim_name(None, name, &uid));
+    for (name, claim) in [("x", &a), ("y", &b)] {
+        world.member_of(name, "run", &first, 100);
+        world.mount(name, claim);
+    }
+    let plan = world.plan();
+    plan.actions.into_iter().for_each(|action| world.act(action));
+    assert_eq!(world.sets.keys().collect::<Vec<_>>(), [&first]);
+    world.pin(&a, "n1");
+    world.pin(&b, "n2");
+    world.settle(LONG);
+    assert_eq!(world.node_of("x"), Some("n1"), "{:?}", world.writes);
+    assert_eq!(world.told(Kind::Pod, "y"), [reason::RECREATED]);
+    world.member_of("y", "run", &second, 100);
+    world.mount("y", &b);
+    world.settle(LONG);
+    assert_eq!(world.node_of("y"), Some("n2"), "{:?}", world.writes);
+    for (name, claim) in [(&first, &a), (&second, &b)] {
+        let volumes = &world.sets[name]["spec"]["template"]["spec"]["volumes"];
+        let claims: Vec<_> = volumes.as_array().unwrap().iter().collect();
+        assert_eq!(claims.len(), 1, "{volumes}");
+        assert_eq!(claims[0]["persistentVolumeClaim"]["claimName"], **claim);
+    }
+}
+
 #[test]
 fn a_volume_that_is_on_one_node_keeps_its_group_there() {
     let mut world = World::new(&["n1", "n2"]);
@@ -369,8 +534,12 @@ fn a_volume_that_is_on_one_node_keeps_its_group_there() {
     world.member("b", "run", 100);
     world.settle(LONG);
     assert_eq!((world.node_of("b"), world.place("run")), (None, Some("n2")));
-    assert_eq!(world.told("b"), [reason::VOLUME_PINS_NODE]);
-    assert_eq!(world.told("run"), [reason::VOLUME_PINS_NODE]);
+    assert_eq!(world.told(Kind::Pod, "b"), [reason::VOLUME_PINS_NODE]);
+    assert_eq!(world.told(Kind::TaskRun, "b"), [reason::VOLUME_PINS_NODE]);
+    assert_eq!(world.told(Kind::PipelineRun, "run"), [reason::VOLUME_PINS_NODE]);
+    let (_, event) = &world.events[0];
+    let named = "volume volume-of-c of claim c can be mounted on no node but n2";
+    assert!(event.note.ends_with(named), "{event:?}");
     assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
     world.cordon("n2", false);
     world.settle(SOON);
@@ -413,31 +582,128 @@ fn a_gate_whose_group_is_gone_is_lifted_too() {
     world.end("run");
     world.settle(SOON);
     assert_eq!(world.node_of("a"), Some("n1"));
-    assert_eq!(world.told("a"), [reason::GATE_LIFTED]);
+    assert_eq!(world.told(Kind::Pod, "a"), [reason::GATE_LIFTED]);
 }
 
+/// The binding is ours, so that it is ours to take back, whatever the policy says of other pods.
 #[test]
 fn who_was_bound_by_name_is_not_left_behind() {
     for repair in [Repair::Report, Repair::RecreatePending] {
+        for pace in [Pace::Whole, Pace::First, Pace::Last] {
+            let mut world = World::new(&["n1", "n2"]);
+            world.policy.repair = repair;
+            world.pace = pace;
+            world.claim("c");
+            world.run("run", &["c"], &[]);
+            world.member("first", "run", 100);
+            world.pods.clear();
+            world.settle(SOON);
+            world.gated("a", "run", &Value::Null);
+            world.member("b", "run", 100);
+            // Lifted at once, and then the node is full before the scheduler looks.
+            let lifted =
+                world.plan().actions.into_iter().find(|of| &*of.target.name == "a").unwrap();
+            world.act(lifted);
+            world.stranger("s", "n1", 950);
+            world.settle(LONG);
+            assert_eq!(world.told(Kind::Pod, "a"), [reason::RECREATED], "{:?}", world.events);
+            let n2 = Some("n2");
+            assert_eq!((world.node_of("a"), world.node_of("b"), world.place("run")), (n2, n2, n2));
+            let deleted = world.writes.iter().filter(|write| *write == "delete Pod a").count();
+            assert_eq!(deleted, 1, "{:?}", world.writes);
+        }
+    }
+}
+
+/// Nobody makes it again, so that it stays, and the others do not wait for it.
+#[test]
+fn who_was_bound_by_name_and_is_of_no_task_run_is_told_and_holds_nobody_up() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.native("a", "group");
+    world.native("b", "group");
+    world.settle(SOON);
+    assert_eq!((world.node_of("a"), world.node_of("b")), (Some("n1"), Some("n1")));
+    world.finish("a");
+    world.finish("b");
+    for name in ["bare", "follows"] {
+        world.native(name, "group");
+    }
+    let field = json!({"key": "metadata.name", "operator": "In", "values": ["n1"]});
+    let bound = json!({simulator::REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}});
+    world.pods.get_mut("bare").unwrap()["spec"]["affinity"] = json!({"nodeAffinity": bound});
+    world.stranger("s", "n1", 950);
+    world.settle(LONG);
+    assert_eq!((world.node_of("bare"), world.node_of("follows")), (None, Some("n2")));
+    assert_eq!(world.told(Kind::Pod, "bare"), [reason::BOUND_ELSEWHERE], "{:?}", world.events);
+    let (_, event) =
+        world.events.iter().find(|(_, event)| event.reason == reason::BOUND_ELSEWHERE).unwrap();
+    assert!(event.note.contains("whoever made it must make it again"), "{event:?}");
+    assert!(world.pods.contains_key("bare"), "{:?}", world.writes);
+
+    // Alone it can only come in where it is bound to: nothing is moved for it.
+    world.finish("follows");
+    let writes = world.writes.len();
+    world.settle(LONG);
+    assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
+}
+
+/// A node that its author names is not ours to take back.
+#[test]
+fn a_member_that_names_a_node_itself_is_not_made_again_for_it() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("first", "run", 100);
+    world.pods.clear();
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n1"));
+    world.member("a", "run", 100);
+    let field = json!({"key": "metadata.name", "operator": "In", "values": ["n2"]});
+    world.pods.get_mut("a").unwrap()["spec"]["affinity"]["nodeAffinity"] =
+        json!({simulator::REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}});
+    world.settle(LONG);
+    assert_eq!((world.node_of("a"), world.place("run")), (Some("n2"), Some("n2")));
+    assert!(!world.writes.contains(&"delete Pod a".to_owned()), "{:?}", world.writes);
+}
+
+/// A gate that is lifted to a node cannot be taken back: what the member itself says of nodes, and the
+/// room there, come first.
+#[test]
+fn a_gate_is_lifted_only_where_the_member_can_be() {
+    let zone = json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]);
+    type Change = fn(&mut World);
+    let cases: [(&str, Value, u32, Change); 4] = [
+        ("its own terms", zone, 100, |_| {}),
+        ("its selector", Value::Null, 100, |world| {
+            world.pods.get_mut("a").unwrap()["spec"]["nodeSelector"] = json!({"zone": "b"});
+        }),
+        ("a taint that the placeholder tolerates", Value::Null, 100, |world| {
+            let taint = json!({"key": "k", "effect": "NoSchedule"});
+            World::change(world.nodes.get_mut("n1").unwrap(), json!({"spec": {"taints": [taint]}}));
+        }),
+        ("the room", Value::Null, 600, |world| world.stranger("s", "n1", 500)),
+    ];
+    for (why, terms, cpu, change) in cases {
         let mut world = World::new(&["n1", "n2"]);
-        world.policy.repair = repair;
         world.claim("c");
         world.run("run", &["c"], &[]);
-        world.gated("a", "run", &Value::Null);
-        world.stranger("s", "n1", 950);
+        world.template("run", &json!({"tolerations": [{"key": "k", "operator": "Exists"}]}));
+        let label = json!({"metadata": {"labels": {"zone": "b"}}});
+        World::change(world.nodes.get_mut("n2").unwrap(), label);
+        world.member("first", "run", 100);
+        world.pods.clear();
         world.settle(SOON);
         assert_eq!(world.place("run"), Some("n1"));
-        world.settle(LONG);
-        match repair {
-            Repair::Report => {
-                assert!(world.told("a").contains(&reason::BOUND_ELSEWHERE), "{:?}", world.events);
-                assert_eq!(world.place("run"), Some("n1"), "it would wait alone");
-            }
-            Repair::RecreatePending => {
-                assert_eq!(world.told("a"), [reason::RECREATED]);
-                assert!(!world.pods.contains_key("a"));
-            }
-        }
+        world.gated_with("a", "run", &terms, cpu);
+        world.pods.get_mut("a").unwrap()["spec"]["tolerations"] = Value::Null;
+        change(&mut world);
+        world.settle(SOON);
+        assert_eq!(world.node_of("a"), None, "{why}");
+        let spec = &world.pods["a"]["spec"];
+        assert_eq!(spec["schedulingGates"].as_array().map(Vec::len), Some(2), "{why}: {spec}");
+        world.settle(60);
+        assert_eq!((world.node_of("a"), world.place("run")), (Some("n2"), Some("n2")), "{why}");
+        assert!(!world.writes.contains(&"delete Pod a".to_owned()), "{why}: {:?}", world.writes);
     }
 }
 
@@ -464,7 +730,12 @@ fn two_runs_with_one_claim_share_a_node_or_wait_for_each_other() {
         assert_eq!(place(&world, &first).as_deref(), Some("n1"));
         if mode == CoscheduleMode::IsolatePipelinerun {
             assert!(!world.sets.contains_key(&second));
-            assert_eq!(world.told("second"), [reason::SHARED_CLAIM]);
+            assert_eq!(world.told(Kind::PipelineRun, "second"), [reason::SHARED_CLAIM]);
+            world.member_of("d", "second", &second, 100);
+            world.settle(SOON);
+            assert_eq!(world.told(Kind::TaskRun, "d"), [reason::SHARED_CLAIM]);
+            assert_eq!(world.told(Kind::Pod, "d"), [reason::SHARED_CLAIM]);
+            world.pods.remove("d");
             world.end("first");
             world.settle(SOON);
             assert!(place(&world, &second).is_some());
@@ -508,7 +779,7 @@ fn who_leads_does_not_leave_while_a_follower_uses_the_claim() {
     world.member("d", "first", 100);
     world.settle(LONG);
     assert_eq!((world.place("first"), world.place("second")), (Some("n1"), Some("n1")));
-    assert!(world.told("d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
+    assert!(world.told(Kind::Pod, "d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
     world.finish("b");
     world.settle(SOON);
     assert_eq!((world.place("first"), world.node_of("d")), (Some("n2"), Some("n2")));
@@ -533,7 +804,7 @@ fn isolated_runs_never_share_a_node_and_the_last_waits() {
     let places = ["r1", "r2", "r3"].map(|run| place(&world, run));
     assert_eq!(places.iter().flatten().collect::<BTreeSet<_>>().len(), 2);
     let waits = ["r1", "r2", "r3"].into_iter().find(|run| place(&world, run).is_none()).unwrap();
-    assert_eq!(world.told(waits), [reason::PLACEHOLDER_NOT_PLACED]);
+    assert_eq!(world.told(Kind::PipelineRun, waits), [reason::PLACEHOLDER_NOT_PLACED]);
     let runs = ["r1", "r2", "r3"].into_iter().find(|run| *run != waits).unwrap();
     world.end(runs);
     world.settle(SOON);
@@ -1197,7 +1468,7 @@ fn who_waits_for_a_placeholder_that_cannot_be_made_is_told_and_made_again_withou
         let view = world.view();
         let name = Name::new(NAMESPACE, &world.placeholder("run"));
         assert!(view.placeholder(&name).unwrap().failed, "for the webhook");
-        assert_eq!(world.told("run"), [reason::PLACEHOLDER_NOT_MADE]);
+        assert_eq!(world.told(Kind::PipelineRun, "run"), [reason::PLACEHOLDER_NOT_MADE]);
         assert_eq!(world.pods.contains_key("a"), repair == Repair::Report);
         let writes = world.writes.len();
         assert!(writes <= 4, "{:?}", world.writes);
@@ -1237,6 +1508,7 @@ fn who_was_forgotten_is_woken_where_there_is_room() {
 #[derive(Clone, Debug)]
 enum Happening {
     Task(usize, u32),
+    Gated(usize, u32),
     Finish(usize),
     Cordon(usize, bool),
     Ready(usize, bool),
@@ -1249,7 +1521,8 @@ enum Happening {
 
 fn happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
-        4 => (0..3_usize, 1..900_u32).prop_map(|(run, cpu)| Happening::Task(run, cpu)),
+        4 => (0..3_usize, 1..=1_000_u32).prop_map(|(run, cpu)| Happening::Task(run, cpu)),
+        2 => (0..3_usize, 1..=1_000_u32).prop_map(|(run, cpu)| Happening::Gated(run, cpu)),
         3 => (0..8_usize).prop_map(Happening::Finish),
         2 => (0..4_usize, any::<bool>()).prop_map(|(node, yes)| Happening::Cordon(node, yes)),
         2 => (0..4_usize, any::<bool>()).prop_map(|(node, yes)| Happening::Ready(node, yes)),
@@ -1267,6 +1540,9 @@ fn happen(world: &mut World, happening: &Happening, number: usize) {
     let node = |world: &World, which: usize| world.nodes.keys().nth(which).cloned();
     match *happening {
         Happening::Task(run, cpu) => world.member(&format!("m{number}"), RUNS[run], cpu),
+        Happening::Gated(run, cpu) => {
+            world.gated_with(&format!("m{number}"), RUNS[run], &Value::Null, cpu);
+        }
         Happening::Finish(which) => {
             let runs = |pod: &Value| {
                 !pod["spec"]["nodeName"].is_null()
@@ -1326,6 +1602,7 @@ proptest! {
         world.run("r1", &[], &["source", "cache"]);
         world.claim("d");
         world.run("r2", &["d"], &[]);
+        world.template("r2", &json!({"tolerations": [{"operator": "Exists"}]}));
         for (number, (what, settles)) in happenings.iter().enumerate() {
             happen(&mut world, what, number);
             if *settles {
