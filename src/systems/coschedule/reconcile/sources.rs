@@ -73,6 +73,9 @@ pub(super) struct Wanted<'s> {
     /// Whether it should be made now, if it is not there.
     pub(super) is_due: bool,
     pub(super) run: Option<(&'s Name, &'s PipelineRun)>,
+    /// The groups of its run.
+    pub(super) groups: Option<&'s Groups>,
+    /// Who began earlier and uses one of its claims.
     pub(super) leader: Option<Leader>,
 }
 
@@ -291,8 +294,7 @@ impl<'v> Sources<'v> {
             },
             is_due: true,
             run: None,
-    /// The groups of its run.
-    pub(super) groups: Option<&'s Groups>,
+            groups: None,
             leader: groups::leader_of_native(&native.claims(), natives, self.view, self.policy),
         }
     }

@@ -267,7 +267,11 @@ impl<'v> Turn<'v> {
             let selector: Vec<(&str, &str)> =
                 estate.node_selector.iter().map(|(key, value)| (&**key, &**value)).collect();
             let task = task_run.task.as_deref();
-            if let Membership::Of(group) = groups.membership(task, &claims, &selector)
+            let binds_nobody = |claim: &str| {
+                let known = self.view.claim(&Name::new(&name.namespace, claim));
+                known.is_some_and(|claim| !claim.access_modes.need_one_node())
+            };
+            if let Membership::Of(group) = groups.membership(task, &claims, &selector, binds_nobody)
                 && group.name != stand.name.name
             {
                 let why = format!(

@@ -1010,7 +1010,7 @@ fn a_run_with_a_parked_claim_that_tektons_own_assistant_places_is_to_be_made_aga
         }
         world.settle(LONG);
         assert!(world.writes.is_empty(), "{:?}", world.writes);
-        assert_eq!(world.told("run"), [reason::ASSISTANT_IS_ON]);
+        assert_eq!(world.told(Kind::PipelineRun, "run"), [reason::ASSISTANT_IS_ON]);
         let note = &world.events[0].1.note;
         assert_eq!(note.contains("make the run again"), is_parked, "{note}");
     }
@@ -1229,7 +1229,7 @@ fn who_was_admitted_before_tektons_assistant_was_seen_has_a_placeholder() {
         world.assist("b");
         world.settle(SOON);
         assert_eq!(world.node_of("a"), Some("n1"));
-        assert_eq!(world.told("run"), [reason::ASSISTANT_IS_ON]);
+        assert_eq!(world.told(Kind::PipelineRun, "run"), [reason::ASSISTANT_IS_ON]);
         // One that comes meanwhile, too; one that has ended says it as well.
         let ended = json!({"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}});
         World::change(world.task_runs.get_mut("b").unwrap(), ended);
@@ -1286,7 +1286,7 @@ fn nobody_waits_for_a_run_that_never_begins() {
             let uid = world.runs["second"]["metadata"]["uid"].as_str().unwrap();
             let second = keys::of_run(uid, "");
             assert!(world.sets.contains_key(&second), "{mode:?}, {what}");
-            assert_eq!(world.told("second"), [""; 0], "{mode:?}, {what}");
+            assert_eq!(world.told(Kind::PipelineRun, "second"), [""; 0], "{mode:?}, {what}");
             assert_eq!(world.sets.len(), 1 + usize::from(what == "failed"));
         }
     }
@@ -1309,7 +1309,7 @@ fn a_run_that_begins_late_goes_where_the_claim_is() {
     world.settle(SOON);
     assert_eq!((world.place("first"), world.node_of("a")), (Some("n1"), Some("n1")));
     assert_eq!(world.place("second"), Some("n1"));
-    assert!(world.told("second").is_empty(), "{:?}", world.events);
+    assert!(world.told(Kind::PipelineRun, "second").is_empty(), "{:?}", world.events);
 }
 
 /// Its pods carry the annotation as well, and are of that group.
