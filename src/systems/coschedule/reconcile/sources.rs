@@ -139,7 +139,10 @@ impl<'v> Sources<'v> {
             let placeholder = Name::new(&name.namespace, &group.name);
             let uid = Some(&*run.identity.uid);
             self.view.members_of(&placeholder).any(|(pod, member)| {
-                !member.finished && family::belongs(pod, member, &group.name, uid, self.view)
+                let is_assisted = member.estate.as_ref().is_some_and(|estate| estate.assisted);
+                !member.finished
+                    && !is_assisted
+                    && family::belongs(pod, member, &group.name, uid, self.view)
             })
         });
         if !groups.groups.is_empty() {
