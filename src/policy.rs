@@ -12,7 +12,9 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::view::storage::PARKED;
+/// The storage class of claims that must never be bound, because a placeholder's own claims take their
+/// place (`volumes: provision`). No other class may become it.
+pub const PARKED: &str = "stowplan-parked";
 
 /// What the administrator decides.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]

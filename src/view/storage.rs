@@ -24,10 +24,6 @@ const DEFAULT: [&str; 2] = [
 /// The annotation that puts a pod or a claim into a group of its namespace.
 pub const GROUP: &str = "stowplan.dev/coschedule-group";
 
-/// The storage class of claims that must never be bound, because a placeholder's own claims take their
-/// place (`volumes: provision`).
-pub const PARKED: &str = "stowplan-parked";
-
 /// The provisioner of classes whose volumes somebody makes by hand.
 const BY_HAND: &str = "kubernetes.io/no-provisioner";
 

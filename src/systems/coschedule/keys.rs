@@ -2,10 +2,11 @@
 
 use crate::view::digest;
 
+pub use crate::policy::PARKED;
 pub use crate::view::member::{GATE, INSTANCE, MEMBER};
 pub use crate::view::pipeline_run::{AUTO_CLEANUP, MODE};
 pub use crate::view::placeholder::{FAILED, KEY as GROUP_KEY, PLACEHOLDER};
-pub use crate::view::storage::{GROUP, PARKED};
+pub use crate::view::storage::GROUP;
 pub use crate::view::task_run::ASSISTANT;
 
 /// All annotations that an author writes.

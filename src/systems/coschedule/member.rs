@@ -570,6 +570,38 @@ mod tests {
         }
     }
 
+    /// Its own claim is never bound, and that of the placeholder may be there.
+    #[test]
+    fn a_pod_that_is_not_gated_has_the_claims_it_needs_all_the_same() {
+        let mut view = abandoned(None);
+        let claim = crate::view::pipeline_run::claim_name(None, "w", "r");
+        for object in [
+            json!({"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": {"name": "t", "namespace": "ci", "uid": "t",
+                "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "r", "uid": "r", "controller": true}]}}),
+            json!({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": {"name": "r", "namespace": "ci", "uid": "r"},
+                "spec": {"workspaces": [{"name": "w", "volumeClaimTemplate": {}}], "pipelineSpec": {"tasks": []}}}),
+            json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": claim, "namespace": "ci"},
+                "spec": {"storageClassName": keys::PARKED}}),
+        ] {
+            view.apply(Known::from_document(object).unwrap().unwrap());
+        }
+        let term = json!({"labelSelector": {}, "topologyKey": "zone"});
+        let pod = json!({
+            "metadata": {"ownerReferences": [
+                {"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "name": "t", "uid": "t", "controller": true}]},
+            "spec": {
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}],
+                "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+            },
+        });
+        let outcome = asked(&pod, &view, "");
+        let [Intent { wish: Wish::ClaimName { from, to }, .. }] = &*outcome.intents else {
+            panic!("{:?}", outcome.intents)
+        };
+        assert_eq!((from, to), (&claim, &keys::provisioned(&claim, &keys::of_run("r", "w"))));
+        assert_eq!((outcome.warnings.len(), outcome.holds.len()), (1, 0));
+    }
+
     /// A pod is bound by name only to a node that takes it: else it would wait there for ever, whereas a
     /// gate waits until the placeholder has moved.
     #[test]
