@@ -117,37 +117,31 @@ impl<'v> Stand<'v> {
 
     /// What those ask for who can go after the placeholder, and the placeholder itself.
     fn demand(&self, view: &'v View, wanted: Option<&Wanted<'_>>) -> Demand<'v> {
-        let waiting = self.mobile(view).map(|(_, _, estate)| estate).collect();
+        let waiting = self.waiting.iter().filter(|(name, member)| can_leave(name, member, view));
+        let waiting = waiting.filter_map(|(_, member)| member.estate.as_deref()).collect();
         let blueprint = wanted.map(|wanted| &wanted.blueprint);
         Demand::of(self.name, self.placeholder, self.estate, blueprint, waiting, view)
     }
 
-    /// Those who wait and can go after the placeholder: all but who is bound to a node by name and would
-    /// not be made again.
-    fn mobile<'s>(
-        &'s self,
-        view: &'s View,
-    ) -> impl Iterator<Item = (&'v Name, &'v Member, &'v MemberEstate)> + use<'s, 'v> {
-        self.waiting.iter().filter_map(|(name, member)| {
-            let estate = member.estate.as_deref()?;
-            let goes = bound_by_name(estate).is_none() || maker(name, member, view).is_some();
-            goes.then_some((*name, *member, estate))
-        })
-    }
-
     /// The members that the scheduler has found no node for, and since when each of them waits for the
     /// placeholder that is on its node since `placed`.
-    fn unschedulable<'s>(
-        &'s self,
+    fn unschedulable(
+        &self,
         placed: Option<Timestamp>,
-        view: &'s View,
-    ) -> impl Iterator<Item = (&'v Name, &'v Member, &'v MemberEstate, Timestamp)> + use<'s, 'v>
-    {
-        self.mobile(view).filter_map(move |(name, member, estate)| {
+    ) -> impl Iterator<Item = (&'v Name, &'v Member, &'v MemberEstate, Timestamp)> {
+        self.waiting.iter().filter_map(move |(name, member)| {
+            let estate = member.estate.as_deref()?;
             let since = estate.unschedulable.as_ref().filter(|_| estate.gate.is_none())?.since;
-            Some((name, member, estate, placed.map_or(since, |placed| placed.max(since))))
+            Some((*name, *member, estate, placed.map_or(since, |placed| placed.max(since))))
         })
     }
+}
+
+/// Whether a pod that waits can go after its placeholder: not who is bound to a node by name and would
+/// not be made again.
+fn can_leave(name: &Name, member: &Member, view: &View) -> bool {
+    let bound = member.estate.as_deref().and_then(bound_by_name);
+    bound.is_none() || maker(name, member, view).is_some()
 }
 
 /// Whether a node is gone, or says nothing any more.
@@ -536,7 +530,10 @@ impl<'v> Turn<'v> {
         demand: &Demand<'v>,
     ) -> Option<Timestamp> {
         let placed = pod.scheduled_since;
-        let unschedulable = stand.unschedulable(placed, self.view).map(|(.., since)| since);
+        let unschedulable = stand
+            .unschedulable(placed)
+            .filter(|(name, member, ..)| can_leave(name, member, self.view))
+            .map(|(.., since)| since);
         // The scheduler says nothing of a gated pod.
         let gated = stand.waiting.iter().filter_map(|(_, member)| {
             let estate = member.estate.as_deref().filter(|estate| estate.gate.is_some())?;
@@ -565,10 +562,11 @@ impl<'v> Turn<'v> {
                 lifts = true;
             }
         }
-        for (name, member, estate, since) in stand.unschedulable(pod.scheduled_since, self.view) {
+        for (name, member, estate, since) in stand.unschedulable(pod.scheduled_since) {
             let Some(due) = wake::due(since, estate.woken, PATIENCE) else { continue };
-            // Where there is no room the scheduler has forgotten nothing.
-            if !demand.lets_in(estate, node, self.view) {
+            // Where there is no room the scheduler has forgotten nothing, nor of who must be elsewhere.
+            let is_bound_elsewhere = bound_by_name(estate).is_some_and(|bound| bound != node);
+            if is_bound_elsewhere || !demand.lets_in(estate, node, self.view) {
                 continue;
             }
             if due <= self.now {
@@ -730,7 +728,7 @@ impl<'v> Turn<'v> {
     }
 
     fn tell_unschedulable(&mut self, stand: &Stand<'v>) {
-        let message = stand.unschedulable(None, self.view).next().and_then(|(_, _, estate, _)| {
+        let message = stand.unschedulable(None).next().and_then(|(_, _, estate, _)| {
             let message = &estate.unschedulable.as_ref()?.message;
             Some(message.trim_end_matches('.').to_owned())
         });

@@ -640,7 +640,7 @@ fn who_was_bound_by_name_and_is_of_no_task_run_is_told_and_holds_nobody_up() {
     assert!(event.note.contains("whoever made it must make it again"), "{event:?}");
     assert!(world.pods.contains_key("bare"), "{:?}", world.writes);
 
-    // Alone it can only come in where it is bound to: nothing is moved for it.
+    // Alone it can only come in where it is bound to: nothing is moved for it, nor is it called.
     world.finish("follows");
     let writes = world.writes.len();
     world.settle(LONG);
