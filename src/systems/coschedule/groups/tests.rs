@@ -332,7 +332,7 @@ fn a_claim_that_a_param_of_the_run_names_is_known() {
         // What is wrong with a param says nothing of the pipeline.
         document["spec"]["params"].as_array_mut().unwrap().truncate(5);
         let made = groups(document, &[claim("c1", RWO, None)], "workspaces");
-        let wanted = known.map_or("w: ? / 1".to_owned(), |claim| format!("w: {claim} / 1"));
+        let wanted = format!("w: {} / 1", known.unwrap_or("?"));
         assert_eq!(told(&made), [wanted], "{name}");
     }
     let mut document = run(&[bound("w", "$(params.empty)")], &[task("1", &["w"])]);
