@@ -288,6 +288,8 @@ pub(crate) async fn a_volume_that_pins_is_told(world: Arc<World>) -> Result<()> 
     space.in_phase("ci-between-pod", "Running").await?;
     let lost = node(&space.task_pod("ci-one-pod").await?).context("one was nowhere")?;
     world.plane.cordon(&lost).await?;
+    // The run is told at once; what `check` tells begins with the pod that waits.
+    space.told(&["PipelineRun/ci", "VolumePinsNode", "of claim pvc-", &lost]).await?;
     told_to_all(&space, "ci-two", &["VolumePinsNode", &lost]).await?;
     // Who asks is told the same.
     let said = world.stowplan(&["check", "pipelinerun/ci", "-n", &space.name], "").await?;
