@@ -503,6 +503,66 @@ mod tests {
     }
 
     #[test]
+    fn what_task_runs_say_and_pods_mount_is_counted_and_forgotten() {
+        use serde_json::json;
+        let mut view = View::default();
+        let task_run = |name: &str, namespace: &str, assisted: bool, done: bool| {
+            let annotation = assisted.then_some("a");
+            let status = if done { "True" } else { "Unknown" };
+            Object::from_document(json!({
+                "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+                "metadata": {"name": name, "namespace": namespace,
+                    "annotations": {task_run::ASSISTANT: annotation.unwrap_or_default()},
+                    "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "r",
+                        "uid": "u", "controller": true}]},
+                "status": {"conditions": [{"type": "Succeeded", "status": status}]},
+            }))
+            .unwrap()
+            .map(|object| match object {
+                Object::TaskRun(name, run) => Object::TaskRun(name, TaskRun { assisted, ..run }),
+                other => other,
+            })
+            .unwrap()
+        };
+        let counts = |view: &View| {
+            let TaskCounts { made, assisted } = view.tasks_of_run("ns", "u");
+            (made, assisted)
+        };
+        view.apply(task_run("a", "ns", false, false));
+        view.apply(task_run("b", "ns", true, false));
+        view.apply(task_run("c", "other", true, false));
+        assert_eq!(counts(&view), (2, 1));
+        view.apply(task_run("b", "ns", true, true));
+        assert_eq!(counts(&view), (2, 1), "the same one, and it has ended");
+        view.remove_task_run(&Name::new("ns", "b"));
+        assert_eq!(counts(&view), (1, 0));
+        view.remove_task_run(&Name::new("ns", "a"));
+        view.remove_task_run(&Name::new("other", "c"));
+
+        let pod = |name: &str, claims: &[&str], phase: &str| {
+            let volume = |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
+            let volumes: Vec<_> = claims.iter().map(volume).collect();
+            let pod = json!({
+                "metadata": {"name": name, "namespace": "ns"},
+                "spec": {"containers": [], "volumes": volumes}, "status": {"phase": phase},
+            });
+            Object::whole_pod(&serde_json::from_value(pod).unwrap())
+        };
+        let mounted =
+            |view: &View| ["c", "d", "e"].map(|claim| view.is_mounted(&Name::new("ns", claim)));
+        view.apply(pod("p", &["c", "d", "c"], "Pending").unwrap());
+        view.apply(pod("q", &["c"], "Running").unwrap());
+        assert_eq!(mounted(&view), [true, true, false]);
+        assert!(!view.is_mounted(&Name::new("other", "c")));
+        view.apply(pod("p", &["e"], "Pending").unwrap());
+        assert_eq!(mounted(&view), [true, false, true]);
+        assert!(pod("q", &["c"], "Succeeded").is_none(), "it is forgotten");
+        view.remove_pod(&Name::new("ns", "q"));
+        view.remove_pod(&Name::new("ns", "p"));
+        assert!(is_empty(&view));
+    }
+
+    #[test]
     fn nodes_are_found_by_every_name_and_forgotten_with_all_of_them() {
         let mut view = View::default();
         view.apply(Object::Node("n1".into(), node(&["n1", "one"], &["10.0.0.1"], &["a", "b"])));

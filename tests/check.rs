@@ -758,6 +758,15 @@ fn an_earlier_run_with_the_same_claim_goes_first() {
 }
 
 #[test]
+fn a_run_that_names_a_group_has_none_of_its_own() {
+    let mut run = run();
+    run["metadata"]["annotations"] = json!({"stowplan.dev/coschedule-group": "nightly"});
+    let (code, out, _) = said(&[run, task_run(false)], "pr/image", &[]);
+    assert_eq!(code, 0, "{out}");
+    assert!(out.contains("its pods are of group nightly"), "{out}");
+}
+
+#[test]
 fn tasks_that_ask_for_different_nodes_contradict_each_other() {
     let mut run = run();
     let task = |name: &str, arch: &str| {

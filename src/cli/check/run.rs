@@ -67,6 +67,13 @@ pub(super) fn pipeline_run(
             return Some(told);
         }
     };
+    if let Some(group) = &root.group {
+        told.decided.push(format!(
+            "nothing of its own: by its annotation {} its pods are of group {group}",
+            keys::GROUP
+        ));
+        return Some(told);
+    }
     let source = mode_source(root_name, root, view);
     told.asked.push(format!("mode {}, by {source}", mode::word(groups.mode)));
     if groups.mode == CoscheduleMode::Disabled {

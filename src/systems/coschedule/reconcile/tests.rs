@@ -1372,8 +1372,12 @@ fn two_native_groups_with_one_claim_share_a_node_from_the_start() {
     }
     world.settle(LONG);
     assert_eq!((world.node_of("a"), world.node_of("b")), (Some("n1"), Some("n1")));
-    assert_eq!(world.writes.iter().filter(|write| write.starts_with("create")).count(), 2);
     assert_eq!(world.writes.len(), 2, "{:?}", world.writes);
+    let bound = |set: &&Value| {
+        let affinity = &set["spec"]["template"]["spec"]["affinity"];
+        affinity["nodeAffinity"].to_string().contains("n1")
+    };
+    assert_eq!(world.sets.values().filter(bound).count(), 1, "the second to the first's node");
 }
 
 /// An owner reference and a label are their authors' words.
