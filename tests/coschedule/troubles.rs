@@ -106,14 +106,17 @@ pub(crate) async fn a_controller_that_is_away_delays_nobody(world: Arc<World>) -
         "spec": {"containers": [{"name": "main", "image": "main"}]},
     }))?;
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    until("the webhook to know that the controller is away", LIMIT, async || {
-        let admitted = space.pods().create(&dry_run, &trial).await?;
-        Ok(match group_of(&admitted) {
-            None => Seen::Done(()),
-            Some(group) => Seen::NotYet(format!("a pod joins group {group}")),
+    let knows = async |is_there: bool| {
+        until("the webhook to know whether the controller is there", LIMIT, async || {
+            let admitted = space.pods().create(&dry_run, &trial).await?;
+            Ok(match group_of(&admitted) {
+                group if group.is_some() == is_there => Seen::Done(()),
+                group => Seen::NotYet(format!("a pod joins {group:?}")),
+            })
         })
-    })
-    .await?;
+        .await
+    };
+    knows(false).await?;
     space.created(&clone_and_build(&lab, "ci", WAITING)).await?;
     space.succeeded("ci").await?;
     for (name, pod) in space.task_pods().await? {
@@ -121,6 +124,7 @@ pub(crate) async fn a_controller_that_is_away_delays_nobody(world: Arc<World>) -
     }
     same(&space.placeholders().await?.len(), &0)?;
     installation.start_controller(0).await?;
+    knows(true).await?;
     // It finds nothing to make for a run that has ended.
     space.cleared(&[]).await?;
     same(&space.placeholders().await?.len(), &0)
