@@ -441,7 +441,8 @@ impl Cluster {
     }
 }
 
-/// Tekton's kinds, as they are followed. Only a controller asks for runs that have ended.
+/// Tekton's kinds, as they are followed. Only a controller asks for runs that have ended, and keeps of
+/// them what it needs to clean up.
 pub(crate) fn tekton_kinds(whole: bool) -> [tekton::Kind; 3] {
     fn task_run(run: &DynamicObject) -> Option<Object> {
         Object::task_run(&run.metadata, &run.data)
@@ -455,7 +456,11 @@ pub(crate) fn tekton_kinds(whole: bool) -> [tekton::Kind; 3] {
         project: if whole {
             task_run
         } else {
-            |run| task_run(run).filter(|object| !object.is_done_run())
+            // One that Tekton's assistant has placed says so of its run for as long as it is there.
+            |run| {
+                let says_so = |object: &Object| matches!(object, Object::TaskRun(_, task_run) if task_run.assisted);
+                task_run(run).filter(|object| !object.is_done_run() || says_so(object))
+            }
         },
         forget: View::remove_task_run,
     };
@@ -463,7 +468,12 @@ pub(crate) fn tekton_kinds(whole: bool) -> [tekton::Kind; 3] {
         kind: "PipelineRun",
         plural: "pipelineruns",
         project: if whole {
-            |run| Object::pipeline_run(&run.metadata, &run.data, true)
+            |run| match Object::pipeline_run(&run.metadata, &run.data, true)? {
+                Object::PipelineRun(name, run) if run.done => {
+                    Some(Object::PipelineRun(name, Box::new(run.without_its_pods())))
+                }
+                object => Some(object),
+            }
         } else {
             |run| pipeline_run(run).filter(|object| !object.is_done_run())
         },

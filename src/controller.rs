@@ -91,7 +91,8 @@ impl Controller {
             Arc::clone(&self.metrics),
             release.clone(),
         ));
-        let events = Events::start(self.client.clone(), self.identity.clone());
+        let metrics = Arc::clone(&self.metrics);
+        let events = Events::start(self.client.clone(), self.identity.clone(), metrics);
         let died = |ended: Result<(), _>| match ended {
             Ok(()) => "the task that runs for the lease has ended".to_owned(),
             Err(error) => format!("the task that runs for the lease has died: {error}"),

@@ -12,6 +12,10 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+/// The storage class of claims that must never be bound, because a placeholder's own claims take their
+/// place (`volumes: provision`). No other class may become it.
+pub const PARKED: &str = "stowplan-parked";
+
 /// What the administrator decides.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -391,6 +395,11 @@ fn class_map<'de, D: Deserializer<'de>>(
                 "classMap: {from} stands for itself; name another class, or leave it out"
             )));
         }
+        if to == PARKED {
+            return Err(de::Error::custom(format!(
+                "classMap: claims of class {PARKED} are never bound; name another class for {from}"
+            )));
+        }
     }
     Ok(map)
 }
@@ -597,6 +606,7 @@ katalyst: {mode: advisory, declaredLabels: []}
             ("coschedule: {classMap: {Fast: slow}}", "Fast"),
             ("coschedule: {classMap: {fast: \"\"}}", "StorageClass"),
             ("coschedule: {classMap: {fast: fast}}", "stands for itself"),
+            ("coschedule: {classMap: {fast: stowplan-parked}}", "never bound"),
             ("coschedule: {mode: pipeline-runs}", "pipeline-runs"),
             ("recordPlacement: \u{0}", ""),
         ] {

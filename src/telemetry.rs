@@ -37,9 +37,9 @@ pub struct OutcomeLabels {
     pub outcome: &'static str,
 }
 
-/// Why a request got no answer from the decision.
+/// Why a request got no answer from the decision, a connection was closed or an event told.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-pub struct FailureLabels {
+pub struct ReasonLabels {
     /// The stable word.
     pub reason: &'static str,
 }
@@ -71,7 +71,7 @@ pub struct Metrics {
     /// From the request's head to its answer.
     pub duration: Family<OutcomeLabels, Histogram>,
     /// Requests that were answered without a decision.
-    pub failures: Family<FailureLabels, Counter>,
+    pub failures: Family<ReasonLabels, Counter>,
     /// Requests under way.
     pub in_flight: Gauge,
     /// Seconds since 1970 at which a request was last decided; 0 before the first. An API server
@@ -84,7 +84,7 @@ pub struct Metrics {
     /// Connections that are open.
     pub connections: Gauge,
     /// Connections that were closed by a limit, or that failed.
-    pub connections_closed: Family<FailureLabels, Counter>,
+    pub connections_closed: Family<ReasonLabels, Counter>,
     /// Seconds since 1970 at which a certificate expires.
     pub certificate_not_after: Family<KindLabels, Gauge>,
     /// Certificate files that were read.
@@ -101,6 +101,8 @@ pub struct Metrics {
     pub controller_leader: Gauge,
     /// Writes of the controller.
     pub controller_writes: Family<WriteLabels, Counter>,
+    /// What the controller has told of objects, by the words of its events.
+    pub controller_events: Family<ReasonLabels, Counter>,
     /// The making of plans.
     pub controller_plan_duration: Histogram,
     /// What is planned and not done.
@@ -135,6 +137,7 @@ impl Metrics {
             watch_errors: Family::default(),
             controller_leader: Gauge::default(),
             controller_writes: Family::default(),
+            controller_events: Family::default(),
             controller_plan_duration: Histogram::new(DURATION_BUCKETS),
             controller_actions: Gauge::default(),
             unplaced_pods: Gauge::default(),
@@ -222,6 +225,11 @@ impl Metrics {
             "Writes of the controller, by what became of them",
             self.controller_writes.clone(),
         );
+        registry.register(
+            "events",
+            "Events that the controller has told, whether they were written or not",
+            self.controller_events.clone(),
+        );
         registry.register_with_unit(
             "plan_duration",
             "The making of a plan from the view of the cluster",
@@ -284,12 +292,12 @@ impl Metrics {
 
     /// Counts a request that got no decision.
     pub fn failed(&self, reason: &'static str) {
-        self.failures.get_or_create(&FailureLabels { reason }).inc();
+        self.failures.get_or_create(&ReasonLabels { reason }).inc();
     }
 
     /// Counts a connection that ended before its client wanted; returns the reason.
     pub fn closed(&self, reason: &'static str) -> &'static str {
-        self.connections_closed.get_or_create(&FailureLabels { reason }).inc();
+        self.connections_closed.get_or_create(&ReasonLabels { reason }).inc();
         reason
     }
 
@@ -311,6 +319,11 @@ impl Metrics {
     /// Counts a write of the controller.
     pub fn wrote(&self, kind: &'static str, verb: &'static str, outcome: &'static str) {
         self.controller_writes.get_or_create(&WriteLabels { kind, verb, outcome }).inc();
+    }
+
+    /// Counts an event of the controller.
+    pub fn told(&self, reason: &'static str) {
+        self.controller_events.get_or_create(&ReasonLabels { reason }).inc();
     }
 
     /// Counts a request as under way until the result is dropped.

@@ -31,7 +31,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use coscheduled::Coscheduled;
-pub use coscheduled::NodeUsage;
+pub use coscheduled::{NodeUsage, TaskCounts};
 pub use estate::{Identity, NodeEstate, PodEstate};
 pub use host_pool::HostPool;
 use index::{Index, Texts};
@@ -184,7 +184,8 @@ impl View {
             Object::Member(name, member) => self.coscheduled.add_member(name, *member),
             Object::Pod(name, pod) => {
                 self.remove_pod(&name);
-                let Pod { streams, placeholder, member, usage } = *pod;
+                let Pod { streams, placeholder, member, usage, claims } = *pod;
+                self.coscheduled.add_mounts(&name, &claims);
                 if let Some(streams) = streams {
                     self.add_streams_pod(name.clone(), streams);
                 }
@@ -207,6 +208,7 @@ impl View {
         self.remove_placeholder_pod(name);
         self.remove_member(name);
         self.coscheduled.remove_usage(name);
+        self.coscheduled.remove_mounts(name);
     }
 
     /// Takes in what the API server answered to a write of ours, so that the next look already knows
@@ -498,6 +500,66 @@ mod tests {
             && view.texts.is_empty()
             && view.coscheduled.is_empty()
             && view.counts().iter().all(|(_, count)| *count == 0)
+    }
+
+    #[test]
+    fn what_task_runs_say_and_pods_mount_is_counted_and_forgotten() {
+        use serde_json::json;
+        let mut view = View::default();
+        let task_run = |name: &str, namespace: &str, assisted: bool, done: bool| {
+            let annotation = assisted.then_some("a");
+            let status = if done { "True" } else { "Unknown" };
+            Object::from_document(json!({
+                "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+                "metadata": {"name": name, "namespace": namespace,
+                    "annotations": {task_run::ASSISTANT: annotation.unwrap_or_default()},
+                    "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "r",
+                        "uid": "u", "controller": true}]},
+                "status": {"conditions": [{"type": "Succeeded", "status": status}]},
+            }))
+            .unwrap()
+            .map(|object| match object {
+                Object::TaskRun(name, run) => Object::TaskRun(name, TaskRun { assisted, ..run }),
+                other => other,
+            })
+            .unwrap()
+        };
+        let counts = |view: &View| {
+            let TaskCounts { made, assisted } = view.tasks_of_run("ns", "u");
+            (made, assisted)
+        };
+        view.apply(task_run("a", "ns", false, false));
+        view.apply(task_run("b", "ns", true, false));
+        view.apply(task_run("c", "other", true, false));
+        assert_eq!(counts(&view), (2, 1));
+        view.apply(task_run("b", "ns", true, true));
+        assert_eq!(counts(&view), (2, 1), "the same one, and it has ended");
+        view.remove_task_run(&Name::new("ns", "b"));
+        assert_eq!(counts(&view), (1, 0));
+        view.remove_task_run(&Name::new("ns", "a"));
+        view.remove_task_run(&Name::new("other", "c"));
+
+        let pod = |name: &str, claims: &[&str], phase: &str| {
+            let volume = |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
+            let volumes: Vec<_> = claims.iter().map(volume).collect();
+            let pod = json!({
+                "metadata": {"name": name, "namespace": "ns"},
+                "spec": {"containers": [], "volumes": volumes}, "status": {"phase": phase},
+            });
+            Object::whole_pod(&serde_json::from_value(pod).unwrap())
+        };
+        let mounted =
+            |view: &View| ["c", "d", "e"].map(|claim| view.is_mounted(&Name::new("ns", claim)));
+        view.apply(pod("p", &["c", "d", "c"], "Pending").unwrap());
+        view.apply(pod("q", &["c"], "Running").unwrap());
+        assert_eq!(mounted(&view), [true, true, false]);
+        assert!(!view.is_mounted(&Name::new("other", "c")));
+        view.apply(pod("p", &["e"], "Pending").unwrap());
+        assert_eq!(mounted(&view), [true, false, true]);
+        assert!(pod("q", &["c"], "Succeeded").is_none(), "it is forgotten");
+        view.remove_pod(&Name::new("ns", "q"));
+        view.remove_pod(&Name::new("ns", "p"));
+        assert!(is_empty(&view));
     }
 
     #[test]

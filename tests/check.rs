@@ -619,6 +619,92 @@ fn a_member_that_does_not_come_in_says_why() {
     assert!(found[1].starts_with("scheduling gates hold it: example.com/quota ->"), "{found:?}");
 }
 
+/// Who makes a pod again, and where to say what it asks, depends on what made it.
+#[test]
+fn the_remedy_for_a_member_is_that_of_what_made_it() {
+    const NATIVE: &str = "affinity-assistant-88b1e3553f";
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {"name": NATIVE, "namespace": "default", "uid": "set",
+            "labels": {"stowplan.dev/placeholder": NATIVE},
+            "annotations": {"stowplan.dev/coschedule-group": "nightly"}},
+        "spec": {"selector": {}, "template": {"spec": {"containers": []}}},
+    });
+    let mut stands = placeholder(Some("n1"));
+    stands["metadata"]["name"] = json!(format!("{NATIVE}-0"));
+    stands["metadata"]["labels"] = json!({"stowplan.dev/placeholder": NATIVE});
+    let native = |owners: Value| {
+        let mut pod = waiting("report", &Value::Null);
+        pod["metadata"]["annotations"] = json!({"stowplan.dev/coschedule-group": "nightly"});
+        pod["metadata"]["labels"] = json!({"stowplan.dev/coschedule-member": NATIVE});
+        pod["metadata"]["ownerReferences"] = owners;
+        pod
+    };
+    let of = |kind: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": "made", "uid": "u", "controller": true}]);
+    let tainted = || {
+        let mut node = node("n1");
+        node["spec"] = json!({"taints": [{"key": "team", "value": "ci", "effect": "NoSchedule"}]});
+        node
+    };
+    let bound = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchFields": [
+            {"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]}}});
+    for (owners, remade, alike) in [
+        (
+            json!([]),
+            "kubectl delete pod report -n default, and create it again: it has no controller",
+            "for all pods of the group alike",
+        ),
+        (
+            of("ReplicaSet"),
+            "kubectl delete pod report -n default: its ReplicaSet makes it again",
+            "for all pods of the group alike, in the pod template of what made ReplicaSet made",
+        ),
+        (
+            of("Job"),
+            "kubectl delete pod report -n default: its Job makes it again",
+            "for all pods of the group alike, in the pod template of Job made",
+        ),
+    ] {
+        let mut pod = native(owners.clone());
+        pod["spec"]["affinity"] = bound.clone();
+        let objects = [set.clone(), stands.clone(), node("n1"), node("n2"), pod];
+        let found = obstacles(&objects, "pod/report");
+        assert!(found.iter().any(|told| told.ends_with(&format!("-> {remade}"))), "{found:?}");
+
+        let mut pod = native(owners.clone());
+        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "n2"});
+        let objects = [set.clone(), stands.clone(), node("n1"), node("n2"), pod];
+        let found = obstacles(&objects, "pod/report");
+        let ask = format!("-> ask for nodes {alike}");
+        assert!(found.iter().any(|told| told.ends_with(&ask)), "{found:?}");
+
+        // The placeholder tolerates what its pod does not.
+        let mut stands = stands.clone();
+        stands["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+        let objects = [set.clone(), stands, tainted(), node("n2"), native(owners)];
+        let found = obstacles(&objects, "pod/report");
+        let give = format!("-> give the same tolerations {alike}");
+        assert!(found.iter().any(|told| told.ends_with(&give)), "{found:?}");
+    }
+
+    stands["spec"].as_object_mut().unwrap().remove("nodeName");
+    stands["spec"]["nodeSelector"] = json!({"disk": "ssd"});
+    stands["status"] = json!({"phase": "Pending"});
+    let found = obstacles(&[set, stands, node("n1"), native(json!([]))], "pod/report");
+    assert!(
+        found.iter().any(|told| told
+            .ends_with("they are those of the group's pods, without nodes that were full")),
+        "{found:?}"
+    );
+
+    let mut pod = of_run("image-build-pod", None, "1");
+    pod["spec"]["affinity"] = bound;
+    let found = obstacles(&standing(Some("n1"), &[node("n1"), node("n2"), pod]), "pr/image");
+    let remade = "kubectl delete pod image-build-pod -n default: its TaskRun makes it again";
+    assert!(found.iter().any(|told| told.ends_with(remade)), "{found:?}");
+}
+
 #[test]
 fn claims_that_are_not_there_or_used_elsewhere_are_told() {
     let mut objects = vec![run(), task_run(false)];
@@ -646,6 +732,14 @@ fn an_earlier_run_with_the_same_claim_goes_first() {
     earlier["metadata"]["uid"] = json!("other-uid");
     earlier["metadata"]["creationTimestamp"] = json!("2025-01-01T00:00:00Z");
     let found = obstacles(&[run(), task_run(false), earlier.clone()], "pr/image");
+    let waits = found.iter().any(|found| found.contains("is also used"));
+    assert!(!waits, "one that has not begun holds up nobody: {found:?}");
+    let mut begun = task_run(false);
+    begun["metadata"]["name"] = json!("first-clone");
+    begun["metadata"]["uid"] = json!("first-clone");
+    begun["metadata"]["ownerReferences"][0]["name"] = json!("first");
+    begun["metadata"]["ownerReferences"][0]["uid"] = json!("other-uid");
+    let found = obstacles(&[run(), task_run(false), earlier.clone(), begun.clone()], "pr/image");
     assert_eq!(
         found,
         [
@@ -654,13 +748,22 @@ fn an_earlier_run_with_the_same_claim_goes_first() {
     );
     let mut isolated = run();
     isolated["metadata"]["annotations"] = json!({"stowplan.dev/coschedule": "isolate-pipelinerun"});
-    let found = obstacles(&[isolated, task_run(false), earlier], "pr/image");
+    let found = obstacles(&[isolated, task_run(false), earlier, begun], "pr/image");
     assert!(
         found[0].starts_with(
             "claim cache is also used by the earlier PipelineRun first, and runs are isolated ->"
         ),
         "{found:?}"
     );
+}
+
+#[test]
+fn a_run_that_names_a_group_has_none_of_its_own() {
+    let mut run = run();
+    run["metadata"]["annotations"] = json!({"stowplan.dev/coschedule-group": "nightly"});
+    let (code, out, _) = said(&[run, task_run(false)], "pr/image", &[]);
+    assert_eq!(code, 0, "{out}");
+    assert!(out.contains("its pods are of group nightly"), "{out}");
 }
 
 #[test]

@@ -780,6 +780,10 @@ fn a_run_is_planned_as_far_as_it_is_known() {
     let entry = planned(&run_with("name: r", "pipelineRef: {resolver: git}"));
     assert_eq!(entry["run"]["tasks"], Value::Null, "{entry}");
     assert_eq!(entry["run"]["groups"][0]["tasks"], Value::Null, "{entry}");
+    // A pod that uses the group's claims stands for all.
+    assert_eq!(entry["reason"], "Placed", "{entry}");
+    let changes = &entry["run"]["groups"][0]["anyPod"]["changes"];
+    assert!(changes.as_array().is_some_and(|changes| !changes.is_empty()), "{entry}");
 
     // What follows from a UID that nobody knows yet is not told.
     let entry = planned(&run_with("generateName: image-", PIPELINE));
@@ -795,6 +799,130 @@ fn a_run_is_planned_as_far_as_it_is_known() {
         Value::Null,
         "the tasks are those of the pipeline in it: {entry}"
     );
+    assert_eq!(entry["reason"], "Placed", "{entry}");
+
+    for (pipeline, sentence) in [
+        ("pipelineRef: {resolver: git}", "its tasks are known to a resolver, and not here"),
+        (
+            "pipelineRef: {name: image}",
+            "Pipeline image is not known here, and so its tasks are not",
+        ),
+        (nested, "it has pipelines in its pipeline, whose tasks are not told apart here"),
+    ] {
+        let said = Folder::new(&[]).plan_with("-f -", run_with("name: r", pipeline).as_bytes());
+        for line in [
+            "PipelineRun default/r: coscheduled, 1 group",
+            "  on one node: every task",
+            "    a pod that uses them:",
+            &format!("  {sentence}"),
+            "1 object: 1 placed",
+        ] {
+            assert!(said.stdout.lines().any(|told| told == line), "{line}\n{}", said.stdout);
+        }
+    }
+}
+
+#[test]
+fn what_is_left_alone_is_not_coscheduled() {
+    let run = run_with("name: r, namespace: kube-system", PIPELINE);
+    let said = Folder::new(&[]).plan_with("-f -", run.as_bytes());
+    let verdict = "PipelineRun kube-system/r: left alone: the policy excludes its namespace";
+    assert!(said.stdout.lines().any(|line| line == verdict), "{}", said.stdout);
+    assert!(!said.stdout.contains("on one node"), "{}", said.stdout);
+
+    let run = run_with("name: r", "pipelineSpec: {tasks: [{name: lint}]}");
+    let said = Folder::new(&[]).plan_with("-f -", run.as_bytes());
+    let verdict = "PipelineRun default/r: unchanged: its pods may run anywhere";
+    assert!(said.stdout.lines().any(|line| line == verdict), "{}", said.stdout);
+    assert!(said.stdout.contains("1 object: 1 unchanged"), "{}", said.stdout);
+}
+
+/// A class of one provisioner. `annotations` in flow style.
+fn class(name: &str, created: &str, annotations: &str, mode: &str) -> String {
+    format!(
+        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: {name}, \
+         creationTimestamp: '{created}T00:00:00Z', annotations: {{{annotations}}}}}\n\
+         provisioner: {provisioner}\nvolumeBindingMode: {mode}\n",
+        provisioner = name.split('-').next().unwrap_or_default(),
+    )
+}
+
+/// The API server has filled in the default class before it asks the webhook.
+#[test]
+fn a_claim_without_a_class_is_planned_with_the_default_one() {
+    const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class: 'true'";
+    let classes = [
+        class("old-now", "2026-01-01", DEFAULT, "Immediate"),
+        class("old-waits", "2026-01-01", "", "WaitForFirstConsumer"),
+        class("new-now", "2026-02-01", DEFAULT, "Immediate"),
+        class("new-waits", "2026-02-01", "", "WaitForFirstConsumer"),
+        class(
+            "newest-now",
+            "2026-03-01",
+            "storageclass.kubernetes.io/is-default-class: 'false'",
+            "Immediate",
+        ),
+    ]
+    .join("---\n");
+    let folder = Folder::new(&[("classes.yaml", &classes)]);
+    let plan = |text: &str| folder.plan_with("-f - --cluster classes.yaml", text.as_bytes()).stdout;
+    let run = run_with("name: r", PIPELINE);
+    let told = plan(&run.replace(", storageClassName: now", ""));
+    assert!(told.contains("claim of workspace source: storage class new-waits"), "{told}");
+    let told = plan(&run.replace("storageClassName: now", "storageClassName: old-now"));
+    assert!(told.contains("claim of workspace source: storage class old-waits"), "{told}");
+    // A volume without a class is what this one asks for.
+    let told = plan(&run.replace("storageClassName: now", "storageClassName: ''"));
+    assert!(told.contains("claim of workspace source: as it is"), "{told}");
+
+    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\n\
+        metadata: {name: c, annotations: {stowplan.dev/coschedule-group: g}}\n\
+        spec: {accessModes: [ReadWriteOnce]}\n";
+    let told = plan(claim);
+    assert!(told.contains("storage class new-waits"), "{told}");
+    let placed = folder.plan_with("-f - --cluster classes.yaml -o yaml", claim.as_bytes());
+    assert!(placed.stdout.contains("storageClassName: new-waits"), "{placed:?}");
+}
+
+#[test]
+fn a_class_that_is_not_known_is_told() {
+    const HINT: &str = "(no cluster given: use --cluster or --live)";
+    let run = run_with("name: r", PIPELINE);
+    let said = Folder::new(&[]).plan_with("-f -", run.as_bytes());
+    let line = format!("  claim of workspace source: class now is not known here {HINT}");
+    assert!(said.stdout.lines().any(|told| told == line), "{}", said.stdout);
+    let json = Folder::new(&[]).plan_with("-f - -o json", run.as_bytes()).json();
+    let unknown = format!("class now is not known here {HINT}");
+    assert_eq!(json["items"][0]["run"]["claims"][0]["unknown"], unknown, "{json}");
+
+    let without = run.replace(", storageClassName: now", "");
+    let said = Folder::new(&[]).plan_with("-f -", without.as_bytes());
+    let line = format!(
+        "  claim of workspace source: the cluster's default class is not known here {HINT}"
+    );
+    assert!(said.stdout.lines().any(|told| told == line), "{}", said.stdout);
+
+    // Given a cluster, that is no matter of what was given.
+    let folder = Folder::new(&[("nodes.yaml", NODES)]);
+    let said = folder.plan_with("-f - --cluster nodes.yaml", run.as_bytes());
+    let line = "  claim of workspace source: class now is not known here";
+    assert!(said.stdout.lines().any(|told| told == line), "{}", said.stdout);
+    let said = folder.plan_with("-f - --cluster nodes.yaml", without.as_bytes());
+    assert!(said.stdout.contains("claim of workspace source: as it is"), "{}", said.stdout);
+
+    // What nobody would move needs nobody's class.
+    let run = run_with("name: r, annotations: {stowplan.dev/coschedule: disabled}", PIPELINE);
+    let said = Folder::new(&[]).plan_with("-f -", run.as_bytes());
+    assert!(said.stdout.contains("claim of workspace source: as it is"), "{}", said.stdout);
+
+    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\n\
+        metadata: {name: c, annotations: {stowplan.dev/coschedule-group: g}}\n\
+        spec: {storageClassName: now}\n";
+    let said = Folder::new(&[]).plan_with("-f -", claim.as_bytes());
+    let verdict = "PersistentVolumeClaim default/c: unchanged, as far as is known here";
+    for line in [verdict, &format!("  class now is not known here {HINT}")] {
+        assert!(said.stdout.lines().any(|told| told == line), "{}", said.stdout);
+    }
 }
 
 #[test]
@@ -825,7 +953,14 @@ fn a_run_follows_an_earlier_one_that_uses_its_claim() {
         text.replace(claim, "{name: cache, persistentVolumeClaim: {claimName: shared}}")
     };
     let earlier = run("name: first, uid: a, creationTimestamp: '2026-01-01T00:00:00Z'");
+    // One that has not begun holds up nobody.
     let folder = Folder::new(&[("cluster.yaml", &earlier)]);
+    let said = folder.plan_with("-f - --cluster cluster.yaml", run("name: second").as_bytes());
+    assert!(!said.stdout.contains("is used by"), "{said:?}");
+    let task_run = "apiVersion: tekton.dev/v1\nkind: TaskRun\nmetadata:\n  name: t\n  uid: t\n  \
+                    ownerReferences: [{apiVersion: tekton.dev/v1, kind: PipelineRun, name: first, uid: a, controller: true}]\n";
+    let begun = format!("{earlier}\n---\n{task_run}");
+    let folder = Folder::new(&[("cluster.yaml", &begun)]);
     let said = folder.plan_with("-f - --cluster cluster.yaml", run("name: second").as_bytes());
     assert_eq!(said.code, 0, "{said:?}");
     let told = "claim shared is used by the earlier PipelineRun first: goes to the same node";

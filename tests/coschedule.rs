@@ -29,6 +29,7 @@ mod coschedule {
     pub(crate) mod moves;
     pub(crate) mod native;
     pub(crate) mod runs;
+    pub(crate) mod troubles;
     pub(crate) mod volumes;
     pub(crate) mod wishes;
 }
@@ -46,15 +47,17 @@ const CASES: &[Case] = cases! { coschedule,
     moves:
         a_cordoned_node_is_left, a_tainted_node_is_left, a_node_that_is_not_ready_is_left,
         a_deleted_node_is_left, a_node_without_room_for_pods_is_left,
-        a_node_without_processors_is_left, a_volume_that_pins_is_told;
+        a_node_without_processors_is_left, a_volume_that_pins_is_told,
+        a_member_that_runs_is_waited_for, no_node_has_room;
     modes:
         disabled_leaves_all_as_it_is, workspaces_that_meet_in_a_task_share_a_node,
         a_free_task_is_free_in_workspaces_only, what_a_namespace_says_holds_for_its_runs,
         tektons_own_assistant_is_left_alone;
     volumes:
         adopted_claims_of_two_zones_meet, volumes_in_two_zones_split_a_run,
+        volumes_that_come_to_lie_apart_split_a_run,
         claims_that_many_nodes_can_use_bind_nobody, a_claim_that_a_task_makes_known,
-        one_claim_in_two_workspaces;
+        one_claim_in_two_workspaces, a_taskruns_own_claim_is_adopted;
     runs:
         matrix_finally_and_retries_are_members, pipelines_that_nobody_can_read_are_one_group,
         pipelines_in_pipelines_are_one_run, runs_that_share_a_claim_share_a_node,
@@ -64,7 +67,10 @@ const CASES: &[Case] = cases! { coschedule,
         a_members_own_pod_affinity_is_kept, node_affinity_and_tolerations_hold_for_all,
         architectures_split_a_group;
     isolation:
-        isolated_runs_never_meet;
+        isolated_runs_never_meet, isolated_runs_that_share_a_claim_take_turns,
+        a_run_waits_while_isolated_ones_hold_all_nodes;
+    troubles:
+        a_quota_forbids_the_placeholder, a_placeholder_is_orphaned;
     native:
         any_pods_can_be_a_group, a_native_group_on_one_volume;
     bad_input:
@@ -75,8 +81,12 @@ const CASES: &[Case] = cases! { coschedule,
         provisioned_claims_of_two_zones_meet, a_class_without_a_sibling_is_left_and_told;
     wishes:
         members_bound_by_node;
+    moves:
+        by_node_a_cordoned_node_is_left, by_node_a_full_node_is_left;
     isolation:
         isolation_within_a_namespace;
+    troubles:
+        a_controller_that_is_away_delays_nobody;
     load:
         fifty_runs_at_once, restarts_change_nothing;
 };

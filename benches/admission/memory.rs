@@ -28,6 +28,7 @@ fn objects() -> anyhow::Result<()> {
         ("node", "node, with four addresses and two tags"),
         ("pod", "Streams pod, eight to a colocation group"),
         ("lone-pod", "Streams pod, alone in its group"),
+        ("claim-pod", "pod of nobody's with a claim, in the controller"),
         ("hostpool", "HostPool: a third each of 2 tags, of 8 names, of a size"),
     ] {
         let slope = |kind: &str| {
@@ -62,7 +63,8 @@ pub(crate) fn play(kind: &str, size: usize) -> anyhow::Result<()> {
                 Object::Node(name, _) | Object::Namespace(name, _) => Name::new("", name),
                 Object::HostPool(name, _)
                 | Object::StreamsJob(name, _)
-                | Object::StreamsPod(name, _) => name.clone(),
+                | Object::StreamsPod(name, _)
+                | Object::Pod(name, _) => name.clone(),
                 other => bail!("{other:?} is none of those that are measured"),
             });
         }

@@ -139,6 +139,33 @@ pub(crate) fn object(kind: &str, index: usize) -> anyhow::Result<Object> {
             let pod = pod(index, &format!("{OWN_JOB}-{}", index / 100), &format!("{index:040X}"));
             Object::streams_pod(&pod).context("a Streams pod")
         }
+        // As a StatefulSet makes it, with a claim of its own.
+        "claim-pod" => {
+            let name = format!("database-of-application-{}-{}", index / 3, index % 3);
+            let claim = core::PersistentVolumeClaimVolumeSource {
+                claim_name: format!("data-{name}"),
+                ..core::PersistentVolumeClaimVolumeSource::default()
+            };
+            let volume = core::Volume {
+                name: "data".to_owned(),
+                persistent_volume_claim: Some(claim),
+                ..core::Volume::default()
+            };
+            let pod = core::Pod {
+                metadata: ObjectMeta {
+                    name: Some(name),
+                    namespace: Some(NAMESPACE.to_owned()),
+                    ..ObjectMeta::default()
+                },
+                spec: Some(core::PodSpec {
+                    node_name: Some(node_name(index / 100)),
+                    volumes: Some(vec![volume]),
+                    ..core::PodSpec::default()
+                }),
+                ..core::Pod::default()
+            };
+            Object::whole_pod(&pod).context("a pod with a place")
+        }
         "hostpool" => {
             let spec = match index % 3 {
                 0 => json!({"tags": ["infiniband", "blue"]}),

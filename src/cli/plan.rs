@@ -4,6 +4,7 @@
 //! makes, that pod a review, and the review goes through the same
 //! [`decide`](crate::admission::decide) as in the webhook.
 
+mod class;
 pub(super) mod run;
 
 use std::path::PathBuf;
@@ -281,6 +282,7 @@ impl Planner<'_> {
             namespace,
             name: name.to_owned(),
             wants_cluster: !self.has_cluster && of_cluster(&decision),
+            unknown: None,
             decision,
             patch: Vec::new(),
             document,
@@ -309,17 +311,19 @@ impl Planner<'_> {
             return None;
         }
         let has_uid = item.value.pointer("/metadata/uid").is_some_and(Value::is_string);
-        let run::Planned { run, decision } =
-            match run::plan(&key, &known, item.value, has_uid, view, self.policy) {
-                Ok(planned) => planned,
-                Err(error) => {
-                    self.problem(document, &item, &without_position(true, &error));
-                    return None;
-                }
-            };
+        let given = run::Given { document: item.value, has_uid, has_cluster: self.has_cluster };
+        let run::Planned { run, decision } = match run::plan(&key, &known, given, view, self.policy)
+        {
+            Ok(planned) => planned,
+            Err(error) => {
+                self.problem(document, &item, &without_position(true, &error));
+                return None;
+            }
+        };
         Some(Planned {
             name: name.to_owned(),
             wants_cluster: false,
+            unknown: None,
             decision,
             patch: Vec::new(),
             groups: Vec::new(),
@@ -346,7 +350,11 @@ impl Planner<'_> {
         };
         let expanded = match pointer {
             Some(pointer) => template::expand(&item, pointer, &namespace),
-            None => Ok(Expanded { pod: item.to_object(), pointer: "" }),
+            None => {
+                let mut claim = item.to_object();
+                class::complete(&mut claim, view);
+                Ok(Expanded { pod: claim, pointer: "" })
+            }
         };
         let expanded = match expanded {
             Ok(expanded) => expanded,
@@ -370,10 +378,15 @@ impl Planner<'_> {
             }
             _ => Vec::new(),
         };
+        let is_unchanged = matches!(&decision, Decision::Admit(admission)
+            if admission.intents.is_empty() && admission.warnings.is_empty());
+        let unknown = (pointer.is_none() && is_unchanged)
+            .then(|| class::unknown(&expanded.pod, view, self.has_cluster));
         Some(Planned {
             namespace,
             name: name.to_owned(),
             wants_cluster: !self.has_cluster && of_cluster(&decision),
+            unknown: unknown.flatten(),
             decision,
             patch,
             groups: Vec::new(),

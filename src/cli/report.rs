@@ -9,8 +9,8 @@ use crate::admission::{Decision, Pass};
 use crate::placement::reason::{Finding, Warning};
 use crate::systems::vocabulary::IGNORE;
 
-/// Ends a refusal that a cluster could have turned.
-const NO_CLUSTER: &str = "(no cluster given: use --cluster or --live)";
+/// Ends what a cluster could have turned.
+pub(super) const NO_CLUSTER: &str = "(no cluster given: use --cluster or --live)";
 
 /// An object, and what becomes of its pods.
 pub(super) struct Planned<'d> {
@@ -25,6 +25,8 @@ pub(super) struct Planned<'d> {
     pub(super) groups: Vec<Vec<String>>,
     /// What becomes of a PipelineRun.
     pub(super) run: Option<Run>,
+    /// What is not known of a claim's class, which could change the decision.
+    pub(super) unknown: Option<String>,
     /// Whether a cluster, which was not given, could change the decision.
     pub(super) wants_cluster: bool,
     /// Which document it came from.
@@ -184,6 +186,7 @@ fn tell(planned: &Planned<'_>, text: &mut String) {
     if let Some(run) = &planned.run {
         let verdict = match &planned.decision {
             Decision::Refuse(refusal) => format!("refused ({}): a pod of it is", refusal.code()),
+            Decision::Pass(pass @ (Pass::ExcludedNamespace | Pass::Ignored)) => told_pass(*pass),
             _ => run.verdict(),
         };
         text.push_str(&format!("{}: {verdict}\n{}", object(planned), run.text()));
@@ -198,7 +201,10 @@ fn tell(planned: &Planned<'_>, text: &mut String) {
             match (admission.patch.is_empty(), admission.intents.is_empty()) {
                 (false, _) => "placed".to_owned(),
                 (true, false) => "unchanged: it has all of this".to_owned(),
-                (true, true) => "unchanged: nothing is asked for that a pod must carry".to_owned(),
+                (true, true) if planned.unknown.is_some() => {
+                    "unchanged, as far as is known here".to_owned()
+                }
+                (true, true) => "unchanged: nothing is asked for that it must carry".to_owned(),
             }
         }
         Decision::Refuse(refusal) => format!("refused ({})", refusal.code()),
@@ -223,6 +229,7 @@ fn tell(planned: &Planned<'_>, text: &mut String) {
         lines.push(format!("  {}: {}: {}", finding.reason, finding.subject, finding.problem));
         lines.push(format!("    {}", finding.remedy));
     }
+    lines.extend(planned.unknown.iter().map(|unknown| format!("  {unknown}")));
     if planned.wants_cluster {
         lines.push(format!("  {NO_CLUSTER}"));
     }
@@ -288,7 +295,7 @@ fn message(planned: &Planned<'_>) -> String {
         Decision::Refuse(refusal) => with_hint(refusal.message(), planned),
         Decision::Admit(admission) => match admission.findings.first() {
             Some(first) => with_hint(format!("stowplan: not placed: {first}"), planned),
-            None => String::new(),
+            None => planned.unknown.clone().unwrap_or_default(),
         },
         _ => String::new(),
     }

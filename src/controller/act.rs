@@ -10,6 +10,7 @@
 //! | 404 | the object is gone | nothing, once the watch has seen that |
 //! | 409, or the 422 of a failed `test` | the object is another than the one that was planned on | a short pause |
 //! | 403, 422, other 4xx | somebody has to act | an event, and a long pause |
+//! | 409 to a creation | the name is taken: by what the watch is about to show, or by what is not ours | a long pause, and an event from the second time on |
 //! | 429 | the API server is busy | no write before it wants one |
 //! | 401, 5xx, no answer | **it may have happened** | a pause that doubles |
 //!
@@ -50,9 +51,10 @@ use super::lease::Leadership;
 use super::release::{self, Claim};
 use crate::api;
 use crate::cluster::Cluster;
+use crate::systems::coschedule::reconcile::reason::PLACEHOLDER_NOT_MADE;
 use crate::systems::plan::{Action, Event, Kind, Target, Write};
 use crate::telemetry::{Metrics, shown};
-use crate::view::Object;
+use crate::view::{Name, Object};
 
 /// Writes that are under way at once.
 pub const CONCURRENCY: usize = 8;
@@ -159,6 +161,8 @@ enum Outcome {
     Conflict,
     /// It is not allowed or not possible.
     Refused(String),
+    /// There is one of that name already.
+    Taken(String),
     /// Not before so long.
     Throttled(Duration),
     /// Nobody knows whether it happened.
@@ -175,7 +179,7 @@ impl Outcome {
             Self::Kept => "kept",
             Self::Gone => "gone",
             Self::Conflict => "conflict",
-            Self::Refused(_) => "refused",
+            Self::Refused(_) | Self::Taken(_) => "refused",
             Self::Throttled(_) => "throttled",
             Self::Unsure(_) => "unsure",
             Self::Unsent => "unsent",
@@ -273,8 +277,10 @@ impl Executor {
                 continue;
             }
             let (writer, round) = (Arc::clone(&self.writer), Arc::clone(&self.round));
+            let before = self.resting.get(&action.target).and_then(|rest| rest.trouble.as_ref());
+            let again = before.is_some_and(|(trouble, _)| *trouble == Trouble::Refused);
             self.running.push(Box::pin(async move {
-                let outcome = writer.carry_out(&action, &round).await;
+                let outcome = writer.carry_out(&action, &round, again).await;
                 Done { action, outcome }
             }));
         }
@@ -292,7 +298,7 @@ impl Executor {
             },
             Outcome::Gone | Outcome::Kept => None,
             Outcome::Conflict => Some(Trouble::Conflict),
-            Outcome::Refused(_) => Some(Trouble::Refused),
+            Outcome::Refused(_) | Outcome::Taken(_) => Some(Trouble::Refused),
             Outcome::Unsure(_) => Some(Trouble::Unsure),
             // It is the turn of others first, for as long as the pause lasts.
             Outcome::Throttled(_) | Outcome::Unsent => return,
@@ -338,7 +344,8 @@ struct Answer {
 }
 
 impl Writer {
-    async fn carry_out(&self, action: &Action, round: &Round) -> Outcome {
+    /// Carries an action out, and tells of it. `again`: it was refused before.
+    async fn carry_out(&self, action: &Action, round: &Round, again: bool) -> Outcome {
         let outcome = match self.attempt(action, round).await {
             Ok(outcome) | Err(outcome) => outcome,
         };
@@ -349,7 +356,7 @@ impl Writer {
         let (kind, verb, word) = (plural(*kind), verb(&action.write), outcome.as_str());
         self.metrics.wrote(kind, verb, word);
         match &outcome {
-            Outcome::Refused(problem) | Outcome::Unsure(problem) => {
+            Outcome::Refused(problem) | Outcome::Taken(problem) | Outcome::Unsure(problem) => {
                 warn!(kind, %namespace, %name, verb, outcome = word, problem = &*shown(problem), "write");
             }
             _ => info!(kind, %namespace, %name, verb, outcome = word, "write"),
@@ -359,13 +366,56 @@ impl Writer {
                 let regarding = regarding(action);
                 action.events.iter().for_each(|event| self.events.tell(&regarding, event));
             }
-            Outcome::Refused(problem) => {
-                let event = refusal(action, problem);
-                self.events.tell_once(&regarding(action), &event);
+            Outcome::Refused(problem) => self.tell_refusal(action, problem),
+            // At first it may be our own, which the watch has not shown yet.
+            Outcome::Taken(problem) if again => {
+                let problem = format!("{problem}, and it is not stowplan's: it stands in the way");
+                self.tell_refusal(action, &problem);
             }
             _ => {}
         }
         outcome
+    }
+
+    /// Tells of a refused write whoever it matters to: who asked for it, and who waits for what is not
+    /// made.
+    fn tell_refusal(&self, action: &Action, problem: &str) {
+        let waiting = self.waiting_for(action);
+        let about = regarding(action);
+        // What is to be made and belongs to nobody is not there to be looked at.
+        if waiting.is_empty() || about.uid.is_some() {
+            self.events.tell_once(&about, &refusal(action, problem));
+        }
+        let event = Event {
+            warning: true,
+            reason: PLACEHOLDER_NOT_MADE,
+            note: format!("placeholder {} cannot be made: {problem}", action.target.name),
+        };
+        waiting.iter().for_each(|about| self.events.tell_once(about, &event));
+    }
+
+    /// The pods that wait for a placeholder which is to be made, and their TaskRuns.
+    fn waiting_for(&self, action: &Action) -> Vec<core::ObjectReference> {
+        let Target { kind: Kind::StatefulSet, namespace, name, .. } = &action.target else {
+            return Vec::new();
+        };
+        if !matches!(action.write, Write::Create(_)) {
+            return Vec::new();
+        }
+        let view = self.cluster.view();
+        let mut found = Vec::new();
+        for (pod, member) in view.members_of(&Name::new(namespace, name)) {
+            if member.finished || member.node.is_some() {
+                continue;
+            }
+            let uid = &member.identity.uid;
+            found.push(reference(Kind::Pod, namespace, &pod.name, uid));
+            let owner = member.task_run.as_ref();
+            found.extend(
+                owner.map(|owner| reference(Kind::TaskRun, namespace, &owner.name, &owner.uid)),
+            );
+        }
+        found
     }
 
     /// Carries an action out. Both sides are how it ended.
@@ -557,6 +607,7 @@ fn judge(write: &Write, answer: &Answer) -> Outcome {
             Outcome::Refused(problem())
         }
         StatusCode::NOT_FOUND => Outcome::Gone,
+        StatusCode::CONFLICT if matches!(write, Write::Create(_)) => Outcome::Taken(problem()),
         StatusCode::CONFLICT => Outcome::Conflict,
         // A failed `test` has no causes; a field that is not valid is one.
         StatusCode::UNPROCESSABLE_ENTITY
@@ -597,25 +648,7 @@ fn object(kind: Kind, body: &[u8]) -> Option<Object> {
 /// The object that an action's events are about: its target, or who owns one that is to be made.
 fn regarding(action: &Action) -> core::ObjectReference {
     let Target { kind, namespace, name, uid } = &action.target;
-    let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    let (version, kind) = match kind {
-        Kind::Node => ("v1", "Node"),
-        Kind::Pod => ("v1", "Pod"),
-        Kind::HostPool => (api::VERSION, "HostPool"),
-        Kind::StreamsJob => (api::VERSION, "StreamsJob"),
-        Kind::StatefulSet => ("apps/v1", "StatefulSet"),
-        Kind::PersistentVolumeClaim => ("v1", "PersistentVolumeClaim"),
-        Kind::PipelineRun => ("tekton.dev/v1", "PipelineRun"),
-        Kind::TaskRun => ("tekton.dev/v1", "TaskRun"),
-    };
-    let reference = core::ObjectReference {
-        api_version: text(version),
-        kind: text(kind),
-        namespace: text(namespace),
-        name: text(name),
-        uid: text(uid),
-        ..core::ObjectReference::default()
-    };
+    let reference = reference(*kind, namespace, name, uid);
     let Write::Create(object) = &action.write else { return reference };
     let owners = object["metadata"]["ownerReferences"].as_array();
     let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
@@ -627,6 +660,28 @@ fn regarding(action: &Action) -> core::ObjectReference {
         name: field("name"),
         uid: field("uid"),
         ..reference
+    }
+}
+
+fn reference(kind: Kind, namespace: &str, name: &str, uid: &str) -> core::ObjectReference {
+    let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let (version, kind) = match kind {
+        Kind::Node => ("v1", "Node"),
+        Kind::Pod => ("v1", "Pod"),
+        Kind::HostPool => (api::VERSION, "HostPool"),
+        Kind::StreamsJob => (api::VERSION, "StreamsJob"),
+        Kind::StatefulSet => ("apps/v1", "StatefulSet"),
+        Kind::PersistentVolumeClaim => ("v1", "PersistentVolumeClaim"),
+        Kind::PipelineRun => ("tekton.dev/v1", "PipelineRun"),
+        Kind::TaskRun => ("tekton.dev/v1", "TaskRun"),
+    };
+    core::ObjectReference {
+        api_version: text(version),
+        kind: text(kind),
+        namespace: text(namespace),
+        name: text(name),
+        uid: text(uid),
+        ..core::ObjectReference::default()
     }
 }
 
@@ -715,7 +770,8 @@ mod tests {
 
     use super::*;
     use crate::controller::fake::{Api as FakeApi, Reply};
-    use crate::view::{Name, View, host_pool};
+    use crate::systems::coschedule::keys;
+    use crate::view::{View, host_pool};
 
     const DELETE: Write = Write::Delete { grace: None, version: None };
 
@@ -767,17 +823,24 @@ mod tests {
     fn bench(
         answer: impl FnMut(&crate::controller::fake::Call) -> Reply + Send + 'static,
     ) -> Bench {
-        let api = FakeApi::new(answer);
         let mut view = View::default();
         for number in 0..30 {
             let node = node(&format!("n{number}"), 1, &json!({}));
             view.apply(Object::whole_node(&serde_json::from_value(node).unwrap()).unwrap());
         }
+        bench_with(view, answer)
+    }
+
+    fn bench_with(
+        view: View,
+        answer: impl FnMut(&crate::controller::fake::Call) -> Reply + Send + 'static,
+    ) -> Bench {
+        let api = FakeApi::new(answer);
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(Cluster::fixed(view, Arc::clone(&metrics)));
         let leadership = Leadership::none();
         leadership.set(Some(Instant::now() + Duration::from_secs(1_000_000)));
-        let events = Events::start(api.client(), "me".to_owned());
+        let events = Events::start(api.client(), "me".to_owned(), Arc::clone(&metrics));
         let executor = Executor::new(
             api.client(),
             Arc::clone(&cluster),
@@ -877,7 +940,7 @@ mod tests {
             (&create, answer(404, "no such namespace"), refused("no such namespace")),
             (&patch, answer(409, ""), Outcome::Conflict),
             (&status, answer(409, ""), Outcome::Conflict),
-            (&create, answer(409, ""), Outcome::Conflict),
+            (&create, answer(409, "there is one"), Outcome::Taken("there is one".to_owned())),
             (&DELETE, answer(409, ""), Outcome::Conflict),
             (&patch, answer(422, failed_test), Outcome::Conflict),
             (&status, answer(422, failed_test), Outcome::Conflict),
@@ -1108,6 +1171,63 @@ mod tests {
             events[0]["regarding"],
             json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "namespace": "ns", "name": "j", "uid": "uid-j"})
         );
+    }
+
+    /// A View with a member of the native group `g` that waits, and its placeholder's name.
+    fn waiting_member() -> (View, String) {
+        let mut view = View::default();
+        let placeholder = keys::of_native("ns", "g");
+        let pod = json!({
+            "metadata": {"name": "a", "namespace": "ns", "uid": "uid-a",
+                "labels": {keys::MEMBER: placeholder}, "annotations": {keys::GROUP: "g"}},
+            "spec": {"containers": []},
+        });
+        let pod = Object::whole_pod(&serde_json::from_value(pod).unwrap()).unwrap();
+        view.apply(pod);
+        (view, placeholder)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_placeholder_that_is_refused_those_who_wait_for_it_hear() {
+        let (view, placeholder) = waiting_member();
+        let mut bench = bench_with(view, |call| match call.path.contains("/events") {
+            true => Reply::json(201, &call.body),
+            false => Reply::status(403, "exceeded quota"),
+        });
+        let mut target = target(Kind::StatefulSet, &placeholder);
+        target.uid = "".into();
+        let write = Write::Create(json!({"metadata": {"name": placeholder}}));
+        let action = Action { target, write, events: Vec::new() };
+        bench.plan_for(SECOND * 30, || vec![action.clone()]).await;
+        let events = bench.api.events();
+        assert_eq!(events.len(), 1, "nothing about what is not there: {events:?}");
+        assert_eq!(events[0]["reason"], "PlaceholderNotMade");
+        assert_eq!(
+            events[0]["regarding"],
+            json!({"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "a", "uid": "uid-a"})
+        );
+        assert!(events[0]["note"].as_str().unwrap().contains("exceeded quota"), "{events:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_is_taken_is_told_and_tried_more_and_more_rarely() {
+        let (view, placeholder) = waiting_member();
+        let mut bench = bench_with(view, |call| match call.path.contains("/events") {
+            true => Reply::json(201, &call.body),
+            false => Reply::status(409, "AlreadyExists"),
+        });
+        let mut target = target(Kind::StatefulSet, &placeholder);
+        target.uid = "".into();
+        let write = Write::Create(json!({"metadata": {"name": placeholder}}));
+        let action = Action { target, write, events: Vec::new() };
+        bench.plan_for(SECOND / 2, || vec![action.clone()]).await;
+        assert!(bench.api.events().is_empty(), "it may be our own");
+        bench.plan_for(SECOND * 60, || vec![action.clone()]).await;
+        assert!((5..=7).contains(&bench.api.writes().len()), "{:?}", bench.api.writes());
+        let events = bench.api.events();
+        assert_eq!(events.len(), 1, "{events:?}");
+        let note = events[0]["note"].as_str().unwrap();
+        assert!(note.contains(&placeholder) && note.contains("stands in the way"), "{note}");
     }
 
     #[test]

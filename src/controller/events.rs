@@ -4,6 +4,7 @@
 //! dropped with a line in the log, and no write ever waits for one.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,12 +12,12 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use super::problem;
 use crate::systems::plan;
-use crate::telemetry::shown;
+use crate::telemetry::{Metrics, shown};
 
 /// The name under which the events are told.
 const CONTROLLER: &str = "stowplan";
@@ -24,8 +25,16 @@ const CONTROLLER: &str = "stowplan";
 /// Events that wait to be written.
 const QUEUE: usize = 256;
 
-/// Events that are remembered, to be told again as the same, or not again.
+/// Events that are remembered, to be told again as the same.
 const REMEMBERED: usize = 4096;
+
+/// Notes that stand and are remembered as told, some 60 bytes each. More than are offered in one plan, or
+/// each of those would be new in each.
+const STANDING: usize = 65_536;
+
+/// How long a note rests that differs from the last one in nothing but its numbers: the scheduler counts
+/// nodes in its own, and each of them would be another event.
+const REST: Duration = Duration::from_secs(300);
 
 /// How long the writing of one may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,7 +46,8 @@ const LONGEST_NOTE: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct Events {
     queue: mpsc::Sender<Told>,
-    once: Arc<Mutex<Memory<()>>>,
+    once: Arc<Mutex<Standing>>,
+    metrics: Arc<Metrics>,
 }
 
 /// What makes two events the same.
@@ -60,14 +70,15 @@ struct Told {
 impl Events {
     /// Starts the task that writes them, in the name of `identity`.
     #[must_use]
-    pub fn start(client: Client, identity: String) -> Self {
+    pub fn start(client: Client, identity: String, metrics: Arc<Metrics>) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
         tokio::spawn(write(client, identity, waiting));
-        Self { queue, once: Arc::default() }
+        Self { queue, once: Arc::default(), metrics }
     }
 
     /// Tells an event about an object.
     pub fn tell(&self, regarding: &ObjectReference, event: &plan::Event) {
+        self.metrics.told(event.reason);
         let cut = plan::Event { note: cut(&event.note), ..event.clone() };
         let told = Told { regarding: regarding.clone(), event: cut };
         if self.queue.try_send(told).is_err() {
@@ -76,12 +87,11 @@ impl Events {
         }
     }
 
-    /// The same, unless this process has told it before.
+    /// The same, unless this process has told it before: what stands is offered by each plan. A note that
+    /// finds no place in the queue is not told yet.
     pub fn tell_once(&self, regarding: &ObjectReference, event: &plan::Event) {
         let mut once = self.once.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut new = false;
-        once.recall(key(regarding, event), || new = true);
-        if new {
+        if self.queue.capacity() > 0 && once.is_news(regarding, event, Instant::now()) {
             self.tell(regarding, event);
         }
     }
@@ -131,6 +141,49 @@ fn cut(note: &str) -> String {
     }
     let end = note.floor_char_boundary(LONGEST_NOTE - "…".len());
     format!("{}…", &note[..end])
+}
+
+/// The notes that this process has told and that may stand still; the oldest is forgotten first.
+#[derive(Debug, Default)]
+struct Standing {
+    /// By object, reason and what the note says besides numbers. Two notes of one reason may stand at once.
+    held: HashMap<u64, Last>,
+    order: VecDeque<u64>,
+    hasher: RandomState,
+}
+
+/// What was told last.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    /// The whole note, as a hash.
+    note: u64,
+    at: Instant,
+}
+
+impl Standing {
+    /// Whether an event is to be told now. It counts as told then.
+    fn is_news(&mut self, regarding: &ObjectReference, event: &plan::Event, now: Instant) -> bool {
+        let ObjectReference { kind, namespace, name, uid, .. } = regarding;
+        let words = event.note.split(|letter: char| letter.is_ascii_digit());
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        let key = self.hasher.hash_one((kind, namespace, name, uid, event.reason, words));
+        let last = Last { note: self.hasher.hash_one(&event.note), at: now };
+        if let Some(known) = self.held.get_mut(&key) {
+            let is_new = known.note != last.note && REST <= now.duration_since(known.at);
+            if is_new {
+                *known = last;
+            }
+            return is_new;
+        }
+        if self.order.len() >= STANDING
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.held.remove(&oldest);
+        }
+        self.order.push_back(key);
+        self.held.insert(key, last);
+        true
+    }
 }
 
 /// What belongs to the last events; the oldest is forgotten first.
@@ -185,7 +238,7 @@ mod tests {
 
     async fn told(notes: &[&str]) -> Vec<Value> {
         let api = Api::new(|call| Reply::json(200, &call.body));
-        let events = Events::start(api.client(), "me".to_owned());
+        let events = Events::start(api.client(), "me".to_owned(), Arc::default());
         for note in notes {
             events.tell(&pool(), &event(note));
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -219,12 +272,86 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn events_that_cannot_be_written_hold_up_nobody() {
         let api = Api::new(|_| Reply::Hang);
-        let events = Events::start(api.client(), "me".to_owned());
+        let metrics = Arc::new(Metrics::new());
+        let events = Events::start(api.client(), "me".to_owned(), Arc::clone(&metrics));
         for number in 0..10 * QUEUE {
             events.tell(&pool(), &event(&number.to_string()));
         }
         tokio::time::sleep(TIMEOUT * 3).await;
         assert!(api.events().len() >= 3, "the next has its turn");
+        let text = metrics.to_text();
+        let all =
+            format!("stowplan_controller_events_total{{reason=\"MemberLost\"}} {}", 10 * QUEUE);
+        assert!(text.contains(&all), "those that are left out are counted, too: {text}");
+    }
+
+    /// How often each note is told, when all of them are offered each second for so long.
+    async fn told_while_offered(seconds: u64, notes: impl Fn(u64) -> Vec<String>) -> Vec<String> {
+        let api = Api::new(|call| Reply::json(200, &call.body));
+        let events = Events::start(api.client(), "me".to_owned(), Arc::default());
+        for second in 0..seconds {
+            for note in notes(second) {
+                events.tell_once(&pool(), &event(&note));
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let told = api.events();
+        told.iter().map(|event| event["note"].as_str().unwrap().to_owned()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_note_whose_numbers_change_is_told_every_five_minutes() {
+        let notes = told_while_offered(901, |second| vec![format!("0/{second} nodes fit")]).await;
+        let expected = [0, 300, 600, 900].map(|second| format!("0/{second} nodes fit"));
+        assert_eq!(notes, expected);
+        // The same is not told again, however long it stands.
+        let notes = told_while_offered(2_000, |_| vec!["0/7 nodes fit".to_owned()]).await;
+        assert_eq!(notes, ["0/7 nodes fit"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_note_that_says_something_else_is_told_at_once_and_both_may_stand() {
+        let both = |_| vec!["claim a".to_owned(), "claim b".to_owned()];
+        assert_eq!(told_while_offered(1_000, both).await, ["claim a", "claim b"]);
+        let turns = |second: u64| vec![["full", "cordoned"][second as usize % 2].to_owned()];
+        assert_eq!(told_while_offered(1_000, turns).await, ["full", "cordoned"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_many_notes_that_stand_each_is_told_once() {
+        let many = 3 * REMEMBERED;
+        let of = |number: usize| {
+            let mut about = pool();
+            about.uid = Some(format!("uid-{number}"));
+            about
+        };
+        let mut standing = Standing::default();
+        for round in 0..3 {
+            for number in 0..many {
+                let is_news = standing.is_news(&of(number), &event("full"), Instant::now());
+                assert_eq!(is_news, round == 0, "{number}");
+            }
+        }
+        for number in many..=STANDING {
+            assert!(standing.is_news(&of(number), &event("full"), Instant::now()));
+        }
+        assert_eq!((standing.held.len(), standing.order.len()), (STANDING, STANDING));
+        assert!(!standing.is_news(&of(1), &event("full"), Instant::now()));
+        assert!(standing.is_news(&of(0), &event("full"), Instant::now()), "forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_finds_no_place_in_the_queue_is_told_later() {
+        let api = Api::new(|call| Reply::json(200, &call.body));
+        let events = Events::start(api.client(), "me".to_owned(), Arc::default());
+        for _ in 0..4 {
+            for number in 0..2 * QUEUE {
+                let about = ObjectReference { uid: Some(number.to_string()), ..pool() };
+                events.tell_once(&about, &event("full"));
+            }
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+        assert_eq!(api.events().len(), 2 * QUEUE);
     }
 
     #[test]

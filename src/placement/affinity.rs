@@ -101,6 +101,14 @@ pub fn pinned_node(term: &NodeSelectorTerm) -> Option<&str> {
     })
 }
 
+/// The one node that all of a pod's terms name, if they do.
+#[must_use]
+pub fn bound_to(terms: &[NodeSelectorTerm]) -> Option<&str> {
+    let mut nodes = terms.iter().map(pinned_node);
+    let first = nodes.next()??;
+    nodes.all(|node| node == Some(first)).then_some(first)
+}
+
 impl Requirement<'_> {
     fn implies(self, wanted: Requirement<'_>) -> bool {
         if self.key != wanted.key {
@@ -195,6 +203,16 @@ mod tests {
             serde_json::json!([{"key": "metadata.name", "operator": "In", "values": ["n1"]}]);
         assert_eq!(pinned_node(&term(serde_json::json!({"matchFields": named}))), Some("n1"));
         assert_eq!(pinned_node(&term(serde_json::json!({"matchExpressions": named}))), None);
+        let named = |name| {
+            term(serde_json::json!({"matchFields":
+                [{"key": "metadata.name", "operator": "In", "values": [name]}]}))
+        };
+        assert_eq!(bound_to(&[named("n1"), named("n1")]), Some("n1"));
+        for terms in
+            [&[][..], &[named("n1"), named("n2")], &[named("n1"), term(serde_json::json!({}))]]
+        {
+            assert_eq!(bound_to(terms), None);
+        }
         assert!(matches_nothing(&NodeSelectorTerm::default()));
         assert!(matches_nothing(&term(serde_json::json!({"matchExpressions": []}))));
     }

@@ -4,10 +4,11 @@
 //! For each group the controller makes a placeholder: a pod that takes next to nothing and mounts all
 //! claims of the group, so that the scheduler finds a node for them together. The group's pods follow
 //! it. [`groups`] says what the groups of a run are, [`native`] what those of other pods are; [`member`]
-//! is what a pod gets at admission, `claims` what a claim gets. [`placeholder`] says what a placeholder
+//! is what a pod gets at admission, `claims` what a claim gets. [`family`] knows a run by all that it made. [`placeholder`] says what a placeholder
 //! is made of, [`reconcile`] when it comes, moves and goes.
 
 mod claims;
+pub mod family;
 pub mod groups;
 pub mod keys;
 pub mod member;

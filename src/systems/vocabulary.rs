@@ -2,9 +2,7 @@
 
 use super::{SYSTEMS, System};
 use crate::placement::record;
-
-/// The opt-out label, on pods and on namespaces.
-pub const IGNORE: &str = "stowplan.dev/ignore";
+pub use crate::view::member::IGNORE;
 
 /// What an annotation key is to us.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,8 @@
 //! What a View holds for coscheduling: runs, claims, volumes, placeholders and the pods of groups.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use super::index::Sets;
 use super::placeholder::FIRST;
@@ -8,12 +10,14 @@ use super::{
     Claim, Identity, Member, Name, NamedPipeline, PipelineRun, Placeholder, PlaceholderPod,
     Resources, StorageClass, TaskRun, Usage, View, Volume,
 };
-use crate::view::pipeline_run::WorkspaceSource;
+use crate::view::pipeline_run::{PipelineSource, WorkspaceSource};
 
 /// What is known of runs and groups, with the indices by which decisions find it.
 #[derive(Debug, Default)]
 pub(super) struct Coscheduled {
     task_runs: HashMap<Name, TaskRun>,
+    /// What the TaskRuns of a run say, by its namespace and UID.
+    tasks_by_run: HashMap<Name, TaskCounts>,
     pipeline_runs: HashMap<Name, PipelineRun>,
     runs_by_uid: HashMap<Box<str>, Name>,
     /// The runs that use a claim, by the claim.
@@ -29,6 +33,8 @@ pub(super) struct Coscheduled {
     placeholders: HashMap<Name, Placeholder>,
     /// The placeholders that a run owns, by its UID.
     placeholders_by_run: Sets<Box<str>>,
+    /// The placeholders that mount a claim by its name, by the claim.
+    placeholders_by_claim: Sets<Name>,
     placeholder_pods: HashMap<Name, PlaceholderPod>,
     members: HashMap<Name, Member>,
     /// The members of a placeholder, by the placeholder.
@@ -36,6 +42,10 @@ pub(super) struct Coscheduled {
     /// What pods take of their nodes.
     taken: HashMap<Name, Usage>,
     usage: HashMap<Box<str>, NodeUsage>,
+    /// The claims that a pod mounts which has not ended, by the pod. Those without one are not here.
+    mounts: HashMap<Name, Box<[Arc<Name>]>>,
+    /// How many such pods mount a claim.
+    mounted: HashMap<Arc<Name>, u32>,
     /// Seen from outside: nothing is absent until somebody says so.
     controller_absent: bool,
     tekton_absent: bool,
@@ -50,6 +60,20 @@ pub struct NodeUsage {
     pub requested: Resources,
 }
 
+/// What the TaskRuns of a run say together, whether they go on or have ended.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct TaskCounts {
+    /// How many there are.
+    pub made: u32,
+    /// How many of them Tekton's own affinity assistant places.
+    pub assisted: u32,
+}
+
+/// The run that a TaskRun says has made it. An owner is in the namespace of what it owns.
+fn maker(name: &Name, task_run: &TaskRun) -> Option<Name> {
+    task_run.run.as_ref().map(|run| Name::new(&name.namespace, &run.uid))
+}
+
 /// The claims that a run uses, as far as it says.
 fn named_claims(run: &PipelineRun) -> impl Iterator<Item = &str> {
     let named = run.workspaces.iter().filter_map(|workspace| match &workspace.source {
@@ -57,7 +81,13 @@ fn named_claims(run: &PipelineRun) -> impl Iterator<Item = &str> {
         WorkspaceSource::Template(template) => Some(&*template.claim),
         WorkspaceSource::Unresolved | WorkspaceSource::Free => None,
     });
-    named.chain(run.mounted.iter().map(AsRef::as_ref))
+    let of_tasks = run.task_overrides.iter().flat_map(|of_task| of_task.mounted.iter().flatten());
+    let written = match &run.pipeline {
+        PipelineSource::Inline(pipeline) => &*pipeline.tasks,
+        _ => &[],
+    };
+    let written = written.iter().flat_map(|task| &task.mounted);
+    named.chain(run.mounted.iter().chain(of_tasks).chain(written).map(AsRef::as_ref))
 }
 
 fn placeholder_of(name: &Name, member: &Member) -> Option<Name> {
@@ -66,7 +96,24 @@ fn placeholder_of(name: &Name, member: &Member) -> Option<Name> {
 
 impl Coscheduled {
     pub(super) fn add_task_run(&mut self, name: Name, run: TaskRun) {
+        self.remove_task_run(&name);
+        if let Some(maker) = maker(&name, &run) {
+            let counts = self.tasks_by_run.entry(maker).or_default();
+            counts.made += 1;
+            counts.assisted += u32::from(run.assisted);
+        }
         self.task_runs.insert(name, run);
+    }
+
+    fn remove_task_run(&mut self, name: &Name) {
+        let Some(run) = self.task_runs.remove(name) else { return };
+        let Some(maker) = maker(name, &run) else { return };
+        let Entry::Occupied(mut counts) = self.tasks_by_run.entry(maker) else { return };
+        counts.get_mut().made -= 1;
+        counts.get_mut().assisted -= u32::from(run.assisted);
+        if counts.get().made == 0 {
+            counts.remove();
+        }
     }
 
     pub(super) fn add_pipeline_run(&mut self, name: Name, run: PipelineRun) {
@@ -128,11 +175,18 @@ impl Coscheduled {
         if let Some(run) = &placeholder.run {
             self.placeholders_by_run.add(run.uid.clone(), &name);
         }
+        for claim in &placeholder.claims {
+            self.placeholders_by_claim.add(Name::new(&name.namespace, claim), &name);
+        }
         self.placeholders.insert(name, placeholder);
     }
 
     fn remove_placeholder(&mut self, name: &Name) {
-        if let Some(run) = self.placeholders.remove(name).and_then(|of| of.run) {
+        let Some(placeholder) = self.placeholders.remove(name) else { return };
+        for claim in &placeholder.claims {
+            self.placeholders_by_claim.remove(Name::new(&name.namespace, claim), name);
+        }
+        if let Some(run) = placeholder.run {
             self.placeholders_by_run.remove(run.uid, name);
         }
     }
@@ -178,6 +232,31 @@ impl Coscheduled {
         }
     }
 
+    pub(super) fn add_mounts(&mut self, pod: &Name, claims: &[Box<str>]) {
+        if claims.is_empty() {
+            return;
+        }
+        let held = claims.iter().map(|claim| {
+            let claim = Name::new(&pod.namespace, claim);
+            let known = self.mounted.get_key_value(&claim).map(|(claim, _)| Arc::clone(claim));
+            let claim = known.unwrap_or_else(|| Arc::new(claim));
+            *self.mounted.entry(Arc::clone(&claim)).or_default() += 1;
+            claim
+        });
+        let held = held.collect();
+        self.mounts.insert(pod.clone(), held);
+    }
+
+    pub(super) fn remove_mounts(&mut self, pod: &Name) {
+        for claim in self.mounts.remove(pod).into_iter().flatten() {
+            let Entry::Occupied(mut pods) = self.mounted.entry(claim) else { continue };
+            *pods.get_mut() -= 1;
+            if *pods.get() == 0 {
+                pods.remove();
+            }
+        }
+    }
+
     pub(super) fn counts(&self) -> [(&'static str, usize); 9] {
         [
             ("taskruns", self.task_runs.len()),
@@ -199,6 +278,10 @@ impl Coscheduled {
             && self.runs_by_parent.is_empty()
             && self.claims_by_run.is_empty()
             && self.placeholders_by_run.is_empty()
+            && self.placeholders_by_claim.is_empty()
+            && self.tasks_by_run.is_empty()
+            && self.mounts.is_empty()
+            && self.mounted.is_empty()
             && self.placeholder_pods.is_empty()
             && self.members_by_placeholder.is_empty()
             && self.usage.is_empty()
@@ -218,9 +301,16 @@ impl View {
         self.coscheduled.task_runs.iter()
     }
 
+    /// What the TaskRuns that the PipelineRun with this UID has made say together.
+    #[must_use]
+    pub fn tasks_of_run(&self, namespace: &str, uid: &str) -> TaskCounts {
+        let counts = self.coscheduled.tasks_by_run.get(&Name::new(namespace, uid));
+        counts.copied().unwrap_or_default()
+    }
+
     /// Forgets a TaskRun.
     pub fn remove_task_run(&mut self, name: &Name) {
-        self.coscheduled.task_runs.remove(name);
+        self.coscheduled.remove_task_run(name);
     }
 
     /// A PipelineRun, once it is known.
@@ -236,6 +326,17 @@ impl View {
         self.coscheduled.pipeline_runs.get_key_value(name)
     }
 
+    /// What is held under the UID of a run that is known, as far as it is in the run's namespace: an
+    /// owner in another one is its author's word only.
+    fn owned_by_run<'v>(
+        &'v self,
+        held: &'v Sets<Box<str>>,
+        uid: &str,
+    ) -> impl Iterator<Item = &'v Name> + use<'v> {
+        let namespace = self.coscheduled.runs_by_uid.get(uid).map(|run| &run.namespace);
+        held.get(uid).filter(move |name| Some(&name.namespace) == namespace)
+    }
+
     /// Every PipelineRun.
     pub fn pipeline_runs(&self) -> impl Iterator<Item = (&Name, &PipelineRun)> {
         self.coscheduled.pipeline_runs.iter()
@@ -243,7 +344,7 @@ impl View {
 
     /// The PipelineRuns that the one with this UID has made, in the order of their names.
     pub fn runs_below(&self, uid: &str) -> impl Iterator<Item = (&Name, &PipelineRun)> {
-        let names = self.coscheduled.runs_by_parent.get(uid);
+        let names = self.owned_by_run(&self.coscheduled.runs_by_parent, uid);
         names.filter_map(|name| self.coscheduled.pipeline_runs.get_key_value(name))
     }
 
@@ -277,7 +378,7 @@ impl View {
 
     /// The claims that the PipelineRun with this UID owns, in the order of their names.
     pub fn claims_of_run(&self, uid: &str) -> impl Iterator<Item = (&Name, &Claim)> {
-        let names = self.coscheduled.claims_by_run.get(uid);
+        let names = self.owned_by_run(&self.coscheduled.claims_by_run, uid);
         names.filter_map(|name| self.coscheduled.claims.get_key_value(name))
     }
 
@@ -331,7 +432,16 @@ impl View {
 
     /// The placeholders that the PipelineRun with this UID owns, in the order of their names.
     pub fn placeholders_of_run(&self, uid: &str) -> impl Iterator<Item = (&Name, &Placeholder)> {
-        let names = self.coscheduled.placeholders_by_run.get(uid);
+        let names = self.owned_by_run(&self.coscheduled.placeholders_by_run, uid);
+        names.filter_map(|name| self.coscheduled.placeholders.get_key_value(name))
+    }
+
+    /// The placeholders that mount a claim by its name, in the order of their names.
+    pub fn placeholders_with_claim(
+        &self,
+        claim: &Name,
+    ) -> impl Iterator<Item = (&Name, &Placeholder)> {
+        let names = self.coscheduled.placeholders_by_claim.get(claim);
         names.filter_map(|name| self.coscheduled.placeholders.get_key_value(name))
     }
 
@@ -378,6 +488,13 @@ impl View {
     /// Forgets a pod as one of a group.
     pub fn remove_member(&mut self, name: &Name) {
         self.coscheduled.remove_member(name);
+    }
+
+    /// Whether a pod mounts a claim that has not ended, whatever made it and whether it has a node. Known
+    /// only to the controller's View.
+    #[must_use]
+    pub fn is_mounted(&self, claim: &Name) -> bool {
+        self.coscheduled.mounted.contains_key(claim)
     }
 
     /// What the pods on a node take of it; `None` where there is none. Kept only in the controller's

@@ -21,6 +21,12 @@ pub const MEMBER: &str = "stowplan.dev/coschedule-member";
 /// The scheduling gate that holds a member until its placeholder has a node.
 pub const GATE: &str = "stowplan.dev/placeholder";
 
+/// The label that makes us leave a pod, or all that is in a namespace, alone; its value is `true`.
+pub const IGNORE: &str = "stowplan.dev/ignore";
+
+/// The label that names the placeholder on its pod.
+pub const INSTANCE: &str = "app.kubernetes.io/instance";
+
 /// A pod that is, or may be, a group's.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Member {
@@ -50,10 +56,15 @@ pub struct MemberEstate {
     pub has_affinity: bool,
     /// See `has_affinity`.
     pub has_node_affinity: bool,
+    /// Whether it has the required pod affinity toward its placeholder: it goes after it by itself, and
+    /// a node that it names is its author's wish.
+    pub follows: bool,
     /// Whether other gates hold it.
     pub gated_by_others: bool,
     /// Whether Tekton's own affinity assistant places it.
     pub assisted: bool,
+    /// Whether it bears [`IGNORE`]: it is left alone.
+    pub ignored: bool,
     /// The annotation `stowplan.dev/coschedule`, as it is.
     pub mode: Option<Box<str>>,
     /// When it ended.
@@ -121,8 +132,10 @@ impl Member {
         let estate = whole.then(|| {
             let mut estate = MemberEstate::read(pod);
             estate.assisted = annotations.is_some_and(|map| map.contains_key(ASSISTANT));
+            estate.ignored = label(IGNORE).is_some_and(|value| value == "true");
             estate.mode = annotation(MODE);
             estate.woken = label(WAKE).and_then(|value| value.parse().ok());
+            estate.follows = member.placeholder.as_ref().is_some_and(|of| follows(pod, of));
             Box::new(estate)
         });
         Some(Self { estate, ..member })
@@ -164,6 +177,19 @@ impl MemberEstate {
             ..Self::default()
         }
     }
+}
+
+/// Whether a pod must be where a placeholder's pod is.
+fn follows(pod: &core::Pod, placeholder: &str) -> bool {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
+    let toward = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
+    let required =
+        toward.and_then(|of| of.required_during_scheduling_ignored_during_execution.as_ref());
+    required.into_iter().flatten().any(|term| {
+        let selector = term.label_selector.as_ref();
+        let labels = selector.and_then(|selector| selector.match_labels.as_ref());
+        labels.and_then(|labels| labels.get(INSTANCE)).is_some_and(|name| name == placeholder)
+    })
 }
 
 /// Whether a pod has ended: it holds no place any more.

@@ -34,6 +34,24 @@ pub struct Node {
     pub estate: Option<Box<NodeEstate>>,
 }
 
+impl Node {
+    /// What is known of a label: `None` where that is nothing, as of most in a View that keeps no estates,
+    /// and `Some(None)` where the node does not have it.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<Option<&str>> {
+        if let Some(estate) = &self.estate {
+            return Some(estate.labels.get(key).map(AsRef::as_ref));
+        }
+        let mut tags = self.tags.iter();
+        if key == TAG_KEY {
+            return Some(tags.find_map(|tag| tag.strip_prefix(TAG_KEY)?.strip_prefix('=')));
+        }
+        // Of these the keys are kept, and not their values.
+        let is_absent = key.starts_with(TAG_PREFIX) && !tags.any(|tag| **tag == *key);
+        is_absent.then_some(None)
+    }
+}
+
 /// A tag as the View's index writes it: the one tag of a pool, or one of several.
 #[must_use]
 pub fn tag(name: &str, alone: bool) -> Box<str> {

@@ -75,6 +75,8 @@ pub struct Pod {
     pub member: Option<Member>,
     /// As one that holds a place on a node.
     pub usage: Option<Usage>,
+    /// The claims that it mounts, sorted; none once it has ended.
+    pub claims: Box<[Box<str>]>,
 }
 
 /// What a pod takes of its node.
@@ -175,12 +177,14 @@ impl Object {
         let estate = PodEstate::read(pod).map(Box::new);
         let spec = pod.spec.as_ref();
         let node = spec.and_then(|spec| spec.node_name.as_deref());
-        let usage = node.zip(spec).filter(|_| !super::member::is_finished(pod));
+        let living = spec.filter(|_| !super::member::is_finished(pod));
+        let usage = node.zip(living);
         let pod_of = |usage| Pod {
             streams: estate.map(|estate| StreamsPod { estate: Some(estate), ..pod.into() }),
             placeholder: PlaceholderPod::read(pod, true),
             member: Member::read(pod, true),
             usage,
+            claims: living.map(super::placeholder::claims).unwrap_or_default(),
         };
         let found =
             pod_of(usage.map(|(node, spec)| Usage {
@@ -198,6 +202,7 @@ impl Object {
             placeholder: PlaceholderPod::read(pod, false),
             member: Member::read(pod, false),
             usage: None,
+            claims: Box::default(),
         };
         (found != Pod::default()).then_some(())?;
         Some(Self::Pod(name_of(&pod.metadata)?, Box::new(found)))

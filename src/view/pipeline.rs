@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::document::{Part, Reader};
 use super::estate::Identity;
-use super::pipeline_run::MODE;
+use super::pipeline_run::{MODE, VARIABLE};
 
 /// A Pipeline of the cluster.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -38,6 +38,9 @@ pub struct PipelineTask {
     pub name: Box<str>,
     /// The pipeline's workspaces that it uses, by the pipeline's names, each once.
     pub workspaces: Box<[Box<str>]>,
+    /// The claims that it mounts itself, besides its workspaces, where it is written out in the pipeline.
+    /// Each once.
+    pub mounted: Box<[Box<str>]>,
 }
 
 impl NamedPipeline {
@@ -75,15 +78,27 @@ impl Pipeline {
                 }
                 // A task that is written out in the pipeline is given the workspaces that its steps
                 // speak of, whether it declares them or not (Tekton, "Propagated Workspaces").
-                workspaces.extend(task.value("taskSpec").map(spoken_of).unwrap_or_default());
+                let written = task.value("taskSpec");
+                workspaces.extend(written.map(spoken_of).unwrap_or_default());
+                let mounted = written.map(mounted_by).unwrap_or_default();
                 tasks.push(PipelineTask {
                     name: reader.text(&task, "name").unwrap_or_default().into(),
                     workspaces: workspaces.into_iter().collect(),
+                    mounted: mounted.into_iter().collect(),
                 });
             }
         }
         Self { tasks: tasks.into(), nested }
     }
+}
+
+/// The claims among the volumes of a task, but for those whose names come from variables.
+fn mounted_by(task: &Value) -> BTreeSet<Box<str>> {
+    let volumes = task.get("volumes").and_then(Value::as_array).into_iter().flatten();
+    let claims = volumes
+        .filter_map(|volume| volume.get("persistentVolumeClaim")?.get("claimName")?.as_str())
+        .filter(|claim| !claim.is_empty() && !claim.contains(VARIABLE));
+    claims.map(Into::into).collect()
 }
 
 /// The workspaces that the texts of a task speak of and that it does not declare: `$(workspaces.NAME.path)`.
@@ -144,6 +159,27 @@ mod tests {
         let expected = [("a", "ws"), ("b", "cache"), ("c", "extra ws"), ("z", "ws")];
         assert_eq!(tasks, expected.map(|(name, of)| (name.to_owned(), of.to_owned())));
         assert!(!found.pipeline.nested && found.problem.is_none());
+    }
+
+    #[test]
+    fn a_task_that_is_written_out_may_mount_claims_itself() {
+        let claim = |name: &str| json!({"name": "v", "persistentVolumeClaim": {"claimName": name}});
+        let found = read(&json!({
+            "tasks": [
+                {"name": "a", "taskSpec": {"volumes": [claim("c2"), {"name": "e", "emptyDir": {}}, claim("c1"), claim("c2")]}},
+                {"name": "b", "taskSpec": {"volumes": [claim("$(params.claim)")]}},
+                {"name": "c", "taskRef": {"name": "t"}},
+                {"name": "d", "taskSpec": null},
+            ],
+            "finally": [{"name": "z", "taskSpec": {"volumes": [claim("c1")]}}],
+        }));
+        assert_eq!(found.problem, None);
+        let tasks: Vec<_> =
+            found.pipeline.tasks.iter().map(|task| task.mounted.join(" ")).collect();
+        assert_eq!(tasks, ["c1 c2", "", "", "", "c1"]);
+        // Of an unknown kind, a task may be written in another way.
+        let found = read(&json!({"tasks": [{"name": "a", "taskSpec": {"volumes": {"a": "b"}}}]}));
+        assert_eq!(found.problem, None);
     }
 
     #[test]

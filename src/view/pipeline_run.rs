@@ -3,6 +3,8 @@
 //! All of it is of `metadata` and `spec`, which do not change while the run lasts, but for `done`: a
 //! run's status is often absent when its first pods arrive.
 
+use std::collections::HashMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
@@ -11,7 +13,7 @@ use super::document::{Part, Reader};
 use super::estate::Identity;
 use super::owner::Owner;
 use super::pipeline::Pipeline;
-use super::storage::AccessModes;
+use super::storage::{AccessModes, GROUP};
 
 /// The annotation that says what of a run shares a node.
 pub const MODE: &str = "stowplan.dev/coschedule";
@@ -20,7 +22,7 @@ pub const MODE: &str = "stowplan.dev/coschedule";
 pub const AUTO_CLEANUP: &str = "tekton.dev/auto-cleanup-pvc";
 
 /// The beginning of a variable that Tekton replaces while the run goes on.
-const VARIABLE: &str = "$(";
+pub(super) const VARIABLE: &str = "$(";
 
 /// A PipelineRun.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,6 +33,8 @@ pub struct PipelineRun {
     pub parent: Option<Owner>,
     /// The annotation [`MODE`], as it is.
     pub mode: Option<Box<str>>,
+    /// The annotation [`GROUP`]: Tekton copies it to the run's pods, and they are of that native group.
+    pub group: Option<Box<str>>,
     /// Whether it has ended.
     pub done: bool,
     /// Its workspaces, in their order.
@@ -126,6 +130,7 @@ impl PipelineRun {
         let mut run = Self {
             parent: Owner::of_tekton(metadata, "PipelineRun"),
             mode: annotation(MODE).map(Into::into),
+            group: annotation(GROUP).map(Into::into),
             done: is_done(document),
             auto_cleanup: annotation(AUTO_CLEANUP) == Some("true"),
             identity,
@@ -140,13 +145,40 @@ impl PipelineRun {
         run
     }
 
+    /// The same without what only a run that goes on needs: all that says what its pods are like. Runs
+    /// stay for long after their end. A run that another has made keeps its claims, of which that one's
+    /// groups are made.
+    #[must_use]
+    pub fn without_its_pods(mut self) -> Self {
+        let is_root = self.parent.is_none();
+        for workspace in &mut self.workspaces {
+            match &mut workspace.source {
+                source if is_root => *source = WorkspaceSource::Free,
+                WorkspaceSource::Template(template) => template.document = None,
+                _ => {}
+            }
+        }
+        if matches!(self.pipeline, PipelineSource::Inline(_)) {
+            self.pipeline = PipelineSource::Absent;
+        }
+        Self {
+            node_selector: Box::default(),
+            mounted: Box::default(),
+            task_overrides: Box::default(),
+            pod_template: None,
+            service_account: None,
+            ..self
+        }
+    }
+
     fn take(&mut self, reader: &mut Reader, spec: &Part<'_>, whole: bool) {
+        let params = params(reader, spec);
         let workspaces = reader.parts(spec, "workspaces");
         self.workspaces = workspaces
             .iter()
             .map(|workspace| {
                 let name = reader.text(workspace, "name").unwrap_or_default();
-                let source = self.source(reader, workspace, name, whole);
+                let source = self.source(reader, workspace, name, &params, whole);
                 Workspace { name: name.into(), source }
             })
             .collect();
@@ -194,6 +226,7 @@ impl PipelineRun {
         reader: &mut Reader,
         workspace: &Part<'_>,
         name: &str,
+        params: &HashMap<&str, &str>,
         whole: bool,
     ) -> WorkspaceSource {
         if let Some(template) = reader.part(workspace, "volumeClaimTemplate") {
@@ -211,12 +244,43 @@ impl PipelineRun {
             });
         }
         let claim = reader.part(workspace, "persistentVolumeClaim");
-        match claim.and_then(|claim| reader.text(&claim, "claimName")) {
+        let claim = claim.and_then(|claim| reader.text(&claim, "claimName"));
+        match claim.map(|claim| substituted(claim, params)) {
             Some(claim) if claim.contains(VARIABLE) => WorkspaceSource::Unresolved,
-            Some(claim) => WorkspaceSource::Claim(claim.into()),
-            None => WorkspaceSource::Free,
+            Some(claim) if !claim.is_empty() => WorkspaceSource::Claim(claim.into()),
+            _ => WorkspaceSource::Free,
         }
     }
+}
+
+/// The params that a run gives itself, as far as they are texts.
+fn params<'v>(reader: &mut Reader, spec: &Part<'v>) -> HashMap<&'v str, &'v str> {
+    let params = reader.parts(spec, "params");
+    let texts = params.iter().filter_map(|param| {
+        Some((param.value("name")?.as_str()?, param.value("value")?.as_str()?))
+    });
+    texts.collect()
+}
+
+/// A text with the run's own params in the place of their variables, as Tekton does it with workspaces
+/// before anything of the run begins (`ApplyParametersToWorkspaceBindings`). Other variables stay.
+fn substituted(text: &str, params: &HashMap<&str, &str>) -> String {
+    const BEGINNING: &str = "$(params";
+    let mut result = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(BEGINNING) {
+        let after = &rest[at + BEGINNING.len()..];
+        let found =
+            [(".", ")"), ("['", "'])"), ("[\"", "\"])")].iter().find_map(|(open, close)| {
+                let (name, after) = after.strip_prefix(open)?.split_once(close)?;
+                Some((*params.get(name)?, after))
+            });
+        result.push_str(&rest[..at]);
+        let (value, after) = found.unwrap_or((BEGINNING, after));
+        result.push_str(value);
+        rest = after;
+    }
+    result + rest
 }
 
 /// The name that Tekton gives the claim of a template: the template's own name or `pvc`, and ten
@@ -254,4 +318,60 @@ fn mounted(reader: &mut Reader, template: &Part<'_>) -> Box<[Box<str>]> {
         (!name.contains(VARIABLE)).then(|| name.into())
     });
     claims.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn of_a_run_that_has_ended_only_what_its_claims_need_is_kept() {
+        let mut document = json!({
+            "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+            "metadata": {"name": "r", "namespace": "ci", "uid": "u", "annotations": {
+                MODE: "pipelineruns", AUTO_CLEANUP: "true"}},
+            "spec": {
+                "workspaces": [
+                    {"name": "a", "volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}},
+                    {"name": "b", "persistentVolumeClaim": {"claimName": "c"}},
+                ],
+                "pipelineSpec": {"tasks": [{"name": "t", "taskRef": {"name": "t"}}]},
+                "taskRunTemplate": {"serviceAccountName": "s", "podTemplate": {
+                    "nodeSelector": {"a": "b"},
+                    "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "d"}}]}},
+                "taskRunSpecs": [{"pipelineTaskName": "t", "podTemplate": {"nodeSelector": {"a": "c"}}}],
+            },
+        });
+        let read = |document: &Value| {
+            let metadata = serde_json::from_value(document["metadata"].clone()).unwrap();
+            PipelineRun::read(&metadata, document, true)
+        };
+        let names = |run: &PipelineRun| -> Vec<String> {
+            run.workspaces.iter().map(|workspace| workspace.name.to_string()).collect()
+        };
+        let kept = read(&document).without_its_pods();
+        assert_eq!((kept.auto_cleanup, kept.mode.as_deref()), (true, Some("pipelineruns")));
+        assert_eq!(names(&kept), ["a", "b"]);
+        let rest = PipelineRun {
+            identity: kept.identity.clone(),
+            mode: kept.mode.clone(),
+            workspaces: kept.workspaces.clone(),
+            auto_cleanup: true,
+            ..PipelineRun::default()
+        };
+        assert_eq!(kept, rest);
+        assert!(kept.workspaces.iter().all(|workspace| workspace.source == WorkspaceSource::Free));
+
+        // The groups of the run above are made of its claims.
+        document["metadata"]["ownerReferences"] = json!([{"apiVersion": "tekton.dev/v1",
+            "kind": "PipelineRun", "name": "above", "uid": "above", "controller": true}]);
+        let kept = read(&document).without_its_pods();
+        let WorkspaceSource::Template(template) = &kept.workspaces[0].source else {
+            panic!("{kept:?}");
+        };
+        assert_eq!(template.document, None);
+        assert_eq!(kept.workspaces[1].source, WorkspaceSource::Claim("c".into()));
+    }
 }

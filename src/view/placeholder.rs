@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
@@ -11,6 +12,7 @@ use super::estate::Identity;
 use super::member::Unschedulable;
 use super::owner::Owner;
 use super::pipeline_run::MODE;
+use super::resources::Resources;
 use super::storage::GROUP;
 
 /// The label of a placeholder and of all that belongs to it; its value is the placeholder's name.
@@ -61,6 +63,12 @@ pub struct PlaceholderEstate {
     pub excluded: Box<[Box<str>]>,
     /// The only node that its template lets in, by name.
     pub only: Option<Box<str>>,
+    /// What its pod takes of its node.
+    pub requests: Resources,
+    /// What its pod tolerates.
+    pub tolerations: Box<[Toleration]>,
+    /// The node selector of its pod.
+    pub node_selector: BTreeMap<Box<str>, Box<str>>,
     /// Its spec, as it stands.
     pub spec: Value,
 }
@@ -91,6 +99,14 @@ impl Placeholder {
                     .collect(),
                 excluded: pod.map(excluded).unwrap_or_default(),
                 only: pod.and_then(only),
+                requests: pod.map(Resources::requested).unwrap_or_default(),
+                tolerations: pod.and_then(|pod| pod.tolerations.clone()).unwrap_or_default().into(),
+                node_selector: pod
+                    .and_then(|pod| pod.node_selector.as_ref())
+                    .into_iter()
+                    .flatten()
+                    .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+                    .collect(),
                 spec: serde_json::to_value(spec).unwrap_or_default(),
             })
         });

@@ -26,11 +26,20 @@ impl Resources {
     /// Whether all of `wanted` is in this.
     #[must_use]
     pub fn covers(&self, wanted: &Self) -> bool {
+        self.covers_beside(&[], wanted)
+    }
+
+    /// Whether all of `wanted` is in this beside all of `taken`.
+    #[must_use]
+    pub fn covers_beside(&self, taken: &[&Self], wanted: &Self) -> bool {
         // What is not wanted does not matter, even on a node that holds too much already.
-        let enough = |have: i64, wanted: i64| wanted <= 0 || wanted <= have;
-        enough(self.milli_cpu, wanted.milli_cpu)
-            && enough(self.memory, wanted.memory)
-            && wanted.other.iter().all(|(name, amount)| enough(self.other(name), *amount))
+        let enough = |wanted: i64, amount: &dyn Fn(&Self) -> i64| {
+            let left = |have: i64, taken: &&Self| have.saturating_sub(amount(taken));
+            wanted <= 0 || wanted <= taken.iter().fold(amount(self), left)
+        };
+        enough(wanted.milli_cpu, &|of| of.milli_cpu)
+            && enough(wanted.memory, &|of| of.memory)
+            && wanted.other.iter().all(|(name, amount)| enough(*amount, &|of| of.other(name)))
     }
 
     /// This and `more`.
@@ -262,6 +271,13 @@ mod tests {
         assert!(!node.covers(&pod(101, 0)));
         assert!(!node.covers(&pod(0, 2)));
         assert_eq!(node.minus(&pod(0, 1)).other("gpu"), 0);
+        for (taken, wanted, covers) in [
+            (pod(40, 0), pod(60, 1), true),
+            (pod(41, 0), pod(60, 0), false),
+            (pod(0, 1), pod(0, 1), false),
+        ] {
+            assert_eq!(node.covers_beside(&[&taken, &pod(0, 0)], &wanted), covers, "{taken:?}");
+        }
         assert_eq!(
             node.plus(&pod(1, 2)),
             Resources { milli_cpu: 101, memory: -5, other: [("gpu".into(), 3)].into() }

@@ -1,6 +1,7 @@
 //! Node selector terms against a node: what required node affinity, and the node affinity of a
 //! volume, say of it.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
@@ -8,19 +9,32 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 /// Whether one of `terms` selects the node of this name with these labels. Without a term none does;
 /// a term without requirements selects no node, nor does one with an operator that is none.
 #[must_use]
-pub fn selects(
+pub fn selects<T: Borrow<str> + Ord>(
     terms: &[NodeSelectorTerm],
     name: &str,
-    labels: &BTreeMap<Box<str>, Box<str>>,
+    labels: &BTreeMap<T, T>,
+) -> bool {
+    may_select(terms, name, |key| Some(labels.get(key).map(T::borrow)))
+}
+
+/// The same of a node whose labels are not all known: `label` says `None` of one that is not, and what is
+/// asked of that counts as met.
+#[must_use]
+pub fn may_select<'l>(
+    terms: &[NodeSelectorTerm],
+    name: &str,
+    label: impl Fn(&str) -> Option<Option<&'l str>>,
 ) -> bool {
     terms.iter().any(|term| {
         let fields = term.match_fields.as_deref().unwrap_or_default();
         let expressions = term.match_expressions.as_deref().unwrap_or_default();
         let field = |key: &str| (key == "metadata.name").then_some(name);
-        let label = |key: &str| labels.get(key).map(AsRef::as_ref);
+        let may_hold = |requirement: &NodeSelectorRequirement| {
+            label(&requirement.key).is_none_or(|value| holds(requirement, value))
+        };
         !(fields.is_empty() && expressions.is_empty())
             && fields.iter().all(|requirement| holds(requirement, field(&requirement.key)))
-            && expressions.iter().all(|requirement| holds(requirement, label(&requirement.key)))
+            && expressions.iter().all(may_hold)
     })
 }
 

@@ -5,24 +5,37 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use k8s_openapi::api::storage::v1 as storage;
+use k8s_openapi::jiff::Timestamp;
 
 use super::estate::Identity;
 use super::owner::Owner;
+use super::pipeline_run::MODE;
 
 /// The annotation that named a claim's class before `spec.storageClassName` did. Where both stand,
 /// Kubernetes follows this one.
 pub const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
+/// The annotations by which a class is the one of claims that name none.
+const DEFAULT: [&str; 2] = [
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+];
+
 /// The annotation that puts a pod or a claim into a group of its namespace.
 pub const GROUP: &str = "stowplan.dev/coschedule-group";
+
+/// The provisioner of classes whose volumes somebody makes by hand.
+const BY_HAND: &str = "kubernetes.io/no-provisioner";
 
 /// How a claim may be mounted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AccessModes {
     /// ReadWriteOnce: by the pods of one node.
     pub once: bool,
-    /// ReadOnlyMany or ReadWriteMany: by the pods of several nodes.
+    /// ReadWriteMany: by the pods of several nodes.
     pub many: bool,
+    /// ReadOnlyMany: by the pods of several nodes, none of which writes.
+    pub many_readers: bool,
     /// ReadWriteOncePod: by one pod in the whole cluster.
     pub one_pod: bool,
 }
@@ -34,7 +47,8 @@ impl AccessModes {
         for word in words {
             match word {
                 "ReadWriteOnce" => modes.once = true,
-                "ReadOnlyMany" | "ReadWriteMany" => modes.many = true,
+                "ReadWriteMany" => modes.many = true,
+                "ReadOnlyMany" => modes.many_readers = true,
                 "ReadWriteOncePod" => modes.one_pod = true,
                 _ => {}
             }
@@ -43,10 +57,12 @@ impl AccessModes {
     }
 
     /// Whether all pods that mount it must be on one node. A claim of which nothing is known, or that
-    /// says nothing, counts as one that must.
+    /// says nothing, counts as one that must; so does one that many nodes may read but only one may
+    /// write: a volume is used in one mode at a time, and tasks write.
     #[must_use]
     pub fn need_one_node(self) -> bool {
-        !self.many && !self.one_pod
+        let only_readers = self.many_readers && !self.once;
+        !self.many && !only_readers && !self.one_pod
     }
 }
 
@@ -72,6 +88,9 @@ pub struct Claim {
     pub group: Option<Box<str>>,
     /// Its label `stowplan.dev/placeholder`: the placeholder whose claim it is.
     pub placeholder: Option<Box<str>>,
+    /// The annotation `stowplan.dev/coschedule`: on the claim of a placeholder, the mode that the run had
+    /// when the placeholder was made.
+    pub mode: Option<Box<str>>,
     /// Where the finalizer [`PROTECTION`] is among its finalizers.
     pub protection: Option<usize>,
 }
@@ -109,6 +128,7 @@ impl From<&core::PersistentVolumeClaim> for Claim {
             task_run: Owner::of_tekton(&claim.metadata, "TaskRun"),
             group: annotation(GROUP).map(Into::into),
             placeholder: placeholder.map(|name| name.as_str().into()),
+            mode: annotation(MODE).map(Into::into),
             protection: claim
                 .metadata
                 .finalizers
@@ -124,6 +144,8 @@ impl From<&core::PersistentVolumeClaim> for Claim {
 pub struct StorageClass {
     /// Whether its volumes are made where their first pod is (`WaitForFirstConsumer`), and not at once.
     pub waits: bool,
+    /// When it was made, for a class of claims that name none: of several the newest counts.
+    pub default_since: Option<Timestamp>,
     /// All that makes its volumes what they are.
     pub making: Making,
 }
@@ -165,7 +187,13 @@ impl From<&storage::StorageClass> for StorageClass {
         });
         let mut topologies: Vec<Topology> = terms.collect();
         topologies.sort_unstable();
+        let annotations = class.metadata.annotations.as_ref();
+        let is_default = annotations.is_some_and(|map| {
+            DEFAULT.iter().any(|key| map.get(*key).is_some_and(|v| v == "true"))
+        });
+        let created = class.metadata.creation_timestamp.as_ref().map(|time| time.0);
         Self {
+            default_since: is_default.then(|| created.unwrap_or(Timestamp::MIN)),
             waits: class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
             making: Making {
                 provisioner: class.provisioner.as_str().into(),
@@ -184,6 +212,15 @@ impl From<&storage::StorageClass> for StorageClass {
     }
 }
 
+impl Making {
+    /// Whether the class says nothing of where its volumes come from: somebody makes them by hand, and two
+    /// classes that are equal in all they say may have volumes that are nothing alike.
+    #[must_use]
+    pub fn is_by_hand(&self) -> bool {
+        *self.provisioner == *BY_HAND
+    }
+}
+
 /// A PersistentVolume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Volume {
@@ -199,6 +236,33 @@ impl From<&core::PersistentVolume> for Volume {
             terms: required
                 .map(|required| required.node_selector_terms.clone().into())
                 .unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A volume is mounted in one of its modes at a time, and a task writes.
+    #[test]
+    fn what_one_node_writes_needs_one_node() {
+        for (words, needs) in [
+            (&[][..], true),
+            (&["ReadWriteOnce"], true),
+            (&["ReadWriteOnce", "ReadOnlyMany"], true),
+            (&["ReadWriteOnce", "ReadWriteMany"], false),
+            (&["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"], false),
+            (&["ReadWriteMany"], false),
+            (&["ReadOnlyMany"], false),
+            (&["ReadWriteOncePod"], false),
+            (&["Unknown"], true),
+        ] {
+            assert_eq!(
+                AccessModes::read(words.iter().copied()).need_one_node(),
+                needs,
+                "{words:?}"
+            );
         }
     }
 }

@@ -8,6 +8,7 @@
 //! Everything lives in a run directory ([`directory`]) and ends with its owner (`process`).
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -378,7 +379,14 @@ impl ControlPlane {
     }
 
     fn command(&self, name: &str) -> Command {
-        let mut command = Command::new(self.tools.program(name));
+        self.program(self.tools.program(name))
+    }
+
+    /// Any program that finds its cluster as `kubectl` does, as administrator, untouched by the user's own
+    /// configuration.
+    #[must_use]
+    pub fn program(&self, path: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(path);
         command.envs(self.environment());
         for variable in FOREIGN.iter().chain(&PROXIES) {
             command.env_remove(variable);

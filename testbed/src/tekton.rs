@@ -45,6 +45,8 @@ use crate::wait::{Seen, until};
 mod claim;
 mod names;
 mod pod;
+#[cfg(test)]
+mod recorded;
 mod run;
 mod task;
 

@@ -4,7 +4,7 @@
 
 use std::any::Any;
 use std::io::Write as _;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -28,7 +28,7 @@ pub(crate) struct World {
     pub(crate) helpers: Vec<Box<dyn Any + Send + Sync>>,
 }
 
-/// What kubectl came to.
+/// What a program came to.
 pub(crate) struct Said {
     pub(crate) success: bool,
     pub(crate) out: String,
@@ -72,21 +72,29 @@ impl World {
 
     /// Runs kubectl with `input` on its standard input.
     pub(crate) async fn kubectl(&self, arguments: &[&str], input: &str) -> Result<Said> {
-        let mut command = self.plane.kubectl();
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let input = input.to_owned();
-        tokio::task::spawn_blocking(move || {
-            let mut child = command.spawn().context("cannot start kubectl")?;
-            child.stdin.take().context("kubectl has no input")?.write_all(input.as_bytes())?;
-            let output = child.wait_with_output()?;
-            Ok(Said {
-                success: output.status.success(),
-                out: String::from_utf8_lossy(&output.stdout).into_owned(),
-                err: String::from_utf8_lossy(&output.stderr).into_owned(),
-            })
-        })
-        .await?
+        run(self.plane.kubectl(), arguments, input).await
     }
+
+    /// Runs stowplan's command line in this cluster, with `input` on its standard input.
+    pub(crate) async fn stowplan(&self, arguments: &[&str], input: &str) -> Result<Said> {
+        run(self.plane.program(env!("CARGO_BIN_EXE_stowplan")), arguments, input).await
+    }
+}
+
+async fn run(mut command: Command, arguments: &[&str], input: &str) -> Result<Said> {
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let input = input.to_owned();
+    tokio::task::spawn_blocking(move || {
+        let mut child = command.spawn().context("cannot start it")?;
+        child.stdin.take().context("it has no input")?.write_all(input.as_bytes())?;
+        let output = child.wait_with_output()?;
+        Ok(Said {
+            success: output.status.success(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    })
+    .await?
 }
 
 /// A namespace in which a test works.

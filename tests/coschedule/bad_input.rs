@@ -95,13 +95,36 @@ pub(crate) async fn a_pipeline_that_does_not_exist(world: Arc<World>) -> Result<
     let _running = world.installation.read().await;
     let space = world.namespace("nowhere").await?;
     let lab = Lab::new(&world, "nowhere", &["east"]).await?;
-    let mut run = clone_and_build(&lab, "ci", WAITING);
+    space.created(&claim("cache", WAITING, "ReadWriteOnce")).await?;
+    let mut run = lab.run("ci", &[existing("cache", "cache")], &[]);
     let spec = run["spec"].as_object_mut().expect("a run has a spec");
     spec.remove("pipelineSpec");
     spec.insert("pipelineRef".to_owned(), json!({"name": "nowhere"}));
     space.created(&run).await?;
     same(&&*space.failed("ci").await?, &"no such Pipeline")?;
-    space.cleared(&[]).await
+    // A pod of it all the same: there is no group for a run that has ended.
+    let run = space.runs().get("ci").await?;
+    let mut spec = json!({"podTemplate": lab.way(), "workspaces": [existing("cache", "cache")]});
+    spec["taskSpec"] = task("one", &[], &["cache"])["taskSpec"].take();
+    space
+        .created(&json!({
+            "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+            "metadata": {
+                "name": "ci-one",
+                "labels": {"tekton.dev/pipelineTask": "one", "tekton.dev/pipelineRun": "ci"},
+                "ownerReferences": [{
+                    "apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "ci",
+                    "uid": run.uid(), "controller": true,
+                }],
+            },
+            "spec": spec,
+        }))
+        .await?;
+    let pod = space.in_phase("ci-one-pod", "Succeeded").await?;
+    ensure!(group_of(&pod).is_none(), "it became a member of a run that has ended");
+    same(&pod.spec.and_then(|spec| spec.affinity), &None)?;
+    same(&space.placeholders().await?.len(), &0)?;
+    space.cleared(&["cache"]).await
 }
 
 pub(crate) async fn names_at_their_limits(world: Arc<World>) -> Result<()> {

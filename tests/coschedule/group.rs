@@ -28,15 +28,26 @@ fn is_gated(pod: &Pod) -> bool {
     gates.into_iter().any(|gate| gate.name.starts_with("stowplan.dev/"))
 }
 
-/// The required pod anti-affinity of a pod.
-pub(crate) fn repels(pod: &Pod) -> bool {
-    let affinity =
-        pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.pod_anti_affinity.as_ref());
-    affinity.is_some_and(|it| {
-        it.required_during_scheduling_ignored_during_execution
-            .as_ref()
-            .is_some_and(|it| !it.is_empty())
-    })
+/// Whether a pod has any pod anti-affinity, be it only preferred.
+fn repels(pod: &Pod) -> bool {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
+    affinity.is_some_and(|affinity| affinity.pod_anti_affinity.is_some())
+}
+
+/// The node that all node selector terms of a pod name: the one that it is bound to by name.
+pub(crate) fn bound_to(pod: &Pod) -> Option<String> {
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
+    let named = required.node_selector_terms.iter().map(|term| {
+        let fields = term.match_fields.iter().flatten();
+        let names = fields.filter(|it| it.key == "metadata.name" && it.operator == "In");
+        names.flat_map(|it| it.values.iter().flatten()).collect::<Vec<_>>()
+    });
+    let nodes: BTreeSet<Vec<&String>> = named.collect();
+    match Vec::from_iter(nodes).as_slice() {
+        [only] if only.len() == 1 => Some(only[0].clone()),
+        _ => None,
+    }
 }
 
 impl Space {
@@ -52,12 +63,17 @@ impl Space {
     }
 
     /// The only node on which the pods of tasks whose name begins so have been, as members of one group.
+    /// Nothing of its placeholder's repulsion has come to them: no author here has written any.
     pub(crate) async fn together(&self, prefix: &str) -> Result<String> {
         let pods = self.task_pods().await?;
         let of_run = pods.iter().filter(|(name, _)| name.starts_with(prefix));
         let groups: BTreeMap<_, _> = of_run.map(|(name, pod)| (name, group_of(pod))).collect();
         let first = groups.values().next().copied().flatten();
         ensure!(first.is_some() && groups.values().all(|it| *it == first), "{groups:?}");
+        let of_run = pods.iter().filter(|(name, _)| name.starts_with(prefix));
+        let repelling: Vec<_> =
+            of_run.filter(|(_, pod)| repels(pod)).map(|(name, _)| name).collect();
+        ensure!(repelling.is_empty(), "{repelling:?} repel other pods");
         self.node_of_all(prefix).await
     }
 

@@ -6,10 +6,10 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
+use testbed::volumes::WAITING;
 
-use crate::group::repels;
-use crate::pipeline::{Lab, in_mode, lasting, task, with_policy};
-use crate::world::{Space, World};
+use crate::pipeline::{Lab, claim, existing, in_mode, lasting, task, template, with_policy};
+use crate::world::{Space, World, same};
 
 const MODE: &str = "isolate-pipelinerun";
 
@@ -79,8 +79,8 @@ pub(crate) async fn isolated_runs_never_meet(world: Arc<World>) -> Result<()> {
             space.succeeded(name).await?;
             stays.push(Stay::of(space, name).await?);
         }
-        for (name, pod) in space.task_pods().await? {
-            ensure!(!repels(&pod), "{name} repels other pods");
+        for name in names {
+            space.together(&format!("{name}-")).await?;
         }
     }
     for (index, one) in stays.iter().enumerate() {
@@ -125,4 +125,52 @@ pub(crate) async fn isolation_within_a_namespace(world: Arc<World>) -> Result<()
         Ok(())
     })
     .await
+}
+
+/// One node cannot be two runs' alone, and one volume cannot be on two nodes: the later run waits.
+pub(crate) async fn isolated_runs_that_share_a_claim_take_turns(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("turns").await?;
+    let lab = Lab::new(&world, "turns", &["east", "east"]).await?;
+    space.created(&claim("cache", WAITING, "ReadWriteOnce")).await?;
+    for name in ["first", "second"] {
+        let tasks = [
+            lasting(task("one", &[], &["cache"]), "3s"),
+            lasting(task("two", &["one"], &["cache"]), "1s"),
+        ];
+        space.created(&in_mode(lab.run(name, &[existing("cache", "cache")], &tasks), MODE)).await?;
+        // Which one is the earlier is told by whole seconds.
+        tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    }
+    space.told(&["PipelineRun/second", "SharedClaim", "cache", "first"]).await?;
+    let mut stays = Vec::new();
+    for name in ["first", "second"] {
+        space.succeeded(name).await?;
+        space.together(&format!("{name}-")).await?;
+        stays.push(Stay::of(&space, name).await?);
+    }
+    ensure!(stays[0].until <= stays[1].from, "not one after the other: {stays:?}");
+    space.cleared(&["cache"]).await
+}
+
+/// The scheduler heeds the rule of an isolated placeholder for every other placeholder, too.
+pub(crate) async fn a_run_waits_while_isolated_ones_hold_all_nodes(
+    world: Arc<World>,
+) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("held").await?;
+    let lab = Lab::new(&world, "held", &["east"]).await?;
+    space.created(&run(&lab, "alone")).await?;
+    space.placed(1).await?;
+    let tasks = [task("one", &[], &["source"]), task("two", &["one"], &["source"])];
+    let ordinary = lab.run("ordinary", &[template("source", WAITING)], &tasks);
+    space.created(&in_mode(ordinary, "workspaces")).await?;
+    for name in ["alone", "ordinary"] {
+        space.succeeded(name).await?;
+    }
+    let node = space.together("ordinary-").await?;
+    same(&node, &space.together("alone-").await?)?;
+    let (alone, ordinary) = (Stay::of(&space, "alone").await?, Stay::of(&space, "ordinary").await?);
+    ensure!(!alone.meets(&ordinary), "they met: {alone:?}, {ordinary:?}");
+    space.cleared(&[]).await
 }

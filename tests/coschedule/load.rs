@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use serde_json::Value;
-use testbed::volumes::{LOCAL, WAITING};
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use testbed::control_plane::Installation;
+use testbed::volumes::{IMMEDIATE, LOCAL, WAITING};
 
 use crate::group::group_of;
-use crate::pipeline::{Lab, node, task, template};
+use crate::pipeline::{Lab, claim, existing, in_mode, node, task, template};
 use crate::world::{Space, World, same};
 
 /// Five pods that share a workspace: one, three at once, one.
@@ -73,26 +75,120 @@ pub(crate) async fn fifty_runs_at_once(world: Arc<World>) -> Result<()> {
     installation.start_controller(0).await
 }
 
+/// Numbers as chance gives them, which can be had again (SplitMix64).
+struct Chance(u64);
+
+impl Chance {
+    /// The variable with the number that they follow from.
+    const SEED: &str = "STOWPLAN_TEST_SEED";
+
+    fn new() -> Result<Self> {
+        let seed = match std::env::var(Self::SEED) {
+            Ok(seed) => seed.parse().with_context(|| format!("{}={seed}", Self::SEED))?,
+            Err(_) => Timestamp::now().as_microsecond().unsigned_abs(),
+        };
+        eprintln!("{}={seed} restarts in this order again", Self::SEED);
+        Ok(Self(seed))
+    }
+
+    /// One that is less than `end`.
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+
+    async fn while_away(&mut self) {
+        tokio::time::sleep(Duration::from_millis(100 + self.below(1400))).await;
+    }
+}
+
+/// Ends what runs of stowplan, one way or another, and starts it again after a while.
+async fn restart(installation: &mut Installation, chance: &mut Chance) -> Result<()> {
+    // Who comes while the webhook is away is nobody's, and shows nothing.
+    let of_webhook = chance.below(3) == 0;
+    let with_controller = !of_webhook || chance.below(3) == 0;
+    if of_webhook {
+        installation.stop_webhook().await?;
+    }
+    if with_controller {
+        match chance.below(2) {
+            0 => installation.kill_controller(0).await?,
+            _ => drop(installation.stop_controller(0).await?),
+        }
+    }
+    chance.while_away().await;
+    if of_webhook {
+        installation.start_webhook().await?;
+    }
+    if with_controller {
+        chance.while_away().await;
+        installation.start_controller(0).await?;
+    }
+    Ok(())
+}
+
 pub(crate) async fn restarts_change_nothing(world: Arc<World>) -> Result<()> {
+    let mut chance = Chance::new()?;
     let mut installation = world.installation.write().await;
     let space = world.namespace("restarts").await?;
-    let lab =
-        Lab::new(&world, "restarts", &["east", "west", "east", "west", "east", "west"]).await?;
-    let names: Vec<_> = (0..12).map(|number| format!("run-{number:02}")).collect();
-    for (number, name) in names.iter().enumerate() {
-        // A volume of one node: what the webhook did not see goes to the right node all the same.
-        space.created(&run(&lab, name, LOCAL)).await?;
-        match number % 4 {
-            0 => installation.kill_controller(0).await?,
-            1 => installation.start_controller(0).await?,
-            2 => installation.stop_webhook().await?,
-            _ => installation.start_webhook().await?,
+    let lab = Lab::new(&world, "restarts", &["east", "west", "east", "west", "east"]).await?;
+    let alone = Lab::new(&world, "restarts-alone", &["east", "west"]).await?;
+    space.created(&claim("shared", WAITING, "ReadWriteOnce")).await?;
+    let mut waiting: Vec<Value> = Vec::new();
+    for number in 0..3 {
+        waiting.push(run(&lab, &format!("waiting-{number}"), WAITING));
+        waiting.push(run(&lab, &format!("at-once-{number}"), IMMEDIATE));
+    }
+    for number in 0..2 {
+        waiting.push(run(&lab, &format!("local-{number}"), LOCAL));
+        let mut shared = run(&lab, &format!("shared-{number}"), WAITING);
+        shared["spec"]["workspaces"] = json!([existing("source", "shared")]);
+        waiting.push(shared);
+        let tasks = [task("one", &[], &[]), task("two", &["one"], &[])];
+        let isolated = alone.run(&format!("alone-{number}"), &[], &tasks);
+        waiting.push(in_mode(isolated, "isolate-pipelinerun"));
+    }
+    // One of the nodes is closed for a while in the middle of it.
+    let closed = lab.nodes[chance.below(5) as usize].clone();
+    let mut names = Vec::new();
+    while !waiting.is_empty() {
+        let run = waiting.swap_remove(chance.below(waiting.len() as u64) as usize);
+        space.created(&run).await?;
+        names.push(run["metadata"]["name"].as_str().unwrap_or_default().to_owned());
+        if names.len() == 5 {
+            world.plane.cordon(&closed).await?;
         }
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        restart(&mut installation, &mut chance).await?;
     }
+    world.plane.uncordon(&closed).await?;
     all_succeed(&space, &names).await?;
+
+    let pods = space.task_pods().await?;
+    let mut whole = 0;
     for name in &names {
-        space.node_of_all(&format!("{name}-")).await?;
+        let prefix = format!("{name}-");
+        if name.starts_with("local") {
+            // The volume would hold together what the webhook did not see, wherever it was closed.
+            space.node_of_all(&prefix).await?;
+        }
+        let of_run = || pods.iter().filter(|(pod, _)| pod.starts_with(&prefix));
+        // Who came while the webhook was away is nobody's.
+        if of_run().any(|(_, pod)| group_of(pod).is_none()) {
+            continue;
+        }
+        whole += 1;
+        // A group that was on the closed node has gone on to another.
+        let mut nodes: BTreeSet<_> = of_run().filter_map(|(_, pod)| node(pod)).collect();
+        let was_moved = nodes.remove(&closed) && !nodes.is_empty();
+        if was_moved {
+            ensure!(nodes.len() == 1, "{name} was on {closed} and {nodes:?}");
+        } else {
+            space.together(&prefix).await?;
+        }
     }
-    space.cleared(&[]).await
+    ensure!(whole > 0, "no run came through the webhook as a whole, so nothing is shown");
+    eprintln!("{whole} of {} runs came through the webhook as a whole", names.len());
+    space.cleared(&["shared"]).await
 }

@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use testbed::volumes::{LOCAL, WAITING};
 
-use crate::pipeline::{Lab, in_mode, lasting, node, requesting, task, template};
+use crate::pipeline::{Lab, in_mode, lasting, node, requesting, task, template, with_policy};
 use crate::world::{Space, World, same};
 
 /// What happens to the placeholder's node.
@@ -69,9 +69,8 @@ impl Fault {
             let mut spec = lab.way();
             spec["nodeSelector"]["kubernetes.io/hostname"] = json!(node);
             spec["containers"] = json!([{"name": "filler", "image": "filler", "resources": {"requests": {"cpu": cpu}}}]);
-            space
-                .pod(&json!({"metadata": {"name": format!("filler-{number}")}, "spec": spec}))
-                .await?;
+            let name = format!("filler-{node}-{number}");
+            space.pod(&json!({"metadata": {"name": name}, "spec": spec})).await?;
         }
         Ok(())
     }
@@ -104,8 +103,8 @@ fn run(lab: &Lab, moment: Moment) -> Value {
     run
 }
 
-async fn survives(world: &Arc<World>, fault: Fault, moment: Moment) -> Result<()> {
-    let name = format!("{}-{}", fault.name(), format!("{moment:?}").to_lowercase());
+async fn survives(world: &Arc<World>, binding: &str, fault: Fault, moment: Moment) -> Result<()> {
+    let name = format!("{binding}-{}-{}", fault.name(), format!("{moment:?}").to_lowercase());
     let space = world.namespace(&name).await?;
     // Room for five pods a node: those of the run are two at most, with the placeholder. All nodes are
     // in one zone, so that the volume can follow.
@@ -133,6 +132,9 @@ async fn survives(world: &Arc<World>, fault: Fault, moment: Moment) -> Result<()
         world.plane.recover_node(&lost).await?;
     }
     space.succeeded("ci").await.with_context(|| format!("{fault:?}, {moment:?}, {lost}"))?;
+    if moment != Moment::While {
+        space.told(&["PipelineRun/ci", "PlaceholderMoved", &lost]).await?;
+    }
     if moment == Moment::While && fault != Fault::Deleted {
         unharmed(&space, running.as_ref()).await?;
     }
@@ -160,8 +162,26 @@ async fn unharmed(space: &Space, running: Option<&Pod>) -> Result<()> {
 
 async fn survives_at_every_moment(world: &Arc<World>, fault: Fault) -> Result<()> {
     let _running = world.installation.read().await;
-    try_join_all(MOMENTS.map(|moment| survives(world, fault, moment))).await?;
+    try_join_all(MOMENTS.map(|moment| survives(world, "term", fault, moment))).await?;
     Ok(())
+}
+
+/// Who is bound to a node by name does not follow the placeholder by himself.
+async fn survives_by_node(world: &Arc<World>, fault: Fault) -> Result<()> {
+    with_policy(world, json!({"binding": "node"}), async || {
+        let moments = [Moment::BeforeTheFirst, Moment::BetweenTwo];
+        try_join_all(moments.map(|moment| survives(world, "node", fault, moment))).await?;
+        Ok(())
+    })
+    .await
+}
+
+pub(crate) async fn by_node_a_cordoned_node_is_left(world: Arc<World>) -> Result<()> {
+    survives_by_node(&world, Fault::Cordoned).await
+}
+
+pub(crate) async fn by_node_a_full_node_is_left(world: Arc<World>) -> Result<()> {
+    survives_by_node(&world, Fault::NoProcessors).await
 }
 
 pub(crate) async fn a_cordoned_node_is_left(world: Arc<World>) -> Result<()> {
@@ -188,6 +208,70 @@ pub(crate) async fn a_node_without_processors_is_left(world: Arc<World>) -> Resu
     survives_at_every_moment(&world, Fault::NoProcessors).await
 }
 
+/// Waits until a run, one of its TaskRuns and that one's pod have been told the same.
+async fn told_to_all(space: &Space, task_run: &str, words: &[&str]) -> Result<()> {
+    let pod = format!("Pod/{task_run}-pod");
+    for object in ["PipelineRun/ci", &format!("TaskRun/{task_run}"), &pod] {
+        let object = format!("{object} ");
+        let words: Vec<_> = [object.as_str()].iter().chain(words).copied().collect();
+        space.told(&words).await?;
+    }
+    Ok(())
+}
+
+/// While a member runs nothing is moved, and who waits is told for whom.
+pub(crate) async fn a_member_that_runs_is_waited_for(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("busy").await?;
+    let lab = Lab::new(&world, "busy", &["east"; 3]).await?;
+    // A free task goes there, and ends when the node is opened.
+    let closed = &lab.nodes[2];
+    world.plane.cordon(closed).await?;
+    let mut run = lab.run(
+        "ci",
+        &[template("source", WAITING)],
+        &[
+            lasting(task("first", &[], &["source"]), "20s"),
+            task("until", &[], &[]),
+            task("second", &["until"], &["source"]),
+        ],
+    );
+    let mut way = lab.way();
+    way["nodeSelector"]["kubernetes.io/hostname"] = json!(closed);
+    run["spec"]["taskRunSpecs"] = json!([{"pipelineTaskName": "until", "podTemplate": way}]);
+    space.created(&run).await?;
+    let first = space.in_phase("ci-first-pod", "Running").await?;
+    let lost = node(&first).context("first is nowhere")?;
+    world.plane.cordon(&lost).await?;
+    world.plane.uncordon(closed).await?;
+    told_to_all(&space, "ci-second", &["WaitsForMembers", &lost, "ci-first-pod"]).await?;
+    unharmed(&space, Some(&first)).await?;
+    space.succeeded("ci").await?;
+    space.told(&["PipelineRun/ci ", "PlaceholderMoved", &lost]).await?;
+    unharmed(&space, Some(&first)).await?;
+    ensure!(node(&space.task_pod("ci-second-pod").await?) != Some(lost), "not moved");
+    space.cleared(&[]).await
+}
+
+/// No node has room for the largest member: that is said, and it comes in where room is made.
+pub(crate) async fn no_node_has_room(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("no-room").await?;
+    let lab = Lab::new(&world, "no-room", &["east"; 2]).await?;
+    space.created(&run(&lab, Moment::BeforeTheFirst)).await?;
+    space.in_phase("ci-before-pod", "Running").await?;
+    for node in &lab.nodes {
+        Fault::NoProcessors.happen(&world, &space, &lab, node).await?;
+    }
+    told_to_all(&space, "ci-one", &["NoNodeFits", "ci-one-pod"]).await?;
+    for node in &lab.nodes {
+        space.delete(&format!("filler-{node}-0")).await?;
+    }
+    space.succeeded("ci").await?;
+    space.together("ci-one").await?;
+    space.cleared(&[]).await
+}
+
 /// Where the volume cannot follow, nothing helps but the node; that is said.
 pub(crate) async fn a_volume_that_pins_is_told(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
@@ -204,7 +288,20 @@ pub(crate) async fn a_volume_that_pins_is_told(world: Arc<World>) -> Result<()> 
     space.in_phase("ci-between-pod", "Running").await?;
     let lost = node(&space.task_pod("ci-one-pod").await?).context("one was nowhere")?;
     world.plane.cordon(&lost).await?;
-    space.told(&["ci", &lost, "volume"]).await?;
+    // The run is told at once; what `check` tells begins with the pod that waits.
+    space.told(&["PipelineRun/ci", "VolumePinsNode", "of claim pvc-", &lost]).await?;
+    told_to_all(&space, "ci-two", &["VolumePinsNode", &lost]).await?;
+    // Who asks is told the same.
+    let said = world.stowplan(&["check", "pipelinerun/ci", "-n", &space.name], "").await?;
+    ensure!(!said.success, "nothing is in the way: {}", said.out);
+    for word in [
+        format!("node {lost}: cordoned"),
+        "can be used on no other node".to_owned(),
+        format!("kubectl uncordon {lost}"),
+        format!("Pod {}/ci-two-pod", space.name),
+    ] {
+        ensure!(said.out.contains(&word), "not told: {word}\n{}{}", said.out, said.err);
+    }
     world.plane.uncordon(&lost).await?;
     space.succeeded("ci").await?;
     same(&node(&space.task_pod("ci-two-pod").await?), &Some(lost))?;

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{ListParams, PostParams};
@@ -46,7 +49,18 @@ pub(crate) async fn adopted_claims_of_two_zones_meet(world: Arc<World>) -> Resul
     let lab = Lab::new(&world, "adopt", &ZONES).await?;
     for mode in ["workspaces", "pipelineruns", "isolate-pipelinerun"] {
         let space = world.namespace("adopt").await?;
-        space.created(&in_mode(clone_and_build(&lab, "ci", IMMEDIATE), mode)).await?;
+        let run = in_mode(clone_and_build(&lab, "ci", IMMEDIATE), mode);
+        let plan = ["plan", "--live", "-n", &space.name, "-f", "-"];
+        let foretold = world.stowplan(&plan, &run.to_string()).await?;
+        for line in [
+            format!("  mode {mode}"),
+            format!("  claim of workspace source: storage class {WAITING}"),
+            "  pods of clone, build:".to_owned(),
+        ] {
+            let is_told = foretold.out.lines().any(|told| told == line);
+            ensure!(is_told, "not told: {line}\n{}{}", foretold.out, foretold.err);
+        }
+        space.created(&run).await?;
         space.succeeded("ci").await?;
         space.together("ci-").await?;
         for claim in space.claims().list(&ListParams::default()).await?.items {
@@ -59,8 +73,32 @@ pub(crate) async fn adopted_claims_of_two_zones_meet(world: Arc<World>) -> Resul
     Ok(())
 }
 
+/// The class in which claims are parked, as `helm upgrade` makes it with `volumes: provision`.
+async fn parked_class(world: &Arc<World>) -> Result<()> {
+    let authority = BASE64.encode(world.installation.read().await.ca());
+    let mut helm = world.plane.helm();
+    helm.args(["template", "stowplan", concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan")])
+        .args(["--show-only", "templates/storageclass.yaml"])
+        .args(["--set", "policy.coschedule.volumes=provision"])
+        .args(["--set-string", &format!("tls.caBundle={authority}")]);
+    let output = tokio::process::Command::from(helm).output().await?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = world.kubectl(&["apply", "-f", "-"], &String::from_utf8(output.stdout)?).await?;
+    ensure!(said.success && said.out.contains("stowplan-parked"), "{}{}", said.out, said.err);
+    Ok(())
+}
+
+/// The claims of a namespace that end so and are not being deleted.
+async fn staying(space: &Space, end: &str) -> Result<BTreeSet<String>> {
+    let claims = space.claims().list(&ListParams::default()).await?.items;
+    let stays = |claim: &&PersistentVolumeClaim| claim.metadata.deletion_timestamp.is_none();
+    let names = claims.iter().filter(stays).map(PersistentVolumeClaim::name_any);
+    Ok(names.filter(|name| name.ends_with(end)).collect())
+}
+
 pub(crate) async fn provisioned_claims_of_two_zones_meet(world: Arc<World>) -> Result<()> {
     let lab = Lab::new(&world, "provision", &ZONES).await?;
+    parked_class(&world).await?;
     with_policy(&world, json!({"volumes": "provision"}), async || {
         for (mode, clean, stay) in [
             ("workspaces", "no", true),
@@ -76,19 +114,23 @@ pub(crate) async fn provisioned_claims_of_two_zones_meet(world: Arc<World>) -> R
             space.together("ci-").await?;
             let pod = space.task_pod("ci-build-pod").await?;
             let ours = format!("-{}-0", group_of(&pod).unwrap_or("no group"));
-            let claims = claims_of(&pod);
+            let claims = BTreeSet::from_iter(claims_of(&pod));
             ensure!(claims.len() == 2 && claims.iter().all(|it| it.ends_with(&ours)), "{claims:?}");
+            let parked = space.claims().list(&ListParams::default()).await?.items;
+            let parked = parked.iter().filter(|claim| class(claim) == Some("stowplan-parked"));
+            same(&parked.count(), &2)?;
             space.nothing_is_left().await?;
-            until(&format!("{mode}: our claims to be as they should"), LIMIT, async || {
-                let left = space.claims().list(&ListParams::default()).await?.items;
-                let left = left.iter().filter(|claim| claim.name_any().ends_with(&ours)).count();
-                Ok(if (left > 0) == stay {
-                    Seen::Done(())
-                } else {
-                    Seen::NotYet(format!("{left} are left"))
-                })
+            let wanted = if stay { claims } else { BTreeSet::new() };
+            until(&format!("{mode}: our claims to be {wanted:?}"), LIMIT, async || {
+                let left = staying(&space, &ours).await?;
+                Ok(if left == wanted { Seen::Done(()) } else { Seen::NotYet(format!("{left:?}")) })
             })
             .await?;
+            // They stay as they are, now that nobody is there any more who had them made.
+            for _ in 0..if stay { 5 } else { 0 } {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                same(&staying(&space, &ours).await?, &wanted)?;
+            }
             space.cleared(&[]).await?;
         }
         Ok(())
@@ -165,6 +207,32 @@ pub(crate) async fn volumes_in_two_zones_split_a_run(world: Arc<World>) -> Resul
     space.cleared(&["a", "b"]).await
 }
 
+pub(crate) async fn volumes_that_come_to_lie_apart_split_a_run(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("apart").await?;
+    let lab = Lab::new(&world, "apart", &ZONES).await?;
+    let classes: Api<StorageClass> = Api::all(world.client.clone());
+    // It binds at once and has no sibling that waits: where the volumes are is known only when the
+    // placeholder stands, or a moment before.
+    let class = json!({
+        "metadata": {"name": "apart"}, "provisioner": "testbed.stowplan.dev/zonal",
+        "parameters": {"kind": "apart"}, "volumeBindingMode": "Immediate",
+    });
+    classes.create(&PostParams::default(), &serde_json::from_value(class)?).await?;
+    let tasks = [
+        task("a1", &[], &["a"]),
+        task("b1", &[], &["b"]),
+        task("a2", &["b1"], &["a"]),
+        task("b2", &["a1"], &["b"]),
+    ];
+    let workspaces = [template("a", "apart"), template("b", "apart")];
+    space.created(&in_mode(lab.run("ci", &workspaces, &tasks), "pipelineruns")).await?;
+    space.succeeded("ci").await?;
+    let (a, b) = (space.together("ci-a").await?, space.together("ci-b").await?);
+    ensure!(a != b, "both on {a}, which one volume does not reach");
+    space.cleared(&[]).await
+}
+
 pub(crate) async fn claims_that_many_nodes_can_use_bind_nobody(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("many").await?;
@@ -212,6 +280,37 @@ pub(crate) async fn a_claim_that_a_task_makes_known(world: Arc<World>) -> Result
         space.cleared(&["made"]).await?;
     }
     Ok(())
+}
+
+/// It has no group: its only pod goes where its volumes can be.
+pub(crate) async fn a_taskruns_own_claim_is_adopted(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("standalone").await?;
+    let lab = Lab::new(&world, "standalone", &ZONES).await?;
+    let mut spec = json!({
+        "podTemplate": lab.way(),
+        "workspaces": [template("source", IMMEDIATE), template("cache", IMMEDIATE)],
+    });
+    spec["taskSpec"] = task("work", &[], &["source", "cache"])["taskSpec"].take();
+    space
+        .created(&json!({
+            "apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": {"name": "one"},
+            "spec": spec,
+        }))
+        .await?;
+    let pod = space.in_phase("one-pod", "Running").await?;
+    ensure!(group_of(&pod).is_none(), "it became a member");
+    same(&space.placeholders().await?.len(), &0)?;
+    let claims = space.claims().list(&ListParams::default()).await?.items;
+    same(&claims.len(), &2)?;
+    for claim in &claims {
+        same(&class(claim), &Some(WAITING))?;
+    }
+    space.in_phase("one-pod", "Succeeded").await?;
+    same(&space.placeholders().await?.len(), &0)?;
+    let said = world.kubectl(&["-n", &space.name, "delete", "taskrun", "one"], "").await?;
+    ensure!(said.success, "{}", said.err);
+    space.cleared(&[]).await
 }
 
 pub(crate) async fn one_claim_in_two_workspaces(world: Arc<World>) -> Result<()> {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
+use testbed::tekton::DURATION;
 use testbed::volumes::{IMMEDIATE, WAITING};
 
-use crate::group::group_of;
+use crate::group::{bound_to, group_of};
 use crate::pipeline::{
-    Lab, claim, clone_and_build, existing, in_mode, task, template, with_policy,
+    Lab, claim, clone_and_build, existing, in_mode, lasting, node, task, template, with_policy,
 };
 use crate::world::{World, same};
 
@@ -34,22 +35,27 @@ pub(crate) async fn a_members_own_pod_affinity_is_kept(world: Arc<World>) -> Res
     let _running = world.installation.read().await;
     let space = world.namespace("near").await?;
     let lab = Lab::new(&world, "near", &ZONES).await?;
-    let mut spec = lab.way();
-    spec["containers"] = json!([{"name": "db", "image": "db"}]);
-    let db = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "db", "labels": {"app": "db"}},
-        "spec": spec,
-    });
-    let wanted = space.node_of_new(&db).await?;
+    // Two, so that each member by itself could be on either node.
+    for node in &lab.nodes[..2] {
+        let mut spec = lab.way();
+        spec["nodeSelector"][HOSTNAME] = json!(node);
+        spec["containers"] = json!([{"name": "db", "image": "db"}]);
+        let metadata = json!({"name": format!("db-{node}"), "labels": {"app": "db"}});
+        space.node_of_new(&json!({"metadata": metadata, "spec": spec})).await?;
+    }
     let mut run = clone_and_build(&lab, "ci", IMMEDIATE);
+    run["metadata"]["annotations"][DURATION] = json!("3s");
     run["spec"]["taskRunTemplate"]["podTemplate"]["affinity"] = json!({"podAffinity": near("db")});
     space.created(&run).await?;
+    let wanted = space.placed(1).await?.remove(0);
+    ensure!(lab.nodes[..2].contains(&wanted), "the placeholder is on {wanted}, away from both");
     space.succeeded("ci").await?;
     same(&space.together("ci-").await?, &wanted)?;
     for (name, pod) in space.task_pods().await? {
         ensure!(group_of(&pod).is_some(), "{name} is no member");
         // Two would have to be met by one and the same pod.
         same(&pod_affinity_terms(&pod), &1)?;
+        same(&bound_to(&pod).as_deref(), &Some(&*wanted))?;
     }
     space.cleared(&[]).await
 }
@@ -139,22 +145,44 @@ pub(crate) async fn architectures_split_a_group(world: Arc<World>) -> Result<()>
     space.cleared(&["rwx"]).await
 }
 
+/// Under `auto` the pods that come while a member runs are bound by node, the others by a term.
 pub(crate) async fn members_bound_by_node(world: Arc<World>) -> Result<()> {
     let lab = Lab::new(&world, "by-node", &ZONES).await?;
+    let gate = lab.nodes[3].as_str();
     for binding in ["node", "auto"] {
         with_policy(&world, json!({"binding": binding}), async || {
             let space = world.namespace("by-node").await?;
-            let mut run = clone_and_build(&lab, "ci", IMMEDIATE);
-            run["metadata"]["annotations"][testbed::tekton::DURATION] = json!("2s");
+            let mut run = lab.run(
+                "ci",
+                &[template("source", IMMEDIATE)],
+                &[
+                    lasting(task("first", &[], &["source"]), "15s"),
+                    task("until", &[], &[]),
+                    task("while", &["until"], &["source"]),
+                    task("last", &["first", "while"], &["source"]),
+                ],
+            );
+            // This one ends when its node is opened.
+            let mut way = lab.way();
+            way["nodeSelector"][HOSTNAME] = json!(gate);
+            run["spec"]["taskRunSpecs"] =
+                json!([{"pipelineTaskName": "until", "podTemplate": way}]);
+            world.plane.cordon(gate).await?;
             space.created(&run).await?;
+            let first = space.in_phase("ci-first-pod", "Running").await?;
+            world.plane.uncordon(gate).await?;
             space.succeeded("ci").await?;
-            space.together("ci-").await?;
-            for (name, pod) in space.task_pods().await? {
-                ensure!(group_of(&pod).is_some(), "{name} is no member");
-                if binding == "node" {
-                    same(&pod_affinity_terms(&pod), &0)?;
-                }
+            let mut members = space.task_pods().await?;
+            members.remove("ci-until-pod").context("until has no pod")?;
+            for (name, pod) in &members {
+                same(&group_of(pod), &group_of(&first))?;
+                same(&node(pod), &node(&first))?;
+                let by_node = bound_to(pod).is_some();
+                let wanted = binding == "node" || name == "ci-while-pod";
+                ensure!(by_node == wanted, "{binding}: {name} is bound by node: {by_node}");
+                same(&pod_affinity_terms(pod), &usize::from(!by_node))?;
             }
+            same(&members.len(), &3)?;
             space.cleared(&[]).await
         })
         .await?;

@@ -5,13 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{
-    Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodAffinityTerm, Toleration,
-};
+use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm, Toleration};
 use kube::core::{Selector, SelectorExt as _};
 
-use crate::placement::affinity::pinned_node;
+use crate::placement::affinity::bound_to;
 use crate::placement::toleration::tolerates;
+use crate::view::selector;
 
 /// Why a pod may not go to a node, in a few words; `None` if it may.
 pub(super) fn obstacle(pod: &Pod, name: &str, node: &Node) -> Option<String> {
@@ -55,47 +54,14 @@ pub(super) fn is_selected(pod: &Pod, name: &str, node: &Node) -> bool {
     let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let required = affinity
         .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
-    required.is_none_or(|required| {
-        required.node_selector_terms.iter().any(|term| selects(term, name, labels))
-    })
+    required.is_none_or(|required| selector::selects(&required.node_selector_terms, name, labels))
 }
 
 /// The node that the pod must be on by name.
-pub(super) fn bound_to(pod: &Pod) -> Option<&str> {
+pub(super) fn node_named_by(pod: &Pod) -> Option<&str> {
     let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
     let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
-    let mut nodes = required.node_selector_terms.iter().map(pinned_node);
-    let first = nodes.next()??;
-    nodes.all(|node| node == Some(first)).then_some(first)
-}
-
-fn selects(term: &NodeSelectorTerm, name: &str, labels: &BTreeMap<String, String>) -> bool {
-    let fields = term.match_fields.as_deref().unwrap_or_default();
-    let expressions = term.match_expressions.as_deref().unwrap_or_default();
-    // A term that says nothing selects nothing.
-    !(fields.is_empty() && expressions.is_empty())
-        && fields.iter().all(|field| field.key == "metadata.name" && holds(field, Some(name)))
-        && expressions
-            .iter()
-            .all(|expression| holds(expression, labels.get(&expression.key).map(String::as_str)))
-}
-
-fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let values = requirement.values.as_deref().unwrap_or_default();
-    let among = |value: &str| values.iter().any(|listed| listed == value);
-    let numbers = || {
-        let bound: i64 = values.first()?.parse().ok()?;
-        Some((value?.parse::<i64>().ok()?, bound))
-    };
-    match requirement.operator.as_str() {
-        "In" => value.is_some_and(among),
-        "NotIn" => !value.is_some_and(among),
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => numbers().is_some_and(|(value, bound)| value > bound),
-        "Lt" => numbers().is_some_and(|(value, bound)| value < bound),
-        _ => false,
-    }
+    bound_to(&required.node_selector_terms)
 }
 
 /// Whether a term of pod (anti-)affinity on one node is about `other`, a pod of the same namespace.

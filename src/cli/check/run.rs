@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Pod};
 
 use super::diagnose::{counted, is_finished, label, living, missing, node_of, scheduler, some};
-use super::nodes::{bound_to, is_selected, obstacle};
+use super::nodes::{is_selected, node_named_by, obstacle};
 use super::{Cluster, Diagnosis};
 use crate::policy::{CoscheduleMode, IsolationScope, Policy};
+use crate::systems::coschedule::family;
 use crate::systems::coschedule::groups::{self, Conflict, Group, Groups};
 use crate::systems::coschedule::member::{Belonging, belonging};
 use crate::systems::coschedule::{keys, mode};
@@ -66,6 +67,13 @@ pub(super) fn pipeline_run(
             return Some(told);
         }
     };
+    if let Some(group) = &root.group {
+        told.decided.push(format!(
+            "nothing of its own: by its annotation {} its pods are of group {group}",
+            keys::GROUP
+        ));
+        return Some(told);
+    }
     let source = mode_source(root_name, root, view);
     told.asked.push(format!("mode {}, by {source}", mode::word(groups.mode)));
     if groups.mode == CoscheduleMode::Disabled {
@@ -149,24 +157,16 @@ fn left_alone(namespace: &str, view: &View, policy: &Policy) -> Option<String> {
     }
 }
 
-/// Where the mode of a run comes from: the first that says something, as [`mode::of_run`] asks them.
+/// Who says the mode of a run, for people.
 fn mode_source(name: &Name, run: &PipelineRun, view: &View) -> String {
-    let mut made = view.placeholders_of_run(&run.identity.uid);
-    if made.any(|(_, made)| made.mode.as_deref().and_then(mode::read).is_some()) {
-        return "what its first placeholder was made for".to_owned();
-    }
-    if run.mode.is_some() {
-        return format!("its annotation {}", keys::MODE);
-    }
-    if let PipelineSource::Named(named) = &run.pipeline {
-        let pipeline = view.pipeline(&Name::new(&name.namespace, named));
-        if pipeline.is_some_and(|pipeline| pipeline.mode.is_some()) {
-            return format!("the annotation of Pipeline {named}");
+    match mode::source(name, run, view) {
+        mode::Source::Placeholder(_) => "what its first placeholder was made for".to_owned(),
+        mode::Source::Run(_) => format!("its annotation {}", keys::MODE),
+        mode::Source::Pipeline { name, .. } => format!("the annotation of Pipeline {name}"),
+        mode::Source::Namespace(_) => {
+            format!("the annotation of Namespace {}", name.namespace)
         }
-    }
-    match view.namespace_mode(&name.namespace) {
-        Some(_) => format!("the annotation of Namespace {}", name.namespace),
-        None => "the policy".to_owned(),
+        mode::Source::Policy => "the policy".to_owned(),
     }
 }
 
@@ -270,7 +270,7 @@ impl Course<'_> {
     }
 
     fn is_assisted(&self) -> bool {
-        self.task_runs().any(|task| task.assisted)
+        family::signs(self.name, self.run, &self.cluster.view).is_assisted
     }
 
     fn has_started(&self) -> bool {
@@ -305,20 +305,25 @@ impl Course<'_> {
     /// whether that holds it up.
     fn follows(&self, told: &mut Diagnosis, group: &Group) -> bool {
         let view = &self.cluster.view;
-        let leader = groups::leader(self.name, self.run, group, view, self.policy);
-        let Some(groups::Leader { run: other, placeholder, claim }) = leader else { return false };
-        let other = &other.name;
-        let shared = format!("claim {claim} is also used by the earlier PipelineRun {other}");
+        let leader = groups::leader(self.name, self.run, group, &[], view, self.policy);
+        let Some(groups::Leader { who, placeholder, claim }) = leader else { return false };
+        let shared = format!("claim {claim} is also used by the earlier {who}");
         if group.isolated {
             told.object(
                 format!("{shared}, and runs are isolated"),
-                format!(
-                    "wait until PipelineRun {other} has ended, or give each run a claim of its own"
-                ),
+                format!("wait until {who} has ended, or give each run a claim of its own"),
             );
             return true;
         }
         let placeholder = Name::new(&self.name.namespace, &placeholder);
+        let see = match &who {
+            groups::Who::Run(run) => {
+                format!("stowplan check pipelinerun/{} -n {}", run.name, run.namespace)
+            }
+            groups::Who::Group(_) => {
+                format!("kubectl describe pod {}-0 -n {}", placeholder.name, placeholder.namespace)
+            }
+        };
         let pod = view.placeholder_pod(&placeholder);
         match pod.and_then(|pod| pod.place()) {
             Some(node) => {
@@ -326,10 +331,7 @@ impl Course<'_> {
                 false
             }
             None => {
-                told.object(
-                    format!("{shared}, whose placeholder has no node yet"),
-                    format!("stowplan check pipelinerun/{other} -n {}", self.name.namespace),
-                );
+                told.object(format!("{shared}, whose placeholder has no node yet"), see);
                 true
             }
         }
@@ -397,6 +399,34 @@ fn of_pod(pod: &Pod, namespace: &str) -> Diagnosis {
     told
 }
 
+/// How a pod comes to be admitted anew.
+fn made_again(pod: &Pod, namespace: &str) -> String {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let delete = format!("kubectl delete pod {name} -n {namespace}");
+    match Owner::of_any(&pod.metadata) {
+        Some((kind, _)) => format!("{delete}: its {kind} makes it again"),
+        None => format!("{delete}, and create it again: it has no controller"),
+    }
+}
+
+/// For all that share a node alike, and where to say so.
+fn alike(pod: &Pod) -> String {
+    match Owner::of_any(&pod.metadata) {
+        Some((kind, _)) if &*kind == "TaskRun" => {
+            "for all tasks of the group alike, in the run's pod template".to_owned()
+        }
+        // Its template is that of a Deployment, as a rule.
+        Some((kind, owner)) if &*kind == "ReplicaSet" => format!(
+            "for all pods of the group alike, in the pod template of what made {kind} {}",
+            owner.name
+        ),
+        Some((kind, owner)) => {
+            format!("for all pods of the group alike, in the pod template of {kind} {}", owner.name)
+        }
+        None => "for all pods of the group alike".to_owned(),
+    }
+}
+
 /// A placeholder as it stands, or should.
 struct Stand<'c> {
     cluster: &'c Cluster,
@@ -451,6 +481,14 @@ impl<'c> Stand<'c> {
 
     fn is_made(&self) -> bool {
         self.cluster.view.placeholder(self.name).is_some() || self.pod.is_some()
+    }
+
+    /// What says which nodes it asks for.
+    fn asks(&self) -> &'static str {
+        match self.cluster.view.placeholder(self.name) {
+            Some(made) if made.group.is_some() => "the group's pods",
+            _ => "the run's pod template",
+        }
     }
 
     /// The node where its pod is and stays for now.
@@ -554,7 +592,7 @@ impl<'c> Stand<'c> {
                     "its node selector and node affinity leave it none of {}",
                     counted(nodes.len(), "node")
                 ),
-                format!("kubectl get statefulset {name} -n {namespace} -o yaml: they are those of the run's pod template, without nodes that were full"),
+                format!("kubectl get statefulset {name} -n {namespace} -o yaml: they are those of {}, without nodes that were full", self.asks()),
             );
             return;
         }
@@ -573,7 +611,7 @@ impl<'c> Stand<'c> {
                         "its volumes can be used on node {} only, where its node selector and node affinity do not let it",
                         some(&can)
                     ),
-                    "let the run's pod template ask for nodes that reach the volumes, or give it other claims",
+                    format!("let {} ask for nodes that reach the volumes, or use other claims", self.asks()),
                 );
             }
             return;
@@ -644,7 +682,7 @@ impl<'c> Stand<'c> {
                             on(own),
                             on(theirs)
                         ),
-                        "give the run claims of a class that binds with its first pod (WaitForFirstConsumer)",
+                        "use claims of a class that binds with its first pod (WaitForFirstConsumer)",
                     );
                     return true;
                 }
@@ -713,22 +751,18 @@ impl<'c> Stand<'c> {
         if self.closed(placeholder, node).is_some() {
             return;
         }
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
-        match bound_to(pod).filter(|bound| *bound != node) {
+        match node_named_by(pod).filter(|bound| *bound != node) {
             Some(bound) => {
                 told.object(
                     format!("it was bound to node {bound}, and its group is on node {node} by now"),
-                    format!(
-                        "kubectl delete pod {name} -n {}: its TaskRun makes it again",
-                        self.name.namespace
-                    ),
+                    made_again(pod, &self.name.namespace),
                 );
                 return;
             }
             None if !is_selected(pod, node, known) => {
                 told.object(
                     format!("its own node selector or node affinity does not let it on node {node}, where its group is"),
-                    "ask for nodes for all tasks of the group alike, in the run's pod template",
+                    format!("ask for nodes {}", alike(pod)),
                 );
                 return;
             }
@@ -737,7 +771,7 @@ impl<'c> Stand<'c> {
         if let Some(why) = obstacle(pod, node, known) {
             told.object(
                 format!("node {node}, where its group is: {why}"),
-                "give all tasks of the group the same tolerations, in the run's pod template",
+                format!("give the same tolerations {}", alike(pod)),
             );
         } else if let Some(lacks) = lacks(self.cluster, pod, node) {
             told.object(format!("node {node}, where its group is: {lacks}"), self.room_for(pod));

@@ -9,11 +9,11 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::template;
+use super::{class, template};
 use crate::admission::stored::{CLAIMS, PODS, decide_creation};
-use crate::admission::{Decision, ParseError};
+use crate::admission::{Decision, ParseError, Pass};
 use crate::placement::reason::Warning;
-use crate::policy::Policy;
+use crate::policy::{CoscheduleMode, Policy};
 use crate::systems::coschedule::groups::{self, Group, Groups, Leader};
 use crate::systems::coschedule::{keys, mode};
 use crate::view::pipeline_run::{PipelineSource, WorkspaceSource};
@@ -30,8 +30,11 @@ pub(in crate::cli) struct Run {
     mode: &'static str,
     groups: Vec<OneNode>,
     claims: Vec<Claim>,
-    /// `None`: only a resolver knows them.
+    /// `None`: they are not known here.
     tasks: Option<Vec<Task>>,
+    /// Why they are not.
+    #[serde(skip)]
+    unread: String,
     conflicts: Vec<String>,
     /// Why there are no groups.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,6 +57,9 @@ struct OneNode {
     /// What of an earlier run decides where it goes, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
     follows: Option<String>,
+    /// Where its tasks are not known: what a pod gets that mounts its claims.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    any_pod: Option<Task>,
 }
 
 /// A claim that Tekton makes for the run.
@@ -65,6 +71,9 @@ struct Claim {
     /// What is changed in it.
     changes: Vec<String>,
     warnings: Vec<String>,
+    /// What is not known of its class, where that could change it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unknown: Option<String>,
 }
 
 /// A task, and what its pod gets.
@@ -86,15 +95,25 @@ pub(in crate::cli) struct Planned {
     pub(in crate::cli) decision: Decision,
 }
 
-/// Plans the run of this name, which the View has; `document` is what it was read from.
+/// What a run is planned from, beside the View.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Given<'d> {
+    /// What the run was read from.
+    pub(super) document: &'d Value,
+    /// Whether that says its UID.
+    pub(super) has_uid: bool,
+    /// Whether the View is of a cluster.
+    pub(super) has_cluster: bool,
+}
+
+/// Plans the run of this name, which the View has.
 ///
 /// # Errors
 /// A pod that Tekton would make of it is no valid pod.
 pub(super) fn plan(
     name: &Name,
     run: &PipelineRun,
-    document: &Value,
-    has_uid: bool,
+    Given { document, has_uid, has_cluster }: Given<'_>,
     view: &mut View,
     policy: &Policy,
 ) -> Result<Planned, ParseError> {
@@ -104,30 +123,38 @@ pub(super) fn plan(
     told.problem = made.as_ref().err().map(|bad| bad.finding().to_string());
     if let Ok(groups) = &made {
         told.mode = mode::word(groups.mode);
-        let leader = |group: &Group| groups::leader(name, run, group, view, policy);
+        let leader = |group: &Group| groups::leader(name, run, group, &[], view, policy);
         let told_of = groups.groups.iter().map(|group| shown.group(group, leader(group)));
         told.groups = told_of.collect();
         told.conflicts = groups.conflicts.iter().map(ToString::to_string).collect();
     }
     for workspace in &run.workspaces {
         if let WorkspaceSource::Template(template) = &workspace.source {
-            let claim = claim(name, run, &template.claim, document, &workspace.name);
+            let mut claim = claim(name, run, &template.claim, document, &workspace.name);
+            class::complete(&mut claim, view);
             let decision = decide_creation(CLAIMS, &name.namespace, &claim, view, policy)?;
+            let (changes, warnings) = (shown.changes(&decision), shown.warnings(&decision));
+            let may_move = made.as_ref().is_ok_and(|of| of.mode != CoscheduleMode::Disabled)
+                && matches!(decision, Decision::Admit(_));
+            let unknown = (may_move && changes.is_empty() && warnings.is_empty())
+                .then(|| class::unknown(&claim, view, has_cluster));
             told.claims.push(Claim {
                 workspace: workspace.name.to_string(),
                 name: shown.text(&template.claim),
-                changes: shown.changes(&decision),
-                warnings: shown.warnings(&decision),
+                changes,
+                warnings,
+                unknown: unknown.flatten(),
             });
         }
     }
     let tasks = tasks(name, run, view);
-    let mut first = None;
+    told.tasks = tasks.is_ok().then(Vec::new);
+    // Where nobody here knows the tasks, a pod that mounts the claims of a group stands for all of it.
+    let stand_ins = stand_ins(made.as_ref().ok());
+    let planned = tasks.as_deref().unwrap_or(&stand_ins);
+    let mut any = None;
+    let mut placed = None;
     let mut refused = None;
-    // Whatever its tasks are, their pods are refused where its mode is none.
-    let any = OfPipeline { name: "any".to_owned(), claims: Vec::new() };
-    let stand_in = made.is_err().then_some(std::slice::from_ref(&any));
-    let planned = tasks.as_deref().or(stand_in).unwrap_or_default();
     for (number, task) in planned.iter().enumerate() {
         let (of_task, pod) = pod(name, run, task, number, document);
         // The TaskRun comes first, as Tekton makes it.
@@ -135,19 +162,37 @@ pub(super) fn plan(
             view.apply(object);
         }
         let decision = decide_creation(PODS, &name.namespace, &pod, view, policy)?;
-        if tasks.is_some() {
-            told.tasks.get_or_insert_default().push(shown.task(&task.name, &decision));
+        let told_of = shown.task(&task.name, &decision);
+        match (&tasks, told.groups.get_mut(number)) {
+            (Ok(_), _) => told.tasks.get_or_insert_default().push(told_of),
+            (Err(_), Some(group)) => group.any_pod = Some(told_of),
+            (Err(_), None) => {}
         }
-        match decision {
-            Decision::Refuse(_) => refused = refused.or(Some(decision)),
-            Decision::Admit(ref admission) if !admission.intents.is_empty() => {
-                first = first.or(Some(decision));
-            }
-            _ => {}
-        }
+        let kept = match &decision {
+            Decision::Refuse(_) => &mut refused,
+            Decision::Admit(admission) if !admission.intents.is_empty() => &mut placed,
+            _ => &mut any,
+        };
+        kept.get_or_insert(decision);
     }
-    let nothing = Decision::Pass(crate::admission::Pass::NoKeys);
-    Ok(Planned { run: told, decision: refused.or(first).unwrap_or(nothing) })
+    told.unread = tasks.err().unwrap_or_default();
+    let nothing = Decision::Pass(Pass::NoKeys);
+    let decision = refused.or(placed).or(any).unwrap_or(nothing);
+    if matches!(decision, Decision::Pass(_)) {
+        // Whatever its groups would be: nobody asks for them.
+        told.groups.clear();
+        told.conflicts.clear();
+    }
+    Ok(Planned { run: told, decision })
+}
+
+/// For each group a pod that mounts its claims; where there are none because the run's mode is none, a
+/// pod that is refused for that.
+fn stand_ins(groups: Option<&Groups>) -> Vec<OfPipeline> {
+    let any = |claims| OfPipeline { name: "any".to_owned(), claims };
+    let Some(groups) = groups else { return vec![any(Vec::new())] };
+    let claims = |group: &Group| group.claims.iter().map(|claim| claim.name.to_string()).collect();
+    groups.groups.iter().map(|group| any(claims(group))).collect()
 }
 
 /// Gives a run that was not made yet what the API server would give it.
@@ -186,18 +231,25 @@ struct OfPipeline {
     claims: Vec<String>,
 }
 
-/// The tasks of a run, as far as the View knows them.
-fn tasks(name: &Name, run: &PipelineRun, view: &View) -> Option<Vec<OfPipeline>> {
+/// The tasks of a run, or why they are not known.
+fn tasks(name: &Name, run: &PipelineRun, view: &View) -> Result<Vec<OfPipeline>, String> {
     let pipeline = match &run.pipeline {
         PipelineSource::Inline(pipeline) => pipeline,
         PipelineSource::Named(named) => {
-            &view.pipeline(&Name::new(&name.namespace, named))?.pipeline
+            let known = view.pipeline(&Name::new(&name.namespace, named));
+            let unknown =
+                || format!("Pipeline {named} is not known here, and so its tasks are not");
+            &known.ok_or_else(unknown)?.pipeline
         }
-        PipelineSource::Resolver | PipelineSource::Absent => return None,
+        PipelineSource::Resolver => {
+            return Err("its tasks are known to a resolver, and not here".to_owned());
+        }
+        PipelineSource::Absent => return Err("it says no pipeline, and so no tasks".to_owned()),
     };
-    // Those of a pipeline in it are nobody's here.
+    // Those of a pipeline in it are made by a run of their own.
     if pipeline.nested {
-        return None;
+        let text = "it has pipelines in its pipeline, whose tasks are not told apart here";
+        return Err(text.to_owned());
     }
     let claim = |workspace: &str| {
         let workspace = run.workspaces.iter().find(|known| *known.name == *workspace)?;
@@ -213,7 +265,7 @@ fn tasks(name: &Name, run: &PipelineRun, view: &View) -> Option<Vec<OfPipeline>>
         claims.dedup();
         OfPipeline { name: task.name.to_string(), claims }
     });
-    Some(tasks.collect())
+    Ok(tasks.collect())
 }
 
 fn owner(kind: &str, name: &str, uid: &str) -> Value {
@@ -348,13 +400,14 @@ impl Shown {
             tasks: group.tasks.as_ref().map(|of| of.iter().map(ToString::to_string).collect()),
             isolated: group.isolated,
             follows: leader.map(|leader| {
-                let Leader { run, claim, .. } = leader;
+                let Leader { who, claim, .. } = leader;
                 let how = match group.isolated {
                     true => "waits until it has ended",
                     false => "goes to the same node",
                 };
-                format!("claim {claim} is used by the earlier PipelineRun {}: {how}", run.name)
+                format!("claim {claim} is used by the earlier {who}: {how}")
             }),
+            any_pod: None,
         }
     }
 
@@ -390,7 +443,8 @@ impl Shown {
 impl Run {
     /// What becomes of it, in short.
     pub(in crate::cli) fn verdict(&self) -> String {
-        match self.groups.len() {
+        let has_tasks = |group: &&OneNode| group.tasks.as_ref().is_none_or(|of| !of.is_empty());
+        match self.groups.iter().filter(has_tasks).count() {
             0 => "unchanged: its pods may run anywhere".to_owned(),
             1 => "coscheduled, 1 group".to_owned(),
             groups => format!("coscheduled, {groups} groups"),
@@ -408,6 +462,7 @@ impl Run {
         }
         for group in &self.groups {
             let who = match &group.tasks {
+                Some(tasks) if tasks.is_empty() => "no task".to_owned(),
                 Some(tasks) => tasks.join(", "),
                 None => "every task".to_owned(),
             };
@@ -421,10 +476,17 @@ impl Run {
             };
             line(4, &format!("{placeholder}{claims}"));
             group.follows.iter().for_each(|follows| line(4, follows));
+            if let Some(pod) = &group.any_pod {
+                let who = if claims.is_empty() { "any pod" } else { "a pod that uses them" };
+                pod.tell(who, 4, &mut line);
+            }
         }
-        for Claim { workspace, name, changes, warnings } in &self.claims {
-            let change =
-                if changes.is_empty() { "as it is".to_owned() } else { changes.join(", ") };
+        for Claim { workspace, name, changes, warnings, unknown } in &self.claims {
+            let change = match unknown {
+                Some(unknown) => unknown.clone(),
+                None if changes.is_empty() => "as it is".to_owned(),
+                None => changes.join(", "),
+            };
             // Without a UID the workspace is all that names it.
             let name = if name.starts_with('<') { String::new() } else { format!("{name} ") };
             line(2, &format!("claim {name}of workspace {workspace}: {change}"));
@@ -432,7 +494,8 @@ impl Run {
         }
         match &self.tasks {
             None if self.problem.is_some() => self.problem.iter().for_each(|told| line(2, told)),
-            None => line(2, "its tasks are known to a resolver, or to the cluster, and not here"),
+            None if self.unread.is_empty() => {}
+            None => line(2, &self.unread),
             Some(tasks) => {
                 // Pods that get the same are told once.
                 let mut told: Vec<(Vec<&str>, &Task)> = Vec::new();
@@ -445,18 +508,7 @@ impl Run {
                 }
                 for (names, task) in told {
                     let pods = if names.len() == 1 { "pod" } else { "pods" };
-                    let names = names.join(", ");
-                    match &task.message {
-                        Some(message) => line(2, &format!("{pods} of {names}: refused: {message}")),
-                        None if task.changes.is_empty() => {
-                            line(2, &format!("{pods} of {names}: as they are"));
-                        }
-                        None => line(2, &format!("{pods} of {names}:")),
-                    }
-                    task.changes.iter().for_each(|change| line(4, &format!("+ {change}")));
-                    task.warnings
-                        .iter()
-                        .for_each(|warning| line(4, &format!("warning: {warning}")));
+                    task.tell(&format!("{pods} of {}", names.join(", ")), 2, &mut line);
                 }
             }
         }
@@ -469,5 +521,16 @@ impl Task {
     fn is_like(&self, other: &Self) -> bool {
         (&self.changes, &self.warnings, &self.message)
             == (&other.changes, &other.warnings, &other.message)
+    }
+
+    /// Says what `who` gets.
+    fn tell(&self, who: &str, indent: usize, line: &mut impl FnMut(usize, &str)) {
+        match &self.message {
+            Some(message) => line(indent, &format!("{who}: refused: {message}")),
+            None if self.changes.is_empty() => line(indent, &format!("{who}: as they are")),
+            None => line(indent, &format!("{who}:")),
+        }
+        self.changes.iter().for_each(|change| line(indent + 2, &format!("+ {change}")));
+        self.warnings.iter().for_each(|warning| line(indent + 2, &format!("warning: {warning}")));
     }
 }

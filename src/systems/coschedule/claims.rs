@@ -25,11 +25,17 @@ pub(super) fn request(claim: &Claim<'_>, view: &View, policy: &Policy) -> Outcom
 }
 
 /// The sibling of a class: equal in all that makes its volumes, but for waiting for their first pod. Of
-/// several the first by name.
+/// several the first by name. None where nothing makes the volumes, and never the class whose claims are
+/// never bound.
 #[must_use]
 pub fn sibling<'v>(class: &str, view: &'v View) -> Option<&'v str> {
     let making = &view.storage_class(class)?.making;
-    let alike = view.storage_classes().filter(|(_, other)| other.waits && other.making == *making);
+    if making.is_by_hand() {
+        return None;
+    }
+    let alike = view
+        .storage_classes()
+        .filter(|(name, other)| other.waits && other.making == *making && *name != keys::PARKED);
     alike.map(|(name, _)| name).min()
 }
 
@@ -52,13 +58,18 @@ impl Stays {
             Some(target) if view.storage_class(target).is_some() => None,
             Some(target) => Some(Self::no_such_class(target, class)),
             None if sibling(class, view).is_some() => None,
-            None => Some(Self::no_sibling(class)),
+            None => Some(Self::no_sibling(class, view)),
         }
     }
 
-    fn no_sibling(class: &str) -> Self {
+    fn no_sibling(class: &str, view: &View) -> Self {
+        let known = view.storage_class(class);
+        let why = match known.is_some_and(|class| class.making.is_by_hand()) {
+            true => "its volumes are made by hand",
+            false => "none like it waits",
+        };
         Self::NoSibling(format!(
-            "StorageClass {class} binds at once, and none like it waits: volumes may lie apart"
+            "StorageClass {class} binds at once, and {why}: volumes may lie apart"
         ))
     }
 
@@ -87,7 +98,9 @@ struct Moving<'c> {
 impl Moving<'_> {
     fn find(&mut self) {
         let metadata = self.claim.metadata;
-        if metadata.annotation(keys::MODE).is_some() {
+        // The claims of a placeholder carry it for their own end.
+        let is_placeholders = metadata.label(keys::PLACEHOLDER).is_some();
+        if metadata.annotation(keys::MODE).is_some() && !is_placeholders {
             self.warn(keys::MODE, "no effect on a PersistentVolumeClaim; annotate the run");
         }
         if let Some(group) = metadata.annotation(keys::GROUP) {
@@ -132,11 +145,17 @@ impl Moving<'_> {
             || self.policy.coschedule.controller_absent == ControllerAbsent::Wait;
         self.policy.coschedule.volumes == Volumes::Provision
             && is_there
-            && groups
-                .groups
-                .iter()
-                .flat_map(|group| &group.claims)
-                .any(|claim| claim.template && *claim.name == *name)
+            && groups.owner_of(name).is_some()
+            && !self.tektons_assistant_is_on()
+    }
+
+    /// Whether Tekton's own assistant places runs that go on, so that it may place this one, too: its
+    /// placeholder and its pods would keep the claim that is parked.
+    fn tektons_assistant_is_on(&self) -> bool {
+        let goes_on =
+            |owner: &Owner| self.view.run_by_uid(&owner.uid).is_some_and(|(_, run)| !run.done);
+        let mut assisted = self.view.task_runs().filter(|(_, task_run)| task_run.assisted);
+        assisted.any(|(_, task_run)| task_run.run.as_ref().is_some_and(goes_on))
     }
 
     fn of_task_run(&mut self, owner: &Owner) {
@@ -178,7 +197,7 @@ impl Moving<'_> {
         let Some(target) = mapped else {
             return match sibling(class, view) {
                 Some(sibling) => self.wish(key, why, sibling),
-                None => self.warn(key, Stays::no_sibling(class).text()),
+                None => self.warn(key, Stays::no_sibling(class, view).text()),
             };
         };
         if view.storage_class(target).is_some() {
@@ -195,5 +214,36 @@ impl Moving<'_> {
 
     fn warn(&mut self, key: &str, text: &str) {
         self.outcome.warnings.push(Warning::new(key, text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::view::Object;
+
+    #[test]
+    fn a_sibling_makes_the_same_volumes_and_waits() {
+        let own = "example.com/disk";
+        let by_hand = "kubernetes.io/no-provisioner";
+        for (what, provisioner, other, found) in [
+            ("one that waits", own, "waits", Some("waits")),
+            ("whose claims are never bound", own, keys::PARKED, None),
+            ("of other volumes", by_hand, "waits", None),
+        ] {
+            let mut view = View::default();
+            for (name, mode) in [("at-once", "Immediate"), (other, "WaitForFirstConsumer")] {
+                let class = json!({
+                    "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+                    "metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode,
+                });
+                view.apply(Object::from_document(class).unwrap().unwrap());
+            }
+            assert_eq!(sibling("at-once", &view), found, "{what}");
+            let stays = Stays::of("at-once", &view, &Policy::default());
+            assert_eq!(stays.is_none(), found.is_some(), "{what}: {stays:?}");
+        }
     }
 }

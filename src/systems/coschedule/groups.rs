@@ -16,18 +16,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
+use k8s_openapi::jiff::Timestamp;
 
-use super::keys;
 use super::mode::{self, BadMode};
+use super::{family, keys};
 use crate::placement::affinity::excludes;
 use crate::policy::{CoscheduleMode, Policy};
 use crate::view::pipeline::Pipeline;
 use crate::view::pipeline_run::{Labels, PipelineSource, WorkspaceSource};
 use crate::view::storage::AccessModes;
-use crate::view::{Key, Name, PipelineRun, View};
+use crate::view::{Key, Name, PipelineRun, Placeholder, View};
 
 /// The most runs above a run that are looked at: pipelines in pipelines are never that deep.
-const MAX_DEPTH: usize = 16;
+pub(super) const MAX_DEPTH: usize = 16;
 
 /// The most parts that a run is split into by the node selectors of its tasks.
 const MAX_PARTS: usize = 64;
@@ -132,15 +133,46 @@ pub enum Membership<'g> {
     Several(&'g Group, &'g Group),
 }
 
-/// Whose group a group follows: an earlier run that uses the same claim.
+/// Whose node a group shares: that of a group which began earlier and uses the same claim.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Leader {
-    /// The earlier run.
-    pub run: Name,
-    /// The placeholder of its group.
+    /// Whose group it is.
+    pub who: Who,
+    /// The placeholder of that group.
     pub placeholder: Box<str>,
     /// The claim that both use.
     pub claim: Box<str>,
+}
+
+/// Whose a group is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Who {
+    /// A run's.
+    Run(Name),
+    /// A native group, by its name.
+    Group(Box<str>),
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(run) => write!(formatter, "PipelineRun {}", run.name),
+            Self::Group(group) => write!(formatter, "group {group}"),
+        }
+    }
+}
+
+/// A native group, as far as it shares claims with others.
+#[derive(Clone, Copy, Debug)]
+pub struct NativeClaims<'v> {
+    /// Its placeholder, which need not stand.
+    pub placeholder: &'v Name,
+    /// What it is called.
+    pub group: &'v str,
+    /// The claims of its pods that keep them on one node.
+    pub claims: &'v [&'v str],
+    /// When its oldest pod was made.
+    pub since: Option<Timestamp>,
 }
 
 /// The run above all that `run` is part of, and what is missing on the way to it.
@@ -177,7 +209,8 @@ pub fn of_run(
 ) -> Result<Groups, BadMode> {
     let mode = mode::of_run(name, run, view, policy)?;
     let mut groups = Groups { root_uid: run.identity.uid.clone(), mode, ..Groups::default() };
-    if mode == CoscheduleMode::Disabled {
+    // The pods of a run that names a native group are all that group's.
+    if mode == CoscheduleMode::Disabled || run.group.is_some() {
         return Ok(groups);
     }
     let mut making = Making {
@@ -188,15 +221,22 @@ pub fn of_run(
         by_claim: HashMap::new(),
         keys: HashSet::new(),
         tasks: None,
+        standing: Vec::new(),
         groups,
     };
     making.find();
-    let parts = match mode {
-        CoscheduleMode::Workspaces => making.by_workspaces(),
-        _ => making.by_selectors(),
-    };
-    for part in parts {
-        making.split_by_volumes(part);
+    if making.standing.is_empty() {
+        let parts = match mode {
+            CoscheduleMode::Workspaces => making.by_workspaces(),
+            _ => making.by_selectors(),
+        };
+        for part in parts {
+            making.split_by_volumes(part);
+        }
+    } else {
+        for Part { key, units, selector, .. } in making.as_they_stand() {
+            making.group(key, &units, None, &selector);
+        }
     }
     let Making { units, groups: made, .. } = making;
     groups = made;
@@ -211,40 +251,169 @@ pub fn of_run(
     Ok(groups)
 }
 
-/// The earlier run on whose node a group must be, because a claim of both is mounted by one node at a
-/// time. Of several, the earliest: that one follows nobody.
+/// Who of those that share a claim goes first. Those whose placeholders stand hold the claim where they
+/// are, and the oldest of them was there first; then comes who began first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Rank<'v> {
+    /// Its placeholder stands since then.
+    Stands(Option<Timestamp>, Option<Timestamp>, &'v str),
+    /// It is to have one, and was made then.
+    Begins(Option<Timestamp>, &'v str),
+}
+
+/// The group on whose node a run's group must be, because a claim of both is mounted by one node at a
+/// time. Of several, the first; that one follows nobody. `natives`: those whose placeholders need not
+/// stand yet.
+///
+/// A run that may never begin holds up nobody: one leads that has a placeholder, or a TaskRun to make one
+/// for.
 #[must_use]
 pub fn leader(
     name: &Name,
     run: &PipelineRun,
     group: &Group,
+    natives: &[NativeClaims<'_>],
     view: &View,
     policy: &Policy,
 ) -> Option<Leader> {
-    let age = |run: &PipelineRun| (run.identity.created, run.identity.uid.clone());
-    let own = age(run);
-    let mut earliest: Option<((_, _), Leader)> = None;
-    for claim in group.claims.iter().filter(|claim| claim.one_node) {
-        for (other, found) in view.runs_with_claim(&Name::new(&name.namespace, &claim.name)) {
-            let (other, found, _) = root(other, found, view);
-            let of_other = age(found);
-            let is_earlier = !found.done && of_other < own;
-            if !is_earlier || earliest.as_ref().is_some_and(|(age, _)| *age <= of_other) {
-                continue;
+    let claims = group.claims.iter().filter(|claim| claim.one_node).map(|claim| &*claim.name);
+    let placeholder = Name::new(&name.namespace, &group.name);
+    let is_out = is_failed(&placeholder, view);
+    let own = rank_of_run(name, run, view).filter(|_| !is_out);
+    first(&placeholder, Some(run), own, claims, natives, view, policy)
+}
+
+/// The same for a native group.
+#[must_use]
+pub fn leader_of_native(
+    native: &NativeClaims<'_>,
+    natives: &[NativeClaims<'_>],
+    view: &View,
+    policy: &Policy,
+) -> Option<Leader> {
+    let own = match view.placeholder(native.placeholder) {
+        Some(placeholder) => rank_of_standing(native.placeholder, placeholder),
+        None => Some(Rank::Begins(native.since, &native.placeholder.name)),
+    };
+    let claims = native.claims.iter().copied();
+    first(native.placeholder, None, own, claims, natives, view, policy)
+}
+
+/// Who comes before all others that use one of the claims, and before `own`.
+fn first<'c>(
+    placeholder: &Name,
+    run: Option<&PipelineRun>,
+    own: Option<Rank<'_>>,
+    claims: impl Iterator<Item = &'c str>,
+    natives: &[NativeClaims<'_>],
+    view: &View,
+    policy: &Policy,
+) -> Option<Leader> {
+    let namespace = &placeholder.namespace;
+    let mut first: Option<(Rank<'_>, Leader)> = None;
+    for claim in claims {
+        let key = Name::new(namespace, claim);
+        let mut found: Vec<(Rank<'_>, Claimant<'_>)> = Vec::new();
+        for (other, found_run) in view.runs_with_claim(&key) {
+            let (other, found_run, _) = root(other, found_run, view);
+            let is_own = run.is_some_and(|run| run.identity.uid == found_run.identity.uid);
+            let rank = rank_of_run(other, found_run, view).filter(|_| !is_own);
+            found.extend(rank.map(|rank| (rank, Claimant::Run(other, found_run))));
+        }
+        for (other, standing) in view.placeholders_with_claim(&key) {
+            let group = standing.group.as_deref().filter(|of| {
+                standing.run.is_none() && *other.name == *keys::of_native(namespace, of)
+            });
+            let rank = rank_of_standing(other, standing).filter(|_| other != placeholder);
+            found.extend(
+                group.zip(rank).map(|(group, rank)| (rank, Claimant::Native(other, group))),
+            );
+        }
+        for other in natives.iter().filter(|other| other.placeholder != placeholder) {
+            let begins = view.placeholder(other.placeholder).is_none()
+                && other.placeholder.namespace == *namespace
+                && other.claims.contains(&claim);
+            let rank = begins.then_some(Rank::Begins(other.since, &other.placeholder.name));
+            let claimant = Claimant::Native(other.placeholder, other.group);
+            found.extend(rank.map(|rank| (rank, claimant)));
+        }
+        found.retain(|(rank, _)| own.is_none_or(|own| *rank < own));
+        found.sort_unstable_by_key(|(rank, _)| *rank);
+        for (rank, claimant) in found {
+            if first.as_ref().is_some_and(|(known, _)| *known <= rank) {
+                break;
             }
-            let Ok(groups) = of_run(other, found, view, policy) else { continue };
-            let Some(theirs) = groups.groups.iter().find(|group| group.has(&claim.name)) else {
-                continue;
-            };
-            let leader = Leader {
-                run: other.clone(),
-                placeholder: theirs.name.clone(),
-                claim: claim.name.clone(),
-            };
-            earliest = Some((of_other, leader));
+            if let Some(leader) = claimant.leads(claim, view, policy) {
+                first = Some((rank, leader));
+                break;
+            }
         }
     }
-    earliest.map(|(_, leader)| leader)
+    first.map(|(_, leader)| leader)
+}
+
+/// Who may lead.
+#[derive(Clone, Copy, Debug)]
+enum Claimant<'v> {
+    /// A root run.
+    Run(&'v Name, &'v PipelineRun),
+    /// A native group: its placeholder, and what it is called.
+    Native(&'v Name, &'v str),
+}
+
+impl Claimant<'_> {
+    /// What follows who shares this claim with it; `None` where none of its groups has the claim.
+    fn leads(self, claim: &str, view: &View, policy: &Policy) -> Option<Leader> {
+        let (who, placeholder) = match self {
+            Self::Run(name, run) => {
+                let groups = of_run(name, run, view, policy).ok()?;
+                let group = groups.groups.into_iter().find(|group| group.has(claim))?;
+                if is_failed(&Name::new(&name.namespace, &group.name), view) {
+                    return None;
+                }
+                (Who::Run(name.clone()), group.name)
+            }
+            Self::Native(placeholder, group) => {
+                (Who::Group(group.into()), placeholder.name.clone())
+            }
+        };
+        Some(Leader { who, placeholder, claim: claim.into() })
+    }
+}
+
+fn is_failed(placeholder: &Name, view: &View) -> bool {
+    view.placeholder(placeholder).is_some_and(|placeholder| placeholder.failed)
+}
+
+/// The rank of a root run; `None` for one that does not go on, or of which nobody knows whether it begins.
+fn rank_of_run<'v>(name: &Name, run: &'v PipelineRun, view: &'v View) -> Option<Rank<'v>> {
+    let PipelineRun { identity, done, .. } = run;
+    if *done || identity.deleting {
+        return None;
+    }
+    let stand = family::placeholders(run, view)
+        .filter(|(_, placeholder)| !placeholder.failed && !placeholder.identity.deleting);
+    if let Some(since) = stand.map(|(_, placeholder)| placeholder.identity.created).min() {
+        return Some(Rank::Stands(since, identity.created, &identity.uid));
+    }
+    let signs = family::signs(name, run, view);
+    let begins = signs.has_started && !signs.is_assisted;
+    begins.then_some(Rank::Begins(identity.created, &identity.uid))
+}
+
+fn rank_of_standing<'v>(name: &'v Name, placeholder: &Placeholder) -> Option<Rank<'v>> {
+    let Placeholder { identity, failed, .. } = placeholder;
+    let stands = !failed && !identity.deleting;
+    stands.then_some(Rank::Stands(identity.created, identity.created, &name.name))
+}
+
+impl GroupClaim {
+    /// Whether a placeholder can have a claim of its own in the place of this one (`volumes: provision`).
+    /// What many nodes mount is mounted by several placeholders, and stays one claim.
+    #[must_use]
+    pub fn is_replaceable(&self) -> bool {
+        self.template && self.one_node
+    }
 }
 
 impl Group {
@@ -260,20 +429,31 @@ impl Group {
         let is_own = name.contains(&*self.name);
         self.claims.iter().find(|own| {
             *own.name == *name
-                || is_own && own.template && keys::provisioned(&own.name, &self.name) == name
+                || is_own
+                    && own.is_replaceable()
+                    && keys::provisioned(&own.name, &self.name) == name
         })
     }
 }
 
 impl Groups {
+    /// The group whose placeholder can have a claim of its own in the place of this one of the run. There
+    /// is one at most: what needs one node is in one group.
+    #[must_use]
+    pub fn owner_of(&self, claim: &str) -> Option<&Group> {
+        let owns = |own: &GroupClaim| own.is_replaceable() && *own.name == *claim;
+        self.groups.iter().find(|group| group.claims.iter().any(owns))
+    }
+
     /// What a pod of the run is to its groups, by the task that it is of, the claims that it mounts and
-    /// its node selector.
+    /// its node selector. `binds_nobody` says of a claim whether it is known not to need one node.
     #[must_use]
     pub fn membership(
         &self,
         task: Option<&str>,
         claims: &[&str],
         node_selector: &[(&str, &str)],
+        binds_nobody: impl Fn(&str) -> bool,
     ) -> Membership<'_> {
         let mut by_node = self.groups.iter().filter(|group| {
             claims.iter().any(|claim| group.claim(claim).is_some_and(|of| of.one_node))
@@ -287,7 +467,7 @@ impl Groups {
             task.is_some_and(|task| group.tasks.as_ref().is_some_and(|of| of.contains(task)))
         };
         // A claim that the run does not name: of a task's result, or of a pipeline in the pipeline.
-        if claims.iter().any(|claim| !self.free.contains(*claim)) {
+        if claims.iter().any(|claim| !self.free.contains(*claim) && !binds_nobody(claim)) {
             let mut derived = self.groups.iter().filter(|group| group.derived);
             let named = derived.clone().find(of_task);
             if let Some(group) = named.or_else(|| derived.find(|group| group.tasks.is_none())) {
@@ -352,6 +532,9 @@ struct Making<'v> {
     keys: HashSet<Box<str>>,
     /// `None` where nobody knows which task uses what.
     tasks: Option<Vec<Task<'v>>>,
+    /// The placeholders of the run, with their keys, where the Pipeline that it names is not there: it was
+    /// when they were made, or nobody knew it then either.
+    standing: Vec<(&'v str, &'v Placeholder)>,
     groups: Groups,
 }
 
@@ -374,6 +557,12 @@ impl<'v> Making<'v> {
         for (unit, of) in self.units.iter().enumerate() {
             of_workspace.extend(of.workspaces.iter().map(|workspace| (*workspace, unit)));
         }
+        for task in &pipeline.tasks {
+            for claim in &task.mounted {
+                let unit = self.claim_unit(self.name, claim);
+                by_task.entry(&task.name).or_default().push(unit);
+            }
+        }
         let selectors = self.selectors();
         let tasks = pipeline.tasks.iter().map(|task| {
             let own = task.workspaces.iter().filter_map(|of| of_workspace.get(&**of));
@@ -395,13 +584,78 @@ impl<'v> Making<'v> {
                 let key = Name::new(&self.name.namespace, named);
                 let known = self.view.pipeline(&key);
                 if known.is_none() {
-                    self.groups.awaited.push(Key::Pipeline(key));
+                    self.standing = self.standing();
+                    if self.standing.is_empty() {
+                        self.groups.awaited.push(Key::Pipeline(key));
+                    }
                 }
                 known.filter(|known| known.problem.is_none()).map(|known| &known.pipeline)
             }
             _ => None,
         };
         pipeline.filter(|pipeline| !pipeline.nested)
+    }
+
+    /// The placeholders that were made for groups of the run, with the groups' keys.
+    fn standing(&self) -> Vec<(&'v str, &'v Placeholder)> {
+        let uid = &self.run.identity.uid;
+        let made = self.view.placeholders_of_run(uid).filter_map(|(name, placeholder)| {
+            let key = placeholder.key.as_deref()?;
+            (*name.name == *keys::of_run(uid, key)).then_some((key, placeholder))
+        });
+        made.collect()
+    }
+
+    /// The groups as placeholders stand for them: members have gone there, and others must follow them
+    /// whatever becomes of the Pipeline. What no placeholder has is a group by itself where each has what
+    /// it needs, and else belongs to the first.
+    fn as_they_stand(&mut self) -> Vec<Part<'v>> {
+        let is_whole = self.groups.mode != CoscheduleMode::Workspaces;
+        let standing = std::mem::take(&mut self.standing);
+        let namespace = &self.name.namespace;
+        for claim in standing.iter().flat_map(|(_, placeholder)| &placeholder.claims) {
+            // One that became known later, as the result of a task.
+            if self.view.claim(&Name::new(namespace, claim)).is_some() {
+                self.claim_unit(self.name, claim);
+            }
+        }
+        let mut left: BTreeSet<usize> = (0..self.units.len())
+            .filter(|unit| match is_whole {
+                true => self.units[*unit].mountable,
+                false => self.units[*unit].one_node,
+            })
+            .collect();
+        let all = left.clone();
+        let mut parts: Vec<Part<'v>> = Vec::new();
+        for (key, placeholder) in standing {
+            let has = |unit: &usize| {
+                let unit = &self.units[*unit];
+                match unit.claim {
+                    Some(claim) => mounts(placeholder, claim),
+                    None => unit.workspaces.contains(&key),
+                }
+            };
+            // What needs one node is in one of them.
+            let is_free = |unit: &usize| left.contains(unit) || !self.units[*unit].one_node;
+            let units: BTreeSet<usize> =
+                all.iter().copied().filter(|unit| has(unit) && is_free(unit)).collect();
+            left.retain(|unit| !units.contains(unit));
+            let selector = selector_of(key).filter(|_| is_whole);
+            let selector = selector.unwrap_or_else(|| self.common_selector());
+            parts.push(Part { key: key.into(), units, tasks: BTreeSet::new(), selector });
+        }
+        parts.sort_by_key(|part| part.units.first().copied());
+        if let Some(first) = parts.first_mut() {
+            let joins = |unit: &usize| is_whole || self.units[*unit].claim.is_none();
+            let (joining, others) = left.into_iter().partition(joins);
+            left = others;
+            first.units.extend::<BTreeSet<usize>>(joining);
+        }
+        if !left.is_empty() {
+            let (key, selector) = (self.key_of(&left), self.common_selector());
+            parts.push(Part { key, units: left, tasks: BTreeSet::new(), selector });
+        }
+        parts
     }
 
     /// Finds the claims of the runs that the run has made, and of those that they have.
@@ -486,16 +740,10 @@ impl<'v> Making<'v> {
     /// The claims of placeholders that were made for the run stay together: what they were made for
     /// may have been less than is known by now.
     fn kept_together(&self) -> Vec<Vec<usize>> {
-        let made = self.view.placeholders_of_run(&self.run.identity.uid);
+        let made = family::placeholders(self.run, self.view);
         let units = self.units.iter().enumerate().filter(|(_, unit)| unit.one_node);
         made.map(|(_, placeholder)| {
-            let has = |unit: &Unit<'_>| {
-                unit.claim.is_some_and(|claim| {
-                    let template = keys::template(claim);
-                    placeholder.claims.iter().any(|own| **own == *claim)
-                        || placeholder.templates.iter().any(|own| **own == *template)
-                })
-            };
+            let has = |unit: &Unit<'_>| unit.claim.is_some_and(|claim| mounts(placeholder, claim));
             units.clone().filter(|(_, unit)| has(unit)).map(|(index, _)| index).collect()
         })
         .collect()
@@ -670,8 +918,7 @@ impl<'v> Making<'v> {
             part.units = used.iter().copied().filter(is_mine).collect();
             left.retain(|unit| !used.contains(unit));
             if several {
-                let labels = part.selector.iter().map(|(key, value)| format!("{key}={value}"));
-                part.key = labels.collect::<Vec<_>>().join(",").into();
+                part.key = key_of_selector(&part.selector);
             }
         }
         if let Some(first) = parts.first_mut() {
@@ -792,6 +1039,25 @@ impl<'v> Making<'v> {
             key,
         });
     }
+}
+
+/// Whether a placeholder has a claim of its run, by its name or as one of its own.
+fn mounts(placeholder: &Placeholder, claim: &str) -> bool {
+    let template = keys::template(claim);
+    placeholder.claims.iter().any(|own| **own == *claim)
+        || placeholder.templates.iter().any(|own| **own == *template)
+}
+
+/// The key of a part of a run that a node selector parts from the others.
+fn key_of_selector(selector: &BTreeMap<&str, &str>) -> Box<str> {
+    let labels = selector.iter().map(|(key, value)| format!("{key}={value}"));
+    labels.collect::<Vec<_>>().join(",").into()
+}
+
+/// The node selector that is such a key; none for another key. Neither keys nor values of labels have an
+/// equals sign or a comma.
+fn selector_of(key: &str) -> Option<BTreeMap<&str, &str>> {
+    key.split(',').map(|label| label.split_once('=')).collect()
 }
 
 /// Whether no node meets the terms of both, as far as the terms themselves say.

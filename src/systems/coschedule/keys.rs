@@ -2,7 +2,8 @@
 
 use crate::view::digest;
 
-pub use crate::view::member::{GATE, MEMBER};
+pub use crate::policy::PARKED;
+pub use crate::view::member::{GATE, INSTANCE, MEMBER};
 pub use crate::view::pipeline_run::{AUTO_CLEANUP, MODE};
 pub use crate::view::placeholder::{FAILED, KEY as GROUP_KEY, PLACEHOLDER};
 pub use crate::view::storage::GROUP;
@@ -18,12 +19,6 @@ pub const NAME_PREFIX: &str = "affinity-assistant-";
 pub const COMPONENT: &str = "app.kubernetes.io/component";
 /// The value of [`COMPONENT`].
 pub const COMPONENT_VALUE: &str = "affinity-assistant";
-/// The label that names the placeholder on its pod.
-pub const INSTANCE: &str = "app.kubernetes.io/instance";
-
-/// The storage class of claims that must never be bound, because a placeholder's own claims take their
-/// place (`volumes: provision`).
-pub const PARKED: &str = "stowplan-parked";
 
 /// The longest name of a claim template: it becomes the name of a volume in the pod.
 const MAX_TEMPLATE: usize = 63;
@@ -46,18 +41,25 @@ fn name(of: &str) -> String {
 }
 
 /// The name of the claim template that stands for a claim of a run: the claim's, cut to what the name
-/// of a volume may be, as Tekton does (tektoncd/pipeline#9739).
+/// of a volume may be, as Tekton does (tektoncd/pipeline#9739). That is a DNS label, while a claim's own
+/// name may have dots: they are replaced, and the digest tells the name from others.
 #[must_use]
 pub fn template(claim: &str) -> String {
-    if claim.len() <= MAX_TEMPLATE {
+    let of_label = |c: &char| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == '-';
+    let is_label = !claim.is_empty()
+        && claim.chars().all(|c| of_label(&c))
+        && !claim.starts_with('-')
+        && !claim.ends_with('-');
+    if is_label && claim.len() <= MAX_TEMPLATE {
         return claim.to_owned();
     }
     let digest = digest::ten(claim);
-    let mut kept = MAX_TEMPLATE - 1 - digest.len();
-    while !claim.is_char_boundary(kept) {
-        kept -= 1;
+    let kept = claim.chars().map(|c| Some(c).filter(of_label).unwrap_or('-'));
+    let kept: String = kept.take(MAX_TEMPLATE - 1 - digest.len()).collect();
+    match kept.trim_start_matches('-') {
+        "" => digest,
+        kept => format!("{kept}-{digest}"),
     }
-    format!("{}-{digest}", &claim[..kept])
 }
 
 /// The claim that the StatefulSet of a placeholder makes of that template.
@@ -92,6 +94,38 @@ mod tests {
             assert!(template(&claim).len() <= MAX_TEMPLATE, "{length}");
         }
         assert_eq!(template(&"a".repeat(63)), "a".repeat(63));
+    }
+
+    /// A claim's name may have dots, a volume's may not.
+    #[test]
+    fn a_template_is_always_the_name_of_a_volume() {
+        let is_label = |name: &str| {
+            let of_label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            (1..=MAX_TEMPLATE).contains(&name.len())
+                && name.chars().all(of_label)
+                && !name.starts_with('-')
+                && !name.ends_with('-')
+        };
+        assert_eq!(template("pvc-45de63a3f7"), "pvc-45de63a3f7");
+        assert_eq!(template("my.src-45de63a3f7"), "my-src-45de63a3f7-6b0d35de56");
+        assert_ne!(template("my.src-45de63a3f7"), template("my-src-45de63a3f7"));
+        let long = ["a.b-".repeat(60), "c".to_owned()].concat();
+        for claim in [
+            "",
+            ".",
+            "-",
+            "a.",
+            ".a",
+            "A",
+            "é",
+            "a b",
+            "0.0",
+            &long,
+            &"é".repeat(200),
+            &"-".repeat(70),
+        ] {
+            assert!(is_label(&template(claim)), "{claim:?}: {}", template(claim));
+        }
     }
 
     #[test]

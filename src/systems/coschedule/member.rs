@@ -8,16 +8,20 @@
 use super::groups::{self, Group, Groups, Membership};
 use super::mode::{self, BadMode};
 use super::native::NativeGroup;
-use super::{NAME, keys};
-use crate::placement::affinity::{excludes, pinned_node};
-use crate::placement::intent::{Enforcement, Intent, NodeTerm, PodTerm, Selector, Wish, on_node};
+use super::{NAME, family, keys};
+use crate::placement::affinity::{matches_nothing, pinned_node};
+use crate::placement::intent::{Enforcement, Intent, PodTerm, Selector, Wish, on_node};
 use crate::placement::merge::{required_node_terms, required_pod_terms, takes_pod_term};
 use crate::placement::pod::{Metadata, OwnerReference, Pod, Text, TextMap};
 use crate::placement::reason::{Finding, Reason, Warning, shorten};
 use crate::placement::record;
+use crate::placement::toleration::tolerates;
 use crate::policy::{Binding, ControllerAbsent, Policy, Volumes};
 use crate::systems::Outcome;
-use crate::view::{Key, Name, Owner, PipelineRun, TaskRun, View};
+use crate::view::{Key, Name, Owner, PipelineRun, TaskRun, View, selector};
+
+/// The taint of a cordoned node, which keeps no pod out that tolerates it.
+const CORDON: &str = "node.kubernetes.io/unschedulable";
 
 /// Tekton's API group.
 pub(super) const TEKTON: &str = "tekton.dev";
@@ -135,6 +139,16 @@ struct Joined<'g> {
     renamed: Vec<(String, String)>,
 }
 
+/// How a pod comes to its placeholder.
+enum Way<'n> {
+    /// By pod affinity: the scheduler puts it where the placeholder is then.
+    Term(PodTerm),
+    /// By the name of the node where the placeholder is.
+    Node(&'n str),
+    /// By name too, but not yet.
+    Gate,
+}
+
 impl Joining<'_> {
     fn join(&mut self) {
         let pod = self.pod;
@@ -191,15 +205,31 @@ impl Joining<'_> {
                 return;
             }
         };
-        let OfRun { name, task, groups, .. } = of_run;
+        let OfRun { name, run, task, groups } = of_run;
+        if family::signs(name, run, self.view).is_assisted {
+            match self.is_settled() {
+                true => self.outcome.keeps_record = true,
+                false => self
+                    .warn(keys::MODE, "left alone: Tekton's own affinity assistant places its run"),
+            }
+            return;
+        }
         self.outcome.awaited.extend(groups.awaited.iter().cloned());
         let claims: Vec<&str> =
             self.pod.claims.iter().map(|volume| volume.claim.as_str()).collect();
         let selector: Vec<(&str, &str)> =
             self.pod.node_selector.iter().flat_map(TextMap::iter).collect();
-        match groups.membership(task, &claims, &selector) {
-            Membership::Free => {}
+        // Parked claims are bound for nobody, wherever the pod may run.
+        let renamed = self.renamed(&groups);
+        let why = format!("{} of PipelineRun {}", mode::word(groups.mode), name.name);
+        let binds_nobody = |claim: &str| {
+            let known = self.view.claim(&Name::new(self.pod.namespace, claim));
+            known.is_some_and(|claim| !claim.access_modes.need_one_node())
+        };
+        match groups.membership(task, &claims, &selector, binds_nobody) {
+            Membership::Free => self.rename(keys::MODE, &why, &renamed),
             Membership::Several(first, second) => {
+                self.rename(keys::MODE, &why, &renamed);
                 let text = format!(
                     "not placed: the groups of its claims share no node ({} and {})",
                     said(first),
@@ -208,7 +238,6 @@ impl Joining<'_> {
                 self.warn(keys::MODE, &text);
             }
             Membership::Of(group) => {
-                let renamed = self.renamed(group);
                 let why = format!("{} {}", mode::word(groups.mode), said(group));
                 let why = format!("{} of PipelineRun {}", why.trim_end(), name.name);
                 self.enter(&Joined { key: keys::MODE, why, placeholder: &group.name, renamed });
@@ -220,21 +249,18 @@ impl Joining<'_> {
     /// the run's placeholder has.
     fn parked_of(&mut self, task_run: &Owner) -> Vec<(String, String)> {
         match belonging(self.pod.namespace, task_run, self.view, self.policy) {
-            Belonging::Run(OfRun { groups, .. }) => {
-                groups.groups.iter().flat_map(|group| self.renamed(group)).collect()
-            }
+            Belonging::Run(OfRun { groups, .. }) => self.renamed(&groups),
             _ => Vec::new(),
         }
     }
 
-    /// The claims of the pod that are parked, with those that the placeholder has in their place.
-    fn renamed(&mut self, group: &Group) -> Vec<(String, String)> {
+    /// The claims of the pod that are parked, with those that the placeholders of its run have in their
+    /// place.
+    fn renamed(&mut self, groups: &Groups) -> Vec<(String, String)> {
         let mut renamed = Vec::new();
         for volume in &self.pod.claims {
             let from = volume.claim.as_str();
-            if !group.claims.iter().any(|claim| claim.template && *claim.name == *from) {
-                continue;
-            }
+            let Some(owner) = groups.owner_of(from) else { continue };
             let key = Name::new(self.pod.namespace, from);
             let parked = match self.view.claim(&key) {
                 Some(claim) => claim.class.as_deref() == Some(keys::PARKED),
@@ -245,7 +271,7 @@ impl Joining<'_> {
                 None => false,
             };
             if parked {
-                renamed.push((from.to_owned(), keys::provisioned(from, &group.name)));
+                renamed.push((from.to_owned(), keys::provisioned(from, &owner.name)));
             }
         }
         renamed
@@ -293,19 +319,24 @@ impl Joining<'_> {
         }
         let name = Name::new(pod.namespace, placeholder);
         let place = view.placeholder_pod(&name).and_then(|pod| pod.place());
-        // What stands on a node that takes pods needs nobody; nor does a pod go without its claims.
-        let needs_nobody =
-            place.and_then(|node| view.node(node)).is_some_and(|node| !node.cordoned);
-        if !view.controller_present()
-            && self.policy.coschedule.controller_absent == ControllerAbsent::Admit
-            && !needs_nobody
-            && joined.renamed.is_empty()
-        {
+        let way = self.way(&name, place, term);
+        // What stands on a node that takes the pod needs nobody. A gate always does; a pod without its
+        // claims waits for the controller all the same.
+        let is_alone = !view.controller_present()
+            && self.policy.coschedule.controller_absent == ControllerAbsent::Admit;
+        let waits = match &way {
+            Way::Node(_) => false,
+            Way::Term(_) => {
+                joined.renamed.is_empty() && !place.is_some_and(|node| self.may_go_to(node))
+            }
+            Way::Gate => true,
+        };
+        if is_alone && waits {
             self.warn(
                 key,
                 "not placed with its group: stowplan's controller has been away for a while",
             );
-            return;
+            return self.rename(key, &joined.why, &joined.renamed);
         }
         if view.placeholder(&name).is_some_and(|known| known.failed) && joined.renamed.is_empty() {
             self.warn(key, "not placed with its group: the group's placeholder cannot be made");
@@ -315,44 +346,72 @@ impl Joining<'_> {
             joined,
             Wish::Label { key: keys::MEMBER.to_owned(), value: placeholder.to_owned() },
         );
-        for (from, to) in &joined.renamed {
-            self.wish(joined, Wish::ClaimName { from: from.clone(), to: to.clone() });
-        }
+        self.rename(key, &joined.why, &joined.renamed);
         if pod.node_name.is_some() {
             self.warn(key, "spec.nodeName bypasses the scheduler, so nobody sees to it");
             return self.holds(joined, "");
         }
-        let stays = || {
-            place.is_some_and(|node| {
-                view.members_of(&name).any(|(_, member)| member.place() == Some(node))
-            })
-        };
-        let by_node = match self.policy.coschedule.binding {
-            _ if !takes_pod_term(pod, &term) => true,
-            Binding::Affinity => false,
-            Binding::Node => true,
-            Binding::Auto => stays(),
-        };
-        if !by_node {
-            self.wish(joined, Wish::PodAffinity(term));
-            return self.holds(joined, "");
-        }
-        match place.filter(|node| self.may_go_to(&on_node(node))) {
-            Some(node) => {
+        match way {
+            Way::Term(term) => {
+                self.wish(joined, Wish::PodAffinity(term));
+                self.holds(joined, "");
+            }
+            Way::Node(node) => {
                 self.wish(joined, Wish::NodeAffinity(vec![on_node(node)]));
                 self.holds(joined, &format!(", node {node}"));
             }
-            None => {
+            Way::Gate => {
                 self.wish(joined, Wish::Gate(keys::GATE));
                 self.holds(joined, ", gated");
             }
         }
     }
 
-    /// Whether the pod's own required node affinity leaves it this node, as far as it says by name.
-    fn may_go_to(&self, node: &NodeTerm) -> bool {
-        required_node_terms(self.pod)
-            .is_none_or(|terms| terms.iter().any(|term| !excludes(term, node)))
+    /// How the pod comes to its placeholder, which is on the node `place`.
+    fn way<'n>(&self, placeholder: &Name, place: Option<&'n str>, term: PodTerm) -> Way<'n> {
+        let stays = || {
+            place.is_some_and(|node| {
+                let mut members = self.view.members_of(placeholder);
+                members.any(|(_, member)| member.place() == Some(node))
+            })
+        };
+        let by_node = match self.policy.coschedule.binding {
+            _ if !takes_pod_term(self.pod, &term) => true,
+            Binding::Affinity => false,
+            Binding::Node => true,
+            Binding::Auto => stays(),
+        };
+        match place.filter(|node| self.may_go_to(node)) {
+            _ if !by_node => Way::Term(term),
+            Some(node) => Way::Node(node),
+            None => Way::Gate,
+        }
+    }
+
+    /// Whether a node takes the pod: it is there and not cordoned, and what the pod itself asks of nodes
+    /// leaves it this one, as far as its labels are known. Terms that select no node at all are left to
+    /// who merges, and tells them.
+    fn may_go_to(&self, name: &str) -> bool {
+        let Some(node) = self.view.node(name) else { return false };
+        let is_open = !node.cordoned || {
+            let mut tolerations = self.pod.tolerations.iter().flatten();
+            tolerations.any(|toleration| tolerates(toleration, CORDON, "", "NoSchedule"))
+        };
+        let mut selector = self.pod.node_selector.iter().flat_map(TextMap::iter);
+        is_open
+            && selector.all(|(key, value)| node.label(key).is_none_or(|own| own == Some(value)))
+            && required_node_terms(self.pod).is_none_or(|terms| {
+                selector::may_select(terms, name, |key| node.label(key))
+                    || terms.iter().all(matches_nothing)
+            })
+    }
+
+    /// Points the pod to the claims that its run's placeholders have in the place of its own.
+    fn rename(&mut self, key: &'static str, why: &str, renamed: &[(String, String)]) {
+        for (from, to) in renamed {
+            let wish = Wish::ClaimName { from: from.clone(), to: to.clone() };
+            self.outcome.intents.push(Intent { system: NAME, key, why: why.to_owned(), wish });
+        }
     }
 
     fn wish(&mut self, joined: &Joined<'_>, wish: Wish) {
@@ -397,7 +456,7 @@ mod tests {
 
     use super::*;
     use crate::placement::pod::Object;
-    use crate::view::Object as Known;
+    use crate::view::{Node, Object as Known};
 
     fn asked(pod: &Value, view: &View, policy: &str) -> Outcome {
         let text = pod.to_string();
@@ -444,13 +503,18 @@ mod tests {
         let term = json!({"labelSelector": {}, "topologyKey": "zone"});
         let with_a_term = grouped(&json!({"affinity": {"podAffinity":
             {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}));
+        let of_all_nodes = grouped(&json!({"tolerations": [
+            {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}]}));
+        let elsewhere = grouped(&json!({"affinity": {"nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [
+                {"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]}]}}}}));
         let nothing = (vec![], 1);
         let wishes = |of: &[&str]| (of.iter().map(|&wish| wish.to_owned()).collect(), 0);
         let gate = "scheduling gate stowplan.dev/placeholder";
         for (what, pod, view, policy, expected) in [
             ("no placeholder", &plain, abandoned(None), "", nothing.clone()),
             ("nor a gate", &with_a_term, abandoned(None), "", nothing.clone()),
-            ("one that takes no pods", &plain, abandoned(Some(("n1", true))), "", nothing),
+            ("one that takes no pods", &plain, abandoned(Some(("n1", true))), "", nothing.clone()),
             (
                 "one that stands",
                 &plain,
@@ -464,6 +528,27 @@ mod tests {
                 abandoned(Some(("n1", false))),
                 "",
                 wishes(&["label", "node"]),
+            ),
+            (
+                "one that takes no pods but this one",
+                &of_all_nodes,
+                abandoned(Some(("n1", true))),
+                "",
+                wishes(&["label", "term"]),
+            ),
+            (
+                "one where the pod may not be, which nobody moves",
+                &elsewhere,
+                abandoned(Some(("n1", false))),
+                "",
+                nothing.clone(),
+            ),
+            (
+                "nor is a gate lifted there",
+                &elsewhere,
+                abandoned(Some(("n1", false))),
+                "coschedule: {binding: node}",
+                nothing,
             ),
             (
                 "told to wait",
@@ -483,6 +568,107 @@ mod tests {
         ] {
             assert_eq!(told(&asked(pod, &view, policy)), expected, "{what}");
         }
+    }
+
+    /// Its own claim is never bound, and that of the placeholder may be there.
+    #[test]
+    fn a_pod_that_is_not_gated_has_the_claims_it_needs_all_the_same() {
+        let mut view = abandoned(None);
+        let claim = crate::view::pipeline_run::claim_name(None, "w", "r");
+        for object in [
+            json!({"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": {"name": "t", "namespace": "ci", "uid": "t",
+                "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "r", "uid": "r", "controller": true}]}}),
+            json!({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": {"name": "r", "namespace": "ci", "uid": "r"},
+                "spec": {"workspaces": [{"name": "w", "volumeClaimTemplate": {}}], "pipelineSpec": {"tasks": []}}}),
+            json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": claim, "namespace": "ci"},
+                "spec": {"storageClassName": keys::PARKED}}),
+        ] {
+            view.apply(Known::from_document(object).unwrap().unwrap());
+        }
+        let term = json!({"labelSelector": {}, "topologyKey": "zone"});
+        let pod = json!({
+            "metadata": {"ownerReferences": [
+                {"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "name": "t", "uid": "t", "controller": true}]},
+            "spec": {
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}],
+                "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+            },
+        });
+        let outcome = asked(&pod, &view, "");
+        let [Intent { wish: Wish::ClaimName { from, to }, .. }] = &*outcome.intents else {
+            panic!("{:?}", outcome.intents)
+        };
+        assert_eq!((from, to), (&claim, &keys::provisioned(&claim, &keys::of_run("r", "w"))));
+        assert_eq!((outcome.warnings.len(), outcome.holds.len()), (1, 0));
+    }
+
+    /// A pod is bound by name only to a node that takes it: else it would wait there for ever, whereas a
+    /// gate waits until the placeholder has moved.
+    #[test]
+    fn by_name_a_pod_goes_only_to_a_node_that_takes_it() {
+        let name = keys::of_native("ci", "g");
+        let asked_of = |node: Option<Value>, spec: &Value| {
+            let mut view = View::default();
+            let placeholder = json!({"apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": format!("{name}-0"), "namespace": "ci", "labels": {"stowplan.dev/placeholder": name}},
+                "spec": {"nodeName": "n1", "containers": []}});
+            view.apply(Known::from_document(placeholder).unwrap().unwrap());
+            if let Some(node) = node {
+                view.apply(Known::whole_node(&serde_json::from_value(node).unwrap()).unwrap());
+            }
+            let (wishes, warnings) =
+                told(&asked(&grouped(spec), &view, "coschedule: {binding: node}"));
+            assert_eq!((&*wishes[0], wishes.len(), warnings), ("label", 2, 0));
+            wishes[1].clone()
+        };
+        let node = |cordoned: bool| {
+            Some(
+                json!({"metadata": {"name": "n1", "labels": {"arch": "amd64"}}, "spec": {"unschedulable": cordoned}}),
+            )
+        };
+        let terms = |terms: &Value| {
+            json!({"affinity": {"nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
+        };
+        let of_arch = |arch: &str| json!({"matchExpressions": [{"key": "arch", "operator": "In", "values": [arch]}]});
+        let tolerates = |effect: &str| {
+            json!({"tolerations": [
+                {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": effect}]})
+        };
+        let gate = "scheduling gate stowplan.dev/placeholder";
+        for (what, node, spec, wanted) in [
+            ("open", node(false), json!({}), "node"),
+            ("not known", None, json!({}), gate),
+            ("cordoned", node(true), json!({}), gate),
+            ("cordoned, and it goes there", node(true), tolerates("NoSchedule"), "node"),
+            ("cordoned, and it may stay there", node(true), tolerates("NoExecute"), gate),
+            ("its node selector", node(false), json!({"nodeSelector": {"arch": "amd64"}}), "node"),
+            ("of others", node(false), json!({"nodeSelector": {"arch": "arm64"}}), gate),
+            ("of nobody's", node(false), json!({"nodeSelector": {"disk": "ssd"}}), gate),
+            (
+                "one of its terms",
+                node(false),
+                terms(&json!([of_arch("arm64"), of_arch("amd64")])),
+                "node",
+            ),
+            ("none of its terms", node(false), terms(&json!([of_arch("arm64")])), gate),
+            ("terms that select no node", node(false), terms(&json!([{}])), "node"),
+        ] {
+            assert_eq!(asked_of(node, &spec), wanted, "{what}");
+        }
+    }
+
+    /// The webhook keeps no labels of nodes but those of host pools: what it does not know keeps nobody
+    /// out.
+    #[test]
+    fn labels_that_are_not_kept_are_those_that_a_pod_asks_for() {
+        let node = json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "n1", "labels": {"streams.ibm.com/hostpool": "fast"}}});
+        let Known::Node(_, node) = Known::from_document(node).unwrap().unwrap() else { panic!() };
+        assert_eq!(node.label("arch"), None);
+        assert_eq!(node.label("streams.ibm.com/hostpool"), Some(Some("fast")));
+        assert_eq!(node.label("hostpool.streams.ibm.com/a"), Some(None));
+        assert_eq!(Node::default().label("streams.ibm.com/hostpool"), Some(None));
     }
 
     #[test]

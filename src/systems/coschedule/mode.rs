@@ -1,6 +1,6 @@
 //! What of a run shares a node: which mode counts, and what no mode is.
 
-use super::keys;
+use super::{family, keys};
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::policy::{CoscheduleMode, Policy};
 use crate::view::pipeline_run::PipelineSource;
@@ -50,34 +50,63 @@ pub fn read(word: &str) -> Option<CoscheduleMode> {
     MODES.iter().find(|(known, _)| *known == word).map(|(_, mode)| *mode)
 }
 
-/// The mode of a root run: what its first placeholder was made for, and before there is one what the
-/// run says, else the Pipeline that it names (whose annotations Tekton copies to it), else its
-/// namespace, else the policy.
+/// Who says what the mode of a root run is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Source<'v> {
+    /// Its first placeholder was made for that mode.
+    Placeholder(CoscheduleMode),
+    /// Its own annotation, as it is.
+    Run(&'v str),
+    /// That of the Pipeline that it names, whose annotations Tekton copies to it.
+    Pipeline {
+        /// The Pipeline's name.
+        name: &'v str,
+        /// The annotation, as it is.
+        value: &'v str,
+    },
+    /// Its namespace's annotation, as it is.
+    Namespace(&'v str),
+    /// Nobody but the policy.
+    Policy,
+}
+
+/// Who says what the mode of a root run is: the first of them that says anything, in their order.
+#[must_use]
+pub fn source<'v>(name: &Name, run: &'v PipelineRun, view: &'v View) -> Source<'v> {
+    let made = family::placeholders(run, view);
+    let mut modes = made.filter_map(|(_, placeholder)| read(placeholder.mode.as_deref()?));
+    if let Some(mode) = modes.next() {
+        return Source::Placeholder(mode);
+    }
+    if let Some(value) = &run.mode {
+        return Source::Run(value);
+    }
+    if let PipelineSource::Named(pipeline) = &run.pipeline
+        && let Some(named) = view.pipeline(&Name::new(&name.namespace, pipeline))
+        && let Some(value) = &named.mode
+    {
+        return Source::Pipeline { name: pipeline, value };
+    }
+    view.namespace_mode(&name.namespace).map_or(Source::Policy, Source::Namespace)
+}
+
+/// The mode of a root run, by [`source`].
 ///
 /// # Errors
-/// The first of them that says something says what is no mode.
+/// Who says it says what is no mode.
 pub fn of_run(
     name: &Name,
     run: &PipelineRun,
     view: &View,
     policy: &Policy,
 ) -> Result<CoscheduleMode, BadMode> {
-    let made = view.placeholders_of_run(&run.identity.uid);
-    if let Some(mode) =
-        made.filter_map(|(_, placeholder)| read(placeholder.mode.as_deref()?)).next()
-    {
-        return Ok(mode);
+    match source(name, run, view) {
+        Source::Placeholder(mode) => Ok(mode),
+        Source::Run(value) => told(value, || format!("PipelineRun {}", name.name)),
+        Source::Pipeline { name, value } => told(value, || format!("Pipeline {name}")),
+        Source::Namespace(value) => told(value, || format!("Namespace {}", name.namespace)),
+        Source::Policy => Ok(policy.coschedule.mode),
     }
-    if let Some(value) = &run.mode {
-        return told(value, || format!("PipelineRun {}", name.name));
-    }
-    if let PipelineSource::Named(pipeline) = &run.pipeline
-        && let Some(named) = view.pipeline(&Name::new(&name.namespace, pipeline))
-        && let Some(value) = &named.mode
-    {
-        return told(value, || format!("Pipeline {pipeline}"));
-    }
-    of_namespace(&name.namespace, view, policy)
 }
 
 /// The mode of what says nothing itself.

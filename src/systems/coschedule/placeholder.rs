@@ -6,9 +6,7 @@
 //! node away under running members), a pod that waits does not hold up a better template (`Parallel`),
 //! claims are mounted, and the placeholder prefers the node where its members are.
 
-use std::collections::BTreeSet;
-
-use k8s_openapi::api::core::v1::Affinity;
+use k8s_openapi::api::core::v1::{Affinity, NodeSelectorTerm};
 use serde_json::{Map, Value, json};
 
 use super::keys::{
@@ -86,8 +84,8 @@ pub enum Bounds<'v> {
     /// Any.
     #[default]
     Anywhere,
-    /// Any but these.
-    Except(BTreeSet<&'v str>),
+    /// Any but these: the first of them, where they are more than a template should name.
+    Except(Vec<&'v str>),
     /// This one.
     Only(&'v str),
 }
@@ -212,16 +210,30 @@ impl Blueprint<'_> {
             let mut labels = text("labels").unwrap_or_default();
             labels.insert(PLACEHOLDER.to_owned(), json!(self.name.name));
             let mut metadata = json!({"name": super::keys::template(claim), "labels": labels});
-            if let Some(annotations) = text("annotations") {
-                metadata["annotations"] = annotations.into();
-            }
-            if let Cause::Run { owner, .. } = &self.cause {
+            let mut annotations = text("annotations").unwrap_or_default();
+            if let Cause::Run { owner, mode, .. } = &self.cause {
                 // Without `blockOwnerDeletion`: the StatefulSet controller has no right to that.
                 metadata["ownerReferences"] = json!([reference(owner)]);
+                // What becomes of the claim at the run's end is settled now: the placeholder is gone by
+                // then, and the mode in force may be another.
+                annotations.insert(MODE.to_owned(), json!(mode::word(*mode)));
+            }
+            if !annotations.is_empty() {
+                metadata["annotations"] = annotations.into();
             }
             json!({"metadata": metadata, "spec": template["spec"]})
         });
         templates.collect()
+    }
+
+    /// The required node terms of the template: those of the placeholder before its bounds. `None`: it
+    /// has none that can be read.
+    #[must_use]
+    pub fn node_terms(&self) -> Option<Vec<NodeSelectorTerm>> {
+        let affinity = &self.template?["affinity"]["nodeAffinity"];
+        let terms = affinity[REQUIRED]["nodeSelectorTerms"].as_array()?;
+        let terms = serde_json::from_value(Value::Array(terms.clone())).ok();
+        terms.filter(|terms: &Vec<_>| !terms.is_empty())
     }
 
     /// The affinity: the template's, and after it what a placeholder needs.
@@ -342,13 +354,21 @@ fn mount(volume: &str, folder: &str, place: usize) -> Value {
     json!({"name": volume, "mountPath": format!("/{folder}/{place}"), "readOnly": true})
 }
 
-/// The volumes and mounts of a standing placeholder with further claims after what it has.
+/// The volumes and mounts of a standing placeholder with further claims after what it has, and without
+/// those that are not its own.
 #[must_use]
-pub fn with_claims(spec: &Value, claims: &[&str]) -> (Value, Value) {
+pub fn with_claims(spec: &Value, claims: &[&str], without: &[&str]) -> (Value, Value) {
     let pod = &spec["template"]["spec"];
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut volumes = list(&pod["volumes"]);
     let mut mounted = list(&pod["containers"][0]["volumeMounts"]);
+    let goes = |volume: &mut Value| {
+        let claim = volume["persistentVolumeClaim"]["claimName"].as_str();
+        claim.is_some_and(|claim| without.contains(&claim))
+    };
+    for gone in volumes.extract_if(.., goes) {
+        mounted.retain(|mount| mount["name"] != gone["name"]);
+    }
     let taken =
         |volumes: &[Value], name: &str| volumes.iter().any(|volume| volume["name"] == *name);
     let mut place = 0;
@@ -601,7 +621,7 @@ mod tests {
             affinity["nodeAffinity"][REQUIRED]["nodeSelectorTerms"].clone()
         };
         assert_eq!(terms(None, Bounds::Anywhere), Value::Null);
-        assert_eq!(terms(None, Bounds::Except(BTreeSet::new())), Value::Null);
+        assert_eq!(terms(None, Bounds::Except(Vec::new())), Value::Null);
         assert_eq!(
             terms(None, Bounds::Only("n1")),
             json!([{"matchFields": [on_node("In", "n1")]}])
@@ -612,7 +632,7 @@ mod tests {
             {"matchExpressions": zone("b"), "matchFields": [on_node("NotIn", "n9")]},
         ]}}}});
         assert_eq!(
-            terms(Some(&template), Bounds::Except(["n1", "n2"].into())),
+            terms(Some(&template), Bounds::Except(vec!["n1", "n2"])),
             json!([
                 {"matchExpressions": zone("a"), "matchFields": [on_node("NotIn", "n1"), on_node("NotIn", "n2")]},
                 {"matchExpressions": zone("b"), "matchFields": [on_node("NotIn", "n9"), on_node("NotIn", "n1"), on_node("NotIn", "n2")]},
@@ -621,6 +641,7 @@ mod tests {
         let many: Vec<String> = (0..10_000).map(|n| format!("n{n}")).collect();
         let all = terms(Some(&template), Bounds::Except(many.iter().map(String::as_str).collect()));
         assert_eq!(all[0]["matchFields"].as_array().unwrap().len(), MOST_EXCLUDED / 2);
+        assert_eq!(all[0]["matchFields"][0], on_node("NotIn", "n0"), "the first are not cut off");
     }
 
     #[test]
@@ -658,7 +679,7 @@ mod tests {
                 "metadata": {
                     "name": "src-0123456789",
                     "labels": {"a": "b", "stowplan.dev/placeholder": "affinity-assistant-0123456789"},
-                    "annotations": {"c": "d"},
+                    "annotations": {"c": "d", "stowplan.dev/coschedule": "workspaces"},
                     "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "run", "uid": "uid-run"}],
                 },
                 "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"},
@@ -679,14 +700,26 @@ mod tests {
         let mut document = document(&blueprint(&name, None));
         let spec = &mut document["spec"];
         spec["template"]["spec"]["volumes"][0]["name"] = json!("workspace-2");
-        let (volumes, mounts) = with_claims(spec, &["c", "d"]);
+        let (volumes, mounts) = with_claims(spec, &["c", "d"], &[]);
         let names: Vec<_> =
             volumes.as_array().unwrap().iter().map(|volume| &volume["name"]).collect();
         assert_eq!(names, ["workspace-2", "workspace-1", "workspace-0", "workspace-3"]);
         assert_eq!(mounts.as_array().unwrap().len(), 4);
-        let (volumes, mounts) = with_claims(&json!({}), &["c"]);
+        let (volumes, mounts) = with_claims(&json!({}), &["c"], &[]);
         assert_eq!(volumes, json!([volume("workspace-0", "c")]));
         assert_eq!(mounts, json!([mount("workspace-0", "claims", 0)]));
+    }
+
+    #[test]
+    fn claims_that_are_anothers_go_with_their_mounts() {
+        let (kept, gone) = (volume("workspace-1", "b"), volume("workspace-0", "a"));
+        let mounts = mounts(&["a", "b"], 0);
+        let spec = json!({"template": {"spec": {
+            "volumes": [gone, kept], "containers": [{"volumeMounts": mounts}],
+        }}});
+        let (volumes, mounted) = with_claims(&spec, &["c"], &["a", "unknown"]);
+        assert_eq!(volumes, json!([kept, volume("workspace-0", "c")]));
+        assert_eq!(mounted, json!([mounts[1], mounts[0]]));
     }
 
     #[test]

@@ -8,16 +8,19 @@
 //!
 //! # Rooms
 //! `sources`: whom placeholders stand for, and what they are made of. `tend`: one that stands.
-//! `room`: which nodes could take a group. `ends`: what outlived its cause. Here: who is made.
+//! `room`: which nodes could take a group. `parked`: pods whose claim is never bound. `ends`: what
+//! outlived its cause. Here: who is made.
 
 mod ends;
 mod gate;
+mod parked;
 mod room;
 mod sources;
 mod tend;
 #[cfg(test)]
 mod tests;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -29,7 +32,7 @@ use crate::systems::plan::{Action, Event, Kind, Plan, Target, Write};
 use crate::view::{Member, Name, PipelineRun, PlaceholderPod, View};
 use ends::Standing;
 use sources::{Sources, Wanted};
-use tend::Stand;
+use tend::{Stand, Users};
 
 /// The words of events, besides those of refusals.
 pub mod reason {
@@ -39,7 +42,7 @@ pub mod reason {
     pub const GROUP_CONFLICT: &str = "GroupConflict";
     /// A claim keeps a class that puts its volume where it likes.
     pub const CLASS_BINDS_AT_ONCE: &str = "ClassBindsAtOnce";
-    /// A claim is used by an earlier run, too.
+    /// A claim is used by an earlier run or group, too.
     pub const SHARED_CLAIM: &str = "SharedClaim";
     /// The StatefulSet of a placeholder has no pod.
     pub const PLACEHOLDER_NOT_MADE: &str = "PlaceholderNotMade";
@@ -78,10 +81,13 @@ pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
         plan: Plan::default(),
         taken: HashSet::new(),
         told: BTreeMap::new(),
+        users: OnceCell::new(),
     };
     for note in &sources.notes {
         turn.tell_run(note.name, note.run, note.reason, &note.text);
     }
+    // Before anything else is done to them.
+    turn.make_again_what_mounts_parked(&wanted);
     let mut standing: Vec<_> = view.placeholders().collect();
     standing.sort_unstable_by_key(|(name, _)| *name);
     for (name, placeholder) in standing {
@@ -107,7 +113,7 @@ pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     turn.finish()
 }
 
-/// Where a placeholder must be because of an earlier run's.
+/// Where a placeholder must be because of another that began earlier.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Follow<'v> {
     /// Anywhere.
@@ -127,6 +133,8 @@ struct Turn<'v> {
     /// The objects that have an action.
     taken: HashSet<Target>,
     told: BTreeMap<Target, Vec<Event>>,
+    /// Who uses which claim: found once, when it is first asked for.
+    users: OnceCell<Users<'v>>,
 }
 
 impl<'v> Turn<'v> {
@@ -189,31 +197,34 @@ impl<'v> Turn<'v> {
         self.write(Kind::StatefulSet, &blueprint.name, "", Write::Create(document), Vec::new());
     }
 
-    /// Where the placeholder of a group must be that shares a claim with an earlier run.
+    /// Where the placeholder of a group must be that shares a claim with one that began earlier.
     fn follow(&mut self, wanted: &Wanted<'_>) -> Follow<'v> {
-        let (Some(leader), Some((name, run))) = (&wanted.leader, wanted.run) else {
+        let Some(Leader { who, placeholder, claim }) = &wanted.leader else {
             return Follow::Nobody;
         };
-        let Leader { run: other, placeholder, claim } = leader;
-        let other = &other.name;
+        let shared = format!("claim {claim} is also used by the earlier {who}");
         if wanted.blueprint.isolation.required {
-            let note = format!(
-                "claim {claim} is also used by the earlier PipelineRun {other}, and runs are isolated: it begins when that one has ended"
-            );
-            self.tell_run(name, run, reason::SHARED_CLAIM, &note);
+            let note =
+                format!("{shared}, and runs are isolated: it begins when that one has ended");
+            self.tell_follower(wanted, &note);
             return Follow::Waits;
         }
-        let placeholder = Name::new(&name.namespace, placeholder);
+        let placeholder = Name::new(&wanted.blueprint.name.namespace, placeholder);
         match self.view.placeholder_pod(&placeholder).and_then(PlaceholderPod::place) {
             Some(node) => Follow::On(node),
             None => {
-                let note = format!(
-                    "claim {claim} is also used by the earlier PipelineRun {other}, whose placeholder has no node yet"
-                );
-                self.tell_run(name, run, reason::SHARED_CLAIM, &note);
+                self.tell_follower(wanted, &format!("{shared}, whose placeholder has no node yet"));
                 Follow::Waits
             }
         }
+    }
+
+    /// Tells a run whom it waits for; of a native group its pods.
+    fn tell_follower(&mut self, wanted: &Wanted<'_>, note: &str) {
+        let members = self.view.members_of(&wanted.blueprint.name);
+        let waiting: Vec<_> =
+            members.filter(|(_, member)| !member.finished && member.node.is_none()).collect();
+        self.tell_waiting(wanted.run, &waiting, reason::SHARED_CLAIM, note);
     }
 
     /// The plan, with what is told of objects that have no action.

@@ -14,25 +14,32 @@ pub(super) fn name(binding: &Value, owner: &Value) -> Option<String> {
     Some(names::claim(name, text(&binding["name"]), text(&owner["metadata"]["uid"])))
 }
 
+/// The claim that this workspace binding of `owner` gets, if it has a template.
+fn claim(kind: Kind, owner: &Value, binding: &Value) -> Option<Value> {
+    let name = name(binding, owner)?;
+    let template = &binding["volumeClaimTemplate"];
+    Some(json!({
+        "metadata": {
+            "name": name,
+            "namespace": owner["metadata"]["namespace"],
+            "labels": template["metadata"]["labels"],
+            "annotations": template["metadata"]["annotations"],
+            "ownerReferences": [owner_reference(kind, owner)],
+        },
+        "spec": template["spec"],
+    }))
+}
+
 /// Makes the claims of all workspaces of `owner` that have a template.
 pub(super) async fn create(context: &Context, kind: Kind, owner: &Value) -> Result<(), Error> {
     let namespace = text(&owner["metadata"]["namespace"]);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), namespace);
     for binding in items(&owner["spec"]["workspaces"]) {
-        let Some(name) = name(binding, owner) else { continue };
-        if claims.get_metadata_opt(&name).await?.is_some() {
+        let Some(claim) = claim(kind, owner, binding) else { continue };
+        if claims.get_metadata_opt(text(&claim["metadata"]["name"])).await?.is_some() {
             continue;
         }
-        let template = &binding["volumeClaimTemplate"];
-        let claim = serde_json::from_value(json!({
-            "metadata": {
-                "name": name,
-                "labels": template["metadata"]["labels"],
-                "annotations": template["metadata"]["annotations"],
-                "ownerReferences": [owner_reference(kind, owner)],
-            },
-            "spec": template["spec"],
-        }))?;
+        let claim = serde_json::from_value(claim)?;
         match claims.create(&PostParams::default(), &claim).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             made => drop(made?),
@@ -72,4 +79,34 @@ pub(super) fn bindings(
             Some(binding)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tekton::recorded;
+
+    #[test]
+    fn claims_have_the_shape_of_recorded_ones() {
+        let (runs, task_runs) = (recorded::runs(), recorded::task_runs());
+        for (case, kind, owner) in [
+            ("shared", Kind::PipelineRun, &runs["shared"]),
+            ("twows", Kind::PipelineRun, &runs["twows"]),
+            ("matrix", Kind::PipelineRun, &runs["matrix"]),
+            ("standalone-taskrun", Kind::TaskRun, &task_runs["standalone-taskrun"]),
+        ] {
+            let mut seen = recorded::review(&format!("{case}-pvc"));
+            let bindings = items(&owner["spec"]["workspaces"]);
+            let mut made: Vec<_> = bindings.filter_map(|it| claim(kind, owner, it)).collect();
+            made.retain(|made| made["metadata"]["name"] == seen["metadata"]["name"]);
+            assert_eq!(made.len(), 1, "{case}: {made:?}");
+            for key in ["name", "namespace", "labels", "annotations", "ownerReferences"] {
+                assert_eq!(made[0]["metadata"][key], seen["metadata"][key], "{case}: {key}");
+            }
+            // The API server fills it in before it asks anybody.
+            let defaulted = seen["spec"].as_object_mut().and_then(|it| it.remove("volumeMode"));
+            assert_eq!(defaulted, Some(json!("Filesystem")), "{case}");
+            assert_eq!(made[0]["spec"], seen["spec"], "{case}");
+        }
+    }
 }

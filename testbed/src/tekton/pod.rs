@@ -293,10 +293,8 @@ fn mount(name: &str, path: &str, read_only: bool) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::Path;
-
     use super::*;
+    use crate::tekton::recorded;
 
     /// Fails unless all of `made` is in `seen`, lists in the same order and with nothing in between.
     fn holds(path: &str, made: &Value, seen: &Value) {
@@ -327,16 +325,8 @@ mod tests {
 
     #[test]
     fn pods_have_the_shape_of_recorded_ones() {
-        let recorded =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recorded/tekton-disabled");
-        // The owners of those pods, as they were when the pods were asked for.
-        let task_runs: Map<String, Value> =
-            serde_json::from_str(include_str!("../../assets/recorded-task-runs.json")).unwrap();
-        assert!(!task_runs.is_empty());
-        for (case, task_run) in &task_runs {
-            let review = fs::read_to_string(recorded.join(format!("{case}-pod.json"))).unwrap();
-            let review: Value = serde_json::from_str(&review).unwrap();
-            let seen = &review["request"]["object"];
+        for (case, task_run) in &recorded::task_runs() {
+            let seen = &recorded::review(&format!("{case}-pod"));
             let mut made = pod(task_run, &task_run["spec"]["taskSpec"], &Value::Null, 0);
             // The script's name is random, and its text is nobody's concern.
             made["spec"]["initContainers"][1]["args"] = Value::Null;

@@ -285,7 +285,10 @@ impl Task {
         let mut annotations = joined("annotations");
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
         let mut labels = joined("labels");
-        let pipeline = run["spec"]["pipelineRef"]["name"].as_str();
+        // A pipeline that is written out in the run is called like the run.
+        let generated = metadata["generateName"].as_str().filter(|prefix| !prefix.is_empty());
+        let generated = generated.map(|prefix| prefix.strip_suffix('-').unwrap_or(prefix));
+        let pipeline = run["spec"]["pipelineRef"]["name"].as_str().or(generated);
         for (key, value) in [
             ("app.kubernetes.io/managed-by", json!("tekton-pipelines")),
             ("tekton.dev/memberOf", json!(self.member_of)),
@@ -310,9 +313,13 @@ impl Task {
                 "labels": labels, "annotations": annotations,
                 "ownerReferences": [owner_reference(Kind::PipelineRun, run)],
             },
-            "spec": {"workspaces": claim::bindings(run, &task["workspaces"], results)},
+            "spec": {},
         });
         let spec = &mut child["spec"];
+        let workspaces = claim::bindings(run, &task["workspaces"], results);
+        if !workspaces.is_empty() {
+            spec["workspaces"] = json!(workspaces);
+        }
         for key in ["taskSpec", "taskRef", "pipelineSpec", "pipelineRef", "retries"] {
             if !task[key].is_null() {
                 spec[key] = task[key].clone();
@@ -397,6 +404,7 @@ fn referred(task: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tekton::recorded;
 
     #[test]
     fn a_matrix_is_every_combination() {
@@ -416,5 +424,39 @@ mod tests {
         let task = json!({"params": [{"name": "p", "value": "x-$(tasks.make.results.claim)"}]});
         assert_eq!(referred(&task), ["make"]);
         assert!(referred(&json!({"params": [{"value": "$(tasks.make.status)"}]})).is_empty());
+    }
+
+    #[test]
+    fn task_runs_have_the_shape_of_recorded_ones() {
+        let runs = recorded::runs();
+        let mut compared = 0;
+        for (case, seen) in &recorded::task_runs() {
+            let Some(run) = runs.values().find(|run| is_of(seen, run)) else { continue };
+            let labels = &seen["metadata"]["labels"];
+            let member_of = match text(&labels["tekton.dev/memberOf"]) {
+                "finally" => "finally",
+                _ => "tasks",
+            };
+            let planned = items(&run["spec"]["pipelineSpec"][member_of])
+                .find(|task| task["name"] == labels["tekton.dev/pipelineTask"]);
+            let task = Task::new(run, planned.unwrap(), member_of);
+            let name = text(&seen["metadata"]["name"]);
+            let index = task.names.iter().position(|made| made == name);
+            let index = index.unwrap_or_else(|| panic!("{case}: none of {:?}", task.names));
+            let combinations = combinations(&task.document);
+            let parameters = combinations.get(index).map_or(&[][..], Vec::as_slice);
+            let made = task.child(run, name, parameters, &str::to_owned);
+            assert_eq!(made["apiVersion"], seen["apiVersion"], "{case}");
+            assert_eq!(made["kind"], seen["kind"], "{case}");
+            for key in ["name", "namespace", "labels", "ownerReferences"] {
+                assert_eq!(made["metadata"][key], seen["metadata"][key], "{case}: {key}");
+            }
+            let some = |annotations: &Value| annotations.as_object().cloned().unwrap_or_default();
+            let (made_of, seen_of) = (&made["metadata"], &seen["metadata"]);
+            assert_eq!(some(&made_of["annotations"]), some(&seen_of["annotations"]), "{case}");
+            assert_eq!(made["spec"], seen["spec"], "{case}");
+            compared += 1;
+        }
+        assert!(compared > 10, "only {compared} were held against recorded ones");
     }
 }

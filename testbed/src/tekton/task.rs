@@ -95,9 +95,12 @@ async fn specification(
     Ok(task.map(|mut task| (task["spec"].take(), task["metadata"]["labels"].take())))
 }
 
-/// The API server, or a webhook, will not have this pod, now or later.
+/// The API server, or a webhook, will not have this pod, now or later. One of its name that is there was
+/// made in between: the next look finds it.
 fn is_refused(status: &kube::core::Status) -> bool {
-    matches!(status.code, 400 | 403 | 409 | 422) && !status.message.contains("exceeded quota")
+    matches!(status.code, 400 | 403 | 409 | 422)
+        && !status.is_already_exists()
+        && !status.message.contains("exceeded quota")
 }
 
 fn started(task_run: &Value, pod: &str) -> Value {
@@ -139,4 +142,28 @@ fn results(task_run: &Value) -> Value {
         .into_iter()
         .map(|(name, value)| json!({"name": name, "type": "string", "value": value}))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_from_a_pod_that_is_there() {
+        let status = |code: u16, reason: &str, message: &str| -> Status {
+            let document = json!({"code": code, "reason": reason, "message": message});
+            serde_json::from_value(document).unwrap()
+        };
+        for (code, reason) in
+            [(400, "BadRequest"), (403, "Forbidden"), (409, "UnknownHost"), (422, "InvalidMode")]
+        {
+            assert!(is_refused(&status(code, reason, "stowplan: no")), "{reason}");
+        }
+        let there = "pods \"ci-clone-pod\" already exists";
+        assert!(!is_refused(&status(409, "AlreadyExists", there)));
+        assert!(!is_refused(&status(403, "Forbidden", "exceeded quota: small")));
+        assert!(!is_refused(&status(500, "InternalError", "a bug")));
+    }
 }

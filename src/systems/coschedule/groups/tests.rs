@@ -209,12 +209,14 @@ fn per_run_modes_have_one_group_that_mounts_all_it_may() {
         assert_eq!(made.groups[0].isolated, mode == "isolate-pipelinerun");
         let empty = groups(run(&[], &[task("1", &[])]), &[], mode);
         assert_eq!(told(&empty), [":  / 1"], "{mode} (U13)");
-        let Membership::Of(group) = empty.membership(Some("1"), &[], &[]) else { panic!("{mode}") };
+        let Membership::Of(group) = empty.membership(Some("1"), &[], &[], |_| false) else {
+            panic!("{mode}")
+        };
         assert_eq!(*group.name, *keys::of_run(UID, ""));
     }
     let disabled = groups(document, &[], "disabled");
     assert_eq!((told(&disabled), disabled.awaited.len()), (vec![], 0), "U14");
-    assert_eq!(disabled.membership(Some("1"), &["c1"], &[]), Membership::Free);
+    assert_eq!(disabled.membership(Some("1"), &["c1"], &[], |_| false), Membership::Free);
 }
 
 #[test]
@@ -229,11 +231,12 @@ fn what_a_pod_mounts_says_where_it_belongs() {
         &[task("1", &["a"]), task("2", &["b"]), task("3", &["w"]), task("4", &["x"])],
     );
     let made = groups(document, &[claim("c1", RWO, None)], "workspaces");
-    let of = |task: Option<&str>, claims: &[&str]| match made.membership(task, claims, &[]) {
-        Membership::Free => "free".to_owned(),
-        Membership::Of(group) => group.key.to_string(),
-        Membership::Several(first, second) => format!("{} and {}", first.key, second.key),
-    };
+    let of =
+        |task: Option<&str>, claims: &[&str]| match made.membership(task, claims, &[], |_| false) {
+            Membership::Free => "free".to_owned(),
+            Membership::Of(group) => group.key.to_string(),
+            Membership::Several(first, second) => format!("{} and {}", first.key, second.key),
+        };
     let own = claim_name(None, "a", UID);
     let placed = keys::provisioned(&own, &keys::of_run(UID, "a"));
     let shared = claim_name(None, "x", UID);
@@ -246,6 +249,100 @@ fn what_a_pod_mounts_says_where_it_belongs() {
     assert_eq!(of(None, &["by-result"]), "free");
     assert_eq!(of(None, &[]), "free");
     assert_eq!(of(Some("1"), &[&own, "c1"]), "a and b");
+}
+
+/// By the time that its pod comes, the claim of a result is there and says how it may be mounted.
+#[test]
+fn a_claim_of_a_result_that_many_nodes_mount_binds_nobody() {
+    let document = run(
+        &[bound("w", "$(tasks.t.results.r)"), template("a", RWO)],
+        &[task("1", &["w"]), task("2", &["w", "a"])],
+    );
+    let claims = [
+        claim("many", RWX, None),
+        claim("one-pod", "ReadWriteOncePod", None),
+        claim("once", RWO, None),
+    ];
+    let view = view(claims.into_iter().chain([document]));
+    let own = claim_name(None, "a", UID);
+    for (mode, free) in [("workspaces", true), ("pipelineruns", false)] {
+        let made = groups_in(&view, mode);
+        for (claims, binds) in [
+            (&["many"][..], false),
+            (&["one-pod"], false),
+            (&["many", "one-pod"], false),
+            (&["once"], true),
+            (&["not-delivered"], true),
+            (&["many", "once"], true),
+            (&["many", &own], true),
+        ] {
+            let found = made.membership(Some("1"), claims, &[], |claim| {
+                view.claim(&Name::new("ci", claim))
+                    .is_some_and(|of| !of.access_modes.need_one_node())
+            });
+            assert_eq!(found == Membership::Free, free && !binds, "{mode} {claims:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_task_that_is_written_out_mounts_is_its_claim() {
+    let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c1"}}]);
+    let mounting = |name: &str| json!({"name": name, "taskSpec": {"volumes": volumes}});
+    let document = run(
+        &[template("a", RWO)],
+        &[mounting("1"), mounting("2"), task("3", &["a"]), task("4", &[])],
+    );
+    let made = groups(document, &[claim("c1", RWO, None)], "workspaces");
+    assert_eq!(told(&made), ["a: @ / 3", "claim/c1: c1 / 1 2"]);
+    let mut of_a = mounting("1");
+    of_a["workspaces"] = json!([{"name": "a"}]);
+    let document = run(&[template("a", RWO)], &[of_a, mounting("2"), task("3", &["a"])]);
+    let made = groups(document.clone(), &[claim("c1", RWO, None)], "workspaces");
+    assert_eq!(told(&made), ["a: @ c1 / 1 2 3"]);
+    let made = groups(document, &[claim("c1", RWX, None)], "workspaces");
+    assert_eq!(told(&made), ["a: @ / 1 3"]);
+}
+
+/// Tekton replaces the run's own params in its workspaces before it does anything else.
+#[test]
+fn a_claim_that_a_param_of_the_run_names_is_known() {
+    for (name, known) in [
+        ("$(params.claim)", Some("c1")),
+        ("$(params['claim'])", Some("c1")),
+        ("$(params[\"claim\"])", Some("c1")),
+        ("$(params.a)$(params['b.c'])", Some("c1")),
+        ("$(params.unknown)", None),
+        ("$(params.list)", None),
+        ("$(params.claim", None),
+        ("$(params.claim)-$(tasks.t.results.r)", None),
+        ("$(finally.t.results.r)", None),
+        ("$(params.open)", None),
+        ("$(params.)", None),
+        ("$(params['claim\"])", None),
+        ("$(params.é)", None),
+        ("$$(params.claim)", Some("$c1")),
+    ] {
+        let mut document = run(&[bound("w", name)], &[task("1", &["w"])]);
+        document["spec"]["params"] = json!([
+            {"name": "claim", "value": "c1"}, {"name": "a", "value": "c"}, {"name": "b.c", "value": "1"},
+            {"name": "list", "value": ["c1"]}, {"name": "open", "value": "$(tasks.t.results.r)"},
+            {"name": 7, "value": "c1"}, {"value": "c1"},
+        ]);
+        // What is wrong with a param says nothing of the pipeline.
+        document["spec"]["params"].as_array_mut().unwrap().truncate(5);
+        let made = groups(document, &[claim("c1", RWO, None)], "workspaces");
+        let wanted = format!("w: {} / 1", known.unwrap_or("?"));
+        assert_eq!(told(&made), [wanted], "{name}");
+    }
+    let mut document = run(&[bound("w", "$(params.empty)")], &[task("1", &["w"])]);
+    document["spec"]["params"] = json!([{"name": "empty", "value": ""}]);
+    assert_eq!(told(&groups(document, &[], "workspaces")).len(), 0, "it names none");
+    let mut document = run(&[bound("w", "$(params.x)")], &[task("1", &["w"])]);
+    for params in [json!(7), json!([7]), json!([{"name": [], "value": {}}]), json!({"x": "c1"})] {
+        document["spec"]["params"] = params;
+        let _ = groups(document.clone(), &[], "workspaces");
+    }
 }
 
 #[test]
@@ -271,8 +368,14 @@ fn a_pipeline_that_nobody_knows_makes_one_group_of_all_claims_of_one_node() {
     ] {
         let made = groups(document, std::slice::from_ref(&c1), "workspaces");
         assert_eq!(told(&made), ["a: @ c1 / "], "{what}");
-        let Membership::Of(_) = made.membership(None, &["c1"], &[]) else { panic!("{what}") };
-        assert_eq!(made.membership(None, &["of-a-task"], &[]), Membership::Free, "{what}");
+        let Membership::Of(_) = made.membership(None, &["c1"], &[], |_| false) else {
+            panic!("{what}")
+        };
+        assert_eq!(
+            made.membership(None, &["of-a-task"], &[], |_| false),
+            Membership::Free,
+            "{what}"
+        );
         let awaited = made.awaited.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(awaited.is_empty(), !what.contains("delivered"), "{what}: {awaited:?}");
     }
@@ -290,6 +393,7 @@ fn a_pipeline_that_nobody_knows_makes_one_group_of_all_claims_of_one_node() {
         "apiVersion": "apps/v1", "kind": "StatefulSet",
         "metadata": {"name": keys::of_run(UID, "a"), "namespace": "ci",
             "labels": {"stowplan.dev/placeholder": keys::of_run(UID, "a")},
+            "annotations": {keys::GROUP_KEY: "a"},
             "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "run", "uid": UID, "controller": true}]},
         "spec": {"selector": {}, "serviceName": "", "template": {"spec": {"containers": [], "volumes": [
             {"name": "workspace-0", "persistentVolumeClaim": {"claimName": claim_name(None, "a", UID)}},
@@ -297,6 +401,137 @@ fn a_pipeline_that_nobody_knows_makes_one_group_of_all_claims_of_one_node() {
     });
     let made = groups(named, &[c1, pipeline, set], "workspaces");
     assert_eq!(told(&made), ["a: @ c1 / 1 2"]);
+}
+
+fn placeholder(key: &str, claims: &[&str], templates: &[&str], mode: &str) -> Value {
+    let name = keys::of_run(UID, key);
+    let volumes = claims
+        .iter()
+        .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}));
+    let templates = templates
+        .iter()
+        .map(|claim| json!({"metadata": {"name": keys::template(claim)}, "spec": {}}));
+    json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {"name": name, "namespace": "ci", "labels": {"stowplan.dev/placeholder": name},
+            "annotations": {keys::GROUP_KEY: key, keys::MODE: mode},
+            "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "run", "uid": UID, "controller": true}]},
+        "spec": {"selector": {}, "serviceName": "",
+            "template": {"spec": {"containers": [], "volumes": volumes.collect::<Vec<_>>()}},
+            "volumeClaimTemplates": templates.collect::<Vec<_>>()},
+    })
+}
+
+/// A Pipeline that is deleted, or made again, while its run goes on: members still go to the placeholders
+/// that stand, and nobody waits for it.
+#[test]
+fn where_the_pipeline_is_gone_the_placeholders_that_stand_say_what_the_groups_are() {
+    let own = |workspace: &str| claim_name(None, workspace, UID);
+    let mut document =
+        run(&[template("a", RWO), template("b", RWO), bound("c", "c1"), template("x", RWX)], &[]);
+    document["spec"].as_object_mut().unwrap().remove("pipelineSpec");
+    document["spec"]["pipelineRef"] = json!({"name": "p"});
+    let pipeline = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "Pipeline", "metadata": {"name": "p", "namespace": "ci"},
+        "spec": {"tasks": [task("1", &["a"]), task("2", &["b", "c"]), task("3", &["x"])]},
+    });
+    let c1 = claim("c1", RWO, None);
+    let sets = [
+        placeholder("a", &[&own("a")], &[], "workspaces"),
+        placeholder("b", &["c1"], &[&own("b")], "workspaces"),
+    ];
+    let names = |made: &Groups| -> Vec<_> {
+        made.groups.iter().map(|group| (group.key.clone(), group.name.clone())).collect()
+    };
+    let with = |others: &[Value]| {
+        let others: Vec<Value> = others.iter().chain([&c1]).cloned().collect();
+        groups(document.clone(), &others, "workspaces")
+    };
+    let known = with(&[pipeline, sets[0].clone(), sets[1].clone()]);
+    assert_eq!(told(&known), ["a: @ / 1", "b: @ c1 / 2"]);
+    let gone = with(&sets);
+    assert_eq!(told(&gone), ["a: @ / ", "b: @ c1 / "]);
+    assert_eq!((names(&gone), gone.awaited.len()), (names(&known), 0));
+    for (claims, key) in
+        [(vec![own("a")], "a"), (vec![own("b")], "b"), (vec!["c1".to_owned()], "b")]
+    {
+        let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
+        let Membership::Of(group) = gone.membership(None, &claims, &[], |_| false) else {
+            panic!("{key}")
+        };
+        assert_eq!(&*group.key, key);
+    }
+    assert_eq!(gone.membership(Some("3"), &[&own("x")], &[], |_| false), Membership::Free);
+    // What stands for nothing of it is a group by itself.
+    let some = with(&sets[..1]);
+    assert_eq!(told(&some), ["a: @ / ", "b: @ c1 / "]);
+    assert_eq!(some.awaited.len(), 0);
+    // Of a result that is known by now: the placeholder mounts its claim.
+    let mut derived = document.clone();
+    derived["spec"]["workspaces"] = json!([template("a", RWO), bound("w", "$(tasks.1.results.r)")]);
+    let made = groups(
+        derived,
+        &[
+            placeholder("a", &[&own("a")], &[], "workspaces"),
+            placeholder("w", &["by-result"], &[], "workspaces"),
+            claim("by-result", RWO, None),
+        ],
+        "workspaces",
+    );
+    assert_eq!(told(&made), ["a: @ / ", "w: by-result? / "]);
+    for claim in ["by-result", "another-result"] {
+        let Membership::Of(group) = made.membership(None, &[claim], &[], |_| false) else {
+            panic!("{claim}")
+        };
+        assert_eq!(&*group.key, "w", "{claim}");
+    }
+    // Nobody's, by its name.
+    let mut forged = placeholder("a", &[&own("a"), "c1"], &[], "workspaces");
+    forged["metadata"]["annotations"][keys::GROUP_KEY] = json!("b");
+    let none = with(&[forged]);
+    assert_eq!((told(&none), none.awaited.len()), (vec!["a: @ @ c1 / ".to_owned()], 1));
+}
+
+#[test]
+fn where_the_pipeline_is_gone_a_run_of_two_architectures_keeps_its_parts() {
+    let of_arch = |task: &str, arch: &str| json!({"pipelineTaskName": task, "podTemplate": {"nodeSelector": {"arch": arch}}});
+    let mut document = run(&[template("x", RWX), template("a", RWO)], &[]);
+    document["spec"].as_object_mut().unwrap().remove("pipelineSpec");
+    document["spec"]["pipelineRef"] = json!({"name": "p"});
+    document["spec"]["taskRunSpecs"] = json!([of_arch("1", "amd64"), of_arch("2", "arm64")]);
+    let pipeline = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "Pipeline", "metadata": {"name": "p", "namespace": "ci"},
+        "spec": {"tasks": [task("1", &["x"]), task("2", &["x", "a"])]},
+    });
+    let (x, a) = (claim_name(None, "x", UID), claim_name(None, "a", UID));
+    let sets = [
+        placeholder("arch=amd64", &[&x], &[], "pipelineruns"),
+        placeholder("arch=arm64", &[&x, &a], &[], "pipelineruns"),
+    ];
+    let known = groups(document.clone(), &[pipeline], "pipelineruns");
+    let gone = groups(document, &sets, "pipelineruns");
+    assert_eq!(told(&known), ["arch=amd64: @ / 1", "arch=arm64: @ @ / 2"]);
+    assert_eq!(
+        (told(&gone), gone.awaited.len()),
+        (vec!["arch=amd64: @ / ".to_owned(), "arch=arm64: @ @ / ".to_owned()], 0)
+    );
+    for (before, after) in known.groups.iter().zip(&gone.groups) {
+        assert_eq!((&before.name, &before.node_selector), (&after.name, &after.node_selector));
+        assert_eq!(before.claims, after.claims);
+    }
+    for (claims, arch) in [
+        (&[&*x][..], "amd64"),
+        (&[&x], "arm64"),
+        (&[&x, &a], "arm64"),
+        (&[], "amd64"),
+        (&[], "arm64"),
+    ] {
+        let selector = [("arch", arch)];
+        let Membership::Of(group) = gone.membership(None, claims, &selector, |_| false) else {
+            panic!("{claims:?}")
+        };
+        assert_eq!(*group.key, *format!("arch={arch}"), "{claims:?}");
+    }
 }
 
 #[test]
@@ -352,7 +587,7 @@ fn claims_whose_volumes_share_no_node_are_split() {
     assert_eq!(told(&made), ["1: c1 @ / x z", "2: c2 / y", "3: c3 / "]);
     let conflicts: Vec<String> = made.conflicts.iter().map(ToString::to_string).collect();
     assert_eq!(conflicts, ["no node can mount both claims c1 and c2, and task z uses both"]);
-    let Membership::Several(..) = made.membership(Some("z"), &["c1", "c2"], &[]) else {
+    let Membership::Several(..) = made.membership(Some("z"), &["c1", "c2"], &[], |_| false) else {
         panic!("a task that uses both is in neither")
     };
 
@@ -394,16 +629,19 @@ fn tasks_that_ask_for_different_nodes_are_split_where_no_claim_stands_against_it
     assert_eq!(told(&made), ["arch=amd64: @ / free x", "arch=arm64: @ @ / y z"]);
     assert!(made.conflicts.is_empty());
     let of = |task: Option<&str>, selector: &[(&str, &str)]| {
-        let Membership::Of(group) = made.membership(task, &[], selector) else {
+        let Membership::Of(group) = made.membership(task, &[], selector, |_| false) else {
             panic!("{task:?}")
         };
         group.key.to_string()
     };
     assert_eq!(of(Some("x"), &[("arch", "amd64")]), "arch=amd64");
     let many = claim_name(None, "w", UID);
-    let Membership::Of(group) = made.membership(Some("y"), &[&many], &[]) else { panic!() };
+    let Membership::Of(group) = made.membership(Some("y"), &[&many], &[], |_| false) else {
+        panic!()
+    };
     assert_eq!(&*group.key, "arch=arm64", "a claim of many nodes says nothing");
-    let Membership::Of(group) = made.membership(None, &[&many], &[("arch", "arm64")]) else {
+    let Membership::Of(group) = made.membership(None, &[&many], &[("arch", "arm64")], |_| false)
+    else {
         panic!()
     };
     assert_eq!(&*group.key, "arch=arm64");
@@ -502,32 +740,193 @@ fn two_runs_that_share_a_claim_go_where_the_earlier_one_is() {
     };
     let leader_of = |runs: &[Value]| {
         let claims = [claim("c1", RWO, None), claim("c2", RWX, None)];
-        let view = view(runs.iter().cloned().chain(claims));
+        let view = view(runs.iter().cloned().chain(claims).chain(runs.iter().map(first_task)));
         let (name, run) = view.run_by_uid("b").unwrap();
         let made = of_run(name, run, &view, &policy("workspaces")).unwrap();
         assert_eq!(told(&made), ["w: c1 / 1"]);
-        leader(name, run, &made.groups[0], &view, &policy("workspaces")).map(|leader| {
-            (leader.run.name.to_string(), leader.placeholder, leader.claim.to_string())
-        })
+        leader(name, run, &made.groups[0], &[], &view, &policy("workspaces"))
+            .map(|leader| (leader.who, leader.placeholder, leader.claim.to_string()))
     };
-    let led_by =
-        |name: &str| Some((name.to_owned(), keys::of_run(name, "w").into(), "c1".to_owned()));
+    let led_by = |name: &str| {
+        let who = Who::Run(Name::new("ci", name));
+        Some((who, keys::of_run(name, "w").into(), "c1".to_owned()))
+    };
     assert_eq!(leader_of(&[of("b", 2, false)]), None);
     assert_eq!(leader_of(&[of("b", 2, false), of("a", 3, false)]), None, "the later one");
     assert_eq!(leader_of(&[of("b", 2, false), of("a", 1, true)]), None, "it has ended");
     assert_eq!(leader_of(&[of("b", 2, false), of("a", 1, false)]), led_by("a"));
     assert_eq!(leader_of(&[of("b", 2, false), of("a", 2, false)]), led_by("a"), "by UID");
     assert_eq!(leader_of(&[of("b", 3, false), of("a", 2, false), of("z", 1, false)]), led_by("z"));
+    // Of one whose pod template of a task mounts it, and of one that writes a task with it out.
+    let mounting =
+        json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c1"}}]});
+    for (member, value) in [
+        ("taskRunSpecs", json!([{"pipelineTaskName": "2", "podTemplate": mounting}])),
+        ("pipelineSpec", json!({"tasks": [{"name": "2", "taskSpec": mounting}]})),
+    ] {
+        let mut other = of("a", 1, false);
+        other["spec"] = json!({"pipelineSpec": {"tasks": [{"name": "2"}]}});
+        other["spec"][member] = value;
+        let found = leader_of(&[of("b", 2, false), other]).expect(member);
+        assert_eq!(found.1, keys::of_run("a", "claim/c1").into(), "{member}");
+    }
     // Of a run whose claim of its own another one mounts.
     let mut owner = run(&[template("t", RWO)], &[task("1", &["t"])]);
     owner["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
     let mut guest = run(&[bound("w", &claim_name(None, "t", UID))], &[task("1", &["w"])]);
     guest["metadata"] = json!({"name": "b", "namespace": "ci", "uid": "b", "creationTimestamp": "2026-01-01T00:00:09Z"});
-    let view = view([owner, guest]);
+    let tasks = [first_task(&owner), first_task(&guest)];
+    let view = view([owner, guest].into_iter().chain(tasks));
     let (name, run) = view.run_by_uid("b").unwrap();
     let made = of_run(name, run, &view, &policy("workspaces")).unwrap();
-    let leader = leader(name, run, &made.groups[0], &view, &policy("workspaces")).unwrap();
-    assert_eq!((&*leader.run.name, &*leader.placeholder), ("run", &*keys::of_run(UID, "t")));
+    let leader = leader(name, run, &made.groups[0], &[], &view, &policy("workspaces")).unwrap();
+    assert_eq!(leader.who, Who::Run(Name::new("ci", "run")));
+    assert_eq!(&*leader.placeholder, &*keys::of_run(UID, "t"));
+}
+
+/// The TaskRun with which a run begins.
+fn first_task(run: &Value) -> Value {
+    let name = run["metadata"]["name"].as_str().unwrap();
+    json!({"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": {
+        "name": format!("{name}-first"), "namespace": run["metadata"]["namespace"], "uid": format!("{name}-first"),
+        "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": name,
+            "uid": run["metadata"]["uid"], "controller": true}],
+    }})
+}
+
+/// A run that shares a claim with others, as far as it matters to who goes first.
+#[derive(Clone, Debug)]
+struct Sharer {
+    created: u32,
+    done: bool,
+    deleting: bool,
+    group: bool,
+    task: Option<bool>,
+    /// When its placeholder was made, and whether that has failed.
+    placeholder: Option<(u32, bool)>,
+    claims: BTreeSet<usize>,
+}
+
+fn sharer() -> impl Strategy<Value = Sharer> {
+    let rarely = || prop::bool::weighted(0.15);
+    let task = prop::option::weighted(0.7, rarely());
+    let placeholder = prop::option::weighted(0.5, (0..4_u32, rarely()));
+    let claims = prop::collection::btree_set(0..3_usize, 1..3);
+    (0..4_u32, rarely(), rarely(), rarely(), task, placeholder, claims).prop_map(
+        |(created, done, deleting, group, task, placeholder, claims)| Sharer {
+            created,
+            done,
+            deleting,
+            group,
+            task,
+            placeholder,
+            claims,
+        },
+    )
+}
+
+fn at(second: u32) -> String {
+    format!("2026-01-01T00:00:{second:02}Z")
+}
+
+fn documents_of(name: &str, sharer: &Sharer) -> Vec<Value> {
+    let claims: Vec<String> = sharer.claims.iter().map(|claim| format!("c{claim}")).collect();
+    let workspaces: Vec<Value> = claims.iter().map(|claim| bound(claim, claim)).collect();
+    let mut document = run(&workspaces, &[]);
+    document["metadata"] = json!({"name": name, "namespace": "ci", "uid": name, "creationTimestamp": at(sharer.created)});
+    if sharer.group {
+        document["metadata"]["annotations"] = json!({keys::GROUP: "g"});
+    }
+    if sharer.deleting {
+        document["metadata"]["deletionTimestamp"] = json!(at(9));
+    }
+    if sharer.done {
+        document["status"] = json!({"conditions": [{"type": "Succeeded", "status": "True"}]});
+    }
+    let mut documents = vec![document];
+    if let Some(assisted) = sharer.task {
+        let mut task = first_task(&documents[0]);
+        if assisted {
+            task["metadata"]["annotations"] = json!({keys::ASSISTANT: "a"});
+        }
+        documents.push(task);
+    }
+    if let Some((created, failed)) = sharer.placeholder {
+        let placeholder = keys::of_run(name, "");
+        let mut annotations = json!({keys::MODE: "pipelineruns", keys::GROUP_KEY: ""});
+        if failed {
+            annotations[keys::FAILED] = json!("true");
+        }
+        documents.push(json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {
+            "name": placeholder, "namespace": "ci", "uid": placeholder, "creationTimestamp": at(created),
+            "labels": {keys::PLACEHOLDER: placeholder}, "annotations": annotations,
+            "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": name,
+                "uid": name, "controller": true}],
+        }}));
+    }
+    documents
+}
+
+proptest! {
+    /// Of those that share a claim and have begun exactly one leads, and nobody follows who follows him.
+    #[test]
+    fn of_those_that_share_a_claim_one_leads(sharers in prop::collection::vec(sharer(), 1..7)) {
+        let names: Vec<String> = (0..sharers.len()).map(|index| format!("r{index}")).collect();
+        let documents = names.iter().zip(&sharers).flat_map(|(name, of)| documents_of(name, of));
+        let claims = (0..3).map(|index| claim(&format!("c{index}"), RWO, None));
+        let view = view(documents.chain(claims));
+        let policy = policy("pipelineruns");
+        let leads = |of: &Sharer| {
+            let stands = of.placeholder.is_some_and(|(_, failed)| !failed);
+            let begins = of.placeholder.is_none() && of.task == Some(false);
+            !of.done && !of.deleting && !of.group && (stands || begins)
+        };
+        let mut follows = BTreeMap::new();
+        for (name, of) in names.iter().zip(&sharers).filter(|(_, of)| !of.done && !of.group) {
+            let (key, run) = view.run_by_uid(name).unwrap();
+            let made = of_run(key, run, &view, &policy).unwrap();
+            prop_assert_eq!(made.groups.len(), 1);
+            let leader = leader(key, run, &made.groups[0], &[], &view, &policy);
+            let shared = |other: &Sharer| !other.claims.is_disjoint(&of.claims);
+            let others = names.iter().zip(&sharers).filter(|(other, _)| *other != name);
+            let candidates: Vec<_> = others.filter(|(_, of)| leads(of) && shared(of)).collect();
+            match leader {
+                None => {
+                    if !leads(of) {
+                        prop_assert!(candidates.is_empty(), "{name} follows nobody");
+                    }
+                }
+                Some(Leader { who: Who::Run(other), .. }) => {
+                    let known = candidates.iter().any(|(known, _)| ***known == *other.name);
+                    prop_assert!(known, "{name} follows {other:?}");
+                    follows.insert(name.clone(), other.name.to_string());
+                }
+                Some(other) => prop_assert!(false, "{other:?}"),
+            }
+        }
+        for claim in 0..3 {
+            let users = names.iter().zip(&sharers);
+            let users: Vec<_> =
+                users.filter(|(_, of)| leads(of) && of.claims.contains(&claim)).collect();
+            let inside = |name: &String| {
+                follows.get(name).is_some_and(|other| users.iter().any(|(of, _)| *of == other))
+            };
+            let first = users.iter().filter(|(name, _)| !inside(name)).count();
+            let apart = users.iter().any(|(_, of)| of.claims.len() > 1);
+            prop_assert!(users.is_empty() || first >= 1);
+            prop_assert!(apart || users.is_empty() || first == 1, "claim {claim}: {follows:?}");
+        }
+        for start in &names {
+            let mut at = start;
+            for _ in 0..=names.len() {
+                match follows.get(at) {
+                    Some(next) => at = next,
+                    None => break,
+                }
+            }
+            prop_assert!(!follows.contains_key(at), "{start} follows in a circle: {follows:?}");
+        }
+    }
 }
 
 /// A run of `tasks` tasks over `workspaces` workspaces, of which each task uses some.

@@ -1,15 +1,13 @@
 //! What outlived its cause: placeholders of runs that ended, of native groups that nobody belongs to
 //! any more, and of nobody; and the claims of runs that ended.
 
-use std::collections::HashSet;
-
 use k8s_openapi::jiff::Timestamp;
 
 use super::sources::Sources;
 use super::{Turn, length};
 use crate::policy::CoscheduleMode;
-use crate::systems::coschedule::keys::NAME_PREFIX;
-use crate::systems::coschedule::mode;
+use crate::systems::coschedule::keys::{self, NAME_PREFIX};
+use crate::systems::coschedule::{family, mode};
 use crate::systems::plan::operation::{add, remove, test, test_uid};
 use crate::systems::plan::{Kind, Write};
 use crate::view::storage::PROTECTION;
@@ -41,11 +39,14 @@ impl<'v> Turn<'v> {
         if placeholder.identity.deleting || !name.name.starts_with(NAME_PREFIX) {
             return Standing::Rests;
         }
-        let has_members = || self.view.members_of(name).any(|(_, member)| !member.finished);
+        let run_uid = placeholder.run.as_ref().map(|run| &*run.uid);
+        let has_members = || self.has_members(name, run_uid);
         match (&placeholder.run, &placeholder.group) {
             // Without Tekton's kinds nothing is known of runs, and the API server sees to what they own.
             (Some(_), _) if !self.view.has_tekton() => Standing::Rests,
             (Some(owner), _) => match self.view.run_by_uid(&owner.uid) {
+                // An owner is in the namespace of what it owns.
+                Some((run, _)) if run.namespace != name.namespace => Standing::Ended,
                 Some((_, run)) if run.done || run.identity.deleting => Standing::Ended,
                 Some(run) if is_wanted || has_members() => Standing::Lives(Some(run)),
                 Some(_) | None => Standing::Ended,
@@ -56,6 +57,13 @@ impl<'v> Turn<'v> {
             },
             (None, None) => Standing::Ended,
         }
+    }
+
+    /// Whether pods of a placeholder go on.
+    fn has_members(&self, name: &Name, run_uid: Option<&str>) -> bool {
+        self.view.members_of(name).any(|(pod, member)| {
+            !member.finished && family::belongs(pod, member, &name.name, run_uid, self.view)
+        })
     }
 
     /// A native group without a member stays for a while: its next pod should find the node.
@@ -101,8 +109,12 @@ impl<'v> Turn<'v> {
     /// The claims of templates of runs that have ended, as Tekton treats them: those that a placeholder
     /// made of a whole run go, the others where the run says so by its annotation.
     ///
+    /// The mode in force by then may be another than the run had. A placeholder's claim carries the one
+    /// that counts, and stays where it carries none.
+    ///
     /// A claim that is deleted stays for as long as a pod names it, and the pods of a run stay after
-    /// their end. So the finalizer that says so is taken from it, once none of those pods goes on.
+    /// their end. So the finalizer that says so is taken from it, once no pod goes on that mounts it, be
+    /// it of the run or not.
     pub(super) fn clean_up(&mut self, sources: &Sources<'v>) {
         let mut ended: Vec<_> = self.view.pipeline_runs().filter(|(_, run)| run.done).collect();
         let has_any = |run: &PipelineRun| {
@@ -119,21 +131,40 @@ impl<'v> Turn<'v> {
             return;
         }
         ended.sort_unstable_by_key(|(name, _)| *name);
-        let used = self.claims_in_use();
         for (name, run) in ended {
-            // It was not ours.
-            let Ok(mode) = mode::of_run(name, run, self.view, self.policy) else { continue };
-            if mode == CoscheduleMode::Disabled {
-                continue;
-            }
+            let takes_tektons = run.auto_cleanup && self.was_ours(name, run);
             for (claim_name, claim) in self.view.claims_of_run(&run.identity.uid) {
-                let is_whole_runs =
-                    claim.placeholder.is_some() && mode != CoscheduleMode::Workspaces;
-                if (is_whole_runs || run.auto_cleanup) && !used.contains(claim_name) {
+                let goes = match &claim.placeholder {
+                    None => takes_tektons,
+                    Some(_) => match claim.mode.as_deref().and_then(mode::read) {
+                        None | Some(CoscheduleMode::Disabled) => false,
+                        Some(CoscheduleMode::Workspaces) => run.auto_cleanup,
+                        Some(_) => true,
+                    },
+                };
+                if goes && !self.view.is_mounted(claim_name) {
                     self.remove_claim(claim_name, claim);
                 }
             }
         }
+    }
+
+    /// Whether a run that has ended was ours, as far as that can be known: its pods or claims say so, or
+    /// nothing says that it is not.
+    fn was_ours(&self, name: &Name, run: &PipelineRun) -> bool {
+        let uid = &run.identity.uid;
+        let is_disabled = match mode::of_run(name, run, self.view, self.policy) {
+            Ok(mode) => mode == CoscheduleMode::Disabled,
+            Err(_) => true,
+        };
+        let has_pod_of = |key: &str| {
+            let placeholder = Name::new(&name.namespace, &keys::of_run(uid, key));
+            self.view.members_of(&placeholder).next().is_some()
+        };
+        !is_disabled
+            || self.view.claims_of_run(uid).any(|(_, claim)| claim.placeholder.is_some())
+            || has_pod_of("")
+            || run.workspaces.iter().any(|workspace| has_pod_of(&workspace.name))
     }
 
     fn remove_claim(&mut self, name: &Name, claim: &Claim) {
@@ -144,6 +175,8 @@ impl<'v> Turn<'v> {
                 let path = ["metadata", "finalizers", &place];
                 Write::Patch(vec![
                     test_uid(&claim.identity.uid),
+                    // Only as it was looked at: what has changed is looked at again.
+                    test(&["metadata", "resourceVersion"], &*claim.identity.resource_version),
                     test(&path, PROTECTION),
                     remove(&path),
                 ])
@@ -151,19 +184,6 @@ impl<'v> Turn<'v> {
             (true, None) => return,
         };
         self.write(Kind::PersistentVolumeClaim, name, &claim.identity.uid, write, Vec::new());
-    }
-
-    /// The claims that pods of groups mount which have not ended.
-    fn claims_in_use(&self) -> HashSet<Name> {
-        let members = self.view.members().filter(|(_, member)| !member.finished);
-        let of_members = members.flat_map(|(name, member)| {
-            let claims = member.estate.iter().flat_map(|estate| &estate.claims);
-            claims.map(move |claim| Name::new(&name.namespace, claim))
-        });
-        let of_placeholders = self.view.placeholder_pods().flat_map(|(name, pod)| {
-            pod.claims.iter().map(move |claim| Name::new(&name.namespace, claim))
-        });
-        of_members.chain(of_placeholders).collect()
     }
 }
 

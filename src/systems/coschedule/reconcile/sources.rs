@@ -1,13 +1,16 @@
 //! Whom placeholders stand for, and what they are to be made of.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::reason;
+use super::room::own_terms;
 use crate::policy::{Policy, Volumes};
 use crate::systems::coschedule::claims::Stays;
-use crate::systems::coschedule::groups::{self, Group, Groups, Leader};
+use crate::systems::coschedule::family::{self, Signs};
+use crate::systems::coschedule::groups::{self, Group, GroupClaim, Groups, Leader, NativeClaims};
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::placeholder::{Blueprint, Bounds, Cause, Isolation};
 use crate::systems::vocabulary::IGNORE;
@@ -31,8 +34,7 @@ struct Run<'v> {
     name: &'v Name,
     run: &'v PipelineRun,
     groups: Groups,
-    /// Whether it has a TaskRun: the first is made after the run's claims and before any pod, and says
-    /// whether Tekton's own assistant is on.
+    /// Whether it has a TaskRun.
     has_started: bool,
 }
 
@@ -42,8 +44,17 @@ struct Native<'v> {
     name: Name,
     group: &'v str,
     claims: Vec<&'v str>,
+    /// When its oldest pod was made.
+    since: Option<Timestamp>,
     /// What its oldest pod says of nodes, as a pod template.
     template: Value,
+}
+
+impl Native<'_> {
+    fn claims(&self) -> NativeClaims<'_> {
+        let Self { name, group, claims, since, .. } = self;
+        NativeClaims { placeholder: name, group, claims, since: *since }
+    }
 }
 
 /// What is to be told of a run.
@@ -62,15 +73,10 @@ pub(super) struct Wanted<'s> {
     /// Whether it should be made now, if it is not there.
     pub(super) is_due: bool,
     pub(super) run: Option<(&'s Name, &'s PipelineRun)>,
-    /// The earlier run that uses one of its claims.
+    /// The groups of its run.
+    pub(super) groups: Option<&'s Groups>,
+    /// Who began earlier and uses one of its claims.
     pub(super) leader: Option<Leader>,
-}
-
-/// What the TaskRuns of a run say.
-#[derive(Clone, Copy, Debug, Default)]
-struct Signs {
-    has_started: bool,
-    is_assisted: bool,
 }
 
 impl<'v> Sources<'v> {
@@ -85,17 +91,21 @@ impl<'v> Sources<'v> {
     }
 
     fn find_runs(&mut self) {
-        let signs = self.signs();
         let lives = |run: &PipelineRun| !run.done && !run.identity.deleting && run.parent.is_none();
         let mut runs: Vec<_> = self.view.pipeline_runs().filter(|(_, run)| lives(run)).collect();
         runs.retain(|(name, _)| !self.is_left_alone(&name.namespace));
         runs.sort_unstable_by_key(|(name, _)| *name);
         for (name, run) in runs {
-            let Signs { has_started, is_assisted } =
-                signs.get(&*run.identity.uid).copied().unwrap_or_default();
+            let Signs { has_started, is_assisted } = family::signs(name, run, self.view);
             if is_assisted {
-                let text = "Tekton's own affinity assistant places this run, and stowplan leaves it alone; set `coschedule: disabled` in Tekton's ConfigMap feature-flags".to_owned();
+                let mut text = "Tekton's own affinity assistant places this run, and stowplan leaves it alone; set `coschedule: disabled` in Tekton's ConfigMap feature-flags".to_owned();
+                // Its first claim comes before anything that says so.
+                let mut claims = self.view.claims_of_run(&run.identity.uid);
+                if claims.any(|(_, claim)| claim.class.as_deref() == Some(keys::PARKED)) {
+                    text += ", then make the run again: its claims are parked, and no pod of it can run";
+                }
                 self.notes.push(Note { name, run, reason: reason::ASSISTANT_IS_ON, text });
+                self.keep_begun(name, run);
                 continue;
             }
             let groups = match groups::of_run(name, run, self.view, self.policy) {
@@ -121,6 +131,25 @@ impl<'v> Sources<'v> {
         }
     }
 
+    /// Those groups of a run that Tekton's assistant places whose pods were admitted before that was known:
+    /// they wait for a placeholder.
+    fn keep_begun(&mut self, name: &'v Name, run: &'v PipelineRun) {
+        let Ok(mut groups) = groups::of_run(name, run, self.view, self.policy) else { return };
+        groups.groups.retain(|group| {
+            let placeholder = Name::new(&name.namespace, &group.name);
+            let uid = Some(&*run.identity.uid);
+            self.view.members_of(&placeholder).any(|(pod, member)| {
+                let is_assisted = member.estate.as_ref().is_some_and(|estate| estate.assisted);
+                !member.finished
+                    && !is_assisted
+                    && family::belongs(pod, member, &group.name, uid, self.view)
+            })
+        });
+        if !groups.groups.is_empty() {
+            self.runs.push(Run { name, run, groups, has_started: true });
+        }
+    }
+
     /// Why claims of a run keep classes that put their volumes anywhere. That the class has no sibling
     /// matters only to a claim that must meet another.
     fn classes_that_stay(&self, run: &Name, groups: &Groups) -> BTreeSet<Stays> {
@@ -135,20 +164,6 @@ impl<'v> Sources<'v> {
             classes.filter(matters).collect::<Vec<_>>()
         };
         groups.groups.iter().flat_map(of_group).collect()
-    }
-
-    /// What the TaskRuns that go on say of their root runs, by the run's UID.
-    fn signs(&self) -> HashMap<&'v str, Signs> {
-        let mut signs: HashMap<&str, Signs> = HashMap::new();
-        for (_, task) in self.view.task_runs() {
-            let Some(owner) = &task.run else { continue };
-            let Some((name, run)) = self.view.run_by_uid(&owner.uid) else { continue };
-            let (_, root, _) = groups::root(name, run, self.view);
-            let of_run = signs.entry(&root.identity.uid).or_default();
-            of_run.has_started = true;
-            of_run.is_assisted |= task.assisted;
-        }
-        signs
     }
 
     /// Whether nothing of this namespace is touched.
@@ -184,32 +199,45 @@ impl<'v> Sources<'v> {
             claims.sort_unstable();
             claims.dedup();
             let template = template_of(oldest);
-            self.natives.push(Native { name, group, claims, template });
+            let since = oldest.identity.created;
+            self.natives.push(Native { name, group, claims, since, template });
         }
     }
 
     /// The placeholders that there should be, by name.
     pub(super) fn wanted(&self) -> BTreeMap<Name, Wanted<'_>> {
+        let claims: Vec<_> = self.natives.iter().map(Native::claims).collect();
+        let claims = &*claims;
         let of_runs = self.runs.iter().flat_map(|run| {
             let groups = run.groups.groups.iter();
-            groups.map(move |group| self.of_group(run, group))
+            groups.map(move |group| self.of_group(run, group, claims))
         });
-        let natives = self.natives.iter().map(|native| self.of_native(native));
+        let natives = self.natives.iter().map(|native| self.of_native(native, claims));
         of_runs.chain(natives).map(|wanted| (wanted.blueprint.name.clone(), wanted)).collect()
     }
 
-    fn of_group<'s>(&'s self, run: &'s Run<'v>, group: &'s Group) -> Wanted<'s> {
+    fn of_group<'s>(
+        &'s self,
+        run: &'s Run<'v>,
+        group: &'s Group,
+        natives: &[NativeClaims<'_>],
+    ) -> Wanted<'s> {
         let name = Name::new(&run.name.namespace, &group.name);
         let standing = self.view.placeholder(&name);
         // A claim that was parked when it came can only be had in the placeholder's own.
-        let is_parked = |claim: &str| match self.view.claim(&Name::new(&name.namespace, claim)) {
-            Some(claim) => claim.class.as_deref() == Some(keys::PARKED),
-            None => self.policy.coschedule.volumes == Volumes::Provision,
+        let is_parked = |claim: &GroupClaim| {
+            let known = self.view.claim(&Name::new(&name.namespace, &claim.name));
+            match known {
+                Some(known) => known.class.as_deref() == Some(keys::PARKED),
+                None => {
+                    claim.is_replaceable() && self.policy.coschedule.volumes == Volumes::Provision
+                }
+            }
         };
         // The templates of one that stands cannot be changed any more.
-        let makes = |claim: &str| match standing {
+        let makes = |claim: &GroupClaim| match standing {
             Some(standing) => {
-                let template = keys::template(claim);
+                let template = keys::template(&claim.name);
                 standing.templates.iter().any(|made| **made == *template)
             }
             None => is_parked(claim),
@@ -226,14 +254,14 @@ impl<'v> Sources<'v> {
         let mut claims = Vec::new();
         let mut templates = Vec::new();
         for claim in &group.claims {
-            match document(&claim.name).filter(|_| claim.template && makes(&claim.name)) {
+            match document(&claim.name).filter(|_| claim.is_replaceable() && makes(claim)) {
                 Some(document) => templates.push((claim.name.to_string(), document)),
                 // It would never be bound.
-                None if claim.template && is_parked(&claim.name) => {}
+                None if claim.template && is_parked(claim) => {}
                 None => claims.push(&*claim.name),
             }
         }
-        let leader = groups::leader(run.name, run.run, group, self.view, self.policy);
+        let leader = groups::leader(run.name, run.run, group, natives, self.view, self.policy);
         let owner = Owner { name: run.name.name.clone(), uid: run.run.identity.uid.clone() };
         Wanted {
             blueprint: Blueprint {
@@ -249,11 +277,12 @@ impl<'v> Sources<'v> {
             },
             is_due: run.has_started,
             run: Some((run.name, run.run)),
+            groups: Some(&run.groups),
             leader,
         }
     }
 
-    fn of_native<'s>(&'s self, native: &'s Native<'v>) -> Wanted<'s> {
+    fn of_native<'s>(&'s self, native: &'s Native<'v>, natives: &[NativeClaims<'_>]) -> Wanted<'s> {
         Wanted {
             blueprint: Blueprint {
                 name: native.name.clone(),
@@ -268,7 +297,8 @@ impl<'v> Sources<'v> {
             },
             is_due: true,
             run: None,
-            leader: None,
+            groups: None,
+            leader: groups::leader_of_native(&native.claims(), natives, self.view, self.policy),
         }
     }
 
@@ -299,7 +329,7 @@ fn template_of(member: &Member) -> Value {
     let Some(estate) = &member.estate else { return Value::Null };
     let mut template =
         json!({"nodeSelector": estate.node_selector, "tolerations": estate.tolerations});
-    if let Some(terms) = &estate.terms {
+    if let Some(terms) = own_terms(estate) {
         template["affinity"]["nodeAffinity"] = json!({
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
         });

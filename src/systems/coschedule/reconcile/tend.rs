@@ -1,15 +1,16 @@
 //! A placeholder that stands: its claims, its node, and those who wait for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::room::{Demand, others};
+use super::room::{Demand, bound_by_name, others};
 use super::sources::{Wanted, claims_on_one_node};
 use super::{Follow, MAKING, Turn, reason, target};
-use crate::placement::affinity::pinned_node;
 use crate::policy::Repair;
+use crate::systems::coschedule::family;
+use crate::systems::coschedule::groups::Membership;
 use crate::systems::coschedule::keys::FAILED;
 use crate::systems::coschedule::placeholder::{Blueprint, Bounds, same_affinity, with_claims};
 use crate::systems::plan::operation::{add, remove, test_uid};
@@ -17,7 +18,7 @@ use crate::systems::plan::{Action, Event, Kind, Write};
 use crate::systems::wake;
 use crate::view::member::MemberEstate;
 use crate::view::placeholder::{FIRST, PlaceholderEstate};
-use crate::view::{Member, Name, PipelineRun, Placeholder, PlaceholderPod, View};
+use crate::view::{Member, Name, PipelineRun, Placeholder, PlaceholderPod, TaskRun, View};
 
 /// After so many grace periods without a node that fits, the placeholder gives its node up: a pod that
 /// waits without a node is what makes a cluster autoscaler act.
@@ -30,6 +31,9 @@ const PATIENCE: SignedDuration = SignedDuration::from_secs(12);
 /// The annotation of a placeholder without a pod: since when that is so, in seconds since 1970. A pod that
 /// is deleted is made again within moments, so that it is rarely written.
 const MISSING_SINCE: &str = "stowplan.dev/missing-since";
+
+/// Pods by namespace and claim, each with the claim again.
+pub(super) type Users<'v> = HashMap<(&'v str, &'v str), Vec<(&'v Name, &'v Member, &'v str)>>;
 
 /// A placeholder that stands, with those who belong to it.
 #[derive(Debug)]
@@ -72,7 +76,11 @@ impl<'v> Stand<'v> {
     ) -> Self {
         let mut running = Vec::new();
         let mut waiting = Vec::new();
-        for (member_name, member) in view.members_of(name).filter(|(_, member)| !member.finished) {
+        let run_uid = placeholder.run.as_ref().map(|run| &*run.uid);
+        let members = view.members_of(name).filter(|(pod, member)| {
+            !member.finished && family::belongs(pod, member, &name.name, run_uid, view)
+        });
+        for (member_name, member) in members {
             match member.place() {
                 Some(node) if member.identity.deleting && is_lost(node, view) => {}
                 Some(_) => running.push((member_name, member)),
@@ -90,9 +98,29 @@ impl<'v> Stand<'v> {
         only.is_some() && self.running.iter().any(|(_, member)| member.place() == only)
     }
 
-    fn demand(&self, view: &'v View) -> Demand<'v> {
-        let waiting = self.waiting.iter().filter_map(|(_, member)| member.estate.as_deref());
-        Demand::of(self.name, self.placeholder, waiting.collect(), view)
+    /// Whether its template mounts a claim.
+    fn mounts(&self, claim: &str) -> bool {
+        self.placeholder.claims.iter().any(|own| **own == *claim)
+    }
+
+    /// Whether a claim is one that its StatefulSet makes.
+    fn makes(&self, claim: &str) -> bool {
+        let mut made = self.placeholder.templates.iter();
+        made.any(|template| *claim == *format!("{template}-{}{FIRST}", self.name.name))
+    }
+
+    /// Whether its pod mounts other claims than its template says.
+    fn has_other_claims(&self, pod: &PlaceholderPod) -> bool {
+        self.placeholder.claims.iter().any(|claim| !pod.claims.contains(claim))
+            || pod.claims.iter().any(|claim| !self.mounts(claim) && !self.makes(claim))
+    }
+
+    /// What those ask for who can go after the placeholder, and the placeholder itself.
+    fn demand(&self, view: &'v View, wanted: Option<&Wanted<'_>>) -> Demand<'v> {
+        let waiting = self.waiting.iter().filter(|(name, member)| can_leave(name, member, view));
+        let waiting = waiting.filter_map(|(_, member)| member.estate.as_deref()).collect();
+        let blueprint = wanted.map(|wanted| &wanted.blueprint);
+        Demand::of(self.name, self.placeholder, self.estate, blueprint, waiting, view)
     }
 
     /// The members that the scheduler has found no node for, and since when each of them waits for the
@@ -109,6 +137,13 @@ impl<'v> Stand<'v> {
     }
 }
 
+/// Whether a pod that waits can go after its placeholder: not who is bound to a node by name and would
+/// not be made again.
+fn can_leave(name: &Name, member: &Member, view: &View) -> bool {
+    let bound = member.estate.as_deref().and_then(bound_by_name);
+    bound.is_none() || maker(name, member, view).is_some()
+}
+
 /// Whether a node is gone, or says nothing any more.
 fn is_lost(node: &str, view: &View) -> bool {
     let estate = view.node(node).and_then(|node| node.estate.as_ref());
@@ -120,20 +155,27 @@ fn excludes_node(stand: &Stand<'_>, node: &str) -> bool {
     stand.estate.excluded.iter().any(|excluded| **excluded == *node)
 }
 
-/// The node that a member must be on by name.
-fn bound_to(estate: &MemberEstate) -> Option<&str> {
-    let mut nodes = estate.terms.as_deref()?.iter().map(pinned_node);
-    let first = nodes.next()??;
-    nodes.all(|node| node == Some(first)).then_some(first)
+/// The TaskRun that makes a pod again when it is deleted: only a TaskRun does by the same name, and only
+/// while its pod has no node.
+fn maker<'v>(name: &Name, member: &Member, view: &'v View) -> Option<&'v TaskRun> {
+    let owner = member.task_run.as_ref().filter(|_| member.node.is_none())?;
+    let known = view.task_run(&Name::new(&name.namespace, &owner.name))?;
+    let goes_on = !known.done && !known.identity.deleting;
+    (goes_on && known.identity.uid == owner.uid).then_some(known)
 }
 
 impl<'v> Turn<'v> {
     /// Sees to a placeholder that is needed.
     pub(super) fn tend(&mut self, stand: &Stand<'v>, wanted: Option<&Wanted<'_>>) {
         self.is_not_idle(stand.name, stand.placeholder);
-        if stand.running.is_empty() && self.add_claims(stand, wanted) {
+        if self.restore_size(stand) {
             return;
         }
+        self.release_leavers(stand, wanted);
+        if stand.running.is_empty() && self.fit_claims(stand, wanted) {
+            return;
+        }
+        self.release_strays(stand);
         let Some(pod) = stand.pod else {
             return self.tend_unmade(stand);
         };
@@ -146,9 +188,21 @@ impl<'v> Turn<'v> {
         }
     }
 
+    /// Takes back that somebody has given the StatefulSet another number of pods: with none there would
+    /// never be one, and of several one would be beside nobody. Returns whether that is to be done.
+    fn restore_size(&mut self, stand: &Stand<'v>) -> bool {
+        let size = stand.estate.spec["replicas"].as_i64();
+        if size.is_none_or(|size| size == 1) {
+            return false;
+        }
+        self.change(stand, vec![add(&["spec", "replicas"], 1)]);
+        true
+    }
+
     /// Mounts what became known later: claims that members mount, and those of a pipeline that was not
-    /// delivered yet. Returns whether the template is to change.
-    fn add_claims(&mut self, stand: &Stand<'v>, wanted: Option<&Wanted<'_>>) -> bool {
+    /// delivered yet; and takes out what turned out to be another group's, because the volumes of both
+    /// share no node, and what one pod at a time may use. Returns whether the template is to change.
+    fn fit_claims(&mut self, stand: &Stand<'v>, wanted: Option<&Wanted<'_>>) -> bool {
         let mut claims: BTreeSet<&str> = BTreeSet::new();
         for (_, member) in &stand.waiting {
             claims.extend(claims_on_one_node(&stand.name.namespace, member, self.view));
@@ -156,18 +210,15 @@ impl<'v> Turn<'v> {
         if let Some(wanted) = wanted {
             claims.extend(wanted.blueprint.claims.iter());
         }
-        let made = &stand.placeholder.templates;
-        let is_made = |claim: &str| {
-            made.iter().any(|template| *claim == *format!("{template}-{}{FIRST}", stand.name.name))
-        };
-        claims.retain(|claim| {
-            !stand.placeholder.claims.iter().any(|own| **own == **claim) && !is_made(claim)
-        });
-        if claims.is_empty() {
+        let is_strange = |claim: &str| self.is_strange(stand, wanted, claim);
+        claims.retain(|claim| !stand.mounts(claim) && !stand.makes(claim) && !is_strange(claim));
+        let own = stand.placeholder.claims.iter().map(AsRef::as_ref);
+        let surplus: Vec<&str> = own.filter(|claim| is_strange(claim)).collect();
+        if claims.is_empty() && surplus.is_empty() {
             return false;
         }
         let claims: Vec<&str> = claims.into_iter().collect();
-        let (volumes, mounts) = with_claims(&stand.estate.spec, &claims);
+        let (volumes, mounts) = with_claims(&stand.estate.spec, &claims, &surplus);
         self.change(
             stand,
             vec![
@@ -176,6 +227,54 @@ impl<'v> Turn<'v> {
             ],
         );
         true
+    }
+
+    /// Whether a placeholder must not mount a claim.
+    fn is_strange(&self, stand: &Stand<'v>, wanted: Option<&Wanted<'_>>, claim: &str) -> bool {
+        let known = self.view.claim(&Name::new(&stand.name.namespace, claim));
+        let is_for_one_pod = known.is_some_and(|known| known.access_modes.one_pod);
+        let is_anothers = |wanted: &Wanted<'_>| {
+            let groups = wanted.groups.iter().flat_map(|groups| &groups.groups);
+            !wanted.blueprint.claims.contains(&claim)
+                && groups
+                    .filter(|group| group.name != stand.name.name)
+                    .any(|group| group.has(claim))
+        };
+        is_for_one_pod || wanted.is_some_and(is_anothers)
+    }
+
+    /// Lets waiting members go that belong to another group of their run by now: where the volumes of the
+    /// run were made, nobody knew when they were admitted.
+    fn release_leavers(&mut self, stand: &Stand<'v>, wanted: Option<&Wanted<'_>>) {
+        let groups = wanted.and_then(|wanted| wanted.groups);
+        let Some(groups) = groups.filter(|groups| groups.groups.len() > 1) else { return };
+        for (name, member) in &stand.waiting {
+            let Some(estate) = member.estate.as_deref() else { continue };
+            // The label alone is its author's word.
+            let is_placed_by_us =
+                estate.follows || estate.gate.is_some() || bound_by_name(estate).is_some();
+            if !is_placed_by_us || member.group.is_some() {
+                continue;
+            }
+            let Some(task_run) = maker(name, member, self.view) else { continue };
+            let claims: Vec<&str> = estate.claims.iter().map(AsRef::as_ref).collect();
+            let selector: Vec<(&str, &str)> =
+                estate.node_selector.iter().map(|(key, value)| (&**key, &**value)).collect();
+            let task = task_run.task.as_deref();
+            let binds_nobody = |claim: &str| {
+                let known = self.view.claim(&Name::new(&name.namespace, claim));
+                known.is_some_and(|claim| !claim.access_modes.need_one_node())
+            };
+            if let Membership::Of(group) = groups.membership(task, &claims, &selector, binds_nobody)
+                && group.name != stand.name.name
+            {
+                let why = format!(
+                    "the volumes of its run share no node, and it belongs to placeholder {} now",
+                    group.name
+                );
+                self.have_made_again(name, member, &why);
+            }
+        }
     }
 
     /// Changes the placeholder itself. Its pod stays as it is until it is deleted.
@@ -239,8 +338,10 @@ impl<'v> Turn<'v> {
         );
         self.tell_waiting(stand.run, &stand.waiting, reason::PLACEHOLDER_NOT_MADE, &why);
         if *failed && self.policy.repair == Repair::RecreatePending {
-            for (name, member) in stand.waiting.clone() {
-                self.release(name, member, "its group has no placeholder");
+            for (name, member) in &stand.waiting {
+                if maker(name, member, self.view).is_some() {
+                    self.have_made_again(name, member, "its group has no placeholder");
+                }
             }
         }
     }
@@ -266,10 +367,9 @@ impl<'v> Turn<'v> {
         if pod.identity.deleting {
             return;
         }
-        let lacks = |claim: &str| !pod.claims.iter().any(|own| **own == *claim);
         let is_outdated = pod.excluded.iter().any(|node| !stand.estate.excluded.contains(node))
             || pod.only != stand.estate.only
-            || stand.placeholder.claims.iter().any(|claim| lacks(claim));
+            || stand.has_other_claims(pod);
         if is_outdated {
             return self.renew(stand, pod, None, None);
         }
@@ -291,7 +391,7 @@ impl<'v> Turn<'v> {
                 }
                 Follow::Nobody => {
                     // Kept out of nodes where there is room by now.
-                    let demand = stand.demand(self.view);
+                    let demand = stand.demand(self.view, Some(wanted));
                     let mut excluded = stand.estate.excluded.iter();
                     if excluded.any(|node| demand.suits(node, self.view, false)) {
                         let suitable = demand.suitable(self.view, "");
@@ -319,16 +419,20 @@ impl<'v> Turn<'v> {
         node: &str,
         wanted: Option<&Wanted<'_>>,
     ) {
-        self.release_strays(stand, node);
-        let demand = stand.demand(self.view);
-        let estate = self.view.node(node).and_then(|node| node.estate.as_deref());
-        let Some(estate) = estate.filter(|estate| estate.ready) else {
-            let what = if estate.is_some() { "says nothing any more" } else { "is gone" };
+        let demand = stand.demand(self.view, wanted);
+        let known = self.view.node(node).and_then(|node| node.estate.as_deref());
+        let Some(estate) = known.filter(|estate| estate.ready) else {
+            let what = if known.is_some() { "says nothing any more" } else { "is gone" };
             if !stand.running.is_empty() {
                 return self.tell_busy(stand, node, &format!("node {node} {what}"));
             }
-            if estate.is_some() && demand.is_pinned_to(node, self.view) {
-                return self.tell_pinned(stand, node, &format!("node {node} {what}"));
+            if known.is_some() && demand.is_pinned_to(node, self.view) {
+                return self.tell_pinned(stand, node, &format!("node {node} {what}"), &demand);
+            }
+            // What the placeholder tolerates does not keep it from coming back.
+            let comes_back = known.is_some_and(|estate| demand.barred_by(estate).is_none());
+            if comes_back && !self.keep_out(stand, node, what, wanted) {
+                return;
             }
             // Its kubelet may never say that the pod has ended.
             return self.renew(stand, pod, Some(0), Some(&format!("node {node} {what}")));
@@ -339,29 +443,56 @@ impl<'v> Turn<'v> {
         if let Some(other) = self.apart(stand, node, &demand) {
             return self.gather(stand, pod, other, wanted);
         }
-        let barred = if estate.cordoned {
-            Some(format!("node {node} is cordoned"))
-        } else {
-            demand.barred_by(estate).map(|taint| {
-                format!("node {node} has the taint {}={}:{}", taint.key, taint.value, taint.effect)
-            })
-        };
+        let barred = demand.barred_by(estate).map(|bar| format!("node {node} {bar}"));
         let leads = wanted.map_or(Follow::Nobody, |wanted| self.follow(wanted));
-        let is_outdated = excludes_node(stand, node)
-            || stand.placeholder.claims.iter().any(|claim| !pod.claims.contains(claim));
+        let is_outdated = excludes_node(stand, node) || stand.has_other_claims(pod);
         let trouble = match (barred, leads) {
             (Some(barred), _) => Trouble::Barred(barred),
             (None, Follow::On(other)) if other != node => Trouble::Follows(other.to_owned()),
             (None, _) if is_outdated => Trouble::Outdated,
-            (None, _) => match self.first_overdue(stand, pod) {
+            (None, _) => match self.first_overdue(stand, pod, node, &demand) {
                 Some(since) => Trouble::Full { since },
-                None => return self.serve(stand, pod, node, &demand),
+                None => {
+                    self.serve(stand, pod, node, &demand);
+                    return;
+                }
             },
         };
-        if matches!(trouble, Trouble::Full { .. } | Trouble::Outdated) {
-            self.serve(stand, pod, node, &demand);
+        let stays = matches!(trouble, Trouble::Full { .. })
+            || trouble == Trouble::Outdated && !stand.running.is_empty();
+        // Who is let in counts before who has to wait.
+        if stays && self.serve(stand, pod, node, &demand) {
+            return;
         }
         self.move_away(stand, pod, node, &trouble, &demand, wanted);
+    }
+
+    /// Keeps the placeholder out of a node that nothing else keeps it from. Returns whether its template
+    /// says so.
+    fn keep_out(
+        &mut self,
+        stand: &Stand<'v>,
+        node: &str,
+        what: &str,
+        wanted: Option<&Wanted<'_>>,
+    ) -> bool {
+        if excludes_node(stand, node) {
+            return true;
+        }
+        let leads = wanted.map(|wanted| (wanted, self.follow(wanted)));
+        match leads {
+            Some((wanted, leads)) if leads != Follow::On(node) => {
+                let excluded = stand.estate.excluded.iter().map(AsRef::as_ref);
+                let bounds = std::iter::once(node).chain(excluded).collect();
+                self.bind(stand, &wanted.blueprint, Bounds::Except(bounds))
+            }
+            _ => {
+                let note =
+                    format!("node {node} {what}, and the placeholder has nowhere else to go");
+                self.tell_waiting(stand.run, &stand.waiting, reason::PLACEHOLDER_NOT_PLACED, &note);
+                false
+            }
+        }
     }
 
     /// The node on which all members run that do, where it is another than the placeholder's and takes
@@ -373,7 +504,7 @@ impl<'v> Turn<'v> {
         if nodes.any(|other| other != first) {
             return None;
         }
-        demand.without_waiting().suits(first, self.view, false).then_some(first)
+        demand.takes_placeholder(first, self.view).then_some(first)
     }
 
     /// Has the placeholder go where its members run, so that the next ones come to them.
@@ -391,22 +522,51 @@ impl<'v> Turn<'v> {
     }
 
     /// Since when members have waited that have waited for longer than the grace period.
-    fn first_overdue(&mut self, stand: &Stand<'v>, pod: &PlaceholderPod) -> Option<Timestamp> {
-        let since = stand.unschedulable(pod.scheduled_since).map(|(.., since)| since).min()?;
+    fn first_overdue(
+        &mut self,
+        stand: &Stand<'v>,
+        pod: &PlaceholderPod,
+        node: &str,
+        demand: &Demand<'v>,
+    ) -> Option<Timestamp> {
+        let placed = pod.scheduled_since;
+        let unschedulable = stand
+            .unschedulable(placed)
+            .filter(|(name, member, ..)| can_leave(name, member, self.view))
+            .map(|(.., since)| since);
+        // The scheduler says nothing of a gated pod.
+        let gated = stand.waiting.iter().filter_map(|(_, member)| {
+            let estate = member.estate.as_deref().filter(|estate| estate.gate.is_some())?;
+            let is_kept_out = !demand.lets_in(estate, node, self.view);
+            member.identity.created.max(placed).filter(|_| is_kept_out)
+        });
+        let since = unschedulable.chain(gated).min()?;
         let grace = self.grace();
         self.is_over(since, grace).then_some(since)
     }
 
-    /// Lets members come in where the placeholder is and stays for now.
-    fn serve(&mut self, stand: &Stand<'v>, pod: &PlaceholderPod, node: &str, demand: &Demand<'v>) {
+    /// Lets members come in where the placeholder is and stays for now. A gate is lifted to a node for
+    /// good, so that the node must suit its member. Returns whether a gate is lifted.
+    fn serve(
+        &mut self,
+        stand: &Stand<'v>,
+        pod: &PlaceholderPod,
+        node: &str,
+        demand: &Demand<'v>,
+    ) -> bool {
+        let mut lifts = false;
         for (name, member) in &stand.waiting {
-            self.lift(name, member, Some(node), Vec::new());
+            let gated = member.estate.as_deref().filter(|estate| estate.gate.is_some());
+            if gated.is_some_and(|estate| demand.lets_in(estate, node, self.view)) {
+                self.lift(name, member, Some(node), Vec::new());
+                lifts = true;
+            }
         }
         for (name, member, estate, since) in stand.unschedulable(pod.scheduled_since) {
-            let alone = Demand { waiting: vec![estate], ..demand.without_waiting() };
             let Some(due) = wake::due(since, estate.woken, PATIENCE) else { continue };
-            // Where there is no room the scheduler has forgotten nothing.
-            if !alone.suits(node, self.view, true) {
+            // Where there is no room the scheduler has forgotten nothing, nor of who must be elsewhere.
+            let is_bound_elsewhere = bound_by_name(estate).is_some_and(|bound| bound != node);
+            if is_bound_elsewhere || !demand.lets_in(estate, node, self.view) {
                 continue;
             }
             if due <= self.now {
@@ -415,6 +575,7 @@ impl<'v> Turn<'v> {
                 self.plan.recheck_by(due);
             }
         }
+        lifts
     }
 
     fn move_away(
@@ -432,7 +593,7 @@ impl<'v> Turn<'v> {
             Trouble::Outdated if excludes_node(stand, node) => {
                 format!("node {node} does not take those who wait")
             }
-            Trouble::Outdated => "it is to mount a further claim".to_owned(),
+            Trouble::Outdated => "it is to mount other claims".to_owned(),
             Trouble::Full { .. } => format!("node {node} does not take those who wait"),
         };
         if !stand.running.is_empty() {
@@ -445,15 +606,6 @@ impl<'v> Turn<'v> {
             );
             return self.tell_waiting(stand.run, &stand.waiting, reason::WAITS_FOR_MEMBERS, &note);
         }
-        // Who was bound to the node by name would be left behind.
-        if stand
-            .waiting
-            .iter()
-            .filter_map(|(_, member)| member.estate.as_deref())
-            .any(|estate| estate.gate.is_none() && bound_to(estate) == Some(node))
-        {
-            return self.release_bound(stand, node, &why);
-        }
         match trouble {
             Trouble::Outdated => self.renew(stand, pod, None, Some(&why)),
             Trouble::Follows(other) => {
@@ -462,7 +614,9 @@ impl<'v> Turn<'v> {
                     self.renew(stand, pod, None, Some(&why));
                 }
             }
-            _ if demand.is_pinned_to(node, self.view) => self.tell_pinned(stand, node, &why),
+            _ if demand.is_pinned_to(node, self.view) => {
+                self.tell_pinned(stand, node, &why, demand)
+            }
             Trouble::Barred(_) => {
                 // A template that lets it nowhere else is changed first.
                 if let (Some(wanted), Some(_)) = (wanted, &stand.estate.only)
@@ -476,7 +630,7 @@ impl<'v> Turn<'v> {
                 let Some(wanted) = wanted else {
                     return self.tell_unschedulable(stand);
                 };
-                self.make_room(stand, node, *since, demand, wanted);
+                self.make_room(stand, pod, node, *since, demand, wanted);
             }
         }
     }
@@ -485,13 +639,28 @@ impl<'v> Turn<'v> {
     /// of a run that follows this one.
     fn used_by_others(&self, stand: &Stand<'v>, node: &str) -> Option<(&'v Name, &'v str)> {
         let Name { namespace, name: own } = stand.name;
-        self.view.members().find_map(|(name, member)| {
-            let is_other = name.namespace == *namespace
-                && member.place() == Some(node)
-                && member.placeholder.as_ref() != Some(own);
-            let claims = is_other.then(|| claims_on_one_node(namespace, member, self.view))?;
-            let shared = |claim: &&str| stand.placeholder.claims.iter().any(|own| **own == **claim);
-            Some((name, claims.into_iter().find(shared)?))
+        let claims = stand.placeholder.claims.iter();
+        let mut used = claims.filter_map(|claim| self.users().get(&(&**namespace, &**claim)));
+        used.find_map(|users| {
+            let is_other = |(_, member, _): &&(&Name, &Member, &str)| {
+                member.place() == Some(node) && member.placeholder.as_ref() != Some(own)
+            };
+            users.iter().find(is_other).map(|(name, _, claim)| (*name, *claim))
+        })
+    }
+
+    /// The pods that have a node, by the claims of theirs that one node mounts at a time.
+    fn users(&self) -> &Users<'v> {
+        self.users.get_or_init(|| {
+            let mut users = Users::new();
+            let running = self.view.members().filter(|(_, member)| member.place().is_some());
+            for (name, member) in running {
+                for claim in claims_on_one_node(&name.namespace, member, self.view) {
+                    let of_claim = users.entry((&name.namespace, claim)).or_default();
+                    of_claim.push((name, member, claim));
+                }
+            }
+            users
         })
     }
 
@@ -500,39 +669,51 @@ impl<'v> Turn<'v> {
     fn make_room(
         &mut self,
         stand: &Stand<'v>,
+        pod: &PlaceholderPod,
         node: &str,
         since: Timestamp,
         demand: &Demand<'v>,
         wanted: &Wanted<'_>,
     ) {
         let suitable = demand.suitable(self.view, node);
-        // As far as can be seen there is room here, and the scheduler knows better: nodes that were
-        // tried before are not tried again at once.
+        let patience = self.grace().checked_mul(GIVE_UP).unwrap_or(SignedDuration::MAX);
+        // As far as can be seen there is room here, and the scheduler knows better. Each other node is
+        // tried once: what keeps them out everywhere is not found by trying again soon.
         let is_puzzling = demand.suits(node, self.view, true);
-        let untried: Vec<&str> = suitable
-            .iter()
-            .copied()
-            .filter(|name| !stand.estate.excluded.iter().any(|excluded| **excluded == **name))
-            .collect();
-        let bounds = if suitable.is_empty() {
-            self.tell_no_room(stand, is_puzzling);
-            let patience = self.grace().checked_mul(GIVE_UP).unwrap_or(SignedDuration::MAX);
-            if is_puzzling || !self.is_over(since, patience) {
+        if is_puzzling {
+            self.tell_unschedulable(stand);
+        }
+        let mut bounds = if suitable.is_empty() {
+            if is_puzzling {
+                return;
+            }
+            self.tell_no_room(stand);
+            if !self.is_over(since, patience) {
                 return;
             }
             others(self.view, &[])
-        } else if is_puzzling && !untried.is_empty() {
-            others(self.view, &untried)
+        } else if is_puzzling {
+            let is_tried =
+                |name: &str| stand.estate.excluded.iter().any(|excluded| **excluded == *name);
+            let untried = suitable.iter().copied().filter(|name| !is_tried(name));
+            let untried: Vec<&str> = untried.collect();
+            if !untried.is_empty() {
+                others(self.view, &untried)
+            } else if self.is_over(pod.scheduled_since.unwrap_or(since), patience) {
+                others(self.view, &suitable)
+            } else {
+                return;
+            }
         } else {
             others(self.view, &suitable)
         };
+        // Whatever is cut off, this one is not: it would come back.
+        bounds.retain(|other| *other != node);
+        bounds.insert(0, node);
         self.bind(stand, &wanted.blueprint, Bounds::Except(bounds));
     }
 
-    fn tell_no_room(&mut self, stand: &Stand<'v>, is_puzzling: bool) {
-        if is_puzzling {
-            return self.tell_unschedulable(stand);
-        }
+    fn tell_no_room(&mut self, stand: &Stand<'v>) {
         let largest = stand.waiting.iter().filter_map(|(name, member)| {
             let requests = &member.estate.as_ref()?.requests;
             Some((requests.milli_cpu, requests.memory, *name))
@@ -570,46 +751,43 @@ impl<'v> Turn<'v> {
         self.tell_waiting(stand.run, &stand.waiting, reason::WAITS_FOR_MEMBERS, &note);
     }
 
-    fn tell_pinned(&mut self, stand: &Stand<'v>, node: &str, why: &str) {
-        let note = format!("{why}, and a volume of the group can be mounted on no node but {node}");
+    fn tell_pinned(&mut self, stand: &Stand<'v>, node: &str, why: &str, demand: &Demand<'v>) {
+        let note = format!("{why}, and {}", demand.pins(node, self.view));
         self.tell_waiting(stand.run, &stand.waiting, reason::VOLUME_PINS_NODE, &note);
     }
 
-    /// Members that were bound by name to a node where the placeholder is not any more.
-    fn release_strays(&mut self, stand: &Stand<'v>, node: &str) {
-        let strays = stand.waiting.iter().filter(|(_, member)| {
-            let estate = member.estate.as_deref().filter(|estate| estate.gate.is_none());
-            let stray = estate.filter(|estate| estate.unschedulable.is_some()).and_then(bound_to);
-            stray.is_some_and(|bound| bound != node)
-        });
-        for (name, member) in strays.copied().collect::<Vec<_>>() {
-            self.release(name, member, "it was bound to a node where its group is not any more");
-        }
-    }
-
-    fn release_bound(&mut self, stand: &Stand<'v>, node: &str, why: &str) {
-        for (name, member) in stand.waiting.clone() {
-            let estate = member.estate.as_deref();
-            if estate.is_some_and(|estate| estate.gate.is_none() && bound_to(estate) == Some(node))
-            {
-                self.release(name, member, why);
+    /// Lets members go that were bound by name to a node where the placeholder is not any more: they could
+    /// come in nowhere else. That comes after the placeholder has left, and not before: what is made again
+    /// while it is still there is bound to the same node.
+    ///
+    /// The binding is ours, so that this is no repair, which the policy would be asked for.
+    fn release_strays(&mut self, stand: &Stand<'v>) {
+        let place = stand.pod.and_then(PlaceholderPod::place);
+        for (name, member) in &stand.waiting {
+            let Some(estate) = member.estate.as_deref() else { continue };
+            let Some(bound) = bound_by_name(estate).filter(|bound| Some(*bound) != place) else {
+                continue;
+            };
+            if maker(name, member, self.view).is_some() {
+                let why = format!("it was bound to node {bound}, and its group is there no more");
+                self.have_made_again(name, member, &why);
+            } else if let Some(place) = place {
+                let note = format!(
+                    "it was bound to node {bound}, and its group is on node {place}: whoever made it must make it again"
+                );
+                let target = target(Kind::Pod, name, &member.identity.uid);
+                self.tell(target, Event { warning: true, reason: reason::BOUND_ELSEWHERE, note });
             }
         }
     }
 
-    /// Has a waiting member made again, where the policy says so. Only a TaskRun makes its pod again by
-    /// the same name, and only while it has none: so it must not have been bound meanwhile.
-    fn release(&mut self, name: &'v Name, member: &'v Member, why: &str) {
-        let is_replaceable = member.task_run.is_some() && member.node.is_none();
+    /// Deletes a waiting member that is made again. It must not have been bound meanwhile: the version is
+    /// the one that was looked at.
+    fn have_made_again(&mut self, name: &Name, member: &Member, why: &str) {
+        let version = Some(member.identity.resource_version.clone());
+        let note = format!("{why}; deleted, so that its TaskRun makes it again");
+        let events = vec![Event { warning: false, reason: reason::RECREATED, note }];
         let target = target(Kind::Pod, name, &member.identity.uid);
-        if is_replaceable && self.policy.repair == Repair::RecreatePending {
-            let version = Some(member.identity.resource_version.clone());
-            let note = format!("{why}; deleted, so that its TaskRun makes it again");
-            let events = vec![Event { warning: false, reason: reason::RECREATED, note }];
-            self.act(Action { target, write: Write::Delete { grace: None, version }, events });
-            return;
-        }
-        let note = format!("{why}; delete the pod to have it made again");
-        self.tell(target, Event { warning: true, reason: reason::BOUND_ELSEWHERE, note });
+        self.act(Action { target, write: Write::Delete { grace: None, version }, events });
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::reason;
 use crate::policy::{CoscheduleMode, Repair, Volumes};
 use crate::systems::coschedule::keys;
+use crate::systems::plan::{Kind, Write};
 use crate::view::Name;
 use simulator::{NAMESPACE, Pace, World};
 
@@ -79,7 +80,12 @@ fn a_class_that_stays_is_told_where_it_matters() {
         world.member("a", "run", 100);
         world.settle(SOON);
         let wanted: &[_] = if told { &[reason::CLASS_BINDS_AT_ONCE] } else { &[] };
-        assert_eq!(world.told("run"), wanted, "{of_claim}, {templates:?}: {:?}", world.events);
+        assert_eq!(
+            world.told(Kind::PipelineRun, "run"),
+            wanted,
+            "{of_claim}, {templates:?}: {:?}",
+            world.events
+        );
     }
 }
 
@@ -116,8 +122,8 @@ fn nothing_is_made_for_who_does_not_want_it() {
     );
     world.settle(LONG);
     assert!(world.writes.is_empty(), "{:?}", world.writes);
-    assert_eq!(world.told("assisted"), [reason::ASSISTANT_IS_ON]);
-    assert_eq!(world.told("wrong"), ["InvalidMode"]);
+    assert_eq!(world.told(Kind::PipelineRun, "assisted"), [reason::ASSISTANT_IS_ON]);
+    assert_eq!(world.told(Kind::PipelineRun, "wrong"), ["InvalidMode"]);
     assert_eq!(world.events.len(), 2);
 
     annotate(&mut world, "off", "workspaces");
@@ -145,7 +151,7 @@ fn a_cordoned_node_is_left_unless_a_member_runs() {
     world.cordon("n1", true);
     world.settle(SOON);
     assert_eq!(world.place("run"), Some("n2"), "before the first pod");
-    assert_eq!(world.told("run"), [reason::PLACEHOLDER_MOVED]);
+    assert_eq!(world.told(Kind::PipelineRun, "run"), [reason::PLACEHOLDER_MOVED]);
 
     world.member("b", "run", 100);
     world.settle(SOON);
@@ -159,7 +165,7 @@ fn a_cordoned_node_is_left_unless_a_member_runs() {
         "nothing is killed"
     );
     assert_eq!(world.node_of("d"), None);
-    assert!(world.told("d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
+    assert!(world.told(Kind::Pod, "d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
     world.finish("b");
     world.settle(SOON);
     assert_eq!((world.node_of("d"), world.place("run")), (Some("n1"), Some("n1")));
@@ -179,7 +185,7 @@ fn a_placeholder_that_is_apart_from_its_members_comes_to_them() {
     world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
     world.settle(SOON);
     assert_eq!((world.node_of("a"), world.place("run")), (Some("n1"), Some("n1")));
-    assert_eq!(world.told("run"), [reason::PLACEHOLDER_MOVED]);
+    assert_eq!(world.told(Kind::PipelineRun, "run"), [reason::PLACEHOLDER_MOVED]);
     world.member("b", "run", 100);
     world.settle(SOON);
     assert_eq!(world.node_of("b"), Some("n1"));
@@ -187,10 +193,10 @@ fn a_placeholder_that_is_apart_from_its_members_comes_to_them() {
     // Where it cannot come to them it stays, and goes on with the next ones.
     world.cordon("n1", true);
     world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
-    let moves = world.told("run").len();
+    let moves = world.told(Kind::PipelineRun, "run").len();
     world.settle(LONG);
     assert_eq!(world.place("run"), Some("n2"));
-    assert_eq!(world.told("run").len(), moves);
+    assert_eq!(world.told(Kind::PipelineRun, "run").len(), moves);
     world.finish("a");
     world.finish("b");
     world.end("run");
@@ -263,7 +269,7 @@ fn a_full_node_is_left_for_one_where_the_largest_fits() {
     world.member("small", "run", 10);
     world.settle(LONG);
     assert_eq!(world.node_of("large"), None, "a still runs");
-    assert_eq!(world.told("large"), [reason::WAITS_FOR_MEMBERS]);
+    assert_eq!(world.told(Kind::Pod, "large"), [reason::WAITS_FOR_MEMBERS]);
     world.finish("a");
     world.finish("small");
     world.settle(LONG);
@@ -297,7 +303,7 @@ fn where_no_node_fits_it_waits_gives_its_node_up_and_takes_the_first_that_does()
     world.member("a", "run", 2_000);
     world.settle(100);
     assert_eq!(world.place("run"), Some("n1"));
-    assert_eq!(world.told("run"), [reason::NO_NODE_FITS]);
+    assert_eq!(world.told(Kind::PipelineRun, "run"), [reason::NO_NODE_FITS]);
     world.settle(LONG);
     assert_eq!(world.place("run"), None, "for the autoscaler: {:?}", world.writes);
     let writes = world.writes.len();
@@ -353,6 +359,166 @@ fn what_the_scheduler_alone_knows_moves_the_group_too_and_not_for_ever() {
     assert!(moves <= 2, "{:?}", world.writes);
 }
 
+/// The scheduler would put it back at once, and each time it is another pod.
+#[test]
+fn a_placeholder_that_tolerates_all_stays_on_a_cordoned_node_and_is_kept_out_of_a_lost_one() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.template("run", &json!({"tolerations": [{"operator": "Exists"}]}));
+    world.member("a", "run", 100);
+    world.pods.clear();
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n1"));
+    let writes = world.writes.len();
+    world.cordon("n1", true);
+    world.member("b", "run", 100);
+    world.settle(LONG);
+    assert_eq!((world.node_of("b"), world.place("run")), (Some("n1"), Some("n1")));
+    assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
+    world.finish("b");
+    world.ready("n1", false);
+    world.settle(LONG);
+    assert_eq!(world.place("run"), Some("n2"));
+    assert_eq!(world.writes.len(), writes + 2, "kept out, and killed: {:?}", world.writes);
+    // Nowhere to go: it waits, and comes back when the node answers.
+    world.ready("n2", false);
+    world.settle(LONG);
+    assert_eq!(world.place("run"), None, "{:?}", world.writes);
+    let writes = world.writes.len();
+    world.settle(LONG);
+    assert_eq!(world.writes.len(), writes, "it rests: {:?}", world.writes);
+    world.ready("n1", true);
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n1"));
+}
+
+/// It takes its own part of the node that it goes to.
+#[test]
+fn who_asks_for_all_that_is_free_beside_no_placeholder_fits_nowhere() {
+    for (cpu, fits) in [(1_000, false), (991, false), (990, true)] {
+        let mut world = World::new(&["n1", "n2", "n3"]);
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.member("first", "run", 100);
+        world.pods.clear();
+        world.settle(SOON);
+        world.stranger("s", "n1", 500);
+        world.member("a", "run", cpu);
+        world.settle(LONG);
+        assert_eq!(world.node_of("a"), if fits { Some("n2") } else { None }, "{cpu}");
+        let told = world.told(Kind::Pod, "a").contains(&reason::NO_NODE_FITS);
+        assert_eq!(told, !fits, "{cpu}: {:?}", world.events);
+        let moves = world.writes.iter().filter(|write| write.starts_with("delete Pod")).count();
+        assert_eq!(moves, 1, "{cpu}: {:?}", world.writes);
+    }
+}
+
+#[test]
+fn a_node_that_the_placeholder_may_not_be_on_is_none_to_move_to() {
+    let zone = json!([{"key": "zone", "operator": "In", "values": ["a"]}]);
+    for template in [
+        json!({"nodeSelector": {"zone": "a"}}),
+        json!({"affinity": {"nodeAffinity": {simulator::REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": zone}]}}}}),
+    ] {
+        let mut world = World::new(&["n1", "n2"]);
+        let label = json!({"metadata": {"labels": {"zone": "a"}}});
+        World::change(world.nodes.get_mut("n1").unwrap(), label);
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.template("run", &template);
+        world.member("first", "run", 100);
+        world.pods.clear();
+        world.settle(SOON);
+        assert_eq!(world.place("run"), Some("n1"));
+        world.stranger("s", "n1", 500);
+        world.member("a", "run", 600);
+        world.settle(100);
+        assert_eq!(world.place("run"), Some("n1"), "{:?}", world.writes);
+        assert_eq!(world.told(Kind::Pod, "a"), [reason::NO_NODE_FITS]);
+    }
+}
+
+/// What the scheduler alone knows may hold everywhere: each node is tried once, and then it rests.
+#[test]
+fn what_keeps_members_out_everywhere_is_told_and_not_tried_for_ever() {
+    let mut world = World::new(&["n1", "n2", "n3"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.mount("a", "missing");
+    let moves =
+        |world: &World| world.writes.iter().filter(|write| write.starts_with("delete Pod")).count();
+    world.settle(31);
+    for (kind, name) in [(Kind::Pod, "a"), (Kind::TaskRun, "a"), (Kind::PipelineRun, "run")] {
+        let told = world.told(kind, name);
+        assert!(told.contains(&reason::MEMBERS_UNSCHEDULABLE), "{kind:?}: {told:?}");
+    }
+    world.settle(250);
+    assert_eq!(moves(&world), 2, "one round: {:?}", world.writes);
+    world.settle(LONG);
+    // A round of three nodes and a rest are 330 seconds at least.
+    assert!((3..=3 * 12).contains(&moves(&world)), "{:?}", world.writes);
+    world.claim("missing");
+    world.settle(SOON);
+    assert!(world.node_of("a").is_some());
+}
+
+/// By kube-downscaler, or by hand.
+#[test]
+fn the_size_of_a_placeholder_is_restored() {
+    let mut world = World::new(&["n1"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.pods.clear();
+    world.settle(SOON);
+    for size in [0, 2] {
+        let placeholder = world.placeholder("run");
+        world.sets.get_mut(&placeholder).unwrap()["spec"]["replicas"] = json!(size);
+        let writes = world.writes.len();
+        world.settle(LONG);
+        assert_eq!(world.sets[&placeholder]["spec"]["replicas"], 1);
+        assert_eq!(world.place("run"), Some("n1"));
+        assert_eq!(world.writes.len(), writes + 1, "{:?}", world.writes);
+        assert!(world.events.is_empty(), "{:?}", world.events);
+    }
+}
+
+/// Nobody knew where they would be when the placeholder was made: their class binds at once.
+#[test]
+fn volumes_that_turn_out_to_lie_apart_split_a_group_that_stands() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.run("run", &[], &["a", "b"]);
+    let annotations = json!({"metadata": {"annotations": {keys::MODE: "pipelineruns"}}});
+    World::change(world.runs.get_mut("run").unwrap(), annotations);
+    let uid = world.runs["run"]["metadata"]["uid"].as_str().unwrap().to_owned();
+    let [first, second] = ["", "b"].map(|key| keys::of_run(&uid, key));
+    let [a, b] = ["a", "b"].map(|name| crate::view::pipeline_run::claim_name(None, name, &uid));
+    for (name, claim) in [("x", &a), ("y", &b)] {
+        world.member_of(name, "run", &first, 100);
+        world.mount(name, claim);
+    }
+    let plan = world.plan();
+    plan.actions.into_iter().for_each(|action| world.act(action));
+    assert_eq!(world.sets.keys().collect::<Vec<_>>(), [&first]);
+    world.pin(&a, "n1");
+    world.pin(&b, "n2");
+    world.settle(LONG);
+    assert_eq!(world.node_of("x"), Some("n1"), "{:?}", world.writes);
+    assert_eq!(world.told(Kind::Pod, "y"), [reason::RECREATED]);
+    world.member_of("y", "run", &second, 100);
+    world.mount("y", &b);
+    world.settle(LONG);
+    assert_eq!(world.node_of("y"), Some("n2"), "{:?}", world.writes);
+    for (name, claim) in [(&first, &a), (&second, &b)] {
+        let volumes = &world.sets[name]["spec"]["template"]["spec"]["volumes"];
+        let claims: Vec<_> = volumes.as_array().unwrap().iter().collect();
+        assert_eq!(claims.len(), 1, "{volumes}");
+        assert_eq!(claims[0]["persistentVolumeClaim"]["claimName"], **claim);
+    }
+}
+
 #[test]
 fn a_volume_that_is_on_one_node_keeps_its_group_there() {
     let mut world = World::new(&["n1", "n2"]);
@@ -368,8 +534,12 @@ fn a_volume_that_is_on_one_node_keeps_its_group_there() {
     world.member("b", "run", 100);
     world.settle(LONG);
     assert_eq!((world.node_of("b"), world.place("run")), (None, Some("n2")));
-    assert_eq!(world.told("b"), [reason::VOLUME_PINS_NODE]);
-    assert_eq!(world.told("run"), [reason::VOLUME_PINS_NODE]);
+    assert_eq!(world.told(Kind::Pod, "b"), [reason::VOLUME_PINS_NODE]);
+    assert_eq!(world.told(Kind::TaskRun, "b"), [reason::VOLUME_PINS_NODE]);
+    assert_eq!(world.told(Kind::PipelineRun, "run"), [reason::VOLUME_PINS_NODE]);
+    let (_, event) = &world.events[0];
+    let named = "volume volume-of-c of claim c can be mounted on no node but n2";
+    assert!(event.note.ends_with(named), "{event:?}");
     assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
     world.cordon("n2", false);
     world.settle(SOON);
@@ -412,31 +582,128 @@ fn a_gate_whose_group_is_gone_is_lifted_too() {
     world.end("run");
     world.settle(SOON);
     assert_eq!(world.node_of("a"), Some("n1"));
-    assert_eq!(world.told("a"), [reason::GATE_LIFTED]);
+    assert_eq!(world.told(Kind::Pod, "a"), [reason::GATE_LIFTED]);
 }
 
+/// The binding is ours, so that it is ours to take back, whatever the policy says of other pods.
 #[test]
 fn who_was_bound_by_name_is_not_left_behind() {
     for repair in [Repair::Report, Repair::RecreatePending] {
+        for pace in [Pace::Whole, Pace::First, Pace::Last] {
+            let mut world = World::new(&["n1", "n2"]);
+            world.policy.repair = repair;
+            world.pace = pace;
+            world.claim("c");
+            world.run("run", &["c"], &[]);
+            world.member("first", "run", 100);
+            world.pods.clear();
+            world.settle(SOON);
+            world.gated("a", "run", &Value::Null);
+            world.member("b", "run", 100);
+            // Lifted at once, and then the node is full before the scheduler looks.
+            let lifted =
+                world.plan().actions.into_iter().find(|of| &*of.target.name == "a").unwrap();
+            world.act(lifted);
+            world.stranger("s", "n1", 950);
+            world.settle(LONG);
+            assert_eq!(world.told(Kind::Pod, "a"), [reason::RECREATED], "{:?}", world.events);
+            let n2 = Some("n2");
+            assert_eq!((world.node_of("a"), world.node_of("b"), world.place("run")), (n2, n2, n2));
+            let deleted = world.writes.iter().filter(|write| *write == "delete Pod a").count();
+            assert_eq!(deleted, 1, "{:?}", world.writes);
+        }
+    }
+}
+
+/// Nobody makes it again, so that it stays, and the others do not wait for it.
+#[test]
+fn who_was_bound_by_name_and_is_of_no_task_run_is_told_and_holds_nobody_up() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.native("a", "group");
+    world.native("b", "group");
+    world.settle(SOON);
+    assert_eq!((world.node_of("a"), world.node_of("b")), (Some("n1"), Some("n1")));
+    world.finish("a");
+    world.finish("b");
+    for name in ["bare", "follows"] {
+        world.native(name, "group");
+    }
+    let field = json!({"key": "metadata.name", "operator": "In", "values": ["n1"]});
+    let bound = json!({simulator::REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}});
+    world.pods.get_mut("bare").unwrap()["spec"]["affinity"] = json!({"nodeAffinity": bound});
+    world.stranger("s", "n1", 950);
+    world.settle(LONG);
+    assert_eq!((world.node_of("bare"), world.node_of("follows")), (None, Some("n2")));
+    assert_eq!(world.told(Kind::Pod, "bare"), [reason::BOUND_ELSEWHERE], "{:?}", world.events);
+    let (_, event) =
+        world.events.iter().find(|(_, event)| event.reason == reason::BOUND_ELSEWHERE).unwrap();
+    assert!(event.note.contains("whoever made it must make it again"), "{event:?}");
+    assert!(world.pods.contains_key("bare"), "{:?}", world.writes);
+
+    // Alone it can only come in where it is bound to: nothing is moved for it, nor is it called.
+    world.finish("follows");
+    let writes = world.writes.len();
+    world.settle(LONG);
+    assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
+}
+
+/// A node that its author names is not ours to take back.
+#[test]
+fn a_member_that_names_a_node_itself_is_not_made_again_for_it() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("first", "run", 100);
+    world.pods.clear();
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n1"));
+    world.member("a", "run", 100);
+    let field = json!({"key": "metadata.name", "operator": "In", "values": ["n2"]});
+    world.pods.get_mut("a").unwrap()["spec"]["affinity"]["nodeAffinity"] =
+        json!({simulator::REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}});
+    world.settle(LONG);
+    assert_eq!((world.node_of("a"), world.place("run")), (Some("n2"), Some("n2")));
+    assert!(!world.writes.contains(&"delete Pod a".to_owned()), "{:?}", world.writes);
+}
+
+/// A gate that is lifted to a node cannot be taken back: what the member itself says of nodes, and the
+/// room there, come first.
+#[test]
+fn a_gate_is_lifted_only_where_the_member_can_be() {
+    let zone = json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]);
+    type Change = fn(&mut World);
+    let cases: [(&str, Value, u32, Change); 4] = [
+        ("its own terms", zone, 100, |_| {}),
+        ("its selector", Value::Null, 100, |world| {
+            world.pods.get_mut("a").unwrap()["spec"]["nodeSelector"] = json!({"zone": "b"});
+        }),
+        ("a taint that the placeholder tolerates", Value::Null, 100, |world| {
+            let taint = json!({"key": "k", "effect": "NoSchedule"});
+            World::change(world.nodes.get_mut("n1").unwrap(), json!({"spec": {"taints": [taint]}}));
+        }),
+        ("the room", Value::Null, 600, |world| world.stranger("s", "n1", 500)),
+    ];
+    for (why, terms, cpu, change) in cases {
         let mut world = World::new(&["n1", "n2"]);
-        world.policy.repair = repair;
         world.claim("c");
         world.run("run", &["c"], &[]);
-        world.gated("a", "run", &Value::Null);
-        world.stranger("s", "n1", 950);
+        world.template("run", &json!({"tolerations": [{"key": "k", "operator": "Exists"}]}));
+        let label = json!({"metadata": {"labels": {"zone": "b"}}});
+        World::change(world.nodes.get_mut("n2").unwrap(), label);
+        world.member("first", "run", 100);
+        world.pods.clear();
         world.settle(SOON);
         assert_eq!(world.place("run"), Some("n1"));
-        world.settle(LONG);
-        match repair {
-            Repair::Report => {
-                assert!(world.told("a").contains(&reason::BOUND_ELSEWHERE), "{:?}", world.events);
-                assert_eq!(world.place("run"), Some("n1"), "it would wait alone");
-            }
-            Repair::RecreatePending => {
-                assert_eq!(world.told("a"), [reason::RECREATED]);
-                assert!(!world.pods.contains_key("a"));
-            }
-        }
+        world.gated_with("a", "run", &terms, cpu);
+        world.pods.get_mut("a").unwrap()["spec"]["tolerations"] = Value::Null;
+        change(&mut world);
+        world.settle(SOON);
+        assert_eq!(world.node_of("a"), None, "{why}");
+        let spec = &world.pods["a"]["spec"];
+        assert_eq!(spec["schedulingGates"].as_array().map(Vec::len), Some(2), "{why}: {spec}");
+        world.settle(60);
+        assert_eq!((world.node_of("a"), world.place("run")), (Some("n2"), Some("n2")), "{why}");
+        assert!(!world.writes.contains(&"delete Pod a".to_owned()), "{why}: {:?}", world.writes);
     }
 }
 
@@ -463,7 +730,12 @@ fn two_runs_with_one_claim_share_a_node_or_wait_for_each_other() {
         assert_eq!(place(&world, &first).as_deref(), Some("n1"));
         if mode == CoscheduleMode::IsolatePipelinerun {
             assert!(!world.sets.contains_key(&second));
-            assert_eq!(world.told("second"), [reason::SHARED_CLAIM]);
+            assert_eq!(world.told(Kind::PipelineRun, "second"), [reason::SHARED_CLAIM]);
+            world.member_of("d", "second", &second, 100);
+            world.settle(SOON);
+            assert_eq!(world.told(Kind::TaskRun, "d"), [reason::SHARED_CLAIM]);
+            assert_eq!(world.told(Kind::Pod, "d"), [reason::SHARED_CLAIM]);
+            world.pods.remove("d");
             world.end("first");
             world.settle(SOON);
             assert!(place(&world, &second).is_some());
@@ -507,7 +779,7 @@ fn who_leads_does_not_leave_while_a_follower_uses_the_claim() {
     world.member("d", "first", 100);
     world.settle(LONG);
     assert_eq!((world.place("first"), world.place("second")), (Some("n1"), Some("n1")));
-    assert!(world.told("d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
+    assert!(world.told(Kind::Pod, "d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
     world.finish("b");
     world.settle(SOON);
     assert_eq!((world.place("first"), world.node_of("d")), (Some("n2"), Some("n2")));
@@ -532,7 +804,7 @@ fn isolated_runs_never_share_a_node_and_the_last_waits() {
     let places = ["r1", "r2", "r3"].map(|run| place(&world, run));
     assert_eq!(places.iter().flatten().collect::<BTreeSet<_>>().len(), 2);
     let waits = ["r1", "r2", "r3"].into_iter().find(|run| place(&world, run).is_none()).unwrap();
-    assert_eq!(world.told(waits), [reason::PLACEHOLDER_NOT_PLACED]);
+    assert_eq!(world.told(Kind::PipelineRun, waits), [reason::PLACEHOLDER_NOT_PLACED]);
     let runs = ["r1", "r2", "r3"].into_iter().find(|run| *run != waits).unwrap();
     world.end(runs);
     world.settle(SOON);
@@ -680,34 +952,508 @@ fn a_placeholders_own_claims_take_the_place_of_the_runs() {
     assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
 }
 
+/// Each placeholder would make a volume of its own of it, and the tasks of one would not see what those of
+/// another wrote.
+#[test]
+fn what_many_nodes_mount_is_tektons_claim_for_all_placeholders() {
+    let mut world = World::new(&["n1"]);
+    world.policy.coschedule.volumes = Volumes::Provision;
+    world.run("run", &[], &["w"]);
+    let claim = world.claims.keys().next().unwrap().clone();
+    let many = json!({"accessModes": ["ReadWriteMany"]});
+    let of_arch = |task: &str, arch: &str| json!({"pipelineTaskName": task, "podTemplate": {"nodeSelector": {"arch": arch}}});
+    let uses_it =
+        |task: &str| json!({"name": task, "workspaces": [{"name": "w"}], "taskRef": {"name": "t"}});
+    let change = json!({
+        "metadata": {"annotations": {keys::MODE: "pipelineruns"}},
+        "spec": {
+            "workspaces": [{"name": "w", "volumeClaimTemplate": {"spec": many}}],
+            "taskRunSpecs": [of_arch("x", "amd64"), of_arch("y", "arm64")],
+            "pipelineSpec": {"tasks": [uses_it("x"), uses_it("y")]},
+        },
+    });
+    World::change(world.runs.get_mut("run").unwrap(), change);
+    World::change(world.claims.get_mut(&claim).unwrap(), json!({"spec": many}));
+    world.member("a", "run", 100);
+    world.pods.clear();
+    for is_known in [true, false] {
+        world.sets.clear();
+        if !is_known {
+            world.claims.clear();
+        }
+        world.settle(SOON);
+        assert_eq!(world.sets.len(), 2, "{:?}", world.writes);
+        for set in world.sets.values() {
+            assert!(set["spec"]["volumeClaimTemplates"].as_array().is_none_or(Vec::is_empty));
+            let volume = &set["spec"]["template"]["spec"]["volumes"][0];
+            assert_eq!(volume["persistentVolumeClaim"]["claimName"], *claim);
+        }
+    }
+}
+
+/// Its placeholder and pods keep the claim's name, and a webhook cannot know of the first run.
+#[test]
+fn a_run_with_a_parked_claim_that_tektons_own_assistant_places_is_to_be_made_again() {
+    for is_parked in [true, false] {
+        let mut world = World::new(&["n1"]);
+        world.policy.coschedule.volumes = Volumes::Provision;
+        world.run("run", &[], &["source"]);
+        if is_parked {
+            for claim in world.claims.values_mut() {
+                World::change(claim, json!({"spec": {"storageClassName": keys::PARKED}}));
+            }
+        }
+        world.member("a", "run", 100);
+        let annotations = json!({keys::ASSISTANT: "affinity-assistant-1"});
+        for assisted in [world.task_runs.get_mut("a").unwrap(), world.pods.get_mut("a").unwrap()] {
+            World::change(assisted, json!({"metadata": {"annotations": annotations}}));
+        }
+        world.settle(LONG);
+        assert!(world.writes.is_empty(), "{:?}", world.writes);
+        assert_eq!(world.told(Kind::PipelineRun, "run"), [reason::ASSISTANT_IS_ON]);
+        let note = &world.events[0].1.note;
+        assert_eq!(note.contains("make the run again"), is_parked, "{note}");
+    }
+}
+
+/// The webhook was away: what a pod mounts does not change any more, and the claim is never bound.
+#[test]
+fn a_pod_that_mounts_a_parked_claim_is_made_again() {
+    let change = |world: &mut World, with: &Value| {
+        World::change(world.pods.get_mut("a").unwrap(), with.clone());
+    };
+    let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    let assisted = json!({"metadata": {"annotations": {keys::ASSISTANT: "a"}}});
+    let ignored = json!({"metadata": {"labels": {"stowplan.dev/ignore": "true"}}});
+    for (what, pod, is_parked, goes) in [
+        ("as it came", json!({}), true, true),
+        ("gated", json!({"spec": {"schedulingGates": [{"name": "example.com/mine"}]}}), true, true),
+        ("the claim is a claim", json!({}), false, false),
+        ("bound", json!({"spec": {"nodeName": "n1"}}), true, false),
+        ("ended", json!({"status": {"phase": "Failed"}}), true, false),
+        ("going", deleted, true, false),
+        ("Tekton's", assisted, true, false),
+        ("left alone", ignored, true, false),
+        ("nobody's", json!({"metadata": {"ownerReferences": null}}), true, false),
+        ("pointed to the other", json!({"spec": {"volumes": null}}), true, false),
+    ] {
+        for repair in [Repair::Report, Repair::RecreatePending] {
+            let mut world = World::new(&["n1"]);
+            world.policy.repair = repair;
+            world.policy.coschedule.volumes = Volumes::Provision;
+            world.run("run", &[], &["source"]);
+            let claim = world.claims.keys().next().unwrap().clone();
+            let class = if is_parked { keys::PARKED } else { "fast" };
+            let class = json!({"spec": {"storageClassName": class}});
+            World::change(world.claims.get_mut(&claim).unwrap(), class);
+            world.member("a", "run", 100);
+            world.mount("a", &claim);
+            change(&mut world, &json!({"metadata": {"labels": null}, "spec": {"affinity": null}}));
+            change(&mut world, &pod);
+            let made_again = |world: &World| {
+                let actions = world.plan().actions;
+                let of_pod = actions.into_iter().filter(|action| *action.target.name == *"a");
+                let mut writes = of_pod.filter(|action| action.write != Write::None);
+                writes.next().is_some_and(|action| {
+                    let version = world.pods["a"]["metadata"]["resourceVersion"].as_str();
+                    let version = version.map(Into::into);
+                    assert_eq!(action.write, Write::Delete { grace: None, version }, "{what}");
+                    assert_eq!(action.events[0].reason, reason::RECREATED);
+                    true
+                })
+            };
+            assert_eq!(made_again(&world), goes, "{what}, {repair:?}");
+            // Made again by the same name, and the webhook is away still: it is not deleted at once.
+            world.now += SignedDuration::from_secs(20);
+            let now = world.now.to_string();
+            change(&mut world, &json!({"metadata": {"uid": "again", "creationTimestamp": now}}));
+            assert!(!made_again(&world), "{what}");
+            world.now += SignedDuration::from_secs(19);
+            assert_eq!(world.plan().recheck_at.is_some(), goes, "{what}");
+            assert!(!made_again(&world), "{what}");
+            world.now += SignedDuration::from_secs(1);
+            assert_eq!(made_again(&world), goes, "{what}");
+            // However long it takes, a minute is enough.
+            world.now += SignedDuration::from_hours(2);
+            let now = world.now.to_string();
+            change(&mut world, &json!({"metadata": {"creationTimestamp": now}}));
+            assert!(!made_again(&world), "{what}");
+            world.now += SignedDuration::from_secs(60);
+            assert_eq!(made_again(&world), goes, "{what}");
+            world.end("run");
+            assert!(!made_again(&world), "{what}, and the run has ended");
+        }
+    }
+}
+
 /// They are the run's, and not controlled by it: the StatefulSet controller copies what the template says.
+/// What counts is the mode that the run had, whatever is in force when it has ended.
 #[test]
 fn claims_that_a_placeholder_made_go_with_a_whole_run() {
     for (mode, goes) in
         [("pipelineruns", true), ("isolate-pipelinerun", true), ("workspaces", false)]
     {
-        let mut world = World::new(&["n1"]);
-        world.policy.coschedule.volumes = Volumes::Provision;
-        world.run("run", &[], &["source"]);
-        let annotations = json!({"metadata": {"annotations": {keys::MODE: mode}}});
-        World::change(world.runs.get_mut("run").unwrap(), annotations);
-        for claim in world.claims.values_mut() {
-            World::change(claim, json!({"spec": {"storageClassName": keys::PARKED}}));
+        for (cleanup, marked) in [(false, true), (true, true), (true, false), (false, false)] {
+            let mut world = World::new(&["n1"]);
+            world.policy.coschedule.volumes = Volumes::Provision;
+            world.namespace_mode = Some(mode.to_owned());
+            world.run("run", &[], &["source"]);
+            let annotations =
+                json!({"metadata": {"annotations": {keys::AUTO_CLEANUP: cleanup.to_string()}}});
+            World::change(world.runs.get_mut("run").unwrap(), annotations);
+            for claim in world.claims.values_mut() {
+                World::change(claim, json!({"spec": {"storageClassName": keys::PARKED}}));
+            }
+            world.member("a", "run", 100);
+            world.settle(SOON);
+            let set = world.sets.values().next().unwrap();
+            let template = set["spec"]["volumeClaimTemplates"][0]["metadata"].clone();
+            assert!(template["ownerReferences"][0]["controller"].is_null());
+            assert_eq!(template["annotations"], json!({keys::MODE: mode}));
+            world.claim("own");
+            let mut made = json!({"metadata": template});
+            made["metadata"]["name"] = json!("own");
+            if !marked {
+                made["metadata"]["annotations"] = Value::Null;
+            }
+            World::change(world.claims.get_mut("own").unwrap(), made);
+            world.finish("a");
+            world.end("run");
+            // While its placeholder still stands, and after that.
+            let others = ["pipelineruns", "workspaces", "isolate-pipelinerun", "disabled", "none"];
+            for other in others {
+                world.namespace_mode = Some(other.to_owned());
+                if let Some(mode) = crate::systems::coschedule::mode::read(other) {
+                    world.policy.coschedule.mode = mode;
+                }
+                world.settle(SOON);
+            }
+            let deleted = &world.claims["own"]["metadata"]["deletionTimestamp"];
+            let goes = marked && (goes || cleanup);
+            assert_eq!(!deleted.is_null(), goes, "{mode}, {cleanup}, {marked}");
         }
+    }
+}
+
+/// Its author has asked for that, whatever mode is in force after the end: what is left of a run that was
+/// ours is seen to, and one that was not is left alone.
+#[test]
+fn claims_of_templates_go_whatever_mode_comes_later() {
+    for was_ours in [true, false] {
+        let mut world = World::new(&["n1"]);
+        world.run("run", &[], &["source"]);
+        let annotations = json!({"metadata": {"annotations": {keys::AUTO_CLEANUP: "true"}}});
+        World::change(world.runs.get_mut("run").unwrap(), annotations);
         world.member("a", "run", 100);
+        let own = world.claims.keys().next().unwrap().clone();
+        world.mount("a", &own);
+        if !was_ours {
+            world.namespace_mode = Some("disabled".to_owned());
+            world.pods.get_mut("a").unwrap()["metadata"]["labels"] = json!({});
+            world.pods.get_mut("a").unwrap()["spec"]["affinity"] = json!({});
+        }
         world.settle(SOON);
-        let set = world.sets.values().next().unwrap();
-        let template = set["spec"]["volumeClaimTemplates"][0]["metadata"].clone();
-        assert!(template["ownerReferences"][0]["controller"].is_null());
-        world.claim("own");
-        let (labels, owners) = (&template["labels"], &template["ownerReferences"]);
-        let made = json!({"metadata": {"labels": labels, "ownerReferences": owners}});
-        World::change(world.claims.get_mut("own").unwrap(), made);
-        world.finish("a");
         world.end("run");
         world.settle(SOON);
-        let deleted = &world.claims["own"]["metadata"]["deletionTimestamp"];
-        assert_eq!(!deleted.is_null(), goes, "{mode}");
+        assert!(world.sets.is_empty());
+        for mode in ["disabled", "of-no-kind"] {
+            world.namespace_mode = Some(mode.to_owned());
+            world.settle(SOON);
+        }
+        world.finish("a");
+        world.settle(SOON);
+        let claim = &world.claims[&own]["metadata"];
+        assert_eq!(!claim["deletionTimestamp"].is_null(), was_ours);
+        let protected = claim["finalizers"].to_string().contains("pvc-protection");
+        assert_eq!(protected, !was_ours);
+    }
+}
+
+/// Whoever looks into a volume, or goes on with it, loses nothing.
+#[test]
+fn a_claim_is_kept_for_as_long_as_any_pod_mounts_it() {
+    for is_placed in [true, false] {
+        let mut world = World::new(&["n1"]);
+        world.run("run", &[], &["source"]);
+        let annotations = json!({"metadata": {"annotations": {keys::AUTO_CLEANUP: "true"}}});
+        World::change(world.runs.get_mut("run").unwrap(), annotations);
+        world.member("a", "run", 100);
+        let own = world.claims.keys().next().unwrap().clone();
+        world.mount("a", &own);
+        world.settle(SOON);
+        world.stranger("debug", "n1", 10);
+        world.mount("debug", &own);
+        if !is_placed {
+            let debug = world.pods.get_mut("debug").unwrap();
+            debug["spec"].as_object_mut().unwrap().remove("nodeName");
+            debug["spec"]["schedulingGates"] = json!([{"name": keys::GATE}]);
+            debug["status"] = json!({"phase": "Pending"});
+        }
+        world.finish("a");
+        world.end("run");
+        world.settle(LONG);
+        assert!(world.claims[&own]["metadata"]["deletionTimestamp"].is_null());
+        // Somebody deletes it by hand: it is protected all the same.
+        let deleted = json!({"metadata": {"deletionTimestamp": world.now.to_string()}});
+        World::change(world.claims.get_mut(&own).unwrap(), deleted);
+        world.settle(LONG);
+        let finalizers = |world: &World| world.claims[&own]["metadata"]["finalizers"].clone();
+        assert_eq!(finalizers(&world).as_array().unwrap().len(), 2);
+        world.finish("debug");
+        let plan = world.plan();
+        let patch = plan.actions.iter().find(|action| *action.target.name == *own).unwrap();
+        let version = &world.claims[&own]["metadata"]["resourceVersion"];
+        let Write::Patch(operations) = &patch.write else { panic!("{patch:?}") };
+        let told = serde_json::to_value(operations).unwrap();
+        assert_eq!(told[1]["path"], "/metadata/resourceVersion");
+        assert_eq!(told[1]["value"], *version);
+        world.settle(SOON);
+        assert_eq!(finalizers(&world), json!(["example.com/other"]));
+    }
+}
+
+/// In Tekton's default mode only the TaskRuns say so that use a claim; and Tekton's flag may change while
+/// a run goes on.
+#[test]
+fn who_was_admitted_before_tektons_assistant_was_seen_has_a_placeholder() {
+    for stands in [true, false] {
+        let mut world = World::new(&["n1"]);
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.member("a", "run", 100);
+        if stands {
+            world.settle(SOON);
+            assert_eq!(world.node_of("a"), Some("n1"));
+        }
+        world.task_run("b", "run");
+        world.assist("b");
+        world.settle(SOON);
+        assert_eq!(world.node_of("a"), Some("n1"));
+        assert_eq!(world.told(Kind::PipelineRun, "run"), [reason::ASSISTANT_IS_ON]);
+        // One that comes meanwhile, too; one that has ended says it as well.
+        let ended = json!({"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}});
+        World::change(world.task_runs.get_mut("b").unwrap(), ended);
+        world.member("d", "run", 100);
+        world.settle(SOON);
+        assert_eq!(world.node_of("d"), Some("n1"));
+        assert_eq!(world.sets.len(), 1);
+        world.finish("a");
+        world.finish("d");
+        world.settle(SOON);
+        assert!(world.sets.is_empty(), "nobody needs it any more");
+        let writes = world.writes.len();
+        world.settle(LONG);
+        assert_eq!(world.writes.len(), writes);
+    }
+}
+
+/// An earlier run that is pending, waits for approval, is deleted, is placed by Tekton or has a placeholder
+/// that cannot be made holds up nobody.
+#[test]
+fn nobody_waits_for_a_run_that_never_begins() {
+    for mode in [CoscheduleMode::PipelineRuns, CoscheduleMode::IsolatePipelinerun] {
+        for what in ["pending", "deleted", "assisted", "group", "failed"] {
+            let mut world = World::new(&["n1", "n2"]);
+            world.policy.coschedule.mode = mode;
+            world.claim("c");
+            world.run("first", &["c"], &[]);
+            let run = world.runs.get_mut("first").unwrap();
+            match what {
+                "deleted" => World::change(
+                    run,
+                    json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+                ),
+                "group" => {
+                    World::change(run, json!({"metadata": {"annotations": {keys::GROUP: "g"}}}))
+                }
+                _ => {}
+            }
+            if what != "pending" {
+                world.task_run("t", "first");
+            }
+            if what == "assisted" {
+                world.assist("t");
+            }
+            if what == "failed" {
+                world.makes_pods = false;
+                world.settle(LONG);
+                assert_eq!(world.sets.len(), 1);
+            }
+            world.now += SignedDuration::from_secs(1);
+            world.run("second", &["c"], &[]);
+            world.task_run("u", "second");
+            world.settle(SOON);
+            let uid = world.runs["second"]["metadata"]["uid"].as_str().unwrap();
+            let second = keys::of_run(uid, "");
+            assert!(world.sets.contains_key(&second), "{mode:?}, {what}");
+            assert_eq!(world.told(Kind::PipelineRun, "second"), [""; 0], "{mode:?}, {what}");
+            assert_eq!(world.sets.len(), 1 + usize::from(what == "failed"));
+        }
+    }
+}
+
+/// Who was there first stays where it is, and who was made earlier and begins later comes to it.
+#[test]
+fn a_run_that_begins_late_goes_where_the_claim_is() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("first", &["c"], &[]);
+    world.now += SignedDuration::from_secs(1);
+    world.run("second", &["c"], &[]);
+    world.member("b", "second", 100);
+    world.mount("b", "c");
+    world.settle(SOON);
+    assert_eq!(world.place("second"), Some("n1"));
+    world.stranger("s", "n2", 10);
+    world.member("a", "first", 100);
+    world.settle(SOON);
+    assert_eq!((world.place("first"), world.node_of("a")), (Some("n1"), Some("n1")));
+    assert_eq!(world.place("second"), Some("n1"));
+    assert!(world.told(Kind::PipelineRun, "second").is_empty(), "{:?}", world.events);
+}
+
+/// Its pods carry the annotation as well, and are of that group.
+#[test]
+fn a_run_that_names_a_group_has_one_placeholder() {
+    let mut world = World::new(&["n1"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    let annotations = json!({"metadata": {"annotations": {keys::GROUP: "g"}}});
+    World::change(world.runs.get_mut("run").unwrap(), annotations);
+    world.task_run("t", "run");
+    let native = world.native("a", "g");
+    world.mount("a", "c");
+    world.settle(SOON);
+    assert_eq!(world.sets.keys().collect::<Vec<_>>(), [&native]);
+    assert_eq!(world.node_of("a"), Some("n1"));
+}
+
+#[test]
+fn a_native_group_and_a_run_with_one_claim_share_a_node() {
+    for is_run_first in [true, false] {
+        let mut world = World::new(&["n1", "n2"]);
+        world.claim("c");
+        if is_run_first {
+            world.run("run", &["c"], &[]);
+            world.member("a", "run", 100);
+            world.mount("a", "c");
+            world.settle(SOON);
+        }
+        world.now += SignedDuration::from_secs(1);
+        // Where it would go by itself.
+        let other = world.native("b", "g");
+        world.mount("b", "c");
+        if !is_run_first {
+            world.settle(SOON);
+            world.run("run", &["c"], &[]);
+            world.member("a", "run", 100);
+            world.mount("a", "c");
+        }
+        let set = world.sets.get_mut(&other);
+        assert_eq!(set.is_some(), !is_run_first);
+        world.settle(LONG);
+        let follower = if is_run_first { other.clone() } else { world.placeholder("run") };
+        let bound = &world.sets[&follower]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
+        assert!(bound.to_string().contains("n1"), "{bound}");
+        assert_eq!((world.node_of("a"), world.node_of("b")), (Some("n1"), Some("n1")));
+        let leads = if is_run_first { world.placeholder("run") } else { other.clone() };
+        let leading = &world.sets[&leads]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
+        assert!(leading.is_null(), "{leading}");
+    }
+}
+
+#[test]
+fn two_native_groups_with_one_claim_share_a_node_from_the_start() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    for (pod, group) in [("a", "g"), ("b", "h")] {
+        world.native(pod, group);
+        world.mount(pod, "c");
+    }
+    world.settle(LONG);
+    assert_eq!((world.node_of("a"), world.node_of("b")), (Some("n1"), Some("n1")));
+    assert_eq!(world.writes.len(), 2, "{:?}", world.writes);
+    let bound = |set: &&Value| {
+        let affinity = &set["spec"]["template"]["spec"]["affinity"];
+        affinity["nodeAffinity"].to_string().contains("n1")
+    };
+    assert_eq!(world.sets.values().filter(bound).count(), 1, "the second to the first's node");
+}
+
+/// An owner reference and a label are their authors' words.
+#[test]
+fn what_claims_to_be_a_runs_in_another_namespace_changes_nothing_of_it() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.pods.clear();
+    let uid = world.runs["run"]["metadata"]["uid"].clone();
+    let own = world.placeholder("run");
+    for (namespace, name) in [("evil", &*own), (NAMESPACE, "affinity-assistant-0000000000")] {
+        let set = json!({
+            "metadata": {
+                "name": name, "namespace": namespace, "uid": format!("forged-{namespace}"),
+                "labels": {keys::PLACEHOLDER: name},
+                "annotations": {keys::MODE: "disabled", keys::GROUP_KEY: "c"},
+                "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "run",
+                    "uid": uid, "controller": true}],
+            },
+            "spec": {"template": {"metadata": {}, "spec": {"containers": []}}, "selector": {}, "serviceName": ""},
+        });
+        world.sets.insert(format!("{namespace}/{name}"), set);
+    }
+    let plan = world.plan();
+    let made: Vec<_> = plan
+        .actions
+        .iter()
+        .filter(|action| matches!(action.write, Write::Create(_)))
+        .map(|action| (&*action.target.namespace, &*action.target.name))
+        .collect();
+    assert_eq!(made, [(NAMESPACE, &*own)]);
+
+    // A TaskRun of another namespace neither begins nor assists a run.
+    let mut world = World::new(&["n1"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.task_run("t", "run");
+    World::change(
+        world.task_runs.get_mut("t").unwrap(),
+        json!({"metadata": {"namespace": "evil"}}),
+    );
+    world.assist("t");
+    world.settle(SOON);
+    assert!(world.writes.is_empty() && world.events.is_empty(), "{:?}", world.events);
+}
+
+#[test]
+fn a_label_alone_holds_no_placeholder_where_it_is() {
+    for of in ["nobody", "another run", "another group"] {
+        let mut world = World::new(&["n1", "n2"]);
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.member("a", "run", 100);
+        world.pods.clear();
+        world.settle(SOON);
+        let own = world.placeholder("run");
+        match of {
+            "another run" => {
+                world.run("other", &["c"], &[]);
+                world.member("x", "other", 10);
+            }
+            "another group" => _ = world.native("x", "g"),
+            _ => world.stranger("x", "n1", 10),
+        }
+        let pod = world.pods.get_mut("x").unwrap();
+        pod["metadata"]["labels"] = json!({keys::MEMBER: own});
+        pod["spec"]["nodeName"] = json!("n1");
+        world.cordon("n1", true);
+        let writes = world.plan().actions;
+        let pod = format!("{own}-0");
+        let moves = writes.iter().any(|action| {
+            *action.target.name == *pod && matches!(action.write, Write::Delete { .. })
+        });
+        assert!(moves, "{of}: {writes:?}");
     }
 }
 
@@ -726,7 +1472,7 @@ fn who_waits_for_a_placeholder_that_cannot_be_made_is_told_and_made_again_withou
         let view = world.view();
         let name = Name::new(NAMESPACE, &world.placeholder("run"));
         assert!(view.placeholder(&name).unwrap().failed, "for the webhook");
-        assert_eq!(world.told("run"), [reason::PLACEHOLDER_NOT_MADE]);
+        assert_eq!(world.told(Kind::PipelineRun, "run"), [reason::PLACEHOLDER_NOT_MADE]);
         assert_eq!(world.pods.contains_key("a"), repair == Repair::Report);
         let writes = world.writes.len();
         assert!(writes <= 4, "{:?}", world.writes);
@@ -766,6 +1512,7 @@ fn who_was_forgotten_is_woken_where_there_is_room() {
 #[derive(Clone, Debug)]
 enum Happening {
     Task(usize, u32),
+    Gated(usize, u32),
     Finish(usize),
     Cordon(usize, bool),
     Ready(usize, bool),
@@ -778,7 +1525,8 @@ enum Happening {
 
 fn happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
-        4 => (0..3_usize, 1..900_u32).prop_map(|(run, cpu)| Happening::Task(run, cpu)),
+        4 => (0..3_usize, 1..=1_000_u32).prop_map(|(run, cpu)| Happening::Task(run, cpu)),
+        2 => (0..3_usize, 1..=1_000_u32).prop_map(|(run, cpu)| Happening::Gated(run, cpu)),
         3 => (0..8_usize).prop_map(Happening::Finish),
         2 => (0..4_usize, any::<bool>()).prop_map(|(node, yes)| Happening::Cordon(node, yes)),
         2 => (0..4_usize, any::<bool>()).prop_map(|(node, yes)| Happening::Ready(node, yes)),
@@ -796,6 +1544,9 @@ fn happen(world: &mut World, happening: &Happening, number: usize) {
     let node = |world: &World, which: usize| world.nodes.keys().nth(which).cloned();
     match *happening {
         Happening::Task(run, cpu) => world.member(&format!("m{number}"), RUNS[run], cpu),
+        Happening::Gated(run, cpu) => {
+            world.gated_with(&format!("m{number}"), RUNS[run], &Value::Null, cpu);
+        }
         Happening::Finish(which) => {
             let runs = |pod: &Value| {
                 !pod["spec"]["nodeName"].is_null()
@@ -847,6 +1598,7 @@ proptest! {
     fn it_comes_to_rest(
         happenings in prop::collection::vec((happening(), any::<bool>()), 1..25),
         pace in prop_oneof![Just(Pace::Whole), Just(Pace::First), Just(Pace::Last)],
+        shared in any::<bool>(),
     ) {
         let mut world = World::new(&["n0", "n1", "n2", "n3"]);
         world.pace = pace;
@@ -854,7 +1606,8 @@ proptest! {
         world.run("r0", &["c"], &[]);
         world.run("r1", &[], &["source", "cache"]);
         world.claim("d");
-        world.run("r2", &["d"], &[]);
+        world.run("r2", &[if shared { "c" } else { "d" }], &[]);
+        world.template("r2", &json!({"tolerations": [{"operator": "Exists"}]}));
         for (number, (what, settles)) in happenings.iter().enumerate() {
             happen(&mut world, what, number);
             if *settles {
@@ -893,6 +1646,16 @@ proptest! {
                 .collect();
             if running.is_empty() {
                 let waiting: Vec<_> = world.pods.iter().filter(|(_, pod)| is_member(pod)).collect();
+                // Who has gone first may be where the other does not fit: a run ends after its last task.
+                let is_over = |run: &&str| {
+                    let placeholder = world.placeholder(run);
+                    let of_run = |pod: &Value| pod["metadata"]["labels"][keys::MEMBER] == *placeholder;
+                    world.runs[*run]["status"].is_null() && !waiting.iter().any(|(_, pod)| of_run(pod))
+                };
+                if let Some(over) = RUNS.into_iter().find(is_over).filter(|_| shared && !waiting.is_empty()) {
+                    world.end(over);
+                    continue;
+                }
                 prop_assert!(waiting.is_empty(), "{waiting:#?}\n{:#?}\n{:#?}", world.writes, world.events);
                 break;
             }

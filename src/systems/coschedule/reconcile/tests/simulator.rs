@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use crate::placement::toleration::tolerates;
 use crate::policy::Policy;
 use crate::systems::coschedule::keys;
 use crate::systems::plan::{Action, Event, Kind, Plan, Write};
@@ -33,6 +34,8 @@ pub(super) struct World {
     pub(super) pace: Pace,
     /// Whether a quota lets the StatefulSet controller make pods.
     pub(super) makes_pods: bool,
+    /// The annotation of the namespace.
+    pub(super) namespace_mode: Option<String>,
     counter: u64,
     pub(super) nodes: BTreeMap<String, Value>,
     pub(super) runs: BTreeMap<String, Value>,
@@ -43,7 +46,11 @@ pub(super) struct World {
     pub(super) sets: BTreeMap<String, Value>,
     pub(super) pods: BTreeMap<String, Value>,
     /// About whom, and what: each once.
-    pub(super) events: Vec<(String, Event)>,
+    pub(super) events: Vec<((Kind, String), Event)>,
+    /// The members that are placed by node, as Tekton makes them.
+    by_node: BTreeMap<String, Value>,
+    /// Those of them that were deleted: Tekton makes them again.
+    deleted: BTreeSet<String>,
     /// `verb kind name`.
     pub(super) writes: Vec<String>,
 }
@@ -58,6 +65,7 @@ impl World {
             policy,
             pace: Pace::Whole,
             makes_pods: true,
+            namespace_mode: None,
             counter: 0,
             nodes: BTreeMap::new(),
             runs: BTreeMap::new(),
@@ -68,6 +76,8 @@ impl World {
             sets: BTreeMap::new(),
             pods: BTreeMap::new(),
             events: Vec::new(),
+            by_node: BTreeMap::new(),
+            deleted: BTreeSet::new(),
             writes: Vec::new(),
         };
         nodes.iter().for_each(|name| world.node(name));
@@ -117,12 +127,18 @@ impl World {
         );
     }
 
+    /// Says whether a node answers, with the taints that the node lifecycle controller gives one that
+    /// does not.
     pub(super) fn ready(&mut self, node: &str, ready: bool) {
         let status = if ready { "True" } else { "Unknown" };
         let conditions = json!([{"type": "Ready", "status": status}]);
+        let key = "node.kubernetes.io/unreachable";
+        let taints =
+            ["NoSchedule", "NoExecute"].map(|effect| json!({"key": key, "effect": effect}));
+        let taints = if ready { Value::Null } else { json!(taints) };
         Self::change(
             self.nodes.get_mut(node).unwrap(),
-            json!({"status": {"conditions": conditions}}),
+            json!({"spec": {"taints": taints}, "status": {"conditions": conditions}}),
         );
     }
 
@@ -183,7 +199,7 @@ impl World {
         keys::of_run(run["metadata"]["uid"].as_str().unwrap(), key)
     }
 
-    fn task_run(&mut self, name: &str, run: &str) -> Value {
+    pub(super) fn task_run(&mut self, name: &str, run: &str) -> Value {
         let mut metadata = self.metadata(name);
         let uid = &self.runs[run]["metadata"]["uid"];
         metadata["ownerReferences"] = json!([{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": run, "uid": uid, "controller": true}]);
@@ -197,20 +213,74 @@ impl World {
     /// A TaskRun of a run with its pod, as it comes from the webhook: with the pod-affinity term.
     pub(super) fn member(&mut self, name: &str, run: &str, milli_cpu: u32) {
         let placeholder = self.placeholder(run);
+        self.member_of(name, run, &placeholder, milli_cpu);
+    }
+
+    /// The same of a group that is not the run's only one.
+    pub(super) fn member_of(&mut self, name: &str, run: &str, placeholder: &str, milli_cpu: u32) {
         let owner = self.task_run(name, run);
-        self.pod_of(name, &placeholder, milli_cpu);
+        self.pod_of(name, placeholder, milli_cpu);
+        let template = &self.runs[run]["spec"]["taskRunTemplate"]["podTemplate"];
         let pod = self.pods.get_mut(name).unwrap();
         pod["metadata"]["ownerReferences"] = json!([owner]);
+        pod["spec"]["tolerations"] = template["tolerations"].clone();
+    }
+
+    /// What a run's pod template says, which its placeholder and its pods get.
+    pub(super) fn template(&mut self, run: &str, template: &Value) {
+        let spec = json!({"spec": {"taskRunTemplate": {"podTemplate": template}}});
+        Self::change(self.runs.get_mut(run).unwrap(), spec);
+    }
+
+    /// Has Tekton's own affinity assistant place a TaskRun.
+    pub(super) fn assist(&mut self, task_run: &str) {
+        let annotations = json!({keys::ASSISTANT: "affinity-assistant-1"});
+        let task_run = self.task_runs.get_mut(task_run).unwrap();
+        Self::change(task_run, json!({"metadata": {"annotations": annotations}}));
     }
 
     /// The same with the gate instead of the term, and with these required node terms.
     pub(super) fn gated(&mut self, name: &str, run: &str, terms: &Value) {
-        self.member(name, run, 100);
-        let spec = &mut self.pods.get_mut(name).unwrap()["spec"];
+        self.gated_with(name, run, terms, 100);
+    }
+
+    /// The same, and it asks for this much.
+    pub(super) fn gated_with(&mut self, name: &str, run: &str, terms: &Value, milli_cpu: u32) {
+        self.member(name, run, milli_cpu);
+        let pod = self.pods.get_mut(name).unwrap();
+        let spec = &mut pod["spec"];
         spec["affinity"] = json!({});
-        spec["schedulingGates"] = json!([{"name": "example.com/mine"}, {"name": keys::GATE}]);
         if !terms.is_null() {
             spec["affinity"]["nodeAffinity"] = json!({REQUIRED: {"nodeSelectorTerms": terms}});
+        }
+        self.by_node.insert(name.to_owned(), pod.clone());
+        pod["spec"]["schedulingGates"] =
+            json!([{"name": "example.com/mine"}, {"name": keys::GATE}]);
+    }
+
+    /// Tekton, which makes a pod again by its name that was deleted before it had a node; and the
+    /// webhook, which binds it to the node of its placeholder, or gates it.
+    fn make_again(&mut self) {
+        for name in std::mem::take(&mut self.deleted) {
+            let mut pod = self.by_node[&name].clone();
+            let placeholder = pod["metadata"]["labels"][keys::MEMBER].as_str().unwrap().to_owned();
+            let number = self.next();
+            let metadata = json!({"uid": format!("uid-{number}"), "resourceVersion": number.to_string(),
+                "creationTimestamp": self.now.to_string()});
+            Self::change(&mut pod["metadata"], metadata);
+            let beside = self.pods.get(&format!("{placeholder}-0"));
+            let place = beside
+                .filter(|beside| beside["metadata"]["deletionTimestamp"].is_null())
+                .and_then(|beside| beside["spec"]["nodeName"].as_str());
+            match place.filter(|_| pod["spec"]["affinity"]["nodeAffinity"].is_null()) {
+                Some(node) => {
+                    let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+                    pod["spec"]["affinity"]["nodeAffinity"] =
+                        json!({REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}});
+                }
+                None => pod["spec"]["schedulingGates"] = json!([{"name": keys::GATE}]),
+            }
+            self.pods.insert(name, pod);
         }
     }
 
@@ -282,8 +352,8 @@ impl World {
         self.node_of(&format!("{placeholder}-0"))
     }
 
-    pub(super) fn told(&self, about: &str) -> Vec<&'static str> {
-        let own = self.events.iter().filter(|(of, _)| of == about);
+    pub(super) fn told(&self, kind: Kind, about: &str) -> Vec<&'static str> {
+        let own = self.events.iter().filter(|((of, name), _)| *of == kind && name == about);
         own.map(|(_, event)| event.reason).collect()
     }
 
@@ -293,6 +363,10 @@ impl World {
             let node: core::Node = serde_json::from_value(node.clone()).unwrap();
             view.apply(Object::whole_node(&node).unwrap());
         }
+        let mode = self.namespace_mode.as_ref().map(|mode| json!({keys::MODE: mode}));
+        let namespace = json!({"metadata": {"name": NAMESPACE, "annotations": mode}});
+        let namespace = serde_json::from_value(namespace).unwrap();
+        view.apply(Object::namespace(&namespace).unwrap());
         let metadata = |document: &Value| -> ObjectMeta {
             serde_json::from_value(document["metadata"].clone()).unwrap()
         };
@@ -338,6 +412,7 @@ impl World {
         let writes = self.writes.len();
         for _ in 0..10_000 {
             self.make_pods();
+            self.make_again();
             let scheduled = self.schedule();
             let Plan { mut actions, recheck_at } = self.plan();
             for action in actions.extract_if(.., |action| action.write == Write::None) {
@@ -369,7 +444,8 @@ impl World {
 
     fn hear(&mut self, action: &Action) {
         for event in &action.events {
-            let told = (action.target.name.to_string(), event.clone());
+            let about = (action.target.kind, action.target.name.to_string());
+            let told = (about, event.clone());
             if !self.events.contains(&told) {
                 self.events.push(told);
             }
@@ -463,6 +539,9 @@ impl World {
         } else {
             assert!(grace != Some(0) || is_dead, "{name} is killed on a node that lives");
             self.pods.remove(name);
+            if self.by_node.contains_key(name) {
+                self.deleted.insert(name.to_owned());
+            }
         }
     }
 
@@ -474,6 +553,10 @@ impl World {
     fn make_pods(&mut self) {
         for name in self.sets.keys().cloned().collect::<Vec<_>>() {
             let pod_name = format!("{name}-0");
+            if self.sets[&name]["spec"]["replicas"] == 0 {
+                self.pods.remove(&pod_name);
+                continue;
+            }
             if self.pods.contains_key(&pod_name) || !self.makes_pods {
                 continue;
             }
@@ -572,9 +655,18 @@ impl World {
         let apart = !there
             .iter()
             .any(|other| required(other, "podAntiAffinity").iter().any(|term| matches(term, pod)));
-        estate.ready
-            && !estate.cordoned
-            && estate.taints.is_empty()
+        let tolerations = spec.tolerations.clone().unwrap_or_default();
+        let tolerated = |key: &str, value: &str, effect: &str| {
+            effect == "PreferNoSchedule"
+                || tolerations.iter().any(|one| tolerates(one, key, value, effect))
+        };
+        let labelled = spec.node_selector.iter().flatten().all(|(key, value)| {
+            estate.labels.get(key.as_str()).is_some_and(|own| **own == *value.as_str())
+        });
+        // A node that does not answer is told by its taints alone.
+        (!estate.cordoned || tolerated("node.kubernetes.io/unschedulable", "", "NoSchedule"))
+            && estate.taints.iter().all(|taint| tolerated(&taint.key, &taint.value, &taint.effect))
+            && labelled
             && selected
             && mountable
             && there.len() < estate.pod_limit

@@ -1,0 +1,131 @@
+//! What can befall a placeholder, and a controller that is not there: the run ends all the same.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use testbed::volumes::WAITING;
+use testbed::wait::{Seen, until};
+
+use crate::group::group_of;
+use crate::pipeline::{LIMIT, Lab, clone_and_build, lasting, task, template};
+use crate::world::{Space, World, same};
+
+const ZONES: [&str; 4] = ["east", "west", "east", "west"];
+
+/// A free task that runs when its node is opened, and two after it that share a claim.
+fn after_opening(lab: &Lab, closed: &str) -> Value {
+    let mut run = lab.run(
+        "ci",
+        &[template("source", WAITING)],
+        &[
+            task("until", &[], &[]),
+            task("one", &["until"], &["source"]),
+            task("two", &["one"], &["source"]),
+        ],
+    );
+    let mut way = lab.way();
+    way["nodeSelector"]["kubernetes.io/hostname"] = json!(closed);
+    run["spec"]["taskRunSpecs"] = json!([{"pipelineTaskName": "until", "podTemplate": way}]);
+    run
+}
+
+/// A quota that has room for the run's pods, which ask for next to nothing, and not for a placeholder.
+async fn keep_placeholders_out(space: &Space) -> Result<()> {
+    space
+        .created(&json!({
+            "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"},
+            "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1m"}}]},
+        }))
+        .await?;
+    space
+        .created(&json!({
+            "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"},
+            "spec": {"hard": {"requests.cpu": "9m"}},
+        }))
+        .await
+}
+
+pub(crate) async fn a_quota_forbids_the_placeholder(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("quota").await?;
+    let lab = Lab::new(&world, "quota", &ZONES).await?;
+    keep_placeholders_out(&space).await?;
+    let closed = &lab.nodes[3];
+    world.plane.cordon(closed).await?;
+    space.created(&after_opening(&lab, closed)).await?;
+    let event = space.told(&["PipelineRun/ci", "PlaceholderNotMade", "quota"]).await?;
+    ensure!(event.contains("kubectl describe statefulset affinity-assistant-"), "{event}");
+    // Those that come from now on do not wait for what cannot be made.
+    world.plane.uncordon(closed).await?;
+    space.succeeded("ci").await?;
+    for (name, pod) in space.task_pods().await? {
+        ensure!(group_of(&pod).is_none(), "{name} became a member");
+    }
+    same(&space.placeholder_pods().await?.len(), &0)?;
+    space.cleared(&[]).await
+}
+
+pub(crate) async fn a_placeholder_is_orphaned(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("orphaned").await?;
+    let lab = Lab::new(&world, "orphaned", &ZONES).await?;
+    let mut run = clone_and_build(&lab, "ci", WAITING);
+    let tasks = &mut run["spec"]["pipelineSpec"]["tasks"];
+    tasks[0] = lasting(tasks[0].clone(), "5s");
+    space.created(&run).await?;
+    space.in_phase("ci-clone-pod", "Running").await?;
+    let set = space.placeholders().await?.first().context("no placeholder")?.name_any();
+    let orphan = ["-n", &space.name, "delete", "statefulset", &set, "--cascade=orphan"];
+    let said = world.kubectl(&orphan, "").await?;
+    ensure!(said.success, "{}", said.err);
+    space.succeeded("ci").await?;
+    space.together("ci-").await?;
+    // Neither the run nor its pods hold up what became nobody's.
+    space.cleared(&[]).await
+}
+
+/// Longer away than its Lease tells: pods are admitted as if there were no groups, with a warning.
+pub(crate) async fn a_controller_that_is_away_delays_nobody(world: Arc<World>) -> Result<()> {
+    let mut installation = world.installation.write().await;
+    let space = world.namespace("away").await?;
+    let lab = Lab::new(&world, "away", &ZONES).await?;
+    installation.kill_controller(0).await?;
+    installation.stop_webhook().await?;
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), installation.namespace());
+    let long_ago = json!({"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}});
+    leases.patch("stowplan-controller", &PatchParams::default(), &Patch::Merge(long_ago)).await?;
+    // Its first look tells it the age; later it would wait for a minute by its own clock.
+    installation.start_webhook().await?;
+    let trial: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "trial", "annotations": {"stowplan.dev/coschedule-group": "trial"}},
+        "spec": {"containers": [{"name": "main", "image": "main"}]},
+    }))?;
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let knows = async |is_there: bool| {
+        until("the webhook to know whether the controller is there", LIMIT, async || {
+            let admitted = space.pods().create(&dry_run, &trial).await?;
+            Ok(match group_of(&admitted) {
+                group if group.is_some() == is_there => Seen::Done(()),
+                group => Seen::NotYet(format!("a pod joins {group:?}")),
+            })
+        })
+        .await
+    };
+    knows(false).await?;
+    space.created(&clone_and_build(&lab, "ci", WAITING)).await?;
+    space.succeeded("ci").await?;
+    for (name, pod) in space.task_pods().await? {
+        ensure!(group_of(&pod).is_none(), "{name} waits for a controller");
+    }
+    same(&space.placeholders().await?.len(), &0)?;
+    installation.start_controller(0).await?;
+    knows(true).await?;
+    // It finds nothing to make for a run that has ended.
+    space.cleared(&[]).await?;
+    same(&space.placeholders().await?.len(), &0)
+}
