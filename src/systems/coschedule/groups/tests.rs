@@ -597,7 +597,7 @@ fn what_a_placeholder_stands_for_keeps_its_name() {
     let apart = pipeline(&[task("1", &["a"]), task("2", &["b"])]);
     let joined = pipeline(&[task("1", &["a", "b"]), task("2", &["b"])]);
     for mode in ["workspaces", "isolate-pipelinerun"] {
-        let before = groups(document.clone(), &[apart.clone()], "workspaces");
+        let before = groups(document.clone(), std::slice::from_ref(&apart), "workspaces");
         let sets = [
             placeholder("a", &[], &[&own[0]], "workspaces"),
             placeholder("b", &[&own[1]], &[], "workspaces"),
