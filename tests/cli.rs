@@ -837,6 +837,37 @@ fn what_is_left_alone_is_not_coscheduled() {
     assert!(said.stdout.contains("1 object: 1 unchanged"), "{}", said.stdout);
 }
 
+/// Tekton copies the annotation to the run's pods.
+#[test]
+fn a_run_that_names_a_group_is_planned_with_that_group() {
+    for (pipeline, placed) in [(PIPELINE, "  pods of "), ("pipelineRef: {resolver: git}", "")] {
+        let text = run_with("name: r, annotations: {stowplan.dev/coschedule-group: g}", pipeline);
+        let said = Folder::new(&[]).plan_with("-f -", text.as_bytes());
+        let verdict = "PipelineRun default/r: coscheduled with all pods of group g";
+        assert!(said.stdout.lines().any(|line| line == verdict), "{}", said.stdout);
+        assert!(said.stdout.contains(placed), "{}", said.stdout);
+        assert!(said.stdout.contains("1 object: 1 placed"), "{}", said.stdout);
+        assert_eq!(planned(&text)["run"]["nativeGroup"], "g");
+        let text = text.replace("coschedule-group: g", "coschedule-group: -bad-");
+        let entry = planned(&text);
+        assert_eq!((&entry["code"], &entry["reason"]), (&json!(422), &json!("InvalidGroup")));
+    }
+}
+
+#[test]
+fn a_claim_that_a_task_mounts_itself_is_planned() {
+    let run = run_with(
+        "name: r",
+        "pipelineSpec: {tasks: [{name: build, taskSpec: {volumes: [{name: c, \
+         persistentVolumeClaim: {claimName: cache}}]}}]}",
+    );
+    let said = Folder::new(&[]).plan_with("-f -", run.as_bytes());
+    for line in ["  on one node: build", "  pod of build:"] {
+        assert!(said.stdout.lines().any(|told| told == line), "{line}\n{}", said.stdout);
+    }
+    assert!(said.stdout.contains("1 object: 1 placed"), "{}", said.stdout);
+}
+
 /// A class of one provisioner. `annotations` in flow style.
 fn class(name: &str, created: &str, annotations: &str, mode: &str) -> String {
     format!(

@@ -10,7 +10,7 @@
 //! | 404 | the object is gone | nothing, once the watch has seen that |
 //! | 409, or the 422 of a failed `test` | the object is another than the one that was planned on | a short pause |
 //! | 403, 422, other 4xx | somebody has to act | an event, and a long pause |
-//! | 409 to a creation | the name is taken: by what the watch is about to show, or by what is not ours | a long pause, and an event from the second time on |
+//! | 409 to a creation, of reason AlreadyExists | the name is taken: by what the watch is about to show, or by what is not ours | a long pause, and an event from the second time on |
 //! | 429 | the API server is busy | no write before it wants one |
 //! | 401, 5xx, no answer | **it may have happened** | a pause that doubles |
 //!
@@ -607,7 +607,13 @@ fn judge(write: &Write, answer: &Answer) -> Outcome {
             Outcome::Refused(problem())
         }
         StatusCode::NOT_FOUND => Outcome::Gone,
-        StatusCode::CONFLICT if matches!(write, Write::Create(_)) => Outcome::Taken(problem()),
+        // A quota that another creation has just counted is a conflict, too.
+        StatusCode::CONFLICT
+            if matches!(write, Write::Create(_))
+                && status.as_ref().is_some_and(|status| status.reason == "AlreadyExists") =>
+        {
+            Outcome::Taken(problem())
+        }
         StatusCode::CONFLICT => Outcome::Conflict,
         // A failed `test` has no causes; a field that is not valid is one.
         StatusCode::UNPROCESSABLE_ENTITY
@@ -924,6 +930,8 @@ mod tests {
         // As Kubernetes 1.36 words them.
         let failed_test = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server rejected our request due to an error in our request","reason":"Invalid","details":{},"code":422}"#;
         let invalid = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Node \"n1\" is invalid","reason":"Invalid","details":{"name":"n1","kind":"Node","causes":[{"reason":"FieldValueInvalid","message":"Invalid value","field":"metadata.labels"}]},"code":422}"#;
+        let taken = r#"{"kind":"Status","status":"Failure","message":"there is one","reason":"AlreadyExists","code":409}"#;
+        let counted = r#"{"kind":"Status","status":"Failure","message":"the object has been modified","reason":"Conflict","code":409}"#;
         let busy = r#"{"kind":"Status","status":"Failure","message":"later","reason":"TooManyRequests","details":{"retryAfterSeconds":7},"code":429}"#;
         let refused = |text: &str| Outcome::Refused(text.to_owned());
         let unsure = |text: &str| Outcome::Unsure(text.to_owned());
@@ -940,7 +948,9 @@ mod tests {
             (&create, answer(404, "no such namespace"), refused("no such namespace")),
             (&patch, answer(409, ""), Outcome::Conflict),
             (&status, answer(409, ""), Outcome::Conflict),
-            (&create, answer(409, "there is one"), Outcome::Taken("there is one".to_owned())),
+            (&create, answer(409, taken), Outcome::Taken("there is one".to_owned())),
+            (&create, answer(409, counted), Outcome::Conflict),
+            (&create, answer(409, ""), Outcome::Conflict),
             (&DELETE, answer(409, ""), Outcome::Conflict),
             (&patch, answer(422, failed_test), Outcome::Conflict),
             (&status, answer(422, failed_test), Outcome::Conflict),

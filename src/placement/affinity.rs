@@ -101,10 +101,10 @@ pub fn pinned_node(term: &NodeSelectorTerm) -> Option<&str> {
     })
 }
 
-/// The one node that all of a pod's terms name, if they do.
+/// The one node that all of a pod's terms name that match anything, if they do.
 #[must_use]
 pub fn bound_to(terms: &[NodeSelectorTerm]) -> Option<&str> {
-    let mut nodes = terms.iter().map(pinned_node);
+    let mut nodes = terms.iter().filter(|term| !matches_nothing(*term)).map(pinned_node);
     let first = nodes.next()??;
     nodes.all(|node| node == Some(first)).then_some(first)
 }
@@ -208,9 +208,9 @@ mod tests {
                 [{"key": "metadata.name", "operator": "In", "values": [name]}]}))
         };
         assert_eq!(bound_to(&[named("n1"), named("n1")]), Some("n1"));
-        for terms in
-            [&[][..], &[named("n1"), named("n2")], &[named("n1"), term(serde_json::json!({}))]]
-        {
+        let empty = term(serde_json::json!({}));
+        assert_eq!(bound_to(&[empty.clone(), named("n1")]), Some("n1"), "it matches nothing");
+        for terms in [&[][..], &[named("n1"), named("n2")], &[empty]] {
             assert_eq!(bound_to(terms), None);
         }
         assert!(matches_nothing(&NodeSelectorTerm::default()));

@@ -175,16 +175,16 @@ impl Coscheduled {
         if let Some(run) = &placeholder.run {
             self.placeholders_by_run.add(run.uid.clone(), &name);
         }
-        for claim in &placeholder.claims {
-            self.placeholders_by_claim.add(Name::new(&name.namespace, claim), &name);
+        for claim in placeholder.mounted(&name) {
+            self.placeholders_by_claim.add(claim, &name);
         }
         self.placeholders.insert(name, placeholder);
     }
 
     fn remove_placeholder(&mut self, name: &Name) {
         let Some(placeholder) = self.placeholders.remove(name) else { return };
-        for claim in &placeholder.claims {
-            self.placeholders_by_claim.remove(Name::new(&name.namespace, claim), name);
+        for claim in placeholder.mounted(name) {
+            self.placeholders_by_claim.remove(claim, name);
         }
         if let Some(run) = placeholder.run {
             self.placeholders_by_run.remove(run.uid, name);
@@ -436,7 +436,7 @@ impl View {
         names.filter_map(|name| self.coscheduled.placeholders.get_key_value(name))
     }
 
-    /// The placeholders that mount a claim by its name, in the order of their names.
+    /// The placeholders that mount a claim, also one that was made for them, in the order of their names.
     pub fn placeholders_with_claim(
         &self,
         claim: &Name,

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
+use super::Name;
 use super::estate::Identity;
 use super::member::Unschedulable;
 use super::owner::Owner;
@@ -74,6 +75,13 @@ pub struct PlaceholderEstate {
 }
 
 impl Placeholder {
+    /// The claims that the pod of the placeholder of this name mounts: those of others, and its own.
+    pub fn mounted(&self, name: &Name) -> impl Iterator<Item = Name> {
+        let own = self.templates.iter().map(|of| format!("{of}-{}{FIRST}", name.name));
+        let others = self.claims.iter().map(ToString::to_string);
+        others.chain(own).map(|claim| Name::new(&name.namespace, &claim))
+    }
+
     /// Reads a StatefulSet. `None`: it is no placeholder. `whole` keeps the controller's part.
     #[must_use]
     pub fn read(set: &apps::StatefulSet, whole: bool) -> Option<Self> {

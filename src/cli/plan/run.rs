@@ -28,6 +28,9 @@ const TO_COME: &str = "<of the run's UID>";
 #[serde(rename_all = "camelCase")]
 pub(in crate::cli) struct Run {
     mode: &'static str,
+    /// The native group that its annotation puts all its pods into, in place of groups of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    native_group: Option<String>,
     groups: Vec<OneNode>,
     claims: Vec<Claim>,
     /// `None`: they are not known here.
@@ -120,6 +123,7 @@ pub(super) fn plan(
     let made = groups::of_run(name, run, view, policy);
     let mut told = Run::default();
     let shown = Shown::new(made.as_ref().ok(), run, has_uid);
+    told.native_group = run.group.as_deref().map(ToOwned::to_owned);
     told.problem = made.as_ref().err().map(|bad| bad.finding().to_string());
     if let Ok(groups) = &made {
         told.mode = mode::word(groups.mode);
@@ -150,7 +154,7 @@ pub(super) fn plan(
     let tasks = tasks(name, run, view);
     told.tasks = tasks.is_ok().then(Vec::new);
     // Where nobody here knows the tasks, a pod that mounts the claims of a group stands for all of it.
-    let stand_ins = stand_ins(made.as_ref().ok());
+    let stand_ins = stand_ins(made.as_ref().ok().filter(|_| run.group.is_none()));
     let planned = tasks.as_deref().unwrap_or(&stand_ins);
     let mut any = None;
     let mut placed = None;
@@ -186,8 +190,8 @@ pub(super) fn plan(
     Ok(Planned { run: told, decision })
 }
 
-/// For each group a pod that mounts its claims; where there are none because the run's mode is none, a
-/// pod that is refused for that.
+/// For each group a pod that mounts its claims; where there are none because the run's mode is none or
+/// its pods are a native group's, a pod that shows that.
 fn stand_ins(groups: Option<&Groups>) -> Vec<OfPipeline> {
     let any = |claims| OfPipeline { name: "any".to_owned(), claims };
     let Some(groups) = groups else { return vec![any(Vec::new())] };
@@ -260,7 +264,9 @@ fn tasks(name: &Name, run: &PipelineRun, view: &View) -> Result<Vec<OfPipeline>,
         }
     };
     let tasks = pipeline.tasks.iter().map(|task| {
-        let mut claims: Vec<String> = task.workspaces.iter().filter_map(|of| claim(of)).collect();
+        let of_workspaces = task.workspaces.iter().filter_map(|of| claim(of));
+        let own = task.mounted.iter().map(ToString::to_string);
+        let mut claims: Vec<String> = of_workspaces.chain(own).collect();
         claims.sort_unstable();
         claims.dedup();
         OfPipeline { name: task.name.to_string(), claims }
@@ -443,6 +449,9 @@ impl Shown {
 impl Run {
     /// What becomes of it, in short.
     pub(in crate::cli) fn verdict(&self) -> String {
+        if let Some(group) = &self.native_group {
+            return format!("coscheduled with all pods of group {group}");
+        }
         let has_tasks = |group: &&OneNode| group.tasks.as_ref().is_none_or(|of| !of.is_empty());
         match self.groups.iter().filter(has_tasks).count() {
             0 => "unchanged: its pods may run anywhere".to_owned(),

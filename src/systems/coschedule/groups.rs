@@ -12,7 +12,7 @@
 //!   against it, tasks whose node selectors contradict each other. Where something stands against it,
 //!   that is a [`Conflict`], to be told.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
@@ -219,24 +219,25 @@ pub fn of_run(
         view,
         units: Vec::new(),
         by_claim: HashMap::new(),
-        keys: HashSet::new(),
         tasks: None,
         standing: Vec::new(),
         groups,
     };
     making.find();
-    if making.standing.is_empty() {
+    let mut parts = if making.standing.is_empty() {
         let parts = match mode {
             CoscheduleMode::Workspaces => making.by_workspaces(),
             _ => making.by_selectors(),
         };
-        for part in parts {
-            making.split_by_volumes(part);
-        }
+        let parts = parts.into_iter().flat_map(|part| making.split_by_placeholders(part));
+        let parts: Vec<Part<'_>> = parts.collect();
+        parts.into_iter().flat_map(|part| making.split_by_volumes(part)).collect()
     } else {
-        for Part { key, units, selector, .. } in making.as_they_stand() {
-            making.group(key, &units, None, &selector);
-        }
+        making.as_they_stand()
+    };
+    making.keep_keys(&mut parts);
+    for part in &parts {
+        making.group(part);
     }
     let Making { units, groups: made, .. } = making;
     groups = made;
@@ -321,18 +322,30 @@ fn first<'c>(
             found.extend(rank.map(|rank| (rank, Claimant::Run(other, found_run))));
         }
         for (other, standing) in view.placeholders_with_claim(&key) {
-            let group = standing.group.as_deref().filter(|of| {
-                standing.run.is_none() && *other.name == *keys::of_native(namespace, of)
-            });
+            // That of a run which does not name the claim itself: its tasks do, or the placeholder made it.
+            if let Some(owner) = &standing.run {
+                let of_run = view.run_by_uid(&owner.uid).filter(|(other, _)| {
+                    let is_own = run.is_some_and(|run| run.identity.uid == owner.uid);
+                    other.namespace == *namespace && !is_own
+                });
+                let rank =
+                    of_run.and_then(|(name, of)| Some((name, of, rank_of_run(name, of, view)?)));
+                found.extend(rank.map(|(name, of, rank)| (rank, Claimant::Run(name, of))));
+                continue;
+            }
+            let group = standing
+                .group
+                .as_deref()
+                .filter(|of| *other.name == *keys::of_native(namespace, of));
             let rank = rank_of_standing(other, standing).filter(|_| other != placeholder);
             found.extend(
                 group.zip(rank).map(|(group, rank)| (rank, Claimant::Native(other, group))),
             );
         }
         for other in natives.iter().filter(|other| other.placeholder != placeholder) {
-            let begins = view.placeholder(other.placeholder).is_none()
-                && other.placeholder.namespace == *namespace
-                && other.claims.contains(&claim);
+            let begins = other.placeholder.namespace == *namespace
+                && other.claims.contains(&claim)
+                && view.placeholder(other.placeholder).is_none();
             let rank = begins.then_some(Rank::Begins(other.since, &other.placeholder.name));
             let claimant = Claimant::Native(other.placeholder, other.group);
             found.extend(rank.map(|rank| (rank, claimant)));
@@ -528,8 +541,6 @@ struct Making<'v> {
     view: &'v View,
     units: Vec<Unit<'v>>,
     by_claim: HashMap<&'v str, usize>,
-    /// The keys of the groups so far.
-    keys: HashSet<Box<str>>,
     /// `None` where nobody knows which task uses what.
     tasks: Option<Vec<Task<'v>>>,
     /// The placeholders of the run, with their keys, where the Pipeline that it names is not there: it was
@@ -598,12 +609,21 @@ impl<'v> Making<'v> {
 
     /// The placeholders that were made for groups of the run, with the groups' keys.
     fn standing(&self) -> Vec<(&'v str, &'v Placeholder)> {
-        let uid = &self.run.identity.uid;
-        let made = self.view.placeholders_of_run(uid).filter_map(|(name, placeholder)| {
-            let key = placeholder.key.as_deref()?;
-            (*name.name == *keys::of_run(uid, key)).then_some((key, placeholder))
-        });
-        made.collect()
+        let made = family::placeholders(self.run, self.view);
+        let made =
+            made.filter_map(|(_, placeholder)| Some((placeholder.key.as_deref()?, placeholder)));
+        let mut made: Vec<_> = made.collect();
+        made.sort_unstable_by_key(|(key, _)| *key);
+        made
+    }
+
+    /// Whether a placeholder was made for a claim, or for the workspace whose claim nobody knows yet.
+    fn holds(&self, (key, placeholder): (&str, &Placeholder), unit: usize) -> bool {
+        let unit = &self.units[unit];
+        match unit.claim {
+            Some(claim) => mounts(placeholder, claim),
+            None => unit.workspaces.contains(&key),
+        }
     }
 
     /// The groups as placeholders stand for them: members have gone there, and others must follow them
@@ -628,13 +648,7 @@ impl<'v> Making<'v> {
         let all = left.clone();
         let mut parts: Vec<Part<'v>> = Vec::new();
         for (key, placeholder) in standing {
-            let has = |unit: &usize| {
-                let unit = &self.units[*unit];
-                match unit.claim {
-                    Some(claim) => mounts(placeholder, claim),
-                    None => unit.workspaces.contains(&key),
-                }
-            };
+            let has = |unit: &usize| self.holds((key, placeholder), *unit);
             // What needs one node is in one of them.
             let is_free = |unit: &usize| left.contains(unit) || !self.units[*unit].one_node;
             let units: BTreeSet<usize> =
@@ -680,7 +694,9 @@ impl<'v> Making<'v> {
                     Some(known) => *known,
                     None => {
                         let terms = self.terms_of(&Name::new(&name.namespace, &template.claim));
-                        self.add(Some(&template.claim), true, template.access_modes, terms)
+                        // The placeholder makes those of the run that it is of, and of no other.
+                        let is_own = std::ptr::eq(run, self.run);
+                        self.add(Some(&template.claim), is_own, template.access_modes, terms)
                     }
                 },
             };
@@ -928,8 +944,22 @@ impl<'v> Making<'v> {
         parts
     }
 
-    /// Makes one group of a part, or several where its volumes share no node.
-    fn split_by_volumes(&mut self, part: Part<'v>) {
+    /// One part, or several where placeholders stand for several: members have gone to each of them, and
+    /// whatever a Pipeline says by now, their claims are there.
+    fn split_by_placeholders(&mut self, part: Part<'v>) -> Vec<Part<'v>> {
+        let mut sets: Vec<BTreeSet<usize>> = Vec::new();
+        let mut left = part.units.clone();
+        for standing in self.standing() {
+            let is_its = |unit: &usize| self.units[*unit].one_node && self.holds(standing, *unit);
+            let set: BTreeSet<usize> = left.iter().copied().filter(is_its).collect();
+            left.retain(|unit| !set.contains(unit));
+            sets.extend(Some(set).filter(|set| !set.is_empty()));
+        }
+        self.split(part, sets, &left)
+    }
+
+    /// One part, or several where its volumes share no node.
+    fn split_by_volumes(&mut self, part: Part<'v>) -> Vec<Part<'v>> {
         // Only what is bound to a place can be apart from anything.
         let (bound, free): (BTreeSet<usize>, BTreeSet<usize>) =
             part.units.iter().partition(|unit| !self.units[**unit].terms.is_empty());
@@ -943,23 +973,37 @@ impl<'v> Making<'v> {
                 None => sets.push([unit].into()),
             }
         }
-        for unit in free {
+        if sets.len() > 1 {
+            self.tell_apart(&sets, &part.tasks);
+        }
+        self.split(part, sets, &free)
+    }
+
+    /// A part of each set, with what else belongs to it of `free`; the part itself where there are not
+    /// several.
+    fn split(
+        &self,
+        part: Part<'v>,
+        mut sets: Vec<BTreeSet<usize>>,
+        free: &BTreeSet<usize>,
+    ) -> Vec<Part<'v>> {
+        if sets.len() < 2 {
+            return vec![part];
+        }
+        for &unit in free {
             let with = self.companion(unit, &sets, &part.tasks);
             if let Some(set) = sets.get_mut(with) {
                 set.insert(unit);
             }
         }
-        if sets.len() < 2 {
-            let Part { key, units, tasks, selector } = part;
-            self.group(key, &units, self.tasks.is_some().then_some(&tasks), &selector);
-            return;
-        }
-        self.tell_apart(&sets, &part.tasks);
+        // What is bound to a place by now must not say who is first: the first keeps the part's key.
+        sets.sort_by_key(|set| set.first().copied());
         let mut taken: BTreeSet<usize> = BTreeSet::new();
+        let mut parts = Vec::new();
         for (index, set) in sets.iter().enumerate() {
             let key = if index == 0 { part.key.clone() } else { self.key_of(set) };
             // Each task once: with the first set that has a claim of its, else with the first of all.
-            let users = self.tasks.as_ref().map(|tasks| {
+            let tasks = self.tasks.as_ref().map(|tasks| {
                 let uses = |task: &usize, set: &BTreeSet<usize>| {
                     tasks[*task].units.iter().any(|unit| set.contains(unit))
                 };
@@ -968,8 +1012,33 @@ impl<'v> Making<'v> {
                 let free = part.tasks.iter().filter(|task| !taken.contains(task));
                 free.filter(mine).copied().collect::<BTreeSet<usize>>()
             });
-            taken.extend(users.iter().flatten());
-            self.group(key, set, users.as_ref(), &part.selector);
+            let tasks = tasks.unwrap_or_default();
+            taken.extend(&tasks);
+            parts.push(Part { key, units: set.clone(), tasks, selector: part.selector.clone() });
+        }
+        parts
+    }
+
+    /// Gives parts the keys of the placeholders that stand for them: of what was made for the run under
+    /// one name nothing is found under another. The others' keys are none of those.
+    fn keep_keys(&self, parts: &mut [Part<'v>]) {
+        let standing = self.standing();
+        let mut taken: BTreeSet<Box<str>> = BTreeSet::new();
+        let mut kept = vec![false; parts.len()];
+        for (part, kept) in parts.iter_mut().zip(&mut kept) {
+            let is_its = |standing: &&(&str, &Placeholder)| {
+                let mut units = part.units.iter().filter(|unit| self.units[**unit].one_node);
+                !taken.contains(standing.0) && units.any(|unit| self.holds(**standing, *unit))
+            };
+            if let Some((key, _)) = standing.iter().find(is_its) {
+                part.key = (*key).into();
+                *kept = taken.insert(part.key.clone());
+            }
+        }
+        for (part, _) in parts.iter_mut().zip(kept).filter(|(_, kept)| !kept) {
+            while !taken.insert(part.key.clone()) {
+                part.key = format!("{}/", part.key).into();
+            }
         }
     }
 
@@ -1013,30 +1082,24 @@ impl<'v> Making<'v> {
         self.groups.conflicts.extend(found);
     }
 
-    fn group(
-        &mut self,
-        key: Box<str>,
-        units: &BTreeSet<usize>,
-        tasks: Option<&BTreeSet<usize>>,
-        selector: &BTreeMap<&str, &str>,
-    ) {
+    fn group(&mut self, part: &Part<'v>) {
+        let Part { key, units, tasks, selector } = part;
         let claims = units.iter().filter_map(|unit| {
             let Unit { claim, template, one_node, .. } = self.units[*unit];
             Some(GroupClaim { name: claim?.into(), template, one_node })
         });
-        let known = self.tasks.as_deref().unwrap_or_default();
-        let mut key = key;
-        while !self.keys.insert(key.clone()) {
-            key = format!("{key}/").into();
-        }
+        let tasks = self
+            .tasks
+            .as_ref()
+            .map(|known| tasks.iter().map(|task| known[*task].name.into()).collect());
         self.groups.groups.push(Group {
-            name: keys::of_run(&self.run.identity.uid, &key).into(),
+            name: keys::of_run(&self.run.identity.uid, key).into(),
             claims: claims.collect(),
             derived: units.iter().any(|unit| self.units[*unit].claim.is_none()),
-            tasks: tasks.map(|tasks| tasks.iter().map(|task| known[*task].name.into()).collect()),
+            tasks,
             node_selector: selector.iter().map(|(&k, &v)| (k.into(), v.into())).collect(),
             isolated: self.groups.mode == CoscheduleMode::IsolatePipelinerun,
-            key,
+            key: key.clone(),
         });
     }
 }

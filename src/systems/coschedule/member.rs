@@ -250,8 +250,24 @@ impl Joining<'_> {
     fn parked_of(&mut self, task_run: &Owner) -> Vec<(String, String)> {
         match belonging(self.pod.namespace, task_run, self.view, self.policy) {
             Belonging::Run(OfRun { groups, .. }) => self.renamed(&groups),
+            Belonging::Unknown(key) if self.may_be_parked() => {
+                self.outcome.awaited.push(key);
+                Vec::new()
+            }
             _ => Vec::new(),
         }
+    }
+
+    /// Whether a claim of the pod may be parked.
+    fn may_be_parked(&self) -> bool {
+        let namespace = self.pod.namespace;
+        self.pod.claims.iter().any(|volume| {
+            let claim = self.view.claim(&Name::new(namespace, volume.claim.as_str()));
+            match claim {
+                Some(claim) => claim.class.as_deref() == Some(keys::PARKED),
+                None => self.policy.coschedule.volumes == Volumes::Provision,
+            }
+        })
     }
 
     /// The claims of the pod that are parked, with those that the placeholders of its run have in their

@@ -534,6 +534,83 @@ fn where_the_pipeline_is_gone_a_run_of_two_architectures_keeps_its_parts() {
     }
 }
 
+fn keys_and_names(made: &Groups) -> Vec<(Box<str>, Box<str>)> {
+    made.groups.iter().map(|group| (group.key.clone(), group.name.clone())).collect()
+}
+
+/// What is bound to a place by and by does not say who is first.
+#[test]
+fn a_group_keeps_its_name_when_its_volume_is_made() {
+    let own = claim_name(None, "a", UID);
+    let document = run(
+        &[template("a", RWO), bound("b", "b1"), bound("c", "c1")],
+        &[task("1", &["b"]), task("2", &["a", "c"]), task("3", &["a", "c"])],
+    );
+    let with = |volume_of_a: Option<&str>| {
+        let others = [
+            claim("b1", RWO, Some("vb")),
+            claim("c1", RWO, Some("vc")),
+            claim(&own, RWO, volume_of_a),
+            volume("va", "zone", "2"),
+            volume("vb", "zone", "1"),
+            volume("vc", "zone", "2"),
+        ];
+        groups(document.clone(), &others, "pipelineruns")
+    };
+    let (before, after) = (with(None), with(Some("va")));
+    assert_eq!(told(&before), [": @ c1 / 2 3", "b: b1 / 1"]);
+    assert_eq!(told(&after), told(&before));
+    assert_eq!(keys_and_names(&after), keys_and_names(&before));
+}
+
+/// Of what was made for a run under one name nothing is found under another.
+#[test]
+fn what_a_placeholder_stands_for_keeps_its_name() {
+    // That many nodes mount the claim which gave the group its key is known later.
+    let source = claim_name(None, "source", UID);
+    let document = run(
+        &[bound("cache", "shared"), template("source", RWO)],
+        &[task("1", &["source"]), task("2", &["cache", "source"])],
+    );
+    let before = groups(document.clone(), &[], "workspaces");
+    assert_eq!(told(&before), ["cache: shared @ / 1 2"]);
+    for set in [
+        placeholder("cache", &["shared"], &[&source], "workspaces"),
+        placeholder("cache", &["shared", &source], &[], "workspaces"),
+    ] {
+        let after = groups(document.clone(), &[claim("shared", RWX, None), set], "workspaces");
+        assert_eq!(told(&after), ["cache: @ / 1 2"]);
+        assert_eq!(keys_and_names(&after), keys_and_names(&before));
+    }
+
+    // A Pipeline that is changed while the run goes on, as Tekton runs what it began with.
+    let own = ["a", "b"].map(|workspace| claim_name(None, workspace, UID));
+    let mut document = run(&[template("a", RWO), template("b", RWO)], &[]);
+    document["spec"].as_object_mut().unwrap().remove("pipelineSpec");
+    document["spec"]["pipelineRef"] = json!({"name": "p"});
+    let pipeline = |tasks: &[Value]| {
+        json!({
+            "apiVersion": "tekton.dev/v1", "kind": "Pipeline",
+            "metadata": {"name": "p", "namespace": "ci"}, "spec": {"tasks": tasks},
+        })
+    };
+    let apart = pipeline(&[task("1", &["a"]), task("2", &["b"])]);
+    let joined = pipeline(&[task("1", &["a", "b"]), task("2", &["b"])]);
+    for mode in ["workspaces", "isolate-pipelinerun"] {
+        let before = groups(document.clone(), std::slice::from_ref(&apart), "workspaces");
+        let sets = [
+            placeholder("a", &[], &[&own[0]], "workspaces"),
+            placeholder("b", &[&own[1]], &[], "workspaces"),
+        ];
+        let others = [joined.clone(), sets[0].clone(), sets[1].clone()];
+        let after = groups(document.clone(), &others, mode);
+        assert_eq!(told(&after), ["a: @ / 1", "b: @ / 2"]);
+        assert_eq!(keys_and_names(&after), keys_and_names(&before));
+        assert_eq!(after.owner_of(&own[1]).map(|group| &*group.key), Some("b"));
+    }
+    assert_eq!(told(&groups(document, &[joined], "workspaces")), ["a: @ @ / 1 2"]);
+}
+
 #[test]
 fn pipelines_in_pipelines_are_one_run() {
     let child = |name: &str, uid: &str, parent: &str, workspaces: Value| {
@@ -551,7 +628,9 @@ fn pipelines_in_pipelines_are_one_run() {
     let innermost = child("innermost", "uid-3", "uid-2", json!([template("t", RWO)]));
     let view = view([top, inner, innermost]);
     let made = groups_in(&view, "workspaces");
-    assert_eq!(told(&made), ["a: @ @ / "], "of the root and of the innermost run");
+    // Of the root, whose placeholder can make it, and of the innermost run, whose claim stays.
+    let below = claim_name(None, "t", "uid-3");
+    assert_eq!(told(&made), [format!("a: @ {below} / ")]);
     let (name, run) = view.run_by_uid("uid-3").unwrap();
     let (name, _, missing) = root(name, run, &view);
     assert_eq!((&*name.name, missing), ("run", None));

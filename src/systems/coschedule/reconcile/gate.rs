@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::sources::Wanted;
 use super::{Turn, reason, target};
+use crate::placement::affinity::matches_nothing;
 use crate::systems::coschedule::keys::GATE;
 use crate::systems::plan::operation::{add, remove, test, test_uid};
 use crate::systems::plan::{Action, Event, Kind, Write};
@@ -68,7 +69,8 @@ impl Turn<'_> {
     }
 }
 
-/// The operations that add the node to every required term.
+/// The operations that add the node to every required term. One without requirements matches nothing and
+/// stays so: the API server lets nobody fill it while the pod is gated.
 fn bind(member: &MemberEstate, node: &str) -> Vec<PatchOperation> {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     let requirement = json!({"key": "metadata.name", "operator": "In", "values": [node]});
@@ -76,7 +78,7 @@ fn bind(member: &MemberEstate, node: &str) -> Vec<PatchOperation> {
     let terms = [&affinity[..], &["nodeAffinity", REQUIRED, "nodeSelectorTerms"]].concat();
     let present = member.terms.as_deref().unwrap_or_default();
     if !present.is_empty() {
-        let places = present.iter().enumerate();
+        let places = present.iter().enumerate().filter(|(_, term)| !matches_nothing(*term));
         return places
             .map(|(place, term)| {
                 let place = place.to_string();

@@ -15,7 +15,7 @@ use crate::systems::coschedule::keys;
 use crate::systems::coschedule::placeholder::{Blueprint, Bounds, Cause, Isolation};
 use crate::systems::vocabulary::IGNORE;
 use crate::view::pipeline_run::{Labels, Template, WorkspaceSource};
-use crate::view::{Member, Name, Owner, PipelineRun, View};
+use crate::view::{Claim, Member, Name, Owner, PipelineRun, View};
 
 /// What placeholders are made for.
 #[derive(Debug)]
@@ -319,9 +319,15 @@ pub(super) fn claims_on_one_node<'v>(
     let claims = member.estate.iter().flat_map(|estate| &estate.claims);
     let on_one_node = |claim: &&str| {
         let found = view.claim(&Name::new(namespace, claim));
-        found.is_some_and(|claim| claim.access_modes.need_one_node())
+        // One that is parked is never bound: who mounts it is made again with another.
+        found.is_some_and(|claim| claim.access_modes.need_one_node() && !is_parked(claim))
     };
     claims.map(AsRef::as_ref).filter(on_one_node).collect()
+}
+
+/// Whether a claim is one that a placeholder's own takes the place of.
+pub(super) fn is_parked(claim: &Claim) -> bool {
+    claim.class.as_deref() == Some(keys::PARKED)
 }
 
 /// What a pod says of the nodes that it may be on.

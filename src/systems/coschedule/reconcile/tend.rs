@@ -6,7 +6,7 @@ use json_patch::PatchOperation;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::room::{Demand, bound_by_name, others};
-use super::sources::{Wanted, claims_on_one_node};
+use super::sources::{Wanted, claims_on_one_node, is_parked};
 use super::{Follow, MAKING, Turn, reason, target};
 use crate::policy::Repair;
 use crate::systems::coschedule::family;
@@ -232,7 +232,8 @@ impl<'v> Turn<'v> {
     /// Whether a placeholder must not mount a claim.
     fn is_strange(&self, stand: &Stand<'v>, wanted: Option<&Wanted<'_>>, claim: &str) -> bool {
         let known = self.view.claim(&Name::new(&stand.name.namespace, claim));
-        let is_for_one_pod = known.is_some_and(|known| known.access_modes.one_pod);
+        let is_for_nobody =
+            known.is_some_and(|known| known.access_modes.one_pod || is_parked(known));
         let is_anothers = |wanted: &Wanted<'_>| {
             let groups = wanted.groups.iter().flat_map(|groups| &groups.groups);
             !wanted.blueprint.claims.contains(&claim)
@@ -240,7 +241,7 @@ impl<'v> Turn<'v> {
                     .filter(|group| group.name != stand.name.name)
                     .any(|group| group.has(claim))
         };
-        is_for_one_pod || wanted.is_some_and(is_anothers)
+        is_for_nobody || wanted.is_some_and(is_anothers)
     }
 
     /// Lets waiting members go that belong to another group of their run by now: where the volumes of the
@@ -339,6 +340,12 @@ impl<'v> Turn<'v> {
         self.tell_waiting(stand.run, &stand.waiting, reason::PLACEHOLDER_NOT_MADE, &why);
         if *failed && self.policy.repair == Repair::RecreatePending {
             for (name, member) in &stand.waiting {
+                // It would come back as it is: there is no other claim for it.
+                let estate = member.estate.as_ref();
+                let mut claims = estate.iter().flat_map(|estate| &estate.claims);
+                if claims.any(|claim| stand.makes(claim)) {
+                    continue;
+                }
                 if maker(name, member, self.view).is_some() {
                     self.have_made_again(name, member, "its group has no placeholder");
                 }
@@ -376,21 +383,22 @@ impl<'v> Turn<'v> {
         let Some(unschedulable) = &pod.unschedulable else { return };
         if let Some(wanted) = wanted {
             match self.follow(wanted) {
+                // Its members hold it there until they end; anywhere else it would only be fetched back.
+                _ if stand.is_held_where_it_must_be() => {}
                 Follow::On(node) => {
                     if !self.bind(stand, &wanted.blueprint, Bounds::Only(node)) {
                         return;
                     }
                 }
-                // Its members hold it there until they end; anywhere else it would only be fetched back.
-                Follow::Nobody if stand.is_held_where_it_must_be() => {}
                 // The one that it followed has ended or gone.
                 Follow::Nobody if stand.estate.only.is_some() => {
                     if !self.bind(stand, &wanted.blueprint, Bounds::Anywhere) {
                         return;
                     }
                 }
-                Follow::Nobody => {
-                    // Kept out of nodes where there is room by now.
+                // Kept out of nodes where there is room by now. Not at once: who left one of them has not
+                // been refused by the others for long.
+                Follow::Nobody if self.is_over(unschedulable.since, self.grace()) => {
                     let demand = stand.demand(self.view, Some(wanted));
                     let mut excluded = stand.estate.excluded.iter();
                     if excluded.any(|node| demand.suits(node, self.view, false)) {
@@ -401,7 +409,7 @@ impl<'v> Turn<'v> {
                         }
                     }
                 }
-                Follow::Waits => {}
+                Follow::Nobody | Follow::Waits => {}
             }
         }
         if self.is_over(unschedulable.since, self.grace()) {
@@ -660,6 +668,10 @@ impl<'v> Turn<'v> {
                     of_claim.push((name, member, claim));
                 }
             }
+            // The same one is told of in each plan.
+            users
+                .values_mut()
+                .for_each(|of_claim| of_claim.sort_unstable_by_key(|(name, ..)| *name));
             users
         })
     }

@@ -560,6 +560,7 @@ fn gates_are_lifted_with_the_placeholders_node() {
                 {"matchFields": [own, field("n1")]},
             ]),
         ),
+        (json!([{}, {"matchFields": [own]}]), json!([{}, {"matchFields": [own, field("n1")]}])),
     ] {
         let mut world = World::new(&["n1", "n2"]);
         world.claim("c");
@@ -1482,6 +1483,27 @@ fn who_waits_for_a_placeholder_that_cannot_be_made_is_told_and_made_again_withou
         assert!(!world.view().placeholder(&name).unwrap().failed);
         assert_eq!(world.writes.len(), writes + 1);
     }
+}
+
+/// A claim of the placeholder's own is made with it: there is nothing to come back with.
+#[test]
+fn who_needs_a_claim_of_a_placeholder_that_cannot_be_made_is_told_and_stays() {
+    let mut world = World::new(&["n1"]);
+    world.policy.repair = Repair::RecreatePending;
+    world.policy.coschedule.volumes = Volumes::Provision;
+    world.makes_pods = false;
+    world.run("run", &[], &["source"]);
+    let claims: Vec<String> = world.claims.keys().cloned().collect();
+    for claim in world.claims.values_mut() {
+        World::change(claim, json!({"spec": {"storageClassName": keys::PARKED}}));
+    }
+    world.member("a", "run", 100);
+    world.mount("a", &keys::provisioned(&claims[0], &world.placeholder("run")));
+    let uid = world.pods["a"]["metadata"]["uid"].clone();
+    world.settle(LONG);
+    assert_eq!(world.told(Kind::Pod, "a"), [reason::PLACEHOLDER_NOT_MADE]);
+    assert_eq!(world.pods["a"]["metadata"]["uid"], uid);
+    assert!(world.writes.len() <= 3, "{:?}", world.writes);
 }
 
 #[test]
