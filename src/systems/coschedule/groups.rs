@@ -229,9 +229,9 @@ pub fn of_run(
             CoscheduleMode::Workspaces => making.by_workspaces(),
             _ => making.by_selectors(),
         };
+        parts.iter().for_each(|part| making.tell_apart(part));
         let parts = parts.into_iter().flat_map(|part| making.split_by_placeholders(part));
-        let parts: Vec<Part<'_>> = parts.collect();
-        parts.into_iter().flat_map(|part| making.split_by_volumes(part)).collect()
+        parts.flat_map(|part| making.split_by_volumes(part)).collect()
     } else {
         making.as_they_stand()
     };
@@ -946,7 +946,7 @@ impl<'v> Making<'v> {
 
     /// One part, or several where placeholders stand for several: members have gone to each of them, and
     /// whatever a Pipeline says by now, their claims are there.
-    fn split_by_placeholders(&mut self, part: Part<'v>) -> Vec<Part<'v>> {
+    fn split_by_placeholders(&self, part: Part<'v>) -> Vec<Part<'v>> {
         let mut sets: Vec<BTreeSet<usize>> = Vec::new();
         let mut left = part.units.clone();
         for standing in self.standing() {
@@ -959,10 +959,16 @@ impl<'v> Making<'v> {
     }
 
     /// One part, or several where its volumes share no node.
-    fn split_by_volumes(&mut self, part: Part<'v>) -> Vec<Part<'v>> {
+    fn split_by_volumes(&self, part: Part<'v>) -> Vec<Part<'v>> {
+        let (sets, free) = self.sets_by_volumes(&part.units);
+        self.split(part, sets, &free)
+    }
+
+    /// Units that some node may reach together, and those that may be anywhere.
+    fn sets_by_volumes(&self, units: &BTreeSet<usize>) -> (Vec<BTreeSet<usize>>, BTreeSet<usize>) {
         // Only what is bound to a place can be apart from anything.
         let (bound, free): (BTreeSet<usize>, BTreeSet<usize>) =
-            part.units.iter().partition(|unit| !self.units[**unit].terms.is_empty());
+            units.iter().partition(|unit| !self.units[**unit].terms.is_empty());
         let mut sets: Vec<BTreeSet<usize>> = Vec::new();
         for &unit in &bound {
             let apart = |other: &usize| are_apart(self.units[unit].terms, self.units[*other].terms);
@@ -973,10 +979,7 @@ impl<'v> Making<'v> {
                 None => sets.push([unit].into()),
             }
         }
-        if sets.len() > 1 {
-            self.tell_apart(&sets, &part.tasks);
-        }
-        self.split(part, sets, &free)
+        (sets, free)
     }
 
     /// A part of each set, with what else belongs to it of `free`; the part itself where there are not
@@ -1055,7 +1058,11 @@ impl<'v> Making<'v> {
     }
 
     /// Says which claims cannot be together, and who uses both.
-    fn tell_apart(&mut self, sets: &[BTreeSet<usize>], users: &BTreeSet<usize>) {
+    fn tell_apart(&mut self, part: &Part<'v>) {
+        let (sets, _) = self.sets_by_volumes(&part.units);
+        if sets.len() < 2 {
+            return;
+        }
         let claim = |unit: usize| self.units[unit].claim.unwrap_or_default();
         let apart = |a: usize, b: usize| are_apart(self.units[a].terms, self.units[b].terms);
         let mut found = Vec::new();
@@ -1072,7 +1079,7 @@ impl<'v> Making<'v> {
         };
         match &self.tasks {
             Some(tasks) => {
-                for task in users.iter().map(|task| &tasks[*task]) {
+                for task in part.tasks.iter().map(|task| &tasks[*task]) {
                     let own = task.units.intersection(&all).copied().collect();
                     tell(&own, Some(task.name));
                 }

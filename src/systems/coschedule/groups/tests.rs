@@ -669,6 +669,9 @@ fn claims_whose_volumes_share_no_node_are_split() {
     let Membership::Several(..) = made.membership(Some("z"), &["c1", "c2"], &[], |_| false) else {
         panic!("a task that uses both is in neither")
     };
+    let standing = ["1", "2"].map(|key| placeholder(key, &[&format!("c{key}")], &[], "workspaces"));
+    let of_both = [&others[..], &standing].concat();
+    assert_eq!(groups(both.clone(), &of_both, "workspaces").conflicts, made.conflicts);
 
     let made = groups(both, &others, "pipelineruns");
     assert_eq!(told(&made), [": c1 c3 @ / x z", "2: c2 / y"]);

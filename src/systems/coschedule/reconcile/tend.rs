@@ -374,9 +374,10 @@ impl<'v> Turn<'v> {
         if pod.identity.deleting {
             return;
         }
-        let is_outdated = pod.excluded.iter().any(|node| !stand.estate.excluded.contains(node))
-            || pod.only != stand.estate.only
-            || stand.has_other_claims(pod);
+        let is_outdated =
+            pod.excluded.iter().any(|node| stand.estate.excluded.binary_search(node).is_err())
+                || pod.only != stand.estate.only
+                || stand.has_other_claims(pod);
         if is_outdated {
             return self.renew(stand, pod, None, None);
         }
@@ -705,8 +706,8 @@ impl<'v> Turn<'v> {
             }
             others(self.view, &[])
         } else if is_puzzling {
-            let is_tried =
-                |name: &str| stand.estate.excluded.iter().any(|excluded| **excluded == *name);
+            let excluded = &stand.estate.excluded;
+            let is_tried = |name: &str| excluded.binary_search_by(|of| (**of).cmp(name)).is_ok();
             let untried = suitable.iter().copied().filter(|name| !is_tried(name));
             let untried: Vec<&str> = untried.collect();
             if !untried.is_empty() {
