@@ -15,6 +15,12 @@ pub fn tolerates(toleration: &Toleration, key: &str, value: &str, effect: &str) 
         }
 }
 
+/// Whether one of `tolerations` tolerates a cordon, which is a taint to whoever does.
+pub fn tolerates_cordon<'t>(tolerations: impl IntoIterator<Item = &'t Toleration>) -> bool {
+    const CORDON: &str = "node.kubernetes.io/unschedulable";
+    tolerations.into_iter().any(|toleration| tolerates(toleration, CORDON, "", "NoSchedule"))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -193,7 +193,7 @@ impl Course<'_> {
             );
         }
         self.pipeline(told);
-        if self.is_assisted() {
+        if self.signs().is_assisted {
             told.object(
                 "Tekton's own affinity assistant places this run, and stowplan leaves it alone",
                 "set `coschedule: disabled` in Tekton's ConfigMap feature-flags; runs that are made then are stowplan's",
@@ -260,17 +260,9 @@ impl Course<'_> {
         }
     }
 
-    /// The TaskRuns of the run, and of those that it has made.
-    fn task_runs(&self) -> impl Iterator<Item = &crate::view::TaskRun> {
-        let view = &self.cluster.view;
-        view.task_runs().map(|(_, task)| task).filter(move |task| {
-            let owner = task.run.as_ref().and_then(|owner| view.run_by_uid(&owner.uid));
-            owner.is_some_and(|(name, run)| groups::root(name, run, view).0 == self.name)
-        })
-    }
-
-    fn is_assisted(&self) -> bool {
-        family::signs(self.name, self.run, &self.cluster.view).is_assisted
+    /// What its TaskRuns say, and those of the runs that it has made.
+    fn signs(&self) -> family::Signs {
+        family::signs(self.name, self.run, &self.cluster.view)
     }
 
     fn has_started(&self) -> bool {
@@ -278,7 +270,7 @@ impl Course<'_> {
         let has_members = |group: &Group| {
             view.members_of(&Name::new(&self.name.namespace, &group.name)).next().is_some()
         };
-        self.task_runs().next().is_some() || self.groups.groups.iter().any(has_members)
+        self.signs().has_started || self.groups.groups.iter().any(has_members)
     }
 
     /// One group: its placeholder, its claims, its pods. `is_due`: the placeholder should be there.

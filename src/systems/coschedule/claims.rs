@@ -15,7 +15,7 @@ use crate::placement::intent::{Intent, Wish};
 use crate::placement::reason::Warning;
 use crate::policy::{ControllerAbsent, CoscheduleMode, Policy, Volumes};
 use crate::systems::Outcome;
-use crate::view::{Key, Name, Owner, View};
+use crate::view::{Claim as Known, Key, Name, Owner, View};
 
 /// What a claim gets.
 pub(super) fn request(claim: &Claim<'_>, view: &View, policy: &Policy) -> Outcome {
@@ -37,6 +37,11 @@ pub fn sibling<'v>(class: &str, view: &'v View) -> Option<&'v str> {
         .storage_classes()
         .filter(|(name, other)| other.waits && other.making == *making && *name != keys::PARKED);
     alike.map(|(name, _)| name).min()
+}
+
+/// Whether a claim is one that a placeholder's own takes the place of.
+pub(super) fn is_parked(claim: &Known) -> bool {
+    claim.class.as_deref() == Some(keys::PARKED)
 }
 
 /// Why a class that binds at once stays as it is, if it does.

@@ -20,21 +20,27 @@ pub struct Signs {
 #[must_use]
 pub fn signs(root_name: &Name, root: &PipelineRun, view: &View) -> Signs {
     let mut signs = Signs::default();
-    let mut runs = vec![&*root.identity.uid];
-    // A run that somebody has put among its own has no end of them.
-    for _ in 0..MAX_DEPTH {
-        for uid in &runs {
-            let counts = view.tasks_of_run(&root_name.namespace, uid);
-            signs.has_started |= counts.made > 0;
-            signs.is_assisted |= counts.assisted > 0;
-        }
-        let below = runs.iter().flat_map(|uid| view.runs_below(uid));
-        runs = below.map(|(_, run)| &*run.identity.uid).collect();
-        if runs.is_empty() {
-            break;
-        }
+    for run in std::iter::once(root).chain(below(root, view).into_iter().map(|(_, run)| run)) {
+        let counts = view.tasks_of_run(&root_name.namespace, &run.identity.uid);
+        signs.has_started |= counts.made > 0;
+        signs.is_assisted |= counts.assisted > 0;
     }
     signs
+}
+
+/// The runs that a run has made, and those that they have.
+pub(super) fn below<'v>(run: &PipelineRun, view: &'v View) -> Vec<(&'v Name, &'v PipelineRun)> {
+    let mut found: Vec<_> = view.runs_below(&run.identity.uid).collect();
+    let mut level = found.clone();
+    // A run that somebody has put among its own has no end of them.
+    for _ in 1..MAX_DEPTH {
+        level = level.iter().flat_map(|(_, run)| view.runs_below(&run.identity.uid)).collect();
+        if level.is_empty() {
+            break;
+        }
+        found.extend(&level);
+    }
+    found
 }
 
 /// The placeholders that were made for a root run: those that bear the name which follows from its UID and

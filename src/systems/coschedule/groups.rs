@@ -220,11 +220,12 @@ pub fn of_run(
         units: Vec::new(),
         by_claim: HashMap::new(),
         tasks: None,
-        standing: Vec::new(),
+        standing: standing(run, view),
+        is_gone: false,
         groups,
     };
     making.find();
-    let mut parts = if making.standing.is_empty() {
+    let mut parts = if making.standing.is_empty() || !making.is_gone {
         let parts = match mode {
             CoscheduleMode::Workspaces => making.by_workspaces(),
             _ => making.by_selectors(),
@@ -317,8 +318,10 @@ fn first<'c>(
         let mut found: Vec<(Rank<'_>, Claimant<'_>)> = Vec::new();
         for (other, found_run) in view.runs_with_claim(&key) {
             let (other, found_run, _) = root(other, found_run, view);
-            let is_own = run.is_some_and(|run| run.identity.uid == found_run.identity.uid);
-            let rank = rank_of_run(other, found_run, view).filter(|_| !is_own);
+            if run.is_some_and(|run| run.identity.uid == found_run.identity.uid) {
+                continue;
+            }
+            let rank = rank_of_run(other, found_run, view);
             found.extend(rank.map(|rank| (rank, Claimant::Run(other, found_run))));
         }
         for (other, standing) in view.placeholders_with_claim(&key) {
@@ -543,9 +546,10 @@ struct Making<'v> {
     by_claim: HashMap<&'v str, usize>,
     /// `None` where nobody knows which task uses what.
     tasks: Option<Vec<Task<'v>>>,
-    /// The placeholders of the run, with their keys, where the Pipeline that it names is not there: it was
-    /// when they were made, or nobody knew it then either.
+    /// The placeholders that were made for groups of the run, with the groups' keys.
     standing: Vec<(&'v str, &'v Placeholder)>,
+    /// Whether the Pipeline that the run names is not there.
+    is_gone: bool,
     groups: Groups,
 }
 
@@ -594,27 +598,16 @@ impl<'v> Making<'v> {
             PipelineSource::Named(named) => {
                 let key = Name::new(&self.name.namespace, named);
                 let known = self.view.pipeline(&key);
-                if known.is_none() {
-                    self.standing = self.standing();
-                    if self.standing.is_empty() {
-                        self.groups.awaited.push(Key::Pipeline(key));
-                    }
+                self.is_gone = known.is_none();
+                // It was there when placeholders were made, or nobody knew it then either.
+                if self.is_gone && self.standing.is_empty() {
+                    self.groups.awaited.push(Key::Pipeline(key));
                 }
                 known.filter(|known| known.problem.is_none()).map(|known| &known.pipeline)
             }
             _ => None,
         };
         pipeline.filter(|pipeline| !pipeline.nested)
-    }
-
-    /// The placeholders that were made for groups of the run, with the groups' keys.
-    fn standing(&self) -> Vec<(&'v str, &'v Placeholder)> {
-        let made = family::placeholders(self.run, self.view);
-        let made =
-            made.filter_map(|(_, placeholder)| Some((placeholder.key.as_deref()?, placeholder)));
-        let mut made: Vec<_> = made.collect();
-        made.sort_unstable_by_key(|(key, _)| *key);
-        made
     }
 
     /// Whether a placeholder was made for a claim, or for the workspace whose claim nobody knows yet.
@@ -631,7 +624,7 @@ impl<'v> Making<'v> {
     /// it needs, and else belongs to the first.
     fn as_they_stand(&mut self) -> Vec<Part<'v>> {
         let is_whole = self.groups.mode != CoscheduleMode::Workspaces;
-        let standing = std::mem::take(&mut self.standing);
+        let standing = self.standing.clone();
         let namespace = &self.name.namespace;
         for claim in standing.iter().flat_map(|(_, placeholder)| &placeholder.claims) {
             // One that became known later, as the result of a task.
@@ -674,13 +667,8 @@ impl<'v> Making<'v> {
 
     /// Finds the claims of the runs that the run has made, and of those that they have.
     fn find_units_below(&mut self) {
-        let mut runs = vec![&*self.run.identity.uid];
-        for _ in 0..MAX_DEPTH {
-            let below: Vec<_> = runs.iter().flat_map(|uid| self.view.runs_below(uid)).collect();
-            for (name, child) in &below {
-                self.find_units_of(name, child);
-            }
-            runs = below.iter().map(|(_, child)| &*child.identity.uid).collect();
+        for (name, child) in family::below(self.run, self.view) {
+            self.find_units_of(name, child);
         }
     }
 
@@ -756,8 +744,8 @@ impl<'v> Making<'v> {
     /// The claims of placeholders that were made for the run stay together: what they were made for
     /// may have been less than is known by now.
     fn kept_together(&self) -> Vec<Vec<usize>> {
-        let made = family::placeholders(self.run, self.view);
         let units = self.units.iter().enumerate().filter(|(_, unit)| unit.one_node);
+        let made = self.standing.iter();
         made.map(|(_, placeholder)| {
             let has = |unit: &Unit<'_>| unit.claim.is_some_and(|claim| mounts(placeholder, claim));
             units.clone().filter(|(_, unit)| has(unit)).map(|(index, _)| index).collect()
@@ -949,8 +937,8 @@ impl<'v> Making<'v> {
     fn split_by_placeholders(&self, part: Part<'v>) -> Vec<Part<'v>> {
         let mut sets: Vec<BTreeSet<usize>> = Vec::new();
         let mut left = part.units.clone();
-        for standing in self.standing() {
-            let is_its = |unit: &usize| self.units[*unit].one_node && self.holds(standing, *unit);
+        for standing in &self.standing {
+            let is_its = |unit: &usize| self.units[*unit].one_node && self.holds(*standing, *unit);
             let set: BTreeSet<usize> = left.iter().copied().filter(is_its).collect();
             left.retain(|unit| !set.contains(unit));
             sets.extend(Some(set).filter(|set| !set.is_empty()));
@@ -1025,7 +1013,6 @@ impl<'v> Making<'v> {
     /// Gives parts the keys of the placeholders that stand for them: of what was made for the run under
     /// one name nothing is found under another. The others' keys are none of those.
     fn keep_keys(&self, parts: &mut [Part<'v>]) {
-        let standing = self.standing();
         let mut taken: BTreeSet<Box<str>> = BTreeSet::new();
         let mut kept = vec![false; parts.len()];
         for (part, kept) in parts.iter_mut().zip(&mut kept) {
@@ -1033,7 +1020,7 @@ impl<'v> Making<'v> {
                 let mut units = part.units.iter().filter(|unit| self.units[**unit].one_node);
                 !taken.contains(standing.0) && units.any(|unit| self.holds(**standing, *unit))
             };
-            if let Some((key, _)) = standing.iter().find(is_its) {
+            if let Some((key, _)) = self.standing.iter().find(is_its) {
                 part.key = (*key).into();
                 *kept = taken.insert(part.key.clone());
             }
@@ -1108,6 +1095,24 @@ impl<'v> Making<'v> {
             isolated: self.groups.mode == CoscheduleMode::IsolatePipelinerun,
             key: key.clone(),
         });
+    }
+}
+
+/// The placeholders that were made for groups of a run, with the groups' keys.
+fn standing<'v>(run: &'v PipelineRun, view: &'v View) -> Vec<(&'v str, &'v Placeholder)> {
+    let made = family::placeholders(run, view);
+    let mut made: Vec<_> = made
+        .map(|(_, placeholder)| (placeholder.key.as_deref().unwrap_or_default(), placeholder))
+        .collect();
+    made.sort_unstable_by_key(|(key, _)| *key);
+    made
+}
+
+/// What says of a claim of this namespace whether it is known not to need one node.
+pub(super) fn binds_nobody<'v>(namespace: &'v str, view: &'v View) -> impl Fn(&str) -> bool + 'v {
+    move |claim| {
+        let known = view.claim(&Name::new(namespace, claim));
+        known.is_some_and(|claim| !claim.access_modes.need_one_node())
     }
 }
 

@@ -8,20 +8,17 @@
 use super::groups::{self, Group, Groups, Membership};
 use super::mode::{self, BadMode};
 use super::native::NativeGroup;
-use super::{NAME, family, keys};
+use super::{NAME, claims, family, keys};
 use crate::placement::affinity::{matches_nothing, pinned_node};
 use crate::placement::intent::{Enforcement, Intent, PodTerm, Selector, Wish, on_node};
 use crate::placement::merge::{required_node_terms, required_pod_terms, takes_pod_term};
 use crate::placement::pod::{Metadata, OwnerReference, Pod, Text, TextMap};
 use crate::placement::reason::{Finding, Reason, Warning, shorten};
 use crate::placement::record;
-use crate::placement::toleration::tolerates;
+use crate::placement::toleration::tolerates_cordon;
 use crate::policy::{Binding, ControllerAbsent, Policy, Volumes};
 use crate::systems::Outcome;
 use crate::view::{Key, Name, Owner, PipelineRun, TaskRun, View, selector};
-
-/// The taint of a cordoned node, which keeps no pod out that tolerates it.
-const CORDON: &str = "node.kubernetes.io/unschedulable";
 
 /// Tekton's API group.
 pub(super) const TEKTON: &str = "tekton.dev";
@@ -215,18 +212,15 @@ impl Joining<'_> {
             return;
         }
         self.outcome.awaited.extend(groups.awaited.iter().cloned());
-        let claims: Vec<&str> =
+        let mounted: Vec<&str> =
             self.pod.claims.iter().map(|volume| volume.claim.as_str()).collect();
         let selector: Vec<(&str, &str)> =
             self.pod.node_selector.iter().flat_map(TextMap::iter).collect();
         // Parked claims are bound for nobody, wherever the pod may run.
         let renamed = self.renamed(&groups);
         let why = format!("{} of PipelineRun {}", mode::word(groups.mode), name.name);
-        let binds_nobody = |claim: &str| {
-            let known = self.view.claim(&Name::new(self.pod.namespace, claim));
-            known.is_some_and(|claim| !claim.access_modes.need_one_node())
-        };
-        match groups.membership(task, &claims, &selector, binds_nobody) {
+        let binds_nobody = groups::binds_nobody(self.pod.namespace, self.view);
+        match groups.membership(task, &mounted, &selector, binds_nobody) {
             Membership::Free => self.rename(keys::MODE, &why, &renamed),
             Membership::Several(first, second) => {
                 self.rename(keys::MODE, &why, &renamed);
@@ -258,16 +252,18 @@ impl Joining<'_> {
         }
     }
 
+    /// Whether a claim is parked, or is to be when it comes.
+    fn is_parked(&self, claim: &Name) -> bool {
+        match self.view.claim(claim) {
+            Some(known) => claims::is_parked(known),
+            None => self.policy.coschedule.volumes == Volumes::Provision,
+        }
+    }
+
     /// Whether a claim of the pod may be parked.
     fn may_be_parked(&self) -> bool {
-        let namespace = self.pod.namespace;
-        self.pod.claims.iter().any(|volume| {
-            let claim = self.view.claim(&Name::new(namespace, volume.claim.as_str()));
-            match claim {
-                Some(claim) => claim.class.as_deref() == Some(keys::PARKED),
-                None => self.policy.coschedule.volumes == Volumes::Provision,
-            }
-        })
+        let mut mounted = self.pod.claims.iter().map(|volume| volume.claim.as_str());
+        mounted.any(|claim| self.is_parked(&Name::new(self.pod.namespace, claim)))
     }
 
     /// The claims of the pod that are parked, with those that the placeholders of its run have in their
@@ -278,16 +274,12 @@ impl Joining<'_> {
             let from = volume.claim.as_str();
             let Some(owner) = groups.owner_of(from) else { continue };
             let key = Name::new(self.pod.namespace, from);
-            let parked = match self.view.claim(&key) {
-                Some(claim) => claim.class.as_deref() == Some(keys::PARKED),
-                None if self.policy.coschedule.volumes == Volumes::Provision => {
-                    self.outcome.awaited.push(Key::Claim(key));
-                    true
-                }
-                None => false,
-            };
-            if parked {
-                renamed.push((from.to_owned(), keys::provisioned(from, &owner.name)));
+            if !self.is_parked(&key) {
+                continue;
+            }
+            renamed.push((from.to_owned(), keys::provisioned(from, &owner.name)));
+            if self.view.claim(&key).is_none() {
+                self.outcome.awaited.push(Key::Claim(key));
             }
         }
         renamed
@@ -409,10 +401,7 @@ impl Joining<'_> {
     /// who merges, and tells them.
     fn may_go_to(&self, name: &str) -> bool {
         let Some(node) = self.view.node(name) else { return false };
-        let is_open = !node.cordoned || {
-            let mut tolerations = self.pod.tolerations.iter().flatten();
-            tolerations.any(|toleration| tolerates(toleration, CORDON, "", "NoSchedule"))
-        };
+        let is_open = !node.cordoned || tolerates_cordon(self.pod.tolerations.iter().flatten());
         let mut selector = self.pod.node_selector.iter().flat_map(TextMap::iter);
         is_open
             && selector.all(|(key, value)| node.label(key).is_none_or(|own| own == Some(value)))

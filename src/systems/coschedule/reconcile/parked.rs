@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::SignedDuration;
 
+use super::Turn;
 use super::sources::Wanted;
-use super::{Turn, reason, target};
-use crate::systems::coschedule::keys::PARKED;
-use crate::systems::plan::{Action, Event, Kind, Write};
+use super::tend::maker;
+use crate::systems::coschedule::claims::is_parked;
 use crate::view::{Member, Name};
 
 /// The longest that a pod waits before it is made again.
@@ -26,10 +26,7 @@ impl Turn<'_> {
             let claims = wanted.blueprint.templates.iter();
             claims.map(|(claim, _)| Name::new(&name.namespace, claim))
         });
-        let is_parked = |claim: &Name| {
-            let known = self.view.claim(claim);
-            known.is_some_and(|claim| claim.class.as_deref() == Some(PARKED))
-        };
+        let is_parked = |claim: &Name| self.view.claim(claim).is_some_and(is_parked);
         let parked: BTreeSet<Name> = replaced.filter(is_parked).collect();
         if parked.is_empty() {
             return;
@@ -56,25 +53,16 @@ impl Turn<'_> {
         if member.identity.deleting || member.finished {
             return;
         }
-        let Some(owner) = &member.task_run else { return };
-        let task_run = self.view.task_run(&Name::new(&name.namespace, &owner.name));
-        let known = task_run.filter(|known| known.identity.uid == owner.uid && !known.done);
-        let (Some(task_run), Some(made)) = (known, member.identity.created) else { return };
+        let task_run = maker(name, member, self.view);
+        let (Some(task_run), Some(made)) = (task_run, member.identity.created) else { return };
         let tried = task_run.identity.created.map_or(LONGEST, |first| made.duration_since(first));
         if !self.is_over(made, tried.clamp(SignedDuration::ZERO, LONGEST)) {
             return;
         }
-        let note = format!(
-            "claim {} is parked, and the placeholder's own takes its place, which the pod does not mount; deleted, so that its TaskRun makes it again",
+        let why = format!(
+            "claim {} is parked, and the placeholder's own takes its place, which the pod does not mount",
             claim.name
         );
-        self.act(Action {
-            target: target(Kind::Pod, name, &member.identity.uid),
-            write: Write::Delete {
-                grace: None,
-                version: Some(member.identity.resource_version.clone()),
-            },
-            events: vec![Event { warning: false, reason: reason::RECREATED, note }],
-        });
+        self.have_made_again(name, member, &why);
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Toleration};
 
 use crate::placement::affinity::bound_to;
-use crate::placement::toleration::tolerates;
+use crate::placement::toleration::{tolerates, tolerates_cordon};
 use crate::systems::coschedule::placeholder::Blueprint;
 use crate::view::estate::{NodeEstate, Taint};
 use crate::view::member::MemberEstate;
@@ -16,9 +16,6 @@ use crate::view::{Name, Placeholder, Resources, View, selector};
 
 /// The label of nodes that pods of a group share.
 const HOSTNAME: &str = "kubernetes.io/hostname";
-
-/// The taint that a cordon is for whoever tolerates it.
-const UNSCHEDULABLE: (&str, &str) = ("node.kubernetes.io/unschedulable", "NoSchedule");
 
 /// What a node must be for a group.
 #[derive(Debug)]
@@ -58,16 +55,15 @@ pub(super) enum Bar<'n> {
 impl<'n> Bar<'n> {
     /// A cordon is a taint to whoever tolerates that.
     fn of(tolerations: &[Toleration], node: &'n NodeEstate) -> Option<Self> {
-        let is_tolerated = |key: &str, value: &str, effect: &str| {
-            tolerations.iter().any(|toleration| tolerates(toleration, key, value, effect))
-        };
-        let (key, effect) = UNSCHEDULABLE;
-        if node.cordoned && !is_tolerated(key, "", effect) {
+        if node.cordoned && !tolerates_cordon(tolerations) {
             return Some(Self::Cordon);
         }
+        let is_tolerated = |Taint { key, value, effect, .. }: &Taint| {
+            tolerations.iter().any(|toleration| tolerates(toleration, key, value, effect))
+        };
         let keeps_out = |taint: &&Taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute");
         let mut taints = node.taints.iter().filter(keeps_out);
-        let taint = taints.find(|taint| !is_tolerated(&taint.key, &taint.value, &taint.effect))?;
+        let taint = taints.find(|taint| !is_tolerated(taint))?;
         Some(Self::Taint(taint))
     }
 }

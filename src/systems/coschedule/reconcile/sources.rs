@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use super::reason;
 use super::room::own_terms;
 use crate::policy::{Policy, Volumes};
-use crate::systems::coschedule::claims::Stays;
+use crate::systems::coschedule::claims::{Stays, is_parked};
 use crate::systems::coschedule::family::{self, Signs};
 use crate::systems::coschedule::groups::{self, Group, GroupClaim, Groups, Leader, NativeClaims};
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::placeholder::{Blueprint, Bounds, Cause, Isolation};
 use crate::systems::vocabulary::IGNORE;
 use crate::view::pipeline_run::{Labels, Template, WorkspaceSource};
-use crate::view::{Claim, Member, Name, Owner, PipelineRun, View};
+use crate::view::{Member, Name, Owner, PipelineRun, View};
 
 /// What placeholders are made for.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl<'v> Sources<'v> {
                 let mut text = "Tekton's own affinity assistant places this run, and stowplan leaves it alone; set `coschedule: disabled` in Tekton's ConfigMap feature-flags".to_owned();
                 // Its first claim comes before anything that says so.
                 let mut claims = self.view.claims_of_run(&run.identity.uid);
-                if claims.any(|(_, claim)| claim.class.as_deref() == Some(keys::PARKED)) {
+                if claims.any(|(_, claim)| is_parked(claim)) {
                     text += ", then make the run again: its claims are parked, and no pod of it can run";
                 }
                 self.notes.push(Note { name, run, reason: reason::ASSISTANT_IS_ON, text });
@@ -228,7 +228,7 @@ impl<'v> Sources<'v> {
         let is_parked = |claim: &GroupClaim| {
             let known = self.view.claim(&Name::new(&name.namespace, &claim.name));
             match known {
-                Some(known) => known.class.as_deref() == Some(keys::PARKED),
+                Some(known) => is_parked(known),
                 None => {
                     claim.is_replaceable() && self.policy.coschedule.volumes == Volumes::Provision
                 }
@@ -323,11 +323,6 @@ pub(super) fn claims_on_one_node<'v>(
         found.is_some_and(|claim| claim.access_modes.need_one_node() && !is_parked(claim))
     };
     claims.map(AsRef::as_ref).filter(on_one_node).collect()
-}
-
-/// Whether a claim is one that a placeholder's own takes the place of.
-pub(super) fn is_parked(claim: &Claim) -> bool {
-    claim.class.as_deref() == Some(keys::PARKED)
 }
 
 /// What a pod says of the nodes that it may be on.

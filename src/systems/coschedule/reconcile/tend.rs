@@ -6,11 +6,12 @@ use json_patch::PatchOperation;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::room::{Demand, bound_by_name, others};
-use super::sources::{Wanted, claims_on_one_node, is_parked};
+use super::sources::{Wanted, claims_on_one_node};
 use super::{Follow, MAKING, Turn, reason, target};
 use crate::policy::Repair;
+use crate::systems::coschedule::claims::is_parked;
 use crate::systems::coschedule::family;
-use crate::systems::coschedule::groups::Membership;
+use crate::systems::coschedule::groups::{self, Membership};
 use crate::systems::coschedule::keys::FAILED;
 use crate::systems::coschedule::placeholder::{Blueprint, Bounds, same_affinity, with_claims};
 use crate::systems::plan::operation::{add, remove, test_uid};
@@ -157,7 +158,7 @@ fn excludes_node(stand: &Stand<'_>, node: &str) -> bool {
 
 /// The TaskRun that makes a pod again when it is deleted: only a TaskRun does by the same name, and only
 /// while its pod has no node.
-fn maker<'v>(name: &Name, member: &Member, view: &'v View) -> Option<&'v TaskRun> {
+pub(super) fn maker<'v>(name: &Name, member: &Member, view: &'v View) -> Option<&'v TaskRun> {
     let owner = member.task_run.as_ref().filter(|_| member.node.is_none())?;
     let known = view.task_run(&Name::new(&name.namespace, &owner.name))?;
     let goes_on = !known.done && !known.identity.deleting;
@@ -262,10 +263,7 @@ impl<'v> Turn<'v> {
             let selector: Vec<(&str, &str)> =
                 estate.node_selector.iter().map(|(key, value)| (&**key, &**value)).collect();
             let task = task_run.task.as_deref();
-            let binds_nobody = |claim: &str| {
-                let known = self.view.claim(&Name::new(&name.namespace, claim));
-                known.is_some_and(|claim| !claim.access_modes.need_one_node())
-            };
+            let binds_nobody = groups::binds_nobody(&name.namespace, self.view);
             if let Membership::Of(group) = groups.membership(task, &claims, &selector, binds_nobody)
                 && group.name != stand.name.name
             {
@@ -796,7 +794,7 @@ impl<'v> Turn<'v> {
 
     /// Deletes a waiting member that is made again. It must not have been bound meanwhile: the version is
     /// the one that was looked at.
-    fn have_made_again(&mut self, name: &Name, member: &Member, why: &str) {
+    pub(super) fn have_made_again(&mut self, name: &Name, member: &Member, why: &str) {
         let version = Some(member.identity.resource_version.clone());
         let note = format!("{why}; deleted, so that its TaskRun makes it again");
         let events = vec![Event { warning: false, reason: reason::RECREATED, note }];
