@@ -532,10 +532,16 @@ mod tests {
         view.apply(task_run("b", "ns", true, false));
         view.apply(task_run("c", "other", true, false));
         assert_eq!(counts(&view), (2, 1));
+        assert_eq!(view.assisted_runs().count(), 0, "their run is not known");
+        let run = json!({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+            "metadata": {"name": "r", "namespace": "ns", "uid": "u"}, "spec": {}});
+        view.apply(Object::from_document(run).unwrap().unwrap());
+        assert_eq!(view.assisted_runs().count(), 1, "the other one's is in another namespace");
         view.apply(task_run("b", "ns", true, true));
         assert_eq!(counts(&view), (2, 1), "the same one, and it has ended");
         view.remove_task_run(&Name::new("ns", "b"));
-        assert_eq!(counts(&view), (1, 0));
+        assert_eq!((counts(&view), view.assisted_runs().count()), ((1, 0), 0));
+        view.remove_pipeline_run(&Name::new("ns", "r"));
         view.remove_task_run(&Name::new("ns", "a"));
         view.remove_task_run(&Name::new("other", "c"));
 

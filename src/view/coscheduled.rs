@@ -1,7 +1,7 @@
 //! What a View holds for coscheduling: runs, claims, volumes, placeholders and the pods of groups.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::index::Sets;
@@ -18,6 +18,9 @@ pub(super) struct Coscheduled {
     task_runs: HashMap<Name, TaskRun>,
     /// What the TaskRuns of a run say, by its namespace and UID.
     tasks_by_run: HashMap<Name, TaskCounts>,
+    /// The namespace and UID of the runs of which Tekton's own affinity assistant places a TaskRun: none,
+    /// where it is off.
+    assisted_runs: HashSet<Name>,
     pipeline_runs: HashMap<Name, PipelineRun>,
     runs_by_uid: HashMap<Box<str>, Name>,
     /// The runs that use a claim, by the claim.
@@ -98,6 +101,9 @@ impl Coscheduled {
     pub(super) fn add_task_run(&mut self, name: Name, run: TaskRun) {
         self.remove_task_run(&name);
         if let Some(maker) = maker(&name, &run) {
+            if run.assisted {
+                self.assisted_runs.insert(maker.clone());
+            }
             let counts = self.tasks_by_run.entry(maker).or_default();
             counts.made += 1;
             counts.assisted += u32::from(run.assisted);
@@ -111,6 +117,9 @@ impl Coscheduled {
         let Entry::Occupied(mut counts) = self.tasks_by_run.entry(maker) else { return };
         counts.get_mut().made -= 1;
         counts.get_mut().assisted -= u32::from(run.assisted);
+        if counts.get().assisted == 0 {
+            self.assisted_runs.remove(counts.key());
+        }
         if counts.get().made == 0 {
             counts.remove();
         }
@@ -280,6 +289,7 @@ impl Coscheduled {
             && self.placeholders_by_run.is_empty()
             && self.placeholders_by_claim.is_empty()
             && self.tasks_by_run.is_empty()
+            && self.assisted_runs.is_empty()
             && self.mounts.is_empty()
             && self.mounted.is_empty()
             && self.placeholder_pods.is_empty()
@@ -296,9 +306,12 @@ impl View {
         self.coscheduled.task_runs.get(name)
     }
 
-    /// Every TaskRun.
-    pub fn task_runs(&self) -> impl Iterator<Item = (&Name, &TaskRun)> {
-        self.coscheduled.task_runs.iter()
+    /// The runs of which Tekton's own affinity assistant places a TaskRun.
+    pub fn assisted_runs(&self) -> impl Iterator<Item = &PipelineRun> {
+        self.coscheduled.assisted_runs.iter().filter_map(|of| {
+            let (name, run) = self.run_by_uid(&of.name)?;
+            (name.namespace == of.namespace).then_some(run)
+        })
     }
 
     /// What the TaskRuns that the PipelineRun with this UID has made say together.

@@ -157,10 +157,7 @@ impl Moving<'_> {
     /// Whether Tekton's own assistant places runs that go on, so that it may place this one, too: its
     /// placeholder and its pods would keep the claim that is parked.
     fn tektons_assistant_is_on(&self) -> bool {
-        let goes_on =
-            |owner: &Owner| self.view.run_by_uid(&owner.uid).is_some_and(|(_, run)| !run.done);
-        let mut assisted = self.view.task_runs().filter(|(_, task_run)| task_run.assisted);
-        assisted.any(|(_, task_run)| task_run.run.as_ref().is_some_and(goes_on))
+        self.view.assisted_runs().any(|run| !run.done)
     }
 
     fn of_task_run(&mut self, owner: &Owner) {
