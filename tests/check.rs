@@ -137,9 +137,14 @@ fn the_named_node_is_in_the_way() {
     let mut cordoned = node("n1");
     cordoned["spec"] = json!({"unschedulable": true});
     assert_eq!(
-        obstacles(&[cordoned, node("n2"), pod.clone()], "pod/a"),
+        obstacles(&[cordoned.clone(), node("n2"), pod.clone()], "pod/a"),
         ["node n1: cordoned -> kubectl uncordon n1"]
     );
+    let mut tolerant = pod.clone();
+    tolerant["spec"]["tolerations"] = json!([
+        {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}]);
+    let found = obstacles(&[cordoned, node("n2"), tolerant], "pod/a");
+    assert!(found[0].starts_with("nothing that stowplan knows of"), "{found:?}");
     let mut tainted = node("n1");
     tainted["spec"] = json!({"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]});
     assert_eq!(

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm, Toleration};
 use kube::core::{Selector, SelectorExt as _};
 
 use crate::placement::affinity::bound_to;
-use crate::placement::toleration::tolerates;
+use crate::placement::toleration::{tolerates, tolerates_cordon};
 use crate::view::selector;
 
 /// Why a pod may not go to a node, in a few words; `None` if it may.
@@ -18,18 +18,20 @@ pub(super) fn obstacle(pod: &Pod, name: &str, node: &Node) -> Option<String> {
         return Some("not among the nodes that its node affinity selects".to_owned());
     }
     let spec = node.spec.as_ref();
-    if spec.and_then(|spec| spec.unschedulable).unwrap_or_default() {
+    let tolerations =
+        pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
+    let is_cordoned = spec.and_then(|spec| spec.unschedulable).unwrap_or_default();
+    if is_cordoned && !tolerates_cordon(tolerations) {
         return Some("cordoned".to_owned());
     }
     if !is_ready(node) {
         return Some("not Ready".to_owned());
     }
     let taints = spec.and_then(|spec| spec.taints.as_ref()).into_iter().flatten();
-    let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_ref());
     let taint = taints.filter(|taint| taint.effect != "PreferNoSchedule").find(|taint| {
         let value = taint.value.as_deref().unwrap_or_default();
         let tolerated = |own: &Toleration| tolerates(own, &taint.key, value, &taint.effect);
-        !tolerations.into_iter().flatten().any(tolerated)
+        !tolerations.iter().any(tolerated)
     })?;
     let value = taint.value.as_deref().unwrap_or_default();
     Some(format!("tainted {}={value}:{}, which it does not tolerate", taint.key, taint.effect))
