@@ -393,12 +393,18 @@ fn stateful_set(mode: &str, claims: &[&str]) -> Value {
 
 /// The placeholder's pod, on a node or nowhere.
 fn placeholder(node: Option<&str>) -> Value {
-    let mut pod = waiting(&format!("{PLACEHOLDER}-0"), &Value::Null);
+    let mut pod = waiting(
+        &format!("{PLACEHOLDER}-0"),
+        &json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{
+            "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": {"matchLabels": {"stowplan.dev/coschedule-member": PLACEHOLDER}}}]}}),
+    );
     if let Some(node) = node {
         pod["spec"]["nodeName"] = json!(node);
         pod["status"] = json!({"phase": "Running"});
     }
     pod["metadata"]["labels"] = json!({"stowplan.dev/placeholder": PLACEHOLDER,
+        "stowplan.dev/coschedule-member": PLACEHOLDER,
         "app.kubernetes.io/component": "affinity-assistant", "app.kubernetes.io/instance": PLACEHOLDER});
     pod
 }
@@ -558,6 +564,31 @@ fn a_placeholder_without_a_node_says_which_nodes_there_are() {
     assert!(found[0].starts_with("volume pv-cache can be used on no node that is there ->"));
     let found = obstacles(&standing(None, &[node("n1")]), "pr/image");
     assert!(found[0].starts_with("node n1 could take it as far as stowplan can see"), "{found:?}");
+}
+
+/// It must be where members run, and is not told what other nodes could do for it.
+#[test]
+fn a_placeholder_is_held_where_a_member_runs() {
+    let running = of_run("image-clone-pod", Some("n1"), "1");
+    let waiting = of_run("image-build-pod", None, "1");
+    let told = |n1: Value| {
+        let nodes = [n1, room("n2", "4"), running.clone(), waiting.clone()];
+        obstacles(&standing(None, &nodes), "pr/image")
+    };
+    assert_eq!(
+        told(cordoned(room("n1", "4"))),
+        [
+            "node n1: cordoned; pod image-clone-pod still runs there, and the group moves when it has ended -> wait for pod image-clone-pod, or kubectl uncordon n1"
+        ]
+    );
+    let mut full = room("n1", "4");
+    full["status"]["allocatable"]["pods"] = json!("1");
+    assert_eq!(
+        told(full),
+        [
+            "node n1: it has 1 pod, and takes no more; pod image-clone-pod still runs there, and the group moves when it has ended -> wait for pod image-clone-pod, or free or add a node"
+        ]
+    );
 }
 
 #[test]

@@ -48,7 +48,8 @@ const CASES: &[Case] = cases! { coschedule,
         a_cordoned_node_is_left, a_tainted_node_is_left, a_node_that_is_not_ready_is_left,
         a_deleted_node_is_left, a_node_without_room_for_pods_is_left,
         a_node_without_processors_is_left, a_volume_that_pins_is_told,
-        a_member_that_runs_is_waited_for, no_node_has_room;
+        a_member_that_runs_is_waited_for, a_deleted_placeholder_comes_back_to_its_members,
+        no_node_has_room;
     modes:
         disabled_leaves_all_as_it_is, workspaces_that_meet_in_a_task_share_a_node,
         a_free_task_is_free_in_workspaces_only, what_a_namespace_says_holds_for_its_runs,

@@ -9,13 +9,14 @@ use k8s_openapi::jiff::Timestamp;
 use super::estate::Identity;
 use super::owner::Owner;
 use super::pipeline_run::MODE;
-use super::placeholder;
+use super::placeholder::{self, PlaceholderPod};
 use super::resources::Resources;
 use super::storage::GROUP;
 use super::streams_pod::WAKE;
 use super::task_run::ASSISTANT;
 
-/// The label of a group's pods; its value is the placeholder's name.
+/// The label of a group's pods; its value is the placeholder's name. The placeholder's own pod bears it,
+/// too: it is the first of them.
 pub const MEMBER: &str = "stowplan.dev/coschedule-member";
 
 /// The scheduling gate that holds a member until its placeholder has a node.
@@ -109,9 +110,12 @@ impl Unschedulable {
 }
 
 impl Member {
-    /// Reads a pod. `None`: neither a member nor one that may be. `whole` keeps the controller's part.
+    /// Reads a pod. `None`: neither a member nor one that may be, as the pod of a placeholder. `whole` keeps the controller's part.
     #[must_use]
     pub fn read(pod: &core::Pod, whole: bool) -> Option<Self> {
+        if PlaceholderPod::of(pod).is_some() {
+            return None;
+        }
         let metadata = &pod.metadata;
         let annotations = metadata.annotations.as_ref();
         let annotation =
@@ -135,7 +139,11 @@ impl Member {
             estate.ignored = label(IGNORE).is_some_and(|value| value == "true");
             estate.mode = annotation(MODE);
             estate.woken = label(WAKE).and_then(|value| value.parse().ok());
-            estate.follows = member.placeholder.as_ref().is_some_and(|of| follows(pod, of));
+            estate.follows = member
+                .placeholder
+                .as_ref()
+                .zip(pod.spec.as_ref())
+                .is_some_and(|(of, spec)| must_be_beside(spec, INSTANCE, of));
             Box::new(estate)
         });
         Some(Self { estate, ..member })
@@ -179,16 +187,15 @@ impl MemberEstate {
     }
 }
 
-/// Whether a pod must be where a placeholder's pod is.
-fn follows(pod: &core::Pod, placeholder: &str) -> bool {
-    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
-    let toward = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
+/// Whether a pod must be where pods with a label of this value are.
+pub(super) fn must_be_beside(pod: &core::PodSpec, label: &str, value: &str) -> bool {
+    let toward = pod.affinity.as_ref().and_then(|affinity| affinity.pod_affinity.as_ref());
     let required =
         toward.and_then(|of| of.required_during_scheduling_ignored_during_execution.as_ref());
     required.into_iter().flatten().any(|term| {
         let selector = term.label_selector.as_ref();
         let labels = selector.and_then(|selector| selector.match_labels.as_ref());
-        labels.and_then(|labels| labels.get(INSTANCE)).is_some_and(|name| name == placeholder)
+        labels.and_then(|labels| labels.get(label)).is_some_and(|own| own == value)
     })
 }
 

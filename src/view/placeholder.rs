@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::Name;
 use super::estate::Identity;
-use super::member::Unschedulable;
+use super::member::{self, MEMBER, Unschedulable};
 use super::owner::Owner;
 use super::pipeline_run::MODE;
 use super::resources::Resources;
@@ -64,6 +64,8 @@ pub struct PlaceholderEstate {
     pub excluded: Box<[Box<str>]>,
     /// The only node that its template lets in, by name.
     pub only: Option<Box<str>>,
+    /// Whether its template lets it be nowhere but where its members are.
+    pub held: bool,
     /// What its pod takes of its node.
     pub requests: Resources,
     /// What its pod tolerates.
@@ -107,6 +109,7 @@ impl Placeholder {
                     .collect(),
                 excluded: pod.map(excluded).unwrap_or_default(),
                 only: pod.and_then(only),
+                held: pod.is_some_and(|pod| is_held(pod, label)),
                 requests: pod.map(Resources::requested).unwrap_or_default(),
                 tolerations: pod.and_then(|pod| pod.tolerations.clone()).unwrap_or_default().into(),
                 node_selector: pod
@@ -168,6 +171,12 @@ fn only(pod: &core::PodSpec) -> Option<Box<str>> {
     nodes.all(|node| node == Some(first)).then(|| first.as_str().into())
 }
 
+/// Whether the pod of a placeholder must be where the members are, while there are any.
+#[must_use]
+pub fn is_held(pod: &core::PodSpec, placeholder: &str) -> bool {
+    member::must_be_beside(pod, MEMBER, placeholder)
+}
+
 /// The claims that a pod mounts, sorted, each once.
 pub(super) fn claims(pod: &core::PodSpec) -> Box<[Box<str>]> {
     let volumes = pod.volumes.iter().flatten();
@@ -201,6 +210,8 @@ pub struct PlaceholderPod {
     pub excluded: Box<[Box<str>]>,
     /// The only node that it may be on, by name. Kept only for who makes placeholders.
     pub only: Option<Box<str>>,
+    /// Whether it may be nowhere but where its members are. Kept only for who makes placeholders.
+    pub held: bool,
     /// The claims that it mounts, sorted. Kept only for who makes placeholders.
     pub claims: Box<[Box<str>]>,
 }
@@ -209,26 +220,31 @@ impl PlaceholderPod {
     /// Reads a pod. `None`: it is not that of a placeholder. `whole` keeps the controller's part.
     #[must_use]
     pub fn read(pod: &core::Pod, whole: bool) -> Option<Self> {
-        let placeholder = pod.metadata.labels.as_ref()?.get(PLACEHOLDER)?;
-        if pod.metadata.name.as_deref()?.strip_suffix(FIRST)? != placeholder {
-            return None;
-        }
+        let placeholder = Self::of(pod)?;
         let spec = pod.spec.as_ref();
         let of_controller = spec.filter(|_| whole);
         Some(Self {
             identity: Identity::from(&pod.metadata),
-            placeholder: placeholder.as_str().into(),
+            placeholder: placeholder.into(),
             node: spec.and_then(|spec| spec.node_name.as_deref()).map(Into::into),
-            finished: super::member::is_finished(pod),
-            scheduled_since: super::member::condition(pod, "PodScheduled")
+            finished: member::is_finished(pod),
+            scheduled_since: member::condition(pod, "PodScheduled")
                 .filter(|condition| condition.status == "True")
                 .and_then(|condition| condition.last_transition_time.as_ref())
                 .map(|time| time.0),
             unschedulable: Unschedulable::read(pod),
             excluded: of_controller.map(excluded).unwrap_or_default(),
             only: of_controller.and_then(only),
+            held: of_controller.is_some_and(|spec| is_held(spec, placeholder)),
             claims: of_controller.map(claims).unwrap_or_default(),
         })
+    }
+
+    /// The placeholder that a pod is the pod of.
+    pub(super) fn of(pod: &core::Pod) -> Option<&str> {
+        let placeholder = pod.metadata.labels.as_ref()?.get(PLACEHOLDER)?;
+        let name = pod.metadata.name.as_deref()?.strip_suffix(FIRST)?;
+        (name == placeholder).then_some(placeholder)
     }
 
     /// The node on which it holds a place: bound there, not ended and not about to go.

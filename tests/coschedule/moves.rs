@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use testbed::volumes::{LOCAL, WAITING};
 
@@ -219,13 +220,9 @@ async fn told_to_all(space: &Space, task_run: &str, words: &[&str]) -> Result<()
     Ok(())
 }
 
-/// While a member runs nothing is moved, and who waits is told for whom.
-pub(crate) async fn a_member_that_runs_is_waited_for(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
-    let space = world.namespace("busy").await?;
-    let lab = Lab::new(&world, "busy", &["east"; 3]).await?;
-    // A free task goes there, and ends when the node is opened.
-    let closed = &lab.nodes[2];
+/// A run whose task `first` runs for twenty seconds, and whose task `second` comes when the node is opened
+/// that is closed by now: a free task goes there.
+async fn first_and_second(world: &World, space: &Space, lab: &Lab, closed: &str) -> Result<Pod> {
     world.plane.cordon(closed).await?;
     let mut run = lab.run(
         "ci",
@@ -240,7 +237,16 @@ pub(crate) async fn a_member_that_runs_is_waited_for(world: Arc<World>) -> Resul
     way["nodeSelector"]["kubernetes.io/hostname"] = json!(closed);
     run["spec"]["taskRunSpecs"] = json!([{"pipelineTaskName": "until", "podTemplate": way}]);
     space.created(&run).await?;
-    let first = space.in_phase("ci-first-pod", "Running").await?;
+    space.in_phase("ci-first-pod", "Running").await
+}
+
+/// While a member runs nothing is moved, and who waits is told for whom.
+pub(crate) async fn a_member_that_runs_is_waited_for(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("busy").await?;
+    let lab = Lab::new(&world, "busy", &["east"; 3]).await?;
+    let closed = &lab.nodes[2];
+    let first = first_and_second(&world, &space, &lab, closed).await?;
     let lost = node(&first).context("first is nowhere")?;
     world.plane.cordon(&lost).await?;
     world.plane.uncordon(closed).await?;
@@ -250,6 +256,42 @@ pub(crate) async fn a_member_that_runs_is_waited_for(world: Arc<World>) -> Resul
     space.told(&["PipelineRun/ci ", "PlaceholderMoved", &lost]).await?;
     unharmed(&space, Some(&first)).await?;
     ensure!(node(&space.task_pod("ci-second-pod").await?) != Some(lost), "not moved");
+    space.cleared(&[]).await
+}
+
+/// Whoever deletes the placeholder's pod under a member (as a drain does) tears no group apart: it is
+/// placed again where the member is, or waits until that has ended.
+pub(crate) async fn a_deleted_placeholder_comes_back_to_its_members(
+    world: Arc<World>,
+) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("evicted").await?;
+    let lab = Lab::new(&world, "evicted", &["east"; 3]).await?;
+    let closed = &lab.nodes[2];
+    let first = first_and_second(&world, &space, &lab, closed).await?;
+    let held = node(&first).context("first is nowhere")?;
+    let evict = async || {
+        let placeholders = space.placeholder_pods().await?;
+        let name = placeholders.first().context("no placeholder")?.name_any();
+        space.pods().delete(&name, &DeleteParams::default()).await?;
+        anyhow::Ok(())
+    };
+    evict().await?;
+    same(&space.placed(1).await?, &vec![held.clone()])?;
+    world.plane.cordon(&held).await?;
+    evict().await?;
+    world.plane.uncordon(closed).await?;
+    told_to_all(&space, "ci-second", &["WaitsForMembers", &held, "ci-first-pod"]).await?;
+    same(&node(&space.task_pod("ci-second-pod").await?), &None)?;
+    unharmed(&space, Some(&first)).await?;
+    let said = world.stowplan(&["check", "pipelinerun/ci", "-n", &space.name], "").await?;
+    ensure!(!said.success, "nothing is in the way: {}", said.out);
+    for word in [format!("node {held}: cordoned"), "pod ci-first-pod still runs there".to_owned()] {
+        ensure!(said.out.contains(&word), "not told: {word}\n{}{}", said.out, said.err);
+    }
+    space.succeeded("ci").await?;
+    unharmed(&space, Some(&first)).await?;
+    ensure!(node(&space.task_pod("ci-second-pod").await?) != Some(held), "not moved");
     space.cleared(&[]).await
 }
 

@@ -17,7 +17,7 @@ use crate::systems::coschedule::member::{Belonging, belonging};
 use crate::systems::coschedule::{keys, mode};
 use crate::systems::vocabulary::IGNORE;
 use crate::view::pipeline_run::{PipelineSource, WorkspaceSource};
-use crate::view::placeholder::FIRST;
+use crate::view::placeholder::{self, FIRST};
 use crate::view::{Key, Name, Owner, PipelineRun, Resources, View, selector};
 
 /// Where nobody makes, moves and removes placeholders.
@@ -566,10 +566,36 @@ impl<'c> Stand<'c> {
         }
     }
 
+    /// Why the node does not take its pod where its members run, which hold it there. Returns whether they do.
+    fn tell_held_back(&self, told: &mut Diagnosis, pod: &Pod) -> bool {
+        let spec = pod.spec.as_ref();
+        let is_held = spec.is_some_and(|spec| placeholder::is_held(spec, &self.name.name));
+        let Some(running) = self.running.first().filter(|_| is_held) else { return false };
+        let Some((node, known)) =
+            node_of(running).and_then(|node| self.cluster.nodes.get_key_value(node))
+        else {
+            return false;
+        };
+        let (why, remedy) = match self.why_not(pod, node) {
+            Some((why, remedy)) => (why, Some(remedy.text(node))),
+            None if !is_selected(pod, node, known) => {
+                ("the placeholder's node selector or node affinity keeps it out".to_owned(), None)
+            }
+            None => return false,
+        };
+        let running = running.metadata.name.as_deref().unwrap_or_default();
+        let instead = remedy.map(|remedy| format!(", or {remedy}")).unwrap_or_default();
+        told.object(
+            format!("node {node}: {why}; pod {running} still runs there, and the group moves when it has ended"),
+            format!("wait for pod {running}{instead}"),
+        );
+        true
+    }
+
     /// Why no node takes its pod.
     fn tell_unplaced(&self, told: &mut Diagnosis, pod: &Pod) {
         let nodes = &self.cluster.nodes;
-        if nodes.is_empty() {
+        if nodes.is_empty() || self.tell_held_back(told, pod) {
             return;
         }
         let Name { namespace, name } = self.name;
@@ -637,14 +663,14 @@ impl<'c> Stand<'c> {
             let remedy = if why == "cordoned" { Remedy::Uncordon } else { Remedy::Describe };
             return Some((why, remedy));
         }
-        if self.is_held(node) {
+        if self.is_anothers(node) {
             return Some(("it is another run's alone".to_owned(), Remedy::Wait));
         }
         lacks(self.cluster, pod, node).map(|lacks| (lacks, Remedy::Room))
     }
 
     /// Whether isolation keeps it out of a node: its own, or that of the placeholder that is there.
-    fn is_held(&self, node: &str) -> bool {
+    fn is_anothers(&self, node: &str) -> bool {
         let view = &self.cluster.view;
         view.placeholder_pods().any(|(other, pod)| {
             let in_scope = self.policy.coschedule.isolation_scope == IsolationScope::Cluster

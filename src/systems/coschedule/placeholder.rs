@@ -4,7 +4,9 @@
 //! What Tekton's own affinity assistant takes of a run's pod template is taken here too, and nothing
 //! else. What differs: updates wait until the pod is deleted (`OnDelete`; a rolling update would take the
 //! node away under running members), a pod that waits does not hold up a better template (`Parallel`),
-//! claims are mounted, and the placeholder prefers the node where its members are.
+//! claims are mounted, and the placeholder is held to the node where members are: whatever befalls its pod,
+//! the group stays whole. The scheduler itself sees to that, by a required pod affinity toward the pods of
+//! the group, of which the placeholder's is one: as long as there is no other, it may go anywhere.
 
 use k8s_openapi::api::core::v1::{Affinity, NodeSelectorTerm};
 use serde_json::{Map, Value, json};
@@ -51,6 +53,8 @@ pub struct Blueprint<'v> {
     pub isolation: Isolation,
     /// Where it may be, besides what the template says.
     pub bounds: Bounds<'v>,
+    /// Whether it must be where members are; else it would rather.
+    pub held: bool,
 }
 
 /// Whom a placeholder stands for.
@@ -98,6 +102,8 @@ impl Blueprint<'_> {
         let selector = json!({COMPONENT: COMPONENT_VALUE, INSTANCE: name});
         let mut labels = selector.clone();
         labels[PLACEHOLDER] = json!(name);
+        let mut pod_labels = labels.clone();
+        pod_labels[MEMBER] = json!(name);
         let mut metadata = json!({"name": name, "namespace": namespace, "labels": labels});
         match &self.cause {
             Cause::Run { owner, key, mode } => {
@@ -120,7 +126,7 @@ impl Blueprint<'_> {
                 "podManagementPolicy": "Parallel",
                 "updateStrategy": {"type": "OnDelete"},
                 "selector": {"matchLabels": selector},
-                "template": {"metadata": {"labels": labels}, "spec": self.pod(policy)},
+                "template": {"metadata": {"labels": pod_labels}, "spec": self.pod(policy)},
                 "volumeClaimTemplates": self.claim_templates(),
             },
         })
@@ -263,11 +269,16 @@ impl Blueprint<'_> {
             "labelSelector": {"matchLabels": {MEMBER: self.name.name}},
             "topologyKey": HOSTNAME,
         });
-        append(
-            &mut affinity["podAffinity"],
-            PREFERRED,
-            json!({"weight": MEMBERS, "podAffinityTerm": members}),
-        );
+        let toward = &mut affinity["podAffinity"];
+        // A pod counts only where it meets all required terms of the newcomer. Members of a run that brings
+        // its own are bound by name, and then there are none before the placeholder is bound.
+        let has_own = toward[REQUIRED].as_array().is_some_and(|terms| !terms.is_empty());
+        match self.held && !has_own {
+            true => append(toward, REQUIRED, members),
+            false => {
+                append(toward, PREFERRED, json!({"weight": MEMBERS, "podAffinityTerm": members}));
+            }
+        }
         self.bounds.write(&mut affinity);
         affinity
     }
@@ -276,10 +287,8 @@ impl Blueprint<'_> {
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// How much a placeholder is drawn to its members. It must outweigh [`OTHERS`] several times over: the
-/// scheduler places members beside a placeholder that it has chosen a node for and not bound yet, and may
-/// then have to choose again, because binding a claim failed (a conflict with whoever provisions it).
-/// Where another placeholder has come to that node meanwhile, the group would be torn apart.
+/// How much a placeholder is drawn to its members where it is not held to them. It must outweigh [`OTHERS`]
+/// several times over: else another placeholder that has come to their node drives it off.
 const MEMBERS: u32 = 100;
 
 /// How much it is driven from each of the other placeholders. It counts twice, because theirs drive it
@@ -413,6 +422,7 @@ mod tests {
             node_selector: &NO_LABELS,
             isolation: Isolation { required: false, scope: IsolationScope::Cluster },
             bounds: Bounds::Anywhere,
+            held: true,
         }
     }
 
@@ -442,6 +452,8 @@ mod tests {
             "app.kubernetes.io/instance": "affinity-assistant-0123456789",
             "stowplan.dev/placeholder": "affinity-assistant-0123456789",
         });
+        let mut pod_labels = labels.clone();
+        pod_labels["stowplan.dev/coschedule-member"] = json!("affinity-assistant-0123456789");
         let amounts = json!({"cpu": "10m", "memory": "16Mi"});
         let expected = json!({
             "apiVersion": "apps/v1",
@@ -459,15 +471,14 @@ mod tests {
                     "app.kubernetes.io/component": "affinity-assistant",
                     "app.kubernetes.io/instance": "affinity-assistant-0123456789",
                 }},
-                "template": {"metadata": {"labels": labels}, "spec": {
+                "template": {"metadata": {"labels": pod_labels}, "spec": {
                     "automountServiceAccountToken": false,
                     "enableServiceLinks": false,
                     "terminationGracePeriodSeconds": 1,
                     "affinity": {
-                        "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
-                            {"weight": 100, "podAffinityTerm": {
-                                "labelSelector": {"matchLabels": {"stowplan.dev/coschedule-member": "affinity-assistant-0123456789"}},
-                                "topologyKey": "kubernetes.io/hostname"}},
+                        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                            {"labelSelector": {"matchLabels": {"stowplan.dev/coschedule-member": "affinity-assistant-0123456789"}},
+                             "topologyKey": "kubernetes.io/hostname"},
                         ]},
                         "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
                             {"weight": 10, "podAffinityTerm": {
@@ -515,6 +526,34 @@ mod tests {
                 let everywhere = term.get("namespaceSelector") == Some(&json!({}));
                 assert_eq!(everywhere, scope == IsolationScope::Cluster);
             }
+        }
+    }
+
+    /// Toward its members it is held, unless it is let go; or unless the template has pod affinity of its own,
+    /// beside which a term of ours would never be met.
+    #[test]
+    fn it_is_held_to_its_members_or_drawn() {
+        let name = name();
+        let own = json!({"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"});
+        let with_own = json!({"affinity": {"podAffinity": {REQUIRED: [own]}}});
+        let without = json!({"affinity": {"podAffinity": {REQUIRED: []}}});
+        for (template, held, required, preferred) in [
+            (None, true, 1, 0),
+            (None, false, 0, 1),
+            (Some(&without), true, 1, 0),
+            (Some(&with_own), true, 1, 1),
+            (Some(&with_own), false, 1, 1),
+        ] {
+            let affinity = Blueprint { held, ..blueprint(&name, template) }.affinity();
+            let toward = &affinity["podAffinity"];
+            let count = |list: &str| toward[list].as_array().map_or(0, Vec::len);
+            assert_eq!((count(REQUIRED), count(PREFERRED)), (required, preferred), "{toward}");
+            let term = if preferred == 0 {
+                &toward[REQUIRED][0]
+            } else {
+                &toward[PREFERRED][0]["podAffinityTerm"]
+            };
+            assert_eq!(term["labelSelector"], json!({"matchLabels": {MEMBER: name.name}}));
         }
     }
 

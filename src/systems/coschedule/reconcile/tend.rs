@@ -17,7 +17,7 @@ use crate::systems::coschedule::placeholder::{Blueprint, Bounds, same_affinity, 
 use crate::systems::plan::operation::{add, remove, test_uid};
 use crate::systems::plan::{Action, Event, Kind, Write};
 use crate::systems::wake;
-use crate::view::member::MemberEstate;
+use crate::view::member::{MemberEstate, Unschedulable};
 use crate::view::placeholder::{FIRST, PlaceholderEstate};
 use crate::view::{Member, Name, PipelineRun, Placeholder, PlaceholderPod, TaskRun, View};
 
@@ -32,6 +32,9 @@ const PATIENCE: SignedDuration = SignedDuration::from_secs(12);
 /// The annotation of a placeholder without a pod: since when that is so, in seconds since 1970. A pod that
 /// is deleted is made again within moments, so that it is rarely written.
 const MISSING_SINCE: &str = "stowplan.dev/missing-since";
+
+/// What the scheduler says of a pod where the pods that it must be beside are not.
+const NOT_BESIDE: &str = "didn't match pod affinity rules";
 
 /// Pods by namespace and claim, each with the claim again.
 pub(super) type Users<'v> = HashMap<(&'v str, &'v str), Vec<(&'v Name, &'v Member, &'v str)>>;
@@ -49,6 +52,9 @@ pub(super) struct Stand<'v> {
     running: Vec<(&'v Name, &'v Member)>,
     /// Members without a node.
     waiting: Vec<(&'v Name, &'v Member)>,
+    /// Whether pods with its label have a node that says nothing of where the group is: somebody else's,
+    /// those that bypassed the scheduler, and those that a dead node will never let go.
+    is_misled: bool,
 }
 
 /// Why a placeholder should not be where it is.
@@ -77,20 +83,30 @@ impl<'v> Stand<'v> {
     ) -> Self {
         let mut running = Vec::new();
         let mut waiting = Vec::new();
+        let mut is_misled = false;
         let run_uid = placeholder.run.as_ref().map(|run| &*run.uid);
-        let members = view.members_of(name).filter(|(pod, member)| {
-            !member.finished && family::belongs(pod, member, &name.name, run_uid, view)
-        });
-        for (member_name, member) in members {
+        for (member_name, member) in view.members_of(name).filter(|(_, member)| !member.finished) {
+            let belongs = family::belongs(member_name, member, &name.name, run_uid, view);
             match member.place() {
-                Some(node) if member.identity.deleting && is_lost(node, view) => {}
-                Some(_) => running.push((member_name, member)),
-                None if member.identity.deleting => {}
-                None => waiting.push((member_name, member)),
+                Some(node) if belongs && !(member.identity.deleting && is_lost(node, view)) => {
+                    running.push((member_name, member));
+                    is_misled |= !member.estate.as_deref().is_some_and(is_placed_by_us);
+                }
+                Some(_) => is_misled = true,
+                None if belongs && !member.identity.deleting => waiting.push((member_name, member)),
+                None => {}
             }
         }
         let pod = view.placeholder_pod(name);
-        Self { name, placeholder, estate, pod, run, running, waiting }
+        Self { name, placeholder, estate, pod, run, running, waiting, is_misled }
+    }
+
+    /// The bounds that its template has.
+    fn bounds(&self) -> Bounds<'v> {
+        match self.estate.only.as_deref() {
+            Some(only) => Bounds::Only(only),
+            None => Bounds::Except(self.estate.excluded.iter().map(AsRef::as_ref).collect()),
+        }
     }
 
     /// Whether the one node that its template lets it be on is that of a member.
@@ -136,6 +152,11 @@ impl<'v> Stand<'v> {
             Some((*name, *member, estate, placed.map_or(since, |placed| placed.max(since))))
         })
     }
+}
+
+/// Whether an own mark of ours puts a pod where its placeholder is.
+fn is_placed_by_us(pod: &MemberEstate) -> bool {
+    pod.follows || pod.gate.is_some() || bound_by_name(pod).is_some()
 }
 
 /// Whether a pod that waits can go after its placeholder: not who is bound to a node by name and would
@@ -253,9 +274,7 @@ impl<'v> Turn<'v> {
         for (name, member) in &stand.waiting {
             let Some(estate) = member.estate.as_deref() else { continue };
             // The label alone is its author's word.
-            let is_placed_by_us =
-                estate.follows || estate.gate.is_some() || bound_by_name(estate).is_some();
-            if !is_placed_by_us || member.group.is_some() {
+            if !is_placed_by_us(estate) || member.group.is_some() {
                 continue;
             }
             let Some(task_run) = maker(name, member, self.view) else { continue };
@@ -285,7 +304,8 @@ impl<'v> Turn<'v> {
 
     /// Gives the template other bounds. Returns whether it has them already.
     fn bind(&mut self, stand: &Stand<'v>, blueprint: &Blueprint<'_>, bounds: Bounds<'_>) -> bool {
-        let affinity = Blueprint { bounds, ..blueprint.clone() }.affinity();
+        let held = !stand.is_misled;
+        let affinity = Blueprint { bounds, held, ..blueprint.clone() }.affinity();
         if same_affinity(&stand.estate.spec["template"]["spec"]["affinity"], &affinity) {
             return true;
         }
@@ -375,11 +395,15 @@ impl<'v> Turn<'v> {
         let is_outdated =
             pod.excluded.iter().any(|node| stand.estate.excluded.binary_search(node).is_err())
                 || pod.only != stand.estate.only
+                || pod.held != stand.estate.held
                 || stand.has_other_claims(pod);
         if is_outdated {
             return self.renew(stand, pod, None, None);
         }
         let Some(unschedulable) = &pod.unschedulable else { return };
+        if pod.held && self.is_held_back(stand, pod, unschedulable, wanted) {
+            return;
+        }
         if let Some(wanted) = wanted {
             match self.follow(wanted) {
                 // Its members hold it there until they end; anywhere else it would only be fetched back.
@@ -418,6 +442,45 @@ impl<'v> Turn<'v> {
         }
     }
 
+    /// Whether the placeholder's pod has no node because it must be where pods of the group are, or were.
+    fn is_held_back(
+        &mut self,
+        stand: &Stand<'v>,
+        pod: &PlaceholderPod,
+        unschedulable: &Unschedulable,
+        wanted: Option<&Wanted<'_>>,
+    ) -> bool {
+        if !self.let_go(stand, wanted) {
+            return true;
+        }
+        if let Some((_, running)) = stand.running.first() {
+            // It comes to them, or they end. Anywhere else it would tear the group apart.
+            if self.is_over(unschedulable.since, self.grace()) {
+                let message = unschedulable.message.trim_end_matches('.');
+                let why = format!("placeholder {} has no node ({message})", stand.name.name);
+                self.tell_busy(stand, running.place().unwrap_or_default(), &why);
+            }
+            return true;
+        }
+        // When the last of those goes that a pod must be beside, the scheduler does not look at it again for
+        // five minutes (kubernetes#141354).
+        let is_forgotten = unschedulable.message.contains(NOT_BESIDE)
+            && self.is_over(unschedulable.since, PATIENCE);
+        if is_forgotten {
+            self.renew(stand, pod, None, None);
+        }
+        is_forgotten
+    }
+
+    /// Lets the placeholder leave those behind that would hold it where nobody of its group is. Returns whether
+    /// its template says so.
+    fn let_go(&mut self, stand: &Stand<'v>, wanted: Option<&Wanted<'_>>) -> bool {
+        let Some(wanted) = wanted.filter(|_| stand.is_misled && stand.estate.held) else {
+            return true;
+        };
+        self.bind(stand, &wanted.blueprint, stand.bounds())
+    }
+
     /// The placeholder's pod is bound to a node.
     fn tend_placed(
         &mut self,
@@ -438,7 +501,9 @@ impl<'v> Turn<'v> {
             }
             // What the placeholder tolerates does not keep it from coming back.
             let comes_back = known.is_some_and(|estate| demand.barred_by(estate).is_none());
-            if comes_back && !self.keep_out(stand, node, what, wanted) {
+            if comes_back && !self.keep_out(stand, node, what, wanted)
+                || !self.let_go(stand, wanted)
+            {
                 return;
             }
             // Its kubelet may never say that the pod has ended.
@@ -612,6 +677,9 @@ impl<'v> Turn<'v> {
                 user.name
             );
             return self.tell_waiting(stand.run, &stand.waiting, reason::WAITS_FOR_MEMBERS, &note);
+        }
+        if !self.let_go(stand, wanted) {
+            return;
         }
         match trouble {
             Trouble::Outdated => self.renew(stand, pod, None, Some(&why)),

@@ -11,7 +11,7 @@ use crate::policy::{CoscheduleMode, Repair, Volumes};
 use crate::systems::coschedule::keys;
 use crate::systems::plan::{Kind, Write};
 use crate::view::Name;
-use simulator::{NAMESPACE, Pace, World};
+use simulator::{NAMESPACE, Pace, World, is_member};
 
 /// Long enough for everything that is waited for.
 const LONG: i64 = 3_600;
@@ -1449,12 +1449,92 @@ fn a_label_alone_holds_no_placeholder_where_it_is() {
         pod["metadata"]["labels"] = json!({keys::MEMBER: own});
         pod["spec"]["nodeName"] = json!("n1");
         world.cordon("n1", true);
-        let writes = world.plan().actions;
-        let pod = format!("{own}-0");
-        let moves = writes.iter().any(|action| {
-            *action.target.name == *pod && matches!(action.write, Write::Delete { .. })
-        });
-        assert!(moves, "{of}: {writes:?}");
+        // The template lets it go first: the scheduler believes the label.
+        let of_own = |world: &mut World| {
+            let mut actions = world.plan().actions;
+            actions.retain(|action| action.target.name.starts_with(&own));
+            assert_eq!(actions.len(), 1, "{of}: {actions:?}");
+            actions.remove(0)
+        };
+        let template = of_own(&mut world);
+        assert!(matches!(template.write, Write::Patch(_)), "{of}: {template:?}");
+        world.act(template);
+        let moves = of_own(&mut world);
+        assert!(matches!(moves.write, Write::Delete { .. }), "{of}: {moves:?}");
+    }
+}
+
+/// A drain deletes it under its members, and so may anybody. No group is torn apart by that.
+#[test]
+fn a_placeholder_that_is_deleted_comes_back_to_its_members_or_waits_for_their_end() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.settle(SOON);
+    assert_eq!((world.node_of("a"), world.place("run")), (Some("n1"), Some("n1")));
+    let (writes, events) = (world.writes.len(), world.events.len());
+    world.evict("run");
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n1"));
+    world.cordon("n1", true);
+    world.evict("run");
+    world.member("b", "run", 100);
+    world.settle(SOON);
+    assert_eq!((world.place("run"), world.node_of("b")), (None, None));
+    assert_eq!((world.writes.len(), world.events.len()), (writes, events));
+    world.settle(LONG);
+    assert_eq!((world.place("run"), world.node_of("b")), (None, None));
+    assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
+    assert_eq!(world.told(Kind::Pod, "b"), [reason::WAITS_FOR_MEMBERS]);
+    // The scheduler has forgotten it by then.
+    world.finish("a");
+    world.settle(SOON);
+    assert_eq!((world.place("run"), world.node_of("b")), (Some("n2"), Some("n2")));
+    assert_eq!(world.writes.len(), writes + 1, "{:?}", world.writes);
+}
+
+/// The scheduler cannot know that a kubelet will never end them, nor whose a label is.
+#[test]
+fn pods_that_say_nothing_of_where_a_group_is_do_not_hold_its_placeholder() {
+    for what in ["lost", "forged", "bypassed"] {
+        let mut world = World::new(&["n1", "n2"]);
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.member("a", "run", 100);
+        world.settle(SOON);
+        assert_eq!(world.node_of("a"), Some("n1"));
+        let pod = world.pods.get_mut("a").unwrap();
+        match what {
+            "lost" => {
+                World::change(
+                    pod,
+                    json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+                );
+                world.ready("n1", false);
+            }
+            "forged" => {
+                World::change(pod, json!({"metadata": {"ownerReferences": null}}));
+                world.cordon("n1", true);
+            }
+            _ => {
+                World::change(pod, json!({"spec": {"affinity": null}}));
+                world.cordon("n1", true);
+            }
+        }
+        world.evict("run");
+        world.member("b", "run", 100);
+        let writes = world.writes.len();
+        world.settle(60);
+        assert_eq!((world.place("run"), world.node_of("b")), (Some("n2"), Some("n2")), "{what}");
+        assert_eq!(world.writes.len(), writes + 2, "let go, and made anew: {:?}", world.writes);
+        let place = world.place("run").map(str::to_owned);
+        world.settle(LONG);
+        assert_eq!(
+            (world.place("run"), world.writes.len()),
+            (place.as_deref(), writes + 2),
+            "{what}"
+        );
     }
 }
 
@@ -1541,6 +1621,7 @@ enum Happening {
     Stranger(usize, u32),
     Leave(usize),
     Gone(usize),
+    Evicted(usize),
     Joins,
     Time(i64),
 }
@@ -1555,6 +1636,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         2 => (0..4_usize, 100..900_u32).prop_map(|(node, cpu)| Happening::Stranger(node, cpu)),
         1 => (0..4_usize).prop_map(Happening::Leave),
         1 => (0..4_usize).prop_map(Happening::Gone),
+        2 => (0..3_usize).prop_map(Happening::Evicted),
         1 => Just(Happening::Joins),
         2 => (1..200_i64).prop_map(Happening::Time),
     ]
@@ -1570,10 +1652,7 @@ fn happen(world: &mut World, happening: &Happening, number: usize) {
             world.gated_with(&format!("m{number}"), RUNS[run], &Value::Null, cpu);
         }
         Happening::Finish(which) => {
-            let runs = |pod: &Value| {
-                !pod["spec"]["nodeName"].is_null()
-                    && !pod["metadata"]["labels"][keys::MEMBER].is_null()
-            };
+            let runs = |pod: &Value| !pod["spec"]["nodeName"].is_null() && is_member(pod);
             let name = world
                 .pods
                 .iter()
@@ -1605,6 +1684,7 @@ fn happen(world: &mut World, happening: &Happening, number: usize) {
             // The garbage collector of pods; the members' TaskRuns fail.
             world.pods.retain(|_, pod| pod["spec"]["nodeName"] != *gone);
         }
+        Happening::Evicted(run) => world.evict(RUNS[run]),
         Happening::Joins => world.node(&format!("new{number}")),
         Happening::Time(seconds) => world.now += SignedDuration::from_secs(seconds),
     }
@@ -1654,6 +1734,7 @@ proptest! {
                 let nodes: BTreeSet<_> = world
                     .pods
                     .values()
+                    .filter(|pod| is_member(pod))
                     .filter(|pod| pod["metadata"]["labels"][keys::MEMBER] == *placeholder)
                     .filter(|pod| pod["status"]["phase"] != "Succeeded")
                     .filter_map(|pod| pod["spec"]["nodeName"].as_str())
@@ -1661,13 +1742,13 @@ proptest! {
                 prop_assert!(nodes.len() < 2, "{} is on {:?}: {:#?}", run, nodes, world.writes);
             }
             // Members run to their ends; those that waited for them come in.
-            let is_member = |pod: &Value| !pod["metadata"]["labels"][keys::MEMBER].is_null() && pod["status"]["phase"] != "Succeeded";
+            let goes_on = |pod: &Value| is_member(pod) && pod["status"]["phase"] != "Succeeded";
             let running: Vec<String> = world.pods.iter()
-                .filter(|(_, pod)| is_member(pod) && !pod["spec"]["nodeName"].is_null())
+                .filter(|(_, pod)| goes_on(pod) && !pod["spec"]["nodeName"].is_null())
                 .map(|(name, _)| name.clone())
                 .collect();
             if running.is_empty() {
-                let waiting: Vec<_> = world.pods.iter().filter(|(_, pod)| is_member(pod)).collect();
+                let waiting: Vec<_> = world.pods.iter().filter(|(_, pod)| goes_on(pod)).collect();
                 // Who has gone first may be where the other does not fit: a run ends after its last task.
                 let is_over = |run: &&str| {
                     let placeholder = world.placeholder(run);

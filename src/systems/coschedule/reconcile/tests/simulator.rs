@@ -352,6 +352,12 @@ impl World {
         self.node_of(&format!("{placeholder}-0"))
     }
 
+    /// Deletes the pod of a run's placeholder, as a drain does.
+    pub(super) fn evict(&mut self, run: &str) {
+        let placeholder = self.placeholder(run);
+        self.pods.remove(&format!("{placeholder}-0"));
+    }
+
     pub(super) fn told(&self, kind: Kind, about: &str) -> Vec<&'static str> {
         let own = self.events.iter().filter(|((of, name), _)| *of == kind && name == about);
         own.map(|(_, event)| event.reason).collect()
@@ -514,8 +520,7 @@ impl World {
         let pod = &self.pods[name];
         assert_eq!(pod["metadata"]["uid"], *uid);
         let node = pod["spec"]["nodeName"].as_str().map(str::to_owned);
-        let is_member = pod["metadata"]["labels"].get(keys::MEMBER).is_some();
-        if is_member {
+        if is_member(pod) {
             assert_eq!(node, None, "{name} runs, and is killed");
             assert_eq!(version, pod["metadata"]["resourceVersion"].as_str());
         } else {
@@ -524,7 +529,8 @@ impl World {
                 let on_live_node =
                     pod["spec"]["nodeName"].as_str().is_some_and(|node| self.is_ready(node));
                 let goes = !pod["metadata"]["deletionTimestamp"].is_null();
-                pod["metadata"]["labels"][keys::MEMBER] == *placeholder
+                is_member(pod)
+                    && pod["metadata"]["labels"][keys::MEMBER] == *placeholder
                     && pod["status"]["phase"] != "Succeeded"
                     && pod["spec"]["nodeName"].as_str() == node.as_deref()
                     && (on_live_node || !goes)
@@ -579,14 +585,23 @@ impl World {
             {
                 continue;
             }
-            let node = self.nodes.keys().find(|node| self.fits(pod, node)).cloned();
             let was = pod["status"]["conditions"][0]["status"].clone();
+            let is_first = self.is_first(pod);
+            // kubernetes#141354: it has waited for pods that are gone.
+            let is_forgotten = is_first && pod["status"]["conditions"][0]["message"] == NOT_BESIDE;
+            let mut nodes = self.nodes.keys().filter(|_| !is_forgotten);
+            let node = nodes.find(|node| self.fits(pod, node, is_first)).cloned();
             let status = if node.is_some() { "True" } else { "False" };
+            let message = if is_first || required(pod, "podAffinity").is_empty() {
+                "No room."
+            } else {
+                NOT_BESIDE
+            };
             let pod = self.pods.get_mut(&name).unwrap();
             if was != status {
                 pod["status"]["conditions"] = json!([{"type": "PodScheduled", "status": status,
                     "reason": if node.is_some() { Value::Null } else { json!("Unschedulable") },
-                    "message": "0 nodes are available.", "lastTransitionTime": self.now.to_string()}]);
+                    "message": message, "lastTransitionTime": self.now.to_string()}]);
                 changed = true;
             }
             if let Some(node) = node {
@@ -597,7 +612,21 @@ impl World {
         changed
     }
 
-    fn fits(&self, pod: &Value, name: &str) -> bool {
+    /// Whether the pods that it must be beside are none but itself: then it may go anywhere.
+    fn is_first(&self, pod: &Value) -> bool {
+        let terms = required(pod, "podAffinity");
+        let all = |other: &Value| terms.iter().all(|term| matches(term, other));
+        let is_there = |other: &Value| {
+            let node = other["spec"]["nodeName"].as_str();
+            node.is_some_and(|node| self.nodes.contains_key(node))
+                && other["status"]["phase"] != "Succeeded"
+        };
+        !terms.is_empty()
+            && all(pod)
+            && !self.pods.values().any(|other| is_there(other) && all(other))
+    }
+
+    fn fits(&self, pod: &Value, name: &str, is_first: bool) -> bool {
         let spec: core::PodSpec = serde_json::from_value(pod["spec"].clone()).unwrap();
         let node: core::Node = serde_json::from_value(self.nodes[name].clone()).unwrap();
         let estate = crate::view::NodeEstate::from(&node);
@@ -637,18 +666,9 @@ impl World {
             let spec: core::PodSpec = serde_json::from_value(other["spec"].clone()).unwrap();
             free = free.minus(&Resources::requested(&spec));
         }
-        let matches = |term: &core::PodAffinityTerm, other: &Value| {
-            let labels =
-                term.label_selector.as_ref().and_then(|of| of.match_labels.as_ref()).unwrap();
-            labels.iter().all(|(key, value)| other["metadata"]["labels"][key] == **value)
-        };
-        let required = |value: &Value, kind: &str| -> Vec<core::PodAffinityTerm> {
-            let terms = value["spec"]["affinity"][kind][REQUIRED].clone();
-            serde_json::from_value(terms).unwrap_or_default()
-        };
-        let near = required(pod, "podAffinity")
-            .iter()
-            .all(|term| there.iter().any(|other| matches(term, other)));
+        let toward = required(pod, "podAffinity");
+        let all = |other: &&Value| toward.iter().all(|term| matches(term, other));
+        let near = toward.is_empty() || is_first || there.iter().any(all);
         let far = !required(pod, "podAntiAffinity")
             .iter()
             .any(|term| there.iter().any(|other| matches(term, other)));
@@ -678,6 +698,25 @@ impl World {
 }
 
 pub(super) const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+
+/// What the scheduler says where a pod that one must be beside is not.
+const NOT_BESIDE: &str = "2 node(s) didn't match pod affinity rules";
+
+fn matches(term: &core::PodAffinityTerm, other: &Value) -> bool {
+    let labels = term.label_selector.as_ref().and_then(|of| of.match_labels.as_ref()).unwrap();
+    labels.iter().all(|(key, value)| other["metadata"]["labels"][key] == **value)
+}
+
+fn required(pod: &Value, kind: &str) -> Vec<core::PodAffinityTerm> {
+    let terms = pod["spec"]["affinity"][kind][REQUIRED].clone();
+    serde_json::from_value(terms).unwrap_or_default()
+}
+
+/// Whether a pod is a member of a group, and not its placeholder's.
+pub(super) fn is_member(pod: &Value) -> bool {
+    let labels = &pod["metadata"]["labels"];
+    !labels[keys::MEMBER].is_null() && labels[keys::PLACEHOLDER].is_null()
+}
 
 /// Applies operations as the API server does: there, what is absent tests as null.
 fn patch(
