@@ -586,9 +586,31 @@ fn a_placeholder_is_held_where_a_member_runs() {
     assert_eq!(
         told(full),
         [
-            "node n1: it has 1 pod, and takes no more; pod image-clone-pod still runs there, and the group moves when it has ended -> wait for pod image-clone-pod, or free or add a node"
+            "node n1: it has 1 pod, and takes no more; pod image-clone-pod still runs there, and the group moves when it has ended -> wait for pod image-clone-pod, or free room on node n1"
         ]
     );
+    let found = told(room("n1", "4"));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("it must be on node n1, where pod image-clone-pod runs"),
+        "{found:?}"
+    );
+
+    // Neither who bears the label alone, nor who is never let go of by a dead node.
+    for of in [json!({"ownerReferences": []}), json!({"deletionTimestamp": "2026-01-01T00:00:00Z"})]
+    {
+        let mut stranger = running.clone();
+        for (key, value) in of.as_object().unwrap() {
+            stranger["metadata"][key] = value.clone();
+        }
+        let mut dead = room("n1", "4");
+        dead["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown"}]);
+        let found = obstacles(
+            &standing(None, &[dead, room("n2", "4"), stranger, waiting.clone()]),
+            "pr/image",
+        );
+        assert!(found[0].starts_with("node n2 could take it"), "{of}: {found:?}");
+    }
 }
 
 #[test]

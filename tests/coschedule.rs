@@ -73,7 +73,8 @@ const CASES: &[Case] = cases! { coschedule,
     troubles:
         a_quota_forbids_the_placeholder, a_placeholder_is_orphaned;
     native:
-        any_pods_can_be_a_group, a_native_group_on_one_volume;
+        any_pods_can_be_a_group, a_native_group_on_one_volume,
+        pod_security_lets_placeholders_in, a_group_with_a_disruption_budget_is_drained;
     bad_input:
         an_unknown_mode_is_refused, a_group_must_be_a_label_value, a_claim_that_does_not_exist_yet,
         an_owner_that_does_not_exist, a_pipeline_that_does_not_exist, names_at_their_limits,

@@ -9,14 +9,14 @@ use k8s_openapi::jiff::Timestamp;
 use super::estate::Identity;
 use super::owner::Owner;
 use super::pipeline_run::MODE;
-use super::placeholder::{self, PlaceholderPod};
+use super::placeholder::{self, PLACEHOLDER};
 use super::resources::Resources;
 use super::storage::GROUP;
 use super::streams_pod::WAKE;
 use super::task_run::ASSISTANT;
 
 /// The label of a group's pods; its value is the placeholder's name. The placeholder's own pod bears it,
-/// too: it is the first of them.
+/// too, beside [`PLACEHOLDER`]: to the scheduler it is one of them.
 pub const MEMBER: &str = "stowplan.dev/coschedule-member";
 
 /// The scheduling gate that holds a member until its placeholder has a node.
@@ -113,14 +113,14 @@ impl Member {
     /// Reads a pod. `None`: neither a member nor one that may be, as the pod of a placeholder. `whole` keeps the controller's part.
     #[must_use]
     pub fn read(pod: &core::Pod, whole: bool) -> Option<Self> {
-        if PlaceholderPod::of(pod).is_some() {
-            return None;
-        }
         let metadata = &pod.metadata;
         let annotations = metadata.annotations.as_ref();
         let annotation =
             |key: &str| annotations.and_then(|map| map.get(key)).map(|value| value.as_str().into());
         let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key));
+        if label(MEMBER).is_some() && label(MEMBER) == label(PLACEHOLDER) {
+            return None;
+        }
         let member = Self {
             identity: Identity::from(metadata),
             placeholder: label(MEMBER).map(|name| name.as_str().into()),
@@ -138,7 +138,7 @@ impl Member {
             estate.assisted = annotations.is_some_and(|map| map.contains_key(ASSISTANT));
             estate.ignored = label(IGNORE).is_some_and(|value| value == "true");
             estate.mode = annotation(MODE);
-            estate.woken = label(WAKE).and_then(|value| value.parse().ok());
+            estate.woken = woken(pod);
             estate.follows = member
                 .placeholder
                 .as_ref()
@@ -185,6 +185,11 @@ impl MemberEstate {
             ..Self::default()
         }
     }
+}
+
+/// When a pod was last woken, in seconds since 1970.
+pub(super) fn woken(pod: &core::Pod) -> Option<i64> {
+    pod.metadata.labels.as_ref()?.get(WAKE)?.parse().ok()
 }
 
 /// Whether a pod must be where pods with a label of this value are.

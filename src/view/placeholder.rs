@@ -64,7 +64,7 @@ pub struct PlaceholderEstate {
     pub excluded: Box<[Box<str>]>,
     /// The only node that its template lets in, by name.
     pub only: Option<Box<str>>,
-    /// Whether its template lets it be nowhere but where its members are.
+    /// Whether its template lets its pod be nowhere but where members are, of which that is one.
     pub held: bool,
     /// What its pod takes of its node.
     pub requests: Resources,
@@ -109,7 +109,10 @@ impl Placeholder {
                     .collect(),
                 excluded: pod.map(excluded).unwrap_or_default(),
                 only: pod.and_then(only),
-                held: pod.is_some_and(|pod| is_held(pod, label)),
+                held: spec.is_some_and(|spec| {
+                    let labels = spec.template.metadata.as_ref();
+                    is_held(pod, labels.and_then(|of| of.labels.as_ref()), label)
+                }),
                 requests: pod.map(Resources::requested).unwrap_or_default(),
                 tolerations: pod.and_then(|pod| pod.tolerations.clone()).unwrap_or_default().into(),
                 node_selector: pod
@@ -171,10 +174,16 @@ fn only(pod: &core::PodSpec) -> Option<Box<str>> {
     nodes.all(|node| node == Some(first)).then(|| first.as_str().into())
 }
 
-/// Whether the pod of a placeholder must be where the members are, while there are any.
+/// Whether the pod of a placeholder must be where members are, while there are any. Without their label it
+/// would not be the first of them, and could be nowhere.
 #[must_use]
-pub fn is_held(pod: &core::PodSpec, placeholder: &str) -> bool {
-    member::must_be_beside(pod, MEMBER, placeholder)
+pub fn is_held(
+    pod: Option<&core::PodSpec>,
+    labels: Option<&BTreeMap<String, String>>,
+    placeholder: &str,
+) -> bool {
+    labels.and_then(|labels| labels.get(MEMBER)).is_some_and(|of| of == placeholder)
+        && pod.is_some_and(|pod| member::must_be_beside(pod, MEMBER, placeholder))
 }
 
 /// The claims that a pod mounts, sorted, each once.
@@ -212,6 +221,8 @@ pub struct PlaceholderPod {
     pub only: Option<Box<str>>,
     /// Whether it may be nowhere but where its members are. Kept only for who makes placeholders.
     pub held: bool,
+    /// The label by which it was last woken, in seconds since 1970. Kept only for who makes placeholders.
+    pub woken: Option<i64>,
     /// The claims that it mounts, sorted. Kept only for who makes placeholders.
     pub claims: Box<[Box<str>]>,
 }
@@ -220,12 +231,15 @@ impl PlaceholderPod {
     /// Reads a pod. `None`: it is not that of a placeholder. `whole` keeps the controller's part.
     #[must_use]
     pub fn read(pod: &core::Pod, whole: bool) -> Option<Self> {
-        let placeholder = Self::of(pod)?;
+        let placeholder = pod.metadata.labels.as_ref()?.get(PLACEHOLDER)?;
+        if pod.metadata.name.as_deref()?.strip_suffix(FIRST)? != placeholder {
+            return None;
+        }
         let spec = pod.spec.as_ref();
         let of_controller = spec.filter(|_| whole);
         Some(Self {
             identity: Identity::from(&pod.metadata),
-            placeholder: placeholder.into(),
+            placeholder: placeholder.as_str().into(),
             node: spec.and_then(|spec| spec.node_name.as_deref()).map(Into::into),
             finished: member::is_finished(pod),
             scheduled_since: member::condition(pod, "PodScheduled")
@@ -235,16 +249,10 @@ impl PlaceholderPod {
             unschedulable: Unschedulable::read(pod),
             excluded: of_controller.map(excluded).unwrap_or_default(),
             only: of_controller.and_then(only),
-            held: of_controller.is_some_and(|spec| is_held(spec, placeholder)),
+            held: is_held(of_controller, pod.metadata.labels.as_ref(), placeholder),
+            woken: of_controller.and_then(|_| member::woken(pod)),
             claims: of_controller.map(claims).unwrap_or_default(),
         })
-    }
-
-    /// The placeholder that a pod is the pod of.
-    pub(super) fn of(pod: &core::Pod) -> Option<&str> {
-        let placeholder = pod.metadata.labels.as_ref()?.get(PLACEHOLDER)?;
-        let name = pod.metadata.name.as_deref()?.strip_suffix(FIRST)?;
-        (name == placeholder).then_some(placeholder)
     }
 
     /// The node on which it holds a place: bound there, not ended and not about to go.

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 use testbed::volumes::{IMMEDIATE, WAITING};
 use testbed::wait::{Seen, until};
 
 use crate::group::group_of;
-use crate::pipeline::{LIMIT, claim, claims_of, node};
+use crate::pipeline::{LIMIT, Lab, claim, claims_of, node};
 use crate::world::{World, same};
 
 const GROUP: &str = "stowplan.dev/coschedule-group";
@@ -97,4 +98,91 @@ pub(crate) async fn a_native_group_on_one_volume(world: Arc<World>) -> Result<()
         space.pods().delete(name, &DeleteParams::default()).await?;
     }
     space.nothing_is_left().await
+}
+
+/// Where Pod Security admits nothing but the strictest, it admits placeholders.
+pub(crate) async fn pod_security_lets_placeholders_in(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("restricted").await?;
+    let enforce = "pod-security.kubernetes.io/enforce=restricted";
+    let said = world.kubectl(&["label", "namespace", &space.name, enforce], "").await?;
+    ensure!(said.success, "{}", said.err);
+    let refused: Pod = serde_json::from_value(pod("refused", "strict", &[]))?;
+    let refused = space.pods().create(&PostParams::default(), &refused).await;
+    ensure!(refused.is_err(), "Pod Security is not on");
+    space.created(&claim("source", WAITING, "ReadWriteOnce")).await?;
+    for name in ["a", "b"] {
+        let mut strict = pod(name, "strict", &["source"]);
+        strict["spec"]["securityContext"] = json!({
+            "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"},
+        });
+        strict["spec"]["containers"][0]["securityContext"] =
+            json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+        space.pod(&strict).await?;
+    }
+    let nodes = [space.node_of("a").await?, space.node_of("b").await?];
+    same(&space.placed(1).await?, &vec![nodes[0].clone()])?;
+    same(&nodes[1], &nodes[0])?;
+    for name in ["a", "b"] {
+        space.pods().delete(name, &DeleteParams::default()).await?;
+    }
+    space.nothing_is_left().await
+}
+
+/// Who drains a node may evict only what runs elsewhere by then: the group goes on there meanwhile.
+pub(crate) async fn a_group_with_a_disruption_budget_is_drained(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("budget").await?;
+    let lab = Lab::new(&world, "budget", &["east"; 2]).await?;
+    let mut spec = lab.way();
+    spec["containers"] = json!([{"name": "main", "image": "main"}]);
+    let labels = json!({"app": "served"});
+    space
+        .created(&json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "served"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}},
+        }))
+        .await?;
+    space
+        .created(&json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "served"},
+            "spec": {
+                "replicas": 2,
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels, "annotations": {GROUP: "served"}}, "spec": spec,
+                },
+            },
+        }))
+        .await?;
+    let served = ListParams::default().labels("app=served");
+    let together = async |but: Option<&str>| {
+        until("two pods to run on one node", LIMIT, async || {
+            let pods = space.pods().list(&served).await?.items;
+            let nodes: Vec<_> = pods.iter().filter_map(node).collect();
+            let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+            let one = nodes.first().filter(|first| nodes.iter().all(|node| node == *first));
+            Ok(match one.filter(|one| Some(one.as_str()) != but) {
+                Some(one) if (nodes.len(), pods.len(), ready) == (2, 2, 2) => {
+                    Seen::Done(one.clone())
+                }
+                _ => Seen::NotYet(format!("{ready} of {} are ready, on {nodes:?}", pods.len())),
+            })
+        })
+        .await
+    };
+    let drained = together(None).await?;
+    let said = world.kubectl(&["drain", &drained, "--timeout=90s"], "").await?;
+    ensure!(said.success, "{}", said.err);
+    let other = together(Some(&drained)).await?;
+    same(&space.placed(1).await?, &vec![other])?;
+    let said = world.kubectl(&["-n", &space.name, "delete", "deployment", "served"], "").await?;
+    ensure!(said.success, "{}", said.err);
+    space.nothing_is_left().await
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
+    ready.any(|condition| condition.status == "True")
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Pod};
 
 use super::diagnose::{counted, is_finished, label, living, missing, node_of, scheduler, some};
-use super::nodes::{is_selected, node_named_by, obstacle};
+use super::nodes::{is_ready, is_selected, node_named_by, obstacle};
 use super::{Cluster, Diagnosis};
 use crate::policy::{CoscheduleMode, IsolationScope, Policy};
 use crate::systems::coschedule::family;
@@ -18,7 +18,7 @@ use crate::systems::coschedule::{keys, mode};
 use crate::systems::vocabulary::IGNORE;
 use crate::view::pipeline_run::{PipelineSource, WorkspaceSource};
 use crate::view::placeholder::{self, FIRST};
-use crate::view::{Key, Name, Owner, PipelineRun, Resources, View, selector};
+use crate::view::{Key, Member, Name, Owner, PipelineRun, Resources, View, selector};
 
 /// Where nobody makes, moves and removes placeholders.
 const SEE_CONTROLLER: &str =
@@ -97,7 +97,8 @@ pub(super) fn joined(
     pod: &Pod,
     namespace: &str,
 ) -> Option<Joined> {
-    let placeholder = label(pod, keys::MEMBER)?;
+    let placeholder = label(pod, keys::MEMBER)
+        .filter(|placeholder| label(pod, keys::PLACEHOLDER) != Some(*placeholder))?;
     let owner = Owner::of_tekton(&pod.metadata, "TaskRun");
     let of_run = owner.map(|owner| belonging(namespace, &owner, &cluster.view, policy));
     let mut isolated = false;
@@ -451,14 +452,28 @@ impl<'c> Stand<'c> {
             None => claims,
         };
         let isolates = |mode: &str| mode::read(mode) == Some(CoscheduleMode::IsolatePipelinerun);
-        let made = cluster.view.placeholder(name).and_then(|made| made.mode.as_deref());
-        let members = cluster.view.members_of(name);
+        let made = cluster.view.placeholder(name);
+        // The label alone is its author's word.
+        let belongs = |of: &Name, member: &Member| {
+            made.is_none_or(|made| {
+                let run_uid = made.run.as_ref().map(|run| &*run.uid);
+                family::belongs(of, member, &name.name, run_uid, &cluster.view)
+            })
+        };
+        let members = cluster.view.members_of(name).filter(|(of, member)| belongs(of, member));
         let members =
             members.filter_map(|(member, _)| cluster.pod(&member.namespace, &member.name));
+        // A dead node never lets go of what is deleted there.
+        let goes_on = |pod: &&Pod| match node_of(pod) {
+            _ if pod.metadata.deletion_timestamp.is_none() => true,
+            Some(node) => cluster.nodes.get(node).is_some_and(is_ready),
+            None => false,
+        };
         let (running, waiting) = members
             .filter(|pod| !is_finished(pod))
-            .filter(|pod| node_of(pod).is_some() || pod.metadata.deletion_timestamp.is_none())
+            .filter(goes_on)
             .partition(|pod| node_of(pod).is_some());
+        let made = made.and_then(|made| made.mode.as_deref());
         Self {
             cluster,
             policy,
@@ -568,23 +583,35 @@ impl<'c> Stand<'c> {
 
     /// Why the node does not take its pod where its members run, which hold it there. Returns whether they do.
     fn tell_held_back(&self, told: &mut Diagnosis, pod: &Pod) -> bool {
-        let spec = pod.spec.as_ref();
-        let is_held = spec.is_some_and(|spec| placeholder::is_held(spec, &self.name.name));
+        let labels = pod.metadata.labels.as_ref();
+        let is_held = placeholder::is_held(pod.spec.as_ref(), labels, &self.name.name);
         let Some(running) = self.running.first().filter(|_| is_held) else { return false };
         let Some((node, known)) =
             node_of(running).and_then(|node| self.cluster.nodes.get_key_value(node))
         else {
             return false;
         };
-        let (why, remedy) = match self.why_not(pod, node) {
-            Some((why, remedy)) => (why, Some(remedy.text(node))),
-            None if !is_selected(pod, node, known) => {
-                ("the placeholder's node selector or node affinity keeps it out".to_owned(), None)
-            }
-            None => return false,
+        let Name { namespace, name } = self.name;
+        let why = match self.why_not(pod, node) {
+            None if !is_selected(pod, node, known) => Some((
+                "not among the nodes that its node affinity selects".to_owned(),
+                Remedy::Wait,
+            )),
+            why => why,
         };
         let running = running.metadata.name.as_deref().unwrap_or_default();
-        let instead = remedy.map(|remedy| format!(", or {remedy}")).unwrap_or_default();
+        let Some((why, remedy)) = why else {
+            told.object(
+                format!("it must be on node {node}, where pod {running} runs, which could take it as far as stowplan can see: see what the scheduler says"),
+                format!("kubectl describe pod {name}{FIRST} -n {namespace}"),
+            );
+            return true;
+        };
+        let instead = match remedy {
+            Remedy::Uncordon | Remedy::Describe => format!(", or {}", remedy.text(node)),
+            Remedy::Room => format!(", or free room on node {node}"),
+            Remedy::Wait => String::new(),
+        };
         told.object(
             format!("node {node}: {why}; pod {running} still runs there, and the group moves when it has ended"),
             format!("wait for pod {running}{instead}"),

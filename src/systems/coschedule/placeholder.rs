@@ -53,8 +53,6 @@ pub struct Blueprint<'v> {
     pub isolation: Isolation,
     /// Where it may be, besides what the template says.
     pub bounds: Bounds<'v>,
-    /// Whether it must be where members are; else it would rather.
-    pub held: bool,
 }
 
 /// Whom a placeholder stands for.
@@ -242,7 +240,8 @@ impl Blueprint<'_> {
         terms.filter(|terms: &Vec<_>| !terms.is_empty())
     }
 
-    /// The affinity: the template's, and after it what a placeholder needs.
+    /// The affinity: the template's, and after it what a placeholder needs. It holds the placeholder where
+    /// members are.
     #[must_use]
     pub fn affinity(&self) -> Value {
         let own = self.template.map(|template| template["affinity"].clone());
@@ -265,22 +264,32 @@ impl Blueprint<'_> {
                 json!({"weight": OTHERS, "podAffinityTerm": others}),
             ),
         }
-        let members = json!({
-            "labelSelector": {"matchLabels": {MEMBER: self.name.name}},
-            "topologyKey": HOSTNAME,
-        });
-        let toward = &mut affinity["podAffinity"];
-        // A pod counts only where it meets all required terms of the newcomer. Members of a run that brings
-        // its own are bound by name, and then there are none before the placeholder is bound.
-        let has_own = toward[REQUIRED].as_array().is_some_and(|terms| !terms.is_empty());
-        match self.held && !has_own {
-            true => append(toward, REQUIRED, members),
-            false => {
-                append(toward, PREFERRED, json!({"weight": MEMBERS, "podAffinityTerm": members}));
-            }
-        }
         self.bounds.write(&mut affinity);
+        hold(&mut affinity, &self.name.name, true);
         affinity
+    }
+}
+
+/// Holds the placeholder of this name where members are, or has it only drawn there. The latter, too, where
+/// a run brings required pod affinity of its own: a pod counts only if it meets all required terms of the
+/// newcomer. Members of such a run are bound by name, and there are none before the placeholder is bound.
+pub fn hold(affinity: &mut Value, placeholder: &str, held: bool) {
+    let members =
+        json!({"labelSelector": {"matchLabels": {MEMBER: placeholder}}, "topologyKey": HOSTNAME});
+    let drawn = json!({"weight": MEMBERS, "podAffinityTerm": members});
+    let toward = &mut affinity["podAffinity"];
+    for (list, own) in [(REQUIRED, &members), (PREFERRED, &drawn)] {
+        let Some(terms) = toward.get_mut(list).and_then(Value::as_array_mut) else { continue };
+        terms.retain(|term| term != own);
+        if terms.is_empty()
+            && let Some(toward) = toward.as_object_mut()
+        {
+            toward.remove(list);
+        }
+    }
+    match held && toward.get(REQUIRED).is_none() {
+        true => append(toward, REQUIRED, members),
+        false => append(toward, PREFERRED, drawn),
     }
 }
 
@@ -422,7 +431,6 @@ mod tests {
             node_selector: &NO_LABELS,
             isolation: Isolation { required: false, scope: IsolationScope::Cluster },
             bounds: Bounds::Anywhere,
-            held: true,
         }
     }
 
@@ -529,31 +537,39 @@ mod tests {
         }
     }
 
-    /// Toward its members it is held, unless it is let go; or unless the template has pod affinity of its own,
-    /// beside which a term of ours would never be met.
+    /// To its members it is held, unless it is let go; or unless the template has pod affinity of its own,
+    /// beside which a term of ours would never be met. Nothing else changes.
     #[test]
     fn it_is_held_to_its_members_or_drawn() {
         let name = name();
         let own = json!({"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"});
         let with_own = json!({"affinity": {"podAffinity": {REQUIRED: [own]}}});
-        let without = json!({"affinity": {"podAffinity": {REQUIRED: []}}});
+        let wish = json!({"weight": 7, "podAffinityTerm": own});
+        let with_wish = json!({"affinity": {"podAffinity": {REQUIRED: [], PREFERRED: [wish]}}});
+        let odd = json!({"affinity": {"podAffinity": {REQUIRED: "x", PREFERRED: 7}}});
         for (template, held, required, preferred) in [
             (None, true, 1, 0),
             (None, false, 0, 1),
-            (Some(&without), true, 1, 0),
+            (Some(&with_wish), true, 1, 1),
+            (Some(&with_wish), false, 0, 2),
             (Some(&with_own), true, 1, 1),
             (Some(&with_own), false, 1, 1),
+            (Some(&odd), true, 0, 1),
         ] {
-            let affinity = Blueprint { held, ..blueprint(&name, template) }.affinity();
+            let made = blueprint(&name, template).affinity();
+            let mut affinity = made.clone();
+            hold(&mut affinity, &name.name, held);
             let toward = &affinity["podAffinity"];
             let count = |list: &str| toward[list].as_array().map_or(0, Vec::len);
             assert_eq!((count(REQUIRED), count(PREFERRED)), (required, preferred), "{toward}");
-            let term = if preferred == 0 {
-                &toward[REQUIRED][0]
-            } else {
-                &toward[PREFERRED][0]["podAffinityTerm"]
+            let preferred = toward[PREFERRED].as_array().and_then(|list| list.last());
+            let term = match preferred.map(|term| &term["podAffinityTerm"]) {
+                Some(drawn) if *drawn != own => drawn,
+                _ => &toward[REQUIRED][0],
             };
             assert_eq!(term["labelSelector"], json!({"matchLabels": {MEMBER: name.name}}));
+            hold(&mut affinity, &name.name, true);
+            assert_eq!(affinity, made, "there and back");
         }
     }
 

@@ -54,7 +54,7 @@ pub(super) enum Bar<'n> {
 
 impl<'n> Bar<'n> {
     /// A cordon is a taint to whoever tolerates that.
-    fn of(tolerations: &[Toleration], node: &'n NodeEstate) -> Option<Self> {
+    pub(super) fn of(tolerations: &[Toleration], node: &'n NodeEstate) -> Option<Self> {
         if node.cordoned && !tolerates_cordon(tolerations) {
             return Some(Self::Cordon);
         }

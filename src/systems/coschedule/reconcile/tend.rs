@@ -4,16 +4,19 @@ use std::collections::{BTreeSet, HashMap};
 
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
 
-use super::room::{Demand, bound_by_name, others};
+use super::room::{Bar, Demand, bound_by_name, others};
 use super::sources::{Wanted, claims_on_one_node};
 use super::{Follow, MAKING, Turn, reason, target};
 use crate::policy::Repair;
 use crate::systems::coschedule::claims::is_parked;
 use crate::systems::coschedule::family;
 use crate::systems::coschedule::groups::{self, Membership};
-use crate::systems::coschedule::keys::FAILED;
-use crate::systems::coschedule::placeholder::{Blueprint, Bounds, same_affinity, with_claims};
+use crate::systems::coschedule::keys::{FAILED, MEMBER};
+use crate::systems::coschedule::placeholder::{
+    Blueprint, Bounds, hold, same_affinity, with_claims,
+};
 use crate::systems::plan::operation::{add, remove, test_uid};
 use crate::systems::plan::{Action, Event, Kind, Write};
 use crate::systems::wake;
@@ -52,8 +55,8 @@ pub(super) struct Stand<'v> {
     running: Vec<(&'v Name, &'v Member)>,
     /// Members without a node.
     waiting: Vec<(&'v Name, &'v Member)>,
-    /// Whether pods with its label have a node that says nothing of where the group is: somebody else's,
-    /// those that bypassed the scheduler, and those that a dead node will never let go.
+    /// Whether the scheduler counts pods as members that say nothing of where the group is: somebody else's,
+    /// those that bypassed it, and those that a dead node will never let go.
     is_misled: bool,
 }
 
@@ -101,12 +104,37 @@ impl<'v> Stand<'v> {
         Self { name, placeholder, estate, pod, run, running, waiting, is_misled }
     }
 
-    /// The bounds that its template has.
-    fn bounds(&self) -> Bounds<'v> {
-        match self.estate.only.as_deref() {
-            Some(only) => Bounds::Only(only),
-            None => Bounds::Except(self.estate.excluded.iter().map(AsRef::as_ref).collect()),
+    /// The nodes of those that run where we have placed them: there the group is.
+    fn places(&self) -> impl Iterator<Item = &'v str> {
+        let is_placed = |member: &Member| member.estate.as_deref().is_some_and(is_placed_by_us);
+        let placed = self.running.iter().filter(move |(_, member)| is_placed(member));
+        placed.filter_map(|(_, member)| member.place())
+    }
+
+    /// Whether it must be where members are, and wait until it can be. A run ends; pods of a native group may
+    /// be there for good, and who drains their node waits until others of them run elsewhere.
+    fn must_be_held(&self, view: &View) -> bool {
+        let is_open = |node: &str| {
+            let estate = view.node(node).and_then(|node| node.estate.as_deref());
+            estate
+                .is_some_and(|node| node.ready && Bar::of(&self.estate.tolerations, node).is_none())
+        };
+        let mut places = self.places();
+        match places.next() {
+            None => !self.is_misled,
+            Some(first) => {
+                self.placeholder.group.is_none() || is_open(first) || places.any(is_open)
+            }
         }
+    }
+
+    /// The one node where members run, if the template keeps the placeholder out of it.
+    fn is_kept_from(&self) -> Option<&'v str> {
+        let mut places = self.places();
+        let first = places.next()?;
+        let only = self.estate.only.as_deref();
+        let is_kept = excludes_node(self, first) || only.is_some_and(|only| only != first);
+        (is_kept && places.all(|other| other == first)).then_some(first)
     }
 
     /// Whether the one node that its template lets it be on is that of a member.
@@ -191,6 +219,9 @@ impl<'v> Turn<'v> {
     pub(super) fn tend(&mut self, stand: &Stand<'v>, wanted: Option<&Wanted<'_>>) {
         self.is_not_idle(stand.name, stand.placeholder);
         if self.restore_size(stand) {
+            return;
+        }
+        if !stand.estate.held && stand.must_be_held(self.view) && !self.hold(stand, true) {
             return;
         }
         self.release_leavers(stand, wanted);
@@ -304,16 +335,44 @@ impl<'v> Turn<'v> {
 
     /// Gives the template other bounds. Returns whether it has them already.
     fn bind(&mut self, stand: &Stand<'v>, blueprint: &Blueprint<'_>, bounds: Bounds<'_>) -> bool {
-        let held = !stand.is_misled;
-        let affinity = Blueprint { bounds, held, ..blueprint.clone() }.affinity();
-        if same_affinity(&stand.estate.spec["template"]["spec"]["affinity"], &affinity) {
-            return true;
+        let mut affinity = Blueprint { bounds, ..blueprint.clone() }.affinity();
+        if !stand.must_be_held(self.view) {
+            hold(&mut affinity, &stand.name.name, false);
         }
-        self.change(stand, vec![add(&["spec", "template", "spec", "affinity"], affinity)]);
-        false
+        self.place(stand, affinity)
     }
 
-    /// Deletes the placeholder's pod, so that it is made anew.
+    /// Has the template hold the placeholder where members are, or let it go. Returns whether it does already.
+    fn hold(&mut self, stand: &Stand<'v>, held: bool) -> bool {
+        let mut affinity = stand.estate.spec["template"]["spec"]["affinity"].clone();
+        if !affinity.is_object() {
+            affinity = json!({});
+        }
+        hold(&mut affinity, &stand.name.name, held);
+        self.place(stand, affinity)
+    }
+
+    /// Gives the template this affinity, and its pod the label of members, which the affinity counts on.
+    /// Returns whether it has both already.
+    fn place(&mut self, stand: &Stand<'v>, affinity: Value) -> bool {
+        let template = &stand.estate.spec["template"];
+        let mut operations = Vec::new();
+        if template["metadata"]["labels"][MEMBER] != *stand.name.name {
+            let name = stand.name.name.to_string();
+            operations.push(add(&["spec", "template", "metadata", "labels", MEMBER], name));
+        }
+        if !same_affinity(&template["spec"]["affinity"], &affinity) {
+            operations.push(add(&["spec", "template", "spec", "affinity"], affinity));
+        }
+        let is_there = operations.is_empty();
+        if !is_there {
+            self.change(stand, operations);
+        }
+        is_there
+    }
+
+    /// Deletes the placeholder's pod, so that it is made anew. One that had no node must not have been bound
+    /// meanwhile.
     fn renew(
         &mut self,
         stand: &Stand<'v>,
@@ -322,7 +381,8 @@ impl<'v> Turn<'v> {
         why: Option<&str>,
     ) {
         let name = Name::new(&stand.name.namespace, &[&*stand.name.name, FIRST].concat());
-        let write = Write::Delete { grace, version: None };
+        let version = pod.node.is_none().then(|| pod.identity.resource_version.clone());
+        let write = Write::Delete { grace, version };
         self.write(Kind::Pod, &name, &pod.identity.uid, write, Vec::new());
         if let (Some(why), Some((name, run))) = (why, stand.run) {
             let note = format!("placeholder {} leaves its node: {why}", stand.name.name);
@@ -442,7 +502,8 @@ impl<'v> Turn<'v> {
         }
     }
 
-    /// Whether the placeholder's pod has no node because it must be where pods of the group are, or were.
+    /// Whether the placeholder's pod has no node because members run where it cannot be. It comes to them, or
+    /// they end: anywhere else it would tear the group apart.
     fn is_held_back(
         &mut self,
         stand: &Stand<'v>,
@@ -450,35 +511,53 @@ impl<'v> Turn<'v> {
         unschedulable: &Unschedulable,
         wanted: Option<&Wanted<'_>>,
     ) -> bool {
-        if !self.let_go(stand, wanted) {
+        if !self.let_go(stand) {
             return true;
         }
-        if let Some((_, running)) = stand.running.first() {
-            // It comes to them, or they end. Anywhere else it would tear the group apart.
-            if self.is_over(unschedulable.since, self.grace()) {
-                let message = unschedulable.message.trim_end_matches('.');
-                let why = format!("placeholder {} has no node ({message})", stand.name.name);
-                self.tell_busy(stand, running.place().unwrap_or_default(), &why);
+        let Some(node) = stand.places().next() else {
+            self.wake_forgotten(stand, pod, unschedulable);
+            return false;
+        };
+        // Who waits has been refused there, and who runs was not.
+        if let (Some(node), Some(wanted)) = (stand.is_kept_from(), wanted) {
+            let demand = stand.demand(self.view, Some(wanted));
+            if demand.takes_placeholder(node, self.view)
+                && !self.bind(stand, &wanted.blueprint, Bounds::Only(node))
+            {
+                return true;
             }
-            return true;
         }
-        // When the last of those goes that a pod must be beside, the scheduler does not look at it again for
-        // five minutes (kubernetes#141354).
-        let is_forgotten = unschedulable.message.contains(NOT_BESIDE)
-            && self.is_over(unschedulable.since, PATIENCE);
-        if is_forgotten {
-            self.renew(stand, pod, None, None);
+        if self.is_over(unschedulable.since, self.grace()) {
+            let message = unschedulable.message.trim_end_matches('.');
+            let why = format!("placeholder {} has no node ({message})", stand.name.name);
+            self.tell_busy(stand, node, &why);
         }
-        is_forgotten
+        true
     }
 
-    /// Lets the placeholder leave those behind that would hold it where nobody of its group is. Returns whether
-    /// its template says so.
-    fn let_go(&mut self, stand: &Stand<'v>, wanted: Option<&Wanted<'_>>) -> bool {
-        let Some(wanted) = wanted.filter(|_| stand.is_misled && stand.estate.held) else {
-            return true;
-        };
-        self.bind(stand, &wanted.blueprint, stand.bounds())
+    /// When the last of those goes that a pod must be beside, the scheduler does not look at it again for five
+    /// minutes (kubernetes#141354).
+    fn wake_forgotten(
+        &mut self,
+        stand: &Stand<'v>,
+        pod: &PlaceholderPod,
+        unschedulable: &Unschedulable,
+    ) {
+        if !unschedulable.message.contains(NOT_BESIDE) {
+            return;
+        }
+        let Some(due) = wake::due(unschedulable.since, pod.woken, PATIENCE) else { return };
+        if due > self.now {
+            return self.plan.recheck_by(due);
+        }
+        let name = Name::new(&stand.name.namespace, &[&*stand.name.name, FIRST].concat());
+        self.act(wake::call(&name, &pod.identity.uid, self.now, "placeholder"));
+    }
+
+    /// Lets the placeholder leave those behind that hold it where its group cannot be. Returns whether its
+    /// template does.
+    fn let_go(&mut self, stand: &Stand<'v>) -> bool {
+        !stand.estate.held || stand.must_be_held(self.view) || self.hold(stand, false)
     }
 
     /// The placeholder's pod is bound to a node.
@@ -501,9 +580,7 @@ impl<'v> Turn<'v> {
             }
             // What the placeholder tolerates does not keep it from coming back.
             let comes_back = known.is_some_and(|estate| demand.barred_by(estate).is_none());
-            if comes_back && !self.keep_out(stand, node, what, wanted)
-                || !self.let_go(stand, wanted)
-            {
+            if comes_back && !self.keep_out(stand, node, what, wanted) || !self.let_go(stand) {
                 return;
             }
             // Its kubelet may never say that the pod has ended.
@@ -678,7 +755,7 @@ impl<'v> Turn<'v> {
             );
             return self.tell_waiting(stand.run, &stand.waiting, reason::WAITS_FOR_MEMBERS, &note);
         }
-        if !self.let_go(stand, wanted) {
+        if !self.let_go(stand) {
             return;
         }
         match trouble {

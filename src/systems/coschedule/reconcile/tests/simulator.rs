@@ -15,6 +15,7 @@ use crate::policy::Policy;
 use crate::systems::coschedule::keys;
 use crate::systems::plan::{Action, Event, Kind, Plan, Write};
 use crate::view::resources::Resources;
+use crate::view::streams_pod::WAKE;
 use crate::view::{Object, View, selector};
 
 pub(super) const NAMESPACE: &str = "ns";
@@ -585,24 +586,31 @@ impl World {
             {
                 continue;
             }
-            let was = pod["status"]["conditions"][0]["status"].clone();
+            let last = pod["status"]["conditions"][0].clone();
+            let woken = pod["metadata"]["labels"][WAKE].clone();
             let is_first = self.is_first(pod);
-            // kubernetes#141354: it has waited for pods that are gone.
-            let is_forgotten = is_first && pod["status"]["conditions"][0]["message"] == NOT_BESIDE;
+            // kubernetes#141354: it has waited for pods that are gone, and nobody has called it.
+            let is_forgotten = is_first && last["message"] == NOT_BESIDE && last["woken"] == woken;
             let mut nodes = self.nodes.keys().filter(|_| !is_forgotten);
             let node = nodes.find(|node| self.fits(pod, node, is_first)).cloned();
             let status = if node.is_some() { "True" } else { "False" };
-            let message = if is_first || required(pod, "podAffinity").is_empty() {
-                "No room."
-            } else {
-                NOT_BESIDE
-            };
+            let toward = required(pod, "podAffinity");
+            let unnamed =
+                |node: &Value| node["metadata"]["labels"]["kubernetes.io/hostname"].is_null();
+            let is_beside = toward.is_empty() || is_first && !self.nodes.values().any(unnamed);
+            let message = if is_beside { "No room." } else { NOT_BESIDE };
             let pod = self.pods.get_mut(&name).unwrap();
-            if was != status {
+            if last["status"] != status || last["message"] != message && !is_forgotten {
+                let since = match last["status"] == status {
+                    true => last["lastTransitionTime"].clone(),
+                    false => json!(self.now.to_string()),
+                };
                 pod["status"]["conditions"] = json!([{"type": "PodScheduled", "status": status,
                     "reason": if node.is_some() { Value::Null } else { json!("Unschedulable") },
-                    "message": message, "lastTransitionTime": self.now.to_string()}]);
+                    "message": message, "lastTransitionTime": since, "woken": woken}]);
                 changed = true;
+            } else if !is_forgotten {
+                pod["status"]["conditions"][0]["woken"] = woken;
             }
             if let Some(node) = node {
                 pod["spec"]["nodeName"] = json!(node);
@@ -668,7 +676,8 @@ impl World {
         }
         let toward = required(pod, "podAffinity");
         let all = |other: &&Value| toward.iter().all(|term| matches(term, other));
-        let near = toward.is_empty() || is_first || there.iter().any(all);
+        let is_named = estate.labels.contains_key("kubernetes.io/hostname");
+        let near = toward.is_empty() || is_named && (is_first || there.iter().any(all));
         let far = !required(pod, "podAntiAffinity")
             .iter()
             .any(|term| there.iter().any(|other| matches(term, other)));
