@@ -9,14 +9,14 @@ use k8s_openapi::jiff::Timestamp;
 use super::estate::Identity;
 use super::owner::Owner;
 use super::pipeline_run::MODE;
-use super::placeholder::{self, PLACEHOLDER};
+use super::placeholder::{self, PlaceholderPod};
 use super::resources::Resources;
 use super::storage::GROUP;
 use super::streams_pod::WAKE;
 use super::task_run::ASSISTANT;
 
 /// The label of a group's pods; its value is the placeholder's name. The placeholder's own pod bears it,
-/// too, beside [`PLACEHOLDER`]: to the scheduler it is one of them.
+/// too: to the scheduler it is one of them.
 pub const MEMBER: &str = "stowplan.dev/coschedule-member";
 
 /// The scheduling gate that holds a member until its placeholder has a node.
@@ -101,9 +101,20 @@ impl Unschedulable {
     /// What a pod's condition PodScheduled says. A pod that its gates hold back is not one of these.
     #[must_use]
     pub fn read(pod: &core::Pod) -> Option<Self> {
+        Self::because(pod, &["Unschedulable"])
+    }
+
+    /// The same of a pod which the scheduler may also have found a node for without binding it there, because
+    /// that failed: with the volume of a claim, as a rule.
+    #[must_use]
+    pub fn read_with_errors(pod: &core::Pod) -> Option<Self> {
+        Self::because(pod, &["Unschedulable", "SchedulerError"])
+    }
+
+    fn because(pod: &core::Pod, reasons: &[&str]) -> Option<Self> {
         let condition = condition(pod, "PodScheduled")?;
-        let says_so =
-            condition.status == "False" && condition.reason.as_deref() == Some("Unschedulable");
+        let reason = condition.reason.as_deref().unwrap_or_default();
+        let says_so = condition.status == "False" && reasons.contains(&reason);
         let since = condition.last_transition_time.as_ref().filter(|_| says_so)?.0;
         Some(Self { since, message: condition.message.as_deref().unwrap_or_default().into() })
     }
@@ -118,7 +129,9 @@ impl Member {
         let annotation =
             |key: &str| annotations.and_then(|map| map.get(key)).map(|value| value.as_str().into());
         let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key));
-        if label(MEMBER).is_some() && label(MEMBER) == label(PLACEHOLDER) {
+        // Another pod that says both is none of them, and must be seen: to the scheduler it is.
+        if PlaceholderPod::of(metadata).is_some_and(|of| label(MEMBER).is_none_or(|own| own == of))
+        {
             return None;
         }
         let member = Self {
@@ -143,7 +156,7 @@ impl Member {
                 .placeholder
                 .as_ref()
                 .zip(pod.spec.as_ref())
-                .is_some_and(|(of, spec)| must_be_beside(spec, INSTANCE, of));
+                .is_some_and(|(of, spec)| follows(spec, of));
             Box::new(estate)
         });
         Some(Self { estate, ..member })
@@ -190,6 +203,12 @@ impl MemberEstate {
 /// When a pod was last woken, in seconds since 1970.
 pub(super) fn woken(pod: &core::Pod) -> Option<i64> {
     pod.metadata.labels.as_ref()?.get(WAKE)?.parse().ok()
+}
+
+/// Whether a pod must be where a placeholder is.
+#[must_use]
+pub fn follows(pod: &core::PodSpec, placeholder: &str) -> bool {
+    must_be_beside(pod, INSTANCE, placeholder)
 }
 
 /// Whether a pod must be where pods with a label of this value are.

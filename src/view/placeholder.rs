@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
@@ -231,28 +232,33 @@ impl PlaceholderPod {
     /// Reads a pod. `None`: it is not that of a placeholder. `whole` keeps the controller's part.
     #[must_use]
     pub fn read(pod: &core::Pod, whole: bool) -> Option<Self> {
-        let placeholder = pod.metadata.labels.as_ref()?.get(PLACEHOLDER)?;
-        if pod.metadata.name.as_deref()?.strip_suffix(FIRST)? != placeholder {
-            return None;
-        }
+        let placeholder = Self::of(&pod.metadata)?;
         let spec = pod.spec.as_ref();
         let of_controller = spec.filter(|_| whole);
         Some(Self {
             identity: Identity::from(&pod.metadata),
-            placeholder: placeholder.as_str().into(),
+            placeholder: placeholder.into(),
             node: spec.and_then(|spec| spec.node_name.as_deref()).map(Into::into),
             finished: member::is_finished(pod),
             scheduled_since: member::condition(pod, "PodScheduled")
                 .filter(|condition| condition.status == "True")
                 .and_then(|condition| condition.last_transition_time.as_ref())
                 .map(|time| time.0),
-            unschedulable: Unschedulable::read(pod),
+            unschedulable: Unschedulable::read_with_errors(pod),
             excluded: of_controller.map(excluded).unwrap_or_default(),
             only: of_controller.and_then(only),
             held: is_held(of_controller, pod.metadata.labels.as_ref(), placeholder),
             woken: of_controller.and_then(|_| member::woken(pod)),
             claims: of_controller.map(claims).unwrap_or_default(),
         })
+    }
+
+    /// The placeholder that a pod is the pod of.
+    #[must_use]
+    pub fn of(pod: &ObjectMeta) -> Option<&str> {
+        let placeholder = pod.labels.as_ref()?.get(PLACEHOLDER)?;
+        let name = pod.name.as_deref()?.strip_suffix(FIRST)?;
+        (name == placeholder).then_some(placeholder)
     }
 
     /// The node on which it holds a place: bound there, not ended and not about to go.

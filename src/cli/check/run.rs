@@ -16,8 +16,9 @@ use crate::systems::coschedule::groups::{self, Conflict, Group, Groups};
 use crate::systems::coschedule::member::{Belonging, belonging};
 use crate::systems::coschedule::{keys, mode};
 use crate::systems::vocabulary::IGNORE;
+use crate::view::member;
 use crate::view::pipeline_run::{PipelineSource, WorkspaceSource};
-use crate::view::placeholder::{self, FIRST};
+use crate::view::placeholder::{self, FIRST, PlaceholderPod};
 use crate::view::{Key, Member, Name, Owner, PipelineRun, Resources, View, selector};
 
 /// Where nobody makes, moves and removes placeholders.
@@ -98,7 +99,7 @@ pub(super) fn joined(
     namespace: &str,
 ) -> Option<Joined> {
     let placeholder = label(pod, keys::MEMBER)
-        .filter(|placeholder| label(pod, keys::PLACEHOLDER) != Some(*placeholder))?;
+        .filter(|placeholder| PlaceholderPod::of(&pod.metadata) != Some(*placeholder))?;
     let owner = Owner::of_tekton(&pod.metadata, "TaskRun");
     let of_run = owner.map(|owner| belonging(namespace, &owner, &cluster.view, policy));
     let mut isolated = false;
@@ -585,22 +586,25 @@ impl<'c> Stand<'c> {
     fn tell_held_back(&self, told: &mut Diagnosis, pod: &Pod) -> bool {
         let labels = pod.metadata.labels.as_ref();
         let is_held = placeholder::is_held(pod.spec.as_ref(), labels, &self.name.name);
-        let Some(running) = self.running.first().filter(|_| is_held) else { return false };
-        let Some((node, known)) =
-            node_of(running).and_then(|node| self.cluster.nodes.get_key_value(node))
-        else {
+        let is_placed = |pod: &Pod| {
+            let spec = pod.spec.as_ref();
+            spec.is_some_and(|spec| member::follows(spec, &self.name.name))
+                || node_named_by(pod).is_some()
+        };
+        let mut placed = self.running.iter().filter(|pod| is_placed(pod)).filter_map(|member| {
+            let node = node_of(member)?;
+            self.cluster.nodes.contains_key(node).then_some((member, node))
+        });
+        // A native group is not held to a node that takes nobody.
+        let made = self.cluster.view.placeholder(self.name);
+        let is_native = made.is_some_and(|made| made.group.is_some());
+        let holds = |node: &str| is_held && !(is_native && self.closed(pod, node).is_some());
+        let Some((running, node)) = placed.find(|(_, node)| holds(node)) else {
             return false;
         };
         let Name { namespace, name } = self.name;
-        let why = match self.why_not(pod, node) {
-            None if !is_selected(pod, node, known) => Some((
-                "not among the nodes that its node affinity selects".to_owned(),
-                Remedy::Wait,
-            )),
-            why => why,
-        };
         let running = running.metadata.name.as_deref().unwrap_or_default();
-        let Some((why, remedy)) = why else {
+        let Some((why, remedy)) = self.why_not(pod, node) else {
             told.object(
                 format!("it must be on node {node}, where pod {running} runs, which could take it as far as stowplan can see: see what the scheduler says"),
                 format!("kubectl describe pod {name}{FIRST} -n {namespace}"),

@@ -287,7 +287,7 @@ pub fn hold(affinity: &mut Value, placeholder: &str, held: bool) {
             toward.remove(list);
         }
     }
-    match held && toward.get(REQUIRED).is_none() {
+    match held && toward.get(REQUIRED).is_none_or(Value::is_null) {
         true => append(toward, REQUIRED, members),
         false => append(toward, PREFERRED, drawn),
     }
@@ -547,6 +547,7 @@ mod tests {
         let wish = json!({"weight": 7, "podAffinityTerm": own});
         let with_wish = json!({"affinity": {"podAffinity": {REQUIRED: [], PREFERRED: [wish]}}});
         let odd = json!({"affinity": {"podAffinity": {REQUIRED: "x", PREFERRED: 7}}});
+        let null = json!({"affinity": {"podAffinity": {REQUIRED: null, PREFERRED: null}}});
         for (template, held, required, preferred) in [
             (None, true, 1, 0),
             (None, false, 0, 1),
@@ -555,6 +556,7 @@ mod tests {
             (Some(&with_own), true, 1, 1),
             (Some(&with_own), false, 1, 1),
             (Some(&odd), true, 0, 1),
+            (Some(&null), true, 1, 0),
         ] {
             let made = blueprint(&name, template).affinity();
             let mut affinity = made.clone();

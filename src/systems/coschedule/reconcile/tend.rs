@@ -119,13 +119,15 @@ impl<'v> Stand<'v> {
             estate
                 .is_some_and(|node| node.ready && Bar::of(&self.estate.tolerations, node).is_none())
         };
-        let mut places = self.places();
-        match places.next() {
-            None => !self.is_misled,
-            Some(first) => {
-                self.placeholder.group.is_none() || is_open(first) || places.any(is_open)
-            }
+        let places: Vec<&str> = self.places().collect();
+        if places.is_empty() {
+            return !self.is_misled;
         }
+        if self.placeholder.group.is_none() || places.iter().all(|node| is_open(node)) {
+            return true;
+        }
+        let demand = self.demand(view, None);
+        places.iter().any(|node| demand.takes_placeholder(node, view))
     }
 
     /// The one node where members run, if the template keeps the placeholder out of it.
@@ -221,7 +223,9 @@ impl<'v> Turn<'v> {
         if self.restore_size(stand) {
             return;
         }
-        if !stand.estate.held && stand.must_be_held(self.view) && !self.hold(stand, true) {
+        let is_to_be_held = !stand.estate.held && stand.must_be_held(self.view);
+        let is_placed = stand.pod.is_some_and(|pod| pod.place().is_some());
+        if is_to_be_held && !self.hold(stand, true) && !is_placed {
             return;
         }
         self.release_leavers(stand, wanted);
@@ -467,7 +471,7 @@ impl<'v> Turn<'v> {
         if let Some(wanted) = wanted {
             match self.follow(wanted) {
                 // Its members hold it there until they end; anywhere else it would only be fetched back.
-                _ if stand.is_held_where_it_must_be() => {}
+                _ if stand.must_be_held(self.view) && stand.is_held_where_it_must_be() => {}
                 Follow::On(node) => {
                     if !self.bind(stand, &wanted.blueprint, Bounds::Only(node)) {
                         return;
@@ -648,7 +652,7 @@ impl<'v> Turn<'v> {
     /// the placeholder. The scheduler has placed them beside a pod of it that was then placed anew (a claim
     /// changed between its decision and its binding), or somebody has deleted that pod under them.
     fn apart(&self, stand: &Stand<'v>, node: &str, demand: &Demand<'v>) -> Option<&'v str> {
-        let mut nodes = stand.running.iter().filter_map(|(_, member)| member.place());
+        let mut nodes = stand.places();
         let first = nodes.next().filter(|first| *first != node)?;
         if nodes.any(|other| other != first) {
             return None;

@@ -1582,6 +1582,98 @@ fn a_native_group_is_not_held_to_a_node_that_takes_nobody() {
     assert_eq!(world.node_of(&pod), Some("n2"));
 }
 
+/// It came back there when the node was opened, by a template that names the node.
+#[test]
+fn a_native_group_leaves_a_node_that_its_template_names() {
+    let mut world = World::new(&["n1", "n2"]);
+    let placeholder = world.native("a", "g");
+    let pod = format!("{placeholder}-0");
+    world.settle(SOON);
+    world.cordon("n1", true);
+    world.pods.remove(&pod);
+    world.settle(SOON);
+    assert_eq!(world.node_of(&pod), Some("n2"));
+    world.cordon("n1", false);
+    world.settle(SOON);
+    assert_eq!(world.node_of(&pod), Some("n1"), "with its member");
+    world.cordon("n1", true);
+    world.native("b", "g");
+    world.pods.remove(&pod);
+    world.settle(LONG);
+    assert_eq!((world.node_of("b"), world.node_of(&pod)), (Some("n2"), Some("n2")));
+}
+
+/// Where one of its nodes takes nobody, another one counts only if it has room.
+#[test]
+fn a_native_group_on_a_closed_and_a_full_node_goes_on_on_a_third() {
+    let mut world = World::new(&["n1", "n2", "n3"]);
+    let placeholder = world.native("a", "g");
+    let pod = format!("{placeholder}-0");
+    world.settle(SOON);
+    world.native("b", "g");
+    world.pods.get_mut("b").unwrap()["spec"]["nodeName"] = json!("n2");
+    world.stranger("s", "n1", 890);
+    world.cordon("n2", true);
+    world.pods.remove(&pod);
+    world.settle(SOON);
+    assert_eq!(world.node_of(&pod), Some("n1"), "there was room for it");
+    world.stranger("t", "n1", 10);
+    world.native("c", "g");
+    world.pods.remove(&pod);
+    world.stranger("u", "n1", 10);
+    world.settle(LONG);
+    assert_eq!((world.node_of("c"), world.node_of(&pod)), (Some("n3"), Some("n3")));
+}
+
+/// Only one pod is the placeholder's. The scheduler counts every one that says so.
+#[test]
+fn another_pod_with_both_labels_holds_no_placeholder() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    let placeholder = world.placeholder("run");
+    world.stranger("x", "n2", 10);
+    world.pods.get_mut("x").unwrap()["metadata"]["labels"] =
+        json!({keys::MEMBER: placeholder, keys::PLACEHOLDER: placeholder});
+    world.cordon("n2", true);
+    world.member("a", "run", 100);
+    world.settle(SOON);
+    assert_eq!((world.place("run"), world.node_of("a")), (Some("n1"), Some("n1")));
+}
+
+/// The scheduler has found a node for it, and binding it there failed: as long as members hold it there it can
+/// be nowhere else.
+#[test]
+fn a_placeholder_that_cannot_be_bound_is_told_too() {
+    for forged in [false, true] {
+        let mut world = World::new(&["n1", "n2"]);
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.member("a", "run", 100);
+        world.settle(SOON);
+        let placeholder = world.placeholder("run");
+        let pod = world.pods.get_mut(&format!("{placeholder}-0")).unwrap();
+        pod["spec"].as_object_mut().unwrap().remove("nodeName");
+        pod["status"] = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+            "reason": "SchedulerError", "message": "running PreBind plugin \"VolumeBinding\": no",
+            "lastTransitionTime": world.now.to_string()}]});
+        if forged {
+            let ours = json!({"metadata": {"ownerReferences": null}});
+            World::change(world.pods.get_mut("a").unwrap(), ours);
+        } else {
+            world.member("b", "run", 100);
+        }
+        world.now += SignedDuration::from_secs(60);
+        let actions = world.plan().actions;
+        let lets_go = actions.iter().any(|action| action.target.kind == Kind::StatefulSet);
+        let mut told = actions.iter().flat_map(|action| &action.events);
+        let told = told.any(|event| {
+            event.reason == reason::WAITS_FOR_MEMBERS && event.note.contains("VolumeBinding")
+        });
+        assert_eq!((lets_go, told), (forged, !forged), "{actions:#?}");
+    }
+}
+
 /// Made before its pod bore the label of members, by which alone it can be the first of them.
 #[test]
 fn a_template_without_the_label_of_members_gets_it_with_the_affinity() {
