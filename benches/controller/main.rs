@@ -1,5 +1,5 @@
-//! What the controller costs: a plan by the size of the cluster, and pools on a control plane, in
-//! seconds, in writes to the API server and in memory.
+//! What the controller costs: a plan of pools and one of coscheduled runs, by the size of the cluster, and
+//! pools on a control plane, in seconds, in writes to the API server and in memory.
 //!
 //! `docs/performance.md` says how to read the tables. Nothing printed here is stored: every figure is
 //! measured in the run that prints it, and a state that is not reached ends the run.
@@ -14,6 +14,7 @@ mod plan;
 mod player;
 #[path = "../common/process.rs"]
 mod process;
+mod runs;
 #[path = "../common/table.rs"]
 mod table;
 mod world;
@@ -21,18 +22,29 @@ mod world;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use world::Extent;
+/// How large the clusters are: those with pools, and those with runs.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    pools: world::Extent,
+    runs: runs::Extent,
+}
 
 /// What `docs/performance.md` shows.
-const STANDARD: Extent = Extent { nodes: 1_000, pools: 200, pods: 2_000 };
+const STANDARD: Extent = Extent {
+    pools: world::Extent { nodes: 1_000, pools: 200, pods: 2_000 },
+    runs: runs::Extent { nodes: 1_000, runs: 200 },
+};
 
 /// Enough to see that the harness works and where the figures roughly are.
-const QUICK: Extent = Extent { nodes: 100, pools: 20, pods: 200 };
+const QUICK: Extent = Extent {
+    pools: world::Extent { nodes: 100, pools: 20, pods: 200 },
+    runs: runs::Extent { nodes: 100, runs: 20 },
+};
 
 const USAGE: &str = "\
 cargo bench --bench controller -- [--quick] [plan] [cluster]
 
-  --quick         100 nodes and 20 pools in place of 1,000 and 200: about a minute
+  --quick         100 nodes, 20 pools and 20 runs in place of 1,000 and 200: about a minute
   plan, cluster   only this part";
 
 fn main() -> ExitCode {
@@ -70,11 +82,11 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             Some(version) => println!("instructions: {version}, user space only"),
             None => println!("valgrind is not installed: instructions are not counted"),
         }
-        plan::measure(extent, valgrind.is_some())?;
+        plan::measure(extent.pools, extent.runs, valgrind.is_some())?;
     }
     if wanted("cluster") {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        runtime.block_on(cluster::measure(extent))?;
+        runtime.block_on(cluster::measure(extent.pools))?;
     }
     println!("\nmeasured in {} s", started.elapsed().as_secs());
     Ok(())

@@ -7,13 +7,26 @@ use anyhow::{Context as _, ensure};
 
 use crate::player::{self, Player};
 use crate::table::{Table, count, ratio};
-use crate::world::{Extent, State, World};
+use crate::world::{self, Scene};
+use crate::{runs, world::Extent};
 
-/// What is planned, by the word that orders it.
-const STATES: [(&str, State, &str); 3] = [
-    ("steady", State::Steady, "steady state: nothing to do"),
-    ("first", State::First, "first allocation of every pool"),
-    ("short", State::Short, "every pool lacks a node, and none is able"),
+/// What is planned of pools, by the word that orders it.
+const POOLS: [(&str, world::State, &str); 3] = [
+    ("pools-steady", world::State::Steady, "steady state: nothing to do"),
+    ("pools-first", world::State::First, "first allocation of every pool"),
+    ("pools-short", world::State::Short, "every pool lacks a node, and none is able"),
+];
+
+/// What is planned of coscheduled runs.
+const RUNS: [(&str, runs::State, &str); 4] = [
+    (
+        "runs-steady",
+        runs::State::Steady,
+        "each run has its placeholder and five members: nothing to do",
+    ),
+    ("runs-new", runs::State::New, "every run is new"),
+    ("runs-full", runs::State::Full, "members wait on full nodes"),
+    ("runs-one-claim", runs::State::OneClaim, "all runs use one claim"),
 ];
 
 /// The order that tells what a turn costs when nothing is done.
@@ -22,9 +35,26 @@ const NOTHING: &str = "nothing";
 /// Timed plans; their median is printed.
 const ROUNDS: usize = 9;
 
-/// Prints how a plan grows from `extent` to four times as much of what a column says. Counts
+/// What a pair of tables shows.
+struct Subject {
+    /// What is planned on, in the first column of figures.
+    of: String,
+    /// What there is four times as much of in the next ones; in the last it is everything.
+    growth: [&'static str; 2],
+    /// What a row says, and the order of each of its clusters.
+    rows: Vec<(&'static str, [String; 4])>,
+}
+
+/// Prints how plans grow from these sizes to four times as much of what a column says. Counts
 /// instructions where that is possible.
-pub(crate) fn measure(extent: Extent, counted: bool) -> anyhow::Result<()> {
+pub(crate) fn measure(pools: Extent, runs: runs::Extent, counted: bool) -> anyhow::Result<()> {
+    for subject in [of_pools(pools), of_runs(runs)] {
+        subject.print(counted)?;
+    }
+    Ok(())
+}
+
+fn of_pools(extent: Extent) -> Subject {
     let Extent { nodes, pools, pods } = extent;
     let extents = [
         extent,
@@ -32,37 +62,84 @@ pub(crate) fn measure(extent: Extent, counted: bool) -> anyhow::Result<()> {
         Extent { pods: 4 * pods, ..extent },
         Extent { nodes: 4 * nodes, pools: 4 * pools, pods: 4 * pods },
     ];
-    let title = |what: &str| {
-        let [nodes, pools, pods] = [nodes, pools, pods].map(|size| count(size as f64));
-        format!("{what} of one plan: {nodes} nodes, {pools} pools, {pods} pods (linear is 4)")
+    let order = |word: &str| {
+        extents.map(|Extent { nodes, pools, pods }| format!("{word} {nodes} {pools} {pods}"))
     };
-    let mut milliseconds = head("ms");
-    for (_, state, label) in STATES {
-        let mut took = Vec::new();
-        for extent in extents {
-            took.push(median(state, extent)?);
-        }
-        row(&mut milliseconds, label, &took, |value| format!("{value:.1}"));
+    let [nodes, pools, pods] = [nodes, pools, pods].map(|size| count(size as f64));
+    Subject {
+        of: format!("{nodes} nodes, {pools} pools, {pods} pods"),
+        growth: ["4 × nodes", "4 × pods"],
+        rows: POOLS.iter().map(|(word, _, label)| (*label, order(word))).collect(),
     }
-    if counted {
-        let mut player = Player::start("role:plan", NOTHING)?;
-        let mut instructions = head("instructions");
-        for (word, _, label) in STATES {
-            let mut counts = Vec::new();
-            for Extent { nodes, pools, pods } in extents {
-                counts.push(player.count(&format!("{word} {nodes} {pools} {pods}"))?);
-            }
-            row(&mut instructions, label, &counts, count);
-        }
-        instructions.print(&title("Instructions"));
-    }
-    milliseconds.print(&title(&format!("Milliseconds, median of {ROUNDS},")));
-    Ok(())
 }
 
-fn head(unit: &str) -> Table {
-    let all = format!("4 × all, {unit}");
-    Table::new(&["cluster", unit, "4 × nodes", "4 × pods", "4 × all", &all])
+fn of_runs(extent: runs::Extent) -> Subject {
+    let runs::Extent { nodes, runs } = extent;
+    let extents = [
+        extent,
+        runs::Extent { nodes: 4 * nodes, ..extent },
+        runs::Extent { runs: 4 * runs, ..extent },
+        runs::Extent { nodes: 4 * nodes, runs: 4 * runs },
+    ];
+    let order =
+        |word: &str| extents.map(|runs::Extent { nodes, runs }| format!("{word} {nodes} {runs}"));
+    let [nodes, runs] = [nodes, runs].map(|size| count(size as f64));
+    Subject {
+        of: format!("{nodes} nodes, {runs} coscheduled runs"),
+        growth: ["4 × nodes", "4 × runs"],
+        rows: RUNS.iter().map(|(word, _, label)| (*label, order(word))).collect(),
+    }
+}
+
+/// The cluster that an order asks for.
+fn scene(order: &str) -> anyhow::Result<Scene> {
+    let mut words = order.split(' ');
+    let word = words.next().unwrap_or_default();
+    let sizes: Vec<usize> = words.map(str::parse).collect::<Result<_, _>>()?;
+    if let Some((_, state, _)) = POOLS.into_iter().find(|(known, ..)| *known == word) {
+        ensure!(sizes.len() == 3, "{word} NODES POOLS PODS");
+        return world::scene(state, Extent { nodes: sizes[0], pools: sizes[1], pods: sizes[2] });
+    }
+    let (_, state, _) = RUNS
+        .into_iter()
+        .find(|(known, ..)| *known == word)
+        .with_context(|| format!("{word} is not a state"))?;
+    ensure!(sizes.len() == 2, "{word} NODES RUNS");
+    runs::scene(state, runs::Extent { nodes: sizes[0], runs: sizes[1] })
+}
+
+impl Subject {
+    fn print(&self, counted: bool) -> anyhow::Result<()> {
+        let mut milliseconds = self.table("ms");
+        for (label, orders) in &self.rows {
+            let took = orders.iter().map(|order| median(order)).collect::<Result<Vec<_>, _>>()?;
+            row(&mut milliseconds, label, &took, |value| format!("{value:.1}"));
+        }
+        if counted {
+            let mut player = Player::start("role:plan", NOTHING)?;
+            let mut instructions = self.table("instructions");
+            for (label, orders) in &self.rows {
+                let counts = orders
+                    .iter()
+                    .map(|order| player.count(order))
+                    .collect::<Result<Vec<_>, _>>()?;
+                row(&mut instructions, label, &counts, count);
+            }
+            instructions.print(&self.title("Instructions"));
+        }
+        milliseconds.print(&self.title(&format!("Milliseconds, median of {ROUNDS},")));
+        Ok(())
+    }
+
+    fn title(&self, what: &str) -> String {
+        format!("{what} of one plan: {} (linear is 4)", self.of)
+    }
+
+    fn table(&self, unit: &str) -> Table {
+        let [second, third] = self.growth;
+        let all = format!("4 × all, {unit}");
+        Table::new(&["cluster", unit, second, third, "4 × all", &all])
+    }
 }
 
 /// The first figure as it is, the others as ratios to it; the last one both ways.
@@ -74,12 +151,12 @@ fn row(table: &mut Table, label: &str, values: &[f64], shown: impl Fn(f64) -> St
 }
 
 /// Milliseconds of one plan.
-fn median(state: State, extent: Extent) -> anyhow::Result<f64> {
-    let world = World::new(state, extent)?;
+fn median(order: &str) -> anyhow::Result<f64> {
+    let scene = scene(order)?;
     let mut took: Vec<f64> = (0..ROUNDS)
         .map(|_| {
             let began = Instant::now();
-            let plan = black_box(black_box(&world).plan());
+            let plan = black_box(black_box(&scene).plan());
             let took = began.elapsed();
             drop(plan);
             took.as_secs_f64() * 1e3
@@ -95,18 +172,9 @@ pub(crate) fn play() -> anyhow::Result<()> {
         if order == NOTHING {
             return turn(&mut || Ok(()));
         }
-        let mut words = order.split(' ');
-        let word = words.next().unwrap_or_default();
-        let (_, state, _) = STATES
-            .into_iter()
-            .find(|(known, ..)| *known == word)
-            .with_context(|| format!("{word} is not a state"))?;
-        let sizes: Vec<usize> = words.map(str::parse).collect::<Result<_, _>>()?;
-        ensure!(sizes.len() == 3, "STATE NODES POOLS PODS");
-        let extent = Extent { nodes: sizes[0], pools: sizes[1], pods: sizes[2] };
-        let world = World::new(state, extent)?;
+        let scene = scene(order)?;
         turn(&mut || {
-            black_box(black_box(&world).plan());
+            black_box(black_box(&scene).plan());
             Ok(())
         })
     })

@@ -40,25 +40,49 @@ pub(crate) enum State {
     Short,
 }
 
-/// A cluster, as the controller sees it, and the documents that it sees.
+/// What is planned on: a cluster, as the controller sees it.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct Scene {
     pub(crate) view: View,
     pub(crate) policy: Policy,
     pub(crate) now: Timestamp,
+}
+
+impl Scene {
+    /// An empty cluster.
+    pub(crate) fn new(policy: Policy, now: Timestamp) -> Self {
+        Self { view: View::default(), policy, now }
+    }
+
+    /// The plan of all systems, as the controller makes it.
+    pub(crate) fn plan(&self) -> Plan {
+        systems::plan(&self.view, &self.policy, self.now)
+    }
+}
+
+/// A cluster in this state. What is planned on it is what the state says, or it is an error.
+pub(crate) fn scene(state: State, extent: Extent) -> anyhow::Result<Scene> {
+    let World { scene, .. } = World::new(state, extent)?;
+    let planned = scene.plan().actions.len();
+    let wanted = if state == State::First { extent.pools } else { 0 };
+    ensure!(planned == wanted, "{state:?}: {planned} actions are planned and not {wanted}");
+    Ok(scene)
+}
+
+/// A cluster in the making, and the documents that the controller sees.
+#[derive(Debug)]
+struct World {
+    scene: Scene,
     nodes: BTreeMap<String, Value>,
     pools: BTreeMap<String, Value>,
 }
 
 impl World {
-    /// A cluster in this state. What is planned on it is what the state says, or it is an error.
-    pub(crate) fn new(state: State, extent: Extent) -> anyhow::Result<Self> {
+    fn new(state: State, extent: Extent) -> anyhow::Result<Self> {
         let mut policy = Policy::default();
         policy.host_pools.max_exclusive_nodes_per_namespace = u32::MAX;
         let mut world = Self {
-            view: View::default(),
-            policy,
-            now: "2026-01-01T00:00:00Z".parse()?,
+            scene: Scene::new(policy, "2026-01-01T00:00:00Z".parse()?),
             nodes: BTreeMap::new(),
             pools: BTreeMap::new(),
         };
@@ -76,15 +100,7 @@ impl World {
             world.settle()?;
         }
         world.add_pods(extent.pods)?;
-        let planned = world.plan().actions.len();
-        let wanted = if state == State::First { extent.pools } else { 0 };
-        ensure!(planned == wanted, "{state:?}: {planned} actions are planned and not {wanted}");
         Ok(world)
-    }
-
-    /// The plan of all systems, as the controller makes it.
-    pub(crate) fn plan(&self) -> Plan {
-        systems::plan(&self.view, &self.policy, self.now)
     }
 
     fn node(&mut self, name: &str) -> anyhow::Result<()> {
@@ -108,7 +124,7 @@ impl World {
 
     fn show_node(&mut self, name: String, node: Value) -> anyhow::Result<()> {
         let read = serde_json::from_value(node.clone())?;
-        self.view.apply(Object::whole_node(&read).context("a node")?);
+        self.scene.view.apply(Object::whole_node(&read).context("a node")?);
         self.nodes.insert(name, node);
         Ok(())
     }
@@ -119,7 +135,7 @@ impl World {
             "apiVersion": api::VERSION, "kind": "HostPool",
             "metadata": {
                 "name": name, "namespace": NAMESPACE, "uid": format!("uid-{name}"),
-                "resourceVersion": "1", "generation": 1, "creationTimestamp": self.now.to_string(),
+                "resourceVersion": "1", "generation": 1, "creationTimestamp": self.scene.now.to_string(),
             },
             "spec": spec(index),
         });
@@ -128,7 +144,7 @@ impl World {
 
     fn show_pool(&mut self, name: String, pool: Value) -> anyhow::Result<()> {
         let read = serde_json::from_value(pool.clone())?;
-        self.view.apply(Object::host_pool(&read).context("a pool")?);
+        self.scene.view.apply(Object::host_pool(&read).context("a pool")?);
         self.pools.insert(name, pool);
         Ok(())
     }
@@ -136,11 +152,11 @@ impl World {
     /// Carries plans out until nothing is left to do, as the controller does.
     fn settle(&mut self) -> anyhow::Result<()> {
         for _ in 0..20 {
-            let plan = self.plan();
+            let plan = self.scene.plan();
             match plan.recheck_at {
                 None if plan.actions.is_empty() => return Ok(()),
-                Some(at) if plan.actions.is_empty() => self.now = at,
-                _ => self.now = self.now.checked_add(SignedDuration::from_secs(1))?,
+                Some(at) if plan.actions.is_empty() => self.scene.now = at,
+                _ => self.scene.now = self.scene.now.checked_add(SignedDuration::from_secs(1))?,
             }
             for action in plan.actions {
                 let name = action.target.name.into_string();
@@ -173,7 +189,7 @@ impl World {
         for (number, name) in lost.iter().enumerate() {
             // Two shared pools may have had it.
             if self.nodes.remove(name).is_some() {
-                self.view.remove_node(name);
+                self.scene.view.remove_node(name);
                 self.node(&format!("late-{number}"))?;
             }
         }
@@ -206,7 +222,7 @@ impl World {
             if node.is_none() {
                 conditions.push(json!({
                     "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-                    "lastTransitionTime": self.now.to_string(),
+                    "lastTransitionTime": self.scene.now.to_string(),
                 }));
             }
             let mut tolerations = Vec::new();
@@ -242,7 +258,7 @@ impl World {
                 },
             });
             let pod = serde_json::from_value(pod)?;
-            self.view.apply(Object::whole_pod(&pod).context("a Streams pod")?);
+            self.scene.view.apply(Object::whole_pod(&pod).context("a Streams pod")?);
         }
         Ok(())
     }
