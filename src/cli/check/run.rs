@@ -299,7 +299,7 @@ impl Course<'_> {
     /// whether that holds it up.
     fn follows(&self, told: &mut Diagnosis, group: &Group) -> bool {
         let view = &self.cluster.view;
-        let leader = groups::leader(self.name, self.run, group, &[], view, self.policy);
+        let leader = groups::leader(self.name, self.run, group, view, self.policy);
         let Some(groups::Leader { who, placeholder, claim }) = leader else { return false };
         let shared = format!("claim {claim} is also used by the earlier {who}");
         if group.isolated {

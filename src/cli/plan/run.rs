@@ -127,7 +127,7 @@ pub(super) fn plan(
     told.problem = made.as_ref().err().map(|bad| bad.finding().to_string());
     if let Ok(groups) = &made {
         told.mode = mode::word(groups.mode);
-        let leader = |group: &Group| groups::leader(name, run, group, &[], view, policy);
+        let leader = |group: &Group| groups::leader(name, run, group, view, policy);
         let told_of = groups.groups.iter().map(|group| shown.group(group, leader(group)));
         told.groups = told_of.collect();
         told.conflicts = groups.conflicts.iter().map(ToString::to_string).collect();

@@ -12,8 +12,10 @@
 //!   against it, tasks whose node selectors contradict each other. Where something stands against it,
 //!   that is a [`Conflict`], to be told.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::rc::Rc;
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use k8s_openapi::jiff::Timestamp;
@@ -263,74 +265,113 @@ enum Rank<'v> {
     Begins(Option<Timestamp>, &'v str),
 }
 
-/// The group on whose node a run's group must be, because a claim of both is mounted by one node at a
-/// time. Of several, the first; that one follows nobody. `natives`: those whose placeholders need not
-/// stand yet.
-///
-/// A run that may never begin holds up nobody: one leads that has a placeholder, or a TaskRun to make one
-/// for.
+/// Who uses which claim, and who of them goes first. That is found once for each claim, whoever asks: when
+/// many share a claim, all of them ask for the same.
+#[derive(Debug)]
+pub struct Claimants<'v> {
+    /// Those whose placeholders need not stand yet.
+    natives: &'v [NativeClaims<'v>],
+    view: &'v View,
+    policy: &'v Policy,
+    by_claim: RefCell<HashMap<Name, Ranked<'v>>>,
+}
+
+/// Who uses a claim, the first of them first.
+type Ranked<'v> = Rc<[(Rank<'v>, Claimant<'v>)]>;
+
+/// The group on whose node a run's group must be, as [`Claimants::leader`] says it of one that is asked for
+/// by itself.
 #[must_use]
 pub fn leader(
     name: &Name,
     run: &PipelineRun,
     group: &Group,
-    natives: &[NativeClaims<'_>],
     view: &View,
     policy: &Policy,
 ) -> Option<Leader> {
-    let claims = group.claims.iter().filter(|claim| claim.one_node).map(|claim| &*claim.name);
-    let placeholder = Name::new(&name.namespace, &group.name);
-    let is_out = is_failed(&placeholder, view);
-    let own = rank_of_run(name, run, view).filter(|_| !is_out);
-    first(&placeholder, Some(run), own, claims, natives, view, policy)
+    Claimants::new(&[], view, policy).leader(name, run, group)
 }
 
-/// The same for a native group.
-#[must_use]
-pub fn leader_of_native(
-    native: &NativeClaims<'_>,
-    natives: &[NativeClaims<'_>],
-    view: &View,
-    policy: &Policy,
-) -> Option<Leader> {
-    let own = match view.placeholder(native.placeholder) {
-        Some(placeholder) => rank_of_standing(native.placeholder, placeholder),
-        None => Some(Rank::Begins(native.since, &native.placeholder.name)),
-    };
-    let claims = native.claims.iter().copied();
-    first(native.placeholder, None, own, claims, natives, view, policy)
-}
+impl<'v> Claimants<'v> {
+    /// Those that the View and `natives` tell of.
+    #[must_use]
+    pub fn new(natives: &'v [NativeClaims<'v>], view: &'v View, policy: &'v Policy) -> Self {
+        Self { natives, view, policy, by_claim: RefCell::default() }
+    }
 
-/// Who comes before all others that use one of the claims, and before `own`.
-fn first<'c>(
-    placeholder: &Name,
-    run: Option<&PipelineRun>,
-    own: Option<Rank<'_>>,
-    claims: impl Iterator<Item = &'c str>,
-    natives: &[NativeClaims<'_>],
-    view: &View,
-    policy: &Policy,
-) -> Option<Leader> {
-    let namespace = &placeholder.namespace;
-    let mut first: Option<(Rank<'_>, Leader)> = None;
-    for claim in claims {
-        let key = Name::new(namespace, claim);
-        let mut found: Vec<(Rank<'_>, Claimant<'_>)> = Vec::new();
-        for (other, found_run) in view.runs_with_claim(&key) {
-            let (other, found_run, _) = root(other, found_run, view);
-            if run.is_some_and(|run| run.identity.uid == found_run.identity.uid) {
-                continue;
+    /// The group on whose node a run's group must be, because a claim of both is mounted by one node at a
+    /// time. Of several, the first; that one follows nobody.
+    ///
+    /// A run that may never begin holds up nobody: one leads that has a placeholder, or a TaskRun to make one
+    /// for.
+    #[must_use]
+    pub fn leader(&self, name: &Name, run: &PipelineRun, group: &Group) -> Option<Leader> {
+        let claims = group.claims.iter().filter(|claim| claim.one_node).map(|claim| &*claim.name);
+        let placeholder = Name::new(&name.namespace, &group.name);
+        let is_out = is_failed(&placeholder, self.view);
+        let own = rank_of_run(name, run, self.view).filter(|_| !is_out);
+        self.first(&placeholder, Some(run), own, claims)
+    }
+
+    /// The same for a native group.
+    #[must_use]
+    pub fn leader_of_native(&self, native: &NativeClaims<'_>) -> Option<Leader> {
+        let own = match self.view.placeholder(native.placeholder) {
+            Some(placeholder) => rank_of_standing(native.placeholder, placeholder),
+            None => Some(Rank::Begins(native.since, &native.placeholder.name)),
+        };
+        self.first(native.placeholder, None, own, native.claims.iter().copied())
+    }
+
+    /// Who comes before all others that use one of the claims, and before `own`.
+    fn first<'c>(
+        &self,
+        placeholder: &Name,
+        run: Option<&PipelineRun>,
+        own: Option<Rank<'_>>,
+        claims: impl Iterator<Item = &'c str>,
+    ) -> Option<Leader> {
+        let mut first: Option<(Rank<'v>, Leader)> = None;
+        for claim in claims {
+            let found = self.of(Name::new(&placeholder.namespace, claim));
+            let before = found.iter().take_while(|(rank, _)| own.is_none_or(|own| *rank < own));
+            for (rank, claimant) in before.filter(|(_, other)| !other.is(placeholder, run)) {
+                if first.as_ref().is_some_and(|(known, _)| known <= rank) {
+                    break;
+                }
+                if let Some(leader) = claimant.leads(claim, self.view, self.policy) {
+                    first = Some((*rank, leader));
+                    break;
+                }
             }
-            let rank = rank_of_run(other, found_run, view);
-            found.extend(rank.map(|rank| (rank, Claimant::Run(other, found_run))));
         }
-        for (other, standing) in view.placeholders_with_claim(&key) {
+        first.map(|(_, leader)| leader)
+    }
+
+    /// All that use a claim, the first of them first.
+    fn of(&self, claim: Name) -> Ranked<'v> {
+        if let Some(known) = self.by_claim.borrow().get(&claim) {
+            return Rc::clone(known);
+        }
+        let found: Ranked<'v> = self.find(&claim).into();
+        self.by_claim.borrow_mut().insert(claim, Rc::clone(&found));
+        found
+    }
+
+    fn find(&self, claim: &Name) -> Vec<(Rank<'v>, Claimant<'v>)> {
+        let Self { natives, view, .. } = *self;
+        let namespace = &claim.namespace;
+        let mut found: Vec<(Rank<'v>, Claimant<'v>)> = Vec::new();
+        for (other, run) in view.runs_with_claim(claim) {
+            let (other, run, _) = root(other, run, view);
+            let rank = rank_of_run(other, run, view);
+            found.extend(rank.map(|rank| (rank, Claimant::Run(other, run))));
+        }
+        for (other, standing) in view.placeholders_with_claim(claim) {
             // That of a run which does not name the claim itself: its tasks do, or the placeholder made it.
             if let Some(owner) = &standing.run {
-                let of_run = view.run_by_uid(&owner.uid).filter(|(other, _)| {
-                    let is_own = run.is_some_and(|run| run.identity.uid == owner.uid);
-                    other.namespace == *namespace && !is_own
-                });
+                let of_run =
+                    view.run_by_uid(&owner.uid).filter(|(other, _)| other.namespace == *namespace);
                 let rank =
                     of_run.and_then(|(name, of)| Some((name, of, rank_of_run(name, of, view)?)));
                 found.extend(rank.map(|(name, of, rank)| (rank, Claimant::Run(name, of))));
@@ -340,32 +381,22 @@ fn first<'c>(
                 .group
                 .as_deref()
                 .filter(|of| *other.name == *keys::of_native(namespace, of));
-            let rank = rank_of_standing(other, standing).filter(|_| other != placeholder);
+            let rank = rank_of_standing(other, standing);
             found.extend(
                 group.zip(rank).map(|(group, rank)| (rank, Claimant::Native(other, group))),
             );
         }
-        for other in natives.iter().filter(|other| other.placeholder != placeholder) {
+        for other in natives {
             let begins = other.placeholder.namespace == *namespace
-                && other.claims.contains(&claim)
+                && other.claims.contains(&&*claim.name)
                 && view.placeholder(other.placeholder).is_none();
             let rank = begins.then_some(Rank::Begins(other.since, &other.placeholder.name));
             let claimant = Claimant::Native(other.placeholder, other.group);
             found.extend(rank.map(|rank| (rank, claimant)));
         }
-        found.retain(|(rank, _)| own.is_none_or(|own| *rank < own));
         found.sort_unstable_by_key(|(rank, _)| *rank);
-        for (rank, claimant) in found {
-            if first.as_ref().is_some_and(|(known, _)| *known <= rank) {
-                break;
-            }
-            if let Some(leader) = claimant.leads(claim, view, policy) {
-                first = Some((rank, leader));
-                break;
-            }
-        }
+        found
     }
-    first.map(|(_, leader)| leader)
 }
 
 /// Who may lead.
@@ -378,6 +409,14 @@ enum Claimant<'v> {
 }
 
 impl Claimant<'_> {
+    /// Whether it is the one with this placeholder, or this run.
+    fn is(self, placeholder: &Name, run: Option<&PipelineRun>) -> bool {
+        match self {
+            Self::Run(_, other) => run.is_some_and(|run| run.identity.uid == other.identity.uid),
+            Self::Native(other, _) => other == placeholder,
+        }
+    }
+
     /// What follows who shares this claim with it; `None` where none of its groups has the claim.
     fn leads(self, claim: &str, view: &View, policy: &Policy) -> Option<Leader> {
         let (who, placeholder) = match self {

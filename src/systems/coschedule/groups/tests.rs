@@ -826,7 +826,7 @@ fn two_runs_that_share_a_claim_go_where_the_earlier_one_is() {
         let (name, run) = view.run_by_uid("b").unwrap();
         let made = of_run(name, run, &view, &policy("workspaces")).unwrap();
         assert_eq!(told(&made), ["w: c1 / 1"]);
-        leader(name, run, &made.groups[0], &[], &view, &policy("workspaces"))
+        leader(name, run, &made.groups[0], &view, &policy("workspaces"))
             .map(|leader| (leader.who, leader.placeholder, leader.claim.to_string()))
     };
     let led_by = |name: &str| {
@@ -861,7 +861,7 @@ fn two_runs_that_share_a_claim_go_where_the_earlier_one_is() {
     let view = view([owner, guest].into_iter().chain(tasks));
     let (name, run) = view.run_by_uid("b").unwrap();
     let made = of_run(name, run, &view, &policy("workspaces")).unwrap();
-    let leader = leader(name, run, &made.groups[0], &[], &view, &policy("workspaces")).unwrap();
+    let leader = leader(name, run, &made.groups[0], &view, &policy("workspaces")).unwrap();
     assert_eq!(leader.who, Who::Run(Name::new("ci", "run")));
     assert_eq!(&*leader.placeholder, &*keys::of_run(UID, "t"));
 }
@@ -968,7 +968,7 @@ proptest! {
             let (key, run) = view.run_by_uid(name).unwrap();
             let made = of_run(key, run, &view, &policy).unwrap();
             prop_assert_eq!(made.groups.len(), 1);
-            let leader = leader(key, run, &made.groups[0], &[], &view, &policy);
+            let leader = leader(key, run, &made.groups[0], &view, &policy);
             let shared = |other: &Sharer| !other.claims.is_disjoint(&of.claims);
             let others = names.iter().zip(&sharers).filter(|(other, _)| *other != name);
             let candidates: Vec<_> = others.filter(|(_, of)| leads(of) && shared(of)).collect();

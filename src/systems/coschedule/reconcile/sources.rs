@@ -10,7 +10,9 @@ use super::room::own_terms;
 use crate::policy::{Policy, Volumes};
 use crate::systems::coschedule::claims::{Stays, is_parked};
 use crate::systems::coschedule::family::{self, Signs};
-use crate::systems::coschedule::groups::{self, Group, GroupClaim, Groups, Leader, NativeClaims};
+use crate::systems::coschedule::groups::{
+    self, Claimants, Group, GroupClaim, Groups, Leader, NativeClaims,
+};
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::placeholder::{Blueprint, Bounds, Cause, Isolation};
 use crate::systems::vocabulary::IGNORE;
@@ -207,12 +209,12 @@ impl<'v> Sources<'v> {
     /// The placeholders that there should be, by name.
     pub(super) fn wanted(&self) -> BTreeMap<Name, Wanted<'_>> {
         let claims: Vec<_> = self.natives.iter().map(Native::claims).collect();
-        let claims = &*claims;
+        let claimants = &Claimants::new(&claims, self.view, self.policy);
         let of_runs = self.runs.iter().flat_map(|run| {
             let groups = run.groups.groups.iter();
-            groups.map(move |group| self.of_group(run, group, claims))
+            groups.map(move |group| self.of_group(run, group, claimants))
         });
-        let natives = self.natives.iter().map(|native| self.of_native(native, claims));
+        let natives = self.natives.iter().map(|native| self.of_native(native, claimants));
         of_runs.chain(natives).map(|wanted| (wanted.blueprint.name.clone(), wanted)).collect()
     }
 
@@ -220,7 +222,7 @@ impl<'v> Sources<'v> {
         &'s self,
         run: &'s Run<'v>,
         group: &'s Group,
-        natives: &[NativeClaims<'_>],
+        claimants: &Claimants<'_>,
     ) -> Wanted<'s> {
         let name = Name::new(&run.name.namespace, &group.name);
         let standing = self.view.placeholder(&name);
@@ -261,7 +263,7 @@ impl<'v> Sources<'v> {
                 None => claims.push(&*claim.name),
             }
         }
-        let leader = groups::leader(run.name, run.run, group, natives, self.view, self.policy);
+        let leader = claimants.leader(run.name, run.run, group);
         let owner = Owner { name: run.name.name.clone(), uid: run.run.identity.uid.clone() };
         Wanted {
             blueprint: Blueprint {
@@ -282,7 +284,7 @@ impl<'v> Sources<'v> {
         }
     }
 
-    fn of_native<'s>(&'s self, native: &'s Native<'v>, natives: &[NativeClaims<'_>]) -> Wanted<'s> {
+    fn of_native<'s>(&'s self, native: &'s Native<'v>, claimants: &Claimants<'_>) -> Wanted<'s> {
         Wanted {
             blueprint: Blueprint {
                 name: native.name.clone(),
@@ -298,7 +300,7 @@ impl<'v> Sources<'v> {
             is_due: true,
             run: None,
             groups: None,
-            leader: groups::leader_of_native(&native.claims(), natives, self.view, self.policy),
+            leader: claimants.leader_of_native(&native.claims()),
         }
     }
 
