@@ -1,4 +1,5 @@
-//! How the cost of a decision grows: with the cluster (not at all) and with the pod (linearly).
+//! How the cost of a decision grows: with the cluster and its runs (not at all), and with the pod and what
+//! it is of (linearly).
 //!
 //! A copy of this binary decides under callgrind ([`player`]); no sockets.
 
@@ -26,8 +27,15 @@ const FLAT: [(&str, &str); 7] = [
     ("one-group", "host and colocation, all pods in one group"),
 ];
 
+/// With the runs of the cluster: the same run's pod or claim, more of other runs. Counted is [`decide`]
+/// alone.
+const FLAT_RUNS: [(&str, &str); 2] = [
+    ("run-member", "pod of a run's task"),
+    ("run-claim", "claim of a run, whose class is replaced"),
+];
+
 /// With the pod. Counted are reading, deciding and writing the answer.
-const LINEAR: [(&str, &str, [usize; 3]); 11] = [
+const LINEAR: [(&str, &str, [usize; 3]); 13] = [
     ("annotations", "annotations of others", [10, 100, 1_000]),
     ("unknown", "unknown annotations under our prefixes", [10, 100, 1_000]),
     ("labels", "labels, beside one key of ours", [10, 100, 1_000]),
@@ -39,6 +47,8 @@ const LINEAR: [(&str, &str, [usize; 3]); 11] = [
     ("pool", "hosts of a literal pool", [4, 32, 256]),
     ("job", "elements of the pod's StreamsJob", [10, 100, 1_000]),
     ("new-job", "elements of a StreamsJob that no controller has accepted yet", [10, 100, 1_000]),
+    ("run-tasks", "tasks of the pod's run, all with one workspace", [10, 100, 1_000]),
+    ("run-workspaces", "workspaces of the pod's run, a claim each", [10, 100, 1_000]),
 ];
 
 /// The part that tells what a turn costs when nothing is done.
@@ -50,12 +60,17 @@ pub(crate) fn measure(extent: Extent) -> anyhow::Result<()> {
     let mut count_of = |part: &str, size: usize| player.count(&format!("{part} {size}"));
     let few = "10 of each".to_owned();
     let many = format!("{} of each", count(large as f64));
-    let mut table = Table::new(&["nodes, pods, HostPools", &few, &many, "ratio"]);
-    for (part, label) in FLAT {
-        let (few, many) = (count_of(part, 10)?, count_of(part, large)?);
-        table.row([label.to_owned(), count(few), count(many), ratio(many / few)]);
+    for (what, by, parts) in [
+        ("nodes, pods, HostPools", "the size of the cluster", &FLAT[..]),
+        ("runs, TaskRuns, claims, placeholders", "the runs in the cluster", &FLAT_RUNS[..]),
+    ] {
+        let mut table = Table::new(&[what, &few, &many, "ratio"]);
+        for (part, label) in parts {
+            let (few, many) = (count_of(part, 10)?, count_of(part, large)?);
+            table.row([(*label).to_owned(), count(few), count(many), ratio(many / few)]);
+        }
+        table.print(&format!("Instructions of one decision, by {by} (flat is 1)"));
     }
-    table.print("Instructions of one decision, by the size of the cluster (flat is 1)");
 
     let mut table = Table::new(&[
         "number of",
@@ -98,7 +113,7 @@ pub(crate) fn play() -> anyhow::Result<()> {
         let parsed = admission::Review::parse(&bytes)?;
         // Done once before it is counted: it must come to what it is meant to, and pages are touched.
         check(part, &decide(&parsed, &view, &policy)?.at_once())?;
-        let decision_alone = FLAT.iter().any(|(flat, _)| *flat == part);
+        let decision_alone = FLAT.iter().chain(&FLAT_RUNS).any(|(flat, _)| *flat == part);
         turn(&mut || {
             if part == NOTHING {
                 return Ok(());
@@ -134,17 +149,25 @@ fn view(part: &str, size: usize) -> anyhow::Result<View> {
             world::one_group(&mut view, size)?;
             Ok(view)
         }
+        "run-member" | "run-claim" => world::runs(size, 2, 1),
+        "run-tasks" => world::runs(0, size, 1),
+        "run-workspaces" => world::runs(0, 2, size),
         _ if FLAT.iter().any(|(flat, _)| *flat == part) => world::grown(size),
         _ => world::view(),
     }
 }
 
 fn review(part: &str, size: usize) -> anyhow::Result<Vec<u8>> {
-    let mut review = Review::recorded()?;
+    let mut review = match part {
+        "run-member" | "run-tasks" | "run-workspaces" => Review::of_run()?,
+        "run-claim" => Review::of_claim()?,
+        _ => Review::recorded()?,
+    };
     let host = "streams.ibm.com/host";
     let pool = "streams.ibm.com/host-pool";
     match part {
         NOTHING | "job" | "new-job" => {}
+        "run-member" | "run-claim" | "run-tasks" | "run-workspaces" => {}
         "host-name" => review.annotate(host, "ip-10-0-0-3.eu-central-1.compute.internal"),
         "host-address" => review.annotate(host, world::HOST),
         "pool-literal" | "pool" => review.annotate(pool, "literal"),

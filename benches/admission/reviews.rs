@@ -7,6 +7,9 @@ use crate::world::{HOST, NAMESPACE, OWN_JOB};
 
 const DEPLOYMENT: &str = include_str!("../../fixtures/recorded/core/pod-deployment.json");
 const LARGE: &str = include_str!("../../fixtures/recorded/core/pod-large.json");
+/// The first pod of a Tekton run, and the run's claim.
+const MEMBER: &str = include_str!("../../fixtures/recorded/tekton-disabled/shared-fetch-pod.json");
+const CLAIM: &str = include_str!("../../fixtures/recorded/tekton-disabled/shared-pvc.json");
 
 /// A review that is being made.
 #[derive(Clone, Debug)]
@@ -31,6 +34,16 @@ impl Review {
             review.annotate(key, value);
         }
         Ok(review)
+    }
+
+    /// The recorded review of the first pod of [`world::runs`](crate::world::runs)' own run.
+    pub(crate) fn of_run() -> anyhow::Result<Self> {
+        Ok(Self(serde_json::from_str(MEMBER)?))
+    }
+
+    /// The recorded review of the claim of that run.
+    pub(crate) fn of_claim() -> anyhow::Result<Self> {
+        Ok(Self(serde_json::from_str(CLAIM)?))
     }
 
     fn metadata(&mut self, member: &str) -> &mut Map<String, Value> {

@@ -8,6 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 use stowplan::api;
 use stowplan::api::host_pool::HostPoolSpec;
+use stowplan::systems::coschedule::keys;
+use stowplan::view::pipeline_run::claim_name;
 use stowplan::view::streams_pod::{COLOCATION_PREFIX, JOB};
 use stowplan::view::{Object, View};
 
@@ -121,6 +123,118 @@ pub(crate) fn job(view: &mut View, count: usize, accepted: bool) -> anyhow::Resu
     }
     let object = Object::from_document(job).map_err(anyhow::Error::msg)?;
     view.apply(object.context("a kind that no View holds")?);
+    Ok(())
+}
+
+/// A View with the run of the recorded reviews of Tekton, and `others` besides, each with two TaskRuns, a
+/// claim and a placeholder. The pipeline of the recorded one has `tasks`, all with its first workspace, and
+/// it has so many `workspaces`.
+pub(crate) fn runs(others: usize, tasks: usize, workspaces: usize) -> anyhow::Result<View> {
+    let mut view = View::default();
+    for (name, binding) in [("fast", "Immediate"), ("fast-wait", "WaitForFirstConsumer")] {
+        show(
+            &mut view,
+            json!({
+                "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
+                "provisioner": "example.com/disk", "volumeBindingMode": binding,
+            }),
+        )?;
+    }
+    let own = "714703e8-aaf3-4e69-84d4-5f4899ac63ad";
+    let task_runs = [("fetch", "ea4a8627-9ac7-4817-bafe-57d289e1b3db".to_owned())];
+    run(&mut view, "shared", own, &task_runs, tasks, workspaces)?;
+    for index in 0..others {
+        let uid = |of: usize| format!("{of:08x}-aaf3-4e69-84d4-{index:012x}");
+        let task_runs = [("fetch", uid(1)), ("task-1", uid(2))];
+        run(&mut view, &format!("build-of-application-{index}"), &uid(0), &task_runs, 2, 1)?;
+    }
+    Ok(view)
+}
+
+fn show(view: &mut View, document: serde_json::Value) -> anyhow::Result<()> {
+    let object = Object::from_document(document).map_err(anyhow::Error::msg)?;
+    view.apply(object.context("a kind that no View holds")?);
+    Ok(())
+}
+
+/// A run with these TaskRuns, the claim of its first workspace and its placeholder.
+fn run(
+    view: &mut View,
+    name: &str,
+    uid: &str,
+    task_runs: &[(&str, String)],
+    tasks: usize,
+    workspaces: usize,
+) -> anyhow::Result<()> {
+    let created = "2026-01-01T00:00:00Z";
+    let metadata = |name: &str, uid: &str| {
+        json!({
+            "name": name, "namespace": "ci", "uid": uid, "resourceVersion": "1",
+            "creationTimestamp": created,
+        })
+    };
+    let workspace = |index: usize| match index {
+        0 => "source".to_owned(),
+        index => format!("workspace-{index}"),
+    };
+    let all = (0..workspaces).map(|index| {
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"});
+        json!({"name": workspace(index), "volumeClaimTemplate": {"spec": spec}})
+    });
+    let of_pipeline = (0..tasks).map(|index| {
+        let name = if index == 0 { "fetch".to_owned() } else { format!("task-{index}") };
+        json!({
+            "name": name, "taskRef": {"name": "t"},
+            "workspaces": [{"name": "output", "workspace": "source"}],
+        })
+    });
+    let document = json!({
+        "metadata": metadata(name, uid),
+        "spec": {
+            "workspaces": all.collect::<Vec<_>>(),
+            "pipelineSpec": {"tasks": of_pipeline.collect::<Vec<_>>()},
+        },
+    });
+    // As the webhook keeps it.
+    let read = serde_json::from_value(document["metadata"].clone())?;
+    view.apply(Object::pipeline_run(&read, &document, false).context("a run")?);
+    let owner = json!([{
+        "apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": name, "uid": uid,
+        "controller": true, "blockOwnerDeletion": true,
+    }]);
+    for (task, uid) in task_runs {
+        let mut metadata = metadata(&format!("{name}-{task}"), uid);
+        metadata["labels"] = json!({"tekton.dev/pipelineTask": task});
+        metadata["ownerReferences"] = owner.clone();
+        show(
+            view,
+            json!({"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": metadata}),
+        )?;
+    }
+    let claim = claim_name(None, "source", uid);
+    let mut of_claim = metadata(&claim, &format!("claim-{uid}"));
+    of_claim["ownerReferences"] = owner.clone();
+    show(
+        view,
+        json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": of_claim,
+            "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast-wait"},
+        }),
+    )?;
+    let placeholder = keys::of_run(uid, "source");
+    let mut of_set = metadata(&placeholder, &format!("set-{uid}"));
+    of_set["ownerReferences"] = owner;
+    of_set["labels"] = json!({keys::PLACEHOLDER: placeholder});
+    of_set["annotations"] = json!({keys::GROUP_KEY: "source", keys::MODE: "workspaces"});
+    let volume = json!({"name": "source", "persistentVolumeClaim": {"claimName": claim}});
+    let set = serde_json::from_value(json!({
+        "metadata": of_set,
+        "spec": {
+            "serviceName": "", "selector": {},
+            "template": {"spec": {"containers": [], "volumes": [volume]}},
+        },
+    }))?;
+    view.apply(Object::placeholder(&set, false).context("a placeholder")?);
     Ok(())
 }
 
