@@ -269,8 +269,8 @@ enum Rank<'v> {
 /// many share a claim, all of them ask for the same.
 #[derive(Debug)]
 pub struct Claimants<'v> {
-    /// Those whose placeholders need not stand yet.
-    natives: &'v [NativeClaims<'v>],
+    /// Those whose placeholders need not stand yet, by each of their claims.
+    natives: HashMap<Name, Vec<&'v NativeClaims<'v>>>,
     view: &'v View,
     policy: &'v Policy,
     by_claim: RefCell<HashMap<Name, Ranked<'v>>>,
@@ -296,7 +296,14 @@ impl<'v> Claimants<'v> {
     /// Those that the View and `natives` tell of.
     #[must_use]
     pub fn new(natives: &'v [NativeClaims<'v>], view: &'v View, policy: &'v Policy) -> Self {
-        Self { natives, view, policy, by_claim: RefCell::default() }
+        let mut by_claim: HashMap<Name, Vec<_>> = HashMap::new();
+        for native in natives {
+            for claim in native.claims {
+                let claim = Name::new(&native.placeholder.namespace, claim);
+                by_claim.entry(claim).or_default().push(native);
+            }
+        }
+        Self { natives: by_claim, view, policy, by_claim: RefCell::default() }
     }
 
     /// The group on whose node a run's group must be, because a claim of both is mounted by one node at a
@@ -359,7 +366,7 @@ impl<'v> Claimants<'v> {
     }
 
     fn find(&self, claim: &Name) -> Vec<(Rank<'v>, Claimant<'v>)> {
-        let Self { natives, view, .. } = *self;
+        let view = self.view;
         let namespace = &claim.namespace;
         let mut found: Vec<(Rank<'v>, Claimant<'v>)> = Vec::new();
         for (other, run) in view.runs_with_claim(claim) {
@@ -386,10 +393,8 @@ impl<'v> Claimants<'v> {
                 group.zip(rank).map(|(group, rank)| (rank, Claimant::Native(other, group))),
             );
         }
-        for other in natives {
-            let begins = other.placeholder.namespace == *namespace
-                && other.claims.contains(&&*claim.name)
-                && view.placeholder(other.placeholder).is_none();
+        for other in self.natives.get(claim).into_iter().flatten() {
+            let begins = view.placeholder(other.placeholder).is_none();
             let rank = begins.then_some(Rank::Begins(other.since, &other.placeholder.name));
             let claimant = Claimant::Native(other.placeholder, other.group);
             found.extend(rank.map(|rank| (rank, claimant)));
