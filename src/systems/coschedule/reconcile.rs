@@ -31,6 +31,7 @@ use crate::policy::{Period, Policy};
 use crate::systems::plan::{Action, Event, Kind, Plan, Target, Write};
 use crate::view::{Member, Name, PipelineRun, PlaceholderPod, View};
 use ends::Standing;
+use room::Room;
 use sources::{Sources, Wanted};
 use tend::{Stand, Users};
 
@@ -82,6 +83,7 @@ pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
         taken: HashSet::new(),
         told: BTreeMap::new(),
         users: OnceCell::new(),
+        room: OnceCell::new(),
     };
     for note in &sources.notes {
         turn.tell_run(note.name, note.run, note.reason, &note.text);
@@ -135,6 +137,8 @@ struct Turn<'v> {
     told: BTreeMap<Target, Vec<Event>>,
     /// Who uses which claim: found once, when it is first asked for.
     users: OnceCell<Users<'v>>,
+    /// What all nodes have left: found once, when a group first looks for room.
+    room: OnceCell<Vec<Room<'v>>>,
 }
 
 impl<'v> Turn<'v> {

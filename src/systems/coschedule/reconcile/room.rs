@@ -12,7 +12,7 @@ use crate::systems::coschedule::placeholder::Blueprint;
 use crate::view::estate::{NodeEstate, Taint};
 use crate::view::member::MemberEstate;
 use crate::view::placeholder::{FIRST, PlaceholderEstate};
-use crate::view::{Name, Placeholder, Resources, View, selector};
+use crate::view::{Name, Node, Placeholder, Resources, View, selector};
 
 /// The label of nodes that pods of a group share.
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -76,6 +76,40 @@ impl fmt::Display for Bar<'_> {
                 write!(formatter, "has the taint {key}={value}:{effect}")
             }
         }
+    }
+}
+
+/// What a node has left.
+#[derive(Debug)]
+pub(super) struct Room<'v> {
+    node: &'v str,
+    milli_cpu: i64,
+    memory: i64,
+    /// How many pods more it takes.
+    pods: usize,
+}
+
+impl<'v> Room<'v> {
+    /// What all nodes have left, in the order of their names. In a full cluster every group that waits looks
+    /// at every node: nearly all of them are told by these numbers, and need no closer look.
+    pub(super) fn of_all(view: &'v View) -> Vec<Self> {
+        let of = |(node, known): (&'v str, &'v Node)| {
+            let estate = known.estate.as_deref()?;
+            let usage = view.node_usage(node);
+            let left = |amount: fn(&Resources) -> i64| {
+                let taken = usage.map_or(0, |usage| amount(&usage.requested));
+                amount(&estate.allocatable).saturating_sub(taken)
+            };
+            Some(Self {
+                node,
+                milli_cpu: left(|of| of.milli_cpu),
+                memory: left(|of| of.memory),
+                pods: estate.pod_limit.saturating_sub(usage.map_or(0, |usage| usage.pods)),
+            })
+        };
+        let mut all: Vec<Self> = view.nodes().filter_map(of).collect();
+        all.sort_unstable_by_key(|room| room.node);
+        all
     }
 }
 
@@ -172,12 +206,25 @@ impl<'v> Demand<'v> {
             && self.terms.as_ref().is_none_or(|terms| selector::selects(terms, name, &node.labels))
     }
 
-    /// The nodes that suit, but for `but`, in the order of their names.
-    pub(super) fn suitable(&self, view: &'v View, but: &str) -> Vec<&'v str> {
-        let names = view.nodes().map(|(name, _)| name).filter(|name| *name != but);
-        let mut names: Vec<&str> = names.filter(|name| self.suits(name, view, false)).collect();
-        names.sort_unstable();
-        names
+    /// The nodes that suit, but for `but`, in the order of their names. `room`: what all nodes have left.
+    pub(super) fn suitable(&self, view: &'v View, room: &[Room<'v>], but: &str) -> Vec<&'v str> {
+        let further = 1 + usize::from(!self.waiting.is_empty());
+        let milli_cpu = self.least(|of| of.milli_cpu);
+        let memory = self.least(|of| of.memory);
+        let may_suit = |room: &&Room<'_>| {
+            room.pods >= further && room.milli_cpu >= milli_cpu && room.memory >= memory
+        };
+        let names = room.iter().filter(may_suit).map(|room| room.node);
+        names.filter(|name| *name != but && self.suits(name, view, false)).collect()
+    }
+
+    /// What a node must have left at least for the placeholder and any of those who wait.
+    fn least(&self, amount: impl Fn(&Resources) -> i64) -> i64 {
+        let own = amount(&self.placeholder.requests);
+        let waiting = self.waiting.iter().map(|pod| amount(&pod.requests));
+        // What is not wanted does not matter.
+        let beside = waiting.filter(|wanted| *wanted > 0).map(|wanted| own.saturating_add(wanted));
+        beside.chain(Some(own).filter(|own| *own > 0)).max().unwrap_or(i64::MIN)
     }
 
     /// Whether no node but `node` can mount the volumes.

@@ -6,7 +6,7 @@ use json_patch::PatchOperation;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::room::{Bar, Demand, bound_by_name, others};
+use super::room::{Bar, Demand, Room, bound_by_name, others};
 use super::sources::{Wanted, claims_on_one_node};
 use super::{Follow, MAKING, Turn, reason, target};
 use crate::policy::Repair;
@@ -489,7 +489,7 @@ impl<'v> Turn<'v> {
                     let demand = stand.demand(self.view, Some(wanted));
                     let mut excluded = stand.estate.excluded.iter();
                     if excluded.any(|node| demand.suits(node, self.view, false)) {
-                        let suitable = demand.suitable(self.view, "");
+                        let suitable = demand.suitable(self.view, self.room(), "");
                         let bounds = Bounds::Except(others(self.view, &suitable));
                         if !self.bind(stand, &wanted.blueprint, bounds) {
                             return;
@@ -824,6 +824,11 @@ impl<'v> Turn<'v> {
         })
     }
 
+    /// What all nodes have left.
+    fn room(&self) -> &[Room<'v>] {
+        self.room.get_or_init(|| Room::of_all(self.view))
+    }
+
     /// Members do not come in where the placeholder is: keeps it out of all nodes where they would not
     /// either. The template says so first, and the pod goes with the next plan.
     fn make_room(
@@ -835,7 +840,7 @@ impl<'v> Turn<'v> {
         demand: &Demand<'v>,
         wanted: &Wanted<'_>,
     ) {
-        let suitable = demand.suitable(self.view, node);
+        let suitable = demand.suitable(self.view, self.room(), node);
         let patience = self.grace().checked_mul(GIVE_UP).unwrap_or(SignedDuration::MAX);
         // As far as can be seen there is room here, and the scheduler knows better. Each other node is
         // tried once: what keeps them out everywhere is not found by trying again soon.
