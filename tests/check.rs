@@ -677,22 +677,28 @@ fn a_member_that_does_not_come_in_says_why() {
     assert!(found[1].starts_with("scheduling gates hold it: example.com/quota ->"), "{found:?}");
 }
 
-/// It may be elsewhere while its pods run where nobody comes in any more.
-#[test]
-fn the_placeholder_of_a_native_group_is_not_held_to_a_closed_node() {
-    const NATIVE: &str = "affinity-assistant-88b1e3553f";
-    let as_native = |mut pod: Value| {
-        let text = pod.to_string().replace(PLACEHOLDER, NATIVE);
-        pod = serde_json::from_str(&text).unwrap();
-        pod
-    };
-    let set = json!({
+/// The placeholder of group `nightly` in `default`.
+const NATIVE: &str = "affinity-assistant-88b1e3553f";
+
+fn native_set() -> Value {
+    json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet",
         "metadata": {"name": NATIVE, "namespace": "default", "uid": "set",
             "labels": {"stowplan.dev/placeholder": NATIVE},
             "annotations": {"stowplan.dev/coschedule-group": "nightly"}},
         "spec": {"selector": {}, "template": {"spec": {"containers": []}}},
-    });
+    })
+}
+
+/// It may be elsewhere while its pods run where nobody comes in any more.
+#[test]
+fn the_placeholder_of_a_native_group_is_not_held_to_a_closed_node() {
+    let as_native = |mut pod: Value| {
+        let text = pod.to_string().replace(PLACEHOLDER, NATIVE);
+        pod = serde_json::from_str(&text).unwrap();
+        pod
+    };
+    let set = native_set();
     let of_group = |name: &str, node: Option<&str>| {
         let mut pod = as_native(of_run(name, node, "1"));
         pod["metadata"]["annotations"] = json!({"stowplan.dev/coschedule-group": "nightly"});
@@ -713,14 +719,7 @@ fn the_placeholder_of_a_native_group_is_not_held_to_a_closed_node() {
 /// Who makes a pod again, and where to say what it asks, depends on what made it.
 #[test]
 fn the_remedy_for_a_member_is_that_of_what_made_it() {
-    const NATIVE: &str = "affinity-assistant-88b1e3553f";
-    let set = json!({
-        "apiVersion": "apps/v1", "kind": "StatefulSet",
-        "metadata": {"name": NATIVE, "namespace": "default", "uid": "set",
-            "labels": {"stowplan.dev/placeholder": NATIVE},
-            "annotations": {"stowplan.dev/coschedule-group": "nightly"}},
-        "spec": {"selector": {}, "template": {"spec": {"containers": []}}},
-    });
+    let set = native_set();
     let mut stands = placeholder(Some("n1"));
     stands["metadata"]["name"] = json!(format!("{NATIVE}-0"));
     stands["metadata"]["labels"] = json!({"stowplan.dev/placeholder": NATIVE});
