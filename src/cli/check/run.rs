@@ -554,10 +554,15 @@ impl<'c> Stand<'c> {
             "cordoned" => format!("kubectl uncordon {node}"),
             _ => format!("kubectl describe node {node}"),
         };
-        if let Some(running) = self.running.first() {
+        let is_here = |pod: &&&Pod| node_of(pod) == Some(node);
+        if let Some(running) = self.running.iter().find(is_here).or_else(|| self.running.first()) {
+            let place = match node_of(running).filter(|place| *place != node) {
+                Some(other) => format!("on node {other}"),
+                None => "there".to_owned(),
+            };
             let running = running.metadata.name.as_deref().unwrap_or_default();
             told.object(
-                format!("node {node}: {why}; pod {running} still runs there, and the group moves when it has ended"),
+                format!("node {node}: {why}; pod {running} still runs {place}, and the group moves when it has ended"),
                 format!("wait for pod {running}, or {open}"),
             );
         } else if let Some(claim) = self.pinned_to(node) {

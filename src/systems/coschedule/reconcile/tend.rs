@@ -127,7 +127,22 @@ impl<'v> Stand<'v> {
             return true;
         }
         let demand = self.demand(view, None);
-        places.iter().any(|node| demand.takes_placeholder(node, view))
+        let only = self.estate.only.as_deref();
+        places.iter().any(|node| {
+            !excludes_node(self, node)
+                && only.is_none_or(|only| only == *node)
+                && demand.takes_placeholder(node, view)
+        })
+    }
+
+    /// Whether members that run keep its pod on this node. Those of a native group that are on others, where
+    /// it cannot go, do not.
+    fn is_kept_on(&self, node: &str, view: &View) -> bool {
+        let is_here = |(_, member): &(&Name, &Member)| member.place() == Some(node);
+        let is_left = self.places().next().is_some()
+            && !self.running.iter().any(is_here)
+            && !self.must_be_held(view);
+        !self.running.is_empty() && !is_left
     }
 
     /// The one node where members run, if the template keeps the placeholder out of it.
@@ -576,7 +591,7 @@ impl<'v> Turn<'v> {
         let known = self.view.node(node).and_then(|node| node.estate.as_deref());
         let Some(estate) = known.filter(|estate| estate.ready) else {
             let what = if known.is_some() { "says nothing any more" } else { "is gone" };
-            if !stand.running.is_empty() {
+            if stand.is_kept_on(node, self.view) {
                 return self.tell_busy(stand, node, &format!("node {node} {what}"));
             }
             if known.is_some() && demand.is_pinned_to(node, self.view) {
@@ -749,7 +764,7 @@ impl<'v> Turn<'v> {
             Trouble::Outdated => "it is to mount other claims".to_owned(),
             Trouble::Full { .. } => format!("node {node} does not take those who wait"),
         };
-        if !stand.running.is_empty() {
+        if stand.is_kept_on(node, self.view) {
             return self.tell_busy(stand, node, &why);
         }
         if let Some((user, claim)) = self.used_by_others(stand, node) {
@@ -906,12 +921,15 @@ impl<'v> Turn<'v> {
 
     /// Nothing is moved while a member runs, and who waits is told of whom for.
     fn tell_busy(&mut self, stand: &Stand<'v>, node: &str, why: &str) {
-        let Some((running, _)) = stand.running.first().filter(|_| !stand.waiting.is_empty()) else {
+        let is_here = |(_, member): &&(&Name, &Member)| member.place() == Some(node);
+        let running = stand.running.iter().find(is_here).or_else(|| stand.running.first());
+        let Some((running, member)) = running.filter(|_| !stand.waiting.is_empty()) else {
             return;
         };
         let note = format!(
-            "{why}, and pod {} of the group still runs on {node}: the group moves when it has ended",
-            running.name
+            "{why}, and pod {} of the group still runs on {}: the group moves when it has ended",
+            running.name,
+            member.place().unwrap_or(node)
         );
         self.tell_waiting(stand.run, &stand.waiting, reason::WAITS_FOR_MEMBERS, &note);
     }

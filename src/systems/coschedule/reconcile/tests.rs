@@ -1603,6 +1603,57 @@ fn a_native_group_leaves_a_node_that_its_template_names() {
     assert_eq!((world.node_of("b"), world.node_of(&pod)), (Some("n2"), Some("n2")));
 }
 
+/// The scheduler puts the small placeholder anywhere, and those who wait for it may not fit there.
+#[test]
+fn a_native_group_that_has_left_a_closed_node_goes_on_until_there_is_room() {
+    for second in ["full", "cordoned", "lost"] {
+        let mut world = World::new(&["n1", "n2", "n3"]);
+        let placeholder = world.native("a", "g");
+        let pod = format!("{placeholder}-0");
+        world.settle(SOON);
+        assert_eq!(world.node_of("a"), Some("n1"));
+        if second == "full" {
+            world.stranger("s", "n2", 950);
+        }
+        world.cordon("n1", true);
+        world.pods.remove(&pod);
+        world.settle(SOON);
+        assert_eq!(world.node_of(&pod), Some("n2"));
+        match second {
+            "cordoned" => world.cordon("n2", true),
+            "lost" => world.ready("n2", false),
+            _ => {}
+        }
+        world.native("b", "g");
+        world.settle(LONG);
+        let places = (world.node_of("a"), world.node_of("b"), world.node_of(&pod));
+        assert_eq!(places, (Some("n1"), Some("n3"), Some("n3")), "{second}: {:?}", world.events);
+    }
+}
+
+/// It came back to one of two nodes by name, and that one is closed again.
+#[test]
+fn a_native_group_leaves_a_closed_node_that_its_template_names_for_its_other_one() {
+    let mut world = World::new(&["n1", "n2"]);
+    let placeholder = world.native("a", "g");
+    let pod = format!("{placeholder}-0");
+    world.settle(SOON);
+    world.cordon("n1", true);
+    world.pods.remove(&pod);
+    world.settle(SOON);
+    world.cordon("n1", false);
+    world.settle(SOON);
+    assert_eq!(world.node_of(&pod), Some("n1"), "by name");
+    world.native("b", "g");
+    world.pods.get_mut("b").unwrap()["spec"]["nodeName"] = json!("n2");
+    world.cordon("n1", true);
+    world.native("c", "g");
+    world.pods.remove(&pod);
+    world.settle(LONG);
+    assert_eq!((world.node_of("c"), world.node_of(&pod)), (Some("n2"), Some("n2")));
+    assert!(is_held(&world, &placeholder));
+}
+
 /// Where one of its nodes takes nobody, another one counts only if it has room.
 #[test]
 fn a_native_group_on_a_closed_and_a_full_node_goes_on_on_a_third() {
