@@ -1889,6 +1889,7 @@ fn who_was_forgotten_is_woken_where_there_is_room() {
 enum Happening {
     Task(usize, u32),
     Gated(usize, u32),
+    Native,
     Finish(usize),
     Cordon(usize, bool),
     Ready(usize, bool),
@@ -1904,19 +1905,23 @@ fn happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
         4 => (0..3_usize, 1..=1_000_u32).prop_map(|(run, cpu)| Happening::Task(run, cpu)),
         2 => (0..3_usize, 1..=1_000_u32).prop_map(|(run, cpu)| Happening::Gated(run, cpu)),
+        2 => Just(Happening::Native),
         3 => (0..8_usize).prop_map(Happening::Finish),
         2 => (0..4_usize, any::<bool>()).prop_map(|(node, yes)| Happening::Cordon(node, yes)),
         2 => (0..4_usize, any::<bool>()).prop_map(|(node, yes)| Happening::Ready(node, yes)),
         2 => (0..4_usize, 100..900_u32).prop_map(|(node, cpu)| Happening::Stranger(node, cpu)),
         1 => (0..4_usize).prop_map(Happening::Leave),
         1 => (0..4_usize).prop_map(Happening::Gone),
-        2 => (0..3_usize).prop_map(Happening::Evicted),
+        2 => (0..4_usize).prop_map(Happening::Evicted),
         1 => Just(Happening::Joins),
         2 => (1..200_i64).prop_map(Happening::Time),
     ]
 }
 
 const RUNS: [&str; 3] = ["r0", "r1", "r2"];
+
+/// A native group beside them. Its pods may be on two nodes, while one of them takes nobody.
+const GROUP: &str = "g";
 
 fn happen(world: &mut World, happening: &Happening, number: usize) {
     let node = |world: &World, which: usize| world.nodes.keys().nth(which).cloned();
@@ -1925,6 +1930,7 @@ fn happen(world: &mut World, happening: &Happening, number: usize) {
         Happening::Gated(run, cpu) => {
             world.gated_with(&format!("m{number}"), RUNS[run], &Value::Null, cpu);
         }
+        Happening::Native => _ = world.native(&format!("m{number}"), GROUP),
         Happening::Finish(which) => {
             let runs = |pod: &Value| !pod["spec"]["nodeName"].is_null() && is_member(pod);
             let name = world
@@ -1958,7 +1964,10 @@ fn happen(world: &mut World, happening: &Happening, number: usize) {
             // The garbage collector of pods; the members' TaskRuns fail.
             world.pods.retain(|_, pod| pod["spec"]["nodeName"] != *gone);
         }
-        Happening::Evicted(run) => world.evict(RUNS[run]),
+        Happening::Evicted(which) => match RUNS.get(which) {
+            Some(run) => world.evict(run),
+            None => _ = world.pods.remove(&format!("{}-0", keys::of_native(NAMESPACE, GROUP))),
+        },
         Happening::Joins => world.node(&format!("new{number}")),
         Happening::Time(seconds) => world.now += SignedDuration::from_secs(seconds),
     }
