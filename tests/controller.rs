@@ -26,6 +26,7 @@ mod controller {
     pub(crate) mod outages;
     pub(crate) mod pools;
     pub(crate) mod repair;
+    pub(crate) mod tekton;
     pub(crate) mod wake;
 }
 
@@ -54,6 +55,8 @@ const CASES: &[Case] = cases! { controller,
         what_passed_is_told_and_made_again;
     wake:
         a_drained_group_runs_again;
+    tekton:
+        a_tekton_that_serves_v1beta1_alone;
 };
 
 fn main() -> ExitCode {

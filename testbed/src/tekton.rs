@@ -171,22 +171,24 @@ impl Kind {
 
     /// As it is read and written here: `v1`, into which the API server turns every version.
     fn resource(self) -> ApiResource {
-        ApiResource::from_gvk_with_plural(
-            &GroupVersionKind::gvk("tekton.dev", "v1", &self.to_string()),
-            &self.plural(),
-        )
+        self.in_version("v1")
+    }
+
+    fn in_version(self, version: &str) -> ApiResource {
+        let of_version = GroupVersionKind::gvk("tekton.dev", version, &self.to_string());
+        ApiResource::from_gvk_with_plural(&of_version, &self.plural())
     }
 
     fn plural(self) -> String {
         format!("{self}s").to_lowercase()
     }
 
-    /// A definition with open schemas: whatever a run says is kept.
-    fn definition(self) -> Value {
+    /// A definition with open schemas: whatever a run says is kept. Objects are stored in the first version.
+    fn definition(self, versions: &[&str]) -> Value {
         let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        let version = |name: &str, storage: bool| {
+        let version = |name: &&str| {
             json!({
-                "name": name, "served": true, "storage": storage,
+                "name": name, "served": true, "storage": *name == versions[0],
                 "schema": {"openAPIV3Schema": open},
                 "subresources": {"status": {}},
             })
@@ -201,7 +203,7 @@ impl Kind {
                     "kind": self.to_string(), "listKind": format!("{self}List"),
                     "plural": plural, "singular": self.to_string().to_lowercase(),
                 },
-                "versions": [version("v1", true), version("v1beta1", false)],
+                "versions": versions.iter().map(version).collect::<Vec<_>>(),
             },
         })
     }
@@ -218,9 +220,21 @@ impl fmt::Display for Kind {
 /// # Errors
 /// One is refused, or is not served in a minute.
 pub async fn install(client: &Client) -> Result<()> {
+    install_versions(client, &["v1", "v1beta1"]).await
+}
+
+/// The same as Tekton had it before `v1`: `v1beta1` alone. The driver does not work with these.
+///
+/// # Errors
+/// As [`install`].
+pub async fn install_old(client: &Client) -> Result<()> {
+    install_versions(client, &["v1beta1"]).await
+}
+
+async fn install_versions(client: &Client, versions: &[&str]) -> Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     for kind in Kind::ALL {
-        let definition = serde_json::from_value(kind.definition())?;
+        let definition = serde_json::from_value(kind.definition(versions))?;
         match definitions.create(&PostParams::default(), &definition).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             made => drop(made.with_context(|| format!("cannot define {kind}"))?),
@@ -228,7 +242,8 @@ pub async fn install(client: &Client) -> Result<()> {
     }
     until("Tekton's resources to be served", LIMIT, async || {
         for kind in Kind::ALL {
-            let objects: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource());
+            let resource = kind.in_version(versions[0]);
+            let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
             if let Err(error) = objects.list(&ListParams::default().limit(1)).await {
                 return Ok(Seen::NotYet(format!("{kind}: {error}")));
             }

@@ -1,0 +1,88 @@
+//! Coscheduling in a cluster whose Tekton is old.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use testbed::tekton;
+use testbed::wait::{Seen, until};
+
+use crate::world::{Space, World, same};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const MEMBER: &str = "stowplan.dev/coschedule-member";
+
+fn objects(space: &Space, kind: &str) -> Api<DynamicObject> {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("tekton.dev", "v1beta1", kind));
+    Api::namespaced_with(space.world.client.clone(), &space.name, &kind)
+}
+
+/// An object of Tekton's, as its controller would make it; returns the reference of what it makes itself.
+async fn made(space: &Space, kind: &str, mut object: Value) -> Result<Value> {
+    object["apiVersion"] = json!("tekton.dev/v1beta1");
+    object["kind"] = json!(kind);
+    let object: DynamicObject = serde_json::from_value(object)?;
+    let made = objects(space, kind).create(&PostParams::default(), &object).await?;
+    let uid = made.uid().context("it has no UID")?;
+    Ok(json!([{
+        "apiVersion": "tekton.dev/v1beta1", "kind": kind, "name": made.name_any(), "uid": uid,
+        "controller": true, "blockOwnerDeletion": true,
+    }]))
+}
+
+/// Tekton's kinds come while stowplan runs, and in the one version that Tekton had before `v1`.
+pub(crate) async fn a_tekton_that_serves_v1beta1_alone(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    tekton::install_old(&world.client).await?;
+    let space = world.namespace("old-tekton").await?;
+    let run = json!({
+        "metadata": {"name": "ci", "annotations": {"stowplan.dev/coschedule": "pipelineruns"}},
+        "spec": {"pipelineSpec": {"tasks": [{"name": "one"}, {"name": "two"}]}},
+    });
+    let run = made(&space, "PipelineRun", run).await?;
+    let mut pods = Vec::new();
+    for name in ["one", "two"] {
+        let metadata = json!({
+            "name": format!("ci-{name}"), "ownerReferences": run,
+            "labels": {"tekton.dev/pipelineTask": name},
+        });
+        let task_run = made(&space, "TaskRun", json!({"metadata": metadata, "spec": {}})).await?;
+        pods.push(json!({
+            "metadata": {"name": format!("ci-{name}-pod"), "ownerReferences": task_run},
+            "spec": {"containers": [{"name": "step-work", "image": "busybox"}]},
+        }));
+    }
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let trial: Pod = serde_json::from_value(pods[0].clone())?;
+    until("the pods of the run to be members", LIMIT, async || {
+        let admitted = space.pods().create(&dry_run, &trial).await?;
+        Ok(match admitted.labels().contains_key(MEMBER) {
+            true => Seen::Done(()),
+            false => Seen::NotYet("one is not".to_owned()),
+        })
+    })
+    .await?;
+    let mut nodes = Vec::new();
+    for pod in &pods {
+        nodes.push(space.node_of_new(pod).await?);
+    }
+    same(&nodes[1], &nodes[0])?;
+    let sets: Api<StatefulSet> = Api::namespaced(world.client.clone(), &space.name);
+    same(&sets.list(&ListParams::default()).await?.items.len(), &1)?;
+    let said = world.kubectl(&["-n", &space.name, "delete", "pipelinerun", "ci"], "").await?;
+    ensure!(said.success, "{}", said.err);
+    until("nothing of the run to be left", LIMIT, async || {
+        let pods = space.pods().list(&ListParams::default()).await?.items.len();
+        let sets = sets.list(&ListParams::default()).await?.items.len();
+        Ok(match pods + sets {
+            0 => Seen::Done(()),
+            _ => Seen::NotYet(format!("{pods} pods and {sets} StatefulSets")),
+        })
+    })
+    .await
+}
