@@ -546,10 +546,13 @@ fn the_placeholders_node_is_in_the_way() {
 fn a_placeholder_without_a_node_says_which_nodes_there_are() {
     let mut objects = standing(None, &[cordoned(node("n1")), node("n2")]);
     objects.extend(claim("cache", &["n1"]));
-    assert_eq!(
-        obstacles(&objects, "pr/image"),
-        ["node n1: cordoned; claim cache can be used on no other node -> kubectl uncordon n1"]
-    );
+    // Whoever looks at the placeholder's pod itself is told the same.
+    for asked in ["pr/image".to_owned(), format!("pod/{PLACEHOLDER}-0")] {
+        assert_eq!(
+            obstacles(&objects, &asked),
+            ["node n1: cordoned; claim cache can be used on no other node -> kubectl uncordon n1"]
+        );
+    }
     objects.extend(claim(CLAIM, &["n2"]));
     let found = obstacles(&objects, "pr/image");
     assert!(

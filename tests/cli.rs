@@ -959,7 +959,8 @@ fn a_class_that_is_not_known_is_told() {
 #[test]
 fn a_run_whose_mode_is_none_is_refused() {
     let folder = Folder::new(&[]);
-    for pipeline in [PIPELINE, "pipelineRef: {resolver: git}"] {
+    let pipelines = [PIPELINE, "pipelineRef: {resolver: git}", "pipelineSpec: {tasks: []}"];
+    for pipeline in pipelines {
         let text = run_with("name: r, annotations: {stowplan.dev/coschedule: all}", pipeline);
         let said = folder.plan_with("-f -", text.as_bytes());
         assert_eq!(said.code, 1, "{said:?}");

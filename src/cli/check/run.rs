@@ -91,15 +91,28 @@ pub(super) struct Joined {
     pub(super) placeholder: Diagnosis,
 }
 
-/// The group that a pod was admitted for, if it was.
+/// The group that a pod was admitted for, if it was, or is the placeholder's of.
 pub(super) fn joined(
     cluster: &Cluster,
     policy: &Policy,
     pod: &Pod,
     namespace: &str,
 ) -> Option<Joined> {
-    let placeholder = label(pod, keys::MEMBER)
-        .filter(|placeholder| PlaceholderPod::of(&pod.metadata) != Some(*placeholder))?;
+    if let Some(own) = PlaceholderPod::of(&pod.metadata) {
+        let name = Name::new(namespace, own);
+        let made = cluster.view.placeholder(&name);
+        let group = match made.map(|made| (&made.run, &made.group)) {
+            Some((Some(run), _)) => format!(
+                "a group of PipelineRun {0}: stowplan check pipelinerun/{0} -n {namespace}",
+                run.name
+            ),
+            Some((None, Some(group))) => format!("the pods of group {group}"),
+            _ => "a group of which nothing is known".to_owned(),
+        };
+        let placeholder = Stand::new(cluster, policy, &name, Vec::new(), false).placeholder();
+        return Some(Joined { asked: format!("a node for {group}"), placeholder });
+    }
+    let placeholder = label(pod, keys::MEMBER)?;
     let owner = Owner::of_tekton(&pod.metadata, "TaskRun");
     let of_run = owner.map(|owner| belonging(namespace, &owner, &cluster.view, policy));
     let mut isolated = false;

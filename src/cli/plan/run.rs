@@ -151,7 +151,11 @@ pub(super) fn plan(
             });
         }
     }
-    let tasks = tasks(name, run, view);
+    // Of a run without tasks, too, what it says of itself is judged.
+    let tasks = match tasks(name, run, view) {
+        Ok(tasks) if tasks.is_empty() && made.is_err() => Err(String::new()),
+        tasks => tasks,
+    };
     told.tasks = tasks.is_ok().then(Vec::new);
     // Where nobody here knows the tasks, a pod that mounts the claims of a group stands for all of it.
     let stand_ins = stand_ins(made.as_ref().ok().filter(|_| run.group.is_none()));
