@@ -118,7 +118,11 @@ impl Space {
     pub(crate) async fn cleared(&self, kept: &[&str]) -> Result<()> {
         self.nothing_is_left().await?;
         for run in self.runs().list(&ListParams::default()).await?.items {
-            self.runs().delete(&run.name_any(), &DeleteParams::default()).await?;
+            match self.runs().delete(&run.name_any(), &DeleteParams::default()).await {
+                // It went with the run that had made it.
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                deleted => drop(deleted?),
+            }
         }
         let kept: BTreeSet<_> = kept.iter().map(|&name| name.to_owned()).collect();
         until(&format!("nothing of the runs in {} to be left", self.name), LIMIT, async || {
