@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 
 use super::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
 use super::resources::{Resources, thousandths};
-use super::streams_pod::{APP, APP_VALUE, COLOCATION_PREFIX, GROUP, JOB, PROCESSING_ELEMENT, WAKE};
+use super::streams_pod::{
+    APP, APP_VALUE, COLOCATION_PREFIX, GROUP, JOB, PROCESSING_ELEMENT, woken,
+};
 
 /// Who an object is, and which version of it this is.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -201,7 +203,7 @@ impl PodEstate {
                 .collect(),
             unschedulable_since: unschedulable
                 .and_then(|condition| condition.last_transition_time.as_ref().map(|time| time.0)),
-            woken: label(WAKE).and_then(|value| value.parse().ok()),
+            woken: woken(pod),
             scheduler: spec
                 .and_then(|spec| spec.scheduler_name.as_deref())
                 .unwrap_or("default-scheduler")

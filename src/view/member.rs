@@ -12,7 +12,7 @@ use super::pipeline_run::MODE;
 use super::placeholder::{self, PlaceholderPod};
 use super::resources::Resources;
 use super::storage::GROUP;
-use super::streams_pod::WAKE;
+use super::streams_pod::woken;
 use super::task_run::ASSISTANT;
 
 /// The label of a group's pods; its value is the placeholder's name. The placeholder's own pod bears it,
@@ -121,7 +121,8 @@ impl Unschedulable {
 }
 
 impl Member {
-    /// Reads a pod. `None`: neither a member nor one that may be, as the pod of a placeholder. `whole` keeps the controller's part.
+    /// Reads a pod. `None`: neither a member nor one that may be, as the pod of a placeholder. `whole` keeps the
+    /// controller's part.
     #[must_use]
     pub fn read(pod: &core::Pod, whole: bool) -> Option<Self> {
         let metadata = &pod.metadata;
@@ -198,11 +199,6 @@ impl MemberEstate {
             ..Self::default()
         }
     }
-}
-
-/// When a pod was last woken, in seconds since 1970.
-pub(super) fn woken(pod: &core::Pod) -> Option<i64> {
-    pod.metadata.labels.as_ref()?.get(WAKE)?.parse().ok()
 }
 
 /// Whether a pod must be where a placeholder is.

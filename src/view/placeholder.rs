@@ -16,6 +16,7 @@ use super::owner::Owner;
 use super::pipeline_run::MODE;
 use super::resources::Resources;
 use super::storage::GROUP;
+use super::streams_pod::woken;
 
 /// The label of a placeholder and of all that belongs to it; its value is the placeholder's name.
 pub const PLACEHOLDER: &str = "stowplan.dev/placeholder";
@@ -78,11 +79,15 @@ pub struct PlaceholderEstate {
 }
 
 impl Placeholder {
+    /// The claims that the StatefulSet of this name makes for its pod.
+    pub fn made(&self, name: &str) -> impl Iterator<Item = String> {
+        self.templates.iter().map(move |template| format!("{template}-{name}{FIRST}"))
+    }
+
     /// The claims that the pod of the placeholder of this name mounts: those of others, and its own.
     pub fn mounted(&self, name: &Name) -> impl Iterator<Item = Name> {
-        let own = self.templates.iter().map(|of| format!("{of}-{}{FIRST}", name.name));
         let others = self.claims.iter().map(ToString::to_string);
-        others.chain(own).map(|claim| Name::new(&name.namespace, &claim))
+        others.chain(self.made(&name.name)).map(|claim| Name::new(&name.namespace, &claim))
     }
 
     /// Reads a StatefulSet. `None`: it is no placeholder. `whole` keeps the controller's part.
@@ -248,7 +253,7 @@ impl PlaceholderPod {
             excluded: of_controller.map(excluded).unwrap_or_default(),
             only: of_controller.and_then(only),
             held: is_held(of_controller, pod.metadata.labels.as_ref(), placeholder),
-            woken: of_controller.and_then(|_| member::woken(pod)),
+            woken: of_controller.and_then(|_| woken(pod)),
             claims: of_controller.map(claims).unwrap_or_default(),
         })
     }

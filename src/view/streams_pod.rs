@@ -21,6 +21,11 @@ pub const PROCESSING_ELEMENT: &str = "streams.ibm.com/pe";
 /// seconds since 1970.
 pub const WAKE: &str = "stowplan.dev/wake";
 
+/// When a pod was last woken, in seconds since 1970.
+pub(super) fn woken(pod: &core::Pod) -> Option<i64> {
+    pod.metadata.labels.as_ref()?.get(WAKE)?.parse().ok()
+}
+
 /// A pod of a Streams job.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct StreamsPod {

@@ -459,10 +459,7 @@ impl<'c> Stand<'c> {
         isolated: bool,
     ) -> Self {
         let claims = match cluster.view.placeholder(name) {
-            Some(made) => {
-                let own = made.templates.iter().map(|of| format!("{of}-{}{FIRST}", name.name));
-                made.claims.iter().map(ToString::to_string).chain(own).collect()
-            }
+            Some(made) => made.mounted(name).map(|claim| claim.name.into()).collect(),
             None => claims,
         };
         let isolates = |mode: &str| mode::read(mode) == Some(CoscheduleMode::IsolatePipelinerun);

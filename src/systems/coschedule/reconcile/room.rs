@@ -11,7 +11,7 @@ use crate::placement::toleration::{tolerates, tolerates_cordon};
 use crate::systems::coschedule::placeholder::Blueprint;
 use crate::view::estate::{NodeEstate, Taint};
 use crate::view::member::MemberEstate;
-use crate::view::placeholder::{FIRST, PlaceholderEstate};
+use crate::view::placeholder::PlaceholderEstate;
 use crate::view::{Name, Node, Placeholder, Resources, View, selector};
 
 /// The label of nodes that pods of a group share.
@@ -129,13 +129,9 @@ impl<'v> Demand<'v> {
             let terms = &*view.volume(volume)?.terms;
             (!terms.is_empty()).then_some(Pin { claim, volume, terms })
         };
-        let made = placeholder
-            .templates
-            .iter()
-            .map(|template| -> Box<str> { format!("{template}-{}{FIRST}", name.name).into() });
         Self {
             waiting,
-            volumes: placeholder.claims.iter().cloned().chain(made).filter_map(pin).collect(),
+            volumes: placeholder.mounted(name).map(|claim| claim.name).filter_map(pin).collect(),
             placeholder: estate,
             terms: blueprint.and_then(Blueprint::node_terms),
         }

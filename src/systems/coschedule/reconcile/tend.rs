@@ -104,6 +104,11 @@ impl<'v> Stand<'v> {
         Self { name, placeholder, estate, pod, run, running, waiting, is_misled }
     }
 
+    /// The name of its pod.
+    fn pod_name(&self) -> Name {
+        Name::new(&self.name.namespace, &[&*self.name.name, FIRST].concat())
+    }
+
     /// The nodes of those that run where we have placed them: there the group is.
     fn places(&self) -> impl Iterator<Item = &'v str> {
         let is_placed = |member: &Member| member.estate.as_deref().is_some_and(is_placed_by_us);
@@ -167,8 +172,7 @@ impl<'v> Stand<'v> {
 
     /// Whether a claim is one that its StatefulSet makes.
     fn makes(&self, claim: &str) -> bool {
-        let mut made = self.placeholder.templates.iter();
-        made.any(|template| *claim == *format!("{template}-{}{FIRST}", self.name.name))
+        self.placeholder.made(&self.name.name).any(|made| made == claim)
     }
 
     /// Whether its pod mounts other claims than its template says.
@@ -399,7 +403,7 @@ impl<'v> Turn<'v> {
         grace: Option<u32>,
         why: Option<&str>,
     ) {
-        let name = Name::new(&stand.name.namespace, &[&*stand.name.name, FIRST].concat());
+        let name = stand.pod_name();
         let version = pod.node.is_none().then(|| pod.identity.resource_version.clone());
         let write = Write::Delete { grace, version };
         self.write(Kind::Pod, &name, &pod.identity.uid, write, Vec::new());
@@ -569,7 +573,7 @@ impl<'v> Turn<'v> {
         if due > self.now {
             return self.plan.recheck_by(due);
         }
-        let name = Name::new(&stand.name.namespace, &[&*stand.name.name, FIRST].concat());
+        let name = stand.pod_name();
         self.act(wake::call(&name, &pod.identity.uid, self.now, "placeholder"));
     }
 

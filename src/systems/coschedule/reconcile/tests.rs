@@ -19,6 +19,16 @@ const LONG: i64 = 3_600;
 /// Time to make and to schedule, and none to become impatient.
 const SOON: i64 = 5;
 
+/// A world with these nodes, in which a run with one claim has begun: its first member has been placed.
+fn begun(nodes: &[&str]) -> World {
+    let mut world = World::new(nodes);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.settle(SOON);
+    world
+}
+
 #[test]
 fn a_run_has_a_placeholder_from_its_first_task_to_its_end() {
     let mut world = World::new(&["n1", "n2"]);
@@ -175,11 +185,7 @@ fn a_cordoned_node_is_left_unless_a_member_runs() {
 /// anybody can delete it.
 #[test]
 fn a_placeholder_that_is_apart_from_its_members_comes_to_them() {
-    let mut world = World::new(&["n1", "n2"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
-    world.member("a", "run", 100);
-    world.settle(SOON);
+    let mut world = begun(&["n1", "n2"]);
     assert_eq!((world.node_of("a"), world.place("run")), (Some("n1"), Some("n1")));
     let placeholder = format!("{}-0", world.placeholder("run"));
     world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
@@ -230,11 +236,7 @@ fn a_taint_that_the_placeholder_does_not_tolerate_is_like_a_cordon() {
 #[test]
 fn on_a_node_that_is_gone_or_says_nothing_the_placeholder_is_not_waited_for() {
     for is_gone in [true, false] {
-        let mut world = World::new(&["n1", "n2"]);
-        world.claim("c");
-        world.run("run", &["c"], &[]);
-        world.member("a", "run", 100);
-        world.settle(SOON);
+        let mut world = begun(&["n1", "n2"]);
         let lose = |world: &mut World| match is_gone {
             true => _ = world.nodes.remove("n1"),
             false => world.ready("n1", false),
@@ -256,11 +258,7 @@ fn on_a_node_that_is_gone_or_says_nothing_the_placeholder_is_not_waited_for() {
 
 #[test]
 fn a_full_node_is_left_for_one_where_the_largest_fits() {
-    let mut world = World::new(&["n1", "n2", "n3", "n4"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
-    world.member("a", "run", 100);
-    world.settle(SOON);
+    let mut world = begun(&["n1", "n2", "n3", "n4"]);
     assert_eq!(world.place("run"), Some("n1"));
     for (node, cpu) in [("n1", 500), ("n2", 500), ("n3", 700), ("n4", 300)] {
         world.stranger(&format!("stranger-{node}"), node, cpu);
@@ -879,11 +877,7 @@ fn what_belongs_to_nobody_goes_and_what_is_not_ours_stays() {
 
 #[test]
 fn a_run_that_is_made_again_under_its_name_has_a_placeholder_of_its_own() {
-    let mut world = World::new(&["n1"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
-    world.member("a", "run", 100);
-    world.settle(SOON);
+    let mut world = begun(&["n1"]);
     let old = world.placeholder("run");
     world.pods.remove("a");
     world.runs.remove("run");
@@ -1467,11 +1461,7 @@ fn a_label_alone_holds_no_placeholder_where_it_is() {
 /// A drain deletes it under its members, and so may anybody. No group is torn apart by that.
 #[test]
 fn a_placeholder_that_is_deleted_comes_back_to_its_members_or_waits_for_their_end() {
-    let mut world = World::new(&["n1", "n2"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
-    world.member("a", "run", 100);
-    world.settle(SOON);
+    let mut world = begun(&["n1", "n2"]);
     assert_eq!((world.node_of("a"), world.place("run")), (Some("n1"), Some("n1")));
     let (writes, events) = (world.writes.len(), world.events.len());
     world.evict("run");
@@ -1503,11 +1493,7 @@ fn is_held(world: &World, placeholder: &str) -> bool {
 /// It was to leave for those that found no room, and a small one came in before it had gone.
 #[test]
 fn a_placeholder_that_is_kept_from_the_node_of_a_member_comes_back_all_the_same() {
-    let mut world = World::new(&["n1", "n2"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
-    world.member("a", "run", 100);
-    world.settle(SOON);
+    let mut world = begun(&["n1", "n2"]);
     world.finish("a");
     world.stranger("s", "n1", 500);
     world.member("large", "run", 700);
@@ -1534,11 +1520,7 @@ fn a_placeholder_that_is_kept_from_the_node_of_a_member_comes_back_all_the_same(
 /// The label of a stranger does not tear apart those that are placed.
 #[test]
 fn a_forged_label_beside_a_member_that_runs_lets_nothing_go() {
-    let mut world = World::new(&["n1", "n2", "n3"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
-    world.member("a", "run", 100);
-    world.settle(SOON);
+    let mut world = begun(&["n1", "n2", "n3"]);
     assert_eq!(world.node_of("a"), Some("n1"));
     let placeholder = world.placeholder("run");
     world.stranger("x", "n3", 10);
@@ -1697,11 +1679,7 @@ fn another_pod_with_both_labels_holds_no_placeholder() {
 #[test]
 fn a_placeholder_that_cannot_be_bound_is_told_too() {
     for forged in [false, true] {
-        let mut world = World::new(&["n1", "n2"]);
-        world.claim("c");
-        world.run("run", &["c"], &[]);
-        world.member("a", "run", 100);
-        world.settle(SOON);
+        let mut world = begun(&["n1", "n2"]);
         let placeholder = world.placeholder("run");
         let pod = world.pods.get_mut(&format!("{placeholder}-0")).unwrap();
         pod["spec"].as_object_mut().unwrap().remove("nodeName");
@@ -1728,11 +1706,7 @@ fn a_placeholder_that_cannot_be_bound_is_told_too() {
 /// Made before its pod bore the label of members, by which alone it can be the first of them.
 #[test]
 fn a_template_without_the_label_of_members_gets_it_with_the_affinity() {
-    let mut world = World::new(&["n1", "n2"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
-    world.member("a", "run", 100);
-    world.settle(SOON);
+    let mut world = begun(&["n1", "n2"]);
     let placeholder = world.placeholder("run");
     let set = world.sets.get_mut(&placeholder).unwrap();
     let template = &mut set["spec"]["template"];
@@ -1772,11 +1746,7 @@ fn a_node_without_a_hostname_makes_no_placeholder_restless() {
 #[test]
 fn pods_that_say_nothing_of_where_a_group_is_do_not_hold_its_placeholder() {
     for what in ["lost", "forged", "bypassed"] {
-        let mut world = World::new(&["n1", "n2"]);
-        world.claim("c");
-        world.run("run", &["c"], &[]);
-        world.member("a", "run", 100);
-        world.settle(SOON);
+        let mut world = begun(&["n1", "n2"]);
         assert_eq!(world.node_of("a"), Some("n1"));
         let pod = world.pods.get_mut("a").unwrap();
         match what {
