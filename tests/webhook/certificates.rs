@@ -16,7 +16,7 @@ fn shown(webhook: &Webhook) -> Vec<u8> {
 }
 
 #[test]
-fn row_26_a_rotation_that_is_not_atomic_loses_no_call() {
+fn a_rotation_that_is_not_atomic_loses_no_call() {
     let webhook = Webhook::start();
     let pool = Pool::new(&[webhook.address], config(&webhook.authority, "http/1.1"));
     let load = Load::start(&pool, 4);
@@ -57,7 +57,7 @@ fn row_26_a_rotation_that_is_not_atomic_loses_no_call() {
 }
 
 #[test]
-fn row_28_a_certificate_that_nobody_would_trust_is_not_ready_and_no_crash() {
+fn a_certificate_that_nobody_would_trust_is_not_ready_and_no_crash() {
     for (pair, why) in [
         (bad(NAME, 2020, 2021), "tls.crt: expired at 2021-01-01T00:00:00Z".to_owned()),
         (bad(NAME, 2080, 2090), "tls.crt: not valid before 2080-01-01T00:00:00Z".to_owned()),
@@ -95,7 +95,7 @@ fn bad(name: &'static str, from: i32, to: i32) -> Make {
 }
 
 #[test]
-fn row_28_the_days_left_are_told() {
+fn the_days_left_are_told() {
     let webhook = Webhook::start();
     let not_after = webhook.metric("stowplan_certificate_not_after_seconds{kind=\"serving\"}");
     // 2090-01-01.
@@ -110,7 +110,7 @@ fn row_28_the_days_left_are_told() {
 }
 
 #[test]
-fn row_28_a_worse_certificate_does_not_replace_a_trusted_one() {
+fn a_worse_certificate_does_not_replace_a_trusted_one() {
     let webhook = Webhook::start();
     let old = shown(&webhook);
     let Pair { certificate, key } =

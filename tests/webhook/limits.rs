@@ -18,7 +18,7 @@ use crate::pods::review_of;
 const MIB: usize = 1024 * 1024;
 
 #[test]
-fn row_03_an_announced_8_mib_body_is_413_before_it_is_read() {
+fn an_announced_8_mib_body_is_413_before_it_is_read() {
     let webhook = Webhook::start();
     let mut connection = Connection::open(&webhook);
     // Not one byte of it is sent: the answer cannot have waited for any.
@@ -33,7 +33,7 @@ fn row_03_an_announced_8_mib_body_is_413_before_it_is_read() {
 }
 
 #[test]
-fn row_04_a_chunked_body_is_cut_where_it_grows_past_the_cap() {
+fn a_chunked_body_is_cut_where_it_grows_past_the_cap() {
     let webhook = Webhook::start();
     let mut connection = Connection::open(&webhook);
     let head = format!(
@@ -52,7 +52,7 @@ fn row_04_a_chunked_body_is_cut_where_it_grows_past_the_cap() {
 }
 
 #[test]
-fn row_05_huge_bodies_share_a_budget_and_keep_ordinary_pods_not_out() {
+fn huge_bodies_share_a_budget_and_keep_ordinary_pods_not_out() {
     let webhook = Webhook::start();
     let clients = 200;
     // Each announces 6.9 MiB and sends the first of them: 200 MiB, of which the budget holds 32.
@@ -84,7 +84,7 @@ fn row_05_huge_bodies_share_a_budget_and_keep_ordinary_pods_not_out() {
 }
 
 #[test]
-fn row_06_a_stalled_body_is_cut_at_the_calls_own_timeout() {
+fn a_stalled_body_is_cut_at_the_calls_own_timeout() {
     let webhook = Webhook::start();
     let body = good_review();
     let mut connection = Connection::open(&webhook);
@@ -107,7 +107,7 @@ fn row_06_a_stalled_body_is_cut_at_the_calls_own_timeout() {
 }
 
 #[test]
-fn row_07_heads_and_handshakes_that_do_not_come_are_cut() {
+fn heads_and_handshakes_that_do_not_come_are_cut() {
     let webhook = Webhook::start();
     let mut idle = Connection::open(&webhook);
     must_serve(&mut idle);
@@ -147,7 +147,7 @@ fn row_07_heads_and_handshakes_that_do_not_come_are_cut() {
 }
 
 #[test]
-fn row_08_silent_connections_give_way_to_those_that_have_something_to_say() {
+fn silent_connections_give_way_to_those_that_have_something_to_say() {
     // 200 files, of which 128 are not for connections: 72 are.
     let webhook = Start::new().open_files(200).run();
     let mut regular = Connection::open(&webhook);
@@ -180,7 +180,7 @@ fn row_08_silent_connections_give_way_to_those_that_have_something_to_say() {
 }
 
 #[test]
-fn row_08_the_accept_loop_survives_having_no_file_descriptors() {
+fn the_accept_loop_survives_having_no_file_descriptors() {
     let mut webhook = Webhook::start();
     let mut regular = Connection::open(&webhook);
     must_serve(&mut regular);
@@ -211,7 +211,7 @@ fn row_08_the_accept_loop_survives_having_no_file_descriptors() {
 }
 
 #[test]
-fn row_35_a_burst_is_answered_or_told_to_try_again() {
+fn a_burst_is_answered_or_told_to_try_again() {
     let webhook = Webhook::start();
     let mut connections: Vec<_> = (0..600).map(|_| Connection::open(&webhook)).collect();
     // A pool that is nowhere is waited for, so that these pile up.

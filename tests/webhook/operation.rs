@@ -79,7 +79,7 @@ impl Drop for Inside {
 }
 
 #[test]
-fn row_29_a_panic_is_one_requests_500() {
+fn a_panic_is_one_requests_500() {
     fn panics_there(
         review: &Review<'_>,
         view: &View,
@@ -107,7 +107,7 @@ fn row_29_a_panic_is_one_requests_500() {
 }
 
 #[test]
-fn row_35_beyond_capacity_the_answer_is_503_at_once() {
+fn beyond_capacity_the_answer_is_503_at_once() {
     let limits = Limits { requests: 3, wait: super::process::PATIENCE / 2, ..Limits::DEFAULT };
     let inside = Inside::start(limits, decide);
     // A pool that never comes is waited for.
@@ -135,7 +135,7 @@ fn row_35_beyond_capacity_the_answer_is_503_at_once() {
 }
 
 #[test]
-fn row_54_the_admin_port_shows_nothing_of_users_and_no_secret() {
+fn the_admin_port_shows_nothing_of_users_and_no_secret() {
     let webhook = Webhook::start();
     let mut connection = Connection::open(&webhook);
     let mark = "userstext";
@@ -187,7 +187,7 @@ fn row_54_the_admin_port_shows_nothing_of_users_and_no_secret() {
 }
 
 #[test]
-fn row_55_no_text_of_users_forges_a_line_of_the_log() {
+fn no_text_of_users_forges_a_line_of_the_log() {
     for format in ["json", "text"] {
         let webhook = Start::new().argument(&format!("--log-format={format}")).run();
         let mut connection = Connection::open(&webhook);

@@ -23,7 +23,7 @@ fn answers(webhook: &Webhook, bytes: &[u8]) -> Vec<Answer> {
 }
 
 #[test]
-fn row_52_requests_whose_end_is_in_doubt_hide_no_other_request() {
+fn requests_whose_end_is_in_doubt_hide_no_other_request() {
     let webhook = Webhook::start();
     let body = String::from_utf8(good_review()).unwrap();
     let hidden = format!(
@@ -90,7 +90,7 @@ fn row_52_requests_whose_end_is_in_doubt_hide_no_other_request() {
 }
 
 #[test]
-fn row_52_bare_line_feeds_end_lines_and_nothing_else() {
+fn bare_line_feeds_end_lines_and_nothing_else() {
     // RFC 9112 2.2 lets a server read a lone LF as a line's end, and hyper does. What counts is that
     // the request ends where everybody says it does.
     let webhook = Webhook::start();
@@ -108,7 +108,7 @@ fn row_52_bare_line_feeds_end_lines_and_nothing_else() {
 }
 
 #[test]
-fn row_52_heads_without_end_are_431() {
+fn heads_without_end_are_431() {
     let webhook = Webhook::start();
     let start = format!("POST /mutate HTTP/1.1\r\nHost: {NAME}\r\n");
     let many: String = (0..100_000).map(|number| format!("x{number}: y\r\n")).collect();
@@ -121,7 +121,7 @@ fn row_52_heads_without_end_are_431() {
 }
 
 #[test]
-fn row_52_pipelined_requests_are_answered_in_order() {
+fn pipelined_requests_are_answered_in_order() {
     let webhook = Webhook::start();
     let mut connection = Connection::open(&webhook);
     let bodies: Vec<_> = (0..20)
@@ -251,7 +251,7 @@ fn http2_is_served() {
 }
 
 #[test]
-fn row_52_a_continuation_flood_ends_the_connection() {
+fn a_continuation_flood_ends_the_connection() {
     let webhook = Webhook::start();
     let mut http2 = Http2::open(&webhook);
     http2.0.send(&frame(HEADERS, END_STREAM, 1, &post_fields())).unwrap();
@@ -265,7 +265,7 @@ fn row_52_a_continuation_flood_ends_the_connection() {
 }
 
 #[test]
-fn row_52_a_hundred_thousand_http2_headers_are_not_kept() {
+fn a_hundred_thousand_http2_headers_are_not_kept() {
     let webhook = Webhook::start();
     let mut http2 = Http2::open(&webhook);
     let fields: Vec<_> = (0..100_000).map(|number| field(&format!("x-{number}"), "y")).collect();
@@ -284,7 +284,7 @@ fn row_52_a_hundred_thousand_http2_headers_are_not_kept() {
 }
 
 #[test]
-fn row_52_rapid_resets_end_the_connection() {
+fn rapid_resets_end_the_connection() {
     let webhook = Webhook::start();
     let mut http2 = Http2::open(&webhook);
     let mut sent = 0;
@@ -321,7 +321,7 @@ fn client_hello(record: [u8; 2], version: [u8; 2], suites: &[[u8; 2]]) -> Vec<u8
 }
 
 #[test]
-fn row_53_old_versions_and_weak_suites_are_refused() {
+fn old_versions_and_weak_suites_are_refused() {
     let webhook = Webhook::start();
     let rsa_aes_sha = [0x00, 0x2f];
     let rc4 = [0x00, 0x05];
@@ -348,7 +348,7 @@ fn row_53_old_versions_and_weak_suites_are_refused() {
 }
 
 #[test]
-fn row_53_handshakes_without_measure_are_cut() {
+fn handshakes_without_measure_are_cut() {
     let webhook = Webhook::start();
     // A message of 16 MiB, as a chain of client certificates might be, in records of 16 KiB.
     let mut stream = TcpStream::connect(webhook.address).unwrap();
@@ -367,7 +367,7 @@ fn row_53_handshakes_without_measure_are_cut() {
 }
 
 #[test]
-fn row_53_no_server_name_is_no_problem() {
+fn no_server_name_is_no_problem() {
     let webhook = Webhook::start();
     // An address is never sent as a server name.
     let config = config(&webhook.authority, "http/1.1");
@@ -375,7 +375,7 @@ fn row_53_no_server_name_is_no_problem() {
 }
 
 #[test]
-fn row_53_renegotiation_is_refused() {
+fn renegotiation_is_refused() {
     let webhook = Webhook::start();
     // The only client that can still be asked for it.
     let client = std::process::Command::new("timeout")

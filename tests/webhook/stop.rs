@@ -7,7 +7,7 @@ use super::pool::{Load, Pool};
 use super::process::Start;
 
 #[test]
-fn row_23_a_stop_under_load_loses_no_call() {
+fn a_stop_under_load_loses_no_call() {
     let mut leaving = Start::new().argument("--shutdown-delay=3s").run();
     // Both are endpoints of one Service.
     let staying = Start::trusted_as(Arc::clone(&leaving.authority)).run();
@@ -42,7 +42,7 @@ fn row_23_a_stop_under_load_loses_no_call() {
 }
 
 #[test]
-fn row_24_pooled_connections_stay_open_until_the_delay_is_over() {
+fn pooled_connections_stay_open_until_the_delay_is_over() {
     let mut webhook = Start::new().argument("--shutdown-delay=4s").run();
     let mut pooled: Vec<_> = (0..25).map(|_| Connection::open(&webhook)).collect();
     pooled.iter_mut().for_each(must_serve);

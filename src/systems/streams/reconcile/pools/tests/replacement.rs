@@ -1,0 +1,163 @@
+//! Members that are lost, replaced or waited for, and marks that are restored.
+
+use k8s_openapi::jiff::SignedDuration;
+use serde_json::json;
+
+use super::labels;
+use super::simulator::World;
+use crate::systems::plan::Kind;
+
+#[test]
+fn an_event_for_each_of_many_lost_members_is_too_many() {
+    let mut world = World::sized(12);
+    world.pool("p", json!({"size": 12}));
+    world.settle();
+    world.events.clear();
+    world.nodes.clear();
+    world.settle();
+    assert_eq!(
+        world.told("p"),
+        ["MemberLost"; 6].into_iter().chain(["InsufficientNodes"]).collect::<Vec<_>>()
+    );
+    assert_eq!(world.events[5].1.note, "and 7 more members");
+    assert_eq!(
+        world.ready("p"),
+        "False InsufficientNodes: members 0, 1, 2, 3, 4 and 7 more are vacant; \
+         needs 12 nodes, 0 are able"
+    );
+}
+
+#[test]
+fn a_lost_member_is_replaced_in_two_status_writes_and_the_others_stay() {
+    for gone in [true, false] {
+        for exclusivity in ["Shared", "Exclusive"] {
+            let mut world = World::sized(4);
+            world.pool("p", json!({"size": 3, "exclusivity": exclusivity}));
+            world.settle();
+            let before = world.document("p")["status"]["members"].clone();
+            world.writes.clear();
+            world.events.clear();
+            world.now += SignedDuration::from_hours(1);
+            world.nodes.remove("n01");
+            if !gone {
+                // Another node of the name; the label came back from somewhere.
+                world.node("n01", json!({"spec": {"unschedulable": true}}));
+                let label =
+                    format!("pool.stowplan.node-restriction.kubernetes.io/{}", world.hash("p"));
+                world.change_node("n01", labels(json!({label: "1"})));
+            }
+            world.settle();
+            assert_eq!(world.members("p"), ["0 n00 Ready", "1 n03 Ready", "2 n02 Ready"]);
+            let after = world.document("p")["status"]["members"].clone();
+            assert_eq!((&before[0], &before[2]), (&after[0], &after[2]));
+            assert_ne!(before[1]["since"], after[1]["since"]);
+            assert_eq!(world.labelled("p").len(), 3);
+            let patches = if exclusivity == "Shared" { 1 } else { 2 } + usize::from(!gone);
+            assert_eq!((world.count(Kind::HostPool), world.count(Kind::Node)), (2, patches));
+            assert_eq!(world.told("p"), ["MemberLost", "MemberReplaced", "Allocated"]);
+            let why = if gone { "is gone" } else { "was deleted and made again" };
+            assert_eq!(world.events[0].1.note, format!("node n01, member 1, {why}"));
+        }
+    }
+}
+
+#[test]
+fn a_place_that_no_node_can_take_stays_vacant_and_is_named() {
+    let mut world = World::sized(3);
+    world.pool("p", json!({"size": 3}));
+    world.settle();
+    world.nodes.remove("n01");
+    world.settle();
+    assert_eq!(world.members("p"), ["0 n00 Ready", "1 n01 Vacant", "2 n02 Ready"]);
+    assert_eq!(
+        world.ready("p"),
+        "False InsufficientNodes: member 1 is vacant; needs 1 more node, 0 are able"
+    );
+    let vacant = world.document("p")["status"]["members"][1].clone();
+    assert!(vacant["uid"].is_null());
+    world.now += SignedDuration::from_hours(1);
+    world.nodes.remove("n02");
+    world.settle();
+    assert_eq!(world.members("p"), ["0 n00 Ready", "1 n01 Vacant", "2 n02 Vacant"]);
+    assert_eq!(world.document("p")["status"]["members"][1], vacant);
+    world.node("n09", json!({}));
+    world.settle();
+    assert_eq!(
+        world.members("p"),
+        ["0 n00 Ready", "1 n09 Ready", "2 n02 Vacant"],
+        "each place for itself"
+    );
+    assert_eq!(
+        world.ready("p"),
+        "False InsufficientNodes: member 2 is vacant; needs 1 more node, 0 are able"
+    );
+    world.node("n02", json!({}));
+    world.settle();
+    assert_eq!(world.members("p"), ["0 n00 Ready", "1 n09 Ready", "2 n02 Ready"]);
+}
+
+#[test]
+fn a_place_waits_for_the_pods_that_asked_for_it() {
+    let mut world = World::sized(3);
+    world.pool("p", json!({"size": 2}));
+    world.settle();
+    world.pod_of("zero", "n00", "p", Some(0));
+    world.pod_of("any", "n01", "p", None);
+    world.nodes.remove("n00");
+    world.nodes.remove("n01");
+    world.node("n08", json!({}));
+    world.node("n09", json!({}));
+    world.settle();
+    assert_eq!(world.members("p"), ["0 n00 Vacant", "1 n02 Ready"]);
+    assert_eq!(
+        world.ready("p"),
+        "False InsufficientNodes: \
+         member 0 is vacant until pod ns/zero, which asked for it, leaves node n00"
+    );
+    let mut made_again = world.clone();
+    made_again.node("n00", json!({}));
+    made_again.settle();
+    assert_eq!(made_again.members("p"), ["0 n00 Ready", "1 n02 Ready"], "where the pod is");
+
+    world.pods.get_mut("zero").unwrap()["status"]["phase"] = json!("Failed");
+    world.settle();
+    assert_eq!(world.members("p"), ["0 n08 Ready", "1 n02 Ready"]);
+}
+
+#[test]
+fn members_that_cannot_take_pods_for_now_stay_members() {
+    let mut world = World::sized(4);
+    world.pool("p", json!({"size": 3}));
+    world.settle();
+    world.change_node("n00", json!({"spec": {"unschedulable": true}}));
+    world.change_node("n01", json!({"status": {"conditions": []}}));
+    world.change_node("n02", json!({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}));
+    assert!(world.plan().actions.is_empty());
+}
+
+#[test]
+fn marks_that_a_ready_member_lost_are_given_again() {
+    let mut world = World::sized(1);
+    world.pool("p", json!({"size": 1, "exclusivity": "Exclusive"}));
+    world.settle();
+    let state = world.state();
+    let label = format!("pool.stowplan.node-restriction.kubernetes.io/{}", world.hash("p"));
+    world.writes.clear();
+    for with in [
+        json!({"metadata": {"labels": {&label: null}}}),
+        json!({"metadata": {"labels": {&label: "7"}}}),
+        json!({"metadata": {"labels": {&label: "00"}}}),
+        json!({"spec": {"taints": null}}),
+        json!({"metadata": {"labels": {&label: null}}, "spec": {"taints": null}}),
+    ] {
+        world.change_node("n00", with);
+        world.settle();
+        assert_eq!(world.state(), state);
+        assert_eq!((world.count(Kind::HostPool), world.count(Kind::Node)), (0, 1));
+    }
+    // Somebody else's taint of the key is in the way: it belongs to no pool.
+    let stranger = json!([{"key": "stowplan.dev/exclusive", "value": "x", "effect": "NoSchedule"}]);
+    world.change_node("n00", json!({"spec": {"taints": stranger}}));
+    world.settle();
+    assert_eq!(world.state(), state);
+}

@@ -1,0 +1,93 @@
+//! A valid review to spoil, and what came of it.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use stowplan::admission::{Decision, ParseError};
+use stowplan::placement::reason::Reason;
+use stowplan::policy::Policy;
+use stowplan::view::View;
+
+use crate::pods::{decide_bytes, view_of};
+
+pub(crate) const HOST: &str = "streams.ibm.com/host";
+
+/// A small valid review, as text to be spoilt.
+pub(crate) const SMALL: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u-1","resource":{"group":"","version":"v1","resource":"pods"},"namespace":"default","operation":"CREATE","object":{"metadata":{"annotations":{"streams.ibm.com/host":"n1"}},"spec":{"containers":[{"name":"c"}]},"status":{}},"dryRun":false}}"#;
+
+pub(crate) fn cluster() -> View {
+    view_of([
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}),
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n2"}}),
+        json!({
+            "apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
+            "metadata": {"name": "pair", "namespace": "default"}, "spec": {"hosts": ["n1", "n2"]},
+        }),
+    ])
+}
+
+pub(crate) fn decided(bytes: &[u8]) -> Result<Decision, ParseError> {
+    decide_bytes(bytes, &cluster(), &Policy::default())
+}
+
+/// The error for bytes that are no review. Its text stays short, whatever was sent.
+pub(crate) fn error(bytes: &[u8]) -> ParseError {
+    let error = decided(bytes).expect_err("no review");
+    let text = error.to_string();
+    assert!(text.len() < 1024, "{} bytes", text.len());
+    assert!(!text.chars().any(char::is_control), "{text:?}");
+    error
+}
+
+pub(crate) fn spoilt(from: &str, to: &str) -> String {
+    assert!(SMALL.contains(from), "{from}");
+    SMALL.replacen(from, to, 1)
+}
+
+pub(crate) fn annotated(key: &str, value: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": "p",
+            "labels": {"streams.ibm.com/job": "j", "streams.ibm.com/pe": "j-0"},
+            "annotations": {key: value},
+        },
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    })
+}
+
+pub(crate) fn reason(decision: &Decision) -> Option<Reason> {
+    match decision {
+        Decision::Refuse(refusal) => {
+            assert!(refusal.message().len() < 2048, "{} bytes", refusal.message().len());
+            assert!(!refusal.message().chars().any(char::is_control), "{:?}", refusal.message());
+            Some(refusal.first().reason)
+        }
+        _ => None,
+    }
+}
+
+/// The pointers to every value in a document but itself.
+pub(crate) fn pointers(document: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open = vec![(String::new(), document)];
+    while let Some((path, value)) = open.pop() {
+        let mut child = |token: &str, value| {
+            let mut path = path.clone();
+            write!(path, "/{}", token.replace('~', "~0").replace('/', "~1"))
+                .expect("a String grows");
+            found.push(path.clone());
+            open.push((path, value));
+        };
+        match value {
+            Value::Object(members) => members.iter().for_each(|(key, value)| child(key, value)),
+            Value::Array(items) => {
+                items
+                    .iter()
+                    .enumerate()
+                    .for_each(|(index, value)| child(&index.to_string(), value));
+            }
+            _ => {}
+        }
+    }
+    found
+}

@@ -1,0 +1,347 @@
+//! The JSON of a review: nulls, duplicate keys, nesting, encodings, numbers and wrong types.
+
+use serde_json::{Value, json};
+use stowplan::admission::{Decision, ParseError, Pass};
+use stowplan::placement::reason::Reason;
+use stowplan::policy::Policy;
+
+use super::input::{HOST, SMALL, annotated, cluster, decided, error, pointers, reason, spoilt};
+use crate::pods::{Kind, decide_pod, keeps, patch_of, patched, review_of};
+
+#[test]
+fn null_is_absent_everywhere() {
+    let full = json!({
+        "metadata": {
+            "name": "p", "generateName": "p-", "labels": {"a": "b"}, "annotations": {HOST: "n1"},
+            "ownerReferences": [
+                {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true},
+            ],
+            "finalizers": ["f"],
+        },
+        "spec": {
+            "nodeName": "n1", "schedulingGates": [], "tolerations": [], "nodeSelector": {},
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+            "affinity": {"nodeAffinity": {}, "podAffinity": {}, "podAntiAffinity": {}},
+            "containers": [{"name": "c", "image": "i"}],
+        },
+        "status": {},
+    });
+    for pointer in pointers(&full) {
+        let (mut nulled, mut absent) = (full.clone(), full.clone());
+        *nulled.pointer_mut(&pointer).unwrap() = Value::Null;
+        let (parent, member) = pointer.rsplit_once('/').unwrap();
+        let member = member.replace("~1", "/").replace("~0", "~");
+        match absent.pointer_mut(parent) {
+            Some(Value::Object(members)) => drop(members.remove(&member)),
+            // A null in a list is no absent item; that nothing panics is seen elsewhere.
+            _ => continue,
+        }
+        let decision =
+            |pod: &Value| match decide_pod("default", pod, &cluster(), &Policy::default()) {
+                Ok(decision) => format!("{} {:?}", decision.outcome(), patch_of(&decision)),
+                Err(error) => panic!("{pointer}: {error}"),
+            };
+        if pointer == format!("/metadata/annotations/{}", HOST.replace('/', "~1")) {
+            // The API knows no null among annotations: it is the value's type that is wrong.
+            assert!(decide_pod("default", &nulled, &cluster(), &Policy::default()).is_err());
+            continue;
+        }
+        if pointer.starts_with("/metadata/labels/") {
+            continue;
+        }
+        assert_eq!(decision(&nulled), decision(&absent), "{pointer}");
+    }
+    for member in ["oldObject", "options", "dryRun", "subResource", "userInfo", "name"] {
+        let mut review = review_of("default", &full);
+        review["request"][member] = Value::Null;
+        let decision = decided(review.to_string().as_bytes()).unwrap();
+        assert_eq!(decision.outcome(), "placed", "{member}");
+    }
+    let mut review = review_of("default", &full);
+    review["request"]["object"] = Value::Null;
+    assert!(matches!(
+        decided(review.to_string().as_bytes()).unwrap(),
+        Decision::Pass(Pass::OutOfScope)
+    ));
+}
+
+#[test]
+fn a_key_that_occurs_twice_is_an_error() {
+    let doubled = |text: &str, with: &str| spoilt(text, &format!("{text},{with}"));
+    for text in [
+        doubled(r#""uid":"u-1""#, r#""uid":"u-2""#),
+        doubled(r#""namespace":"default""#, r#""namespace":"other""#),
+        doubled(r#""operation":"CREATE""#, r#""operation":"UPDATE""#),
+        doubled(r#""streams.ibm.com/host":"n1""#, r#""streams.ibm.com/host":"n2""#),
+        doubled(r#""streams.ibm.com/host":"n1""#, r#""streams.ibm.com\/host":"n2""#),
+        doubled(r#""annotations":{"streams.ibm.com/host":"n1"}"#, r#""annotations":{}"#),
+        doubled(r#""annotations":{"streams.ibm.com/host":"n1"}"#, r#""labels":{"a":"b","a":"c"}"#),
+        doubled(r#""spec":{"containers":[{"name":"c"}]}"#, r#""spec":{}"#),
+        doubled(r#""status":{}"#, r#""metadata":{}"#),
+        doubled(r#""dryRun":false"#, r#""object":null"#),
+        doubled(r#""kind":"AdmissionReview""#, r#""kind":"AdmissionReview""#),
+        doubled(r#""containers":[{"name":"c"}]"#, r#""nodeName":"n1","nodeName":"n2""#),
+        doubled(r#""containers":[{"name":"c"}]"#, r#""affinity":{},"affinity":{}"#),
+    ] {
+        assert!(error(text.as_bytes()).to_string().contains("duplicate"), "{text}");
+    }
+    // What nobody here reads may be as it likes.
+    assert!(decided(doubled(r#""status":{}"#, r#""status":{}"#).as_bytes()).is_ok());
+}
+
+#[test]
+fn keys_in_another_case_are_other_keys() {
+    for (from, to) in [
+        (r#""annotations""#, r#""Annotations""#),
+        (r#""metadata""#, r#""METADATA""#),
+        (r#""metadata""#, r#""Metadata""#),
+    ] {
+        let decision = decided(spoilt(from, to).as_bytes()).unwrap();
+        assert!(matches!(decision, Decision::Pass(Pass::NoKeys)), "{to}");
+    }
+    let decision = decided(spoilt(r#""operation""#, r#""Operation""#).as_bytes()).unwrap();
+    assert!(matches!(decision, Decision::Pass(Pass::OutOfScope)));
+    let decision = decided(spoilt(r#""spec""#, r#""SPEC""#).as_bytes()).unwrap();
+    let object: Value = serde_json::from_str(&spoilt(r#""spec""#, r#""SPEC""#)).unwrap();
+    let result = patched(&object["request"]["object"], &patch_of(&decision).unwrap()).unwrap();
+    assert!(result["spec"]["affinity"].is_object() && result["SPEC"].is_object());
+}
+
+#[test]
+fn deep_nesting_does_not_reach_the_stack() {
+    let check = || {
+        for depth in [200, 1_500_000] {
+            let open = "[".repeat(depth);
+            let closed = format!("{open}{}", "]".repeat(depth));
+            let flat = depth.min(100_000);
+            let objects = format!("{}1{}", "{\"a\":".repeat(flat), "}".repeat(flat));
+            for bomb in [&closed, &objects] {
+                // Skipped where nobody reads it …
+                for from in [r#""status":{}"#, r#""dryRun":false"#] {
+                    let with = format!("{from},\"unknown\":{bomb}");
+                    assert!(decided(spoilt(from, &with).as_bytes()).is_ok());
+                }
+                let spec = r#""containers":[{"name":"c"}]"#;
+                for skipped in [
+                    format!(r#""hostAliases":{bomb}"#),
+                    format!(r#""volumes":[{{"emptyDir":{bomb}}}]"#),
+                ] {
+                    assert!(decided(spoilt(spec, &format!("{spec},{skipped}")).as_bytes()).is_ok());
+                }
+                // … and an error where somebody does.
+                for affinity in [
+                    format!(r#""affinity":{bomb}"#),
+                    format!(r#""affinity":{{"nodeAffinity":{bomb}}}"#),
+                    format!(r#""affinity":{{"futureAffinity":{bomb}}}"#),
+                    format!(r#""nodeName":{bomb}"#),
+                    format!(r#""volumes":{bomb}"#),
+                    format!(r#""volumes":[{{"persistentVolumeClaim":{{"claimName":{bomb}}}}}]"#),
+                ] {
+                    error(spoilt(spec, &format!("{spec},{affinity}")).as_bytes());
+                }
+                error(
+                    spoilt(r#""annotations":{"#, &format!(r#""labels":{bomb},"annotations":{{"#))
+                        .as_bytes(),
+                );
+                error(spoilt(r#""uid":"u-1""#, &format!(r#""uid":{bomb}"#)).as_bytes());
+                error(bomb.as_bytes());
+            }
+            error(spoilt(r#""status":{}"#, &format!(r#""status":{open}"#)).as_bytes());
+            error(open.as_bytes());
+        }
+    };
+    // A quarter of what a thread of the server has.
+    let thread = std::thread::Builder::new().stack_size(512 * 1024).spawn(check).unwrap();
+    thread.join().unwrap();
+}
+
+#[test]
+fn broken_text_is_an_error() {
+    let with = |from: &str, bytes: &[u8]| {
+        let at = SMALL.find(from).unwrap();
+        [&SMALL.as_bytes()[..at], bytes, &SMALL.as_bytes()[at..]].concat()
+    };
+    // Invalid UTF-8, in a value that is read, in a key, and in the spec.
+    for from in ["n1\"}", "streams.ibm.com/host\"", "u-1", "c\"}]"] {
+        assert!(matches!(error(&with(from, b"\xff")), ParseError::Json(_)), "{from}");
+        assert!(matches!(error(&with(from, b"\xed\xa0\x80")), ParseError::Json(_)), "{from}");
+    }
+    // Half a surrogate pair; a control character that is not escaped; a byte order mark.
+    for from in ["n1\"}", "u-1"] {
+        assert!(matches!(error(&with(from, br"\ud800")), ParseError::Json(_)), "{from}");
+        assert!(matches!(error(&with(from, b"\n")), ParseError::Json(_)), "{from}");
+        assert!(matches!(error(&with(from, br"\x41")), ParseError::Json(_)), "{from}");
+    }
+    assert!(matches!(error(&with("{\"kind", b"\xef\xbb\xbf")), ParseError::Json(_)));
+    // Where nobody reads: bytes that are no text are an error there too; half a pair is skipped.
+    let skipped = |bytes: &[u8]| {
+        let member = [br#""managedFields":[""#, bytes, br#""],"#].concat();
+        with("\"annotations\"", &member)
+    };
+    assert!(matches!(error(&skipped(b"\xff")), ParseError::Json(_)));
+    assert!(decided(&skipped(br"\ud800")).is_ok());
+    let utf16: Vec<u8> = SMALL.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    assert!(matches!(error(&utf16), ParseError::Json(_)));
+}
+
+#[test]
+fn control_characters_in_a_value_are_refused_and_told_escaped() {
+    for key in [
+        "host",
+        "host-pool",
+        "host-colocation",
+        "host-exlocation",
+        "host-isolation",
+        "host-enforcement",
+    ] {
+        for value in ["a\u{0}b", "a\r\nb: c", "\u{1b}[31mred", "a\u{7f}b", "a\u{85}b"] {
+            let pod = annotated(&format!("streams.ibm.com/{key}"), value);
+            let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
+            assert_eq!(
+                reason(&decision).map(|reason| reason.stage().code()),
+                Some(422),
+                "{key} {value:?}"
+            );
+        }
+    }
+    // In a key that is not known: the warning names it, escaped.
+    let pod = annotated("stowplan.dev/\u{1b}[31m\n", "x");
+    let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
+    let Decision::Admit(admission) = decision else { panic!("{decision:?}") };
+    assert_eq!(admission.warnings.len(), 1);
+    assert!(!admission.warnings[0].as_str().chars().any(char::is_control));
+}
+
+#[test]
+fn numbers_are_no_text_and_never_wrap() {
+    for number in ["1e999", "-0", "9223372036854775808", "1.5", "0x10", "01"] {
+        let text = spoilt(r#":"n1""#, &format!(":{number}"));
+        let error = error(text.as_bytes());
+        assert!(matches!(error, ParseError::Json(_)), "{number}");
+        if !matches!(number, "01" | "0x10" | "1e999") {
+            assert!(error.to_string().contains(HOST), "{error}");
+        }
+    }
+    for index in [
+        "1e3",
+        "-0",
+        "-1",
+        "+1",
+        "01",
+        "4294967296",
+        "9223372036854775808",
+        "99999999999999999999",
+        "0x1",
+        "1.0",
+        "٣",
+    ] {
+        let pod = annotated("streams.ibm.com/host-pool", &format!("pair[{index}]"));
+        let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
+        assert_eq!(reason(&decision), Some(Reason::InvalidPoolReference), "{index}");
+    }
+    let pod = annotated("streams.ibm.com/host-pool", "pair[4294967295]");
+    let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
+    assert_eq!(reason(&decision), Some(Reason::IndexOutOfRange));
+    // Where nobody reads them they pass; in the affinity they are an error.
+    for number in ["1e999", "-0", "123456789012345678901234567890"] {
+        let spec = r#""containers":[{"name":"c"}]"#;
+        assert!(
+            decided(spoilt(spec, &format!(r#"{spec},"priority":{number}"#)).as_bytes()).is_ok()
+        );
+    }
+    let spec = r#""containers":[{"name":"c"}]"#;
+    let affinity = r#""affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":1e999,"preference":{}}]}}"#;
+    error(spoilt(spec, &format!("{spec},{affinity}")).as_bytes());
+}
+
+/// Any one value of a full review replaced by a value of another type: an error, or an answer whose
+/// patch applies.
+#[test]
+fn wrong_types_everywhere_are_an_error_or_an_answer_that_applies() {
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let pod = json!({
+        "metadata": {
+            "name": "p", "generateName": "p-", "labels": {"streams.ibm.com/job": "j", "streams.ibm.com/pe": "j-0"},
+            "annotations": {
+                HOST: "n1", "streams.ibm.com/host-colocation": "together", "streams.ibm.com/host-exlocation": "apart",
+                "streams.ibm.com/host-isolation": "Sink", "stowplan.dev/placement": "forged",
+            },
+            "ownerReferences": [
+                {"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "name": "r", "uid": "u", "controller": true},
+            ],
+        },
+        "spec": {
+            "nodeName": "n1",
+            "nodeSelector": {"a": "b"},
+            "schedulingGates": [{"name": "g"}],
+            "volumes": [
+                {"name": "v", "emptyDir": {}},
+                {"name": "w", "persistentVolumeClaim": {"claimName": "c", "readOnly": true}},
+            ],
+            "affinity": {
+                "nodeAffinity": {required: {"nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
+                    {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n2"]}]},
+                ]}},
+                "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": {
+                    "labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"}}]},
+                "podAntiAffinity": {required: [{
+                    "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}, "topologyKey": "zone"}]},
+            },
+            "containers": [{"name": "c", "image": "i"}],
+        },
+    });
+    let claim = json!({
+        "metadata": {
+            "name": "c", "labels": {"a": "b"},
+            "annotations": {
+                "stowplan.dev/coschedule-group": "g",
+                "volume.beta.kubernetes.io/storage-class": "fast",
+            },
+            "ownerReferences": [
+                {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "r", "uid": "u", "controller": true},
+            ],
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "volumeName": "v",
+            "selector": {"matchLabels": {"a": "b"}}, "resources": {"requests": {"storage": "1Gi"}},
+        },
+    });
+    for (kind, object) in [(Kind::Pod, pod), (Kind::Claim, claim)] {
+        let review = kind.review_of("default", &object);
+        let (mut answers, mut errors) = (0, 0);
+        for pointer in pointers(&review) {
+            for wrong in [
+                json!(null),
+                json!(true),
+                json!(7),
+                json!("x"),
+                json!([]),
+                json!({}),
+                json!([[]]),
+                json!({"": {}}),
+                json!(["n1", {}]),
+            ] {
+                let mut spoilt = review.clone();
+                *spoilt.pointer_mut(&pointer).unwrap() = wrong.clone();
+                match decided(spoilt.to_string().as_bytes()) {
+                    Err(error) => {
+                        assert!(error.to_string().len() < 1024, "{pointer} {wrong}");
+                        errors += 1;
+                    }
+                    Ok(decision) => {
+                        answers += 1;
+                        if let Ok(patch) = patch_of(&decision) {
+                            let object = &spoilt["request"]["object"];
+                            let result = patched(object, &patch)
+                                .unwrap_or_else(|error| panic!("{pointer} {wrong}: {error}"));
+                            keeps(object, &result)
+                                .unwrap_or_else(|error| panic!("{pointer} {wrong}: {error}"));
+                        }
+                    }
+                }
+            }
+        }
+        assert!(answers > 100 && errors > 100, "{kind:?}: {answers} answers, {errors} errors");
+    }
+}

@@ -1,0 +1,197 @@
+//! The pods: their security, budget, quota, arguments and ports, and the files that they mount.
+
+use std::process::Command;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, PodSpec};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use serde_json::{Value, json};
+
+use super::helm::{BINARY, NO_CONTROLLER, Objects, Render, SIDECAR, stdout};
+
+#[test]
+fn a_disruption_budget_only_where_it_blocks_no_drain() {
+    for (value, name) in
+        [("replicas", "stowplan-webhook"), ("controller.replicas", "stowplan-controller")]
+    {
+        for (replicas, budget) in [(1, false), (2, true), (3, true)] {
+            let objects = Render::defaults().set(&format!("{value}={replicas}")).objects();
+            let found: Option<PodDisruptionBudget> = objects.find("PodDisruptionBudget", name);
+            assert_eq!(found.is_some(), budget, "{value} {replicas}");
+            // It counts the pods of its own Deployment and no others.
+            if let Some(budget) = found {
+                let deployment: Deployment = objects.get("Deployment", name);
+                let selector = budget.spec.expect("a spec").selector;
+                assert_eq!(selector, Some(deployment.spec.expect("a spec").selector));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_quota_only_where_the_priority_class_needs_leave() {
+    for (class, namespace, quota) in [
+        ("system-cluster-critical", "stowplan-system", true),
+        ("system-cluster-critical", "kube-system", false),
+        ("batch-infrastructure", "stowplan-system", false),
+        ("", "stowplan-system", false),
+    ] {
+        let objects = Render::defaults()
+            .namespace(namespace)
+            .set(&format!("priorityClassName={class:?}"))
+            .objects();
+        assert_eq!(objects.kinds().contains("ResourceQuota"), quota, "{class:?} in {namespace}");
+        let named = objects.pod().spec.expect("a spec").priority_class_name;
+        assert_eq!(named.unwrap_or_default(), class);
+    }
+}
+
+/// The rules of the "restricted" Pod Security level that a pod without Windows or host fields can break.
+#[test]
+fn the_pods_pass_the_restricted_pod_security_level() {
+    let renders =
+        [Render::defaults(), Render::defaults().set("replicas=1"), Render::defaults().set(SIDECAR)];
+    for pod in renders.iter().flat_map(|render| render.objects().pods()) {
+        let spec = pod.spec.expect("a spec");
+        let PodSpec { host_network, host_pid, host_ipc, .. } = spec;
+        assert_eq!([host_network, host_pid, host_ipc], [None; 3]);
+        let pod = spec.security_context.expect("a security context");
+        assert_eq!(pod.run_as_non_root, Some(true));
+        assert!(pod.run_as_user.is_some_and(|user| user > 0));
+        assert_eq!(pod.seccomp_profile.expect("seccomp").type_, "RuntimeDefault");
+        assert!(pod.sysctls.is_none());
+        for volume in spec.volumes.expect("volumes") {
+            assert!(volume.secret.is_some() || volume.config_map.is_some(), "{volume:?}");
+        }
+        assert!(spec.init_containers.is_none());
+        for container in spec.containers {
+            let context = container.security_context.expect("a security context");
+            assert_eq!(context.allow_privilege_escalation, Some(false));
+            assert_eq!(context.read_only_root_filesystem, Some(true));
+            assert_eq!(context.privileged, None);
+            let capabilities = context.capabilities.expect("capabilities");
+            assert_eq!(capabilities.drop, Some(vec!["ALL".to_owned()]));
+            assert_eq!(capabilities.add, None);
+            assert!(container.ports.expect("ports").iter().all(|port| port.host_port.is_none()));
+            // A subPath would never see the certificate or the policy change.
+            let mounts = container.volume_mounts.expect("mounts");
+            assert!(mounts.iter().all(|mount| mount.sub_path.is_none()), "{mounts:?}");
+        }
+    }
+}
+
+#[test]
+fn the_grace_period_outlasts_the_shutdown_delay() {
+    for (delay, grace) in [(0, 20), (10, 30), (600, 620)] {
+        let render = Render::defaults().set(&format!("webhook.shutdownDelaySeconds={delay}"));
+        let spec = render.objects().pod().spec.expect("a spec");
+        assert_eq!(spec.termination_grace_period_seconds, Some(grace));
+        let args = spec.containers[0].args.as_ref().expect("arguments");
+        assert!(args.contains(&format!("--shutdown-delay={delay}s")), "{args:?}");
+    }
+}
+
+/// Placeholders have the image of the release unless the policy names another.
+#[test]
+fn the_controller_is_told_its_own_image() {
+    let render = Render::defaults().set(r#"image.repository="registry.example.com/stowplan""#);
+    let objects = render.objects();
+    let (_, container) = objects.container("controller").expect("a controller");
+    let image = container.image.as_deref().expect("an image");
+    assert!(image.starts_with("registry.example.com/stowplan"), "{image}");
+    let args = container.args.as_ref().expect("arguments");
+    assert!(args.contains(&format!("--image={image}")), "{args:?}");
+}
+
+#[test]
+fn without_a_controller_nothing_of_it_is_left() {
+    let text = Render::defaults()
+        .set_all(&[NO_CONTROLLER, "networkPolicy.enabled=true", "metrics.podMonitor.enabled=true"])
+        .text();
+    let objects = Objects::parse(&text);
+    assert!(objects.container("controller").is_none());
+    assert!(objects.container("webhook").is_some());
+    let names: Vec<_> = objects.0.keys().filter(|(_, name)| name.contains("controller")).collect();
+    assert!(names.is_empty(), "{names:?}");
+    assert!(!objects.kinds().contains("Role") && !objects.kinds().contains("RoleBinding"));
+}
+
+/// Each port that is probed, scraped or let through is one that the container has, and that its
+/// arguments open.
+#[test]
+fn the_admin_port_is_the_same_everywhere() {
+    for values in [&[][..], &[SIDECAR]] {
+        let objects = Render::defaults()
+            .set_all(values)
+            .set_all(&[
+                "networkPolicy.enabled=true",
+                r#"networkPolicy.metricsFrom=[{"podSelector": {}}]"#,
+                "metrics.podMonitor.enabled=true",
+            ])
+            .objects();
+        let (spec, container) = objects.container("controller").expect("a controller");
+        let [port] = container.ports.expect("ports").try_into().expect("one port");
+        let name = port.name.expect("a name");
+        assert!(name.len() <= 15, "the API server refuses longer names: {name}");
+        let listens = format!("--admin-listen=0.0.0.0:{}", port.container_port);
+        assert!(container.args.expect("arguments").contains(&listens));
+        let liveness = container.liveness_probe.expect("a probe").http_get.expect("HTTP");
+        assert_eq!(serde_json::to_value(liveness.port).expect("JSON"), json!(name));
+        // Who shows the pods' ports to the outside.
+        let of = |container: &str| spec.containers.iter().any(|it| it.name == container);
+        let target = if of("webhook") { "stowplan-webhook" } else { "stowplan-controller" };
+        let monitor: Value = objects.get("PodMonitor", target);
+        let endpoints = monitor["spec"]["podMetricsEndpoints"].as_array().expect("endpoints");
+        assert!(endpoints.iter().any(|it| it["port"] == json!(name)), "{endpoints:?}");
+        let policy: NetworkPolicy = objects.get("NetworkPolicy", target);
+        let rules = policy.spec.expect("a spec").ingress.expect("rules");
+        let let_through = rules.iter().filter(|rule| rule.from.is_some()).any(|rule| {
+            let ports = rule.ports.iter().flatten();
+            ports
+                .map(|it| serde_json::to_value(&it.port).expect("JSON"))
+                .any(|it| it == json!(name))
+        });
+        assert!(let_through, "{rules:?}");
+    }
+}
+
+/// An empty list of rules lets nothing in; a missing one, too, but only to those who know.
+#[test]
+fn nobody_reaches_a_controller_that_nobody_scrapes() {
+    let objects = Render::defaults().set("networkPolicy.enabled=true").objects();
+    let policy: NetworkPolicy = objects.get("NetworkPolicy", "stowplan-controller");
+    let spec = policy.spec.expect("a spec");
+    assert_eq!(spec.policy_types, Some(vec!["Ingress".to_owned()]));
+    assert!(spec.ingress.unwrap_or_default().is_empty());
+    let deployment: Deployment = objects.get("Deployment", "stowplan-controller");
+    assert_eq!(spec.pod_selector, Some(deployment.spec.expect("a spec").selector));
+}
+
+#[test]
+fn the_policy_arrives_as_it_was_given() {
+    let policy = json!({
+        "onInvalid": "warn",
+        "excludedNamespaces": ["kube-system", "on", "007"],
+        "hostPools": {"maxExclusiveNodesPerNamespace": 1_000_000, "nodeSelector": {}},
+    });
+    for policy in [json!({}), policy] {
+        let objects = Render::defaults().set(&format!("policy={policy}")).objects();
+        let map: ConfigMap = objects.get("ConfigMap", "stowplan-policy");
+        let text = &map.data.expect("data")["policy.yaml"];
+        assert_eq!(serde_saphyr::from_str::<Value>(text).expect("YAML"), policy);
+    }
+}
+
+/// `--help` is reached only once all arguments before it have been read.
+#[test]
+fn the_binary_takes_the_arguments_of_the_deployments() {
+    for render in [Render::defaults(), Render::defaults().set(SIDECAR)] {
+        let objects = render.objects();
+        for name in ["webhook", "controller"] {
+            let (_, container) = objects.container(name).expect("a container");
+            let args = container.args.expect("arguments");
+            stdout(Command::new(BINARY).args(args).arg("--help"));
+        }
+    }
+}

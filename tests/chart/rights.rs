@@ -1,0 +1,260 @@
+//! Roles: what the webhook, the controller and users may do.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::helm::{NO_CONTROLLER, Objects, Render, SIDECAR, read};
+
+impl Objects {
+    /// All rules of a service account of the release, each with the namespace in which it holds;
+    /// `None`: in all of them.
+    fn rights(&self, account: &str) -> Vec<(Option<String>, PolicyRule)> {
+        let holds = |subjects: Option<Vec<Subject>>| {
+            subjects.expect("subjects").iter().any(|subject| {
+                assert_eq!(subject.kind, "ServiceAccount");
+                assert_eq!(subject.namespace.as_deref(), Some("stowplan-system"));
+                subject.name == account
+            })
+        };
+        let rules = |role: RoleRef| match &*role.kind {
+            "Role" => self.get::<Role>("Role", &role.name).rules,
+            _ => self.get::<ClusterRole>("ClusterRole", &role.name).rules,
+        };
+        let mut rights = Vec::new();
+        for ((kind, _), object) in &self.0 {
+            let (namespace, role) = match &**kind {
+                "ClusterRoleBinding" => {
+                    let binding = ClusterRoleBinding::deserialize(object).expect("a binding");
+                    if !holds(binding.subjects) {
+                        continue;
+                    }
+                    (None, binding.role_ref)
+                }
+                "RoleBinding" => {
+                    let binding = RoleBinding::deserialize(object).expect("a binding");
+                    if !holds(binding.subjects) {
+                        continue;
+                    }
+                    (Some(binding.metadata.namespace.expect("a namespace")), binding.role_ref)
+                }
+                _ => continue,
+            };
+            let rules = rules(role).expect("rules");
+            rights.extend(rules.into_iter().map(|rule| (namespace.clone(), rule)));
+        }
+        rights
+    }
+}
+
+/// `verb resource.group` of all rules, with the names where only some are meant.
+fn verbs(rules: &[PolicyRule]) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for rule in rules {
+        assert_eq!(rule.non_resource_urls, None);
+        for group in rule.api_groups.as_ref().expect("groups") {
+            for resource in rule.resources.as_ref().expect("resources") {
+                for verb in &rule.verbs {
+                    let dot = if group.is_empty() { "" } else { "." };
+                    let names = rule.resource_names.iter().flatten();
+                    let names: String = names.map(|name| format!(" {name}")).collect();
+                    all.insert(format!("{verb} {resource}{dot}{group}{names}"));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The same, of one account everywhere.
+fn verbs_everywhere(objects: &Objects, account: &str) -> BTreeSet<String> {
+    let rights = objects.rights(account).into_iter();
+    verbs(
+        &rights
+            .filter(|(namespace, _)| namespace.is_none())
+            .map(|(_, rule)| rule)
+            .collect::<Vec<_>>(),
+    )
+}
+
+#[test]
+fn the_webhook_may_read_and_nothing_else() {
+    for values in [&[][..], &[NO_CONTROLLER], &[r#"policy={"repair": "recreatePending"}"#]] {
+        let objects = Render::defaults().set_all(values).objects();
+        let (spec, _) = objects.container("webhook").expect("a webhook");
+        assert_eq!(spec.service_account_name.as_deref(), Some("stowplan"));
+        let rights = objects.rights("stowplan");
+        assert!(!rights.is_empty());
+        for (namespace, rule) in rights {
+            assert_eq!(rule.verbs, ["get", "list", "watch"], "{rule:?}");
+            let resources = rule.resources.expect("resources");
+            // Whether the controller is there; the rest it reads everywhere.
+            let is_lease = resources == ["leases"];
+            assert_eq!(namespace.as_deref(), is_lease.then_some("stowplan-system"));
+            let named = is_lease.then(|| vec!["stowplan-controller".to_owned()]);
+            assert_eq!(rule.resource_names, named);
+            assert!(!resources.iter().any(|it| it == "*" || it == "secrets"), "{resources:?}");
+        }
+    }
+}
+
+/// What the controller may do, whole: a right more is a right to be argued for here.
+const CONTROLLER_RIGHTS: &[&str] = &[
+    "create events.events.k8s.io",
+    "create hostpools.stowplan.dev",
+    "create statefulsets.apps",
+    "delete persistentvolumeclaims",
+    "delete pods",
+    "delete statefulsets.apps",
+    "get hostpools.stowplan.dev",
+    "get namespaces",
+    "get nodes",
+    "get persistentvolumeclaims",
+    "get persistentvolumes",
+    "get pipelineruns.tekton.dev",
+    "get pipelines.tekton.dev",
+    "get pods",
+    "get statefulsets.apps",
+    "get storageclasses.storage.k8s.io",
+    "get streamsjobs.stowplan.dev",
+    "get taskruns.tekton.dev",
+    "list hostpools.stowplan.dev",
+    "list namespaces",
+    "list nodes",
+    "list persistentvolumeclaims",
+    "list persistentvolumes",
+    "list pipelineruns.tekton.dev",
+    "list pipelines.tekton.dev",
+    "list pods",
+    "list statefulsets.apps",
+    "list storageclasses.storage.k8s.io",
+    "list streamsjobs.stowplan.dev",
+    "list taskruns.tekton.dev",
+    "patch events.events.k8s.io",
+    "patch hostpools.stowplan.dev",
+    "patch hostpools/status.stowplan.dev",
+    "patch nodes",
+    "patch persistentvolumeclaims",
+    "patch pods",
+    "patch statefulsets.apps",
+    "patch streamsjobs/status.stowplan.dev",
+    "watch hostpools.stowplan.dev",
+    "watch namespaces",
+    "watch nodes",
+    "watch persistentvolumeclaims",
+    "watch persistentvolumes",
+    "watch pipelineruns.tekton.dev",
+    "watch pipelines.tekton.dev",
+    "watch pods",
+    "watch statefulsets.apps",
+    "watch storageclasses.storage.k8s.io",
+    "watch streamsjobs.stowplan.dev",
+    "watch taskruns.tekton.dev",
+];
+
+fn words(words: &[&str]) -> BTreeSet<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+#[test]
+fn the_controller_may_do_what_is_listed_under_an_account_of_its_own() {
+    let objects = Render::defaults().objects();
+    let (spec, _) = objects.container("controller").expect("a controller");
+    assert_eq!(spec.service_account_name.as_deref(), Some("stowplan-controller"));
+    assert_eq!(verbs_everywhere(&objects, "stowplan-controller"), words(CONTROLLER_RIGHTS));
+    let rights = objects.rights("stowplan-controller").into_iter();
+    let inside: Vec<_> = rights.filter(|(namespace, _)| namespace.is_some()).collect();
+    assert!(inside.iter().all(|(it, _)| it.as_deref() == Some("stowplan-system")), "{inside:?}");
+    let rules: Vec<_> = inside.into_iter().map(|(_, rule)| rule).collect();
+    assert_eq!(
+        verbs(&rules),
+        words(&[
+            "create leases.coordination.k8s.io",
+            "get leases.coordination.k8s.io stowplan-controller",
+            "update leases.coordination.k8s.io stowplan-controller",
+        ])
+    );
+}
+
+/// What the policy says must be taken back when it changes, so that the rights do not depend on it.
+#[test]
+fn the_controllers_rights_are_the_same_under_every_policy() {
+    for policy in
+        ["{}", r#"{"repair": "recreatePending"}"#, r#"{"coschedule": {"enabled": false}}"#]
+    {
+        let objects = Render::defaults().set(&format!("policy={policy}")).objects();
+        let rights = verbs_everywhere(&objects, "stowplan-controller");
+        assert_eq!(rights, words(CONTROLLER_RIGHTS), "{policy}");
+    }
+}
+
+/// The price of the sidecar, exactly: the account of the webhook's pods has the sum of both.
+#[test]
+fn as_a_sidecar_the_controller_brings_its_rights_to_the_webhooks_account() {
+    let own = Render::defaults().objects();
+    let objects = Render::defaults().set(SIDECAR).objects();
+    let (spec, container) = objects.container("controller").expect("a controller");
+    assert_eq!(spec.service_account_name.as_deref(), Some("stowplan"));
+    let names: Vec<_> = spec.containers.iter().map(|container| &*container.name).collect();
+    assert_eq!(names, ["webhook", "controller"]);
+    let sum = &verbs_everywhere(&own, "stowplan") | &verbs_everywhere(&own, "stowplan-controller");
+    assert_eq!(verbs_everywhere(&objects, "stowplan"), sum);
+    assert_eq!(
+        objects.rights("stowplan").len(),
+        own.rights("stowplan").len() + own.rights("stowplan-controller").len()
+    );
+    for kind in ["Deployment", "PodDisruptionBudget", "ServiceAccount"] {
+        assert!(objects.find::<Value>(kind, "stowplan-controller").is_none(), "{kind}");
+    }
+    // Both share one network: no port twice, and none that only one of them opens is probed at the
+    // other. The webhook is ready when it is, whatever the controller does.
+    let ports: Vec<_> = spec.containers.iter().flat_map(|it| it.ports.iter().flatten()).collect();
+    let numbers: BTreeSet<_> = ports.iter().map(|port| port.container_port).collect();
+    let named: BTreeSet<_> = ports.iter().map(|port| port.name.as_deref()).collect();
+    assert_eq!((numbers.len(), named.len()), (ports.len(), ports.len()), "{ports:?}");
+    assert!(container.readiness_probe.is_none());
+    assert!(container.liveness_probe.is_some());
+    assert!(spec.containers[0].readiness_probe.is_some());
+}
+
+#[test]
+fn reading_pools_comes_with_view_and_claiming_nodes_with_nothing() {
+    let objects = Render::defaults().objects();
+    let aggregated = |role: &ClusterRole| {
+        let labels = role.metadata.labels.as_ref().expect("labels");
+        labels.keys().filter(|key| key.contains("aggregate-to-")).count()
+    };
+    for kind in ["hostpool", "streamsjob"] {
+        let viewer: ClusterRole = objects.get("ClusterRole", &format!("stowplan-{kind}-viewer"));
+        assert_eq!(aggregated(&viewer), 3);
+        let [rule] = viewer.rules.expect("rules").try_into().expect("one rule");
+        assert_eq!(rule.verbs, ["get", "list", "watch"]);
+        assert_eq!(rule.resources, Some(vec![format!("{kind}s"), format!("{kind}s/status")]));
+        let editor: ClusterRole = objects.get("ClusterRole", &format!("stowplan-{kind}-editor"));
+        assert_eq!(aggregated(&editor), 0);
+        let [rule] = editor.rules.expect("rules").try_into().expect("one rule");
+        assert_eq!(rule.resources, Some(vec![format!("{kind}s")]));
+        assert!(rule.verbs.contains(&"create".to_owned()));
+    }
+}
+
+/// A rule without a reason is a rule that nobody dares to take away.
+#[test]
+fn every_rule_of_rbac_has_its_reason_above_it() {
+    for name in
+        ["templates/rbac.yaml", "templates/rbac-controller.yaml", "templates/rbac-users.yaml"]
+    {
+        let text = read(name);
+        let lines: Vec<_> = text.lines().collect();
+        let rules: Vec<_> =
+            (0..lines.len()).filter(|at| lines[*at].starts_with("- apiGroups:")).collect();
+        assert!(!rules.is_empty(), "{name} has no rules");
+        for at in rules {
+            assert!(lines[at - 1].starts_with("# "), "{name}:{}: why?", at + 1);
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The values: each has an effect, a default, a schema and a line in the chart's README.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::helm::{CA, NO_CONTROLLER, Render, SIDECAR, read};
+
+/// `path=JSON` of each leaf of a document; an empty map or list is a leaf.
+fn leaves(value: &Value) -> BTreeMap<String, Value> {
+    fn walk(path: &str, value: &Value, leaves: &mut BTreeMap<String, Value>) {
+        match value {
+            Value::Object(map) if !map.is_empty() => {
+                for (key, value) in map {
+                    let dot = if path.is_empty() { "" } else { "." };
+                    walk(&format!("{path}{dot}{key}"), value, leaves);
+                }
+            }
+            _ => {
+                leaves.insert(path.to_owned(), value.clone());
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    walk("", value, &mut found);
+    found
+}
+
+fn values(name: &str) -> Value {
+    serde_saphyr::from_str(&read(name)).expect("YAML")
+}
+
+/// For each value another one, and what else has to be set for it to count.
+const OTHER: &[(&str, &str, &[&str])] = &[
+    ("affinity", r#"{"nodeAffinity": {}}"#, &[]),
+    ("controller.affinity", r#"{"nodeAffinity": {}}"#, &[]),
+    ("controller.enabled", "false", &[]),
+    ("controller.replicas", "3", &[]),
+    ("controller.resources.limits.memory", r#""1Gi""#, &[]),
+    ("controller.resources.requests.cpu", "1", &[]),
+    ("controller.resources.requests.memory", r#""1Gi""#, &[]),
+    ("controller.sidecar", "true", &[]),
+    ("crds.install", "false", &[]),
+    ("crds.keep", "false", &[]),
+    ("fullnameOverride", r#""other""#, &[]),
+    (
+        "image.digest",
+        r#""sha256:0000000000000000000000000000000000000000000000000000000000000000""#,
+        &[],
+    ),
+    ("image.pullPolicy", r#""Never""#, &[]),
+    ("image.repository", r#""other""#, &[]),
+    ("image.tag", r#""other""#, &[]),
+    ("imagePullSecrets", r#"[{"name": "other"}]"#, &[]),
+    ("logLevel", r#""debug""#, &[]),
+    ("metrics.podMonitor.enabled", "true", &[]),
+    ("metrics.podMonitor.labels", r#"{"other": "yes"}"#, &["metrics.podMonitor.enabled=true"]),
+    ("networkPolicy.enabled", "true", &[]),
+    ("networkPolicy.metricsFrom", r#"[{"podSelector": {}}]"#, &["networkPolicy.enabled=true"]),
+    ("nodeSelector", r#"{"other": "yes"}"#, &[]),
+    ("podAnnotations", r#"{"other": "yes"}"#, &[]),
+    ("podLabels", r#"{"other": "yes"}"#, &[]),
+    ("policy", r#"{"onInvalid": "warn"}"#, &[]),
+    ("priorityClassName", r#""""#, &[]),
+    ("replicas", "3", &[]),
+    ("resources.limits.memory", r#""1Gi""#, &[]),
+    ("resources.requests.cpu", "1", &[]),
+    ("resources.requests.memory", r#""1Gi""#, &[]),
+    ("tls.caBundle", r#""LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==""#, &[]),
+    (
+        "tls.certManager.inject",
+        r#""other/ca""#,
+        &[r#"tls.caBundle="""#, r#"tls.certManager.inject="stowplan/ca""#],
+    ),
+    ("tls.secretName", r#""other""#, &[]),
+    ("tolerations", r#"[{"operator": "Exists"}]"#, &[]),
+    ("webhook.excludedNamespaces", r#"["other"]"#, &[]),
+    ("webhook.failurePolicy", r#""Fail""#, &[]),
+    ("webhook.matchConditions", r#"[{"name": "other", "expression": "true"}]"#, &[]),
+    ("webhook.service.port", "8443", &[]),
+    ("webhook.shutdownDelaySeconds", "0", &[]),
+    ("webhook.timeoutSeconds", "1", &[]),
+];
+
+#[test]
+fn every_value_has_an_effect() {
+    let defaults = leaves(&values("values.yaml"));
+    let known: BTreeSet<_> = OTHER.iter().map(|(path, ..)| *path).collect();
+    assert_eq!(known, defaults.keys().map(|path| &**path).collect(), "OTHER and values.yaml");
+    for (path, other, context) in OTHER {
+        let before = Render::defaults().set_all(context);
+        let after = Render::defaults().set_all(context).set(&format!("{path}={other}"));
+        assert_ne!(before.text(), after.text(), "{path} changes nothing");
+    }
+}
+
+#[test]
+fn the_full_values_change_every_value() {
+    let full = leaves(&values("ci/full-values.yaml"));
+    for (path, default) in leaves(&values("values.yaml")) {
+        // A map of the user's own has leaves below the path.
+        let same = full.get(&path) == Some(&default)
+            || !full.keys().any(|key| *key == path || key.starts_with(&format!("{path}.")));
+        // Without definitions there is nothing to keep, beside a bundle nothing to inject, and without
+        // pods of its own a controller has no replicas.
+        let excepted =
+            ["controller.enabled", "controller.sidecar", "crds.install", "tls.certManager.inject"];
+        let excepted = excepted.contains(&&*path);
+        assert_eq!(same, excepted, "{path} in ci/full-values.yaml");
+    }
+}
+
+/// Unknown keys and missing ones are refused at every level, and the schema knows exactly the values
+/// that there are.
+#[test]
+fn the_schema_knows_every_value_and_no_other() {
+    fn walk(path: &str, schema: &Value, definitions: &Value, values: &Value) {
+        let schema = match schema["$ref"].as_str() {
+            Some(place) => {
+                &definitions[place.strip_prefix("#/definitions/").expect("a definition")]
+            }
+            None => schema,
+        };
+        let Some(properties) = schema["properties"].as_object() else {
+            return;
+        };
+        assert_eq!(schema["additionalProperties"], false, "{path} is open");
+        let known: BTreeSet<_> =
+            properties.keys().map(|key| &**key).filter(|key| *key != "global").collect();
+        let there: BTreeSet<_> =
+            values.as_object().expect("a map").keys().map(|key| &**key).collect();
+        assert_eq!(known, there, "values.schema.json and values.yaml at {path:?}");
+        // To take a request or a limit away is legitimate.
+        if !path.ends_with(".resources") {
+            let required: BTreeSet<_> = schema["required"]
+                .as_array()
+                .unwrap_or_else(|| panic!("nothing is required at {path:?}"))
+                .iter()
+                .filter_map(Value::as_str)
+                .collect();
+            assert_eq!(required, known, "required at {path:?}");
+        }
+        for key in known {
+            walk(&format!("{path}.{key}"), &properties[key], definitions, &values[key]);
+        }
+    }
+    let schema: Value = serde_json::from_str(&read("values.schema.json")).expect("JSON");
+    walk("", &schema, &schema["definitions"], &values("values.yaml"));
+}
+
+#[test]
+fn values_that_cannot_work_are_refused_with_a_remedy() {
+    let ca = format!("tls.caBundle={CA:?}");
+    let key = r#"tls.caBundle="LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCg==""#;
+    let cases: &[(&[&str], &str)] = &[
+        (
+            &[],
+            "tls.caBundle is empty, so the API server would trust no certificate of the webhook: set \
+             it to the base64 of the PEM certificate of the CA that signed Secret \"stowplan-tls\"",
+        ),
+        (
+            &[&ca, r#"tls.certManager.inject="stowplan/ca""#],
+            "tls.caBundle and tls.certManager.inject are both set",
+        ),
+        (
+            &[r#"tls.caBundle="bm90aGluZw==""#],
+            "set it to the output of `openssl base64 -A -in ca.crt`",
+        ),
+        (&[r#"tls.caBundle="abc""#], "tls.caBundle is not the base64 of a PEM certificate"),
+        (
+            &[r#"tls.caBundle="-----BEGIN""#],
+            "at '/tls/caBundle': '-----BEGIN' does not match pattern",
+        ),
+        (&[key], "tls.caBundle contains a private key"),
+        (&[r#"tls.certManager.inject="ca""#], "at '/tls/certManager/inject': 'ca' does not match"),
+        (&[&ca, "tls=null"], "missing property 'tls'"),
+        (&[&ca, "replica=3"], "additional properties 'replica' not allowed"),
+        (&[&ca, "webhook.port=1"], "at '/webhook': additional properties 'port' not allowed"),
+        (&[&ca, r#"replicas="two""#], "at '/replicas': got string, want integer"),
+        (&[&ca, "replicas=0"], "at '/replicas': minimum: got 0, want 1"),
+        (&[&ca, "controller.replicas=0"], "at '/controller/replicas': minimum: got 0, want 1"),
+        (
+            &[&ca, r#"controller.resources={"memory": "1Gi"}"#],
+            "at '/controller/resources': additional properties 'memory' not allowed",
+        ),
+        (
+            &[&ca, SIDECAR, NO_CONTROLLER],
+            "controller.sidecar is true and controller.enabled is false, so there is no controller to \
+             run beside the webhook: set enabled to true, or sidecar to false",
+        ),
+        (&[&ca, "policy=[]"], "at '/policy': got array, want object"),
+        (
+            &[&ca, "webhook.timeoutSeconds=31"],
+            "at '/webhook/timeoutSeconds': maximum: got 31, want 30",
+        ),
+        (&[&ca, r#"webhook.failurePolicy="ignore""#], "value must be one of 'Ignore', 'Fail'"),
+        (&[&ca, r#"image.digest="latest""#], "at '/image/digest': 'latest' does not match pattern"),
+        (&[&ca, r#"fullnameOverride="Not_A_Name""#], "at '/fullnameOverride'"),
+    ];
+    for (values, sentence) in cases {
+        let refusal = Render::bare().set_all(values).refusal();
+        assert!(refusal.contains(sentence), "{values:?}: {refusal}");
+    }
+}
+
+#[test]
+fn the_readme_lists_every_value_with_its_default() {
+    let readme = read("README.md");
+    let listed: BTreeMap<_, _> = readme
+        .lines()
+        .skip_while(|line| *line != "## Values")
+        .filter_map(|line| {
+            let mut cells = line.strip_prefix("| `")?.split("` | `");
+            let path = cells.next()?.to_owned();
+            let default = cells.next()?.split("` |").next()?;
+            Some((path, serde_json::from_str(default).expect("a default in JSON")))
+        })
+        .collect();
+    assert_eq!(listed, leaves(&values("values.yaml")));
+}
+
+#[test]
+fn the_readme_shows_the_strict_profile() {
+    let profile = read("values-strict.yaml");
+    let (_, profile) = profile.split_once("\nreplicas:").expect("comments, then values");
+    assert!(read("README.md").contains(&format!("```yaml\nreplicas:{profile}```\n")));
+    let objects = Render::file("values-strict.yaml").set(&format!("tls.caBundle={CA:?}")).objects();
+    assert_eq!(objects.webhook().failure_policy.as_deref(), Some("Fail"));
+}

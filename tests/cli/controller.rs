@@ -1,0 +1,69 @@
+//! `stowplan controller`: start, readiness and stop.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+
+use super::api_server::Cluster;
+use super::command::Folder;
+
+#[test]
+fn a_controller_without_a_cluster_or_with_a_bad_policy_does_not_start() {
+    let folder = Folder::new(&[("policy.yaml", "streams: {enabeld: true}\n")]);
+    let output =
+        folder.run(["controller", "--namespace", "ns", "--admin-listen", "127.0.0.1:0"], b"");
+    // The log has a line for each reason, too.
+    assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{output:?}");
+    assert!(
+        output.stderr.contains("stowplan: cannot find the cluster (a kubeconfig, or "),
+        "{output:?}"
+    );
+    let output = folder.run(["controller", "--namespace", "ns", "--policy", "policy.yaml"], b"");
+    assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{output:?}");
+    assert!(
+        output.stderr.contains("policy.yaml") && output.stderr.contains("enabeld"),
+        "{output:?}"
+    );
+}
+
+/// What `GET path` answers: the status and the body.
+fn get(url: &str, path: &str) -> (u16, String) {
+    let address = url.strip_prefix("http://").expect("plain HTTP");
+    let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let answer = std::io::read_to_string(stream).expect("it answers");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.expect("a status"), body.to_owned())
+}
+
+#[test]
+fn a_controller_is_not_ready_before_it_has_seen_the_cluster_and_stops_when_told() {
+    let kubeconfig = Cluster("http://127.0.0.1:1".to_owned()).kubeconfig();
+    let folder = Folder::new(&[("kubeconfig", &kubeconfig)]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_stowplan"))
+        .args(["controller", "--namespace", "ns", "--admin-listen", "127.0.0.1:0"])
+        .current_dir(folder.0.path())
+        .env("KUBECONFIG", "kubeconfig")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    let url = line.trim().strip_prefix("admin on ").unwrap_or_else(|| panic!("{line}"));
+    assert_eq!(get(url, "/livez"), (200, "ok\n".to_owned()));
+    let (status, body) = get(url, "/readyz");
+    assert_eq!(status, 503);
+    for kind in ["nodes", "namespaces", "hostpools", "streamsjobs", "pods"] {
+        assert!(body.contains(&format!("{kind} are not synced yet\n")), "{body}");
+    }
+    assert!(!body.contains("certificate"), "it has none: {body}");
+    let (status, body) = get(url, "/metrics");
+    assert_eq!(status, 200);
+    assert!(body.contains("\nstowplan_controller_leader 0\n"), "{body}");
+    let id = i32::try_from(child.id()).expect("a process id");
+    let id = rustix::process::Pid::from_raw(id).expect("a process id");
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("it runs");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}

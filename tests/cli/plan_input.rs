@@ -1,0 +1,233 @@
+//! `stowplan plan`: the files it reads, and the errors about those it cannot read.
+
+use std::fs;
+
+use super::command::{Folder, Output, assert_snapshot, pod};
+
+#[test]
+fn files_and_folders_are_read_in_order() {
+    let folder = Folder::new(&[
+        ("all/b.yml", &pod("b", "")),
+        (
+            "all/a.json",
+            r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a2"}}"#,
+        ),
+        ("all/c.yaml", &format!("\u{feff}{}", pod("c", ""))),
+        ("all/notes.txt", "no YAML: ["),
+        ("all/inner/d.yaml", &pod("d", "")),
+        ("z.yaml", &pod("z", "")),
+    ]);
+    let names = |output: &Output| -> Vec<String> {
+        let items = output.json()["items"].as_array().expect("a list").clone();
+        items.iter().map(|entry| entry["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    let output = folder.plan("-f z.yaml -f all -o json");
+    assert_eq!(names(&output), ["z", "a", "a2", "b", "c"]);
+    let output = folder.plan_with("-f z.yaml - -o json", pod("s", "").as_bytes());
+    assert_eq!(names(&output), ["z", "s"]);
+}
+
+#[test]
+fn odd_but_sound_input_is_read() {
+    let crlf = pod("p", "").replace('\n', "\r\n");
+    let anchors =
+        "apiVersion: v1\nkind: Pod\nmetadata: &m {name: p, labels: &l {a: b}}\nspec: {x: *l}\n";
+    let markers = format!("%YAML 1.2\n---\n{}...\n---\n# nothing\n---\nnull\n---\n", pod("p", ""));
+    let nulls = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: null, annotations: {a: null, b: }}\nspec: null\n";
+    for text in [&crlf, anchors, &markers, nulls] {
+        let output = Folder::new(&[]).plan_with("-f - -o json", text.as_bytes());
+        assert_eq!(output.code, 0, "{text}: {output:?}");
+        assert_eq!(output.json()["items"][0]["name"], "p");
+    }
+}
+
+#[test]
+fn input_that_cannot_be_used_ends_with_2_and_says_why() {
+    let template = |rest: &str| {
+        format!("apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: w}}\n{rest}\n")
+    };
+    for (text, complaint) in [
+        ("", "no Kubernetes object in standard input"),
+        ("# only a comment\n---\n", "no Kubernetes object in standard input"),
+        ("null\n", "no Kubernetes object in standard input"),
+        ("hello\n", "standard input, document 1 (line 1): a text is not a Kubernetes object"),
+        ("- a\n", "standard input, document 1 (line 1): a list is not a Kubernetes object"),
+        ("7\n", "standard input, document 1 (line 1): the number 7 is not a Kubernetes object"),
+        (
+            "# c\nkind: Pod\n",
+            "standard input, document 1 (line 1): has no apiVersion, so it is not a Kubernetes object",
+        ),
+        (
+            "apiVersion: v1\nkind: 5\n",
+            "standard input, document 1 (line 1): kind is the number 5, and must be a word",
+        ),
+        (
+            "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, metadata: {}}]\n",
+            "standard input, document 1 (line 1), items/0: has no kind, so it is not a Kubernetes object",
+        ),
+        (
+            "apiVersion: v1\nkind: List\nitems: 5\n",
+            "standard input, document 1 (line 1): items is the number 5, and must be a list",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {}\n",
+            "standard input, document 1 (line 1): Pod: has neither metadata.name nor metadata.generateName",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {streams.ibm.com/host: 5}}\n",
+            "standard input, document 1 (line 1): Pod p: metadata.annotations: streams.ibm.com/host is the number 5, \
+             and must be a text: quote it (\"5\")",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {a: yes}}\n",
+            "standard input, document 1 (line 1): Pod p: metadata.labels: a is the boolean true, and must be a text: \
+             quote it (\"true\")",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {streams.ibm.com/host-colocation: [a]}}\n",
+            "standard input, document 1 (line 1): Pod p: metadata.annotations: streams.ibm.com/host-colocation is a \
+             list, and must be a text",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: text}\n",
+            "standard input, document 1 (line 1): Pod p: metadata.annotations is a text, and must be a map",
+        ),
+        (
+            &template(
+                "spec: {template: {metadata: {annotations: {streams.ibm.com/host-pool: 1}}}}",
+            ),
+            "standard input, document 1 (line 1): Deployment w: spec.template.metadata.annotations: \
+             streams.ibm.com/host-pool is the number 1, and must be a text: quote it (\"1\")",
+        ),
+        (
+            &template("spec: {}"),
+            "standard input, document 1 (line 1): Deployment w: has no spec.template",
+        ),
+        (
+            &template("spec: text"),
+            "standard input, document 1 (line 1): Deployment w: has no spec.template",
+        ),
+        (
+            &template("spec: {template: [a]}"),
+            "standard input, document 1 (line 1): Deployment w: spec.template is a list, and must be a map",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nmetadata: {name: q}\n",
+            "standard input, document 1, line 4, column 1: duplicate mapping key `metadata` is not allowed here",
+        ),
+        (
+            "a: 1\n---\nb:\n\t- c\n",
+            "standard input, document 2, line 4, column 2: tabs disallowed within this context (block indentation)",
+        ),
+    ] {
+        let output = Folder::new(&[]).plan_with("-f -", text.as_bytes());
+        let expected: String = complaint.to_owned();
+        let lines: Vec<&str> =
+            output.stderr.lines().map(|l| l.trim_start_matches("stowplan: ")).collect();
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{text}: {output:?}");
+        assert!(lines.contains(&expected.as_str()), "{text}: {output:?}");
+    }
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once() {
+    let folder = Folder::new(&[
+        (
+            "a.yaml",
+            "kind: Pod\n---\nx: [\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: fine}\n",
+        ),
+        ("b.json", "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"kind\": \"Pod\"}"),
+        ("c.json", "{\"apiVersion\": \"v1\",\n"),
+        ("empty.yaml", ""),
+        ("folder/notes.txt", ""),
+    ]);
+    folder.write("latin.yaml", b"a: \xe9\n");
+    folder.write("wide.yaml", b"\xff\xfea\0:\0");
+    folder.write("zeros.yaml", b"\0\0\0\0");
+    let output = folder.plan(
+        "-f a.yaml b.json c.json empty.yaml folder latin.yaml wide.yaml zeros.yaml nonesuch.yaml",
+    );
+    assert_eq!((output.code, output.stdout.as_str()), (2, ""));
+    assert_snapshot("plan_unreadable", &output.stderr);
+}
+
+#[test]
+fn what_is_wrong_with_a_cluster_is_told_with_file_and_document() {
+    let folder = Folder::new(&[
+        ("pod.yaml", &pod("p", "")),
+        (
+            "bad/1.yaml",
+            "apiVersion: v1\nkind: Node\nmetadata: {}\n---\napiVersion: v1\nkind: Node\nmetadata: 5\n",
+        ),
+        (
+            "bad/2.yaml",
+            "apiVersion: stowplan.dev/v1alpha1\nkind: HostPool\nmetadata: {name: p}\nspec: {size: many}\n",
+        ),
+        ("empty.yaml", "# kubectl failed\n"),
+        ("none.yaml", "apiVersion: v1\nkind: List\nitems: []\n"),
+    ]);
+    let output = folder.plan("-f pod.yaml --cluster bad");
+    assert_eq!((output.code, output.stdout.as_str()), (2, ""));
+    let lines: Vec<&str> = output.stderr.lines().collect();
+    assert_eq!(lines.len(), 3, "{output:?}");
+    assert_eq!(lines[0], "stowplan: bad/1.yaml, document 1 (line 1): a Node without metadata.name");
+    assert!(
+        lines[1].starts_with("stowplan: bad/1.yaml, document 2 (line 4): not a valid Node: "),
+        "{output:?}"
+    );
+    assert!(
+        lines[2].starts_with("stowplan: bad/2.yaml, document 1 (line 1): not a valid HostPool: "),
+        "{output:?}"
+    );
+
+    let output = folder.plan("-f pod.yaml --cluster empty.yaml");
+    assert_eq!(output.error_line(), "no Kubernetes object in empty.yaml");
+    assert_eq!(
+        folder.plan("-f pod.yaml --cluster none.yaml").code,
+        0,
+        "an empty list is a cluster"
+    );
+    let output = folder.plan("-f pod.yaml --cluster nonesuch");
+    assert!(output.error_line().starts_with("nonesuch: No such file"), "{output:?}");
+    let output = folder.plan("-f - --cluster -");
+    assert!(output.error_line().contains("standard input can be read once"), "{output:?}");
+    let output = folder.plan("-f - -");
+    assert!(output.error_line().contains("standard input can be read once"), "{output:?}");
+}
+
+#[test]
+fn a_bomb_of_references_and_a_tower_of_brackets_are_refused() {
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..12 {
+        let before = vec![format!("*a{}", level - 1); 10].join(", ");
+        bomb.push_str(&format!("a{level}: &a{level} [{before}]\n"));
+    }
+    for text in [bomb, "[".repeat(100_000), "{\"a\":".repeat(100_000), "- ".repeat(100_000)] {
+        let output = Folder::new(&[]).plan_with("-f -", text.as_bytes());
+        assert!(output.error_line().starts_with("standard input, document 1, line "), "{output:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_too_long_is_not_read() {
+    let folder = Folder::new(&[]);
+    let file = fs::File::create(folder.0.path().join("long.yaml")).expect("a file");
+    file.set_len(64 * 1024 * 1024 + 1).expect("a hole");
+    let output = folder.plan("-f long.yaml");
+    assert_eq!(output.error_line(), "long.yaml: longer than 64 MiB; give it in parts");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_may_not_be_read_is_named() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let folder = Folder::new(&[("secret.yaml", &pod("p", ""))]);
+    let path = folder.0.path().join("secret.yaml");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).expect("a mode");
+    if fs::File::open(&path).is_ok() {
+        return; // Modes do not bind root.
+    }
+    let output = folder.plan("-f secret.yaml");
+    assert!(output.error_line().starts_with("secret.yaml: Permission denied"), "{output:?}");
+}
