@@ -1,5 +1,5 @@
 //! Outcomes on a real control plane: workloads go through the real API server to the installed
-//! webhook, and the real scheduler places them. What counts is the node.
+//! webhook, and the real scheduler places them. Each test asserts the node.
 //!
 //! One control plane serves all of these tests, each in a namespace of its own.
 
@@ -7,7 +7,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stderr,
-    reason = "a harness fails and tells as tests do"
+    reason = "a harness fails and prints as tests do"
 )]
 
 #[path = "common/harness.rs"]

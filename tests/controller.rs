@@ -1,5 +1,5 @@
-//! What the controller makes of pools, jobs and waiting pods on a real control plane, and that it
-//! survives what happens to controllers.
+//! The controller on a real control plane: pools, jobs and pending pods, and the faults and outages that
+//! it survives.
 //!
 //! One control plane serves all of these tests, each in a namespace and on nodes of its own.
 
@@ -7,7 +7,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stderr,
-    reason = "a harness fails and tells as tests do"
+    reason = "a harness fails and prints as tests do"
 )]
 
 #[path = "common/harness.rs"]
@@ -21,12 +21,19 @@ mod nodes;
 mod pool;
 
 mod controller {
+    /// Requests that the API server fails, delays or answers wrongly.
     pub(crate) mod faults;
+    /// StreamsJobs: accepted, refused, changed.
     pub(crate) mod jobs;
+    /// Controllers that are killed, paused or replaced.
     pub(crate) mod outages;
+    /// Host pools: their nodes, marks and statuses.
     pub(crate) mod pools;
+    /// Pods that were admitted without placement.
     pub(crate) mod repair;
+    /// Tekton that is installed late, or in an old version.
     pub(crate) mod tekton;
+    /// Unschedulable pods that the scheduler has to look at again.
     pub(crate) mod wake;
 }
 

@@ -1,5 +1,5 @@
-//! What coscheduling comes to on a real control plane: on which nodes the pods of a run land, that every
-//! run ends, and that nothing is left behind. Volumes are provisioned in zones, and Tekton's driver makes
+//! Coscheduling on a real control plane: on which nodes the pods of a run land, that every run ends, and
+//! that no object is left behind. Volumes are provisioned in zones, and Tekton's driver makes
 //! the pods (both: `testbed`).
 //!
 //! One control plane serves all of these tests, each in namespaces and on nodes of its own.
@@ -8,7 +8,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stderr,
-    reason = "a harness fails and tells as tests do"
+    reason = "a harness fails and prints as tests do"
 )]
 
 #[path = "common/harness.rs"]
@@ -22,15 +22,25 @@ mod group;
 mod pipeline;
 
 mod coschedule {
+    /// Mistakes of authors: modes, groups, claims, owners, names and sizes.
     pub(crate) mod bad_input;
+    /// Runs that share no node with other runs.
     pub(crate) mod isolation;
+    /// Many runs at once, and restarts of stowplan meanwhile.
     pub(crate) mod load;
+    /// The modes, and where they are set.
     pub(crate) mod modes;
+    /// Placeholders that move to another node.
     pub(crate) mod moves;
+    /// Groups of pods without Tekton.
     pub(crate) mod native;
+    /// Pipelines of every shape: matrix, finally, retries, nested, shared claims.
     pub(crate) mod runs;
+    /// Quotas, orphans and an absent controller.
     pub(crate) mod troubles;
+    /// Claims, zones and storage classes.
     pub(crate) mod volumes;
+    /// The author's own affinity, tolerations and node selectors.
     pub(crate) mod wishes;
 }
 
@@ -42,7 +52,7 @@ use testbed::tekton::Tekton;
 use testbed::volumes::Volumes;
 use world::World;
 
-/// Those that change the policy, or start and stop stowplan, come last: they need it for themselves.
+/// The last ones change the policy, or stop stowplan, and so run without others beside them.
 const CASES: &[Case] = cases! { coschedule,
     moves:
         a_cordoned_node_is_left, a_tainted_node_is_left, a_node_that_is_not_ready_is_left,
@@ -94,19 +104,19 @@ const CASES: &[Case] = cases! { coschedule,
 };
 
 fn main() -> ExitCode {
-    // Times that a test can wait for; but a group shall not be moved while the scheduler only lets its
-    // members wait a little longer, as it does for up to ten seconds.
+    // Short enough to wait for in a test, but longer than the ten seconds for which the scheduler may
+    // delay a member that it will place.
     let quick = |install: Install| {
         install
             .value("policy.coschedule.gracePeriod", "12s")
             .value("policy.coschedule.groupTTL", "3s")
     };
     harness::run_side_by_side(CASES, 8, async || {
-        // Somewhere for pods that ask for nothing: stowplan's own.
+        // Nodes for pods without any constraint: stowplan's own.
         let nodes = ["east", "west"].map(|zone| NodeSpec::new(zone).zone(zone));
         let mut world = World::start(nodes.to_vec(), quick).await?;
         world.helpers.push(Box::new(Volumes::start(&world.client).await?));
-        // Tekton comes later than stowplan: it is noticed.
+        // Tekton is installed after stowplan, which must notice it.
         world.helpers.push(Box::new(Tekton::start(&world.client).await?));
         pipeline::noticed(&world).await?;
         Ok(world)

@@ -1,8 +1,8 @@
 //! Holds `deny.toml` against the dependency graph that `Cargo.lock` resolves to.
 //!
 //! `cargo deny` reads the same file where the repository is hosted, and needs a tool and a network.
-//! What would be worst to miss, a second crypto provider or a licence that nobody agreed to, fails
-//! here as well, on every machine that runs the tests.
+//! The worst findings, a second crypto provider or an unknown licence, fail here as well, on every
+//! machine that runs the tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! `stowplan pause`, the process of a placeholder's pod: what it takes, and how it ends.
+//! `stowplan pause`, the process of a placeholder's pod: how much memory it uses, and how it ends.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A process that waits, and is killed with the test.
+/// A running `stowplan pause`, which is killed when it is dropped.
 struct Pause(Child);
 
 impl Drop for Pause {
@@ -49,7 +49,7 @@ impl Pause {
         value.expect(field).trim().to_owned()
     }
 
-    /// What it takes of the node's memory now.
+    /// The memory that it uses now.
     fn memory(&self) -> Memory {
         let mut of_file = false;
         let mut memory = Memory::default();
@@ -99,7 +99,7 @@ fn it_ends_at_once_and_well_when_it_is_told_to() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut pause = Pause::start();
         let pid = Pid::from_raw(i32::try_from(pause.0.id()).unwrap());
-        // What means nothing to it: a terminal's window, a child that is not its own.
+        // Signals that it ignores.
         kill(pid, Signal::SIGWINCH).unwrap();
         kill(pid, Signal::SIGCHLD).unwrap();
         assert_eq!(pause.0.try_wait().unwrap(), None);

@@ -62,7 +62,7 @@ proptest! {
             }
         }
         let placed = matches!(&decision, Decision::Admit(admission) if admission.findings.is_empty());
-        // A pool of any node leaves no mark, so nothing says that it was decided.
+        // A pool of any node leaves no mark, so the decision cannot be recognised.
         let marked = pod["metadata"]["annotations"]["streams.ibm.com/host-pool"] != "any";
         if placed && marked && policy.record_placement {
             let again = decide_pod("default", &result, &View::default(), &policy).unwrap();
@@ -97,7 +97,7 @@ proptest! {
             prop_assert!(required.and_then(Value::as_array).is_none_or(|terms| terms.len() == 1), "{result}");
             let mut views = vec![&view];
             let empty = View::default();
-            // What was placed stays so when the job is gone; the policy's warning is of the View.
+            // A placed pod stays placed after its job is deleted; a warning depends on the View.
             if policy.record_placement && admission.findings.is_empty() {
                 views.push(&empty);
             }
@@ -119,7 +119,7 @@ proptest! {
     #[test]
     fn what_is_left_is_what_is_meant(pod in any_pod(), cluster in cluster()) {
         let annotations = &pod["metadata"]["annotations"];
-        // A forged record beside a forged term stands for a decision of its own.
+        // A forged record beside a forged term counts as an earlier decision.
         prop_assume!(annotations.get(pods::RECORD).is_none());
         let policy = Policy::default();
         let decision = decide_pod("default", &pod, &cluster.view(), &policy).unwrap();
@@ -131,7 +131,7 @@ proptest! {
             }
             Err(_) => {
                 let Decision::Refuse(refusal) = &decision else { panic!("{decision:?}") };
-                // Refused for this alone: then no node would have been left.
+                // Refused for this alone: then no node is left.
                 if refusal.findings.iter().all(|finding| finding.reason == Reason::NodeAffinityConflict) {
                     let wanted = &cluster.allowed(&pod) & &cluster.meant(annotations);
                     prop_assert!(wanted.is_empty(), "{wanted:?}");
@@ -245,7 +245,7 @@ proptest! {
             }
         }
         let Ok(decision) = decide_bytes(&bytes, &cluster.view(), &Policy::default()) else { return Ok(()) };
-        // What we read, an API server can apply the answer to.
+        // If stowplan could read it, the API server can apply the answer.
         let Ok(document) = serde_json::from_slice::<Value>(&bytes) else { return Ok(()) };
         if let Ok(patch) = patch_of(&decision) {
             patched(&document["request"]["object"], &patch).map_err(TestCaseError::fail)?;
@@ -265,7 +265,7 @@ proptest! {
 
 #[test]
 fn the_clusters_and_pods_reach_every_outcome() {
-    // Nothing passes because nothing ran: the generators reach what the properties are about.
+    // A property over inputs that never reach its subject would prove nothing.
     use proptest::strategy::ValueTree as _;
     use proptest::test_runner::TestRunner;
     let mut runner = TestRunner::deterministic();

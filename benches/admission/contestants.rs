@@ -109,7 +109,7 @@ impl Contestant {
         let line = lines.next().context("the server ended before it listened")??;
         server.address =
             line.strip_prefix("listening on https://").context("where does it listen?")?.parse()?;
-        // What else it says is nobody's business, and must not fill the pipe.
+        // Its other output must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         Ok(server)
     }
@@ -136,7 +136,7 @@ impl Contestant {
                         &serde_json::from_slice::<json_patch::Patch>(&STANDARD.decode(patch)?)?,
                     )?;
                 }
-                ensure!(object == wanted, "a patch that does not do what was wished");
+                ensure!(object == wanted, "a patch that does not do what was requested");
             }
         }
         Ok(())

@@ -38,9 +38,9 @@ const FLAT_RUNS: [(&str, &str); 2] = [
 const LINEAR: [(&str, &str, [usize; 3]); 13] = [
     ("annotations", "annotations of others", [10, 100, 1_000]),
     ("unknown", "unknown annotations under our prefixes", [10, 100, 1_000]),
-    ("labels", "labels, beside one key of ours", [10, 100, 1_000]),
+    ("labels", "labels, beside one of stowplan's keys", [10, 100, 1_000]),
     ("variables", "environment variables", [15, 150, 1_500]),
-    ("variables-host", "environment variables, beside one key of ours", [15, 150, 1_500]),
+    ("variables-host", "environment variables, beside one of stowplan's keys", [15, 150, 1_500]),
     ("foreign-bytes", "bytes of an annotation of others", [4_096, 32_768, 262_144]),
     ("own-bytes", "bytes of `host`, refused", [4_096, 32_768, 262_144]),
     ("tokens", "exlocation tokens", [1, 8, 64]),
@@ -51,7 +51,7 @@ const LINEAR: [(&str, &str, [usize; 3]); 13] = [
     ("run-workspaces", "workspaces of the pod's run, a claim each", [10, 100, 1_000]),
 ];
 
-/// The part that tells what a turn costs when nothing is done.
+/// The part that measures the cost of a turn in which nothing is done.
 const NOTHING: &str = "nothing";
 
 pub(crate) fn measure(extent: Extent) -> anyhow::Result<()> {
@@ -102,7 +102,7 @@ pub(crate) fn measure(extent: Extent) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Decides as it is told on standard input.
+/// Decides as ordered on standard input.
 pub(crate) fn play() -> anyhow::Result<()> {
     let policy = Policy::default();
     player::play(|order, turn| {

@@ -83,7 +83,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     match &valgrind {
         Some(version) => println!("instructions: {version}, user space only"),
         None => println!(
-            "valgrind is not installed: instructions are not counted, time stands in as information"
+            "valgrind is not installed: instructions are not counted, time is shown as information"
         ),
     }
     println!("extent: {extent:?}");

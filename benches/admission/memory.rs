@@ -28,7 +28,7 @@ fn objects() -> anyhow::Result<()> {
         ("node", "node, with four addresses and two tags"),
         ("pod", "Streams pod, eight to a colocation group"),
         ("lone-pod", "Streams pod, alone in its group"),
-        ("claim-pod", "pod of nobody's with a claim, in the controller"),
+        ("claim-pod", "other pod with a claim, in the controller"),
         ("hostpool", "HostPool: a third each of 2 tags, of 8 names, of a size"),
     ] {
         let slope = |kind: &str| {

@@ -38,7 +38,7 @@ fn cases(extent: Extent) -> anyhow::Result<Vec<Case>> {
         review.grow_to(size)?;
         for &keys in keys {
             let bytes = review.clone().with_keys(keys).bytes();
-            // A count differs by less than a part in a thousand from run to run, whatever the number;
+            // A count differs by less than a part in a thousand from run to run, at any number of reviews;
             // large reviews are counted over fewer, so that the run stays short.
             let requests = match (extent, size) {
                 (Extent::Full, _) | (Extent::Standard, ..10_000) => (100, 1_100),

@@ -111,7 +111,7 @@ impl Review {
         Ok(())
     }
 
-    /// Puts `keys` of ours on the pod: none, one that pins it to a node, or ten.
+    /// Puts this many of stowplan's keys on the pod: none, one that pins it to a node, or ten.
     pub(crate) fn with_keys(mut self, keys: usize) -> Self {
         const KEYS: [(&str, &str); 10] = [
             ("streams.ibm.com/host", HOST),

@@ -55,7 +55,7 @@ pub(crate) fn grown(count: usize) -> anyhow::Result<View> {
             view.apply(object(kind, index)?);
         }
     }
-    // Those that the decisions are about: in every cluster the same.
+    // The pools that the reviewed pods name: the same in every cluster.
     for (name, spec) in [
         ("literal", json!({"hosts": [node_name(1), HOST, node_name(5)]})),
         ("tagged", json!({"tags": ["infiniband", "blue"]})),
@@ -95,7 +95,7 @@ pub(crate) fn one_group(view: &mut View, count: usize) -> anyhow::Result<()> {
 }
 
 /// The StreamsJob that the pods under review join: `count` elements, four to a colocation group, two
-/// groups each kept apart; element 7 is theirs. Where it is `accepted`, the controller has said so.
+/// groups each kept apart; element 7 is theirs. If `accepted`, it has the condition Accepted.
 pub(crate) fn job(view: &mut View, count: usize, accepted: bool) -> anyhow::Result<()> {
     let elements: Vec<_> = (0..count)
         .map(|index| {
@@ -103,7 +103,7 @@ pub(crate) fn job(view: &mut View, count: usize, accepted: bool) -> anyhow::Resu
                 "name": format!("operator-{index}"),
                 "hostColocation": [format!("together-{}", index / 4)],
             });
-            // On one member of each group: it parts groups, not their members.
+            // On one member of each group: it separates groups, not their members.
             if index % 4 == 0 {
                 operator["hostExlocation"] = json!([format!("apart-{}", index / 8)]);
             }
@@ -126,9 +126,9 @@ pub(crate) fn job(view: &mut View, count: usize, accepted: bool) -> anyhow::Resu
     Ok(())
 }
 
-/// A View with the run of the recorded reviews of Tekton, and `others` besides, each with two TaskRuns, a
-/// claim and a placeholder. The pipeline of the recorded one has `tasks`, all with its first workspace, and
-/// it has so many `workspaces`.
+/// A View with the run of the recorded reviews of Tekton, and this many `others`, each with two TaskRuns,
+/// a claim and a placeholder. The recorded run has this many `tasks`, all with its first workspace, and
+/// this many `workspaces`.
 pub(crate) fn runs(others: usize, tasks: usize, workspaces: usize) -> anyhow::Result<View> {
     let mut view = View::default();
     for (name, binding) in [("fast", "Immediate"), ("fast-wait", "WaitForFirstConsumer")] {
@@ -195,7 +195,7 @@ fn run(
             "pipelineSpec": {"tasks": of_pipeline.collect::<Vec<_>>()},
         },
     });
-    // As the webhook keeps it.
+    // With the fields that the webhook keeps.
     let read = serde_json::from_value(document["metadata"].clone())?;
     view.apply(Object::pipeline_run(&read, &document, false).context("a run")?);
     let owner = json!([{
@@ -278,7 +278,7 @@ pub(crate) fn object(kind: &str, index: usize) -> anyhow::Result<Object> {
                 }),
                 ..core::Pod::default()
             };
-            Object::whole_pod(&pod).context("a pod with a place")
+            Object::whole_pod(&pod).context("a pod with a node")
         }
         "hostpool" => {
             let spec = match index % 3 {
@@ -288,7 +288,7 @@ pub(crate) fn object(kind: &str, index: usize) -> anyhow::Result<Object> {
             };
             host_pool(&format!("pool-of-application-{index}"), spec)
         }
-        _ => anyhow::bail!("{kind} is no kind"),
+        _ => anyhow::bail!("unknown kind {kind}"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Instructions of something that needs no sockets, counted in a copy of this very binary.
 //!
-//! The copy runs under callgrind and does one thing at a time, as the measuring process tells it line
+//! The copy runs under callgrind and does one thing at a time, as the measuring process orders line
 //! by line, so that each count holds that thing alone: not what was made for it, nor its end.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
@@ -24,7 +24,7 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    /// Starts the copy as `role`. `nothing` is the order that tells what a turn costs by itself.
+    /// Starts the copy as `role`. `nothing` is the order that measures the cost of a turn by itself.
     pub(crate) fn start(role: &str, nothing: &str) -> anyhow::Result<Self> {
         let program = std::env::current_exe()?;
         let (counter, mut child) = Counter::start(program.as_os_str(), [role], Stdio::piped())?;

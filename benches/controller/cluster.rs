@@ -1,16 +1,15 @@
 //! Pools on a control plane: how long they take, what they cost the API server, and what the
 //! controller holds.
 //!
-//! The controller is the real binary with the chart's rights. Between it and the API server is
-//! [`testbed::proxy`], which writes down each request. What the others see is followed by watches of
-//! an administrator's, which do not pass the proxy.
+//! The proxy of [`crate::plane`] records the controller's requests; watches of an administrator, which
+//! do not pass the proxy, show when a step is done.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::StreamExt as _;
 use hyper::Method;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, PostParams};
@@ -22,42 +21,27 @@ use stowplan::api::HostPool;
 use stowplan::api::condition::{READY, Status, find};
 use stowplan::api::host_pool::{Exclusivity, MemberState};
 use stowplan::view::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
-use testbed::control_plane::{ControlPlane, Install, Installation, NodeSpec, Options};
+use testbed::control_plane::{ControlPlane, Installation, NodeSpec, Options};
 use testbed::proxy::Proxy;
-use testbed::{http, workload};
 use tokio::time::{Instant, sleep};
 
+use crate::plane::{self, CONTROLLER, LIMIT, NAMESPACE, Stowplan, at_once, leading, metric};
 use crate::process::memory_of;
 use crate::table::{Table, count, ratio};
 use crate::world::{self, Extent, SIZE, TAG};
 
-/// The namespace of the pools.
-const NAMESPACE: &str = "bench";
-
-/// The controller's number.
-const CONTROLLER: usize = 0;
-
-/// Requests of the administrator's that are under way at once.
-const AT_ONCE: usize = 16;
-
-/// How long after the last change is listened for a write too many.
+/// How long a step waits after the last change for superfluous writes.
 const REST: Duration = Duration::from_secs(3);
 
-/// How long a step may take, far above what it does.
-const LIMIT: Duration = Duration::from_secs(300);
-
-/// How often it is looked whether a step is done. The look is into memory.
+/// How often a step checks, in memory, whether it is done.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Starts a control plane, measures on it and ends it, whatever comes of it.
+/// Starts a control plane, measures on it, and stops it even after an error.
 pub(crate) async fn measure(extent: Extent) -> anyhow::Result<()> {
-    // Without a node at first: what nodes add to the controller's memory is to be seen.
+    // Without nodes at first, to see what nodes add to the controller's memory.
     let plane = ControlPlane::start(Options::default()).await?;
     let measured = measure_on(&plane, extent).await;
-    if measured.is_err() && plane.keep_dir() {
-        eprintln!("the logs are in {}", plane.dir().join("logs").display());
-    }
-    plane.stop().await;
+    plane::stop(plane, measured.is_err()).await;
     measured
 }
 
@@ -78,11 +62,11 @@ async fn measure_on(plane: &ControlPlane, extent: Extent) -> anyhow::Result<()> 
     bench.create_all(pools).await?;
     bench.remember(&format!("{pools} pools are ready")).await?;
     bench.lose_nodes(pools / 4).await?;
-    bench.remember("each place is taken again").await?;
+    bench.remember("each lost member is replaced").await?;
     bench.start_anew().await?;
     bench.remember("started anew beside all that").await?;
     bench.delete_all().await?;
-    bench.remember("all pools are gone").await?;
+    bench.remember("all pools are deleted").await?;
 
     let Bench { times, requests, memory, .. } = bench;
     times.print(&format!(
@@ -95,17 +79,17 @@ async fn measure_on(plane: &ControlPlane, extent: Extent) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// What a step may write.
+/// The writes that a step may cause.
 #[derive(Clone, Copy, Debug, Default)]
 struct Budget {
     node_patches: usize,
     status_writes: usize,
 }
 
-/// What the controller has planned since it started: how often, and for how many seconds.
+/// The controller's plans since its start: how many, and how many seconds they took.
 type Planned = (f64, f64);
 
-/// The control plane's side of a run.
+/// A control plane, and the figures measured on it.
 struct Bench<'p> {
     plane: &'p ControlPlane,
     installation: Installation,
@@ -121,17 +105,11 @@ struct Bench<'p> {
 impl<'p> Bench<'p> {
     /// Installs stowplan, and starts the controller behind the proxy.
     async fn start(plane: &'p ControlPlane, extent: Extent) -> anyhow::Result<Self> {
-        let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
         let exclusive = (0..extent.pools).filter(|pool| world::is_exclusive(*pool)).count() * SIZE;
-        let install = Install::new(env!("CARGO_BIN_EXE_stowplan"), chart)
-            .value("policy.hostPools.maxExclusiveNodesPerNamespace", &exclusive.to_string())
-            .without_controller();
-        let mut installation = plane.install(install).await?;
-        let proxy = plane.proxy().await?;
-        installation.start_controller_through(CONTROLLER, &proxy).await?;
-        let client = plane.client().await?;
-        workload::namespace(&client, NAMESPACE).await?;
-        let bench = Self {
+        let install = plane::install()
+            .value("policy.hostPools.maxExclusiveNodesPerNamespace", &exclusive.to_string());
+        let Stowplan { installation, proxy, client } = Stowplan::start(plane, install).await?;
+        Ok(Self {
             plane,
             installation,
             proxy,
@@ -150,16 +128,14 @@ impl<'p> Bench<'p> {
                 "ms a plan",
             ]),
             memory: Table::new(&["moment", "resident, MiB", "highest, MiB"]),
-        };
-        bench.leading().await?;
-        Ok(bench)
+        })
     }
 
     fn api(&self) -> Api<HostPool> {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
-    /// All pools at once, until each is ready.
+    /// Creates all pools at once, and waits until each is ready.
     async fn create_all(&mut self, pools: usize) -> anyhow::Result<()> {
         let exclusive = (0..pools).filter(|pool| world::is_exclusive(*pool)).count();
         let before = self.begin().await?;
@@ -185,7 +161,7 @@ impl<'p> Bench<'p> {
         self.end(&label, before, first_and_last, budget).await
     }
 
-    /// So many pools lose a node at once, until each has another.
+    /// Deletes a node of each of this many pools at once, and waits until each has another.
     async fn lose_nodes(&mut self, pools: usize) -> anyhow::Result<()> {
         let of_all = self.pools.state();
         let chosen = of_all.iter().take(pools);
@@ -214,18 +190,18 @@ impl<'p> Bench<'p> {
         self.end(&label, before, first_and_last, budget).await
     }
 
-    /// The controller ends and another one takes over: there is nothing to do.
+    /// Stops the controller and starts another one, which finds nothing to do.
     async fn start_anew(&mut self) -> anyhow::Result<()> {
         self.installation.stop_controller(CONTROLLER).await?;
         self.proxy.forget();
         let began = Instant::now();
         self.installation.start_controller_through(CONTROLLER, &self.proxy).await?;
-        self.leading().await?;
+        leading(&self.installation).await?;
         let took = began.elapsed();
         self.end("start anew, until it leads", (0.0, 0.0), (took, took), Budget::default()).await
     }
 
-    /// All pools go at once, until no node carries a mark.
+    /// Deletes all pools at once, and waits until no node carries a mark.
     async fn delete_all(&mut self) -> anyhow::Result<()> {
         let marked = self.marked();
         let names: Vec<String> =
@@ -240,18 +216,18 @@ impl<'p> Bench<'p> {
         self.end(&label, before, first_and_last, budget).await
     }
 
-    /// How many nodes carry a mark of ours.
+    /// How many nodes carry a pool's label or taint.
     fn marked(&self) -> usize {
         self.nodes.state().iter().filter(|node| is_marked(node)).count()
     }
 
-    /// Counts from zero.
+    /// Resets the counts of the proxy; returns the plans so far.
     async fn begin(&self) -> anyhow::Result<Planned> {
         self.proxy.forget();
         self.planned().await
     }
 
-    /// Waits until `done` says `all`; returns how long the first took, and all.
+    /// Waits until `done` returns `all`; returns how long the first took, and all.
     async fn wait(
         &self,
         began: Instant,
@@ -268,13 +244,13 @@ impl<'p> Bench<'p> {
             if done >= all {
                 return Ok((first.unwrap_or(elapsed), elapsed));
             }
-            ensure!(elapsed < LIMIT, "{done} of {all} are there after {} s", LIMIT.as_secs());
+            ensure!(elapsed < LIMIT, "{done} of {all} are done after {} s", LIMIT.as_secs());
             self.plane.check()?;
             sleep(LOOK).await;
         }
     }
 
-    /// Notes what a step has cost, once nothing more comes.
+    /// Adds the cost of a step to the tables, after a pause for late requests.
     async fn end(
         &mut self,
         label: &str,
@@ -315,7 +291,7 @@ impl<'p> Bench<'p> {
         Ok(())
     }
 
-    /// Notes what the controller holds now.
+    /// Adds the controller's memory at this moment to its table.
     async fn remember(&mut self, moment: &str) -> anyhow::Result<()> {
         let process = self.installation.controller_process(CONTROLLER)?.to_string();
         let mebibytes = |field| {
@@ -335,27 +311,8 @@ impl<'p> Bench<'p> {
 
     async fn planned(&self) -> anyhow::Result<Planned> {
         let name = "stowplan_controller_plan_duration_seconds";
-        let plans = self.metric(&format!("{name}_count")).await?;
-        Ok((plans, self.metric(&format!("{name}_sum")).await?))
-    }
-
-    /// Waits until the controller leads.
-    async fn leading(&self) -> anyhow::Result<()> {
-        let began = Instant::now();
-        while self.metric("stowplan_controller_leader").await? < 1.0 {
-            ensure!(began.elapsed() < LIMIT, "the controller does not lead");
-            sleep(LOOK).await;
-        }
-        Ok(())
-    }
-
-    /// A metric of the controller that has no labels.
-    async fn metric(&self, name: &str) -> anyhow::Result<f64> {
-        let address = self.installation.controller_admin_address(CONTROLLER);
-        let answer = http::get(address.context("it does not run")?, "/metrics").await?;
-        let mut lines = answer.body.lines();
-        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        Ok(value.with_context(|| format!("no metric {name}"))?.trim().parse()?)
+        let plans = metric(&self.installation, &format!("{name}_count")).await?;
+        Ok((plans, metric(&self.installation, &format!("{name}_sum")).await?))
     }
 }
 
@@ -368,14 +325,6 @@ where
     let changes = watcher(api, watcher::Config::default()).default_backoff().reflect(writer);
     tokio::spawn(changes.for_each(|_| async {}));
     store
-}
-
-/// Sends requests, so many of them at once.
-async fn at_once<F>(requests: impl Iterator<Item = F>) -> anyhow::Result<()>
-where
-    F: Future<Output = anyhow::Result<()>>,
-{
-    stream::iter(requests).buffer_unordered(AT_ONCE).try_collect().await
 }
 
 /// Deletes the objects of these names, many at once.
@@ -393,7 +342,7 @@ where
     at_once(names.into_iter().map(delete)).await
 }
 
-/// Whether a pool says that it is ready, and has all of its members.
+/// Whether a pool is Ready with all of its members.
 fn is_complete(pool: &HostPool) -> bool {
     let Some(status) = &pool.status else { return false };
     let ready = find(&status.conditions, READY).is_some_and(|it| it.status == Status::True);

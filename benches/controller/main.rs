@@ -10,6 +10,8 @@
 mod callgrind;
 mod cluster;
 mod plan;
+#[path = "../common/plane.rs"]
+mod plane;
 #[path = "../common/player.rs"]
 mod player;
 #[path = "../common/process.rs"]

@@ -14,7 +14,7 @@ use crate::{runs, world::Extent};
 const POOLS: [(&str, world::State, &str); 3] = [
     ("pools-steady", world::State::Steady, "steady state: nothing to do"),
     ("pools-first", world::State::First, "first allocation of every pool"),
-    ("pools-short", world::State::Short, "every pool lacks a node, and none is able"),
+    ("pools-short", world::State::Short, "every pool lacks a node, and none is eligible"),
 ];
 
 /// What is planned of coscheduled runs.
@@ -29,7 +29,7 @@ const RUNS: [(&str, runs::State, &str); 4] = [
     ("runs-one-claim", runs::State::OneClaim, "all runs use one claim"),
 ];
 
-/// The order that tells what a turn costs when nothing is done.
+/// The order that measures the cost of a turn in which nothing is done.
 const NOTHING: &str = "nothing";
 
 /// Timed plans; their median is printed.
@@ -166,7 +166,7 @@ fn median(order: &str) -> anyhow::Result<f64> {
     Ok(took[ROUNDS / 2])
 }
 
-/// Plans as it is told on standard input.
+/// Plans as ordered on standard input.
 pub(crate) fn play() -> anyhow::Result<()> {
     player::play(|order, turn| {
         if order == NOTHING {

@@ -48,14 +48,14 @@ pub(crate) enum State {
     Steady,
     /// No run has been seen before: a placeholder each.
     New,
-    /// Every run has its placeholder, and its members wait because every node is full: nothing that would
-    /// help, and everybody is told.
+    /// Every run has its placeholder, and its members wait because every node is full: no write would
+    /// help, and each gets an event.
     Full,
     /// All runs use one claim, so that they are on one node, where their members run: nothing.
     OneClaim,
 }
 
-/// A cluster in this state. What is planned on it is what the state says, or it is an error.
+/// A cluster in this state; an error if the plan on it is not what the state implies.
 pub(crate) fn scene(state: State, extent: Extent) -> anyhow::Result<Scene> {
     let mut policy = Policy::default();
     policy.coschedule.placeholder.image = "stowplan:1".to_owned();
@@ -64,8 +64,8 @@ pub(crate) fn scene(state: State, extent: Extent) -> anyhow::Result<Scene> {
     making.make()?;
     let Making { scene, .. } = making;
     let planned = scene.plan().actions;
-    let told = planned.iter().filter(|action| action.write == Write::None).count();
-    let written = planned.len() - told;
+    let events = planned.iter().filter(|action| action.write == Write::None).count();
+    let written = planned.len() - events;
     let wanted = match state {
         State::Steady | State::OneClaim => (0, 0),
         State::New => (extent.runs, 0),
@@ -73,8 +73,8 @@ pub(crate) fn scene(state: State, extent: Extent) -> anyhow::Result<Scene> {
         State::Full => (0, extent.runs * (1 + 2 * TASKS.len())),
     };
     ensure!(
-        (written, told) == wanted,
-        "{state:?}: {written} writes are planned and {told} objects told of, and not {wanted:?}"
+        (written, events) == wanted,
+        "{state:?}: planned {written} writes and {events} events instead of {wanted:?}"
     );
     Ok(scene)
 }
@@ -319,7 +319,7 @@ impl Making {
                         self.placeholder(&action.target.name, set)?;
                         made += 1;
                     }
-                    // Those after the first are told that they wait for it.
+                    // Each run after the first gets an event: it waits for the first.
                     (_, Write::None) => {}
                     (kind, write) => anyhow::bail!("{kind:?}: {write:?} is not for here"),
                 }

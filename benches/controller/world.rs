@@ -1,4 +1,4 @@
-//! Clusters to plan on, without a control plane: documents, and what carries plans out on them.
+//! Clusters to plan on, without a control plane: documents, and an executor that carries out plans.
 
 use std::collections::BTreeMap;
 
@@ -29,18 +29,18 @@ pub(crate) struct Extent {
     pub(crate) pods: usize,
 }
 
-/// What there is to do in a cluster.
+/// How much there is to do in a cluster.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum State {
     /// Every pool has its members: nothing.
     Steady,
-    /// No pool has been seen before: a node for every place.
+    /// No pool has been seen before: each needs all of its members.
     First,
-    /// Every pool has lost a member, and every node is cordoned: nothing that would help.
+    /// Every pool has lost a member, and every node is cordoned: no replacement is eligible.
     Short,
 }
 
-/// What is planned on: a cluster, as the controller sees it.
+/// A cluster as the controller sees it, with its policy and the time.
 #[derive(Debug)]
 pub(crate) struct Scene {
     pub(crate) view: View,
@@ -60,16 +60,16 @@ impl Scene {
     }
 }
 
-/// A cluster in this state. What is planned on it is what the state says, or it is an error.
+/// A cluster in this state; an error if the plan on it is not what the state implies.
 pub(crate) fn scene(state: State, extent: Extent) -> anyhow::Result<Scene> {
     let World { scene, .. } = World::new(state, extent)?;
     let planned = scene.plan().actions.len();
     let wanted = if state == State::First { extent.pools } else { 0 };
-    ensure!(planned == wanted, "{state:?}: {planned} actions are planned and not {wanted}");
+    ensure!(planned == wanted, "{state:?}: planned {planned} actions instead of {wanted}");
     Ok(scene)
 }
 
-/// A cluster in the making, and the documents that the controller sees.
+/// A cluster under construction, and its documents.
 #[derive(Debug)]
 struct World {
     scene: Scene,
@@ -149,7 +149,7 @@ impl World {
         Ok(())
     }
 
-    /// Carries plans out until nothing is left to do, as the controller does.
+    /// Carries out plans until one is empty, as the controller does.
     fn settle(&mut self) -> anyhow::Result<()> {
         for _ in 0..20 {
             let plan = self.scene.plan();
@@ -168,26 +168,26 @@ impl World {
                     }
                     (Kind::Node, Write::Patch(operations)) => {
                         let mut node = self.nodes.remove(&name).context("no such node")?;
-                        // Nobody else writes here, so whatever they test is true.
+                        // There are no other writers, so every test would succeed.
                         let is_test = |it: &_| matches!(it, json_patch::PatchOperation::Test(_));
                         let rest: Vec<_> =
                             operations.into_iter().filter(|it| !is_test(it)).collect();
                         json_patch::patch(&mut node, &rest)?;
                         self.show_node(name, node)?;
                     }
-                    (kind, write) => anyhow::bail!("{kind:?} {name}: {write:?} is not for here"),
+                    (kind, write) => anyhow::bail!("{kind:?} {name}: unexpected {write:?}"),
                 }
             }
         }
-        anyhow::bail!("20 plans did not do")
+        anyhow::bail!("still not settled after 20 plans")
     }
 
-    /// The first member of each pool is lost, as many nodes come, and every node is cordoned.
+    /// The first member of each pool is lost, as many nodes join, and every node is cordoned.
     fn fall_short(&mut self) -> anyhow::Result<()> {
         let lost: Vec<String> =
             (0..self.pools.len()).filter_map(|pool| self.member(pool, 0)).collect();
         for (number, name) in lost.iter().enumerate() {
-            // Two shared pools may have had it.
+            // Two shared pools may share it.
             if self.nodes.remove(name).is_some() {
                 self.scene.view.remove_node(name);
                 self.node(&format!("late-{number}"))?;

@@ -1,11 +1,8 @@
-//! A control plane with stowplan, and what both parts ask of it.
+//! A control plane with stowplan and Tekton's definitions, and the queries of both parts.
 
 use std::collections::HashMap;
-use std::pin::pin;
-use std::time::Duration;
 
 use anyhow::Context as _;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -13,22 +10,12 @@ use kube::{Api, Client};
 use serde_json::json;
 use stowplan::systems::coschedule::GROUP;
 use stowplan::systems::coschedule::keys::GATE;
-use testbed::control_plane::{ControlPlane, Install, Installation, NodeSpec, Options};
+use testbed::control_plane::{ControlPlane, Installation, NodeSpec, Options};
 use testbed::proxy::Proxy;
+use testbed::tekton;
 use testbed::wait::{Seen, until};
-use testbed::{http, tekton, workload};
 
-/// The namespace of all pods and runs.
-pub(crate) const NAMESPACE: &str = "bench";
-
-/// The controller's number.
-pub(crate) const CONTROLLER: usize = 0;
-
-/// How long a step may take, far above what it does.
-pub(crate) const LIMIT: Duration = Duration::from_secs(300);
-
-/// Requests of ours that are under way at once.
-const AT_ONCE: usize = 16;
+use crate::plane::{self, LIMIT, NAMESPACE, Stowplan};
 
 /// How a member follows its placeholder: the policy's `coschedule.binding`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -46,13 +33,13 @@ impl Binding {
     }
 }
 
-/// The control plane's side of a part.
+/// A control plane with stowplan, for one part of the bench.
 pub(crate) struct Cluster {
     pub(crate) plane: ControlPlane,
     pub(crate) installation: Installation,
     /// Between the controller and the API server.
     pub(crate) proxy: Proxy,
-    /// An administrator's, which does not pass the proxy.
+    /// An administrator's client, which does not pass the proxy.
     pub(crate) client: Client,
 }
 
@@ -60,26 +47,16 @@ impl Cluster {
     /// Starts a control plane with these nodes, stowplan and a controller.
     pub(crate) async fn start(nodes: Vec<NodeSpec>) -> anyhow::Result<Self> {
         let plane = ControlPlane::start(Options { nodes, ..Options::default() }).await?;
-        let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
-        let install = Install::new(env!("CARGO_BIN_EXE_stowplan"), chart).without_controller();
-        let client = plane.client().await?;
-        // First: what is installed later is found by the next look only.
-        tekton::install(&client).await?;
-        let mut installation = plane.install(install).await?;
-        let proxy = plane.proxy().await?;
-        installation.start_controller_through(CONTROLLER, &proxy).await?;
-        workload::namespace(&client, NAMESPACE).await?;
-        let cluster = Self { plane, installation, proxy, client };
-        cluster.leading().await?;
-        Ok(cluster)
+        // First: the controller looks for new definitions only from time to time.
+        tekton::install(&plane.client().await?).await?;
+        let Stowplan { installation, proxy, client } =
+            Stowplan::start(&plane, plane::install()).await?;
+        Ok(Self { plane, installation, proxy, client })
     }
 
-    /// Ends all of it; after a failure the logs stay.
+    /// Stops the control plane; after a failure its logs are kept.
     pub(crate) async fn stop(self, failed: bool) {
-        if failed && self.plane.keep_dir() {
-            eprintln!("the logs are in {}", self.plane.dir().join("logs").display());
-        }
-        self.plane.stop().await;
+        plane::stop(self.plane, failed).await;
     }
 
     pub(crate) fn pods(&self) -> Api<Pod> {
@@ -99,7 +76,7 @@ impl Cluster {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         maps.patch("stowplan-policy", &PatchParams::default(), &change).await?;
         self.installation.sync_policy().await?;
-        // Of a group that has no placeholder: a gate, or a term.
+        // A pod of a group without placeholder gets a gate or a term, depending on the binding.
         let trial = serde_json::from_value(json!({
             "metadata": {"name": "trial", "annotations": {GROUP: "trial"}},
             "spec": {"containers": [{"name": "trial", "image": "trial"}]},
@@ -119,18 +96,7 @@ impl Cluster {
         .await
     }
 
-    /// Waits until the controller leads.
-    pub(crate) async fn leading(&self) -> anyhow::Result<()> {
-        until("the controller to lead", LIMIT, async || {
-            let address = self.installation.controller_admin_address(CONTROLLER);
-            let answer = http::get(address.context("it does not run")?, "/metrics").await?;
-            let leads = answer.body.lines().any(|line| line == "stowplan_controller_leader 1");
-            Ok(if leads { Seen::Done(()) } else { Seen::NotYet("it does not".to_owned()) })
-        })
-        .await
-    }
-
-    /// Waits until so many pods that `which` selects are there.
+    /// Waits until there are this many pods that `which` selects.
     pub(crate) async fn pods_are(&self, count: usize, which: &ListParams) -> anyhow::Result<()> {
         let selector = [&which.label_selector, &which.field_selector];
         let selector: Vec<_> = selector.into_iter().flatten().map(String::as_str).collect();
@@ -143,8 +109,8 @@ impl Cluster {
         .await
     }
 
-    /// The pods of each group, as `group_of` knows it, by node, of the pods that `which` selects. One that
-    /// has no group or no node is an error.
+    /// The pods that `which` selects, counted by group (`group_of`) and node. A pod without a group or a
+    /// node is an error.
     pub(crate) async fn groups(
         &self,
         which: &ListParams,
@@ -153,7 +119,7 @@ impl Cluster {
         let mut groups: HashMap<String, HashMap<String, usize>> = HashMap::new();
         for pod in self.pods().list(which).await? {
             let name = pod.metadata.name.clone().unwrap_or_default();
-            let group = group_of(&pod).with_context(|| format!("pod {name} is of no group"))?;
+            let group = group_of(&pod).with_context(|| format!("pod {name} has no group"))?;
             let node = pod.spec.and_then(|spec| spec.node_name);
             let node = node.with_context(|| format!("pod {name} has no node"))?;
             *groups.entry(group).or_default().entry(node).or_default() += 1;
@@ -190,12 +156,4 @@ pub(crate) fn has_node(pod: &Pod) -> bool {
 pub(crate) fn is_gated(pod: &Pod) -> bool {
     let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
     gates.map(|gate| &*gate.name).any(|gate| gate == GATE)
-}
-
-/// Sends requests, so many of them at once.
-pub(crate) async fn at_once<F>(requests: impl Iterator<Item = F>) -> anyhow::Result<()>
-where
-    F: Future<Output = anyhow::Result<()>>,
-{
-    pin!(stream::iter(requests).buffer_unordered(AT_ONCE)).try_collect().await
 }

@@ -7,6 +7,8 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "tables go to a terminal")]
 
 mod cluster;
+#[path = "../common/plane.rs"]
+mod plane;
 mod schedule;
 #[path = "../common/table.rs"]
 mod table;

@@ -1,9 +1,9 @@
 //! Placements a second: the members of groups, bound by term and by node, and the same pods without a
 //! group.
 //!
-//! The scheduler stands still while the pods are made, so that it meets all of them at once; the
-//! controller stands still while they are placed, as if it had a machine of its own. What is counted is
-//! what the API server says: a watch of placed pods tells when each got its node.
+//! The scheduler is paused while the pods are created, so that it finds all of them at once; the
+//! controller is paused while they are placed, as if it had a machine of its own. A watch of placed
+//! pods shows when each got its node.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,9 +25,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use crate::Extent;
-use crate::cluster::{
-    Binding, CONTROLLER, Cluster, LIMIT, NAMESPACE, apart, at_once, has_node, has_term, is_gated,
-};
+use crate::cluster::{Binding, Cluster, apart, has_node, has_term, is_gated};
+use crate::plane::{CONTROLLER, LIMIT, NAMESPACE, at_once, leading};
 use crate::table::{Table, count, ratio};
 
 /// The members of a group.
@@ -80,7 +79,7 @@ impl Contender {
     }
 }
 
-/// Starts a control plane, counts on it and ends it, whatever comes of it.
+/// Starts a control plane, counts on it, and stops it even after an error.
 pub(crate) async fn measure(extent: Extent) -> anyhow::Result<()> {
     let cluster = Cluster::start(NodeSpec::numbered(extent.nodes)).await?;
     let measured = Bench { cluster: &cluster, groups: extent.groups }.rounds(extent).await;
@@ -177,7 +176,7 @@ impl Bench<'_> {
         self.cluster.pods_are(0, &all).await
     }
 
-    /// Pods of a contender: made while the scheduler stands still, and placed.
+    /// Pods of a contender: created while the scheduler is paused, then placed.
     async fn turn(&self, contender: Contender, round: &mut Round) -> anyhow::Result<()> {
         let cluster = self.cluster;
         if let Some(binding) = contender.binding() {
@@ -213,7 +212,7 @@ impl Bench<'_> {
             ensure!(apart(&groups) == 0, "{} pods are not with their group", apart(&groups));
         }
         self.delete(&queued).await?;
-        cluster.leading().await?;
+        leading(&cluster.installation).await?;
         eprintln!("{}: {} pods/s", contender.label(), count(rate));
         round.insert(contender.label(), rate);
         Ok(())

@@ -19,7 +19,8 @@ use testbed::wait::{Seen, until};
 use tokio::time::{Instant, sleep};
 
 use crate::Extent;
-use crate::cluster::{Binding, Cluster, LIMIT, NAMESPACE, apart};
+use crate::cluster::{Binding, Cluster, apart};
+use crate::plane::{LIMIT, NAMESPACE};
 use crate::table::{Table, count};
 
 /// The tasks of a run, all of which may begin at once.
@@ -33,7 +34,7 @@ const REST: Duration = Duration::from_secs(3);
 
 const ZONES: [&str; 3] = ["a", "b", "c"];
 
-/// Starts a control plane, counts on it and ends it, whatever comes of it.
+/// Starts a control plane, counts on it, and stops it even after an error.
 pub(crate) async fn measure(extent: Extent) -> anyhow::Result<()> {
     let nodes = NodeSpec::numbered(extent.run_nodes).into_iter().zip(ZONES.iter().cycle());
     let nodes = nodes.map(|(node, zone)| node.zone(zone)).collect();
@@ -131,7 +132,7 @@ async fn run_all(cluster: &Cluster, runs: usize) -> anyhow::Result<Outcome> {
     let groups = cluster.groups(&pods, run_of).await?;
     ensure!(groups.len() == runs, "{} runs have pods", groups.len());
     cluster.pods_are(runs * TASKS, &pods).await?;
-    until("the placeholders to be gone", LIMIT, async || {
+    until("the placeholders to be deleted", LIMIT, async || {
         cluster.plane.check()?;
         let all = ListParams::default().labels(PLACEHOLDER);
         let left = cluster.placeholders().list_metadata(&all).await?.items.len();
@@ -149,7 +150,7 @@ async fn clear(cluster: &Cluster, runs: &Api<DynamicObject>) -> anyhow::Result<(
     runs.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
     cluster.pods_are(0, &ListParams::default().labels(RUN)).await?;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), NAMESPACE);
-    until("the claims to be gone", LIMIT, async || {
+    until("the claims to be deleted", LIMIT, async || {
         let left = claims.list_metadata(&ListParams::default()).await?.items.len();
         Ok(if left == 0 { Seen::Done(()) } else { Seen::NotYet(left.to_string()) })
     })

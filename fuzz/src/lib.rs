@@ -223,7 +223,7 @@ fn refused(refusal: &Refusal) {
     warnings(&refusal.warnings);
 }
 
-/// A claim is refused for nothing but a key on it. (A finding may tell the key's name escaped.)
+/// A claim is refused for nothing but a key on it. (A finding may contain the key's name escaped.)
 fn refused_for_a_key(body: &[u8], refusal: &Refusal) {
     let Ok(body) = serde_json::from_slice::<Value>(body) else { return };
     let annotations = &body["request"]["object"]["metadata"]["annotations"];
@@ -263,7 +263,7 @@ fn admitted(body: &[u8], admission: &Admission, response: &Value, policy: &Polic
             let again = String::from_utf8_lossy(&body);
             assert_eq!(second.patch.operations(), [], "a second round changes nothing in {again}");
         }
-        // A record alone was taken away.
+        // Only a record was removed.
         Decision::Pass(Pass::NoKeys) => {}
         decision => panic!("admitted, and then {decision:?}"),
     }
@@ -276,7 +276,7 @@ fn stays<T: DeserializeOwned>(before: &Value, after: &Value) {
     }
 }
 
-/// What is no business of ours is as it was.
+/// Fields that stowplan does not own are unchanged.
 fn untouched(before: &Value, after: &Value) {
     let mut rest = [before.clone(), after.clone()];
     for pod in &mut rest {

@@ -180,7 +180,7 @@ pub fn around(key: &str) -> Vec<Value> {
     ]
 }
 
-/// Pods with the outcomes of a first round, which a record may tell of.
+/// Pods with the outcomes of a first round, which a record may name.
 pub fn with_outcomes() -> Vec<Value> {
     let tagged = json!({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [
         {"key": "streams.ibm.com/hostpool", "operator": "In", "values": ["ib"]},
@@ -221,7 +221,7 @@ pub fn with_constraints() -> Vec<Value> {
     ]
 }
 
-/// Claims of a run, of a group and of nobody, for one more spec.
+/// Claims of a run, of a group and of neither, for one more spec.
 pub fn claims() -> Vec<Value> {
     let owned = |kind: &str| json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": "run", "uid": "u-run", "controller": true}]);
     let class = "volume.beta.kubernetes.io/storage-class";

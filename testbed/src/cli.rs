@@ -98,7 +98,7 @@ fn workspace() -> Result<&'static Path> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no workspace")?;
     ensure!(
         root.join("Cargo.toml").is_file(),
-        "{} is gone: build the testbed again where the workspace is now",
+        "{} no longer exists: build the testbed again where the workspace is now",
         root.display(),
     );
     Ok(root)

@@ -44,16 +44,16 @@ mod upkeep;
 pub use self::install::{Install, Installation};
 pub use self::node::NodeSpec;
 
-/// Far above what a start takes (about five seconds), for machines that do something else as well.
+/// Far above the usual time of a start (about five seconds), for machines that are busy.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
-/// What kwok does beside its own stages.
+/// The stages of kwok beside its own.
 const STAGES: &str = include_str!("../assets/stages.yaml");
 
 /// What to start, and where.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The nodes that are there from the beginning. [`ControlPlane::add_node`] adds more.
+    /// The nodes at the start. [`ControlPlane::add_node`] adds more.
     pub nodes: Vec<NodeSpec>,
     /// The run directory. None: a temporary one, which is removed in the end, unless the start
     /// fails or the owner panics: then it stays, and its path is printed.
@@ -114,7 +114,7 @@ impl ControlPlane {
         self.directory.path()
     }
 
-    /// An administrator's kubeconfig, with everything in it.
+    /// An administrator's kubeconfig with embedded certificates.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
@@ -134,7 +134,7 @@ impl ControlPlane {
         let kubeconfig = Kubeconfig::read_from(&self.kubeconfig)?;
         let options = KubeConfigOptions::default();
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-        // A proxy in the environment is not meant for a loopback address.
+        // A proxy in the environment must not be used for a loopback address.
         config.proxy_url = None;
         Ok(Client::try_from(config)?)
     }
@@ -175,7 +175,7 @@ impl ControlPlane {
     /// Waits until every node is Ready and open to pods.
     ///
     /// # Errors
-    /// When one does not get there, or a program of the control plane has ended.
+    /// One does not become so in time, or a program of the control plane has ended.
     pub async fn nodes_ready(&self, client: &Client) -> Result<()> {
         self.until_ready(client, |_| true).await
     }
@@ -227,7 +227,7 @@ impl ControlPlane {
         Proxy::before_tls(self.range.socket(Range::API), &authority).await
     }
 
-    /// Whether all that was started still runs.
+    /// Checks that every program still runs.
     ///
     /// # Errors
     /// One program has ended; the message holds the end of its log.
@@ -235,8 +235,8 @@ impl ControlPlane {
         check(&self.processes, &self.directory)
     }
 
-    /// Lets one of the control plane's programs stand still (SIGSTOP), such as `kube-scheduler`. It wakes
-    /// by [`ControlPlane::resume`], or to end.
+    /// Pauses one of the control plane's programs (SIGSTOP), such as `kube-scheduler`, until
+    /// [`ControlPlane::resume`] or the end of the control plane.
     ///
     /// # Errors
     /// No program of that name runs.
@@ -245,7 +245,7 @@ impl ControlPlane {
         tokio::task::spawn_blocking(move || unpoisoned(&processes).pause(program)).await?
     }
 
-    /// Lets a program that was paused go on (SIGCONT). It does not know that time has passed.
+    /// Continues a paused program (SIGCONT). It does not know that time has passed.
     ///
     /// # Errors
     /// No program of that name runs.
@@ -259,13 +259,13 @@ impl ControlPlane {
         self.directory.keep()
     }
 
-    /// Ends everything, in order. Dropping does the same, but blocks.
+    /// Stops everything, in order. Dropping does the same, but blocks.
     pub async fn stop(self) {
         // A panic in a destructor has been printed; there is nothing more to end.
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }
 
-    /// Lets everything run on without an owner, until [`RunDirectory::end`].
+    /// Keeps everything running without an owner, until [`RunDirectory::end`].
     ///
     /// # Errors
     /// When the supervisor has been killed.
@@ -350,7 +350,7 @@ impl ControlPlane {
         kubeconfig(&self.api_server(), &authority.pem(), user, &credentials)
     }
 
-    /// `DIR/kubectl`, so that nobody has to export anything.
+    /// `DIR/kubectl`, which needs no environment variables.
     fn write_wrapper(&self, name: &str) -> Result<()> {
         let exports: String = self
             .environment()
@@ -365,7 +365,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// What makes `kubectl` and `helm` ours: nothing is read from or written to the user's home.
+    /// The environment of `kubectl` and `helm`: nothing is read from or written to the user's home.
     fn environment(&self) -> [(&'static str, PathBuf); 6] {
         let home = |name: &str| self.directory.join("home").join(name);
         [
@@ -436,7 +436,7 @@ impl ControlPlane {
                 "--allow-privileged=true".to_owned(),
                 // A loopback address must not be published as the endpoint of a Service.
                 "--endpoint-reconciler-type=none".to_owned(),
-                // The benchmarks shall meet the webhook's limits, not these.
+                // The benchmarks must reach the webhook's limits before these.
                 "--max-requests-inflight=2000".to_owned(),
                 "--max-mutating-requests-inflight=1000".to_owned(),
             ],
@@ -460,7 +460,7 @@ impl ControlPlane {
         self.spawn("kube-scheduler", &self.client_arguments("scheduler", Range::SCHEDULER))
     }
 
-    /// What the controller manager and the scheduler have in common.
+    /// The arguments that the controller manager and the scheduler share.
     fn client_arguments(&self, name: &str, port: u16) -> Vec<String> {
         let kubeconfig = self.certificate(&format!("{name}.kubeconfig"));
         let kubeconfig = kubeconfig.display();
@@ -489,7 +489,7 @@ impl ControlPlane {
                 format!("--server-address={}", self.range.socket(Range::KWOK)),
                 "--manage-all-nodes=true".to_owned(),
                 "--node-lease-duration-seconds=40".to_owned(),
-                // Its own default has room for 254 pods.
+                // The default range has addresses for 254 pods only.
                 "--cidr=10.128.0.0/12".to_owned(),
             ],
         )

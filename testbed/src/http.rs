@@ -1,6 +1,6 @@
 //! One plain HTTP GET, for `/readyz` and `/metrics` of local processes.
 //!
-//! Too little to bring a client in for; anything else talks to the API server through `kube`.
+//! A client library would be too much for this; requests to the API server use `kube`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct Answer {
 /// Gets `path` from `address`, in at most five seconds.
 ///
 /// # Errors
-/// When nothing listens there, or what answers does not speak HTTP.
+/// If nothing listens there, or the answer is not HTTP.
 pub async fn get(address: SocketAddr, path: &str) -> Result<Answer> {
     timeout(Duration::from_secs(5), exchange(address, path))
         .await

@@ -1,18 +1,18 @@
-//! A Kubernetes control plane of our own, for the demo, the tests and the benchmarks.
+//! A local Kubernetes control plane, for the demo, the tests and the benchmarks.
 //!
 //! stowplan's promise is about nodes: *this pod lands there*. Only a real API server, a real
 //! scheduler and real admission can say whether it is kept, so everything here runs the real
 //! programs, built from Go modules once and cached. There is no root, no container engine and no
 //! kubelet: nodes are plain objects that kwok keeps Ready, pods are placed but run nothing, and the
-//! things that must really run (the webhook, the controllers) are local processes.
+//! programs that must really run (the webhook, the controllers) are local processes.
 //!
 //! # Reading order
 //! 1. [`tools`]: from a Go module to programs in a cache.
 //! 2. [`control_plane`]: starting them in a run directory, adding nodes, installing stowplan.
 //! 3. `process`: how nothing outlives its owner, even one that was killed.
-//! 4. [`workload`], [`wait`], [`http`]: what a test needs to ask.
+//! 4. [`workload`], [`wait`], [`http`]: queries and waits of tests.
 //! 5. [`proxy`]: an API server that fails on demand, for a controller.
-//! 6. [`volumes`], [`tekton`]: what provisions volumes, and what makes pods of PipelineRuns.
+//! 6. [`volumes`], [`tekton`]: a provisioner of volumes, and a driver of PipelineRuns.
 //!
 //! # How a test uses it
 //! Starting takes a few seconds, so a test file starts one control plane, owned by one test
@@ -39,7 +39,7 @@
 //! ```
 //!
 //! Linux only: a Service is reached by listening on its cluster address, which needs the whole of
-//! 127.0.0.0/8 on the loopback device, and processes are told apart by `/proc`.
+//! 127.0.0.0/8 on the loopback device, and processes are identified by `/proc`.
 
 pub mod control_plane;
 pub mod http;

@@ -3,13 +3,13 @@
 //! A run that is left behind costs a gigabyte of memory and a port, and the owner may end in ways
 //! in which none of its code runs: `kill -9`, an aborting panic, the memory killer. So there is a
 //! *supervisor*, a few lines of shell that read the ids of the processes from a pipe. The kernel
-//! closes the pipe with its owner, however that ends; then the supervisor ends what it was told of.
+//! closes the pipe with its owner, however that ends; then the supervisor ends the processes that it knows.
 //!
 //! Three details make this hold:
-//! - A process is told to the supervisor *before* it becomes what it shall run: it starts as a shell
-//!   that waits for one line, so that there is no moment in which it would be unknown.
+//! - A process is registered with the supervisor *before* it runs its program: it starts as a shell that
+//!   waits for one line, so that there is no moment in which it is unknown.
 //! - A process is an id **and** its start time ([`Identity`]): an id alone may by now belong to
-//!   somebody else's process.
+//!   another process.
 //! - Every process and the supervisor have a process group of their own, so that Ctrl-C reaches the
 //!   owner only, which ends them in order.
 
@@ -32,7 +32,7 @@ const GRACE: Duration = Duration::from_secs(3);
 /// The same for one that is stopped by a test, which wants to see an orderly end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Ends what it was told of when its input closes. `detach` lets everything live on.
+/// Ends the processes that it knows when its input closes. After `detach` it leaves them running.
 ///
 /// `$state` and `$started` are fields 3 and 22 of `/proc/PID/stat`, counted after the command's
 /// name, which ends with the last `)`.
@@ -64,10 +64,10 @@ done
 kill -KILL $living 2>/dev/null
 "#;
 
-/// Waits for the word, then becomes the program that its arguments name.
+/// Waits for one line, then becomes the program that its arguments name.
 const GATE: &str = r#"read -r word && exec "$@" </dev/null"#;
 
-/// One process for as long as it lives: an id is given again, with a start time it is not.
+/// One process: an id is reused, but not together with its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pid: Pid,
@@ -110,8 +110,7 @@ fn look_up(pid: Pid) -> Option<(char, u64)> {
     Some((state, fields.nth(18)?.parse().ok()?))
 }
 
-/// Ends what was started last first, as far as it matters: the first process (etcd) is what the
-/// others stand on, and an API server without it waits for it instead of ending.
+/// Ends the first process (etcd) last: an API server without etcd waits for it instead of ending.
 pub(crate) fn end_all(processes: &[Identity]) {
     if let Some((first, others)) = processes.split_first() {
         end(others, GRACE);
@@ -137,7 +136,7 @@ fn end(processes: &[Identity], grace: Duration) {
     }
 }
 
-/// The shell that ends what it was told of when we are gone.
+/// The shell that ends the registered processes after this process has ended.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     shell: Child,
@@ -188,8 +187,8 @@ impl Supervisor {
     }
 
     fn order(&mut self, line: &str) -> Result<()> {
-        let orders = self.orders.as_mut().context("the supervisor is gone")?;
-        writeln!(orders, "{line}").context("the supervisor is gone")
+        let orders = self.orders.as_mut().context("the supervisor has ended")?;
+        writeln!(orders, "{line}").context("the supervisor has ended")
     }
 }
 
@@ -275,7 +274,7 @@ impl Processes {
         self.take(name, |identity| identity.signal(Signal::KILL))
     }
 
-    /// Stops the process of this name where it stands. Returns when it does.
+    /// Pauses the process of this name. Returns when it is paused.
     pub(crate) fn pause(&mut self, name: &str) -> Result<()> {
         let identity = self.identity(name)?;
         identity.signal(Signal::STOP);
@@ -324,7 +323,7 @@ impl Processes {
             return;
         }
         reap(std::mem::take(&mut self.running));
-        // Only a hint for `down`; the directory may be gone already.
+        // Only a hint for `down`; the directory may have been removed.
         let _ = self.write_table();
         self.supervisor = None;
     }
@@ -423,7 +422,7 @@ mod tests {
         assert_eq!(look_up(one.pid).unwrap().0, 'T');
         assert_eq!(processes.lost(), None);
         processes.resume("one").unwrap();
-        eventually("it stands still", || look_up(one.pid).unwrap().0 != 'T');
+        eventually("it is paused", || look_up(one.pid).unwrap().0 != 'T');
         processes.pause("one").unwrap();
         assert_eq!(processes.end("one").unwrap().unwrap().code(), Some(7));
         assert_eq!(fs::read_to_string(&log).unwrap(), "begun\nasked\n");
@@ -466,7 +465,7 @@ mod tests {
         let mut processes = Processes::new(dir.path().join("pids")).unwrap();
         let one = sleeper(&mut processes, "one", "sleep 600");
         let deaf = sleeper(&mut processes, "deaf", "trap '' TERM; while :; do sleep 1; done");
-        // As when the owner is gone: the pipe closes, nobody else sends a signal.
+        // As after the end of the owner: the pipe closes, and no other process sends a signal.
         drop(processes.supervisor.take());
         assert!(!one.runs());
         eventually("the deaf one lives", || !deaf.runs());

@@ -1,13 +1,13 @@
 //! An API server that fails on demand: a proxy before the real one.
 //!
-//! What a controller does with conflicts, throttling, lost answers and lost connections shows only
-//! where they happen, and a healthy API server on the same machine never lets them. So a controller
+//! How a controller handles conflicts, throttling, lost answers and lost connections shows only when
+//! they happen, and a healthy API server on the same machine causes none of them. So a controller
 //! under test talks to this proxy, over plain HTTP and with its own token, and the proxy forwards over
-//! TLS, except where it was told to spoil a request ([`Fault`]). Everything it forwards is streamed,
+//! TLS, except for requests that a test spoils ([`Fault`]). Everything it forwards is streamed,
 //! watches too.
 //!
-//! It writes down each request as it arrives ([`Proxy::calls`]), so that a test can say how many
-//! writes and lists something cost. What a test has seen happen is in the record already.
+//! It records each request as it arrives ([`Proxy::calls`]), so that a test can count the writes and
+//! lists of a step. A request whose effect is visible is already recorded.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ pub use self::call::Call;
 /// How a request is spoiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// 409: as if somebody else had written in between. Not forwarded.
+    /// 409: as after a write by another client. Not forwarded.
     Conflict,
     /// 422: as if a `test` operation of a JSON patch had failed. Not forwarded.
     Invalid,
@@ -50,11 +50,11 @@ pub enum Fault {
     },
     /// 500. Not forwarded.
     InternalError,
-    /// 504, after the request was forwarded and answered: what was asked for is done, and the client
+    /// 504, after the request was forwarded and answered: the request was carried out, and the client
     /// cannot know.
     TimeoutAfterDone,
-    /// Forwarded only after [`Proxy::release`], also if its sender has gone by then: as a write that was
-    /// long under way.
+    /// Forwarded only after [`Proxy::release`], even if its sender has closed the connection: as a
+    /// write that was long under way.
     Hold,
     /// The connection is closed instead of an answer. Not forwarded.
     DropBefore,
@@ -63,7 +63,7 @@ pub enum Fault {
     DropAfter,
 }
 
-/// Chooses the fault of a request, if it shall have one.
+/// Chooses the fault of a request, if any.
 type Rule = Box<dyn FnMut(&Call) -> Option<Fault> + Send>;
 
 /// A fault for the next requests of a kind.
@@ -74,7 +74,7 @@ struct Order {
     fault: Fault,
 }
 
-/// What is to be spoiled, and what came.
+/// The faults to come, and the recorded requests.
 #[derive(Default)]
 struct State {
     orders: Vec<Order>,
@@ -83,7 +83,7 @@ struct State {
 }
 
 impl State {
-    /// Writes a request down, and chooses its fault: the first order that fits, else the rule.
+    /// Records a request, and chooses its fault: the first order that fits, else the rule.
     fn arrived(&mut self, mut call: Call) -> Option<Fault> {
         let ordered = self.orders.iter_mut().find(|order| {
             order.times > 0 && order.method == call.method && call.is_at(&order.pattern)
@@ -103,7 +103,7 @@ impl State {
 
 /// The requests that are held.
 struct Holding {
-    /// Counts the releases. Gone with the proxy, and then so is what is held.
+    /// Counts the releases. Dropped with the proxy, and held requests with it.
     releases: watch::Sender<usize>,
     now: Arc<AtomicUsize>,
 }
@@ -200,7 +200,7 @@ impl Proxy {
         self.holding.releases.send_modify(|count| *count += 1);
     }
 
-    /// Closes every connection, in the middle of whatever it carries: all watches break. New ones are
+    /// Closes every connection, in the middle of its traffic: all watches break. New ones are
     /// taken. Returns when they are closed.
     pub async fn cut_connections(&self) {
         let (done, all_closed) = oneshot::channel();
@@ -288,7 +288,7 @@ async fn accept(
             }
             Some(done) = cuts.recv() => {
                 connections.shutdown().await;
-                // Whoever asked may have gone.
+                // The client may have closed the connection.
                 let _ = done.send(());
             }
             Some(_) = connections.join_next() => {}
@@ -450,7 +450,7 @@ impl Upstream {
         }
     }
 
-    /// Forwards a request and waits for the whole of the answer, which is thrown away.
+    /// Forwards a request, waits for the complete answer and discards it.
     async fn carry_out(&self, request: Request<Incoming>) -> Result<()> {
         self.send(request).await?.into_body().collect().await?;
         Ok(())
@@ -475,7 +475,7 @@ impl Upstream {
     }
 }
 
-/// Takes away what is said about one connection and not about the message.
+/// Removes the headers that concern one connection and not the message.
 fn between_two(headers: &mut HeaderMap) {
     const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
     for name in [header::CONNECTION, KEEP_ALIVE, header::TRANSFER_ENCODING, header::UPGRADE] {

@@ -50,14 +50,15 @@ mod recorded;
 mod run;
 mod task;
 
-/// How long a task's pod runs: a Go duration such as `2s`.
+/// How long the pod of a task, or of a Job whose pod template has this annotation, runs: a Go duration
+/// such as `2s`.
 pub const DURATION: &str = "testbed.stowplan.dev/duration";
 /// Whether a task's pod fails: `once` or `always`.
 pub const FAIL: &str = "testbed.stowplan.dev/fail";
 /// A task's results: a JSON object whose values are texts.
 pub const RESULTS: &str = "testbed.stowplan.dev/results";
 
-/// Far above what a definition takes to be served, for machines that do something else as well.
+/// Far above the time until a definition is served, for machines that are busy.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Before a reconciliation that failed is tried again.
@@ -91,7 +92,7 @@ impl Tekton {
         let pods: Api<Pod> = Api::all(client.clone());
         let tasks =
             Controller::new_with(context.all(Kind::TaskRun), config(), Kind::TaskRun.resource())
-                // Tekton sets this label last, so no author can take it away.
+                // Tekton sets this label last, so no author can remove it.
                 .owns(pods, config().labels("tekton.dev/taskRun"));
         controllers.spawn(tasks.run(task::reconcile, again, context).for_each(async |_| {}));
         Ok(Self { _controllers: controllers })
@@ -101,16 +102,16 @@ impl Tekton {
 /// How a run came to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// All of its tasks did what they should.
+    /// All of its tasks succeeded.
     Succeeded,
-    /// One did not; the run's message.
+    /// A task failed; the message of the run.
     Failed(String),
 }
 
 /// Waits for the end of a PipelineRun, for at most `limit`.
 ///
 /// # Errors
-/// It has not ended by then: the message says which of its tasks wait, and for what.
+/// It has not ended by then: the message names the tasks that wait, and why.
 pub async fn ended(client: &Client, namespace: &str, run: &str, limit: Duration) -> Result<Ended> {
     let runs: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), namespace, &Kind::PipelineRun.resource());
@@ -183,7 +184,7 @@ impl Kind {
         format!("{self}s").to_lowercase()
     }
 
-    /// A definition with open schemas: whatever a run says is kept. Objects are stored in the first version.
+    /// A definition with open schemas: every field of a run is kept. Objects are stored in the first version.
     fn definition(self, versions: &[&str]) -> Value {
         let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let version = |name: &&str| {
@@ -307,7 +308,7 @@ impl Context {
         }
     }
 
-    /// Writes a status where it says something new. An object that is gone needs none.
+    /// Writes a status where it says something new. A deleted object needs none.
     async fn status(&self, kind: Kind, object: &DynamicObject, status: Value) -> Result<(), Error> {
         let Some(name) = object.metadata.name.as_deref() else { return Ok(()) };
         let old = &object.data["status"];
@@ -358,7 +359,7 @@ impl From<serde_json::Error> for Error {
 }
 
 fn again<K>(_: Arc<K>, error: &Error, _: Arc<Context>) -> Action {
-    // Pods that the API server does not want are told by the TaskRun; this is a fault of the testbed.
+    // Refused pods are reported in the TaskRun; any other error is a fault of the testbed.
     if let Error::Document(error) = error {
         crate::tools::to_stderr(&format!("Tekton's driver cannot read an object: {error}"));
     }

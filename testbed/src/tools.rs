@@ -25,10 +25,10 @@ use crate::process::{Supervisor, gated};
 const GO_MOD: &str = include_str!("../controlplane/go.mod");
 const GO_SUM: &str = include_str!("../controlplane/go.sum");
 
-/// Counted up when the same module shall be built in another way.
+/// Increased when the same module is to be built in another way.
 const RECIPE: u8 = 1;
 
-/// What `go install` makes, and the name that we give it. etcd's main package is called "server".
+/// The names of programs: from `go install`, and in the cache. etcd's main package is called "server".
 const PROGRAMS: [(&str, &str); 7] = [
     ("server", "etcd"),
     ("kube-apiserver", "kube-apiserver"),
@@ -39,7 +39,7 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("helm", "helm"),
 ];
 
-/// What kwok shall do with nodes and pods; without stages it does nothing. Paths in its module.
+/// kwok's stages for nodes and pods, as paths in its module; without stages it does nothing.
 const STAGES: [&str; 5] = [
     "kustomize/stage/node/fast/node-initialize.yaml",
     "kustomize/stage/node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
@@ -94,7 +94,7 @@ impl Tools {
         self.dir.join(name)
     }
 
-    /// kwok's stages: nodes become Ready, pods Running, those of Jobs Succeeded.
+    /// kwok's stages: nodes become Ready, pods Running, pods of Jobs Succeeded.
     #[must_use]
     pub fn stages(&self) -> PathBuf {
         self.dir.join("stages.yaml")
@@ -154,7 +154,7 @@ fn lock(path: &Path, progress: &dyn Fn(&str)) -> Result<File> {
 
 fn build(cache: &Path, key: &str, target: &Path, progress: &dyn Fn(&str)) -> Result<()> {
     check_go()?;
-    // What a killed build left; we hold the lock, so nobody works there.
+    // Left by a killed build; this process holds the lock, so no other build is running.
     let prefix = format!("staging-{key}-");
     for entry in fs::read_dir(cache)?.flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
@@ -262,7 +262,7 @@ fn install(module: &Path, programs: &Path, progress: &dyn Fn(&str)) -> Result<()
     let (mut child, _) = supervisor.launch(&mut command).context("cannot run `go install`")?;
     let output = child.stderr.take().context("`go install` has no output")?;
 
-    // With -v, Go tells each module that it fetches and each package that it compiles.
+    // With -v, Go prints each module that it fetches and each package that it compiles.
     let (sender, lines) = channel();
     let reader = thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {

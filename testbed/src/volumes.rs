@@ -14,7 +14,7 @@
 //!
 //! kwok has stages that provision volumes, but a stage sees one object only: it can neither read the
 //! labels of the node that the scheduler selected, nor the zones that there are, and it binds claims by
-//! itself. So the provisioner is a task of ours that does what an external provisioner does, and the
+//! itself. So the provisioner is a task in this process that does what an external provisioner does, and the
 //! controller manager binds.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,13 +41,13 @@ pub const LOCAL: &str = "local";
 /// The node label that says in which zone a node is.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// The provisioners of all classes that we serve: of a zone, and of a node.
+/// The names of the two provisioners: of zones, and of nodes.
 const ZONAL: &str = "testbed.stowplan.dev/zonal";
 const NODE: &str = "testbed.stowplan.dev/local";
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// What an external provisioner waits before it tries again.
+/// How long an external provisioner waits before it tries again.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// A running provisioner. It ends when this value is dropped.
@@ -131,7 +131,7 @@ impl Provisioner {
         Ok(zones.into_iter().collect())
     }
 
-    /// Where a volume for `claim` is to be, as a node label and its value; none yet, if nobody has
+    /// Where a volume for `claim` is to be, as a node label and its value; none yet, if nothing has
     /// said or no node is there.
     async fn place(
         &self,
@@ -213,13 +213,13 @@ fn volume(
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{
                 "matchExpressions": [{"key": label, "operator": "In", "values": [value]}],
             }]}},
-            // Nothing is ever mounted; a path needs no attaching, so nobody waits for that.
+            // Nothing is ever mounted; a path needs no attaching, so no component waits for that.
             "hostPath": {"path": format!("/volumes/{name}")},
         },
     }))
 }
 
-/// Removes a volume of ours whose claim is gone.
+/// Deletes one of its volumes whose claim no longer exists.
 async fn reclaim(
     volume: Arc<PersistentVolume>,
     provisioner: Arc<Provisioner>,

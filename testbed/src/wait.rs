@@ -1,29 +1,29 @@
 //! Waiting for something to become true, always with an end and always with a reason.
 //!
-//! A test that hangs tells nothing, and "timed out" tells little more: what was last seen is kept
-//! and becomes the error.
+//! A test that hangs explains nothing, and "timed out" explains little more: the last reason is kept and
+//! becomes the error.
 
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use tokio::time::{Instant, sleep};
 
-/// The pause between two looks: short enough not to be felt, long enough not to load two cores.
+/// The pause between two checks: short for a test, but long enough not to load two cores.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What one look found.
+/// The result of one check.
 #[derive(Debug)]
 pub enum Seen<T> {
-    /// What was waited for.
+    /// The condition holds, with this result.
     Done(T),
-    /// Not there yet, and what is there instead.
+    /// Not yet, and what was found instead.
     NotYet(String),
 }
 
 /// Calls `look` until it is [`Seen::Done`], for at most `limit`.
 ///
 /// # Errors
-/// What `look` fails with, at once; or, when the time is over, `what` and the last reason.
+/// The error of `look`, at once; or, when the time is over, `what` and the last reason.
 pub async fn until<T>(
     what: &str,
     limit: Duration,
@@ -37,7 +37,7 @@ pub async fn until<T>(
             Seen::NotYet(why) if Instant::now() >= end => {
                 bail!("waited {limit:?} for {what}; last seen: {why}")
             }
-            // A look that takes long is a load of its own: at most half of the time goes there.
+            // A check that takes long is a load of its own: it gets at most half of the time.
             Seen::NotYet(_) => sleep(PAUSE.max(begun.elapsed())).await,
         }
     }

@@ -1,4 +1,4 @@
-//! What a test asks of the workloads that it submits. Every wait has an end.
+//! Namespaces and pods of tests, and waits for the scheduler. Every wait has a limit.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// controller manager has made the `default` service account.
 ///
 /// # Errors
-/// The namespace exists, or the service account does not come.
+/// The namespace exists, or the service account is not created in time.
 pub async fn namespace(client: &Client, name: &str) -> Result<()> {
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     Api::<Namespace>::all(client.clone())
@@ -36,7 +36,7 @@ pub async fn namespace(client: &Client, name: &str) -> Result<()> {
 /// Waits until the scheduler has placed a pod; returns the node's name.
 ///
 /// # Errors
-/// The pod is still not placed after a minute: the message holds what the scheduler says.
+/// The pod is still not placed after a minute: the message holds the scheduler's message.
 pub async fn scheduled(client: &Client, namespace: &str, pod: &str) -> Result<String> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     until(&format!("pod {namespace}/{pod} to be placed"), LIMIT, async || {
@@ -54,10 +54,10 @@ pub async fn scheduled(client: &Client, namespace: &str, pod: &str) -> Result<St
     .await
 }
 
-/// Waits until the scheduler says that it finds no node for a pod; returns its message.
+/// Waits until a pod is unschedulable; returns the message of the scheduler.
 ///
 /// # Errors
-/// The pod was placed, or the scheduler says nothing for a minute.
+/// The pod was placed, or is still not marked unschedulable after a minute.
 pub async fn unschedulable(client: &Client, namespace: &str, pod: &str) -> Result<String> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     until(&format!("pod {namespace}/{pod} to be unschedulable"), LIMIT, async || {

@@ -1,5 +1,5 @@
 //! What a real API server makes of the chart, with nothing of stowplan running: which rights its
-//! accounts have, and which requests meet a webhook that is away.
+//! accounts have, and which requests are sent to a stopped webhook.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
@@ -16,7 +16,7 @@ use testbed::wait::{Seen, until};
 
 const NAMESPACE: &str = "stowplan-system";
 
-/// Base64 of a PEM frame without a certificate in it: nobody is to be trusted here.
+/// Base64 of a PEM frame without a certificate in it: no certificate is to be trusted here.
 const CA: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkxTMHQKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
 
 /// The label and the taint of a pool, as the controller writes them.
@@ -276,7 +276,7 @@ fn the_webhooks_rights(world: &World) {
     world.may_not(&["label", "node", "one", "a=c", "--overwrite", &account], nothing, "forbidden");
 }
 
-/// Under Fail a request that meets the webhook, which is away, is refused: so is seen which do.
+/// With failurePolicy Fail and a stopped webhook, a refusal shows that the request is sent to it.
 async fn what_is_asked_about(world: &World) {
     let nothing = &Value::Null;
     let refused = r#"failed calling webhook "objects.stowplan.dev""#;

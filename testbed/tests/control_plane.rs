@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures::TryStreamExt as _;
 use hyper::Method;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::runtime::watcher;
@@ -17,6 +18,7 @@ use kube::{Api, Client, Config};
 use serde_json::json;
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 use testbed::proxy::{Call, Fault};
+use testbed::tekton::DURATION;
 use testbed::wait::{Seen, until};
 use testbed::workload;
 
@@ -60,9 +62,55 @@ async fn pods_are_placed_on_the_nodes_that_were_asked_for() {
     plane.add_node(&NodeSpec::new("late").label("disk", "late")).await.unwrap();
     assert_eq!(workload::scheduled(&client, "one", "c").await.unwrap(), "late");
 
+    pods_of_jobs_run_for_their_duration(&client).await;
+
     let dir = plane.dir().to_owned();
     plane.stop().await;
     assert!(!dir.exists());
+}
+
+/// Without the annotation kwok ends the pod of a Job as soon as it runs.
+async fn pods_of_jobs_run_for_their_duration(client: &Client) {
+    let jobs: Api<Job> = Api::namespaced(client.clone(), "one");
+    for (name, duration) in [("hour", Some("1h")), ("second", Some("1s")), ("none", None)] {
+        let annotations = duration.map(|duration| json!({DURATION: duration}));
+        let job = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {"template": {
+                "metadata": {"annotations": annotations},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{"name": "main", "image": "none"}],
+                    "nodeSelector": {"disk": "ssd"},
+                },
+            }},
+        }))
+        .unwrap();
+        jobs.create(&PostParams::default(), &job).await.unwrap();
+    }
+    for name in ["second", "none"] {
+        until(&format!("job {name} to succeed"), Duration::from_secs(60), async || {
+            let status = jobs.get(name).await?.status.unwrap_or_default();
+            Ok(match status.succeeded {
+                Some(1) => Seen::Done(()),
+                _ => Seen::NotYet(format!("{status:?}")),
+            })
+        })
+        .await
+        .unwrap();
+    }
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "one");
+    let selector = ListParams::default().labels("batch.kubernetes.io/job-name=hour");
+    until("the pod of an hour to run", Duration::from_secs(60), async || {
+        let phases: Vec<_> =
+            pods.list(&selector).await?.into_iter().filter_map(|pod| pod.status?.phase).collect();
+        Ok(match phases == ["Running"] {
+            true => Seen::Done(()),
+            false => Seen::NotYet(format!("{phases:?}")),
+        })
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,7 +12,7 @@ use crate::pods::{decide_bytes, view_of};
 
 pub(crate) const HOST: &str = "streams.ibm.com/host";
 
-/// A small valid review, as text to be spoilt.
+/// A small valid review, as text to spoil.
 pub(crate) const SMALL: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u-1","resource":{"group":"","version":"v1","resource":"pods"},"namespace":"default","operation":"CREATE","object":{"metadata":{"annotations":{"streams.ibm.com/host":"n1"}},"spec":{"containers":[{"name":"c"}]},"status":{}},"dryRun":false}}"#;
 
 pub(crate) fn cluster() -> View {
@@ -30,7 +30,7 @@ pub(crate) fn decided(bytes: &[u8]) -> Result<Decision, ParseError> {
     decide_bytes(bytes, &cluster(), &Policy::default())
 }
 
-/// The error for bytes that are no review. Its text stays short, whatever was sent.
+/// The error for bytes that are not a review; asserts that its text is short and printable.
 pub(crate) fn error(bytes: &[u8]) -> ParseError {
     let error = decided(bytes).expect_err("no review");
     let text = error.to_string();

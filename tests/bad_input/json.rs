@@ -33,7 +33,7 @@ fn null_is_absent_everywhere() {
         let member = member.replace("~1", "/").replace("~0", "~");
         match absent.pointer_mut(parent) {
             Some(Value::Object(members)) => drop(members.remove(&member)),
-            // A null in a list is no absent item; that nothing panics is seen elsewhere.
+            // A null in a list is not an absent item; another test shows that nothing panics.
             _ => continue,
         }
         let decision =
@@ -42,7 +42,7 @@ fn null_is_absent_everywhere() {
                 Err(error) => panic!("{pointer}: {error}"),
             };
         if pointer == format!("/metadata/annotations/{}", HOST.replace('/', "~1")) {
-            // The API knows no null among annotations: it is the value's type that is wrong.
+            // The API has no null annotations: the value has the wrong type.
             assert!(decide_pod("default", &nulled, &cluster(), &Policy::default()).is_err());
             continue;
         }
@@ -85,7 +85,7 @@ fn a_key_that_occurs_twice_is_an_error() {
     ] {
         assert!(error(text.as_bytes()).to_string().contains("duplicate"), "{text}");
     }
-    // What nobody here reads may be as it likes.
+    // Fields that stowplan does not read are not checked.
     assert!(decided(doubled(r#""status":{}"#, r#""status":{}"#).as_bytes()).is_ok());
 }
 
@@ -116,7 +116,7 @@ fn deep_nesting_does_not_reach_the_stack() {
             let flat = depth.min(100_000);
             let objects = format!("{}1{}", "{\"a\":".repeat(flat), "}".repeat(flat));
             for bomb in [&closed, &objects] {
-                // Skipped where nobody reads it …
+                // Skipped in fields that stowplan does not read …
                 for from in [r#""status":{}"#, r#""dryRun":false"#] {
                     let with = format!("{from},\"unknown\":{bomb}");
                     assert!(decided(spoilt(from, &with).as_bytes()).is_ok());
@@ -128,7 +128,7 @@ fn deep_nesting_does_not_reach_the_stack() {
                 ] {
                     assert!(decided(spoilt(spec, &format!("{spec},{skipped}")).as_bytes()).is_ok());
                 }
-                // … and an error where somebody does.
+                // … and an error in those that it reads.
                 for affinity in [
                     format!(r#""affinity":{bomb}"#),
                     format!(r#""affinity":{{"nodeAffinity":{bomb}}}"#),
@@ -173,7 +173,7 @@ fn broken_text_is_an_error() {
         assert!(matches!(error(&with(from, br"\x41")), ParseError::Json(_)), "{from}");
     }
     assert!(matches!(error(&with("{\"kind", b"\xef\xbb\xbf")), ParseError::Json(_)));
-    // Where nobody reads: bytes that are no text are an error there too; half a pair is skipped.
+    // In fields that are not read: invalid UTF-8 is an error there too; half a pair is skipped.
     let skipped = |bytes: &[u8]| {
         let member = [br#""managedFields":[""#, bytes, br#""],"#].concat();
         with("\"annotations\"", &member)
@@ -242,7 +242,7 @@ fn numbers_are_no_text_and_never_wrap() {
     let pod = annotated("streams.ibm.com/host-pool", "pair[4294967295]");
     let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
     assert_eq!(reason(&decision), Some(Reason::IndexOutOfRange));
-    // Where nobody reads them they pass; in the affinity they are an error.
+    // They pass in fields that are not read; in the affinity they are an error.
     for number in ["1e999", "-0", "123456789012345678901234567890"] {
         let spec = r#""containers":[{"name":"c"}]"#;
         assert!(

@@ -122,7 +122,7 @@ fn a_thousand_node_terms_are_the_users_own() {
     let again = decide_pod("default", &result, &cluster(), &Policy::default()).unwrap();
     assert!(patch_of(&again).unwrap().is_empty());
 
-    // Multiplying them is ours, and ends at 256.
+    // A pool multiplies them, up to 256.
     for (count, outcome) in [(128, "placed"), (129, "refused"), (1_000, "refused")] {
         let pod = with_terms("streams.ibm.com/host-pool", "pair", count);
         let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();

@@ -7,7 +7,7 @@ use stowplan::view::{Object, View};
 use super::input::pointers;
 use crate::pods::{decide_pod, keeps, patch_of, patched, view_of};
 
-/// A run of two tasks with all that is read of it, and the pod of the second.
+/// A run of two tasks with every field that stowplan reads, and the pod of the second task.
 fn run_and_pod() -> (Vec<Value>, Value) {
     let owner = |kind: &str, name: &str| json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": name, "uid": name, "controller": true}]);
     let pipeline = json!({

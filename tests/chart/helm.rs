@@ -37,7 +37,7 @@ pub(crate) fn helm() -> Command {
         tools.program("helm")
     });
     let mut helm = Command::new(&*HELM);
-    // Nothing of the user's own Helm: no plugins, no repositories, no defaults.
+    // Without the user's own Helm plugins, repositories and defaults.
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("helm");
     for (variable, folder) in
         [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
@@ -76,7 +76,7 @@ pub(crate) struct Render {
 }
 
 impl Render {
-    /// Nothing but the defaults, which alone are not enough.
+    /// Only the defaults, which the chart refuses: it needs a CA.
     pub(crate) fn bare() -> Self {
         Self { release: "stowplan", namespace: "stowplan-system", args: Vec::new() }
     }
@@ -164,7 +164,7 @@ impl Objects {
             .unwrap_or_else(|| panic!("no {kind} {name} among {:?}", self.0.keys()))
     }
 
-    /// The webhooks of the release `stowplan` that place.
+    /// The mutating webhooks of the release `stowplan`.
     pub(crate) fn webhooks(&self) -> Vec<MutatingWebhook> {
         let configuration: MutatingWebhookConfiguration =
             self.get("MutatingWebhookConfiguration", "stowplan");
@@ -176,7 +176,7 @@ impl Objects {
         self.webhooks().into_iter().find(|it| it.name == "pods.stowplan.dev").expect("the webhook")
     }
 
-    /// The webhook of the release `stowplan` that checks our own objects.
+    /// The webhook of the release `stowplan` that validates stowplan's own objects.
     pub(crate) fn validation(&self) -> ValidatingWebhook {
         let configuration: ValidatingWebhookConfiguration =
             self.get("ValidatingWebhookConfiguration", "stowplan");

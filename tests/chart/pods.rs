@@ -94,7 +94,7 @@ fn the_grace_period_outlasts_the_shutdown_delay() {
 
 /// Placeholders have the image of the release unless the policy names another.
 #[test]
-fn the_controller_is_told_its_own_image() {
+fn the_controller_gets_its_own_image_as_an_argument() {
     let render = Render::defaults().set(r#"image.repository="registry.example.com/stowplan""#);
     let objects = render.objects();
     let (_, container) = objects.container("controller").expect("a controller");
@@ -138,7 +138,7 @@ fn the_admin_port_is_the_same_everywhere() {
         assert!(container.args.expect("arguments").contains(&listens));
         let liveness = container.liveness_probe.expect("a probe").http_get.expect("HTTP");
         assert_eq!(serde_json::to_value(liveness.port).expect("JSON"), json!(name));
-        // Who shows the pods' ports to the outside.
+        // The Deployment whose monitor and policy cover the controller's pod.
         let of = |container: &str| spec.containers.iter().any(|it| it.name == container);
         let target = if of("webhook") { "stowplan-webhook" } else { "stowplan-controller" };
         let monitor: Value = objects.get("PodMonitor", target);
@@ -156,9 +156,9 @@ fn the_admin_port_is_the_same_everywhere() {
     }
 }
 
-/// An empty list of rules lets nothing in; a missing one, too, but only to those who know.
+/// An empty list of rules lets nothing in. So does a missing list, but that is less obvious.
 #[test]
-fn nobody_reaches_a_controller_that_nobody_scrapes() {
+fn an_unscraped_controller_accepts_no_connections() {
     let objects = Render::defaults().set("networkPolicy.enabled=true").objects();
     let policy: NetworkPolicy = objects.get("NetworkPolicy", "stowplan-controller");
     let spec = policy.spec.expect("a spec");

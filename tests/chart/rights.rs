@@ -102,7 +102,7 @@ fn the_webhook_may_read_and_nothing_else() {
     }
 }
 
-/// What the controller may do, whole: a right more is a right to be argued for here.
+/// All rights of the controller: a new one must be added here on purpose.
 const CONTROLLER_RIGHTS: &[&str] = &[
     "create events.events.k8s.io",
     "create hostpools.stowplan.dev",
@@ -180,7 +180,7 @@ fn the_controller_may_do_what_is_listed_under_an_account_of_its_own() {
     );
 }
 
-/// What the policy says must be taken back when it changes, so that the rights do not depend on it.
+/// When the policy changes, earlier writes are reverted, so the rights do not depend on the policy.
 #[test]
 fn the_controllers_rights_are_the_same_under_every_policy() {
     for policy in
@@ -192,7 +192,7 @@ fn the_controllers_rights_are_the_same_under_every_policy() {
     }
 }
 
-/// The price of the sidecar, exactly: the account of the webhook's pods has the sum of both.
+/// The price of the sidecar: the account of the webhook's pods has the rights of both.
 #[test]
 fn as_a_sidecar_the_controller_brings_its_rights_to_the_webhooks_account() {
     let own = Render::defaults().objects();
@@ -211,7 +211,7 @@ fn as_a_sidecar_the_controller_brings_its_rights_to_the_webhooks_account() {
         assert!(objects.find::<Value>(kind, "stowplan-controller").is_none(), "{kind}");
     }
     // Both share one network: no port twice, and none that only one of them opens is probed at the
-    // other. The webhook is ready when it is, whatever the controller does.
+    // other. The readiness of the webhook does not depend on the controller.
     let ports: Vec<_> = spec.containers.iter().flat_map(|it| it.ports.iter().flatten()).collect();
     let numbers: BTreeSet<_> = ports.iter().map(|port| port.container_port).collect();
     let named: BTreeSet<_> = ports.iter().map(|port| port.name.as_deref()).collect();
@@ -242,7 +242,7 @@ fn reading_pools_comes_with_view_and_claiming_nodes_with_nothing() {
     }
 }
 
-/// A rule without a reason is a rule that nobody dares to take away.
+/// A rule without a reason is a rule that is never removed.
 #[test]
 fn every_rule_of_rbac_has_its_reason_above_it() {
     for name in

@@ -30,7 +30,7 @@ fn values(name: &str) -> Value {
     serde_saphyr::from_str(&read(name)).expect("YAML")
 }
 
-/// For each value another one, and what else has to be set for it to count.
+/// For each value another one, and the values that must be set for it to have an effect.
 const OTHER: &[(&str, &str, &[&str])] = &[
     ("affinity", r#"{"nodeAffinity": {}}"#, &[]),
     ("controller.affinity", r#"{"nodeAffinity": {}}"#, &[]),
@@ -130,7 +130,7 @@ fn the_schema_knows_every_value_and_no_other() {
         let there: BTreeSet<_> =
             values.as_object().expect("a map").keys().map(|key| &**key).collect();
         assert_eq!(known, there, "values.schema.json and values.yaml at {path:?}");
-        // To take a request or a limit away is legitimate.
+        // Requests and limits may be removed.
         if !path.ends_with(".resources") {
             let required: BTreeSet<_> = schema["required"]
                 .as_array()

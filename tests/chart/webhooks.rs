@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::helm::{Objects, Render, read};
 
-/// Namespaces that `webhook` never sees, whatever their labels.
+/// The namespaces that `webhook` excludes by name.
 fn excluded(webhook: &MutatingWebhook) -> Vec<String> {
     let selector = webhook.namespace_selector.as_ref().expect("a namespace selector");
     let rules = selector.match_expressions.as_ref().expect("expressions");
@@ -61,9 +61,9 @@ fn the_opt_out_label_holds_for_namespaces_pods_and_the_webhook_itself() {
     }
 }
 
-/// A pool of a namespace that is left alone would take nodes all the same: no selector lets it by.
+/// A pool in an excluded namespace would take nodes all the same, so no selector exempts it.
 #[test]
-fn our_own_objects_are_checked_in_every_namespace_when_their_specification_is_new() {
+fn own_objects_are_checked_in_every_namespace_when_their_specification_is_new() {
     let objects = Render::defaults().set(r#"webhook.excludedNamespaces=["build"]"#).objects();
     let webhook = objects.validation();
     assert_eq!(webhook.name, "objects.stowplan.dev");
@@ -74,7 +74,7 @@ fn our_own_objects_are_checked_in_every_namespace_when_their_specification_is_ne
     let words = |words: &[&str]| Some(words.iter().map(|&word| word.to_owned()).collect());
     assert_eq!(rule.operations, words(&["CREATE", "UPDATE"]));
     assert_eq!(rule.api_groups, words(&["stowplan.dev"]));
-    // A subresource is one that is named: statuses never come.
+    // Subresources must be listed to be sent, so statuses are never sent.
     assert_eq!(rule.resources, words(&["hostpools", "streamsjobs"]));
     for definition in Objects::parse(&read("files/crds.yaml")).0.values() {
         let versions = definition["spec"]["versions"].as_array().expect("versions");
@@ -109,7 +109,7 @@ fn runs_and_their_claims_are_asked_about_unless_the_policy_turns_coscheduling_of
     }
 }
 
-/// What places differs in what it is asked about and in nothing else.
+/// The two webhooks differ only in the objects that they are called for.
 #[test]
 fn pods_and_claims_are_asked_about_alike() {
     for render in [

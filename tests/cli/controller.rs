@@ -38,7 +38,7 @@ fn get(url: &str, path: &str) -> (u16, String) {
 }
 
 #[test]
-fn a_controller_is_not_ready_before_it_has_seen_the_cluster_and_stops_when_told() {
+fn a_controller_is_not_ready_before_it_has_seen_the_cluster_and_stops_on_sigterm() {
     let kubeconfig = Cluster("http://127.0.0.1:1".to_owned()).kubeconfig();
     let folder = Folder::new(&[("kubeconfig", &kubeconfig)]);
     let mut child = Command::new(env!("CARGO_BIN_EXE_stowplan"))

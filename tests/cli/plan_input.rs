@@ -130,7 +130,7 @@ fn input_that_cannot_be_used_ends_with_2_and_says_why() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once() {
+fn every_error_is_reported_at_once() {
     let folder = Folder::new(&[
         (
             "a.yaml",
@@ -152,7 +152,7 @@ fn everything_that_is_wrong_is_told_at_once() {
 }
 
 #[test]
-fn what_is_wrong_with_a_cluster_is_told_with_file_and_document() {
+fn errors_in_a_cluster_name_the_file_and_the_document() {
     let folder = Folder::new(&[
         ("pod.yaml", &pod("p", "")),
         (

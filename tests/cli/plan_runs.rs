@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::command::{Folder, NODES};
 use super::plan_objects::planned;
 
-/// A run of two tasks with a claim of a template each; `build` uses both. `metadata` and `pipeline` in
+/// A run with two claim templates; its task `build` uses both. `metadata` and `pipeline` in
 /// flow style.
 fn run_with(metadata: &str, pipeline: &str) -> String {
     let claim = "{spec: {accessModes: [ReadWriteOnce], storageClassName: now}}";
@@ -54,12 +54,12 @@ fn a_run_is_planned_as_far_as_it_is_known() {
     let entry = planned(&run_with("name: r", "pipelineRef: {resolver: git}"));
     assert_eq!(entry["run"]["tasks"], Value::Null, "{entry}");
     assert_eq!(entry["run"]["groups"][0]["tasks"], Value::Null, "{entry}");
-    // A pod that uses the group's claims stands for all.
+    // Shown for any pod that uses the group's claims.
     assert_eq!(entry["reason"], "Placed", "{entry}");
     let changes = &entry["run"]["groups"][0]["anyPod"]["changes"];
     assert!(changes.as_array().is_some_and(|changes| !changes.is_empty()), "{entry}");
 
-    // What follows from a UID that nobody knows yet is not told.
+    // Names that depend on the UID are not shown before there is a UID.
     let entry = planned(&run_with("generateName: image-", PIPELINE));
     assert_eq!(entry["name"], "image-");
     let group = &entry["run"]["groups"][0];
@@ -172,25 +172,25 @@ fn a_claim_without_a_class_is_planned_with_the_default_one() {
     let folder = Folder::new(&[("classes.yaml", &classes)]);
     let plan = |text: &str| folder.plan_with("-f - --cluster classes.yaml", text.as_bytes()).stdout;
     let run = run_with("name: r", PIPELINE);
-    let told = plan(&run.replace(", storageClassName: now", ""));
-    assert!(told.contains("claim of workspace source: storage class new-waits"), "{told}");
-    let told = plan(&run.replace("storageClassName: now", "storageClassName: old-now"));
-    assert!(told.contains("claim of workspace source: storage class old-waits"), "{told}");
+    let text = plan(&run.replace(", storageClassName: now", ""));
+    assert!(text.contains("claim of workspace source: storage class new-waits"), "{text}");
+    let text = plan(&run.replace("storageClassName: now", "storageClassName: old-now"));
+    assert!(text.contains("claim of workspace source: storage class old-waits"), "{text}");
     // A volume without a class is what this one asks for.
-    let told = plan(&run.replace("storageClassName: now", "storageClassName: ''"));
-    assert!(told.contains("claim of workspace source: as it is"), "{told}");
+    let text = plan(&run.replace("storageClassName: now", "storageClassName: ''"));
+    assert!(text.contains("claim of workspace source: as it is"), "{text}");
 
     let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\n\
         metadata: {name: c, annotations: {stowplan.dev/coschedule-group: g}}\n\
         spec: {accessModes: [ReadWriteOnce]}\n";
-    let told = plan(claim);
-    assert!(told.contains("storage class new-waits"), "{told}");
+    let text = plan(claim);
+    assert!(text.contains("storage class new-waits"), "{text}");
     let placed = folder.plan_with("-f - --cluster classes.yaml -o yaml", claim.as_bytes());
     assert!(placed.stdout.contains("storageClassName: new-waits"), "{placed:?}");
 }
 
 #[test]
-fn a_class_that_is_not_known_is_told() {
+fn an_unknown_class_is_reported() {
     const HINT: &str = "(no cluster given: use --cluster or --live)";
     let run = run_with("name: r", PIPELINE);
     let output = Folder::new(&[]).plan_with("-f -", run.as_bytes());
@@ -207,7 +207,7 @@ fn a_class_that_is_not_known_is_told() {
     );
     assert!(output.stdout.lines().any(|it| it == line), "{}", output.stdout);
 
-    // Given a cluster, that is no matter of what was given.
+    // Given a cluster, the hint is left out.
     let folder = Folder::new(&[("nodes.yaml", NODES)]);
     let output = folder.plan_with("-f - --cluster nodes.yaml", run.as_bytes());
     let line = "  claim of workspace source: class now is not known here";
@@ -215,7 +215,7 @@ fn a_class_that_is_not_known_is_told() {
     let output = folder.plan_with("-f - --cluster nodes.yaml", without.as_bytes());
     assert!(output.stdout.contains("claim of workspace source: as it is"), "{}", output.stdout);
 
-    // What nobody would move needs nobody's class.
+    // A claim that is not moved needs no class.
     let run = run_with("name: r, annotations: {stowplan.dev/coschedule: disabled}", PIPELINE);
     let output = Folder::new(&[]).plan_with("-f -", run.as_bytes());
     assert!(output.stdout.contains("claim of workspace source: as it is"), "{}", output.stdout);
@@ -231,7 +231,7 @@ fn a_class_that_is_not_known_is_told() {
 }
 
 #[test]
-fn a_run_whose_mode_is_none_is_refused() {
+fn a_run_with_an_invalid_mode_is_refused() {
     let folder = Folder::new(&[]);
     let pipelines = [PIPELINE, "pipelineRef: {resolver: git}", "pipelineSpec: {tasks: []}"];
     for pipeline in pipelines {
@@ -259,7 +259,7 @@ fn a_run_follows_an_earlier_one_that_uses_its_claim() {
         text.replace(claim, "{name: cache, persistentVolumeClaim: {claimName: shared}}")
     };
     let earlier = run("name: first, uid: a, creationTimestamp: '2026-01-01T00:00:00Z'");
-    // One that has not begun holds up nobody.
+    // A run that has not begun delays no other run.
     let folder = Folder::new(&[("cluster.yaml", &earlier)]);
     let output = folder.plan_with("-f - --cluster cluster.yaml", run("name: second").as_bytes());
     assert!(!output.stdout.contains("is used by"), "{output:?}");
@@ -269,6 +269,6 @@ fn a_run_follows_an_earlier_one_that_uses_its_claim() {
     let folder = Folder::new(&[("cluster.yaml", &begun)]);
     let output = folder.plan_with("-f - --cluster cluster.yaml", run("name: second").as_bytes());
     assert_eq!(output.code, 0, "{output:?}");
-    let told = "claim shared is used by the earlier PipelineRun first: goes to the same node";
-    assert!(output.stdout.contains(told), "{output:?}");
+    let text = "claim shared is used by the earlier PipelineRun first: goes to the same node";
+    assert!(output.stdout.contains(text), "{output:?}");
 }

@@ -71,7 +71,7 @@ fn the_policy_holds_for_a_review() {
 }
 
 #[test]
-fn what_is_no_review_has_no_answer() {
+fn an_invalid_review_has_no_answer() {
     let good = review(&json!({}));
     let with = |pointer: &str, value: Value| {
         let mut review = good.clone();

@@ -1,4 +1,4 @@
-//! How stowplan meets the API server and its users.
+//! The webhook behind a real API server: refusals, dry runs, opt-outs, warnings, policy changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,7 +116,7 @@ pub(crate) async fn the_stored_pod_sent_again_gets_no_patch(world: Arc<World>) -
     same(&again.metadata.labels, &stored.metadata.labels)?;
     same(&again.metadata.annotations, &stored.metadata.annotations)?;
     same(&again.spec, &stored.spec)?;
-    // And by what the webhook itself says of that very pod.
+    // The webhook itself answers the stored pod without a patch.
     let mut object = serde_json::to_value(&stored)?;
     object["metadata"]["namespace"] = json!(space.name);
     let answer = reviewed(&world, &space.name, &object).await?;
@@ -144,7 +144,7 @@ async fn reviewed(world: &Arc<World>, namespace: &str, pod: &Value) -> Result<Va
 }
 
 pub(crate) async fn pods_without_keys_are_not_sent(world: Arc<World>) -> Result<()> {
-    // For itself: the count of requests must not move for another reason.
+    // Without other tests, which would change the count of requests.
     let installation = world.installation.write().await;
     let space = world.namespace("plain").await?;
     let count = async || -> Result<String> {
@@ -249,10 +249,10 @@ pub(crate) async fn a_stopped_webhook_blocks_nobody(world: Arc<World>) -> Result
     let space = world.namespace("stopped").await?;
     installation.stop_webhook().await?;
     let admitted = space.pod(&element("job", "pe", &[("host", "node-1")])).await;
-    // Started again before anything is judged: the other tests need it.
+    // Started again before any assertion: the other tests need it.
     installation.start_webhook().await?;
     let spec = admitted?.spec.unwrap_or_default();
-    ensure!(spec.affinity.is_none(), "who placed it?");
+    ensure!(spec.affinity.is_none(), "it was placed although the webhook is stopped");
     space.node_of("pe").await?;
     same(
         &space.node_of_new(&element("job", "later", &[("host", "node-1")])).await?,
@@ -280,7 +280,7 @@ pub(crate) async fn the_policy_is_read_again(world: Arc<World>) -> Result<()> {
     };
     std::fs::write(&file, "onInvalid: warn\n")?;
     let warned = admitted(true).await;
-    // A policy that is none changes nothing.
+    // An invalid policy changes nothing.
     std::fs::write(&file, "onInvalid: perhaps\n")?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let still = admitted(true).await;

@@ -1,4 +1,4 @@
-//! HostPool objects, as the API server keeps them.
+//! HostPool objects in the API server.
 
 use std::sync::Arc;
 
@@ -99,8 +99,8 @@ pub(crate) async fn the_schema_and_its_rules(world: Arc<World>) -> Result<()> {
 pub(crate) async fn a_pool_made_just_before_its_pod(world: Arc<World>) -> Result<()> {
     let _webhook = world.installation.read().await;
     let space = world.namespace("just-before").await?;
-    // One file, as people write them: the pod comes milliseconds after the pool, and must not be
-    // refused because the watch is a moment behind.
+    // Both in one file: the pod is created milliseconds after the pool, and must not be refused because
+    // the watch is a moment behind.
     for round in 0..10 {
         let name = format!("p{round}");
         let both = json!({"apiVersion": "v1", "kind": "List", "items": [
@@ -118,7 +118,7 @@ pub(crate) async fn a_missing_pool_is_refused(world: Arc<World>) -> Result<()> {
     let space = world.namespace("missing").await?;
     let other = world.namespace("other").await?;
     other.host_pool("p", json!({"hosts": ["node-1"]})).await?;
-    // A pool of another namespace is not this one's.
+    // A pool of another namespace does not count.
     refused(&space, "p", "has no HostPool \"p\"").await
 }
 

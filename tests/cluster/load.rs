@@ -1,4 +1,4 @@
-//! Many pods at once, and a webhook that restarts under them.
+//! Many pods at once, and a webhook that restarts meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::world::{Space, World, element};
 
 const PODS: usize = 500;
 
-/// Creates the pods, this many at a time; how many there are already is told on the way.
+/// Creates the pods, this many at a time; counts those that exist so far.
 ///
-/// They wait at a gate, so that what is seen is admission and not the scheduler.
+/// They have a scheduling gate, so that the scheduler has no work with them.
 async fn create(
     space: &Space,
     at_once: usize,
@@ -48,12 +48,12 @@ async fn remove(space: &Space) -> Result<()> {
     Ok(())
 }
 
-/// While the webhook is away pods are admitted unplaced (failurePolicy Ignore); none is refused, and
-/// until it goes and from when it is back each is placed.
+/// While the webhook is stopped pods are admitted unplaced (failurePolicy Ignore); none is refused, and
+/// all pods before and after that are placed.
 pub(crate) async fn a_restart_fails_no_creation(world: Arc<World>) -> Result<()> {
     let mut installation = world.installation.write().await;
     let space = world.namespace("restart").await?;
-    // The running one has no delay yet.
+    // The running webhook has no shutdown delay yet.
     installation.set_shutdown_delay(Duration::from_millis(500));
     installation.stop_webhook().await?;
     installation.start_webhook().await?;

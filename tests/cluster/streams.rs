@@ -1,4 +1,4 @@
-//! Each Streams constraint, to the node where the pod lands.
+//! Each Streams constraint, by the node on which the pod lands.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

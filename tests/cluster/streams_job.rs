@@ -1,4 +1,4 @@
-//! StreamsJob objects: as the API server keeps them, and pods that are placed by them.
+//! StreamsJob objects in the API server, and pods that are placed by them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Named tests around one control plane, which is started before them and ended after them.
+//! Named tests that share one control plane, which is started before them and stopped after them.
 
 #![allow(dead_code, reason = "each suite uses its own part")]
 
@@ -12,10 +12,10 @@ use libtest_mimic::{Arguments, Trial};
 
 use crate::world::World;
 
-/// What a test comes to.
+/// The result of a test, to be awaited.
 pub(crate) type Outcome = Pin<Box<dyn Future<Output = Result<()>>>>;
 
-/// A test: its name, and what it does.
+/// A test: its name and its function.
 pub(crate) type Case = (&'static str, fn(Arc<World>) -> Outcome);
 
 /// The tests of the modules in a parent module.
@@ -29,7 +29,7 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
-/// Runs the tests that the command line asks for.
+/// Runs the tests that the command line selects.
 pub(crate) fn run<F>(cases: &[Case], start: impl FnOnce() -> F) -> ExitCode
 where
     F: Future<Output = Result<World>>,
@@ -37,8 +37,8 @@ where
     run_all(cases, &Arguments::from_args(), start)
 }
 
-/// The same for tests that wait more than they compute: this many at a time, unless the command line
-/// says otherwise.
+/// As [`run`], for tests that wait more than they compute: this many at a time, unless the command
+/// line sets another number.
 pub(crate) fn run_side_by_side<F>(
     cases: &[Case],
     threads: usize,
@@ -64,14 +64,15 @@ where
         };
         arguments.filter.as_ref().is_none_or(matches) && !arguments.skip.iter().any(matches)
     };
-    // Listing must not take a control plane, and neither must a filter that leaves nothing here.
+    // No control plane for listing, nor for a filter that selects no test of this suite.
     let needed = !arguments.list && cases.iter().any(|(name, _)| wanted(name));
-    let world =
-        needed.then(|| {
-            Arc::new(runtime.block_on(start()).unwrap_or_else(|error| {
-                panic!("no control plane, so nothing can be shown: {error:#}")
-            }))
-        });
+    let world = needed.then(|| {
+        Arc::new(
+            runtime
+                .block_on(start())
+                .unwrap_or_else(|error| panic!("no control plane, so no test can run: {error:#}")),
+        )
+    });
     let trials = cases.iter().map(|&(name, case)| {
         let world = world.clone();
         let handle = runtime.handle().clone();

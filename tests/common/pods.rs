@@ -1,5 +1,5 @@
-//! Pods and claims on their way through a decision, as every suite needs them: an object in its review,
-//! the patch applied, what the result must have kept.
+//! Pods and claims on their way through a decision, for every suite: the review of an object, its patch
+//! applied, and the check that the result keeps the author's fields.
 
 #![allow(dead_code, reason = "each suite uses its own part")]
 
@@ -14,7 +14,7 @@ use stowplan::view::{Object, View};
 /// The record annotation.
 pub(crate) const RECORD: &str = "stowplan.dev/placement";
 
-/// The kinds on whose creation is decided.
+/// The kinds whose creation is decided on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     Pod,
@@ -57,7 +57,7 @@ impl Kind {
         })
     }
 
-    /// What is decided about the creation of an object, without waiting.
+    /// The decision on the creation of an object, without waiting.
     pub(crate) fn decide(
         self,
         namespace: &str,
@@ -69,7 +69,7 @@ impl Kind {
         decide_bytes(review.to_string().as_bytes(), view, policy)
     }
 
-    /// Whether the API server could read `object`.
+    /// Whether the API server could decode `object`.
     pub(crate) fn check(self, object: &Value) -> Result<(), String> {
         match self {
             Self::Pod => typed(object).map(drop),
@@ -77,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// `object` after a round of other webhooks, each of which did something customary.
+    /// `object` after other webhooks have made their usual changes.
     pub(crate) fn touched_by_others(self, object: &Value) -> Value {
         match self {
             Self::Pod => touched_by_others(object),
@@ -96,7 +96,7 @@ pub(crate) fn review_of(namespace: &str, pod: &Value) -> Value {
     Kind::Pod.review_of(namespace, pod)
 }
 
-/// What is decided about a review, without waiting.
+/// The decision on a review, without waiting.
 pub(crate) fn decide_bytes(
     bytes: &[u8],
     view: &View,
@@ -105,7 +105,7 @@ pub(crate) fn decide_bytes(
     decide(&Review::parse(bytes)?, view, policy).map(Decision::at_once)
 }
 
-/// What is decided about the creation of a pod, without waiting.
+/// The decision on the creation of a pod, without waiting.
 pub(crate) fn decide_pod(
     namespace: &str,
     pod: &Value,
@@ -115,7 +115,10 @@ pub(crate) fn decide_pod(
     Kind::Pod.decide(namespace, pod, view, policy)
 }
 
-/// The operations on an admitted object; none for one that is passed on.
+/// The operations on an admitted object; none for one that is passed unchanged.
+///
+/// # Errors
+/// If the object is refused.
 pub(crate) fn patch_of(decision: &Decision) -> Result<Vec<PatchOperation>, String> {
     match decision {
         Decision::Pass(_) => Ok(Vec::new()),
@@ -125,7 +128,7 @@ pub(crate) fn patch_of(decision: &Decision) -> Result<Vec<PatchOperation>, Strin
     }
 }
 
-/// `object` with `patch` applied, by an RFC 6902 implementation that is not ours.
+/// `object` with `patch` applied, by an RFC 6902 implementation that is not stowplan's.
 pub(crate) fn patched(object: &Value, patch: &[PatchOperation]) -> Result<Value, String> {
     let mut result = object.clone();
     json_patch::patch(&mut result, patch)
@@ -139,7 +142,7 @@ pub(crate) fn typed(pod: &Value) -> Result<Pod, String> {
 }
 
 fn read_as<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
-    T::deserialize(object).map_err(|error| format!("not one of its kind any more: {error}"))
+    T::deserialize(object).map_err(|error| format!("no longer a valid object of its kind: {error}"))
 }
 
 /// A View of these objects.
@@ -152,9 +155,9 @@ pub(crate) fn view_of(objects: impl IntoIterator<Item = Value>) -> View {
     view
 }
 
-/// Whether `after` has all of `before` in its place and its order, but for the changes that the
-/// contract names: the record, an empty node selector term, a node name that became node affinity, terms
-/// that were multiplied, a claim of the group's in the place of the pod's, and a claim's storage class.
+/// Whether `after` has all of `before` at the same paths and in the same order. Permitted changes: the
+/// record, an empty node selector term, a node name that became node affinity, terms that were
+/// multiplied, the group's claim in place of the pod's, and a claim's storage class.
 pub(crate) fn keeps(before: &Value, after: &Value) -> Result<(), String> {
     keeps_at("", before, after)
 }
@@ -174,7 +177,7 @@ fn keeps_at(path: &str, before: &Value, after: &Value) -> Result<(), String> {
                     Some(kept) => keeps_at(&path, value, kept),
                     None if value.is_null() => Ok(()),
                     None if path == "/spec/nodeName" && pins(after, value) => Ok(()),
-                    None => Err(format!("{path} is gone")),
+                    None => Err(format!("{path} is missing")),
                 }
             })
         }
@@ -198,8 +201,8 @@ fn keeps_at(path: &str, before: &Value, after: &Value) -> Result<(), String> {
 const CLASSES: [&str; 2] =
     ["/spec/storageClassName", "/metadata/annotations/volume.beta.kubernetes.io/storage-class"];
 
-/// Whether a volume's claim is now the one that a placeholder has for it: `<pvc>-<placeholder>-0`, where a
-/// name of more than 63 characters stands as its first 52 and a hash.
+/// Whether a volume's claim was replaced by its placeholder's: `<pvc>-<placeholder>-0`, where a name of
+/// more than 63 characters is shortened to its first 52 and a hash.
 fn replaces_claim(path: &str, before: &Value, after: &Value) -> bool {
     let at_its_place = path.starts_with("/spec/volumes/")
         && path.ends_with("/persistentVolumeClaim/claimName")
@@ -210,7 +213,7 @@ fn replaces_claim(path: &str, before: &Value, after: &Value) -> bool {
     at_its_place && added.contains("-affinity-assistant-") && added.ends_with("-0")
 }
 
-/// Whether each term stands for one or more new ones that hold all of it, in order.
+/// Whether each old term became one or more new ones that contain all of it, in order.
 fn keeps_terms(path: &str, before: &[Value], after: &[Value]) -> Result<(), String> {
     let unchanged = before.len() == after.len()
         && before.iter().zip(after).all(|(before, after)| keeps_at(path, before, after).is_ok());
@@ -218,7 +221,7 @@ fn keeps_terms(path: &str, before: &[Value], after: &[Value]) -> Result<(), Stri
         return Ok(());
     }
     let before: Vec<_> = before.iter().filter(|term| !is_empty_term(term)).collect();
-    // For each old term, whether the new ones so far may end with one that stands for it.
+    // For each old term: may the new terms so far end with one that it became?
     let mut ends = vec![false; before.len()];
     for (position, new) in after.iter().enumerate() {
         ends = (0..before.len())
@@ -258,7 +261,7 @@ fn pins(spec: &serde_json::Map<String, Value>, node: &Value) -> bool {
     })
 }
 
-/// `pod` after a round of other webhooks, each of which did something customary.
+/// `pod` after other webhooks have made their usual changes.
 pub(crate) fn touched_by_others(pod: &Value) -> Value {
     let mut pod = pod.clone();
     let sidecar =
@@ -292,7 +295,7 @@ pub(crate) fn touched_by_others(pod: &Value) -> Value {
     pod
 }
 
-/// `object` with a field that no release of Kubernetes has, wherever one might come.
+/// `object` with a field that no release of Kubernetes has, at every place where one may be added.
 pub(crate) fn with_unknown_fields(object: &Value) -> Value {
     let mut object = object.clone();
     let field = json!({"from": "a newer release", "list": [1, 2.5, null]});
@@ -333,7 +336,7 @@ fn add_to_terms(value: &mut Value, field: &Value) {
     }
 }
 
-/// Appends to the list at `path`; what is missing or null on the way is made.
+/// Appends to the list at `path`; missing or null parents are created.
 fn push(root: &mut Value, path: &[&str], item: Value) {
     let mut value = root;
     for member in path {

@@ -1,4 +1,4 @@
-//! The control plane that the tests share, and what they ask of it.
+//! The control plane that the tests share, and helpers to work in it.
 
 #![allow(dead_code, reason = "each suite uses its own part")]
 
@@ -21,15 +21,15 @@ use tokio::sync::RwLock;
 pub(crate) struct World {
     pub(crate) plane: ControlPlane,
     pub(crate) client: Client,
-    /// Held for reading by all that need the webhook, for writing by who stops it.
+    /// Tests that need the webhook hold it for reading; a test that stops the webhook, for writing.
     pub(crate) installation: RwLock<Installation>,
     namespaces: AtomicUsize,
-    /// What else works in the control plane, for as long as it stands.
+    /// Other programs that run until the control plane is stopped.
     pub(crate) helpers: Vec<Box<dyn Any + Send + Sync>>,
 }
 
-/// What a program came to.
-pub(crate) struct Said {
+/// The result and the output of a program.
+pub(crate) struct Output {
     pub(crate) success: bool,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -55,7 +55,7 @@ impl World {
         })
     }
 
-    /// Ends the control plane; after a failure its logs stay.
+    /// Stops the control plane; after a failure its logs are kept.
     pub(crate) async fn stop(self, failed: bool) {
         if failed && self.plane.keep_dir() {
             eprintln!("the logs are in {}", self.plane.dir().join("logs").display());
@@ -71,24 +71,24 @@ impl World {
     }
 
     /// Runs kubectl with `input` on its standard input.
-    pub(crate) async fn kubectl(&self, arguments: &[&str], input: &str) -> Result<Said> {
+    pub(crate) async fn kubectl(&self, arguments: &[&str], input: &str) -> Result<Output> {
         run(self.plane.kubectl(), arguments, input).await
     }
 
     /// Runs stowplan's command line in this cluster, with `input` on its standard input.
-    pub(crate) async fn stowplan(&self, arguments: &[&str], input: &str) -> Result<Said> {
+    pub(crate) async fn stowplan(&self, arguments: &[&str], input: &str) -> Result<Output> {
         run(self.plane.program(env!("CARGO_BIN_EXE_stowplan")), arguments, input).await
     }
 }
 
-async fn run(mut command: Command, arguments: &[&str], input: &str) -> Result<Said> {
+async fn run(mut command: Command, arguments: &[&str], input: &str) -> Result<Output> {
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let input = input.to_owned();
     tokio::task::spawn_blocking(move || {
         let mut child = command.spawn().context("cannot start it")?;
         child.stdin.take().context("it has no input")?.write_all(input.as_bytes())?;
         let output = child.wait_with_output()?;
-        Ok(Said {
+        Ok(Output {
             success: output.status.success(),
             out: String::from_utf8_lossy(&output.stdout).into_owned(),
             err: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -109,11 +109,11 @@ impl Space {
     }
 
     /// Creates an object in this namespace with kubectl.
-    pub(crate) async fn create(&self, object: &Value) -> Result<Said> {
+    pub(crate) async fn create(&self, object: &Value) -> Result<Output> {
         self.world.kubectl(&["-n", &self.name, "create", "-f", "-"], &object.to_string()).await
     }
 
-    /// Creates an object that must be accepted.
+    /// Creates an object; an error if it is refused.
     pub(crate) async fn created(&self, object: &Value) -> Result<()> {
         let said = self.create(object).await?;
         ensure!(said.success, "{}", said.err);
@@ -136,24 +136,24 @@ impl Space {
         workload::scheduled(&self.world.client, &self.name, pod).await
     }
 
-    /// Creates a pod and waits until the scheduler has given it up for now.
+    /// Creates a pod and waits until it is unschedulable; returns the scheduler's message.
     pub(crate) async fn pending(&self, pod: &Value) -> Result<String> {
         let pod = self.pod(pod).await?;
         let name = pod.metadata.name.context("a pod without a name")?;
         workload::unschedulable(&self.world.client, &self.name, &name).await
     }
 
-    /// Removes a pod at once, and waits until it is gone.
+    /// Deletes a pod without grace period, and waits until it no longer exists.
     pub(crate) async fn delete(&self, pod: &str) -> Result<()> {
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         self.pods().delete(pod, &now).await?;
         testbed::wait::until(
-            &format!("pod {pod} to be gone"),
+            &format!("pod {pod} to be deleted"),
             std::time::Duration::from_secs(60),
             async || {
                 Ok(match self.pods().get_opt(pod).await? {
                     None => testbed::wait::Seen::Done(()),
-                    Some(_) => testbed::wait::Seen::NotYet("it is still there".to_owned()),
+                    Some(_) => testbed::wait::Seen::NotYet("it still exists".to_owned()),
                 })
             },
         )

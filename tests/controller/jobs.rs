@@ -1,4 +1,4 @@
-//! Jobs that are checked as a whole, and groups that come together in any order.
+//! StreamsJobs that are checked as a whole, and groups whose pods are created in any order.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn element(name: &str, operator: Value) -> Value {
     json!({"name": name, "operators": [operator]})
 }
 
-/// A pod of a job's element, kept on the nodes of one tag. It says nothing of hosts itself.
+/// A pod of a job's element on the nodes of one tag, without host constraints of its own.
 fn pod(job: &str, element: &str, tag: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -37,7 +37,7 @@ fn pod(job: &str, element: &str, tag: &str) -> Value {
     })
 }
 
-/// Every order of these.
+/// All permutations of these.
 fn orders(names: &[&'static str]) -> Vec<Vec<&'static str>> {
     if names.is_empty() {
         return vec![Vec::new()];
@@ -73,7 +73,7 @@ async fn leave(space: &Space, job: &str, order: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// No two of these share a token with all: one term a token would split them.
+/// No token is shared by all of them: one term for each token would split the group.
 pub(crate) async fn a_chain_of_tokens_is_one_group_in_every_order(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("chain").await?;
@@ -93,7 +93,7 @@ pub(crate) async fn a_chain_of_tokens_is_one_group_in_every_order(world: Arc<Wor
     Ok(())
 }
 
-/// The member without a host must not settle the group elsewhere.
+/// The member without a host must not place the group on another node.
 pub(crate) async fn a_group_goes_where_one_of_it_must_go(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("host").await?;
@@ -115,7 +115,7 @@ pub(crate) async fn a_group_goes_where_one_of_it_must_go(world: Arc<World>) -> R
     Ok(())
 }
 
-/// With the token on one member of each group alone, 16 of these 24 orders wait for ever.
+/// With the token on only one member of each group, 16 of these 24 orders would wait for ever.
 pub(crate) async fn two_groups_keep_apart_in_every_order(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("apart").await?;
@@ -210,7 +210,7 @@ pub(crate) async fn a_jobs_pools_are_its_own(world: Arc<World>) -> Result<()> {
     let members = pool::members(&pool::ready(&space, &name).await?);
     same(&landed[0], &members[1].1)?;
     ensure!(members.iter().any(|(_, node)| *node == landed[1]), "{landed:?}");
-    // Others may not use it.
+    // Other pods may not use it.
     let said = space.create(&crate::world::element("other", "x", &[("host-pool", &name)])).await?;
     ensure!(!said.success && said.err.contains("serves StreamsJob owner only"), "{}", said.err);
     // A contradiction is refused.
@@ -219,7 +219,7 @@ pub(crate) async fn a_jobs_pools_are_its_own(world: Arc<World>) -> Result<()> {
     other["metadata"]["name"] = json!("contradicts");
     let said = space.create(&other).await?;
     ensure!(!said.success && said.err.contains("streams.ibm.com/host"), "{}", said.err);
-    // With the job, its pool goes, and what that had put on nodes.
+    // With the job its pool is deleted, and the marks of the pool on nodes.
     leave(&space, "owner", &["one", "any"]).await?;
     let said = world.kubectl(&["-n", &space.name, "delete", "streamsjob", "owner"], "").await?;
     ensure!(said.success, "{}", said.err);
@@ -229,7 +229,7 @@ pub(crate) async fn a_jobs_pools_are_its_own(world: Arc<World>) -> Result<()> {
     Ok(())
 }
 
-/// The new pod of an element is not kept away by the old one.
+/// An element's old pod does not repel its new one.
 pub(crate) async fn exlocated_elements_roll_out_on_as_many_nodes(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("rollout").await?;

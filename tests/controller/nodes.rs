@@ -1,4 +1,4 @@
-//! Nodes, and what of ours they carry.
+//! Nodes, and stowplan's labels and taints on them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use testbed::wait::{Seen, until};
 
 use crate::world::World;
 
-/// What of ours a node carries.
+/// stowplan's marks on a node.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(crate) struct Marks {
-    /// Hash and index.
+    /// The labels: hash and index.
     pub(crate) labels: Vec<(String, String)>,
-    /// Hashes.
+    /// The taints: hashes.
     pub(crate) taints: Vec<String>,
 }
 
@@ -67,9 +67,9 @@ pub(crate) async fn marks(world: &Arc<World>, node: &str) -> Result<Marks> {
     })
 }
 
-/// Waits until a node carries nothing of ours.
+/// Waits until a node carries none of stowplan's marks.
 pub(crate) async fn unmarked(world: &Arc<World>, node: &str) -> Result<()> {
-    let what = format!("node {node} to carry nothing of ours");
+    let what = format!("node {node} to carry no mark of stowplan");
     until(&what, Duration::from_secs(60), async || {
         let marks = marks(world, node).await?;
         Ok(match marks == Marks::default() {

@@ -1,4 +1,4 @@
-//! What happens to controllers, and that nothing of it shows in the end.
+//! Controllers that are killed, paused or stopped: the cluster ends up in the same state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::nodes::{Marks, marks, tagged, unmarked};
 use crate::pool::{self, hash, members, ready};
 use crate::world::{Space, World, same};
 
-/// Longer than a lease and everything after it.
+/// Longer than a Lease lasts, and a new leader takes to finish.
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// Which controller leads.
@@ -35,7 +35,7 @@ async fn leader(world: &Arc<World>, namespace: &str) -> Result<usize> {
     .await
 }
 
-/// The controller that leads, once it is not this one.
+/// The next leader after this one.
 async fn successor(world: &Arc<World>, namespace: &str, of: usize) -> Result<usize> {
     until("another controller to lead", LIMIT, async || {
         let index = leader(world, namespace).await?;
@@ -48,7 +48,7 @@ async fn successor(world: &Arc<World>, namespace: &str, of: usize) -> Result<usi
     .await
 }
 
-/// Every node carries what the pools' statuses say, and nothing else of ours.
+/// Every node carries the marks that the pools' statuses imply, and no others of stowplan's.
 pub(crate) async fn consistent(world: &Arc<World>, space: &Space) -> Result<()> {
     let pools = pool::api(space).list(&ListParams::default()).await?.items;
     let mut wanted: BTreeMap<String, Marks> = BTreeMap::new();
@@ -66,7 +66,7 @@ pub(crate) async fn consistent(world: &Arc<World>, space: &Space) -> Result<()> 
         let seen = marks(world, &node).await?;
         ensure!(seen == wanted, "{node}: {seen:?}, wanted {wanted:?}");
     }
-    // A mark whose pool is of no namespace at all.
+    // A mark whose pool exists in no namespace.
     let live: Vec<String> = Api::<stowplan::api::HostPool>::all(world.client.clone())
         .list(&ListParams::default())
         .await?
@@ -99,7 +99,7 @@ pub(crate) async fn a_killed_leader_is_followed(world: Arc<World>) -> Result<()>
     let first = leader(&world, &namespace).await?;
     let spec = json!({"size": 2, "tags": ["killed"], "exclusivity": "Exclusive"});
     space.host_pool("before", spec.clone()).await?;
-    // In the middle of it.
+    // While the pool is being allocated.
     pool::until(&space, "before", "reserved", |pool| !members(pool).is_empty()).await?;
     installation.kill_controller(first).await?;
     space.host_pool("after", spec).await?;
@@ -132,7 +132,7 @@ pub(crate) async fn a_paused_leader_does_no_harm_when_it_wakes(world: Arc<World>
     for name in ["during-1", "during-2"] {
         space.host_pool(name, spec.clone()).await?;
     }
-    // What it has seen last is old when it goes on: the pool that it was working on is gone.
+    // When it continues its view is stale: the pool that it was working on has been deleted.
     pool::delete(&space, "before").await?;
     tokio::time::sleep(Duration::from_secs(20)).await;
     installation.continue_controller(first).await?;
@@ -146,7 +146,7 @@ pub(crate) async fn a_paused_leader_does_no_harm_when_it_wakes(world: Arc<World>
         })
     })
     .await?;
-    // It stays so: a late write would show.
+    // Still so after a while: a late write would show.
     tokio::time::sleep(Duration::from_secs(5)).await;
     consistent(&world, &space).await?;
     installation.stop_controller(1).await?;

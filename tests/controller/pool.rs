@@ -1,4 +1,4 @@
-//! HostPools as their users see them.
+//! HostPools: their status as users see it.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) async fn delete(space: &Space, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The pool, once this holds of it.
+/// Waits until `holds` is true of the pool, and returns the pool.
 pub(crate) async fn until(
     space: &Space,
     name: &str,
@@ -42,12 +42,12 @@ pub(crate) async fn until(
     .await
 }
 
-/// The pool, once it is ready.
+/// Waits until the pool is Ready.
 pub(crate) async fn ready(space: &Space, name: &str) -> Result<HostPool> {
     until(space, name, "to be ready", is_ready).await
 }
 
-/// The pool, once it is not ready for this reason.
+/// Waits until the pool is not Ready for this reason.
 pub(crate) async fn unready(space: &Space, name: &str, reason: &str) -> Result<HostPool> {
     until(space, name, reason, |pool| {
         let conditions = pool.status.iter().flat_map(|status| &status.conditions);

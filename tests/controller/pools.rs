@@ -1,4 +1,4 @@
-//! Pools whose members the controller picks: which nodes carry what, and where pods land.
+//! Pools whose members the controller picks: the marks on nodes, and where pods land.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub(crate) async fn exclusive_pools_share_no_node(world: Arc<World>) -> Result<(
     let both: BTreeSet<String> = names(&first).chain(names(&second)).collect();
     same(&both.len(), &4)?;
 
-    // One node is left, and two are asked for: nothing is touched.
+    // One node is left, and two are requested: no node is changed.
     space.host_pool("third", spec).await?;
     let third = unready(&space, "third", "InsufficientNodes").await?;
     same(&members(&third), &vec![])?;
@@ -83,8 +83,7 @@ pub(crate) async fn exclusive_pools_share_no_node(world: Arc<World>) -> Result<(
     let said = space.create(&element("job", "a", &[("host-pool", "third")])).await?;
     ensure!(!said.success && said.err.contains("has no members"), "{}", said.err);
 
-    // The first is given back, with what somebody else put on its nodes meanwhile; the third has its
-    // turn then.
+    // The first is released, without the taints of others on its nodes; then the third gets them.
     let api: Api<Node> = Api::all(world.client.clone());
     let (_, kept) = members(&first)[0].clone();
     let taint = json!([{"op": "add", "path": "/spec/taints/-", "value":
@@ -108,7 +107,7 @@ pub(crate) async fn exclusive_pools_share_no_node(world: Arc<World>) -> Result<(
 }
 
 pub(crate) async fn the_six_forms_of_the_design(world: Arc<World>) -> Result<()> {
-    // Untagged pools may take any node, so nobody else may be at work.
+    // Untagged pools may take any node, so no other test may run.
     let _alone = world.installation.write().await;
     let space = world.namespace("forms").await?;
     let nodes = of_tag(&world, &["ib", "blue"], 4).await?;
@@ -138,7 +137,7 @@ pub(crate) async fn the_six_forms_of_the_design(world: Arc<World>) -> Result<()>
 }
 
 pub(crate) async fn an_untagged_exclusive_pool(world: Arc<World>) -> Result<()> {
-    // It may take any node, so nobody else may be at work.
+    // It may take any node, so no other test may run.
     let _alone = world.installation.write().await;
     let space = world.namespace("any").await?;
     for index in 0..2 {
@@ -166,7 +165,7 @@ pub(crate) async fn an_index_stays_with_its_node(world: Arc<World>) -> Result<()
     };
     lands("before").await?;
 
-    // The other member goes; the third node takes its place, and index 1 is where it was.
+    // The node of the other member is deleted and the third node replaces it; index 1 keeps its node.
     let api: Api<Node> = Api::all(world.client.clone());
     let lost = before[0].1.clone();
     api.delete(&lost, &DeleteParams::default()).await?;
@@ -177,14 +176,14 @@ pub(crate) async fn an_index_stays_with_its_node(world: Arc<World>) -> Result<()
     })
     .await?;
     lands("between").await?;
-    // Made again under its old name it is another node.
+    // A node that is created again under its old name is another node.
     let again = NodeSpec::new(&lost).label("streams.ibm.com/hostpool", "index");
     world.plane.add_node(&again).await?;
     lands("after").await?;
     same(&members(&pool::get(&space, "p").await?), &vec![(0, third.clone()), (1, wanted.clone())])?;
     unmarked(&world, &lost).await?;
 
-    // Growing adds a place, and moves none.
+    // Growing adds a member, and moves none.
     let grown = json!({"spec": {"size": 3}});
     pool::api(&space).patch("p", &PatchParams::default(), &Patch::Merge(&grown)).await?;
     pool::until(&space, "p", "three members", |pool| {
@@ -215,7 +214,7 @@ pub(crate) async fn a_literal_exclusive_pool_takes_its_hosts(world: Arc<World>) 
     let _running = world.installation.read().await;
     let space = world.namespace("literal").await?;
     let nodes = tagged(&world, "literal", 3).await?;
-    // Somebody is there already.
+    // Another pod already runs there.
     space.node_of_new(&element("early", "a", &[("host", &nodes[1])])).await?;
     let spec = json!({"hosts": [nodes[1], nodes[0]], "exclusivity": "Exclusive"});
     space.host_pool("p", spec).await?;
@@ -238,7 +237,7 @@ pub(crate) async fn unknown_hosts_are_told_in_status(world: Arc<World>) -> Resul
     space.host_pool("p", json!({"hosts": [nodes[0], "nowhere"]})).await?;
     let pool = unready(&space, "p", "UnknownHost").await?;
     ensure!(pool::message(&pool).contains("nowhere"), "{}", pool::message(&pool));
-    // The host that is there will do.
+    // The host that exists is used.
     let node = space.node_of_new(&element("job", "a", &[("host-pool", "p")])).await?;
     same(&node, &nodes[0])
 }

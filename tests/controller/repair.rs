@@ -1,4 +1,4 @@
-//! Pods that were admitted while the webhook was away.
+//! Pods that were admitted while the webhook was stopped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use testbed::wait::{Seen, until};
 use crate::nodes::tagged;
 use crate::world::{Space, World, element};
 
-/// Longer than a pod must have waited before it is made again, which is a minute.
+/// Longer than the minute for which a pod must have been pending before it is recreated.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What events tell of a pod: reason and message.
+/// The events of a pod: reason and message.
 async fn events(space: &Space, pod: &str) -> Result<Vec<(String, String)>> {
     let selector = format!("regarding.name={pod}");
     let arguments = [
@@ -40,11 +40,11 @@ pub(crate) async fn what_passed_is_told_and_made_again(world: Arc<World>) -> Res
     let space = world.namespace("repair").await?;
     let nodes = tagged(&world, "repair", 2).await?;
     installation.stop_webhook().await?;
-    // It has a node already: told, and left alone.
+    // It already has a node: an event reports it, and it is not deleted.
     let mut running = element("job", "running", &[("host", &nodes[0])]);
     running["spec"]["nodeSelector"] = json!({"streams.ibm.com/hostpool": "repair"});
     space.node_of_new(&running).await?;
-    // It waits for a node that is not there, and its owner makes another one.
+    // It is unschedulable, and its owner creates another pod when it is deleted.
     let mut waiting = element("job", "waiting", &[("host", &nodes[1])]);
     waiting["spec"]["nodeSelector"] = json!({"not": "there"});
     let mut metadata = waiting["metadata"].clone();
@@ -74,11 +74,11 @@ pub(crate) async fn what_passed_is_told_and_made_again(world: Arc<World>) -> Res
     drop(installation);
 
     until("an event on the running pod", LIMIT, async || {
-        let told = events(&space, "running").await?;
+        let seen = events(&space, "running").await?;
         let wanted = "lacks: required node affinity metadata.name In [repair-0]";
-        Ok(match told.iter().any(|(why, note)| why == "NotPlaced" && note.contains(wanted)) {
+        Ok(match seen.iter().any(|(why, note)| why == "NotPlaced" && note.contains(wanted)) {
             true => Seen::Done(()),
-            false => Seen::NotYet(format!("{told:?}")),
+            false => Seen::NotYet(format!("{seen:?}")),
         })
     })
     .await?;
@@ -93,9 +93,9 @@ pub(crate) async fn what_passed_is_told_and_made_again(world: Arc<World>) -> Res
     })
     .await?;
     ensure!(again.is_some());
-    let told = events(&space, &first).await?;
-    ensure!(told.iter().any(|(why, _)| why == "Recreated"), "{told:?}");
+    let seen = events(&space, &first).await?;
+    ensure!(seen.iter().any(|(why, _)| why == "Recreated"), "{seen:?}");
     let still = space.pods().get("running").await?;
-    ensure!(still.metadata.deletion_timestamp.is_none(), "a pod with a node is nobody's to delete");
+    ensure!(still.metadata.deletion_timestamp.is_none(), "a pod with a node must not be deleted");
     Ok(())
 }

@@ -22,7 +22,7 @@ fn objects(space: &Space, kind: &str) -> Api<DynamicObject> {
     Api::namespaced_with(space.world.client.clone(), &space.name, &kind)
 }
 
-/// An object of Tekton's, as its controller would make it; returns the reference of what it makes itself.
+/// Creates an object as Tekton's controller would; returns an owner reference to it.
 async fn made(space: &Space, kind: &str, mut object: Value) -> Result<Value> {
     object["apiVersion"] = json!("tekton.dev/v1beta1");
     object["kind"] = json!(kind);
@@ -35,7 +35,7 @@ async fn made(space: &Space, kind: &str, mut object: Value) -> Result<Value> {
     }]))
 }
 
-/// Tekton's kinds come while stowplan runs, and in the one version that Tekton had before `v1`.
+/// Tekton's kinds are installed while stowplan runs, and only in `v1beta1`, which preceded `v1`.
 pub(crate) async fn a_tekton_that_serves_v1beta1_alone(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     tekton::install_old(&world.client).await?;

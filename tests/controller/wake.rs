@@ -1,4 +1,4 @@
-//! Groups that the scheduler has forgotten.
+//! Unschedulable groups that the scheduler would not look at again for minutes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::world::{Space, World, element};
 
 const FINALIZER: &str = "test.stowplan.dev/slow";
 
-/// The living pods that are wanted: three, all with a node.
+/// Waits for three running pods, all with a node.
 async fn settled(space: &Space, limit: Duration, what: &str) -> Result<BTreeSet<String>> {
     until(what, limit, async || {
         let pods = space.pods().list(&ListParams::default()).await?.items;

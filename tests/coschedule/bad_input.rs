@@ -1,4 +1,4 @@
-//! What authors get wrong, and what nobody expects.
+//! Mistakes of authors, and unusual objects.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub(crate) async fn a_claim_that_does_not_exist_yet(world: Arc<World>) -> Result
     let tasks = [task("a", &[], &["cache"]), task("b", &["a"], &["cache"])];
     space.created(&lab.run("ci", &[existing("cache", "later")], &tasks)).await?;
     workload::unschedulable(&world.client, &space.name, "ci-a-pod").await?;
-    space.told(&["Pod/ci-a-pod", "persistentvolumeclaim \"later\" not found"]).await?;
+    space.expect_event(&["Pod/ci-a-pod", "persistentvolumeclaim \"later\" not found"]).await?;
     space.created(&claim("later", WAITING, "ReadWriteOnce")).await?;
     space.succeeded("ci").await?;
     space.together("ci-").await?;
@@ -102,7 +102,7 @@ pub(crate) async fn a_pipeline_that_does_not_exist(world: Arc<World>) -> Result<
     spec.insert("pipelineRef".to_owned(), json!({"name": "nowhere"}));
     space.created(&run).await?;
     same(&&*space.failed("ci").await?, &"no such Pipeline")?;
-    // A pod of it all the same: there is no group for a run that has ended.
+    // A pod of the failed run: a run that has ended has no group.
     let run = space.runs().get("ci").await?;
     let mut spec = json!({"podTemplate": lab.way(), "workspaces": [existing("cache", "cache")]});
     spec["taskSpec"] = task("one", &[], &["cache"])["taskSpec"].take();

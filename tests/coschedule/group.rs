@@ -1,4 +1,4 @@
-//! What stowplan makes for a group, as a test sees it from outside, and that none of it stays.
+//! The objects and marks that stowplan makes for a group, and the check that none of them is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,13 +28,13 @@ fn is_gated(pod: &Pod) -> bool {
     gates.into_iter().any(|gate| gate.name.starts_with("stowplan.dev/"))
 }
 
-/// Whether a pod has any pod anti-affinity, be it only preferred.
+/// Whether a pod has any pod anti-affinity, required or preferred.
 fn repels(pod: &Pod) -> bool {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
     affinity.is_some_and(|affinity| affinity.pod_anti_affinity.is_some())
 }
 
-/// The node that all node selector terms of a pod name: the one that it is bound to by name.
+/// The node that every node selector term of a pod names: `binding: node` pins the pod to it.
 pub(crate) fn bound_to(pod: &Pod) -> Option<String> {
     let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
     let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
@@ -62,8 +62,8 @@ impl Space {
         Ok(self.pods().list(&labelled).await?.items)
     }
 
-    /// The only node on which the pods of tasks whose name begins so have been, as members of one group.
-    /// Nothing of its placeholder's repulsion has come to them: no author here has written any.
+    /// The only node of the pods whose task names begin so, as members of one group. Asserts that they have
+    /// no anti-affinity: the placeholder's is not copied to members, and no author here has written any.
     pub(crate) async fn together(&self, prefix: &str) -> Result<String> {
         let pods = self.task_pods().await?;
         let of_run = pods.iter().filter(|(name, _)| name.starts_with(prefix));
@@ -92,10 +92,9 @@ impl Space {
         .await
     }
 
-    /// Waits until nothing of ours is left here that does not belong to a run that stays: no placeholder,
-    /// and no gate.
+    /// Waits until no placeholder and no gate of stowplan's is left here, except those of a remaining run.
     pub(crate) async fn nothing_is_left(&self) -> Result<()> {
-        until(&format!("nothing of ours to be left in {}", self.name), LIMIT, async || {
+        until(&format!("stowplan's objects to be deleted in {}", self.name), LIMIT, async || {
             let mut left: Vec<String> = Vec::new();
             for set in self.placeholders().await? {
                 left.push(format!("StatefulSet {}", set.name_any()));
@@ -113,13 +112,13 @@ impl Space {
         unmarked(&self.world).await
     }
 
-    /// Deletes all runs here, and waits until nothing of them is left, ours or not: no pod, and no claim
-    /// but those that were there before.
+    /// Deletes all runs here, and waits until all of their objects are deleted: no pod is left, and no
+    /// claim but those that existed before.
     pub(crate) async fn cleared(&self, kept: &[&str]) -> Result<()> {
         self.nothing_is_left().await?;
         for run in self.runs().list(&ListParams::default()).await?.items {
             match self.runs().delete(&run.name_any(), &DeleteParams::default()).await {
-                // It went with the run that had made it.
+                // Deleted together with the run that owned it.
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 deleted => drop(deleted?),
             }
@@ -140,14 +139,14 @@ impl Space {
     }
 }
 
-/// No node carries anything of ours: coscheduling needs no marks there.
+/// No node carries stowplan's labels or taints: coscheduling needs none.
 async fn unmarked(world: &World) -> Result<()> {
     for node in Api::<Node>::all(world.client.clone()).list(&ListParams::default()).await?.items {
         let ours = |key: &str| key.contains("stowplan") && !key.starts_with("test");
         let labels = node.metadata.labels.iter().flatten().filter(|(key, _)| ours(key)).count();
         let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
         let taints = taints.filter(|taint| ours(&taint.key)).count();
-        ensure!(labels + taints == 0, "node {} carries something of ours", node.name_any());
+        ensure!(labels + taints == 0, "node {} carries a mark of stowplan", node.name_any());
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Runs that want a node for themselves.
+//! Runs in the mode `isolate-pipelinerun`, which share no node with other runs.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn run(lab: &Lab, name: &str) -> Value {
     in_mode(lab.run(name, &[], &tasks), MODE)
 }
 
-/// When, and on which node, the pods of a run were.
+/// On which nodes the pods of a run were, and when.
 #[derive(Debug)]
 struct Stay {
     node: String,
@@ -53,7 +53,7 @@ impl Stay {
         }
     }
 
-    /// Whether both were on one node at one time. The API server tells whole seconds.
+    /// Whether both were on one node at the same time. The API server reports whole seconds.
     fn meets(&self, other: &Self) -> bool {
         self.node == other.node && self.from < other.until && other.from < self.until
     }
@@ -88,7 +88,7 @@ pub(crate) async fn isolated_runs_never_meet(world: Arc<World>) -> Result<()> {
             ensure!(!one.meets(other), "they met: {one:?}, {other:?}");
         }
     }
-    // Six runs on two nodes: had they come one by one, nothing would be shown.
+    // Six runs on two nodes: one after the other they would prove nothing.
     let both = |one: &Stay| stays.iter().any(|other| one.node != other.node && one.overlaps(other));
     ensure!(stays.iter().any(both), "one after the other: {stays:?}");
     for space in &spaces {
@@ -127,7 +127,7 @@ pub(crate) async fn isolation_within_a_namespace(world: Arc<World>) -> Result<()
     .await
 }
 
-/// One node cannot be two runs' alone, and one volume cannot be on two nodes: the later run waits.
+/// Two isolated runs cannot share a node, and one volume cannot be on two nodes: the later run waits.
 pub(crate) async fn isolated_runs_that_share_a_claim_take_turns(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("turns").await?;
@@ -139,10 +139,10 @@ pub(crate) async fn isolated_runs_that_share_a_claim_take_turns(world: Arc<World
             lasting(task("two", &["one"], &["cache"]), "1s"),
         ];
         space.created(&in_mode(lab.run(name, &[existing("cache", "cache")], &tasks), MODE)).await?;
-        // Which one is the earlier is told by whole seconds.
+        // Creation times have whole seconds, so the runs are created in different ones.
         tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     }
-    space.told(&["PipelineRun/second", "SharedClaim", "cache", "first"]).await?;
+    space.expect_event(&["PipelineRun/second", "SharedClaim", "cache", "first"]).await?;
     let mut stays = Vec::new();
     for name in ["first", "second"] {
         space.succeeded(name).await?;
@@ -153,7 +153,7 @@ pub(crate) async fn isolated_runs_that_share_a_claim_take_turns(world: Arc<World
     space.cleared(&["cache"]).await
 }
 
-/// The scheduler heeds the rule of an isolated placeholder for every other placeholder, too.
+/// The anti-affinity of an isolated placeholder applies to every other placeholder, too.
 pub(crate) async fn a_run_waits_while_isolated_ones_hold_all_nodes(
     world: Arc<World>,
 ) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Many runs at once, and stowplan restarted under them.
+//! Many runs at once, and restarts of stowplan meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -75,11 +75,11 @@ pub(crate) async fn fifty_runs_at_once(world: Arc<World>) -> Result<()> {
     installation.start_controller(0).await
 }
 
-/// Numbers as chance gives them, which can be had again (SplitMix64).
+/// Pseudo-random numbers from a seed (SplitMix64).
 struct Chance(u64);
 
 impl Chance {
-    /// The variable with the number that they follow from.
+    /// The environment variable with the seed.
     const SEED: &str = "STOWPLAN_TEST_SEED";
 
     fn new() -> Result<Self> {
@@ -91,7 +91,7 @@ impl Chance {
         Ok(Self(seed))
     }
 
-    /// One that is less than `end`.
+    /// A number below `end`.
     fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -104,9 +104,9 @@ impl Chance {
     }
 }
 
-/// Ends what runs of stowplan, one way or another, and starts it again after a while.
+/// Stops or kills processes of stowplan, and starts them again after a while.
 async fn restart(installation: &mut Installation, chance: &mut Chance) -> Result<()> {
-    // Who comes while the webhook is away is nobody's, and shows nothing.
+    // Pods that are created while the webhook is stopped are not members, and prove nothing.
     let of_webhook = chance.below(3) == 0;
     let with_controller = !of_webhook || chance.below(3) == 0;
     if of_webhook {
@@ -150,7 +150,7 @@ pub(crate) async fn restarts_change_nothing(world: Arc<World>) -> Result<()> {
         let isolated = alone.run(&format!("alone-{number}"), &[], &tasks);
         waiting.push(in_mode(isolated, "isolate-pipelinerun"));
     }
-    // One of the nodes is closed for a while in the middle of it.
+    // One of the nodes is cordoned for a while meanwhile.
     let closed = lab.nodes[chance.below(5) as usize].clone();
     let mut names = Vec::new();
     while !waiting.is_empty() {
@@ -174,12 +174,12 @@ pub(crate) async fn restarts_change_nothing(world: Arc<World>) -> Result<()> {
             space.node_of_all(&prefix).await?;
         }
         let of_run = || pods.iter().filter(|(pod, _)| pod.starts_with(&prefix));
-        // Who came while the webhook was away is nobody's.
+        // Pods that were created while the webhook was stopped are not members.
         if of_run().any(|(_, pod)| group_of(pod).is_none()) {
             continue;
         }
         whole += 1;
-        // A group that was on the closed node has gone on to another.
+        // A group of the cordoned node has moved to another one.
         let mut nodes: BTreeSet<_> = of_run().filter_map(|(_, pod)| node(pod)).collect();
         let was_moved = nodes.remove(&closed) && !nodes.is_empty();
         if was_moved {

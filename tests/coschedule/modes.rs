@@ -1,4 +1,4 @@
-//! What each mode keeps together, and what it leaves alone.
+//! The modes: which tasks each keeps together, and which it does not change.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(crate) async fn workspaces_that_meet_in_a_task_share_a_node(world: Arc<World
     tasks[0] = lasting(tasks[0].clone(), "3s");
     space.created(&run).await?;
     let placed = space.placed(1).await?;
-    // Where the placeholder is, both volumes can be used.
+    // Both volumes can be used on the placeholder's node.
     same(&claims_of(&space.placeholder_pods().await?[0]).len(), &2)?;
     space.succeeded("ci").await?;
     same(&space.together("ci-").await?, &placed[0])?;
@@ -82,7 +82,7 @@ pub(crate) async fn what_a_namespace_says_holds_for_its_runs(world: Arc<World>) 
     namespaces.patch(&space.name, &PatchParams::default(), &Patch::Merge(mode)).await?;
     let tasks: Vec<_> = ["a", "b", "c", "d", "e"].map(|name| task(name, &[], &[])).into();
     space.created(&lab.run("together", &[], &tasks)).await?;
-    // What the run says comes first.
+    // The run's own annotation takes precedence.
     space.created(&in_mode(lab.run("apart", &[], &tasks), "workspaces")).await?;
     space.succeeded("together").await?;
     space.together("together-").await?;
@@ -103,6 +103,6 @@ pub(crate) async fn tektons_own_assistant_is_left_alone(world: Arc<World>) -> Re
     for (name, pod) in space.task_pods().await? {
         ensure!(group_of(&pod).is_none(), "{name} became a member");
     }
-    space.told(&["PipelineRun/ci", "coschedule: disabled"]).await?;
+    space.expect_event(&["PipelineRun/ci", "coschedule: disabled"]).await?;
     space.cleared(&[]).await
 }

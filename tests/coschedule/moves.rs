@@ -1,4 +1,4 @@
-//! A placeholder whose node is no longer a place for its group: the run ends all the same.
+//! A placeholder whose node is no longer eligible for its group: the run succeeds all the same.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use testbed::volumes::{LOCAL, WAITING};
 use crate::pipeline::{Lab, in_mode, lasting, node, requesting, task, template, with_policy};
 use crate::world::{Space, World, same};
 
-/// What happens to the placeholder's node.
+/// What happens to the node of the placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Cordoned,
@@ -24,20 +24,20 @@ enum Fault {
     NoProcessors,
 }
 
-/// When.
+/// When it happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
-    /// The placeholder is there, no member is.
+    /// The placeholder exists, and no member yet.
     BeforeTheFirst,
-    /// One member has ended, the next one has not come.
+    /// One member has ended, and the next one does not exist yet.
     BetweenTwo,
-    /// A member runs.
+    /// A member is running.
     While,
 }
 
 const MOMENTS: [Moment; 3] = [Moment::BeforeTheFirst, Moment::BetweenTwo, Moment::While];
 
-/// What a task asks for, of the sixteen processors of a node.
+/// The CPU request of a task; a node has sixteen CPUs.
 const MOST: &str = "10";
 
 impl Fault {
@@ -45,7 +45,7 @@ impl Fault {
         format!("{self:?}").to_lowercase()
     }
 
-    /// Lets it happen, to `node`.
+    /// Makes it happen to `node`.
     async fn happen(self, world: &World, space: &Space, lab: &Lab, node: &str) -> Result<()> {
         match self {
             Self::Cordoned => world.plane.cordon(node).await,
@@ -57,7 +57,7 @@ impl Fault {
         }
     }
 
-    /// Puts pods of others on a node.
+    /// Fills a node with other pods.
     async fn fill(
         self,
         space: &Space,
@@ -77,9 +77,9 @@ impl Fault {
     }
 }
 
-/// A run whose member `one` comes after ten seconds, and whose member `two` after ten more.
+/// A run whose member `one` starts after ten seconds, and whose member `two` after ten more.
 fn run(lab: &Lab, moment: Moment) -> Value {
-    // Long enough for what happens meanwhile, on a machine that does something else as well.
+    // Long enough for the fault, on a machine that is busy with other work.
     let wait = |name: &str, after: &[&str]| lasting(task(name, after, &[]), "10s");
     let member = |name: &str, after: &[&str], duration: &str| {
         requesting(lasting(task(name, after, &["source"]), duration), "cpu", MOST)
@@ -95,7 +95,7 @@ fn run(lab: &Lab, moment: Moment) -> Value {
             member("two", &["between"], "1s"),
         ],
     );
-    // Elsewhere: they only pass the time.
+    // On other nodes: they only pass the time.
     let elsewhere = json!({"nodeSelector": {"kubernetes.io/hostname": "east"}});
     run["spec"]["taskRunSpecs"] = ["before", "between"]
         .map(|task| json!({"pipelineTaskName": task, "podTemplate": elsewhere}))
@@ -127,20 +127,20 @@ async fn survives(world: &Arc<World>, binding: &str, fault: Fault, moment: Momen
     let running = space.task_pod("ci-one-pod").await.ok();
     fault.happen(world, &space, &lab, &lost).await?;
     if moment == Moment::While && fault == Fault::NotReady {
-        // No kubelet, no end of the task: that is Kubernetes' to decide. What is ours is to wait.
+        // Without a kubelet the task does not end, and Kubernetes decides about it. stowplan only waits.
         tokio::time::sleep(std::time::Duration::from_secs(8)).await;
         unharmed(&space, running.as_ref()).await?;
         world.plane.recover_node(&lost).await?;
     }
     space.succeeded("ci").await.with_context(|| format!("{fault:?}, {moment:?}, {lost}"))?;
     if moment != Moment::While {
-        space.told(&["PipelineRun/ci", "PlaceholderMoved", &lost]).await?;
+        space.expect_event(&["PipelineRun/ci", "PlaceholderMoved", &lost]).await?;
     }
     if moment == Moment::While && fault != Fault::Deleted {
         unharmed(&space, running.as_ref()).await?;
     }
     let two = node(&space.task_pod("ci-two-pod").await?).context("two was nowhere")?;
-    // What is full may be empty again, and what has come back may be used.
+    // A full node may have room again, and a node that came back may be used.
     let back = moment == Moment::While && fault == Fault::NotReady;
     ensure!(two != lost || back, "{fault:?}, {moment:?}: on {two}, which was lost");
     if moment == Moment::BeforeTheFirst {
@@ -152,7 +152,7 @@ async fn survives(world: &Arc<World>, binding: &str, fault: Fault, moment: Momen
     space.cleared(&[]).await.with_context(|| format!("{fault:?}, {moment:?}, {lost}"))
 }
 
-/// The pod that ran is the one that runs, or that has ended in its own time.
+/// The pod that ran still runs, or has succeeded: it was not replaced.
 async fn unharmed(space: &Space, running: Option<&Pod>) -> Result<()> {
     let running = running.context("nothing ran")?;
     let now = space.task_pod(&running.name_any()).await?;
@@ -167,7 +167,7 @@ async fn survives_at_every_moment(world: &Arc<World>, fault: Fault) -> Result<()
     Ok(())
 }
 
-/// Who is bound to a node by name does not follow the placeholder by himself.
+/// With `binding: node` members are pinned to a node, and do not follow the placeholder by themselves.
 async fn survives_by_node(world: &Arc<World>, fault: Fault) -> Result<()> {
     with_policy(world, json!({"binding": "node"}), async || {
         let moments = [Moment::BeforeTheFirst, Moment::BetweenTwo];
@@ -209,19 +209,19 @@ pub(crate) async fn a_node_without_processors_is_left(world: Arc<World>) -> Resu
     survives_at_every_moment(&world, Fault::NoProcessors).await
 }
 
-/// Waits until a run, one of its TaskRuns and that one's pod have been told the same.
+/// Waits until a run, one of its TaskRuns and that TaskRun's pod have the same event.
 async fn told_to_all(space: &Space, task_run: &str, words: &[&str]) -> Result<()> {
     let pod = format!("Pod/{task_run}-pod");
     for object in ["PipelineRun/ci", &format!("TaskRun/{task_run}"), &pod] {
         let object = format!("{object} ");
         let words: Vec<_> = [object.as_str()].iter().chain(words).copied().collect();
-        space.told(&words).await?;
+        space.expect_event(&words).await?;
     }
     Ok(())
 }
 
-/// A run whose task `first` runs for twenty seconds, and whose task `second` comes when the node is opened
-/// that is closed by now: a free task goes there.
+/// A run whose task `first` runs for twenty seconds, and whose task `second` starts after a free
+/// task, which waits until the cordoned node is uncordoned.
 async fn first_and_second(world: &World, space: &Space, lab: &Lab, closed: &str) -> Result<Pod> {
     world.plane.cordon(closed).await?;
     let mut run = lab.run(
@@ -240,7 +240,7 @@ async fn first_and_second(world: &World, space: &Space, lab: &Lab, closed: &str)
     space.in_phase("ci-first-pod", "Running").await
 }
 
-/// While a member runs nothing is moved, and who waits is told for whom.
+/// While a member runs its group is not moved; the events of waiting pods name that member.
 pub(crate) async fn a_member_that_runs_is_waited_for(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("busy").await?;
@@ -253,14 +253,14 @@ pub(crate) async fn a_member_that_runs_is_waited_for(world: Arc<World>) -> Resul
     told_to_all(&space, "ci-second", &["WaitsForMembers", &lost, "ci-first-pod"]).await?;
     unharmed(&space, Some(&first)).await?;
     space.succeeded("ci").await?;
-    space.told(&["PipelineRun/ci ", "PlaceholderMoved", &lost]).await?;
+    space.expect_event(&["PipelineRun/ci ", "PlaceholderMoved", &lost]).await?;
     unharmed(&space, Some(&first)).await?;
     ensure!(node(&space.task_pod("ci-second-pod").await?) != Some(lost), "not moved");
     space.cleared(&[]).await
 }
 
-/// Whoever deletes the placeholder's pod under a member (as a drain does) tears no group apart: it is
-/// placed again where the member is, or waits until that has ended.
+/// A placeholder's pod that is deleted while a member runs (by a drain, say) does not split the group: it
+/// is placed on the member's node again, or waits until the member has ended.
 pub(crate) async fn a_deleted_placeholder_comes_back_to_its_members(
     world: Arc<World>,
 ) -> Result<()> {
@@ -287,7 +287,7 @@ pub(crate) async fn a_deleted_placeholder_comes_back_to_its_members(
     let said = world.stowplan(&["check", "pipelinerun/ci", "-n", &space.name], "").await?;
     ensure!(!said.success, "nothing is in the way: {}", said.out);
     for word in [format!("node {held}: cordoned"), "pod ci-first-pod still runs there".to_owned()] {
-        ensure!(said.out.contains(&word), "not told: {word}\n{}{}", said.out, said.err);
+        ensure!(said.out.contains(&word), "not reported: {word}\n{}{}", said.out, said.err);
     }
     space.succeeded("ci").await?;
     unharmed(&space, Some(&first)).await?;
@@ -295,7 +295,7 @@ pub(crate) async fn a_deleted_placeholder_comes_back_to_its_members(
     space.cleared(&[]).await
 }
 
-/// No node has room for the largest member: that is said, and it comes in where room is made.
+/// No node has room for the largest member: an event says so, and it is placed once a node has room.
 pub(crate) async fn no_node_has_room(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("no-room").await?;
@@ -314,7 +314,7 @@ pub(crate) async fn no_node_has_room(world: Arc<World>) -> Result<()> {
     space.cleared(&[]).await
 }
 
-/// Where the volume cannot follow, nothing helps but the node; that is said.
+/// A group cannot leave the node of a volume that is pinned to it; an event says so.
 pub(crate) async fn a_volume_that_pins_is_told(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("pinned").await?;
@@ -330,10 +330,10 @@ pub(crate) async fn a_volume_that_pins_is_told(world: Arc<World>) -> Result<()> 
     space.in_phase("ci-between-pod", "Running").await?;
     let lost = node(&space.task_pod("ci-one-pod").await?).context("one was nowhere")?;
     world.plane.cordon(&lost).await?;
-    // The run is told at once; what `check` tells begins with the pod that waits.
-    space.told(&["PipelineRun/ci", "VolumePinsNode", "of claim pvc-", &lost]).await?;
+    // The run gets its event at once; `check` reports it once a pod waits.
+    space.expect_event(&["PipelineRun/ci", "VolumePinsNode", "of claim pvc-", &lost]).await?;
     told_to_all(&space, "ci-two", &["VolumePinsNode", &lost]).await?;
-    // Who asks is told the same.
+    // `check` reports the same.
     let said = world.stowplan(&["check", "pipelinerun/ci", "-n", &space.name], "").await?;
     ensure!(!said.success, "nothing is in the way: {}", said.out);
     for word in [
@@ -342,7 +342,7 @@ pub(crate) async fn a_volume_that_pins_is_told(world: Arc<World>) -> Result<()> 
         format!("kubectl uncordon {lost}"),
         format!("Pod {}/ci-two-pod", space.name),
     ] {
-        ensure!(said.out.contains(&word), "not told: {word}\n{}{}", said.out, said.err);
+        ensure!(said.out.contains(&word), "not reported: {word}\n{}{}", said.out, said.err);
     }
     world.plane.uncordon(&lost).await?;
     space.succeeded("ci").await?;

@@ -43,7 +43,7 @@ pub(crate) async fn any_pods_can_be_a_group(world: Arc<World>) -> Result<()> {
             },
         }))
         .await?;
-    // Of the same name in another namespace: another group.
+    // A group of the same name in another namespace is another group.
     let other = world.namespace("native").await?;
     other.pod(&pod("lone", "tight", &[])).await?;
     let tight = ListParams::default().labels("app=tight");
@@ -100,7 +100,7 @@ pub(crate) async fn a_native_group_on_one_volume(world: Arc<World>) -> Result<()
     space.nothing_is_left().await
 }
 
-/// Where Pod Security admits nothing but the strictest, it admits placeholders.
+/// The strictest Pod Security level admits placeholders.
 pub(crate) async fn pod_security_lets_placeholders_in(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("restricted").await?;
@@ -129,7 +129,7 @@ pub(crate) async fn pod_security_lets_placeholders_in(world: Arc<World>) -> Resu
     space.nothing_is_left().await
 }
 
-/// Who drains a node may evict only what runs elsewhere by then: the group goes on there meanwhile.
+/// A disruption budget lets a drain evict a member only after others run elsewhere: the group moves.
 pub(crate) async fn a_group_with_a_disruption_budget_is_drained(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("budget").await?;

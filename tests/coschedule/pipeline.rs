@@ -1,4 +1,4 @@
-//! PipelineRuns as tests write them, the nodes that they run on, and what is seen of them.
+//! PipelineRuns as tests write them, the nodes that they run on, and their pods and events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,14 +19,13 @@ use testbed::workload;
 use crate::group::group_of;
 use crate::world::{Space, World};
 
-/// Longer than a run with a re-placement or two.
+/// Longer than a run whose placeholder moves once or twice.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
-/// The label that leads the pods of a test to the nodes of the test, and the taint that keeps others
-/// away from them.
+/// The label that selects the nodes of a test, and the taint that repels other pods.
 const LAB: &str = "test.stowplan.dev/lab";
 
-/// Nodes of a test's own.
+/// The nodes of one test.
 pub(crate) struct Lab {
     name: String,
     pub(crate) nodes: Vec<String>,
@@ -38,7 +37,7 @@ impl Lab {
         Self::with(world, name, zones, |node| node).await
     }
 
-    /// The same, each changed in this way.
+    /// As [`Lab::new`], with each node changed by `change`.
     pub(crate) async fn with(
         world: &World,
         name: &str,
@@ -58,7 +57,7 @@ impl Lab {
         Ok(Self { name: name.to_owned(), nodes })
     }
 
-    /// What a pod needs to get here.
+    /// The node selector and toleration for these nodes.
     pub(crate) fn way(&self) -> Value {
         json!({
             "nodeSelector": {LAB: self.name},
@@ -81,12 +80,12 @@ impl Lab {
     }
 }
 
-/// A workspace with a claim of the run's own.
+/// A workspace with a claim template.
 pub(crate) fn template(workspace: &str, class: &str) -> Value {
     json!({"name": workspace, "volumeClaimTemplate": {"spec": claim_spec(class, "ReadWriteOnce")}})
 }
 
-/// A workspace with a claim that is there.
+/// A workspace with an existing claim.
 pub(crate) fn existing(workspace: &str, claim: &str) -> Value {
     json!({"name": workspace, "persistentVolumeClaim": {"claimName": claim}})
 }
@@ -125,7 +124,7 @@ pub(crate) fn lasting(mut task: Value, duration: &str) -> Value {
     task
 }
 
-/// `task`, asking for this much of a resource.
+/// `task`, requesting this much of a resource.
 pub(crate) fn requesting(mut task: Value, resource: &str, amount: &str) -> Value {
     task["taskSpec"]["steps"][0]["computeResources"] = json!({"requests": {resource: amount}});
     task
@@ -214,7 +213,7 @@ impl Space {
         .await
     }
 
-    /// The messages of all events here, with what they are about.
+    /// All events here: object, reason and message.
     pub(crate) async fn events(&self) -> Result<Vec<String>> {
         let events: Api<k8s_openapi::api::core::v1::Event> =
             Api::namespaced(self.world.client.clone(), &self.name);
@@ -233,8 +232,8 @@ impl Space {
             .collect())
     }
 
-    /// Waits for an event that has all of these words.
-    pub(crate) async fn told(&self, words: &[&str]) -> Result<String> {
+    /// Waits for an event that contains all of these words.
+    pub(crate) async fn expect_event(&self, words: &[&str]) -> Result<String> {
         until(&format!("an event with {words:?}"), LIMIT, async || {
             let events = self.events().await?;
             let told = events.iter().find(|event| words.iter().all(|word| event.contains(word)));

@@ -1,4 +1,4 @@
-//! All that a run can hold, and all that can happen to it.
+//! Pipelines of every shape, and runs that are deleted or made again.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub(crate) async fn matrix_finally_and_retries_are_members(world: Arc<World>) ->
     space.cleared(&[]).await
 }
 
-/// Which tasks share what is only known for a pipeline that can be read: else all claims are one group.
+/// stowplan cannot tell which tasks share claims if it cannot read the pipeline: all are one group.
 pub(crate) async fn pipelines_that_nobody_can_read_are_one_group(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let lab = Lab::new(&world, "unread", &ZONES).await?;
@@ -126,7 +126,7 @@ pub(crate) async fn runs_that_share_a_claim_share_a_node(world: Arc<World>) -> R
     for name in ["first", "second", "third"] {
         space.succeeded(name).await?;
     }
-    // All of them, at the same time: one node can have the cache.
+    // Both at the same time on one node: only one node can mount the cache.
     space.node_of_all("").await?;
     space.cleared(&["cache"]).await
 }
@@ -158,14 +158,14 @@ pub(crate) async fn a_run_made_again_under_its_old_name(world: Arc<World>) -> Re
     slow["spec"]["pipelineSpec"]["tasks"][0] = lasting(task("clone", &[], &["source"]), "10m");
     space.created(&slow).await?;
     space.in_phase("ci-clone-pod", "Running").await?;
-    // One that was never bound would go at once.
+    // A pod without a node would be deleted at once.
     space.placed(1).await?;
     let old = space.placeholder_pods().await?[0].name_any();
-    // A kubelet that takes its time: the old placeholder terminates through all of the second run.
+    // A slow kubelet: the old placeholder is Terminating during all of the second run.
     let held = json!({"metadata": {"annotations": {"testbed.stowplan.dev/lost": "true"}}});
     space.pods().patch_metadata(&old, &PatchParams::default(), &Patch::Merge(held)).await?;
     space.runs().delete("ci", &DeleteParams::default()).await?;
-    until("the first run to be gone", LIMIT, async || {
+    until("the first run to be deleted", LIMIT, async || {
         Ok(match space.runs().get_metadata_opt("ci").await? {
             None => Seen::Done(()),
             Some(_) => Seen::NotYet("it is there".to_owned()),

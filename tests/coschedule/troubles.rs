@@ -1,4 +1,4 @@
-//! What can befall a placeholder, and a controller that is not there: the run ends all the same.
+//! Placeholders that are forbidden or orphaned, and a stopped controller: the run succeeds all the same.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::world::{Space, World, same};
 
 const ZONES: [&str; 4] = ["east", "west", "east", "west"];
 
-/// A free task that runs when its node is opened, and two after it that share a claim.
+/// A free task that runs once its node is uncordoned, and then two that share a claim.
 fn after_opening(lab: &Lab, closed: &str) -> Value {
     let mut run = lab.run(
         "ci",
@@ -34,7 +34,7 @@ fn after_opening(lab: &Lab, closed: &str) -> Value {
     run
 }
 
-/// A quota that has room for the run's pods, which ask for next to nothing, and not for a placeholder.
+/// A quota that admits the run's pods, which request next to nothing, but no placeholder.
 async fn keep_placeholders_out(space: &Space) -> Result<()> {
     space
         .created(&json!({
@@ -58,9 +58,9 @@ pub(crate) async fn a_quota_forbids_the_placeholder(world: Arc<World>) -> Result
     let closed = &lab.nodes[3];
     world.plane.cordon(closed).await?;
     space.created(&after_opening(&lab, closed)).await?;
-    let event = space.told(&["PipelineRun/ci", "PlaceholderNotMade", "quota"]).await?;
+    let event = space.expect_event(&["PipelineRun/ci", "PlaceholderNotMade", "quota"]).await?;
     ensure!(event.contains("kubectl describe statefulset affinity-assistant-"), "{event}");
-    // Those that come from now on do not wait for what cannot be made.
+    // Later pods do not wait for a placeholder that cannot be created.
     world.plane.uncordon(closed).await?;
     space.succeeded("ci").await?;
     for (name, pod) in space.task_pods().await? {
@@ -85,11 +85,11 @@ pub(crate) async fn a_placeholder_is_orphaned(world: Arc<World>) -> Result<()> {
     ensure!(said.success, "{}", said.err);
     space.succeeded("ci").await?;
     space.together("ci-").await?;
-    // Neither the run nor its pods hold up what became nobody's.
+    // The orphaned placeholder is deleted although the run and its pods still exist.
     space.cleared(&[]).await
 }
 
-/// Longer away than its Lease tells: pods are admitted as if there were no groups, with a warning.
+/// Stopped for longer than its Lease: pods are admitted as if there were no groups, with a warning.
 pub(crate) async fn a_controller_that_is_away_delays_nobody(world: Arc<World>) -> Result<()> {
     let mut installation = world.installation.write().await;
     let space = world.namespace("away").await?;
@@ -99,7 +99,7 @@ pub(crate) async fn a_controller_that_is_away_delays_nobody(world: Arc<World>) -
     let leases: Api<Lease> = Api::namespaced(world.client.clone(), installation.namespace());
     let long_ago = json!({"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}});
     leases.patch("stowplan-controller", &PatchParams::default(), &Patch::Merge(long_ago)).await?;
-    // Its first look tells it the age; later it would wait for a minute by its own clock.
+    // A webhook that starts now reads the age of the Lease; a running one waits a minute by its own clock.
     installation.start_webhook().await?;
     let trial: Pod = serde_json::from_value(json!({
         "metadata": {"name": "trial", "annotations": {"stowplan.dev/coschedule-group": "trial"}},
@@ -125,7 +125,7 @@ pub(crate) async fn a_controller_that_is_away_delays_nobody(world: Arc<World>) -
     same(&space.placeholders().await?.len(), &0)?;
     installation.start_controller(0).await?;
     knows(true).await?;
-    // It finds nothing to make for a run that has ended.
+    // It creates no placeholder for a run that has ended.
     space.cleared(&[]).await?;
     same(&space.placeholders().await?.len(), &0)
 }

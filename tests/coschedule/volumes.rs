@@ -1,4 +1,4 @@
-//! Volumes decide on nodes: those that are still to be made, and those that are there.
+//! Volumes restrict nodes: those that are still to be provisioned, and those that exist.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub(crate) async fn adopted_claims_of_two_zones_meet(world: Arc<World>) -> Resul
             "  pods of clone, build:".to_owned(),
         ] {
             let is_told = foretold.out.lines().any(|told| told == line);
-            ensure!(is_told, "not told: {line}\n{}{}", foretold.out, foretold.err);
+            ensure!(is_told, "not reported: {line}\n{}{}", foretold.out, foretold.err);
         }
         space.created(&run).await?;
         space.succeeded("ci").await?;
@@ -116,7 +116,7 @@ pub(crate) async fn provisioned_claims_of_two_zones_meet(world: Arc<World>) -> R
             let ours = format!("-{}-0", group_of(&pod).unwrap_or("no group"));
             let claims = BTreeSet::from_iter(claims_of(&pod));
             ensure!(claims.len() == 2 && claims.iter().all(|it| it.ends_with(&ours)), "{claims:?}");
-            // Those that are cleaned up may have gone by now.
+            // Claims of runs that were cleaned up may be deleted by now.
             if clean == "no" {
                 let parked = space.claims().list(&ListParams::default()).await?.items;
                 let parked = parked.iter().filter(|claim| class(claim) == Some("stowplan-parked"));
@@ -129,7 +129,7 @@ pub(crate) async fn provisioned_claims_of_two_zones_meet(world: Arc<World>) -> R
                 Ok(if left == wanted { Seen::Done(()) } else { Seen::NotYet(format!("{left:?}")) })
             })
             .await?;
-            // They stay as they are, now that nobody is there any more who had them made.
+            // They stay although the run that had them provisioned no longer exists.
             for _ in 0..if stay { 5 } else { 0 } {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 same(&staying(&space, &ours).await?, &wanted)?;
@@ -145,7 +145,7 @@ pub(crate) async fn a_class_without_a_sibling_is_left_and_told(world: Arc<World>
     let lab = Lab::new(&world, "lonely", &ZONES).await?;
     let classes: Api<StorageClass> = Api::all(world.client.clone());
     for name in ["lonely", "mapped", "mapped-to-nothing"] {
-        // What no other class has: so it has no sibling.
+        // Parameters that no other class has, so that it has no sibling.
         let class = json!({
             "metadata": {"name": name}, "provisioner": "testbed.stowplan.dev/zonal",
             "parameters": {"kind": name}, "volumeBindingMode": "Immediate",
@@ -168,7 +168,7 @@ pub(crate) async fn a_class_without_a_sibling_is_left_and_told(world: Arc<World>
             let classes: BTreeSet<_> = claims.iter().filter_map(class).collect();
             same(&classes, &BTreeSet::from([wanted, WAITING]))?;
             if wanted == name {
-                space.told(&["PipelineRun/ci", "ClassBindsAtOnce", name]).await?;
+                space.expect_event(&["PipelineRun/ci", "ClassBindsAtOnce", name]).await?;
             }
             space.cleared(&[]).await?;
         }
@@ -199,11 +199,11 @@ pub(crate) async fn volumes_in_two_zones_split_a_run(world: Arc<World>) -> Resul
     let (a, b) = (space.together("ci-a").await?, space.together("ci-b").await?);
     ensure!(a != b, "both on {a}, which one volume does not reach");
 
-    // A task that needs both can run nowhere, and that is said.
+    // No node fits a task that needs both, and an event says so.
     space.created(&run("never", &[task("both", &[], &["a", "b"])])).await?;
     workload::unschedulable(&world.client, &space.name, "never-both-pod").await?;
     ensure!(group_of(&space.task_pod("never-both-pod").await?).is_none(), "it became a member");
-    space.told(&["PipelineRun/never", "both claims a and b", "task both"]).await?;
+    space.expect_event(&["PipelineRun/never", "both claims a and b", "task both"]).await?;
     for run in ["ci", "never"] {
         space.runs().delete(run, &Default::default()).await?;
     }
@@ -215,8 +215,8 @@ pub(crate) async fn volumes_that_come_to_lie_apart_split_a_run(world: Arc<World>
     let space = world.namespace("apart").await?;
     let lab = Lab::new(&world, "apart", &ZONES).await?;
     let classes: Api<StorageClass> = Api::all(world.client.clone());
-    // It binds at once and has no sibling that waits: where the volumes are is known only when the
-    // placeholder stands, or a moment before.
+    // The class binds at once and has no sibling that waits: the zones of the volumes become known only
+    // when the placeholder exists, or a moment before.
     let class = json!({
         "metadata": {"name": "apart"}, "provisioner": "testbed.stowplan.dev/zonal",
         "parameters": {"kind": "apart"}, "volumeBindingMode": "Immediate",
@@ -285,7 +285,7 @@ pub(crate) async fn a_claim_that_a_task_makes_known(world: Arc<World>) -> Result
     Ok(())
 }
 
-/// It has no group: its only pod goes where its volumes can be.
+/// It has no group: its only pod is placed where its volume can be used.
 pub(crate) async fn a_taskruns_own_claim_is_adopted(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("standalone").await?;

@@ -1,4 +1,4 @@
-//! What authors want of nodes besides.
+//! The author's own affinity, tolerations and node selectors, beside coscheduling.
 
 use std::sync::Arc;
 
@@ -139,7 +139,7 @@ pub(crate) async fn architectures_split_a_group(world: Arc<World>) -> Result<()>
     );
     never["spec"]["taskRunSpecs"] = overrides;
     space.created(&never).await?;
-    let event = space.told(&["PipelineRun/never", "kubernetes.io/arch"]).await?;
+    let event = space.expect_event(&["PipelineRun/never", "kubernetes.io/arch"]).await?;
     ensure!(event.contains("amd64") && event.contains("arm64"), "{event}");
     space.runs().delete("never", &Default::default()).await?;
     space.cleared(&["rwx"]).await

@@ -13,7 +13,7 @@ use stowplan::view::View;
 use super::pod::{HOSTNAME, REQUIRED};
 use crate::pods::view_of;
 
-/// A node, as its labels and addresses; the name is its place in the list.
+/// A node with its labels and addresses; it is named for its index.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     name: String,
@@ -115,7 +115,7 @@ impl Cluster {
         self.nodes.iter().filter(|node| holds(node)).map(|node| node.name.as_str()).collect()
     }
 
-    /// The nodes that a host of the design means: by address, else by name, else by host name.
+    /// The nodes that a host of the upstream design refers to: by address, else by name, else by host name.
     fn hosts(&self, text: &str) -> BTreeSet<&str> {
         let address = |text: &str| {
             text.parse::<std::net::IpAddr>().ok().map(|address| address.to_canonical())
@@ -132,7 +132,7 @@ impl Cluster {
         }
     }
 
-    /// The nodes that the annotations of an admitted pod mean.
+    /// The nodes that the annotations of an admitted pod permit.
     pub(crate) fn meant(&self, annotations: &Value) -> BTreeSet<&str> {
         let value = |key: &str| annotations[format!("streams.ibm.com/{key}")].as_str();
         let mut meant = self.names(|_| true);

@@ -26,7 +26,7 @@ pub(crate) fn member_term() -> PodTerm {
     PodTerm { enforcement: Enforcement::Required, selector: Selector::Labels(labels) }
 }
 
-/// The wishes that a member of a group may have, in any combination and order.
+/// The changes that may be requested for a member of a group, in any combination and order.
 pub(crate) fn member_wishes() -> impl Strategy<Value = Vec<Wish>> {
     let renames = ["pvc-1", "pvc-2", "pvc-9"].map(|from| Wish::ClaimName {
         from: from.to_owned(),
@@ -52,7 +52,7 @@ pub(crate) fn member_wishes() -> impl Strategy<Value = Vec<Wish>> {
     subsequence(all, 0..=count).prop_shuffle()
 }
 
-/// `pod` with `wishes`, and whether it took a required pod-affinity term before.
+/// `pod` with `wishes` merged in, and whether it could take a required pod-affinity term before.
 pub(crate) fn merged(pod: &Value, wishes: &[Wish]) -> (Result<Value, Vec<Finding>>, bool) {
     let intent = |wish: &Wish| Intent {
         system: "coschedule",
@@ -107,7 +107,7 @@ pub(crate) fn claim() -> impl Strategy<Value = Value> {
         })
 }
 
-/// The review of a pod or a claim. Boxed: unoptimised, the strategies of both are too much for a stack.
+/// The review of a pod or a claim. Boxed: unoptimised, the strategies of both overflow the stack.
 pub(crate) fn review() -> impl Strategy<Value = Value> {
     prop_oneof![
         pod().prop_map(|pod| review_of("default", &pod)).boxed(),

@@ -234,7 +234,7 @@ pub(crate) fn pod() -> impl Strategy<Value = Value> {
         })
 }
 
-/// A pod of a literal pool whose author has terms of his own: they are multiplied.
+/// A pod of a literal pool with node selector terms of its author, which are multiplied.
 fn crossing_pod() -> impl Strategy<Value = Value> {
     (vec(node_term(), 1..4), any::<bool>()).prop_map(|(terms, apart)| {
         let mut annotations =

@@ -1,4 +1,4 @@
-//! Certificates that change, and certificates that nobody would trust.
+//! Certificates that are replaced, and certificates that no API server would trust.
 
 use std::fs;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::client::{Connection, config, must_serve, others_are_served, pause};
 use super::pool::{Load, Pool};
 use super::process::{Authority, NAME, Pair, Start, Webhook};
 
-/// The certificate that a new connection is shown.
+/// The certificate that the webhook presents to a new connection.
 fn shown(webhook: &Webhook) -> Vec<u8> {
     let connection = Connection::open(webhook);
     connection.tls.conn.peer_certificates().unwrap()[0].to_vec()
@@ -20,7 +20,7 @@ fn a_rotation_that_is_not_atomic_loses_no_call() {
     let webhook = Webhook::start();
     let pool = Pool::new(&[webhook.address], config(&webhook.authority, "http/1.1"));
     let load = Load::start(&pool, 4);
-    // New handshakes all the while, too.
+    // New handshakes, too, for as long as the test runs.
     let stop = AtomicBool::new(false);
     let handshakes = thread::scope(|scope| {
         let dialling = scope.spawn(|| {
@@ -39,7 +39,7 @@ fn a_rotation_that_is_not_atomic_loses_no_call() {
         webhook.until("seen", || {
             webhook.metric("stowplan_certificate_reloads_total{outcome=\"rejected\"}") == 1.0
         });
-        // The new certificate is there for two seconds with the key of the old one.
+        // For two seconds the new certificate lies beside the key of the old one.
         pause(2000);
         assert_eq!(shown(&webhook), old);
         assert_eq!(webhook.admin("/readyz").status, 200);
@@ -71,15 +71,15 @@ fn a_certificate_that_nobody_would_trust_is_not_ready_and_no_crash() {
         ),
     ] {
         let mut webhook = Start::new().pair(pair).without_waiting().run();
-        let told = webhook.admin("/readyz");
-        assert_eq!(told.status, 503, "{why}");
-        assert!(told.body.contains(&why), "{}", told.body);
+        let readyz = webhook.admin("/readyz");
+        assert_eq!(readyz.status, 503, "{why}");
+        assert!(readyz.body.contains(&why), "{}", readyz.body);
         assert_eq!(webhook.admin("/livez").status, 200);
         // The log is written beside the answers.
         webhook.until("logged", || webhook.log().contains(&why));
         pause(1500);
         assert!(webhook.is_running());
-        // Nothing but the files has to change.
+        // Replacing the files is enough: no restart.
         let Pair { certificate, key } = webhook.authority.good();
         fs::write(webhook.file("tls.crt"), certificate).unwrap();
         fs::write(webhook.file("tls.key"), key).unwrap();
@@ -100,13 +100,13 @@ fn the_days_left_are_told() {
     let not_after = webhook.metric("stowplan_certificate_not_after_seconds{kind=\"serving\"}");
     // 2090-01-01.
     assert_eq!(not_after, 3_786_912_000.0);
-    let told = webhook.admin("/readyz");
-    assert_eq!(told.status, 200);
-    let days = told
+    let readyz = webhook.admin("/readyz");
+    assert_eq!(readyz.status, 200);
+    let days = readyz
         .body
         .strip_prefix("ok\ncertificate: ")
         .and_then(|rest| rest.strip_suffix(" days left\n"));
-    assert!(days.is_some_and(|days| days.parse::<u32>().unwrap() > 10_000), "{}", told.body);
+    assert!(days.is_some_and(|days| days.parse::<u32>().unwrap() > 10_000), "{}", readyz.body);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_worse_certificate_does_not_replace_a_trusted_one() {
         Arc::clone(&webhook.authority).pair("elsewhere.svc", 2020, 2090);
     fs::write(webhook.file("tls.crt"), certificate).unwrap();
     fs::write(webhook.file("tls.key"), key).unwrap();
-    webhook.until("told", || webhook.log().contains("is for elsewhere.svc"));
+    webhook.until("logged", || webhook.log().contains("is for elsewhere.svc"));
     assert_eq!(webhook.admin("/readyz").status, 200);
     assert_eq!(shown(&webhook), old);
 }

@@ -15,7 +15,7 @@ use crate::pods::review_of;
 /// A TLS connection.
 pub(crate) struct Connection {
     pub(crate) tls: StreamOwned<ClientConnection, TcpStream>,
-    /// Read and not yet understood.
+    /// Bytes that were read and not parsed yet.
     pending: Vec<u8>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-/// What clients trust and offer.
+/// A client that trusts this authority and offers this protocol (ALPN).
 pub(crate) fn config(authority: &Authority, protocol: &str) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(authority.certificate.der().clone()).unwrap();
@@ -80,7 +80,7 @@ impl Connection {
         self.tls.flush()
     }
 
-    /// Reads the head of an answer, which is all of it where HEAD was asked.
+    /// Reads the head of an answer; the answer to HEAD has nothing else.
     pub(crate) fn answer_head(&mut self) -> io::Result<Answer> {
         let head = loop {
             if let Some(end) = self.pending.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
@@ -131,12 +131,12 @@ impl Connection {
         Ok(std::mem::replace(&mut self.pending, rest))
     }
 
-    /// Whether the other side ends the connection, sooner or later.
+    /// Whether the server closes the connection before [`PATIENCE`] is over.
     pub(crate) fn is_ended(&mut self) -> bool {
         ends(&mut self.tls)
     }
 
-    /// Whether the connection is open at this moment, as Go's pool would know.
+    /// Whether the connection is open at this moment, as Go's pool would check.
     pub(crate) fn is_open(&mut self) -> bool {
         self.tls.sock.set_nonblocking(true).unwrap();
         let read = self.tls.read(&mut [0; 1]);
@@ -145,7 +145,7 @@ impl Connection {
     }
 }
 
-/// Whether the other side ends the connection before patience does.
+/// Whether the server closes the connection before [`PATIENCE`] is over.
 pub(crate) fn ends(stream: &mut impl Read) -> bool {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -207,7 +207,7 @@ pub(crate) fn post(body: &[u8]) -> Vec<u8> {
     post_within("10s", body)
 }
 
-/// A pod of a job with annotations of ours.
+/// A pod of a Streams job with these annotations.
 pub(crate) fn pod(annotations: &[(&str, &str)]) -> Value {
     let annotations: serde_json::Map<_, _> =
         annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();

@@ -25,7 +25,7 @@ fn an_announced_8_mib_body_is_413_before_it_is_read() {
     let answer = connection.call(head("10s", 8 * MIB).as_bytes());
     assert_eq!(answer.status, 413);
     assert!(answer.closes() && connection.is_ended());
-    // Where the client asks first, it is not told to go on.
+    // A client that asks first (Expect: 100-continue) is refused as well.
     let mut connection = Connection::open(&webhook);
     let asking = head("10s", 8 * MIB).replace("\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n");
     assert_eq!(connection.call(asking.as_bytes()).status, 413);
@@ -41,8 +41,8 @@ fn a_chunked_body_is_cut_where_it_grows_past_the_cap() {
     );
     connection.send(head.as_bytes()).unwrap();
     let chunk = [format!("{MIB:x}\r\n").as_bytes(), &vec![b' '; MIB], b"\r\n"].concat();
-    // It would go on for 64 MiB, but somewhere nobody takes it any more. The answer is there all the
-    // same: it is not lost to a reset.
+    // 64 MiB, but the server stops reading before. Its answer arrives all the same: it is not lost
+    // to a reset.
     let sent = (0..64).take_while(|_| connection.send(&chunk).is_ok()).count();
     let answer = connection.answer().unwrap();
     assert_eq!(answer.status, 413);
@@ -52,7 +52,7 @@ fn a_chunked_body_is_cut_where_it_grows_past_the_cap() {
 }
 
 #[test]
-fn huge_bodies_share_a_budget_and_keep_ordinary_pods_not_out() {
+fn huge_bodies_share_a_budget_and_do_not_crowd_out_ordinary_pods() {
     let webhook = Webhook::start();
     let clients = 200;
     // Each announces 6.9 MiB and sends the first of them: 200 MiB, of which the budget holds 32.
@@ -94,20 +94,20 @@ fn a_stalled_body_is_cut_at_the_calls_own_timeout() {
     let answer = connection.answer().unwrap();
     assert_eq!(answer.status, 408);
     assert!(answer.closes() && connection.is_ended());
-    // A body that trickles is no better.
+    // A body that trickles is cut as well.
     let mut connection = Connection::open(&webhook);
     connection.send(head("1s", body.len()).as_bytes()).unwrap();
     let trickled = body.iter().take(30).take_while(|byte| {
         pause(50);
         connection.send(&[**byte]).is_ok()
     });
-    assert_eq!(trickled.count(), 30, "it is told why before it is cut");
+    assert_eq!(trickled.count(), 30, "it gets an answer before it is cut");
     assert_eq!(connection.answer().unwrap().status, 408);
     assert_eq!(webhook.metric("stowplan_admission_failures_total{reason=\"BodyTimeout\"}"), 2.0);
 }
 
 #[test]
-fn heads_and_handshakes_that_do_not_come_are_cut() {
+fn heads_and_handshakes_that_do_not_arrive_are_cut() {
     let webhook = Webhook::start();
     let mut idle = Connection::open(&webhook);
     must_serve(&mut idle);
@@ -140,7 +140,7 @@ fn heads_and_handshakes_that_do_not_come_are_cut() {
         webhook.metric("stowplan_connections_closed_total{reason=\"handshake-timeout\"}") == 2.0
             && webhook.metric("stowplan_connections_closed_total{reason=\"head-timeout\"}") == 2.0
     });
-    // The slots are free again, and idleness is none of these deadlines' business.
+    // Their slots are free again; an idle connection is under none of these deadlines.
     webhook.until("all but one ended", || webhook.metric("stowplan_connections") == 1.0);
     pause(6500_u64.saturating_sub(u64::try_from(begun.elapsed().as_millis()).unwrap()));
     must_serve(&mut idle);
@@ -163,7 +163,7 @@ fn silent_connections_give_way_to_those_that_have_something_to_say() {
     must_serve(&mut regular);
     assert!(webhook.metric("stowplan_connections_closed_total{reason=\"crowded\"}") >= 300.0);
     assert!(webhook.metric("stowplan_connections") <= 72.0);
-    // A stalled body is silence too.
+    // A connection with a stalled body counts as silent, too.
     let mut stalled = Vec::new();
     for _ in 0..100 {
         let mut connection = Connection::open(&webhook);
@@ -172,7 +172,7 @@ fn silent_connections_give_way_to_those_that_have_something_to_say() {
     }
     others_are_served(&webhook);
     must_serve(&mut regular);
-    // Probes have a room of their own, and it works in the same way.
+    // The admin port has a connection limit of its own, which works in the same way.
     let probes: Vec<_> = (0..100).map(|_| TcpStream::connect(webhook.admin).unwrap()).collect();
     assert_eq!(webhook.admin("/livez").status, 200);
     drop((silent, stalled, probes));
@@ -193,7 +193,7 @@ fn the_accept_loop_survives_having_no_file_descriptors() {
     let mut waiting = TcpStream::connect(webhook.address).unwrap();
     webhook.until("out of descriptors", || webhook.log().contains("cannot accept a connection"));
     assert!(webhook.is_running());
-    // Room is made even so: some of the silent go, and none of the others.
+    // Even so, silent connections are closed to make room, and no others.
     others_are_served(&webhook);
     must_serve(&mut regular);
     prlimit(Some(webhook.id()), Resource::Nofile, before).unwrap();
@@ -203,7 +203,7 @@ fn the_accept_loop_survives_having_no_file_descriptors() {
     // The log did not get a line for each attempt.
     let lines = webhook.log().lines().filter(|line| line.contains("cannot accept")).count();
     assert!(lines < 20, "{lines}");
-    // Who waited is accepted, and may speak.
+    // The waiting connection is accepted and stays open.
     waiting.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let read = waiting.read(&mut [0; 1]);
     assert!(matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock));
@@ -214,7 +214,7 @@ fn the_accept_loop_survives_having_no_file_descriptors() {
 fn a_burst_is_answered_or_told_to_try_again() {
     let webhook = Webhook::start();
     let mut connections: Vec<_> = (0..600).map(|_| Connection::open(&webhook)).collect();
-    // A pool that is nowhere is waited for, so that these pile up.
+    // Decisions wait for a pool that does not exist, so these requests pile up.
     let pod = pod(&[("streams.ibm.com/host-pool", "nowhere")]);
     let request = post_within("4s", review_of("default", &pod).to_string().as_bytes());
     for connection in &mut connections {
@@ -222,9 +222,9 @@ fn a_burst_is_answered_or_told_to_try_again() {
     }
     for connection in &mut connections {
         let answer = connection.answer().unwrap();
-        let told = (answer.status, answer.header("retry-after"));
-        assert!(matches!(told, (200, None) | (503, Some("1"))), "{told:?}");
-        // Either way the connection is of use.
+        let seen = (answer.status, answer.header("retry-after"));
+        assert!(matches!(seen, (200, None) | (503, Some("1"))), "{seen:?}");
+        // Either way the connection goes on serving.
         must_serve(connection);
     }
     assert_eq!(webhook.metric("stowplan_admission_in_flight"), 0.0);
@@ -235,7 +235,7 @@ fn an_answer_that_nobody_takes_holds_nothing_for_ever() {
     let webhook = Webhook::start();
     let mut connection = Connection::open(&webhook);
     connection.tls.sock.set_nonblocking(true).unwrap();
-    // Requests without end, and not one answer is read: some buffer is full at last.
+    // Requests without end, and no answer is read, until a buffer is full.
     let request = post(&good_review()).repeat(20);
     let mut sent = 0;
     let deadline = Instant::now() + 2 * PATIENCE;

@@ -1,4 +1,4 @@
-//! What those who run it see: bugs that stay small, metrics, logs.
+//! What an operator sees: panics that cost one request, overload, metrics, logs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,8 +19,7 @@ use super::client::{Connection, config, good_review, must_serve, pod, post};
 use super::process::{Authority, NAME, Start, Webhook};
 use crate::pods::review_of;
 
-/// A server in this process, with another function in the place of the decision: bugs and slowness
-/// cannot be asked of the real one.
+/// A server in this process with another decision function: the real one neither panics nor is slow.
 struct Inside {
     runtime: tokio::runtime::Runtime,
     stop: Stop,
@@ -85,7 +84,7 @@ fn a_panic_is_one_requests_500() {
         view: &View,
         policy: &Policy,
     ) -> Result<Decision, ParseError> {
-        assert!(review.request.namespace() != "panic", "as this test wants");
+        assert!(review.request.namespace() != "panic", "this test wants a panic");
         decide(review, view, policy)
     }
     let inside = Inside::start(Limits::DEFAULT, panics_there);
@@ -95,7 +94,7 @@ fn a_panic_is_one_requests_500() {
     for _ in 0..3 {
         let answer = connection.call(&post(bad.as_bytes()));
         assert_eq!(answer.status, 500);
-        // Nothing that would make the API server try a bug again.
+        // Without Retry-After the API server does not repeat a call that panics.
         assert_eq!(answer.header("retry-after"), None);
         // The same connection and others go on.
         must_serve(&mut connection);
@@ -110,7 +109,7 @@ fn a_panic_is_one_requests_500() {
 fn beyond_capacity_the_answer_is_503_at_once() {
     let limits = Limits { requests: 3, wait: super::process::PATIENCE / 2, ..Limits::DEFAULT };
     let inside = Inside::start(limits, decide);
-    // A pool that never comes is waited for.
+    // A decision waits for a pool that does not exist.
     let waiting =
         review_of("default", &pod(&[("streams.ibm.com/host-pool", "nowhere")])).to_string();
     let request = super::client::post_within("20s", waiting.as_bytes());
@@ -122,7 +121,7 @@ fn beyond_capacity_the_answer_is_503_at_once() {
     while !in_flight() {
         super::client::pause(10);
     }
-    // Whole and in the decision: only then is the place taken.
+    // A request takes its slot once its body is complete and the decision has begun.
     super::client::pause(500);
     let mut more = inside.open();
     let answer = more.call(&post(&good_review()));
@@ -205,7 +204,7 @@ fn no_text_of_users_forges_a_line_of_the_log() {
             let mut review = review_of(&evil, &pod);
             review["request"]["resource"]["resource"] = json!("pods");
             connection.call(&post(review.to_string().as_bytes()));
-            // What is no review is told of as well.
+            // An invalid review is logged as well.
             review["apiVersion"] = json!(evil);
             connection.call(&post(review.to_string().as_bytes()));
             review["request"]["uid"] = json!(evil.chars().take(100).collect::<String>());
@@ -257,7 +256,7 @@ fn a_decision_is_logged_with_what_tells_it_apart() {
 
 #[test]
 fn a_reader_of_logs_that_stalls_holds_up_nobody() {
-    // Standard error is a pipe that nobody reads.
+    // Standard error is a pipe that is never read.
     let webhook = Start::new().with_stalled_log().run();
     let mut connection = Connection::open(&webhook);
     // More than a pipe and the queue hold.

@@ -90,7 +90,7 @@ impl Pool {
     }
 }
 
-/// Calls that go on until they are told to stop.
+/// Threads that call the webhook until [`Load::end`].
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     calls: Arc<AtomicUsize>,
@@ -98,7 +98,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// From `callers` threads at once, with a pause after each call.
+    /// Calls from this many threads, with a pause after each call.
     pub(crate) fn start(pool: &Arc<Pool>, callers: usize) -> Self {
         let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let threads = (0..callers)
@@ -127,7 +127,7 @@ impl Load {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Stops, and tells how many calls there were and which failed.
+    /// Stops the calls; returns how many there were, and the errors of those that failed.
     pub(crate) fn end(self) -> (usize, Vec<String>) {
         self.stop.store(true, Ordering::Relaxed);
         let failures = self.threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Far longer than anything takes that works.
+/// Far longer than any step takes when it works.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The name that the certificates are for.
@@ -54,7 +54,7 @@ impl Authority {
     }
 }
 
-/// How to start it.
+/// How to start the webhook.
 pub(crate) struct Start {
     authority: Arc<Authority>,
     pair: Pair,
@@ -96,7 +96,7 @@ impl Start {
         Self::trusted_as(Arc::new(Authority::new()))
     }
 
-    /// With a certificate of an authority that another has one of.
+    /// With a certificate of this authority, which may have issued one for another webhook.
     pub(crate) fn trusted_as(authority: Arc<Authority>) -> Self {
         Self {
             pair: authority.good(),
@@ -133,7 +133,7 @@ impl Start {
         self
     }
 
-    /// With a log that is written to a pipe, which nobody reads.
+    /// Writes the log to a pipe that is never read.
     pub(crate) fn with_stalled_log(mut self) -> Self {
         self.stalled_log = true;
         self
@@ -208,7 +208,7 @@ impl Webhook {
         fs::read_to_string(self.file("log")).unwrap_or_default()
     }
 
-    /// Waits for something that comes if it works.
+    /// Waits until `seen` returns true, and fails after [`PATIENCE`].
     pub(crate) fn until(&self, what: &str, mut seen: impl FnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !seen() {
@@ -237,7 +237,7 @@ impl Webhook {
         Ok(Shown { status, body })
     }
 
-    /// The value of a metric, all of its line before the value given; 0 where it is not shown.
+    /// The value of a metric; `series` is its name with its labels. 0 if the metric is absent.
     pub(crate) fn metric(&self, series: &str) -> f64 {
         let metrics = self.admin("/metrics").body;
         let line = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
@@ -248,12 +248,12 @@ impl Webhook {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Asks it to stop.
+    /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
         kill_process(self.id(), Signal::TERM).unwrap();
     }
 
-    /// Waits for its end.
+    /// Waits until the process has ended.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -265,7 +265,7 @@ impl Webhook {
         }
     }
 
-    /// The most memory that it ever had, in bytes.
+    /// The peak of its resident memory, in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -10,10 +10,10 @@ use super::process::{NAME, PATIENCE, Webhook};
 
 const JSON: &str = "Content-Type: application/json\r\n";
 
-/// What comes back until the connection ends.
+/// The answers to `bytes` until the connection ends.
 fn answers(webhook: &Webhook, bytes: &[u8]) -> Vec<Answer> {
     let mut connection = Connection::open(webhook);
-    // It may be cut while this is sent.
+    // The server may close the connection meanwhile.
     let _ = connection.send(bytes);
     let mut answers = Vec::new();
     while let Ok(answer) = connection.answer() {
@@ -35,7 +35,7 @@ fn requests_whose_end_is_in_doubt_hide_no_other_request() {
     let long = format!("Content-Length: {length}\r\n");
     let te = "Transfer-Encoding: chunked\r\n";
 
-    // One message by either reading or by none, but never two.
+    // One message by either reading, or an error, but never two messages.
     for (what, request, statuses) in [
         (
             "TE, CL",
@@ -92,7 +92,7 @@ fn requests_whose_end_is_in_doubt_hide_no_other_request() {
 #[test]
 fn bare_line_feeds_end_lines_and_nothing_else() {
     // RFC 9112 2.2 lets a server read a lone LF as a line's end, and hyper does. What counts is that
-    // the request ends where everybody says it does.
+    // every party agrees where the request ends.
     let webhook = Webhook::start();
     let body = String::from_utf8(good_review()).unwrap();
     let request = format!(
@@ -231,8 +231,8 @@ impl Http2 {
         assert!(String::from_utf8(body).unwrap().contains("JSONPatch"));
     }
 
-    /// Reads on until the connection ends; whether the server said that it does.
-    fn says_goodbye(&mut self) -> bool {
+    /// Reads until the connection ends; returns whether the server sent GOAWAY.
+    fn ends_with_goaway(&mut self) -> bool {
         let mut said = false;
         while let Ok(frame) = self.receive() {
             said |= frame.kind == GOAWAY;
@@ -257,9 +257,9 @@ fn a_continuation_flood_ends_the_connection() {
     http2.0.send(&frame(HEADERS, END_STREAM, 1, &post_fields())).unwrap();
     let more: Vec<u8> = (0..50).flat_map(|number| field(&format!("x-{number}"), "y")).collect();
     let flood = frame(CONTINUATION, 0, 1, &more).repeat(16);
-    // 100,000 frames if nobody ends it.
+    // 100,000 frames if the server does not end the connection.
     let sent = (0..6250).take_while(|_| http2.0.send(&flood).is_ok()).count();
-    assert!(sent < 6250 || http2.says_goodbye(), "the flood went through");
+    assert!(sent < 6250 || http2.ends_with_goaway(), "the flood went through");
     assert!(webhook.peak_memory() < 128 * 1024 * 1024);
     others_are_served(&webhook);
 }
@@ -277,7 +277,7 @@ fn a_hundred_thousand_http2_headers_are_not_kept() {
         }
     }
     // Refused in one way or another, and never decided.
-    assert!(http2.says_goodbye() || http2.0.is_ended());
+    assert!(http2.ends_with_goaway() || http2.0.is_ended());
     assert!(webhook.peak_memory() < 128 * 1024 * 1024);
     assert!(!webhook.admin("/metrics").body.contains("stowplan_admission_requests_total{"));
     others_are_served(&webhook);
@@ -299,7 +299,7 @@ fn rapid_resets_end_the_connection() {
         }
         sent += 1;
     }
-    assert!(sent < 20_000 || http2.says_goodbye(), "twenty thousand went through");
+    assert!(sent < 20_000 || http2.ends_with_goaway(), "twenty thousand went through");
     others_are_served(&webhook);
     webhook
         .until("nothing is left of them", || webhook.metric("stowplan_admission_in_flight") == 0.0);
@@ -390,9 +390,9 @@ fn renegotiation_is_refused() {
     // It ends by itself when it is refused. Its input stays open for as long.
     let output = client.wait_with_output().unwrap();
     drop(input);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned()
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned()
         + &String::from_utf8_lossy(&output.stdout);
-    assert!(told.contains("RENEGOTIATING"), "{told}");
-    assert!(told.contains("no renegotiation") || !output.status.success(), "{told}");
+    assert!(printed.contains("RENEGOTIATING"), "{printed}");
+    assert!(printed.contains("no renegotiation") || !output.status.success(), "{printed}");
     others_are_served(&webhook);
 }

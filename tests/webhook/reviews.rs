@@ -1,5 +1,5 @@
-//! Reviews and requests that nobody should send, through HTTP. What each comes to is tested in depth
-//! in `bad_input.rs`; here it is that the server says it in the right way, and goes on.
+//! Malformed and unusual reviews and requests over HTTP. `bad_input.rs` tests each decision in depth;
+//! these tests show that the server answers with the right status and serves the next call.
 
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ fn bodies_that_are_no_review_are_400_and_the_connection_goes_on() {
     refused(&mut connection, &whole[..whole.len() / 2], "not an AdmissionReview");
     refused(&mut connection, &[&whole[..], b"x"].concat(), "not an AdmissionReview");
     assert_eq!(webhook.metric("stowplan_admission_failures_total{reason=\"InvalidReview\"}"), 5.0);
-    // A bound on the log: examples, not each of them.
+    // The log has examples of them, not all.
     for _ in 0..200 {
         assert_eq!(connection.call(&post(b"x")).status, 400);
     }
@@ -81,7 +81,7 @@ fn other_requests_are_no_reviews() {
         assert_eq!(answer.status, status, "{line} {kind}");
         assert_eq!(answer.header("allow"), (status == 405).then_some("POST"), "{line}");
         assert!(!answer.text().contains("JSONPatch"));
-        // The body that was not wanted is no request.
+        // The body that was refused is not read as a request.
         must_serve(&mut connection);
     }
     let mut connection = Connection::open(&webhook);
@@ -148,7 +148,7 @@ fn invalid_text_is_400_and_not_echoed() {
         &[b"\xef\xbb\xbf".as_slice(), &good_review()].concat(),
         "not an AdmissionReview",
     );
-    // A NUL is text: the annotation is refused by name.
+    // NUL is valid text: the refusal names the annotation.
     let response = ask(&mut connection, &spoilt(b"n1\\u0000")).response();
     assert_eq!(response["status"]["code"], 422, "{response}");
     assert!(!response["status"]["message"].as_str().unwrap().contains('\0'));
@@ -243,7 +243,7 @@ fn what_is_no_creation_of_a_pod_passes_without_a_patch() {
             "{subresource}"
         );
     }
-    // What was sent as an operation is no label.
+    // An unknown operation does not become a label value.
     let metrics = webhook.admin("/metrics").body;
     assert!(metrics.contains("operation=\"other\"") && !metrics.contains("PATCH"), "{metrics}");
 }
@@ -328,7 +328,7 @@ fn patched(answer: &Answer, pod: &Value) -> Value {
 }
 
 #[test]
-fn objects_of_ours_are_validated_on_their_own_path() {
+fn own_objects_are_validated_on_their_own_path() {
     let webhook = Webhook::start();
     let mut connection = Connection::open(&webhook);
     let validate = |body: &[u8]| {
@@ -365,7 +365,7 @@ fn objects_of_ours_are_validated_on_their_own_path() {
         assert!(message.contains(part), "{message}");
         must_serve(&mut connection);
     }
-    // Where pods are placed, nobody looks at objects of ours.
+    // `/mutate` does not validate stowplan's own objects.
     let response = ask(&mut connection, job("n9").to_string().as_bytes()).response();
     assert_eq!(response["allowed"], true);
     let mut nothing = job("n1");

@@ -1,4 +1,4 @@
-//! A stop that nobody notices.
+//! A stop that loses no call.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ fn a_stop_under_load_loses_no_call() {
     leaving.terminate();
     leaving
         .until("not ready", || leaving.try_admin("/readyz").is_ok_and(|shown| shown.status == 503));
-    let told = leaving.admin("/readyz");
-    assert!(told.body.starts_with("stopping\n"), "{}", told.body);
+    let readyz = leaving.admin("/readyz");
+    assert!(readyz.body.starts_with("stopping\n"), "{}", readyz.body);
     assert_eq!(leaving.admin("/livez").status, 200);
-    // Others learn of it later: for a while new connections still come here.
+    // Clients learn of it later: for a while they still open connections here.
     pause(1000);
     others_are_served(&leaving);
     pool.endpoints.lock().unwrap().retain(|address| *address == staying.address);
@@ -36,7 +36,7 @@ fn a_stop_under_load_loses_no_call() {
         failures.len(),
         &failures[..failures.len().min(5)]
     );
-    // Connections were kept and not made anew for each call.
+    // Connections were reused.
     assert!(pool.connections_made() < 200, "{}", pool.connections_made());
     assert!(leaving.log().lines().last().unwrap().contains("stopped"), "{}", leaving.log());
 }
@@ -52,7 +52,7 @@ fn pooled_connections_stay_open_until_the_delay_is_over() {
     assert!(pooled.iter_mut().all(Connection::is_open));
     pooled.iter_mut().for_each(must_serve);
     webhook.until("draining", || webhook.log().contains("answers close their connections"));
-    // Still none is closed without an answer that says so.
+    // Still none is closed without an answer that announces it.
     assert!(pooled.iter_mut().all(Connection::is_open));
     for connection in &mut pooled[..10] {
         let answer = connection.call(&post(&good_review()));
@@ -60,7 +60,7 @@ fn pooled_connections_stay_open_until_the_delay_is_over() {
         assert!(answer.closes());
         assert!(connection.is_ended());
     }
-    // The rest ends in order.
+    // The server closes the remaining ones.
     assert!(pooled[10..].iter_mut().all(Connection::is_ended));
     assert!(webhook.ended().success());
 }

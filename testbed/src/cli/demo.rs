@@ -1,7 +1,7 @@
-//! `demo`: the main job from end to end, told as it happens and checked by itself.
+//! `demo`: three acts, explained as they happen and checked against the nodes.
 //!
-//! The check knows nothing of stowplan: it reads the pods' wishes and the nodes they landed on from
-//! the API server ([`wishes`]).
+//! The checks do not use stowplan's code: they read the constraints of the pods and the nodes on which
+//! they landed from the API server ([`wishes`]).
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ const JOB_FILE: &str = "examples/streams-job-pools.yaml";
 const JOB_PODS_FILE: &str = "examples/streams-job-pools-pods.yaml";
 const RUN_FILE: &str = "examples/tekton-run.yaml";
 
-/// The annotation in which stowplan says what it did.
+/// The annotation in which stowplan records the placement.
 const RECORD: &str = "stowplan.dev/placement";
 
 /// Shows what stowplan does: a Streams job that is placed by its pods' annotations, one that is checked
@@ -228,7 +228,7 @@ fn print_rows(header: [&str; 4], rows: &[[String; 4]]) {
     }
 }
 
-/// Fails with every wish that did not come true.
+/// Fails with every constraint that was not met.
 async fn check(client: &Client, pods: &[Placed]) -> Result<()> {
     let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
     let hosts: Vec<_> = nodes

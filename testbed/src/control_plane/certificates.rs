@@ -1,4 +1,4 @@
-//! Certificates for one run, made afresh and thrown away with it.
+//! Certificates for one run, created anew and deleted with it.
 
 use std::net::IpAddr;
 

@@ -17,7 +17,7 @@ use crate::process::{self, Identity, table};
 
 const MARKER: &str = ".testbed";
 
-/// All that a run writes. Nothing else in the folder is touched.
+/// All files that a run writes. No other file in the folder is changed.
 const ENTRIES: [&str; 11] = [
     "certificates",
     "controller",
@@ -38,7 +38,7 @@ pub struct RunDirectory {
     path: PathBuf,
     /// Held for as long as the owner lives.
     _lock: Option<File>,
-    /// Removed in the end, unless somebody wants to look at it.
+    /// Removed in the end, unless it is kept for its logs.
     temporary: AtomicBool,
 }
 
@@ -76,7 +76,7 @@ impl RunDirectory {
     pub(super) fn temporary() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("stowplan-testbed-").tempdir()?;
         let this = Self::create(dir.path())?;
-        // From here on it is ours to remove.
+        // From here on this process removes it.
         let _ = dir.keep();
         this.temporary.store(true, Ordering::Relaxed);
         Ok(this)
@@ -101,7 +101,7 @@ impl RunDirectory {
     /// Returns the names of what it ended. Called again, it finds nothing to do.
     ///
     /// # Errors
-    /// When the table of processes cannot be read, or the owner does not let go of the directory.
+    /// When the table of processes cannot be read, or the owner does not release the directory.
     pub fn end(&self) -> Result<Vec<String>> {
         let running = self.running()?;
         let (names, identities): (Vec<_>, Vec<_>) = running.into_iter().unzip();
@@ -158,7 +158,7 @@ impl RunDirectory {
         Ok(path)
     }
 
-    /// Lets the folder stay although it is a temporary one. Returns whether it was.
+    /// Keeps the folder although it is a temporary one. Returns whether it was temporary.
     pub(super) fn keep(&self) -> bool {
         self.temporary.swap(false, Ordering::Relaxed)
     }
@@ -192,7 +192,7 @@ impl Drop for RunDirectory {
     }
 }
 
-/// Takes the marker's lock; `None` when somebody has it.
+/// Takes the marker's lock; `None` if another process holds it.
 fn lock(dir: &Path) -> Result<Option<File>> {
     let path = dir.join(MARKER);
     let mut file = File::options()

@@ -54,7 +54,7 @@ const SERVICE_PORT: u16 = 8443;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Longer than any run. The tokens of a kubelet are renewed; this one is in a file.
+/// Longer than any run: this token is in a file and is not renewed as a kubelet's is.
 const TOKEN_SECONDS: i64 = 30 * 24 * 3600;
 
 /// What to install.
@@ -64,7 +64,7 @@ pub struct Install {
     pub webhook: PathBuf,
     /// The folder of its chart.
     pub chart: PathBuf,
-    /// Where to.
+    /// The namespace of the release.
     pub namespace: String,
     /// Chart values, as for `helm install --set`.
     pub values: Vec<(String, String)>,
@@ -105,8 +105,7 @@ impl Install {
     }
 }
 
-/// stowplan in a control plane. Its webhook and its controllers end with the control plane at the
-/// latest.
+/// stowplan in a control plane. Its webhook and its controllers end no later than the control plane.
 pub struct Installation {
     program: PathBuf,
     namespace: String,
@@ -197,7 +196,7 @@ impl Installation {
     }
 
     /// Starts a controller of the identity `controller-<index>`, and waits until it is ready, whether
-    /// it acts or stands by. It has the rights that the chart gives a controller's pod.
+    /// it leads or waits. It has the rights that the chart gives a controller's pod.
     ///
     /// # Errors
     /// The chart has no controller, this one runs already, it ends, or it is not ready in a minute; the
@@ -234,7 +233,7 @@ impl Installation {
                 Ok(())
             }
             Err(error) => {
-                // What is left of it would be in the way of the next start.
+                // A process that is left over would prevent the next start.
                 self.blocking(move |processes| processes.kill(&name)).await?;
                 Err(error)
             }
@@ -263,8 +262,8 @@ impl Installation {
         Ok(())
     }
 
-    /// Lets a controller stand still (SIGSTOP), as one whose machine hangs. It wakes by
-    /// [`Installation::continue_controller`], or to end.
+    /// Pauses a controller (SIGSTOP), as if its machine hung, until
+    /// [`Installation::continue_controller`] or its end.
     ///
     /// # Errors
     /// It does not run.
@@ -273,7 +272,7 @@ impl Installation {
         self.blocking(move |processes| processes.pause(&name)).await
     }
 
-    /// Lets a paused controller go on (SIGCONT). It does not know that time has passed.
+    /// Continues a paused controller (SIGCONT). It does not know that time has passed.
     ///
     /// # Errors
     /// It does not run.
@@ -293,7 +292,7 @@ impl Installation {
         self.controllers.get(&index).copied()
     }
 
-    /// The id of a running controller's process: what `/proc` says of it is for benchmarks.
+    /// The id of a running controller's process, for benchmarks that read `/proc`.
     ///
     /// # Errors
     /// It does not run.
@@ -403,7 +402,7 @@ impl Installation {
     /// all running controllers have read it. It must differ in more than its letters: they count changes.
     ///
     /// # Errors
-    /// One of them has not read it in a minute, or finds that it is no policy.
+    /// One of them has not read it in a minute, or finds it invalid.
     pub async fn set_policy(&self, policy: &str) -> Result<()> {
         let readers: Vec<_> =
             [self.admin].into_iter().chain(self.controllers.values().copied()).collect();
@@ -417,7 +416,7 @@ impl Installation {
                 let now = policies_read(*reader).await?;
                 ensure!(now.1 == before.1, "it is no policy: {policy}");
                 if now.0 == before.0 {
-                    return Ok(Seen::NotYet(format!("not by who serves {reader}")));
+                    return Ok(Seen::NotYet(format!("not by the process that serves {reader}")));
                 }
             }
             Ok(Seen::Done(()))
@@ -578,7 +577,7 @@ fn controller_name(index: usize) -> String {
     format!("{CONTROLLER}-{index}")
 }
 
-/// helm returns before the API server serves the resources that it was told of.
+/// helm returns before the API server serves the new resources.
 async fn resources_served(client: &Client) -> Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     until("the chart's resources to be served", LIMIT, async || {
@@ -606,7 +605,7 @@ async fn resources_served(client: &Client) -> Result<()> {
 }
 
 /// The API server takes a moment to read a new webhook configuration, and ignores failures: a pod
-/// that comes too early would simply not be placed.
+/// that is created too early would simply not be placed.
 async fn effective(plane: &ControlPlane, client: &Client) -> Result<()> {
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {

@@ -14,27 +14,27 @@ use super::{ControlPlane, NodeSpec, START_LIMIT, is_ready};
 use crate::wait::{Seen, until};
 
 impl ControlPlane {
-    /// Deletes a node, and waits until it is gone. Its pods go some time later: the controller manager
-    /// sees to that.
+    /// Deletes a node, and waits until it no longer exists. The controller manager deletes its pods some
+    /// time later.
     ///
     /// # Errors
-    /// There is no such node, or it does not go.
+    /// There is no such node, or it is not deleted in time.
     pub async fn delete_node(&self, name: &str) -> Result<()> {
         let nodes: Api<Node> = Api::all(self.client().await?);
         nodes
             .delete(name, &DeleteParams::default())
             .await
             .with_context(|| format!("cannot delete node {name}"))?;
-        until(&format!("node {name} to be gone"), START_LIMIT, async || {
+        until(&format!("node {name} to be deleted"), START_LIMIT, async || {
             Ok(match nodes.get_metadata_opt(name).await? {
                 None => Seen::Done(()),
-                Some(_) => Seen::NotYet("it is there".to_owned()),
+                Some(_) => Seen::NotYet("it still exists".to_owned()),
             })
         })
         .await
     }
 
-    /// Puts a new machine in the place of one: the same name, another UID. Returns when it is Ready.
+    /// Replaces a machine by a new one: the same name, another UID. Returns when it is Ready.
     ///
     /// # Errors
     /// There is no such node, or the new one does not become Ready.
@@ -43,7 +43,7 @@ impl ControlPlane {
         self.add_node(node).await
     }
 
-    /// Lets a machine die without a word: its node is NotReady until [`ControlPlane::recover_node`], and
+    /// Makes a machine die: its node is NotReady until [`ControlPlane::recover_node`], and
     /// its pods stay as they are. None of them ends, and one that is deleted stays Terminating, because
     /// no kubelet is there to end it. Returns when the node is NotReady and tainted.
     ///
@@ -56,7 +56,7 @@ impl ControlPlane {
             let node = nodes.get(name).await?;
             let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
             let held = taints.filter(|taint| taint.key == "node.kubernetes.io/not-ready").count();
-            // One against new pods, one against those that are there.
+            // One against new pods, one against those that run there.
             Ok(match (is_ready(&node), held) {
                 (false, 2..) => Seen::Done(()),
                 (ready, held) => Seen::NotYet(format!("ready: {ready}, {held} taints")),
@@ -74,14 +74,14 @@ impl ControlPlane {
         self.until_ready(&self.client().await?, |node| node == name).await
     }
 
-    /// Tells kwok (`assets/stages.yaml`) that a node and its pods are lost, or that they are not.
+    /// Marks a node and its pods as lost or not lost, for kwok (`assets/stages.yaml`).
     async fn mark_lost(&self, name: &str, lost: bool) -> Result<()> {
         let client = self.client().await?;
         let mark = json!({"metadata": {"annotations": {
             "testbed.stowplan.dev/lost": lost.then_some("true"),
         }}});
         let (mark, parameters) = (Patch::Merge(mark), PatchParams::default());
-        // The node first: a pod that comes meanwhile must not end there.
+        // The node first: a pod that is placed meanwhile must not succeed there.
         Api::<Node>::all(client.clone()).patch_metadata(name, &parameters, &mark).await?;
         let on_it = ListParams::default().fields(&format!("spec.nodeName={name}"));
         for pod in Api::<Pod>::all(client.clone()).list_metadata(&on_it).await? {
@@ -120,7 +120,7 @@ impl ControlPlane {
         self.change_node(&["taint", "node", node, &format!("{key}={value}:{effect}")]).await
     }
 
-    /// `kubectl taint node` with a minus at the end: takes away the taints of this key.
+    /// `kubectl taint node` with a minus at the end: removes the taints of this key.
     ///
     /// # Errors
     /// What kubectl says; also where there is none.
@@ -128,7 +128,7 @@ impl ControlPlane {
         self.change_node(&["taint", "node", node, &format!("{key}-")]).await
     }
 
-    /// `kubectl label node`: sets a label, or takes it away where `value` is none.
+    /// `kubectl label node`: sets a label, or removes it if `value` is none.
     ///
     /// # Errors
     /// What kubectl says.

@@ -56,7 +56,7 @@ async fn reply(
         tokio::spawn(async move {
             sender.send_data(Bytes::from("first")).await.unwrap();
             going.wait_for(|go| *go).await.unwrap();
-            // Whoever watches may have gone.
+            // The watcher may have closed the connection.
             let _ = sender.send_data(Bytes::from("second")).await;
         });
         return Ok(Response::new(body.boxed()));
@@ -286,7 +286,7 @@ async fn a_dropped_proxy_listens_no_more() {
     assert_eq!(send(&mut connection, "GET", NODE, "").await.unwrap().status(), StatusCode::OK);
     drop(proxy);
     send(&mut connection, "GET", NODE, "").await.unwrap_err();
-    // The task is gone when its connection is.
+    // The task ends with its connection.
     assert!(TcpStream::connect(address).await.is_err());
 }
 

@@ -328,7 +328,7 @@ mod tests {
         for (case, task_run) in &recorded::task_runs() {
             let seen = &recorded::review(&format!("{case}-pod"));
             let mut made = pod(task_run, &task_run["spec"]["taskSpec"], &Value::Null, 0);
-            // The script's name is random, and its text is nobody's concern.
+            // The script's name is random, and its text does not matter here.
             made["spec"]["initContainers"][1]["args"] = Value::Null;
             made["spec"]["initContainers"][1]["image"] = Value::Null;
             holds(case, &made, seen);

@@ -34,7 +34,7 @@ struct Pool {
     is_exclusive: bool,
 }
 
-/// Submits the job, waits for its pods, and tells where they are.
+/// Submits the job, waits for its pods, and prints their nodes.
 pub(super) async fn tell(plane: &ControlPlane, client: &Client) -> Result<()> {
     let job = object(client, "StreamsJob", JOB).await?;
     let pods = placed_pods(plane, client).await?;
@@ -128,7 +128,7 @@ fn tokens<'j>(operator: &'j Value, kind: &str) -> Vec<&'j str> {
     operator[kind].as_array().into_iter().flatten().map(text).collect()
 }
 
-/// What an operator asks for, as SPL writes it.
+/// The constraints of an operator, as SPL writes them.
 fn wishes(operator: &Value) -> String {
     let mut wishes = Vec::new();
     if let Some(pool) = operator["host"]["pool"].as_str() {
@@ -153,7 +153,7 @@ fn print_table(job: &Value, pods: &[Placed]) {
     super::print_rows(["POD", "OPERATOR", "NODE", "WHY"], &rows);
 }
 
-/// One line for each wish that did not come true; none if all did.
+/// One line for each constraint that was not met; none if all were.
 fn broken(job: &Value, pods: &[Placed], pools: &[Pool], everybody: &[Pod]) -> Vec<String> {
     let mut broken = Vec::new();
     let mut together: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();

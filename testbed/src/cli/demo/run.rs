@@ -37,7 +37,7 @@ struct Placed {
     why: String,
 }
 
-/// Follows the run to its end, and tells where its pods are.
+/// Follows the run to its end, and prints the nodes of its pods.
 pub(super) async fn tell(plane: &ControlPlane, client: &Client) -> Result<()> {
     let pods = until("the task build to run", LIMIT, async || {
         plane.check()?;

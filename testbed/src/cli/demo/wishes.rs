@@ -1,7 +1,7 @@
-//! Whether wishes came true, by looking at nodes only.
+//! Checks host constraints by the nodes of the pods.
 //!
-//! Written from the meaning of the host constraints, not from how stowplan brings them about: no
-//! label or affinity of ours is read here.
+//! Written from the meaning of the host constraints, independently of the implementation: no label or
+//! affinity of stowplan is read here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,14 +58,14 @@ impl Pool {
     }
 }
 
-/// Which kinds the pods wish for, in alphabetical order.
+/// The kinds of constraints of the pods, in alphabetical order.
 pub(super) fn kinds(pods: &[Placed]) -> Vec<&str> {
     let kinds: BTreeSet<_> =
         pods.iter().flat_map(|pod| pod.wishes.iter().map(|(kind, _)| kind.as_str())).collect();
     kinds.into_iter().collect()
 }
 
-/// One line for each wish that did not come true; none if all did.
+/// One line for each constraint that was not met; none if all were.
 pub(super) fn broken(pods: &[Placed], hosts: &[Host], pools: &[Pool]) -> Vec<String> {
     let mut lines = Vec::new();
     for pod in pods {
@@ -106,7 +106,7 @@ fn came_true(
             unless("not in the pool", pool.has(host, index))
         }
         "host-colocation" | "host-exlocation" if with_same_wish().next().is_none() => {
-            Err("no other pod has that wish, so nothing was shown".to_owned())
+            Err("no other pod has that constraint, so nothing was shown".to_owned())
         }
         "host-colocation" => {
             unless("not together", with_same_wish().all(|other| other.node == pod.node))
@@ -115,7 +115,7 @@ fn came_true(
             unless("not apart", with_same_wish().all(|other| other.node != pod.node))
         }
         "host-isolation" => unless("not alone", job_mates().all(|other| other.node != pod.node)),
-        _ => Err("a wish that the demo cannot check".to_owned()),
+        _ => Err("a constraint that the demo cannot check".to_owned()),
     }
 }
 

@@ -52,7 +52,7 @@ fn what_the_policy_does_not_allow_is_taken_back() {
             assert_eq!(world.condition(pool, "Accepted"), format!("False NotAllowed: {message}"));
             assert_eq!(world.ready(pool), format!("False NotAllowed: {message}"));
             assert!(world.members(pool).is_empty());
-            assert_eq!(world.told(pool), ["NotAllowed"]);
+            assert_eq!(world.event_reasons(pool), ["NotAllowed"]);
             let status = &world.document(pool)["status"];
             assert!(status["nodeLabel"].is_null() && status["exclusiveTaint"].is_null());
         }
@@ -95,7 +95,7 @@ fn a_namespace_has_no_more_exclusive_nodes_than_allowed() {
                    asks for 3 exclusive nodes; namespace ns may have 4, and 4 are taken";
     assert_eq!(world.condition("b", "Accepted"), refused);
     assert_eq!(world.ready("b"), refused);
-    assert_eq!(world.told("b"), ["TooManyExclusiveNodes"]);
+    assert_eq!(world.event_reasons("b"), ["TooManyExclusiveNodes"]);
     assert_eq!(world.members("c"), ["0 n08 Ready", "1 n07 Ready"]);
     assert_eq!(world.members("shared").len(), 5);
 
@@ -119,7 +119,7 @@ fn a_namespace_has_no_more_exclusive_nodes_than_allowed() {
 }
 
 #[test]
-fn a_form_that_is_none_is_refused_and_named() {
+fn an_invalid_form_is_refused_and_named() {
     let mut world = World::sized(1);
     world.pool("p", json!({"size": 0}));
     world.pool("q", json!({"exclusivity": "Exclusive"}));
@@ -132,7 +132,7 @@ fn a_form_that_is_none_is_refused_and_named() {
         world.ready("q"),
         "False InvalidPool: the pool is Exclusive without size or hosts; make a new one"
     );
-    assert_eq!(world.told("p"), ["InvalidPool"]);
+    assert_eq!(world.event_reasons("p"), ["InvalidPool"]);
 }
 
 #[test]
@@ -149,6 +149,6 @@ fn what_cannot_be_read_is_left_as_it_is() {
     assert_eq!(
         super::super::plan(&view, &world.policy, world.now).actions.len(),
         1,
-        "its marks were there"
+        "its marks are removed"
     );
 }

@@ -29,7 +29,7 @@ fn an_exclusive_pool_taints_waits_looks_again_and_labels() {
     assert_eq!(world.members("p"), ["0 n00 Ready", "1 n01 Ready"]);
     assert_eq!(world.ready("p"), "True Allocated: 2 nodes are the pool's");
     assert_eq!(world.labelled("p").len(), 2);
-    assert_eq!((world.count(Kind::HostPool), world.count(Kind::Node)), (2, 4));
+    assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (2, 4));
     let taint = world.exclusive_taint("p");
     assert_eq!(world.document("p")["status"]["exclusiveTaint"], taint);
 }
@@ -37,7 +37,7 @@ fn an_exclusive_pool_taints_waits_looks_again_and_labels() {
 #[test]
 fn an_exclusive_literal_pool_reserves_the_hosts_in_their_order() {
     let mut world = World::new(&["n1", "n2", "n3"]);
-    // The author's choice: what only keeps others away now does not matter.
+    // The author chose the hosts, so a cordon does not exclude them.
     world.change_node("n3", json!({"spec": {"unschedulable": true}}));
     world.pool("p", json!({"hosts": ["n3", "n1"], "exclusivity": "Exclusive"}));
     world.pod("q", "n1");
@@ -46,7 +46,7 @@ fn an_exclusive_literal_pool_reserves_the_hosts_in_their_order() {
         world.ready("p"),
         "False InsufficientNodes: hosts[1], node n1, runs pods of other jobs"
     );
-    assert_eq!(world.count(Kind::Node), 0, "all or nothing");
+    assert_eq!(world.take_count(Kind::Node), 0, "all or nothing");
     world.pods.clear();
     world.settle();
     assert_eq!(world.members("p"), ["0 n3 Ready", "1 n1 Ready"]);
@@ -96,9 +96,9 @@ fn a_pod_that_slips_in_behind_the_taint_makes_the_place_another_nodes() {
     world.pod("foreign", "n01");
     world.settle();
     assert_eq!(world.members("p"), ["0 n00 Ready", "1 n02 Ready"]);
-    assert_eq!((world.count(Kind::HostPool), world.count(Kind::Node)), (3, 6));
+    assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (3, 6));
     assert!(world.taints("n01").is_empty() && world.labels("n01").is_empty());
-    assert_eq!(world.told("p"), ["MemberReplaced", "Allocated"]);
+    assert_eq!(world.event_reasons("p"), ["MemberReplaced", "Allocated"]);
     assert_eq!(world.events[0].1.note, "node n02 becomes member 1 in place of node n01");
 }
 
@@ -137,8 +137,8 @@ fn a_pool_that_cannot_be_completed_holds_nothing_up() {
         "False InsufficientNodes: needs 2 nodes, 1 is able; 1 runs pods of other jobs"
     );
     assert!(world.taints("n00").is_empty() && world.taints("n01").is_empty());
-    assert_eq!(world.told("p"), ["InsufficientNodes"]);
-    assert_eq!(world.count(Kind::HostPool), 2);
+    assert_eq!(world.event_reasons("p"), ["InsufficientNodes"]);
+    assert_eq!(world.take_count(Kind::HostPool), 2);
     world.pods.clear();
     world.settle();
     assert_eq!(world.members("p"), ["0 n00 Ready", "1 n01 Ready"]);
@@ -179,11 +179,11 @@ fn a_taint_whose_age_cannot_be_believed_is_timed_anew() {
     for time in [Value::Null, json!("2030-01-01T00:00:00Z")] {
         let mut world = world.clone();
         world.nodes.get_mut("n00").unwrap()["spec"]["taints"][0]["timeAdded"] = time;
-        world.count(Kind::Node);
+        world.take_count(Kind::Node);
         let (start, pool) = (world.now, "p");
         world.settle();
         assert_eq!(world.members(pool), ["0 n00 Ready"]);
         assert!(world.now.duration_since(start) >= SETTLE);
-        assert_eq!(world.count(Kind::Node), 2);
+        assert_eq!(world.take_count(Kind::Node), 2);
     }
 }

@@ -24,8 +24,8 @@ fn a_sized_shared_pool_takes_nodes_by_name_within_its_budget() {
     assert_eq!(world.labels("n1"), [(world.hash("p"), "0".to_owned())]);
     assert_eq!(world.labels("n2"), [(world.hash("p"), "1".to_owned())]);
     assert!(world.labels("n3").is_empty() && world.taints("n1").is_empty());
-    assert_eq!((world.count(Kind::HostPool), world.count(Kind::Node)), (2, 2));
-    assert_eq!(world.told("p"), ["Allocated"]);
+    assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (2, 2));
+    assert_eq!(world.event_reasons("p"), ["Allocated"]);
     let hash = world.hash("p");
     let status = &world.document("p")["status"];
     assert_eq!(status["nodeLabel"], format!("pool.stowplan.node-restriction.kubernetes.io/{hash}"));
@@ -43,7 +43,7 @@ fn a_literal_shared_pool_names_its_nodes_and_writes_none() {
     world.settle();
     assert_eq!(world.members("p"), ["0 n2 Ready", "1 n3 Ready", "2 n1 Ready"]);
     assert_eq!(world.ready("p"), "True Allocated: 3 hosts are nodes");
-    assert_eq!((world.count(Kind::HostPool), world.count(Kind::Node)), (1, 0));
+    assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (1, 0));
 
     let before = world.document("p")["status"]["members"].clone();
     world.nodes.remove("n3");
@@ -53,7 +53,7 @@ fn a_literal_shared_pool_names_its_nodes_and_writes_none() {
     assert_eq!(world.ready("p"), "False UnknownHost: hosts[1], address 10.0.0.3, is no node");
     let after = &world.document("p")["status"]["members"];
     assert_eq!((&before[0], &before[2]), (&after[0], &after[1]), "their time does not move");
-    assert_eq!(world.told("p"), ["Allocated", "UnknownHost"]);
+    assert_eq!(world.event_reasons("p"), ["Allocated", "UnknownHost"]);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_literal_pool_whose_names_do_not_mean_one_node_each_says_so() {
         world.ready("exclusive"),
         "False UnknownHost: hosts[1] is node n4, as another of them is"
     );
-    assert_eq!(world.count(Kind::Node), 0);
+    assert_eq!(world.take_count(Kind::Node), 0);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_pool_without_a_size_has_no_members_of_its_own() {
         world.ready("tagged"),
         "True Allocated: every node that carries the tags belongs to the pool"
     );
-    assert_eq!((world.count(Kind::HostPool), world.count(Kind::Node)), (2, 0));
+    assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (2, 0));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn too_few_nodes_are_counted_by_what_stands_in_the_way() {
     world.settle();
     assert_eq!(world.members("y"), ["0 n01 Ready"]);
     world.pod("q", "n02");
-    world.count(Kind::Node);
+    world.take_count(Kind::Node);
     let census = "1 is being deleted, 2 are control-plane nodes, \
                   1 is outside the policy's hostPools.nodeSelector, 1 is not Ready, 2 are cordoned, \
                   2 have taints, 1 lacks the label kubernetes.io/hostname";
@@ -148,8 +148,8 @@ fn too_few_nodes_are_counted_by_what_stands_in_the_way() {
         )
     );
     assert!(world.members("shared").is_empty() && world.members("exclusive").is_empty());
-    assert_eq!(world.count(Kind::Node), 0, "no node is labelled or tainted");
-    assert_eq!(world.told("shared"), ["InsufficientNodes"]);
+    assert_eq!(world.take_count(Kind::Node), 0, "no node is labelled or tainted");
+    assert_eq!(world.event_reasons("shared"), ["InsufficientNodes"]);
 
     world.node("n04", labels(json!({"zone": "a"})));
     world.settle();
@@ -159,7 +159,7 @@ fn too_few_nodes_are_counted_by_what_stands_in_the_way() {
         "nodes of the fewest pools come first"
     );
     assert!(world.ready("exclusive").starts_with("False InsufficientNodes"));
-    assert_eq!(world.told("shared"), ["InsufficientNodes", "Allocated"]);
+    assert_eq!(world.event_reasons("shared"), ["InsufficientNodes", "Allocated"]);
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn a_pool_grows_at_its_end_and_by_all_or_nothing() {
         world.settle();
         assert_eq!(world.members("p"), ["0 n00 Ready", "1 n01 Ready"]);
         assert_eq!(world.ready("p"), "False InsufficientNodes: needs 4 more nodes, 3 are able");
-        assert_eq!((world.count(Kind::HostPool), world.count(Kind::Node)), (1, 0));
+        assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (1, 0));
         world.node("m", json!({}));
         world.settle();
         assert_eq!(
@@ -235,7 +235,7 @@ fn a_pool_grows_at_its_end_and_by_all_or_nothing() {
             ]
         );
         let patches = if exclusivity == "Shared" { 4 } else { 8 };
-        assert_eq!((world.count(Kind::HostPool), world.count(Kind::Node)), (2, patches));
+        assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (2, patches));
     }
 }
 

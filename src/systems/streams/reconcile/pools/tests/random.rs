@@ -12,7 +12,7 @@ use super::simulator::{self, Pace, World};
 fn it_does_not_matter_where_a_controller_stops() {
     for exclusivity in ["Shared", "Exclusive"] {
         let mut states = Vec::new();
-        for pace in [Pace::Whole, Pace::First, Pace::Last] {
+        for pace in [Pace::All, Pace::First, Pace::Last] {
             let mut world = World::sized(8);
             world.pool("p", json!({"size": 3, "exclusivity": exclusivity}));
             world.settle_at(pace);
@@ -69,7 +69,7 @@ fn happening() -> impl Strategy<Value = Happening> {
             .prop_map(|(pod, n, p, indexed)| Happening::PodBound(pod, n, p, indexed)),
         1 => (0..4usize).prop_map(Happening::PodGone),
         3 => (1..6usize).prop_map(Happening::Progress),
-        2 => prop_oneof![Just(Pace::Whole), Just(Pace::First), Just(Pace::Last)]
+        2 => prop_oneof![Just(Pace::All), Just(Pace::First), Just(Pace::Last)]
             .prop_map(Happening::Settled),
     ]
 }
@@ -97,7 +97,7 @@ fn happen(world: &mut World, happening: &Happening) {
             let mut taints = taints.cloned().unwrap_or_default();
             taints.retain(|taint| taint["key"] != "user");
             if *on {
-                // In front of ours: its place is no longer what an earlier plan saw.
+                // Before the pool's taint, whose index differs from the one that an earlier plan saw.
                 taints.insert(0, json!({"key": "user", "effect": "NoSchedule"}));
             }
             world.change_node(&node(n), json!({"spec": {"taints": taints}}));
@@ -140,7 +140,7 @@ fn happen(world: &mut World, happening: &Happening) {
     }
 }
 
-/// Who is at which place: pool, index, node and UID.
+/// The Ready members: (pool, its UID, index) to (node, its UID).
 type Seats = BTreeMap<(String, String, u64), (String, String)>;
 
 fn seats(world: &World) -> Seats {
@@ -158,8 +158,8 @@ fn seats(world: &World) -> Seats {
     seats
 }
 
-/// Found by the property below: while the status of the pool that gives a node up could not be written,
-/// the one that has it reserved wrote the same reservation again and again.
+/// Found by the property below: while the status of a pool that gave up a node could not be written, the
+/// pool that had reserved the node wrote the same reservation again and again.
 #[test]
 fn a_claim_that_falls_in_the_same_plan_is_no_reason_to_reserve_again() {
     let mut world = World::new(&[]);
@@ -185,7 +185,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn whatever_happens_it_comes_to_rest_in_order(
+    fn pools_settle_in_a_consistent_state_after_any_events(
         happenings in proptest::collection::vec(happening(), 1..30),
     ) {
         let mut world = World::new(&[]);
@@ -201,7 +201,7 @@ proptest! {
                 let key = (simulator::NAMESPACE.to_owned(), place.0.clone());
                 let pool = world.pools.get(&key);
                 let stands = pool.is_some_and(|pool| pool["metadata"]["uid"] == *place.1);
-                // A limit that refuses the pool is the only other reason.
+                // A pool that a limit refuses loses its members, too.
                 let accepted = stands && !pool.unwrap()["status"]["members"].is_null();
                 if lives && accepted {
                     prop_assert_eq!(now.get(place), Some(&(node.clone(), uid.clone())));
@@ -221,7 +221,7 @@ proptest! {
             prop_assert!(world.taints(name).contains(&"made=:PreferNoSchedule".to_owned()));
             prop_assert_eq!(&node["metadata"]["labels"]["user"], "label");
             for (hash, _) in world.labels(name) {
-                prop_assert!(hashes.contains(&hash), "a mark of a pool that is gone");
+                prop_assert!(hashes.contains(&hash), "a mark of a deleted pool");
                 let tainted = ours.iter().any(|taint| !taint.starts_with(&*hash));
                 prop_assert!(!tainted, "{} is shared and exclusive", name);
             }

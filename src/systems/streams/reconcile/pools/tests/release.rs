@@ -7,7 +7,7 @@ use super::simulator::{self, World};
 use crate::systems::plan::{Kind, Write};
 
 #[test]
-fn the_marks_of_a_pool_that_is_gone_are_swept_and_nothing_else() {
+fn the_marks_of_a_deleted_pool_are_removed_and_nothing_else() {
     let mut world = World::sized(2);
     world.node("n01", json!({"spec": {"taints": [{"key": "user", "effect": "PreferNoSchedule"}]}}));
     world.pool("p", json!({"size": 2, "exclusivity": "Exclusive"}));
@@ -46,7 +46,7 @@ fn a_taint_stays_as_long_as_a_pod_that_tolerates_it_by_name() {
 }
 
 #[test]
-fn a_pool_that_is_being_deleted_is_as_good_as_gone() {
+fn a_pool_that_is_being_deleted_counts_as_deleted() {
     let mut world = World::sized(2);
     world.pool("p", json!({"size": 2, "exclusivity": "Exclusive"}));
     world.settle();
@@ -54,7 +54,7 @@ fn a_pool_that_is_being_deleted_is_as_good_as_gone() {
     world.writes.clear();
     world.settle();
     assert!(world.taints("n00").is_empty() && world.labels("n01").is_empty());
-    assert_eq!((world.count(Kind::HostPool), world.count(Kind::Node)), (0, 2));
+    assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (0, 2));
 }
 
 #[test]
@@ -106,5 +106,5 @@ fn one_patch_takes_back_all_marks_of_a_node_and_leaves_the_rest() {
             "stowplan.dev/colocation-group": "g",
         })
     );
-    assert_eq!(world.count(Kind::Node), 1);
+    assert_eq!(world.take_count(Kind::Node), 1);
 }

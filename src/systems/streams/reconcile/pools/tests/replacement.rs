@@ -8,7 +8,7 @@ use super::simulator::World;
 use crate::systems::plan::Kind;
 
 #[test]
-fn an_event_for_each_of_many_lost_members_is_too_many() {
+fn many_lost_members_share_one_event() {
     let mut world = World::sized(12);
     world.pool("p", json!({"size": 12}));
     world.settle();
@@ -16,7 +16,7 @@ fn an_event_for_each_of_many_lost_members_is_too_many() {
     world.nodes.clear();
     world.settle();
     assert_eq!(
-        world.told("p"),
+        world.event_reasons("p"),
         ["MemberLost"; 6].into_iter().chain(["InsufficientNodes"]).collect::<Vec<_>>()
     );
     assert_eq!(world.events[5].1.note, "and 7 more members");
@@ -53,8 +53,11 @@ fn a_lost_member_is_replaced_in_two_status_writes_and_the_others_stay() {
             assert_ne!(before[1]["since"], after[1]["since"]);
             assert_eq!(world.labelled("p").len(), 3);
             let patches = if exclusivity == "Shared" { 1 } else { 2 } + usize::from(!gone);
-            assert_eq!((world.count(Kind::HostPool), world.count(Kind::Node)), (2, patches));
-            assert_eq!(world.told("p"), ["MemberLost", "MemberReplaced", "Allocated"]);
+            assert_eq!(
+                (world.take_count(Kind::HostPool), world.take_count(Kind::Node)),
+                (2, patches)
+            );
+            assert_eq!(world.event_reasons("p"), ["MemberLost", "MemberReplaced", "Allocated"]);
             let why = if gone { "is gone" } else { "was deleted and made again" };
             assert_eq!(world.events[0].1.note, format!("node n01, member 1, {why}"));
         }
@@ -153,9 +156,9 @@ fn marks_that_a_ready_member_lost_are_given_again() {
         world.change_node("n00", with);
         world.settle();
         assert_eq!(world.state(), state);
-        assert_eq!((world.count(Kind::HostPool), world.count(Kind::Node)), (0, 1));
+        assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (0, 1));
     }
-    // Somebody else's taint of the key is in the way: it belongs to no pool.
+    // A taint with this key that belongs to no pool is replaced.
     let stranger = json!([{"key": "stowplan.dev/exclusive", "value": "x", "effect": "NoSchedule"}]);
     world.change_node("n00", json!({"spec": {"taints": stranger}}));
     world.settle();

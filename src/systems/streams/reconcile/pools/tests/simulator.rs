@@ -1,6 +1,6 @@
-//! A cluster of documents, and an executor that carries plans out on them as `controller` does on a
-//! real one: one plan after the other until nothing is left to do. It refuses what the API server
-//! would refuse.
+//! A cluster of documents, and an executor that carries out plans on them as `controller` does on a
+//! real cluster: one plan after the other until a plan is empty. It refuses what the API server would
+//! refuse.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,11 +19,11 @@ use crate::view::{Object, View};
 /// The namespace of everything that a test names without one.
 pub(super) const NAMESPACE: &str = "ns";
 
-/// Which of a plan's actions are carried out before the next plan is made.
+/// How many of a plan's actions are carried out before the next plan is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pace {
     /// All.
-    Whole,
+    All,
     /// The first, as if the controller ended after each write and another one took over.
     First,
     /// The last, likewise.
@@ -40,13 +40,13 @@ pub(super) struct World {
     pub(super) namespaces: BTreeMap<String, Value>,
     /// Kind and name of each object that was written.
     pub(super) writes: Vec<(Kind, String)>,
-    /// What was told: the pool's name, the reason and the note.
+    /// The events: the name of the pool, and the event about it.
     pub(super) events: Vec<(String, Event)>,
     counter: u64,
 }
 
 impl World {
-    /// A cluster with nodes of these names, all able.
+    /// A cluster with nodes of these names, all eligible.
     pub(super) fn new(nodes: &[&str]) -> Self {
         let mut world = Self {
             policy: Policy::default(),
@@ -63,7 +63,7 @@ impl World {
         world
     }
 
-    /// So many nodes, `n00` and so on.
+    /// A cluster with this many nodes: `n00`, `n01` and so on.
     pub(super) fn sized(count: usize) -> Self {
         let names: Vec<String> = (0..count).map(|n| format!("n{n:02}")).collect();
         Self::new(&names.iter().map(String::as_str).collect::<Vec<_>>())
@@ -81,11 +81,11 @@ impl World {
             "uid": format!("uid-{number}"),
             "resourceVersion": number.to_string(),
             "generation": 1,
-            "creationTimestamp": whole(self.now + SignedDuration::from_secs(number as i64)),
+            "creationTimestamp": in_seconds(self.now + SignedDuration::from_secs(number as i64)),
         })
     }
 
-    /// Makes a node, able but for what `with` says (RFC 7396).
+    /// Makes an eligible node, changed by the merge patch `with` (RFC 7396).
     pub(super) fn node(&mut self, name: &str, with: Value) {
         let mut node = json!({
             "apiVersion": "v1",
@@ -102,7 +102,7 @@ impl World {
         self.nodes.insert(name.to_owned(), node);
     }
 
-    /// Changes a node (RFC 7396).
+    /// Changes a node by a merge patch (RFC 7396).
     pub(super) fn change_node(&mut self, name: &str, with: Value) {
         let version = self.next();
         let node = self.nodes.get_mut(name).unwrap();
@@ -208,9 +208,9 @@ impl World {
         plan
     }
 
-    /// Plans and acts until nothing is left to do; time passes only where a plan asks for it.
+    /// Plans and acts until a plan is empty; time advances only to the `recheck_at` of a plan.
     pub(super) fn settle(&mut self) {
-        self.settle_at(Pace::Whole);
+        self.settle_at(Pace::All);
     }
 
     pub(super) fn settle_at(&mut self, pace: Pace) {
@@ -218,7 +218,7 @@ impl World {
             let plan = self.plan();
             let mut actions = plan.actions;
             match pace {
-                Pace::Whole => {}
+                Pace::All => {}
                 Pace::First => actions.truncate(1),
                 Pace::Last => actions = actions.split_off(actions.len().saturating_sub(1)),
             }
@@ -226,7 +226,7 @@ impl World {
                 match plan.recheck_at {
                     None => return,
                     Some(at) => {
-                        assert!(at > self.now, "a plan that asks for now has something to do");
+                        assert!(at > self.now, "a plan to be made again now must have actions");
                         self.now = at;
                     }
                 }
@@ -238,7 +238,7 @@ impl World {
         panic!("no end: {:#?}", self.plan());
     }
 
-    /// Carries one action out.
+    /// Carries out one action.
     pub(super) fn act(&mut self, action: Action) {
         let Action { target, write, events } = action;
         self.writes.push((target.kind, target.name.to_string()));
@@ -247,7 +247,7 @@ impl World {
         match write {
             Write::Status { resource_version, status } => {
                 let key = (target.namespace.to_string(), target.name.to_string());
-                let pool = self.pools.get_mut(&key).expect("a status of a pool that is there");
+                let pool = self.pools.get_mut(&key).expect("the status of an existing pool");
                 assert_eq!(pool["metadata"]["uid"], *target.uid);
                 assert_eq!(pool["metadata"]["resourceVersion"], *resource_version);
                 pool["status"] = status;
@@ -272,7 +272,7 @@ impl World {
     }
 
     fn patch(&mut self, name: &str, operations: &[PatchOperation], version: String) {
-        let node = self.nodes.get_mut(name).expect("a patch of a node that is there");
+        let node = self.nodes.get_mut(name).expect("the patch of an existing node");
         let first = operations.first().unwrap();
         assert!(
             matches!(first, PatchOperation::Test(_)) && first.path().as_str() == "/metadata/uid",
@@ -318,7 +318,7 @@ impl World {
         self.condition(pool, "Ready")
     }
 
-    /// The labels of ours on a node: hash and index.
+    /// The pool labels of a node: hash and index.
     pub(super) fn labels(&self, node: &str) -> Vec<(String, String)> {
         let labels = self.nodes[node]["metadata"]["labels"].as_object().into_iter().flatten();
         labels
@@ -356,13 +356,13 @@ impl World {
     }
 
     /// The reasons of the events about a pool.
-    pub(super) fn told(&self, pool: &str) -> Vec<&'static str> {
+    pub(super) fn event_reasons(&self, pool: &str) -> Vec<&'static str> {
         let own = self.events.iter().filter(|(of, _)| of == pool);
         own.map(|(_, event)| event.reason).collect()
     }
 
-    /// How often objects of a kind were written, and forgets.
-    pub(super) fn count(&mut self, kind: Kind) -> usize {
+    /// How often objects of a kind were written since the last call for this kind.
+    pub(super) fn take_count(&mut self, kind: Kind) -> usize {
         let count = self.writes.iter().filter(|(of, _)| *of == kind).count();
         self.writes.retain(|(of, _)| *of != kind);
         count
@@ -392,7 +392,7 @@ fn forget_times(value: &mut Value) {
     }
 }
 
-/// Applies operations as the API server does: there, what is absent tests as null.
+/// Applies operations as the API server does, where a missing value passes a test for null.
 pub(super) fn patch(document: &mut Value, operations: &[PatchOperation]) -> Result<(), String> {
     let mut patched = document.clone();
     for operation in operations {
@@ -409,6 +409,6 @@ pub(super) fn patch(document: &mut Value, operations: &[PatchOperation]) -> Resu
     Ok(())
 }
 
-fn whole(time: Timestamp) -> String {
+fn in_seconds(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap().to_string()
 }
