@@ -1,8 +1,9 @@
 //! Invalid and hostile input, and the documented answer to each.
 //!
-//! Bytes that are not a review are an error (the server answers 400, and the cluster's failurePolicy
-//! decides); a review whose pod has a malformed request is refused, and the refusal names the key;
-//! a review of anything else is passed. Nothing panics, and no answer or error grows with the input.
+//! Bytes that are not a review are an error (the server answers 400, and the cluster's
+//! failurePolicy decides); a review whose pod has a malformed request is refused, and the refusal
+//! names the key; a review of anything else is passed. Nothing panics, and no answer or error grows
+//! with the input.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "how a helper of tests fails")]
 

@@ -57,7 +57,8 @@ fn main() -> ExitCode {
 }
 
 /// Nodes `node-1` to `node-6` with addresses from 10.4.40.81 on. The first three carry `trio=yes`;
-/// `node-2` is tagged `source`, `node-3` `ib`, `node-4` `ib` and `blue`. `bare` has no hostname label.
+/// `node-2` is tagged `source`, `node-3` `ib`, `node-4` `ib` and `blue`. `bare` has no hostname
+/// label.
 fn nodes() -> Vec<NodeSpec> {
     let mut nodes = NodeSpec::numbered(6);
     for node in &mut nodes[..3] {

@@ -1,5 +1,5 @@
-//! The controller on a real control plane: pools, jobs and pending pods, and the faults and outages that
-//! it survives.
+//! The controller on a real control plane: pools, jobs and pending pods, and the faults and outages
+//! that it survives.
 //!
 //! One control plane serves all of these tests, each in a namespace and on nodes of its own.
 

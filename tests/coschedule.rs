@@ -1,6 +1,6 @@
-//! Coscheduling on a real control plane: on which nodes the pods of a run land, that every run ends, and
-//! that no object is left behind. Volumes are provisioned in zones, and Tekton's driver makes
-//! the pods (both: `testbed`).
+//! Coscheduling on a real control plane: on which nodes the pods of a run land, that every run
+//! ends, and that no object is left behind. Volumes are provisioned in zones, and Tekton's driver
+//! makes the pods (both: `testbed`).
 //!
 //! One control plane serves all of these tests, each in namespaces and on nodes of its own.
 
@@ -104,8 +104,8 @@ const CASES: &[Case] = cases! { coschedule,
 };
 
 fn main() -> ExitCode {
-    // Short enough to wait for in a test, but longer than the ten seconds for which the scheduler may
-    // delay a member that it will place.
+    // Short enough to wait for in a test, but longer than the ten seconds for which the scheduler
+    // may delay a member that it will place.
     let quick = |install: Install| {
         install
             .value("policy.coschedule.gracePeriod", "12s")

@@ -21,8 +21,8 @@ impl Drop for Pause {
 }
 
 impl Pause {
-    /// Starts it and lets it come to where it waits: in the system call rt_sigtimedwait, which is the
-    /// 128th of x86_64 and the 137th of the others.
+    /// Starts it and lets it come to where it waits: in the system call rt_sigtimedwait, which is
+    /// the 128th of x86_64 and the 137th of the others.
     fn start() -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stowplan"));
         let child = command.arg("pause").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -90,7 +90,8 @@ struct Memory {
     /// Pages that belong to it alone: its stack, its heap, its static data.
     own: u64,
     /// Pages of the binary and its libraries that are its own because the loader has written their
-    /// addresses into them. They are the binary's, as large as it makes them, whatever the process does.
+    /// addresses into them. They are the binary's, as large as it makes them, whatever the process
+    /// does.
     of_files: u64,
 }
 

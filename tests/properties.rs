@@ -1,5 +1,6 @@
-//! What holds for every pod, claim, View and policy: the patch applies, a second round changes nothing,
-//! no field of the user's is lost, and the pod is left the nodes that the constraint means.
+//! What holds for every pod, claim, View and policy: the patch applies, a second round changes
+//! nothing, no field of the user's is lost, and the pod is left the nodes that the constraint
+//! means.
 
 #![allow(
     clippy::panic,

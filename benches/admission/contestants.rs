@@ -1,8 +1,8 @@
 //! The servers that are compared.
 //!
 //! All but ours run in copies of this very binary: the runtime, hyper and rustls of the crate, the
-//! crate's own TLS configuration, and nothing else. They have no limits, deadlines, spans or metrics;
-//! what ours spends on those is in its figure, and counts against it.
+//! crate's own TLS configuration, and nothing else. They have no limits, deadlines, spans or
+//! metrics; what ours spends on those is in its figure, and counts against it.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -39,8 +39,8 @@ use crate::world;
 pub(crate) enum Contestant {
     /// Reads the body and answers the same to everybody: the floor of TLS and HTTP.
     Constant,
-    /// Besides, scans the review once with `serde_json`, the object as one raw slice, and echoes the
-    /// uid: the floor of reading a review at all.
+    /// Besides, scans the review once with `serde_json`, the object as one raw slice, and echoes
+    /// the uid: the floor of reading a review at all.
     Scan,
     /// `stowplan webhook`, the release binary.
     Ours,
@@ -278,8 +278,8 @@ fn value(body: &[u8]) -> anyhow::Result<Vec<u8>> {
     )?)
 }
 
-/// A clone of the pod with what its annotations ask for, in the customary way: no look-up, no checks,
-/// no hashes, no conflicts, so less than ours does.
+/// A clone of the pod with what its annotations ask for, in the customary way: no look-up, no
+/// checks, no hashes, no conflicts, so less than ours does.
 fn changed(object: &Value) -> Value {
     let mut pod = object.clone();
     let wish =

@@ -1,5 +1,5 @@
-//! How the cost of a decision grows: with the cluster and its runs (not at all), and with the pod and what
-//! it is of (linearly).
+//! How the cost of a decision grows: with the cluster and its runs (not at all), and with the pod
+//! and what it is of (linearly).
 //!
 //! A copy of this binary decides under callgrind ([`player`]); no sockets.
 
@@ -27,8 +27,8 @@ const FLAT: [(&str, &str); 7] = [
     ("one-group", "host and colocation, all pods in one group"),
 ];
 
-/// With the runs of the cluster: the same run's pod or claim, more of other runs. Counted is [`decide`]
-/// alone.
+/// With the runs of the cluster: the same run's pod or claim, more of other runs. Counted is
+/// [`decide`] alone.
 const FLAT_RUNS: [(&str, &str); 2] = [
     ("run-member", "pod of a run's task"),
     ("run-claim", "claim of a run, whose class is replaced"),
@@ -111,7 +111,8 @@ pub(crate) fn play() -> anyhow::Result<()> {
         let view = view(part, size)?;
         let bytes = review(part, size)?;
         let parsed = admission::Review::parse(&bytes)?;
-        // Done once before it is counted: it must come to what it is meant to, and pages are touched.
+        // Done once before it is counted: it must come to what it is meant to, and pages are
+        // touched.
         check(part, &decide(&parsed, &view, &policy)?.at_once())?;
         let decision_alone = FLAT.iter().chain(&FLAT_RUNS).any(|(flat, _)| *flat == part);
         turn(&mut || {

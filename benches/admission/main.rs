@@ -1,8 +1,8 @@
-//! What an admission costs, as ratios within one run: instructions a request against servers that do
-//! less or do it in the customary way, growth with pod and cluster, and memory.
+//! What an admission costs, as ratios within one run: instructions a request against servers that
+//! do less or do it in the customary way, growth with pod and cluster, and memory.
 //!
-//! `docs/performance.md` says how to read the tables. Nothing printed here is stored: every figure is
-//! measured in the run that prints it, and a contestant that answers wrongly ends the run.
+//! `docs/performance.md` says how to read the tables. Nothing printed here is stored: every figure
+//! is measured in the run that prints it, and a contestant that answers wrongly ends the run.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "tables go to a terminal")]
 

@@ -38,8 +38,8 @@ fn cases(extent: Extent) -> anyhow::Result<Vec<Case>> {
         review.grow_to(size)?;
         for &keys in keys {
             let bytes = review.clone().with_keys(keys).bytes();
-            // A count differs by less than a part in a thousand from run to run, at any number of reviews;
-            // large reviews are counted over fewer, so that the run stays short.
+            // A count differs by less than a part in a thousand from run to run, at any number of
+            // reviews; large reviews are counted over fewer, so that the run stays short.
             let requests = match (extent, size) {
                 (Extent::Full, _) | (Extent::Standard, ..10_000) => (100, 1_100),
                 (Extent::Standard, ..100_000) => (50, 250),

@@ -16,8 +16,8 @@ const CLAIM: &str = include_str!("../../fixtures/recorded/tekton-disabled/shared
 pub(crate) struct Review(Value);
 
 impl Review {
-    /// The recorded review of a Deployment's pod, with the labels of a Streams pod and annotations as
-    /// clusters have them, none of them ours.
+    /// The recorded review of a Deployment's pod, with the labels of a Streams pod and annotations
+    /// as clusters have them, none of them ours.
     pub(crate) fn recorded() -> anyhow::Result<Self> {
         let mut review = Self(serde_json::from_str(DEPLOYMENT)?);
         review.0["request"]["namespace"] = json!(NAMESPACE);
@@ -80,8 +80,8 @@ impl Review {
         }
     }
 
-    /// Grows to about `bytes`, at most a container's part more: containers of the recorded large pod
-    /// with what `managedFields` says of each, then variables.
+    /// Grows to about `bytes`, at most a container's part more: containers of the recorded large
+    /// pod with what `managedFields` says of each, then variables.
     pub(crate) fn grow_to(&mut self, bytes: usize) -> anyhow::Result<()> {
         let large: Value = serde_json::from_str(LARGE)?;
         let large = &large["request"]["object"];

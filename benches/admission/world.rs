@@ -94,8 +94,8 @@ pub(crate) fn one_group(view: &mut View, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The StreamsJob that the pods under review join: `count` elements, four to a colocation group, two
-/// groups each kept apart; element 7 is theirs. If `accepted`, it has the condition Accepted.
+/// The StreamsJob that the pods under review join: `count` elements, four to a colocation group,
+/// two groups each kept apart; element 7 is theirs. If `accepted`, it has the condition Accepted.
 pub(crate) fn job(view: &mut View, count: usize, accepted: bool) -> anyhow::Result<()> {
     let elements: Vec<_> = (0..count)
         .map(|index| {
@@ -126,9 +126,9 @@ pub(crate) fn job(view: &mut View, count: usize, accepted: bool) -> anyhow::Resu
     Ok(())
 }
 
-/// A View with the run of the recorded reviews of Tekton, and this many `others`, each with two TaskRuns,
-/// a claim and a placeholder. The recorded run has this many `tasks`, all with its first workspace, and
-/// this many `workspaces`.
+/// A View with the run of the recorded reviews of Tekton, and this many `others`, each with two
+/// TaskRuns, a claim and a placeholder. The recorded run has this many `tasks`, all with its first
+/// workspace, and this many `workspaces`.
 pub(crate) fn runs(others: usize, tasks: usize, workspaces: usize) -> anyhow::Result<View> {
     let mut view = View::default();
     for (name, binding) in [("fast", "Immediate"), ("fast-wait", "WaitForFirstConsumer")] {

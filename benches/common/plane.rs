@@ -44,8 +44,8 @@ pub(crate) fn install() -> Install {
 }
 
 impl Stowplan {
-    /// Installs stowplan, starts the controller behind the proxy, creates [`NAMESPACE`] and waits until
-    /// the controller leads.
+    /// Installs stowplan, starts the controller behind the proxy, creates [`NAMESPACE`] and waits
+    /// until the controller leads.
     pub(crate) async fn start(plane: &ControlPlane, install: Install) -> anyhow::Result<Self> {
         let mut installation = plane.install(install).await?;
         let proxy = plane.proxy().await?;

@@ -24,7 +24,8 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    /// Starts the copy as `role`. `nothing` is the order that measures the cost of a turn by itself.
+    /// Starts the copy as `role`. `nothing` is the order that measures the cost of a turn by
+    /// itself.
     pub(crate) fn start(role: &str, nothing: &str) -> anyhow::Result<Self> {
         let program = std::env::current_exe()?;
         let (counter, mut child) = Counter::start(program.as_os_str(), [role], Stdio::piped())?;

@@ -1,8 +1,8 @@
 //! Pools on a control plane: how long they take, what they cost the API server, and what the
 //! controller holds.
 //!
-//! The proxy of [`crate::plane`] records the controller's requests; watches of an administrator, which
-//! do not pass the proxy, show when a step is done.
+//! The proxy of [`crate::plane`] records the controller's requests; watches of an administrator,
+//! which do not pass the proxy, show when a step is done.
 
 use std::collections::HashSet;
 use std::fmt::Debug;

@@ -1,8 +1,8 @@
-//! What the controller costs: a plan of pools and one of coscheduled runs, by the size of the cluster, and
-//! pools on a control plane, in seconds, in writes to the API server and in memory.
+//! What the controller costs: a plan of pools and one of coscheduled runs, by the size of the
+//! cluster, and pools on a control plane, in seconds, in writes to the API server and in memory.
 //!
-//! `docs/performance.md` says how to read the tables. Nothing printed here is stored: every figure is
-//! measured in the run that prints it, and a state that is not reached ends the run.
+//! `docs/performance.md` says how to read the tables. Nothing printed here is stored: every figure
+//! is measured in the run that prints it, and a state that is not reached ends the run.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "tables go to a terminal")]
 

@@ -1,5 +1,5 @@
-//! Clusters with coscheduled Tekton runs to plan on, without a control plane: documents as Tekton and the
-//! API server give them, and placeholders as the plan itself makes them.
+//! Clusters with coscheduled Tekton runs to plan on, without a control plane: documents as Tekton
+//! and the API server give them, and placeholders as the plan itself makes them.
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::jiff::SignedDuration;
@@ -48,8 +48,8 @@ pub(crate) enum State {
     Steady,
     /// No run has been seen before: a placeholder each.
     New,
-    /// Every run has its placeholder, and its members wait because every node is full: no write would
-    /// help, and each gets an event.
+    /// Every run has its placeholder, and its members wait because every node is full: no write
+    /// would help, and each gets an event.
     Full,
     /// All runs use one claim, so that they are on one node, where their members run: nothing.
     OneClaim,
@@ -179,8 +179,8 @@ impl Making {
         zone_name(self.seat(run))
     }
 
-    /// A claim with its volume, which the nodes of one zone can mount. Those of new runs wait for their
-    /// first pod.
+    /// A claim with its volume, which the nodes of one zone can mount. Those of new runs wait for
+    /// their first pod.
     fn claim(&mut self, name: &str, zone: &str, owner: &Value) -> anyhow::Result<()> {
         let is_bound = self.state != State::New;
         let mut metadata = self.metadata(name);
@@ -306,8 +306,8 @@ impl Making {
         pod
     }
 
-    /// Carries out what is planned until every run has its placeholder, each with its pod on the node of
-    /// its run.
+    /// Carries out what is planned until every run has its placeholder, each with its pod on the
+    /// node of its run.
     fn place(&mut self) -> anyhow::Result<()> {
         let mut made = 0;
         // Of those that use one claim the first comes first, and all others after it.

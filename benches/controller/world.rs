@@ -210,8 +210,8 @@ impl World {
         (member["state"] != "Vacant").then(|| node.to_owned())
     }
 
-    /// Pods of Streams jobs that ask for the pools, those of a member in one colocation group: on the
-    /// member's node where it has one, else waiting.
+    /// Pods of Streams jobs that ask for the pools, those of a member in one colocation group: on
+    /// the member's node where it has one, else waiting.
     fn add_pods(&mut self, count: usize) -> anyhow::Result<()> {
         for number in 0..count {
             let pool = number % self.pools.len();

@@ -67,8 +67,8 @@ impl Cluster {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
-    /// Gives webhook and controller a policy with this binding, under which native groups stay for as
-    /// long as the bench runs, and waits until pods are admitted by it.
+    /// Gives webhook and controller a policy with this binding, under which native groups stay for
+    /// as long as the bench runs, and waits until pods are admitted by it.
     pub(crate) async fn bind_by(&self, binding: Binding) -> anyhow::Result<()> {
         let policy = json!({"coschedule": {"binding": binding.word(), "groupTTL": "24h"}});
         let change = Patch::Merge(json!({"data": {"policy.yaml": policy.to_string()}}));
@@ -109,8 +109,8 @@ impl Cluster {
         .await
     }
 
-    /// The pods that `which` selects, counted by group (`group_of`) and node. A pod without a group or a
-    /// node is an error.
+    /// The pods that `which` selects, counted by group (`group_of`) and node. A pod without a group
+    /// or a node is an error.
     pub(crate) async fn groups(
         &self,
         which: &ListParams,

@@ -1,8 +1,8 @@
-//! What coscheduling costs: how many members of groups the scheduler places in a second, beside the same
-//! pods without a group; and what the controller writes for a run.
+//! What coscheduling costs: how many members of groups the scheduler places in a second, beside the
+//! same pods without a group; and what the controller writes for a run.
 //!
-//! `docs/performance.md` says how to read the tables. Nothing printed here is stored: every figure is
-//! measured in the run that prints it, and pods that are not placed end the run.
+//! `docs/performance.md` says how to read the tables. Nothing printed here is stored: every figure
+//! is measured in the run that prints it, and pods that are not placed end the run.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "tables go to a terminal")]
 

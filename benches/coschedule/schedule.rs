@@ -1,5 +1,5 @@
-//! Placements a second: the members of groups, bound by term and by node, and the same pods without a
-//! group.
+//! Placements a second: the members of groups, bound by term and by node, and the same pods without
+//! a group.
 //!
 //! The scheduler is paused while the pods are created, so that it finds all of them at once; the
 //! controller is paused while they are placed, as if it had a machine of its own. A watch of placed
@@ -260,8 +260,8 @@ struct Placements {
 }
 
 impl Placements {
-    /// Watches pods that have a node, and of them no more than the metadata: little to decode, so that
-    /// it is not the watch that is measured.
+    /// Watches pods that have a node, and of them no more than the metadata: little to decode, so
+    /// that it is not the watch that is measured.
     fn follow(cluster: &Cluster) -> Self {
         let seen = Arc::<Mutex<HashMap<String, Instant>>>::default();
         let config = watcher::Config::default().labels(QUEUED).fields("spec.nodeName!=");

@@ -1,5 +1,5 @@
-//! What the controller writes for a PipelineRun, by kind, from the first request to the last trace of
-//! its placeholder.
+//! What the controller writes for a PipelineRun, by kind, from the first request to the last trace
+//! of its placeholder.
 
 use std::time::Duration;
 
@@ -157,7 +157,8 @@ async fn clear(cluster: &Cluster, runs: &Api<DynamicObject>) -> anyhow::Result<(
     .await
 }
 
-/// A run whose tasks use one volume, of a class that binds it before anybody knows where the tasks are.
+/// A run whose tasks use one volume, of a class that binds it before anybody knows where the tasks
+/// are.
 fn run(name: &str) -> serde_json::Value {
     let workspace = json!([{"name": "source"}]);
     let tasks: Vec<_> = (0..TASKS)

@@ -1,5 +1,6 @@
-//! What the fuzz targets have in common: a cluster, pods and claims that carry the fuzzed value, and what
-//! has to hold for every input. A target is one function here and three lines in `targets/`.
+//! What the fuzz targets have in common: a cluster, pods and claims that carry the fuzzed value,
+//! and what has to hold for every input. A target is one function here and three lines in
+//! `targets/`.
 
 pub mod pods;
 pub mod seeds;
@@ -126,8 +127,8 @@ fn affinity(input: &[u8]) {
     });
 }
 
-/// The first byte picks one of the objects and one of the policies; `fill` writes the others into the
-/// object.
+/// The first byte picks one of the objects and one of the policies; `fill` writes the others into
+/// the object.
 ///
 /// Every object under every policy for each input would be as thorough, and twenty times as slow.
 fn in_context(
@@ -239,7 +240,8 @@ fn admitted(body: &[u8], admission: &Admission, response: &Value, policy: &Polic
     for intent in &admission.intents {
         printable(&intent.why);
     }
-    // A number that no f64 holds, or lists in lists beyond 128: skipped by us, refused by every API server.
+    // A number that no f64 holds, or lists in lists beyond 128: skipped by us, refused by every API
+    // server.
     let Ok(mut body) = serde_json::from_slice::<Value>(body) else { return };
     let before = body["request"]["object"].clone();
     let mut after = before.clone();
@@ -319,8 +321,8 @@ fn untouched(before: &Value, after: &Value) {
     }
 }
 
-/// Whether all that is in `before` is in `after`, with exceptions for the node selector terms, which are
-/// multiplied out, and for the null or empty ones, which may go.
+/// Whether all that is in `before` is in `after`, with exceptions for the node selector terms,
+/// which are multiplied out, and for the null or empty ones, which may go.
 fn extends(before: &Value, after: &Value) {
     match (before, after) {
         (Value::Null, _) => {}

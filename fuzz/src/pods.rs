@@ -45,7 +45,8 @@ fn task_run(name: &str, uid: &str, of: &str) -> Value {
     })
 }
 
-/// Four nodes that are named in every way, a pool of each form, a colocation group, and Tekton's runs.
+/// Four nodes that are named in every way, a pool of each form, a colocation group, and Tekton's
+/// runs.
 pub fn view() -> View {
     let node = |name: &str, host_name: &str, address: &str, mut labels: Value| {
         labels["kubernetes.io/hostname"] = json!(name);

@@ -1,4 +1,5 @@
-//! First inputs for the targets, from the fixtures of the product and the forms that its parsers know.
+//! First inputs for the targets, from the fixtures of the product and the forms that its parsers
+//! know.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -162,8 +163,8 @@ fn affinities() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The recorded reviews without what no decision reads, the fixtures' own, and their pods and claims as
-/// reviews.
+/// The recorded reviews without what no decision reads, the fixtures' own, and their pods and
+/// claims as reviews.
 fn reviews() -> Vec<Vec<u8>> {
     let mut reviews: Vec<Vec<u8>> =
         files(&[".json"]).into_iter().filter_map(|text| slim(&text)).collect();

@@ -1,9 +1,10 @@
-//! A running control plane: etcd, API server, controller manager, scheduler, and kwok for the nodes.
+//! A running control plane: etcd, API server, controller manager, scheduler, and kwok for the
+//! nodes.
 //!
 //! As close to production as it gets without kubelets: the Node and RBAC authorizers are on, and so
 //! are the admission plugins that many clusters add (`NodeRestriction`,
-//! `OwnerReferencesPermissionEnforcement`). [`ControlPlane::install`] puts stowplan into it with its
-//! own chart.
+//! `OwnerReferencesPermissionEnforcement`). [`ControlPlane::install`] puts stowplan into it with
+//! its own chart.
 //!
 //! Everything lives in a run directory ([`directory`]) and ends with its owner (`process`).
 
@@ -253,8 +254,8 @@ impl ControlPlane {
         self.processes().resume(program)
     }
 
-    /// Keeps a temporary run directory after the end, for its logs: for failures that are no panics.
-    /// Returns whether it would have been removed.
+    /// Keeps a temporary run directory after the end, for its logs: for failures that are no
+    /// panics. Returns whether it would have been removed.
     pub fn keep_dir(&self) -> bool {
         self.directory.keep()
     }
@@ -382,8 +383,8 @@ impl ControlPlane {
         self.program(self.tools.program(name))
     }
 
-    /// Any program that finds its cluster as `kubectl` does, as administrator, untouched by the user's own
-    /// configuration.
+    /// Any program that finds its cluster as `kubectl` does, as administrator, untouched by the
+    /// user's own configuration.
     #[must_use]
     pub fn program(&self, path: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(path);

@@ -3,11 +3,12 @@
 //! A run that is left behind costs a gigabyte of memory and a port, and the owner may end in ways
 //! in which none of its code runs: `kill -9`, an aborting panic, the memory killer. So there is a
 //! *supervisor*, a few lines of shell that read the ids of the processes from a pipe. The kernel
-//! closes the pipe with its owner, however that ends; then the supervisor ends the processes that it knows.
+//! closes the pipe with its owner, however that ends; then the supervisor ends the processes that
+//! it knows.
 //!
 //! Three details make this hold:
-//! - A process is registered with the supervisor *before* it runs its program: it starts as a shell that
-//!   waits for one line, so that there is no moment in which it is unknown.
+//! - A process is registered with the supervisor *before* it runs its program: it starts as a shell
+//!   that waits for one line, so that there is no moment in which it is unknown.
 //! - A process is an id **and** its start time ([`Identity`]): an id alone may by now belong to
 //!   another process.
 //! - Every process and the supervisor have a process group of their own, so that Ctrl-C reaches the
@@ -166,7 +167,8 @@ impl Supervisor {
         let mut child = command.stdin(Stdio::piped()).spawn()?;
         let begun = self.let_begin(&mut child);
         if begun.is_err() {
-            // It waits for a word that will not come, and ends with its input. Not a zombie, please.
+            // It waits for a word that will not come, and ends with its input. Not a zombie,
+            // please.
             drop(child.stdin.take());
             let _ = child.wait();
         }

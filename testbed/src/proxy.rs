@@ -1,13 +1,13 @@
 //! An API server that fails on demand: a proxy before the real one.
 //!
-//! How a controller handles conflicts, throttling, lost answers and lost connections shows only when
-//! they happen, and a healthy API server on the same machine causes none of them. So a controller
-//! under test talks to this proxy, over plain HTTP and with its own token, and the proxy forwards over
-//! TLS, except for requests that a test spoils ([`Fault`]). Everything it forwards is streamed,
-//! watches too.
+//! How a controller handles conflicts, throttling, lost answers and lost connections shows only
+//! when they happen, and a healthy API server on the same machine causes none of them. So a
+//! controller under test talks to this proxy, over plain HTTP and with its own token, and the proxy
+//! forwards over TLS, except for requests that a test spoils ([`Fault`]). Everything it forwards is
+//! streamed, watches too.
 //!
-//! It records each request as it arrives ([`Proxy::calls`]), so that a test can count the writes and
-//! lists of a step. A request whose effect is visible is already recorded.
+//! It records each request as it arrives ([`Proxy::calls`]), so that a test can count the writes
+//! and lists of a step. A request whose effect is visible is already recorded.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,16 +50,16 @@ pub enum Fault {
     },
     /// 500. Not forwarded.
     InternalError,
-    /// 504, after the request was forwarded and answered: the request was carried out, and the client
-    /// cannot know.
+    /// 504, after the request was forwarded and answered: the request was carried out, and the
+    /// client cannot know.
     TimeoutAfterDone,
     /// Forwarded only after [`Proxy::release`], even if its sender has closed the connection: as a
     /// write that was long under way.
     Hold,
     /// The connection is closed instead of an answer. Not forwarded.
     DropBefore,
-    /// The connection is closed instead of the answer that was given: as [`Fault::TimeoutAfterDone`],
-    /// with nothing to read.
+    /// The connection is closed instead of the answer that was given: as
+    /// [`Fault::TimeoutAfterDone`], with nothing to read.
     DropAfter,
 }
 
@@ -169,8 +169,8 @@ impl Proxy {
         self.state().orders.push(order);
     }
 
-    /// Spoils what `rule` says, from now on, in place of an earlier rule. It is asked for requests that
-    /// no order of [`Proxy::spoil`] fits.
+    /// Spoils what `rule` says, from now on, in place of an earlier rule. It is asked for requests
+    /// that no order of [`Proxy::spoil`] fits.
     pub fn spoil_when(&self, rule: impl FnMut(&Call) -> Option<Fault> + Send + 'static) {
         self.state().rule = Some(Box::new(rule));
     }
@@ -182,8 +182,8 @@ impl Proxy {
         state.rule = None;
     }
 
-    /// How many faults of [`Proxy::spoil`] have not happened yet: a test of faults that none met shows
-    /// nothing.
+    /// How many faults of [`Proxy::spoil`] have not happened yet: a test of faults that none met
+    /// shows nothing.
     #[must_use]
     pub fn unspent(&self) -> usize {
         self.state().orders.iter().map(|order| order.times).sum()
@@ -228,8 +228,8 @@ impl Proxy {
         self.count_where(|call| call.method == *method && call.is_at(pattern))
     }
 
-    /// The number of writes of any kind to objects, renewals of Leases and events not counted: those
-    /// come with time, not with work.
+    /// The number of writes of any kind to objects, renewals of Leases and events not counted:
+    /// those come with time, not with work.
     #[must_use]
     pub fn writes(&self) -> usize {
         self.count_where(Call::is_write_to_object)

@@ -2,13 +2,15 @@
 //!
 //! It does what Tekton Pipelines v1.15 does under `coschedule: disabled`: claims of
 //! `volumeClaimTemplate`s, TaskRuns in the order of the pipeline (`runAfter`, results, `matrix`,
-//! `finally`, `retries`, a pipeline in a pipeline), one pod for each, and the status of all of them. The
-//! pods have the shape of recorded ones: a test of `pod` holds the two against each other. A pod never
-//! waits for the TaskRun's status, and a TaskRun never for the run's: recorded, too.
+//! `finally`, `retries`, a pipeline in a pipeline), one pod for each, and the status of all of
+//! them. The pods have the shape of recorded ones: a test of `pod` holds the two against each
+//! other. A pod never waits for the TaskRun's status, and a TaskRun never for the run's: recorded,
+//! too.
 //!
-//! Runs are ordinary objects: a test or the demo applies a PipelineRun (or a TaskRun), in `tekton.dev/v1`
-//! or `v1beta1`, and [`ended`] waits for its end. What the steps do is said by annotations on the run, on
-//! the pipeline task's `taskSpec.metadata`, or under `taskRunSpecs[].metadata`; the last of these wins:
+//! Runs are ordinary objects: a test or the demo applies a PipelineRun (or a TaskRun), in
+//! `tekton.dev/v1` or `v1beta1`, and [`ended`] waits for its end. What the steps do is said by
+//! annotations on the run, on the pipeline task's `taskSpec.metadata`, or under
+//! `taskRunSpecs[].metadata`; the last of these wins:
 //!
 //! | annotation | meaning |
 //! | --- | --- |
@@ -16,11 +18,11 @@
 //! | [`FAIL`] | `once`: the first attempt fails; `always`: each does |
 //! | [`RESULTS`] | the task's results, a JSON object of texts |
 //!
-//! Not simulated: timeouts, cancellation, `when`, parameters (but results in claim names), resolvers
-//! (except that one with a parameter `name` gives the Pipeline of that name).
+//! Not simulated: timeouts, cancellation, `when`, parameters (but results in claim names),
+//! resolvers (except that one with a parameter `name` gives the Pipeline of that name).
 //!
-//! It is two controllers in the process of the test. They read before each write, and what they create
-//! has a name that follows from the run, so nothing is made twice.
+//! It is two controllers in the process of the test. They read before each write, and what they
+//! create has a name that follows from the run, so nothing is made twice.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,8 +52,8 @@ mod recorded;
 mod run;
 mod task;
 
-/// How long the pod of a task, or of a Job whose pod template has this annotation, runs: a Go duration
-/// such as `2s`.
+/// How long the pod of a task, or of a Job whose pod template has this annotation, runs: a Go
+/// duration such as `2s`.
 pub const DURATION: &str = "testbed.stowplan.dev/duration";
 /// Whether a task's pod fails: `once` or `always`.
 pub const FAIL: &str = "testbed.stowplan.dev/fail";
@@ -184,7 +186,8 @@ impl Kind {
         format!("{self}s").to_lowercase()
     }
 
-    /// A definition with open schemas: every field of a run is kept. Objects are stored in the first version.
+    /// A definition with open schemas: every field of a run is kept. Objects are stored in the
+    /// first version.
     fn definition(self, versions: &[&str]) -> Value {
         let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let version = |name: &&str| {

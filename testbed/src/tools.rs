@@ -28,7 +28,8 @@ const GO_SUM: &str = include_str!("../controlplane/go.sum");
 /// Increased when the same module is to be built in another way.
 const RECIPE: u8 = 1;
 
-/// The names of programs: from `go install`, and in the cache. etcd's main package is called "server".
+/// The names of programs: from `go install`, and in the cache. etcd's main package is called
+/// "server".
 const PROGRAMS: [(&str, &str); 7] = [
     ("server", "etcd"),
     ("kube-apiserver", "kube-apiserver"),

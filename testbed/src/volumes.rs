@@ -1,4 +1,5 @@
-//! Volumes that exist for the scheduler only: three storage classes and the provisioner behind them.
+//! Volumes that exist for the scheduler only: three storage classes and the provisioner behind
+//! them.
 //!
 //! What matters about a volume here is where it can be used, so a volume is a PersistentVolume with
 //! node affinity and nothing behind it. The classes differ as those of real clusters do:
@@ -12,10 +13,10 @@
 //! [`IMMEDIATE`] and [`WAITING`] are equal but for the binding mode. A zone is a value of the label
 //! [`ZONE`] on nodes ([`NodeSpec::label`](crate::control_plane::NodeSpec::label)).
 //!
-//! kwok has stages that provision volumes, but a stage sees one object only: it can neither read the
-//! labels of the node that the scheduler selected, nor the zones that there are, and it binds claims by
-//! itself. So the provisioner is a task in this process that does what an external provisioner does, and the
-//! controller manager binds.
+//! kwok has stages that provision volumes, but a stage sees one object only: it can neither read
+//! the labels of the node that the scheduler selected, nor the zones that there are, and it binds
+//! claims by itself. So the provisioner is a task in this process that does what an external
+//! provisioner does, and the controller manager binds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,7 @@
 //! Waiting for something to become true, always with an end and always with a reason.
 //!
-//! A test that hangs explains nothing, and "timed out" explains little more: the last reason is kept and
-//! becomes the error.
+//! A test that hangs explains nothing, and "timed out" explains little more: the last reason is
+//! kept and becomes the error.
 
 use std::time::Duration;
 

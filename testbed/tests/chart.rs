@@ -152,8 +152,8 @@ async fn the_controllers_rights(world: &World) {
     world.may(&["create", "-f", "-"], &job);
     let uid = may(&["get", "streamsjob", "parallel", "-o", "jsonpath={.metadata.uid}"], nothing);
 
-    // An owned pool: without blockOwnerDeletion, since that would take a right to the job's finalizers
-    // where OwnerReferencesPermissionEnforcement is on, as it is here.
+    // An owned pool: without blockOwnerDeletion, since that would take a right to the job's
+    // finalizers where OwnerReferencesPermissionEnforcement is on, as it is here.
     may(&["create", "-f", "-"], &pool("owned", 1, &owned(&uid, None)));
     may(&["create", "-f", "-"], &pool("also-owned", 1, &owned(&uid, Some(false))));
     let blocking = pool("blocking", 1, &owned(&uid, Some(true)));
@@ -315,8 +315,8 @@ async fn what_is_asked_about(world: &World) {
     what_of_tekton_is_asked_about(world).await;
 }
 
-/// The pods and claims of Tekton runs by their owners, whatever the owner's version, and nothing that
-/// only looks like them.
+/// The pods and claims of Tekton runs by their owners, whatever the owner's version, and nothing
+/// that only looks like them.
 async fn what_of_tekton_is_asked_about(world: &World) {
     let owner = |version: &str, kind: &str, controller: Value| json!([{"apiVersion": version, "kind": kind, "name": "run", "uid": "1-2-3", "controller": controller}]);
     let object = |kind: &str, owners: &Value, annotations: Value| {

@@ -1,5 +1,5 @@
-//! Tekton's driver and the volumes, as the tests of coscheduling use them; and what goes wrong without
-//! coscheduling, which those tests must be able to show.
+//! Tekton's driver and the volumes, as the tests of coscheduling use them; and what goes wrong
+//! without coscheduling, which those tests must be able to show.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 

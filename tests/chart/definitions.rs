@@ -1,5 +1,5 @@
-//! What the chart installs beside the pods: the definitions of stowplan's resources, and the class for
-//! parked claims.
+//! What the chart installs beside the pods: the definitions of stowplan's resources, and the class
+//! for parked claims.
 
 use std::collections::BTreeSet;
 use std::process::Command;

@@ -47,7 +47,8 @@ fn a_quota_only_where_the_priority_class_needs_leave() {
     }
 }
 
-/// The rules of the "restricted" Pod Security level that a pod without Windows or host fields can break.
+/// The rules of the "restricted" Pod Security level that a pod without Windows or host fields can
+/// break.
 #[test]
 fn the_pods_pass_the_restricted_pod_security_level() {
     let renders =

@@ -59,7 +59,8 @@ fn rendering_twice_gives_the_same_bytes() {
     }
 }
 
-/// Parsed and written again nothing is lost: the types know every field, so the API server does too.
+/// Parsed and written again nothing is lost: the types know every field, so the API server does
+/// too.
 #[test]
 fn every_object_is_one_that_the_api_knows() {
     fn known<T: DeserializeOwned + Serialize>(object: &Value) {

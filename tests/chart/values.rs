@@ -101,8 +101,8 @@ fn the_full_values_change_every_value() {
         // A map of the user's own has leaves below the path.
         let same = full.get(&path) == Some(&default)
             || !full.keys().any(|key| *key == path || key.starts_with(&format!("{path}.")));
-        // Without definitions there is nothing to keep, beside a bundle nothing to inject, and without
-        // pods of its own a controller has no replicas.
+        // Without definitions there is nothing to keep, beside a bundle nothing to inject, and
+        // without pods of its own a controller has no replicas.
         let excepted =
             ["controller.enabled", "controller.sidecar", "crds.install", "tls.certManager.inject"];
         let excepted = excepted.contains(&&*path);
@@ -110,8 +110,8 @@ fn the_full_values_change_every_value() {
     }
 }
 
-/// Unknown keys and missing ones are refused at every level, and the schema knows exactly the values
-/// that there are.
+/// Unknown keys and missing ones are refused at every level, and the schema knows exactly the
+/// values that there are.
 #[test]
 fn the_schema_knows_every_value_and_no_other() {
     fn walk(path: &str, schema: &Value, definitions: &Value, values: &Value) {

@@ -88,7 +88,8 @@ fn own_objects_are_checked_in_every_namespace_when_their_specification_is_new() 
     assert!(condition.expression.contains("object.spec == oldObject.spec"));
 }
 
-/// Claims are placed for coscheduling alone, so that a cluster that does without pays nothing for it.
+/// Claims are placed for coscheduling alone, so that a cluster that does without pays nothing for
+/// it.
 #[test]
 fn runs_and_their_claims_are_asked_about_unless_the_policy_turns_coscheduling_off() {
     for (policy, asked) in [
@@ -130,7 +131,8 @@ fn pods_and_claims_are_asked_about_alike() {
     }
 }
 
-/// The two configurations differ in their path and nothing else that decides whether they are reached.
+/// The two configurations differ in their path and nothing else that decides whether they are
+/// reached.
 #[test]
 fn both_configurations_are_called_alike() {
     for values in [

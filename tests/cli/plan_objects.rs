@@ -1,4 +1,5 @@
-//! `stowplan plan`: pods, pod templates, lists and StreamsJobs, in their namespace and under a policy.
+//! `stowplan plan`: pods, pod templates, lists and StreamsJobs, in their namespace and under a
+//! policy.
 
 use serde_json::{Value, json};
 

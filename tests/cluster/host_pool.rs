@@ -99,8 +99,8 @@ pub(crate) async fn the_schema_and_its_rules(world: Arc<World>) -> Result<()> {
 pub(crate) async fn a_pool_made_just_before_its_pod(world: Arc<World>) -> Result<()> {
     let _webhook = world.installation.read().await;
     let space = world.namespace("just-before").await?;
-    // Both in one file: the pod is created milliseconds after the pool, and must not be refused because
-    // the watch is a moment behind.
+    // Both in one file: the pod is created milliseconds after the pool, and must not be refused
+    // because the watch is a moment behind.
     for round in 0..10 {
         let name = format!("p{round}");
         let both = json!({"apiVersion": "v1", "kind": "List", "items": [
@@ -122,8 +122,8 @@ pub(crate) async fn a_missing_pool_is_refused(world: Arc<World>) -> Result<()> {
     refused(&space, "p", "has no HostPool \"p\"").await
 }
 
-/// No controller runs beside these tests: pods of pools that need one are admitted, and wait for its
-/// label.
+/// No controller runs beside these tests: pods of pools that need one are admitted, and wait for
+/// its label.
 pub(crate) async fn pods_of_sized_pools_wait_for_the_controller(world: Arc<World>) -> Result<()> {
     let _webhook = world.installation.read().await;
     let space = world.namespace("managed").await?;

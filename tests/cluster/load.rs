@@ -48,8 +48,8 @@ async fn remove(space: &Space) -> Result<()> {
     Ok(())
 }
 
-/// While the webhook is stopped pods are admitted unplaced (failurePolicy Ignore); none is refused, and
-/// all pods before and after that are placed.
+/// While the webhook is stopped pods are admitted unplaced (failurePolicy Ignore); none is refused,
+/// and all pods before and after that are placed.
 pub(crate) async fn a_restart_fails_no_creation(world: Arc<World>) -> Result<()> {
     let mut installation = world.installation.write().await;
     let space = world.namespace("restart").await?;

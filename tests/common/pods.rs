@@ -1,5 +1,5 @@
-//! Pods and claims on their way through a decision, for every suite: the review of an object, its patch
-//! applied, and the check that the result keeps the author's fields.
+//! Pods and claims on their way through a decision, for every suite: the review of an object, its
+//! patch applied, and the check that the result keeps the author's fields.
 
 #![allow(dead_code, reason = "each suite uses its own part")]
 
@@ -155,8 +155,8 @@ pub(crate) fn view_of(objects: impl IntoIterator<Item = Value>) -> View {
     view
 }
 
-/// Whether `after` has all of `before` at the same paths and in the same order. Permitted changes: the
-/// record, an empty node selector term, a node name that became node affinity, terms that were
+/// Whether `after` has all of `before` at the same paths and in the same order. Permitted changes:
+/// the record, an empty node selector term, a node name that became node affinity, terms that were
 /// multiplied, the group's claim in place of the pod's, and a claim's storage class.
 pub(crate) fn keeps(before: &Value, after: &Value) -> Result<(), String> {
     keeps_at("", before, after)
@@ -201,8 +201,8 @@ fn keeps_at(path: &str, before: &Value, after: &Value) -> Result<(), String> {
 const CLASSES: [&str; 2] =
     ["/spec/storageClassName", "/metadata/annotations/volume.beta.kubernetes.io/storage-class"];
 
-/// Whether a volume's claim was replaced by its placeholder's: `<pvc>-<placeholder>-0`, where a name of
-/// more than 63 characters is shortened to its first 52 and a hash.
+/// Whether a volume's claim was replaced by its placeholder's: `<pvc>-<placeholder>-0`, where a
+/// name of more than 63 characters is shortened to its first 52 and a hash.
 fn replaces_claim(path: &str, before: &Value, after: &Value) -> bool {
     let at_its_place = path.starts_with("/spec/volumes/")
         && path.ends_with("/persistentVolumeClaim/claimName")

@@ -165,7 +165,8 @@ pub(crate) async fn an_index_stays_with_its_node(world: Arc<World>) -> Result<()
     };
     lands("before").await?;
 
-    // The node of the other member is deleted and the third node replaces it; index 1 keeps its node.
+    // The node of the other member is deleted and the third node replaces it; index 1 keeps its
+    // node.
     let api: Api<Node> = Api::all(world.client.clone());
     let lost = before[0].1.clone();
     api.delete(&lost, &DeleteParams::default()).await?;

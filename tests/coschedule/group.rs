@@ -62,8 +62,9 @@ impl Space {
         Ok(self.pods().list(&labelled).await?.items)
     }
 
-    /// The only node of the pods whose task names begin so, as members of one group. Asserts that they have
-    /// no anti-affinity: the placeholder's is not copied to members, and no author here has written any.
+    /// The only node of the pods whose task names begin so, as members of one group. Asserts that
+    /// they have no anti-affinity: the placeholder's is not copied to members, and no author here
+    /// has written any.
     pub(crate) async fn together(&self, prefix: &str) -> Result<String> {
         let pods = self.task_pods().await?;
         let of_run = pods.iter().filter(|(name, _)| name.starts_with(prefix));
@@ -92,7 +93,8 @@ impl Space {
         .await
     }
 
-    /// Waits until no placeholder and no gate of stowplan's is left here, except those of a remaining run.
+    /// Waits until no placeholder and no gate of stowplan's is left here, except those of a
+    /// remaining run.
     pub(crate) async fn nothing_is_left(&self) -> Result<()> {
         until(&format!("stowplan's objects to be deleted in {}", self.name), LIMIT, async || {
             let mut left: Vec<String> = Vec::new();
@@ -112,8 +114,8 @@ impl Space {
         unmarked(&self.world).await
     }
 
-    /// Deletes all runs here, and waits until all of their objects are deleted: no pod is left, and no
-    /// claim but those that existed before.
+    /// Deletes all runs here, and waits until all of their objects are deleted: no pod is left, and
+    /// no claim but those that existed before.
     pub(crate) async fn cleared(&self, kept: &[&str]) -> Result<()> {
         self.nothing_is_left().await?;
         for run in self.runs().list(&ListParams::default()).await?.items {

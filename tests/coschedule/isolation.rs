@@ -127,7 +127,8 @@ pub(crate) async fn isolation_within_a_namespace(world: Arc<World>) -> Result<()
     .await
 }
 
-/// Two isolated runs cannot share a node, and one volume cannot be on two nodes: the later run waits.
+/// Two isolated runs cannot share a node, and one volume cannot be on two nodes: the later run
+/// waits.
 pub(crate) async fn isolated_runs_that_share_a_claim_take_turns(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("turns").await?;

@@ -66,8 +66,8 @@ pub(crate) async fn fifty_runs_at_once(world: Arc<World>) -> Result<()> {
 
     let writes = proxy.writes();
     eprintln!("API writes of the controller per run of five pods: {}", writes as f64 / 50.0);
-    // A placeholder is made once and removed once. On a machine that is too slow for fifty runs some
-    // members wait so long that their group is moved, which is two writes more.
+    // A placeholder is made once and removed once. On a machine that is too slow for fifty runs
+    // some members wait so long that their group is moved, which is two writes more.
     ensure!(writes >= 50 * 2, "{writes} writes: somebody else has made the placeholders");
     ensure!(writes <= 50 * 3, "{writes} writes for 50 runs");
     space.cleared(&[]).await?;

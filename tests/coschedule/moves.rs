@@ -107,8 +107,8 @@ fn run(lab: &Lab, moment: Moment) -> Value {
 async fn survives(world: &Arc<World>, binding: &str, fault: Fault, moment: Moment) -> Result<()> {
     let name = format!("{binding}-{}-{}", fault.name(), format!("{moment:?}").to_lowercase());
     let space = world.namespace(&name).await?;
-    // Room for five pods a node: those of the run are two at most, with the placeholder. All nodes are
-    // in one zone, so that the volume can follow.
+    // Room for five pods a node: those of the run are two at most, with the placeholder. All nodes
+    // are in one zone, so that the volume can follow.
     let lab = Lab::with(world, &name, &["east"; 3], |node| node.capacity("pods", "5")).await?;
     space.created(&run(&lab, moment)).await?;
     let lost = match moment {
@@ -127,7 +127,8 @@ async fn survives(world: &Arc<World>, binding: &str, fault: Fault, moment: Momen
     let running = space.task_pod("ci-one-pod").await.ok();
     fault.happen(world, &space, &lab, &lost).await?;
     if moment == Moment::While && fault == Fault::NotReady {
-        // Without a kubelet the task does not end, and Kubernetes decides about it. stowplan only waits.
+        // Without a kubelet the task does not end, and Kubernetes decides about it. stowplan only
+        // waits.
         tokio::time::sleep(std::time::Duration::from_secs(8)).await;
         unharmed(&space, running.as_ref()).await?;
         world.plane.recover_node(&lost).await?;
@@ -167,7 +168,8 @@ async fn survives_at_every_moment(world: &Arc<World>, fault: Fault) -> Result<()
     Ok(())
 }
 
-/// With `binding: node` members are pinned to a node, and do not follow the placeholder by themselves.
+/// With `binding: node` members are pinned to a node, and do not follow the placeholder by
+/// themselves.
 async fn survives_by_node(world: &Arc<World>, fault: Fault) -> Result<()> {
     with_policy(world, json!({"binding": "node"}), async || {
         let moments = [Moment::BeforeTheFirst, Moment::BetweenTwo];
@@ -259,8 +261,8 @@ pub(crate) async fn a_member_that_runs_is_waited_for(world: Arc<World>) -> Resul
     space.cleared(&[]).await
 }
 
-/// A placeholder's pod that is deleted while a member runs (by a drain, say) does not split the group: it
-/// is placed on the member's node again, or waits until the member has ended.
+/// A placeholder's pod that is deleted while a member runs (by a drain, say) does not split the
+/// group: it is placed on the member's node again, or waits until the member has ended.
 pub(crate) async fn a_deleted_placeholder_comes_back_to_its_members(
     world: Arc<World>,
 ) -> Result<()> {
@@ -295,7 +297,8 @@ pub(crate) async fn a_deleted_placeholder_comes_back_to_its_members(
     space.cleared(&[]).await
 }
 
-/// No node has room for the largest member: an event says so, and it is placed once a node has room.
+/// No node has room for the largest member: an event says so, and it is placed once a node has
+/// room.
 pub(crate) async fn no_node_has_room(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("no-room").await?;

@@ -129,7 +129,8 @@ pub(crate) async fn pod_security_lets_placeholders_in(world: Arc<World>) -> Resu
     space.nothing_is_left().await
 }
 
-/// A disruption budget lets a drain evict a member only after others run elsewhere: the group moves.
+/// A disruption budget lets a drain evict a member only after others run elsewhere: the group
+/// moves.
 pub(crate) async fn a_group_with_a_disruption_budget_is_drained(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("budget").await?;

@@ -1,4 +1,5 @@
-//! Placeholders that are forbidden or orphaned, and a stopped controller: the run succeeds all the same.
+//! Placeholders that are forbidden or orphaned, and a stopped controller: the run succeeds all the
+//! same.
 
 use std::sync::Arc;
 
@@ -99,7 +100,8 @@ pub(crate) async fn a_controller_that_is_away_delays_nobody(world: Arc<World>) -
     let leases: Api<Lease> = Api::namespaced(world.client.clone(), installation.namespace());
     let long_ago = json!({"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}});
     leases.patch("stowplan-controller", &PatchParams::default(), &Patch::Merge(long_ago)).await?;
-    // A webhook that starts now reads the age of the Lease; a running one waits a minute by its own clock.
+    // A webhook that starts now reads the age of the Lease; a running one waits a minute by its own
+    // clock.
     installation.start_webhook().await?;
     let trial: Pod = serde_json::from_value(json!({
         "metadata": {"name": "trial", "annotations": {"stowplan.dev/coschedule-group": "trial"}},

@@ -215,8 +215,8 @@ pub(crate) async fn volumes_that_come_to_lie_apart_split_a_run(world: Arc<World>
     let space = world.namespace("apart").await?;
     let lab = Lab::new(&world, "apart", &ZONES).await?;
     let classes: Api<StorageClass> = Api::all(world.client.clone());
-    // The class binds at once and has no sibling that waits: the zones of the volumes become known only
-    // when the placeholder exists, or a moment before.
+    // The class binds at once and has no sibling that waits: the zones of the volumes become known
+    // only when the placeholder exists, or a moment before.
     let class = json!({
         "metadata": {"name": "apart"}, "provisioner": "testbed.stowplan.dev/zonal",
         "parameters": {"kind": "apart"}, "volumeBindingMode": "Immediate",

@@ -115,7 +115,8 @@ impl Cluster {
         self.nodes.iter().filter(|node| holds(node)).map(|node| node.name.as_str()).collect()
     }
 
-    /// The nodes that a host of the upstream design refers to: by address, else by name, else by host name.
+    /// The nodes that a host of the upstream design refers to: by address, else by name, else by
+    /// host name.
     fn hosts(&self, text: &str) -> BTreeSet<&str> {
         let address = |text: &str| {
             text.parse::<std::net::IpAddr>().ok().map(|address| address.to_canonical())

@@ -19,7 +19,8 @@ use super::client::{Connection, config, good_review, must_serve, pod, post};
 use super::process::{Authority, NAME, Start, Webhook};
 use crate::pods::review_of;
 
-/// A server in this process with another decision function: the real one neither panics nor is slow.
+/// A server in this process with another decision function: the real one neither panics nor is
+/// slow.
 struct Inside {
     runtime: tokio::runtime::Runtime,
     stop: Stop,

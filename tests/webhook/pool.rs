@@ -1,9 +1,9 @@
 //! A client that copies the API server's transport.
 //!
-//! Go's `http.Transport` as the API server configures it for a Service: HTTP/1.1 only, at most 25 idle
-//! connections, the last used first, each for 90 s. A connection that the server has closed while it
-//! was idle is noticed and dropped; a POST that breaks off after it was written is not repeated.
-//! Answers 429 and 5xx with an integer `Retry-After` are repeated, up to ten times.
+//! Go's `http.Transport` as the API server configures it for a Service: HTTP/1.1 only, at most 25
+//! idle connections, the last used first, each for 90 s. A connection that the server has closed
+//! while it was idle is noticed and dropped; a POST that breaks off after it was written is not
+//! repeated. Answers 429 and 5xx with an integer `Retry-After` are repeated, up to ten times.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -91,8 +91,8 @@ fn requests_whose_end_is_in_doubt_hide_no_other_request() {
 
 #[test]
 fn bare_line_feeds_end_lines_and_nothing_else() {
-    // RFC 9112 2.2 lets a server read a lone LF as a line's end, and hyper does. What counts is that
-    // every party agrees where the request ends.
+    // RFC 9112 2.2 lets a server read a lone LF as a line's end, and hyper does. What counts is
+    // that every party agrees where the request ends.
     let webhook = Webhook::start();
     let body = String::from_utf8(good_review()).unwrap();
     let request = format!(

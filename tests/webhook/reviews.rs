@@ -1,5 +1,5 @@
-//! Malformed and unusual reviews and requests over HTTP. `bad_input.rs` tests each decision in depth;
-//! these tests show that the server answers with the right status and serves the next call.
+//! Malformed and unusual reviews and requests over HTTP. `bad_input.rs` tests each decision in
+//! depth; these tests show that the server answers with the right status and serves the next call.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! `demo`: three acts, explained as they happen and checked against the nodes.
 //!
-//! The checks do not use stowplan's code: they read the constraints of the pods and the nodes on which
-//! they landed from the API server ([`wishes`]).
+//! The checks do not use stowplan's code: they read the constraints of the pods and the nodes on
+//! which they landed from the API server ([`wishes`]).
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -35,8 +35,8 @@ const RUN_FILE: &str = "examples/tekton-run.yaml";
 /// The annotation in which stowplan records the placement.
 const RECORD: &str = "stowplan.dev/placement";
 
-/// Shows what stowplan does: a Streams job that is placed by its pods' annotations, one that is checked
-/// and placed as a whole, and a Tekton run whose tasks share a node and their volumes.
+/// Shows what stowplan does: a Streams job that is placed by its pods' annotations, one that is
+/// checked and placed as a whole, and a Tekton run whose tasks share a node and their volumes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {

@@ -1,11 +1,11 @@
 //! stowplan, installed the way a cluster's administrator does it: a Secret with a certificate, then
 //! `helm install`.
 //!
-//! One thing differs from production, because kwok's pods run nothing: the webhook and the controllers
-//! are local processes. The webhook listens on the cluster address of the chart's Service, so the API
-//! server finds it by the chart's own configuration; each talks to the API server with a token of the
-//! service account that the chart gives its pods, so it may do what the chart's roles let it do, and
-//! nothing else; all read the policy that the chart rendered.
+//! One thing differs from production, because kwok's pods run nothing: the webhook and the
+//! controllers are local processes. The webhook listens on the cluster address of the chart's
+//! Service, so the API server finds it by the chart's own configuration; each talks to the API
+//! server with a token of the service account that the chart gives its pods, so it may do what the
+//! chart's roles let it do, and nothing else; all read the policy that the chart rendered.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -89,8 +89,8 @@ impl Install {
         }
     }
 
-    /// Without a running controller. The chart still makes its account and roles, so that one can be
-    /// started later.
+    /// Without a running controller. The chart still makes its account and roles, so that one can
+    /// be started later.
     #[must_use]
     pub fn without_controller(mut self) -> Self {
         self.controller = false;
@@ -105,7 +105,8 @@ impl Install {
     }
 }
 
-/// stowplan in a control plane. Its webhook and its controllers end no later than the control plane.
+/// stowplan in a control plane. Its webhook and its controllers end no later than the control
+/// plane.
 pub struct Installation {
     program: PathBuf,
     namespace: String,
@@ -159,8 +160,8 @@ impl Installation {
         (self.file("tls.crt"), self.file("tls.key"))
     }
 
-    /// How long the webhook goes on serving when it is asked to end, from its next start on. At first
-    /// not at all: most tests have no calls under way.
+    /// How long the webhook goes on serving when it is asked to end, from its next start on. At
+    /// first not at all: most tests have no calls under way.
     pub fn set_shutdown_delay(&mut self, delay: Duration) {
         self.shutdown_delay = delay;
     }
@@ -195,12 +196,12 @@ impl Installation {
         Ok(())
     }
 
-    /// Starts a controller of the identity `controller-<index>`, and waits until it is ready, whether
-    /// it leads or waits. It has the rights that the chart gives a controller's pod.
+    /// Starts a controller of the identity `controller-<index>`, and waits until it is ready,
+    /// whether it leads or waits. It has the rights that the chart gives a controller's pod.
     ///
     /// # Errors
-    /// The chart has no controller, this one runs already, it ends, or it is not ready in a minute; the
-    /// message holds the end of its log.
+    /// The chart has no controller, this one runs already, it ends, or it is not ready in a minute;
+    /// the message holds the end of its log.
     pub async fn start_controller(&mut self, index: usize) -> Result<()> {
         let server = self.api_server.clone();
         self.start_controller_at(index, &server).await
@@ -240,8 +241,8 @@ impl Installation {
         }
     }
 
-    /// Stops a controller: asks it to end (SIGTERM), also where it is paused, and waits until it has.
-    /// Returns how it ended.
+    /// Stops a controller: asks it to end (SIGTERM), also where it is paused, and waits until it
+    /// has. Returns how it ended.
     ///
     /// # Errors
     /// It does not run, or the run directory cannot be written.
@@ -373,8 +374,8 @@ impl Installation {
         self.directory.write(file, &text)
     }
 
-    /// Copies the policy from the chart's ConfigMap to the file that the webhook and the controllers
-    /// read, as a kubelet does some time after `helm upgrade`.
+    /// Copies the policy from the chart's ConfigMap to the file that the webhook and the
+    /// controllers read, as a kubelet does some time after `helm upgrade`.
     ///
     /// # Errors
     /// When the ConfigMap or its key is not there.
@@ -398,8 +399,9 @@ impl Installation {
         Ok(fs::read_to_string(self.file("policy.yaml"))?)
     }
 
-    /// Puts another policy (YAML) in the place of the one that holds, and waits until the webhook and
-    /// all running controllers have read it. It must differ in more than its letters: they count changes.
+    /// Puts another policy (YAML) in the place of the one that holds, and waits until the webhook
+    /// and all running controllers have read it. It must differ in more than its letters: they
+    /// count changes.
     ///
     /// # Errors
     /// One of them has not read it in a minute, or finds it invalid.
@@ -557,8 +559,8 @@ async fn service_address(client: &Client, namespace: &str) -> Result<SocketAddr>
     Ok(SocketAddr::new(address, port))
 }
 
-/// The service account of the chart's pods that have a container of this name: the controller may be a
-/// sidecar of the webhook.
+/// The service account of the chart's pods that have a container of this name: the controller may
+/// be a sidecar of the webhook.
 async fn service_account(client: &Client, namespace: &str, container: &str) -> Result<String> {
     Api::<Deployment>::namespaced(client.clone(), namespace)
         .list(&ListParams::default())

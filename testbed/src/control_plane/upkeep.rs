@@ -1,5 +1,5 @@
-//! What an administrator does to nodes, as an administrator does it: with kubectl, or by replacing a
-//! machine.
+//! What an administrator does to nodes, as an administrator does it: with kubectl, or by replacing
+//! a machine.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -14,8 +14,8 @@ use super::{ControlPlane, NodeSpec, START_LIMIT, is_ready};
 use crate::wait::{Seen, until};
 
 impl ControlPlane {
-    /// Deletes a node, and waits until it no longer exists. The controller manager deletes its pods some
-    /// time later.
+    /// Deletes a node, and waits until it no longer exists. The controller manager deletes its pods
+    /// some time later.
     ///
     /// # Errors
     /// There is no such node, or it is not deleted in time.
@@ -43,9 +43,9 @@ impl ControlPlane {
         self.add_node(node).await
     }
 
-    /// Makes a machine die: its node is NotReady until [`ControlPlane::recover_node`], and
-    /// its pods stay as they are. None of them ends, and one that is deleted stays Terminating, because
-    /// no kubelet is there to end it. Returns when the node is NotReady and tainted.
+    /// Makes a machine die: its node is NotReady until [`ControlPlane::recover_node`], and its pods
+    /// stay as they are. None of them ends, and one that is deleted stays Terminating, because no
+    /// kubelet is there to end it. Returns when the node is NotReady and tainted.
     ///
     /// # Errors
     /// There is no such node, or it stays Ready.

@@ -27,8 +27,8 @@ impl Call {
         }
     }
 
-    /// Whether its path fits `pattern`: segment by segment, `*` for any one of them and `**`, at the
-    /// end, for one or more. `/api/v1/nodes/*` is every node, and not its status.
+    /// Whether its path fits `pattern`: segment by segment, `*` for any one of them and `**`, at
+    /// the end, for one or more. `/api/v1/nodes/*` is every node, and not its status.
     #[must_use]
     pub fn is_at(&self, pattern: &str) -> bool {
         let mut segments = self.path.split('/');

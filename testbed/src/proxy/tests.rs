@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use super::*;
 use crate::wait::Seen;
 
-/// A server that knows two things: `/watch` sends `first` and, when it is let, `second`; every other
-/// request is counted and answered with what came.
+/// A server that knows two things: `/watch` sends `first` and, when it is let, `second`; every
+/// other request is counted and answered with what came.
 struct Server {
     address: SocketAddr,
     done: Arc<AtomicUsize>,

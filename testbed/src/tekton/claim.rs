@@ -48,8 +48,8 @@ pub(super) async fn create(context: &Context, kind: Kind, owner: &Value) -> Resu
     Ok(())
 }
 
-/// The bindings of a child's workspaces: what the run binds, under the child's names. A template has
-/// become its claim.
+/// The bindings of a child's workspaces: what the run binds, under the child's names. A template
+/// has become its claim.
 pub(super) fn bindings(
     run: &Value,
     wanted: &Value,

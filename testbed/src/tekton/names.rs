@@ -6,8 +6,8 @@ use sha2::{Digest as _, Sha256};
 const LONGEST: usize = 63;
 const HASH: usize = 32;
 
-/// `parent` and `suffix` as one name of at most 63 characters. Tekton hashes what is too long with MD5;
-/// here it is the beginning of a SHA-256, at the same place and as long.
+/// `parent` and `suffix` as one name of at most 63 characters. Tekton hashes what is too long with
+/// MD5; here it is the beginning of a SHA-256, at the same place and as long.
 pub(super) fn child(parent: &str, suffix: &str) -> String {
     if parent.len() + suffix.len() <= LONGEST {
         return format!("{parent}{suffix}");

@@ -24,9 +24,9 @@ const FROM_TEMPLATE: [&str; 13] = [
     "tolerations",
 ];
 
-/// The pod of `task_run` that Tekton asks the API server for, at its `attempt` (0, and one more for each
-/// retry). `task` is the specification that it runs, and `labels` are those of the Task object that it
-/// was read from.
+/// The pod of `task_run` that Tekton asks the API server for, at its `attempt` (0, and one more for
+/// each retry). `task` is the specification that it runs, and `labels` are those of the Task object
+/// that it was read from.
 ///
 /// Without what the API server adds: defaults, the service account's token.
 pub(super) fn pod(task_run: &Value, task: &Value, labels: &Value, attempt: usize) -> Value {
@@ -85,7 +85,8 @@ pub(super) fn name(task_run: &Value, attempt: usize) -> String {
     names::child(text(&task_run["metadata"]["name"]), &suffix)
 }
 
-/// One and a half times the TaskRun's timeout, which is written as `1h30m0s`; an hour where it is none.
+/// One and a half times the TaskRun's timeout, which is written as `1h30m0s`; an hour where it is
+/// none.
 fn deadline(timeout: &str) -> u64 {
     let mut seconds = 0;
     let mut digits = 0;
@@ -296,7 +297,8 @@ mod tests {
     use super::*;
     use crate::tekton::recorded;
 
-    /// Fails unless all of `made` is in `seen`, lists in the same order and with nothing in between.
+    /// Fails unless all of `made` is in `seen`, lists in the same order and with nothing in
+    /// between.
     fn holds(path: &str, made: &Value, seen: &Value) {
         match (made, seen) {
             (Value::Null, _) => {}

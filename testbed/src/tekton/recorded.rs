@@ -10,8 +10,8 @@ pub(super) fn runs() -> Map<String, Value> {
     read(include_str!("../../assets/recorded-runs.json"))
 }
 
-/// Their TaskRuns, and one of its own, as they were when their pods were asked for; by the names of the
-/// reviews of those pods, without `-pod`.
+/// Their TaskRuns, and one of its own, as they were when their pods were asked for; by the names of
+/// the reviews of those pods, without `-pod`.
 pub(super) fn task_runs() -> Map<String, Value> {
     read(include_str!("../../assets/recorded-task-runs.json"))
 }

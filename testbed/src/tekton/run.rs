@@ -260,8 +260,8 @@ impl Task {
         }
     }
 
-    /// The TaskRun, or the PipelineRun of a pipeline in a pipeline, with the run's labels, annotations
-    /// and templates, under those of the task, under those of `taskRunSpecs`.
+    /// The TaskRun, or the PipelineRun of a pipeline in a pipeline, with the run's labels,
+    /// annotations and templates, under those of the task, under those of `taskRunSpecs`.
     fn child(
         &self,
         run: &Value,
@@ -350,8 +350,8 @@ impl Task {
     }
 }
 
-/// The service account and the pod template of a task: the run's, under those of `taskRunSpecs`, in the
-/// words of `v1` or `v1beta1`.
+/// The service account and the pod template of a task: the run's, under those of `taskRunSpecs`, in
+/// the words of `v1` or `v1beta1`.
 fn templates(run: &Value, overrides: &Value) -> (Value, Value) {
     let spec = &run["spec"];
     let first = |values: &[&Value]| {

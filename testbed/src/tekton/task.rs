@@ -80,8 +80,8 @@ pub(super) async fn reconcile(
     Ok(Action::await_change())
 }
 
-/// What the TaskRun runs, and the labels of the Task that it is read from; none where there is no such
-/// Task.
+/// What the TaskRun runs, and the labels of the Task that it is read from; none where there is no
+/// such Task.
 async fn specification(
     context: &Context,
     task_run: &Value,
@@ -95,8 +95,8 @@ async fn specification(
     Ok(task.map(|mut task| (task["spec"].take(), task["metadata"]["labels"].take())))
 }
 
-/// The API server, or a webhook, will not have this pod, now or later. One of its name that is there was
-/// made in between: the next look finds it.
+/// The API server, or a webhook, will not have this pod, now or later. One of its name that is
+/// there was made in between: the next look finds it.
 fn is_refused(status: &kube::core::Status) -> bool {
     matches!(status.code, 400 | 403 | 409 | 422)
         && !status.is_already_exists()

@@ -1,4 +1,5 @@
-//! The third act: a Tekton run whose tasks share two volumes, and whose node is cordoned in the middle.
+//! The third act: a Tekton run whose tasks share two volumes, and whose node is cordoned in the
+//! middle.
 //!
 //! Where pods and volumes are is read from the API server; that they fit each other is checked here
 //! without stowplan's help.

@@ -1,7 +1,7 @@
 //! Checks host constraints by the nodes of the pods.
 //!
-//! Written from the meaning of the host constraints, independently of the implementation: no label or
-//! affinity of stowplan is read here.
+//! Written from the meaning of the host constraints, independently of the implementation: no label
+//! or affinity of stowplan is read here.
 
 use std::collections::{BTreeMap, BTreeSet};
 

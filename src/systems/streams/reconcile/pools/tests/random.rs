@@ -97,7 +97,8 @@ fn happen(world: &mut World, happening: &Happening) {
             let mut taints = taints.cloned().unwrap_or_default();
             taints.retain(|taint| taint["key"] != "user");
             if *on {
-                // Before the pool's taint, whose index differs from the one that an earlier plan saw.
+                // Before the pool's taint, whose index differs from the one that an earlier plan
+                // saw.
                 taints.insert(0, json!({"key": "user", "effect": "NoSchedule"}));
             }
             world.change_node(&node(n), json!({"spec": {"taints": taints}}));
@@ -158,8 +159,8 @@ fn seats(world: &World) -> Seats {
     seats
 }
 
-/// Found by the property below: while the status of a pool that gave up a node could not be written, the
-/// pool that had reserved the node wrote the same reservation again and again.
+/// Found by the property below: while the status of a pool that gave up a node could not be
+/// written, the pool that had reserved the node wrote the same reservation again and again.
 #[test]
 fn a_claim_that_falls_in_the_same_plan_is_no_reason_to_reserve_again() {
     let mut world = World::new(&[]);

@@ -1,6 +1,6 @@
 //! A cluster of documents, and an executor that carries out plans on them as `controller` does on a
-//! real cluster: one plan after the other until a plan is empty. It refuses what the API server would
-//! refuse.
+//! real cluster: one plan after the other until a plan is empty. It refuses what the API server
+//! would refuse.
 
 use std::collections::{BTreeMap, BTreeSet};
 
