@@ -1,17 +1,17 @@
-//! Every case under `fixtures/`, and every recorded review.
+//! Every case under `fixtures/` through the four ways to an answer, and every recorded review.
 //!
-//! A case is a folder `fixtures/<system>/<behaviour>/`: `pod.yaml`, `claim.yaml` or `review.json`, the
-//! objects of the cluster in `cluster/*.yaml`, `policy.yaml`, and what is expected in `expect.yaml` (with
-//! `result.yaml`, where the object afterwards is known from elsewhere). A new behaviour is a new folder
-//! and no new code.
+//! `fixtures/README.md` describes the format of a case. A new behaviour is a new file and no new
+//! code.
 //!
-//! `STOWPLAN_REFRESH=1 cargo test --test fixtures` writes every `expect.yaml` anew. What it writes
-//! is what came out, not what is right: read the difference before it is kept.
+//! `STOWPLAN_REFRESH=1 cargo test --test fixtures` rewrites each `expect` that differs from the
+//! answer: the answer of the library is not necessarily the right one, so read the diff.
+//! `STOWPLAN_EXPORT=DIR cargo test --test fixtures` keeps the input and the expected answer of each
+//! case as JSON files in `DIR`, for other implementations.
 
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
-    reason = "how a helper of tests fails; clippy.toml frees only the tests"
+    reason = "a helper of tests fails in this way; clippy.toml permits it only in the tests"
 )]
 
 #[path = "fixtures/case.rs"]
@@ -21,11 +21,12 @@ mod legs;
 #[path = "common/pods.rs"]
 mod pods;
 
+use std::collections::VecDeque;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use case::{Case, Expectation, entries, name_of};
+use case::{Case, Expectation, RECORDED, Suite, entries, name_of};
 use pods::{Kind, keeps, patch_of, patched, with_unknown_fields};
 use serde_json::Value;
 use stowplan::admission::{Decision, Pass, Review, decide};
@@ -35,31 +36,33 @@ use stowplan::view::{Key, Object, View};
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures");
 
-/// Not a system: reviews as an API server sent them.
-const RECORDED: &str = "recorded";
-
 #[test]
 fn every_case_is_answered_as_expected() {
+    let suite = Suite::read(Path::new(FIXTURES)).unwrap_or_else(|problems| panic!("{problems}"));
     let refresh = std::env::var_os("STOWPLAN_REFRESH").is_some_and(|value| value == "1");
-    let folders = case_folders();
-    let seen = folders.len();
-    assert!(seen > 0, "no case was found under {FIXTURES}");
-    let run = |folder: &PathBuf| {
-        let case = Case::read(folder)?;
+    let temporary = tempfile::tempdir().unwrap();
+    let export = std::env::var_os("STOWPLAN_EXPORT").map(PathBuf::from);
+    let export = export.unwrap_or_else(|| temporary.path().to_owned());
+    let run = |mut case: Case| {
         if refresh {
-            case.record(&legs::library(&case)?)?;
+            let answer = legs::library(&case)?;
+            case.refresh(answer)?;
         }
-        check(&case)
+        let folder = export.join(&case.name);
+        case.export(&folder)?;
+        check(&case, &folder)
     };
-    // A case starts two processes and waits for them, so that several go side by side.
-    let next = AtomicUsize::new(0);
+    let seen = suite.cases.len();
+    // A case waits for two processes, so that several cases run at once.
+    let queue = Mutex::new(VecDeque::from(suite.cases));
     let failures = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                while let Some(folder) = folders.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(problem) = run(folder) {
-                        let name = folder.strip_prefix(FIXTURES).unwrap_or(folder).display();
+                loop {
+                    let Some(case) = queue.lock().unwrap().pop_front() else { break };
+                    let name = case.name.clone();
+                    if let Err(problem) = run(case) {
                         failures.lock().unwrap().push(format!("{name}: {problem}"));
                     }
                 }
@@ -71,25 +74,99 @@ fn every_case_is_answered_as_expected() {
     assert!(failures.is_empty(), "{} of {seen} cases:\n{}", failures.len(), failures.join("\n"));
 }
 
+/// A folder of fixtures with these files.
+fn fixtures_of(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for (path, text) in files {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    root
+}
+
+const POD: &str = "why: A pod.\npod: {metadata: {name: p}}\n";
+
 #[test]
-fn a_folder_that_is_no_case_is_told() {
-    let folder = tempfile::tempdir().unwrap();
-    let case = folder.path().join("streams/behaviour");
-    std::fs::create_dir_all(&case).unwrap();
-    let problem = |case: &Path| match Case::read(case) {
-        Err(problem) => problem,
-        Ok(case) => case.expectation().unwrap_err(),
+fn an_invalid_case_is_reported() {
+    let with = |text: &str| format!("{POD}{text}");
+    for (text, problem) in [
+        (with("expect: {allowd: true}\n"), "allowd"),
+        (with("polcy: {}\n"), "polcy"),
+        (with("claim: {metadata: {name: c}}\n"), "one of `pod`, `claim`, `review` and `recorded`"),
+        ("why: Nothing is created.\n".to_owned(), "one of `pod`, `claim`, `review` and `recorded`"),
+        ("pod: {metadata: {name: p}}\n".to_owned(), "has no `why`"),
+        ("why: ' '\npod: {metadata: {name: p}}\n".to_owned(), "has no `why`"),
+        (with("cluster: [four-nodes]\n"), "there is no shared cluster _clusters/four-nodes.yaml"),
+        (with("cluster: [4]\n"), "`cluster` lists names of shared clusters and objects"),
+        (with("policy: {onInvalid: never}\n"), "never"),
+        ("why: A review.\nreview: '{'\n".to_owned(), "EOF"),
+        ("why: A review.\nrecorded: none.json\n".to_owned(), "none.json"),
+    ] {
+        let root = fixtures_of(&[("streams/one.yaml", &text)]);
+        let problems = Suite::read(root.path()).err().unwrap();
+        assert!(problems.starts_with("streams/one: ") && problems.contains(problem), "{problems}");
+    }
+    let root = fixtures_of(&[("streams/one.yaml", POD)]);
+    let suite = Suite::read(root.path()).ok().unwrap();
+    assert!(suite.cases[0].expectation().unwrap_err().contains("has no `expect`"));
+}
+
+#[test]
+fn a_file_outside_the_format_is_reported() {
+    let one = ("streams/one.yaml", POD);
+    for (path, problem) in [
+        ("_clusters/unused.yaml", "_clusters/unused.yaml: no case uses it"),
+        ("_clusters/unused.yml", "_clusters/unused.yml: a shared cluster is a file in .yaml"),
+        ("one.yaml", "one.yaml: a case is in the folder of its system"),
+        ("streams/two.json", "streams/two.json: a case is one file that ends in .yaml"),
+        ("streams/two/pod.yaml", "streams/two: a case is one file that ends in .yaml"),
+    ] {
+        let root = fixtures_of(&[one, (path, "{kind: Node}")]);
+        assert_eq!(Suite::read(root.path()).err().unwrap(), problem);
+    }
+    for empty in [fixtures_of(&[]), fixtures_of(&[("README.md", "")])] {
+        assert!(Suite::read(empty.path()).err().unwrap().starts_with("no case was found"));
+    }
+}
+
+#[test]
+fn a_refresh_changes_only_the_expectation() {
+    let before = "# A comment.\nwhy: A pod.  # Another.\npod: {metadata: {name: p}}\n\n";
+    let after = "# A third.\nresult:\n    spec: {}\n";
+    let answer = || Expectation {
+        allowed: true,
+        warnings: vec!["one".to_owned()],
+        ..Expectation::default()
     };
-    assert!(problem(&case).contains("one of review.json, pod.yaml and claim.yaml"));
-    std::fs::write(case.join("claim.yaml"), "{metadata: {name: c}}").unwrap();
-    std::fs::write(case.join("pod.yaml"), "{metadata: {name: p}}").unwrap();
-    assert!(problem(&case).contains("one of review.json, pod.yaml and claim.yaml"));
-    std::fs::remove_file(case.join("claim.yaml")).unwrap();
-    assert!(problem(&case).contains("no expect.yaml"));
-    std::fs::write(case.join("expect.yaml"), "allowd: true").unwrap();
-    assert!(problem(&case).contains("allowd"));
-    std::fs::write(case.join("expected.yaml"), "").unwrap();
-    assert!(problem(&case).contains("expected.yaml belongs to no case"));
+    let refreshed = |text: &str| {
+        let root = fixtures_of(&[("streams/one.yaml", text)]);
+        let mut suite = Suite::read(root.path()).unwrap_or_else(|problems| panic!("{problems}"));
+        suite.cases[0].refresh(answer()).unwrap();
+        fs::read_to_string(root.path().join("streams/one.yaml")).unwrap()
+    };
+    let expect = "expect:\n  allowed: true\n  warnings:\n  - one\n";
+    let wanted = format!("{before}{expect}{after}");
+    for old in ["expect: {allowed: false}\n", "expect:\n  allowed: true\n\n  warnings: []\n"] {
+        assert_eq!(refreshed(&format!("{before}{old}{after}")), wanted);
+    }
+    assert_eq!(refreshed(before), format!("{before}{expect}"));
+    let same = format!("{before}expect: {{warnings: [one], allowed: true}} # As it is.\n{after}");
+    assert_eq!(refreshed(&same), same);
+}
+
+#[test]
+fn the_case_in_the_readme_is_a_case() {
+    let readme = fs::read_to_string(Path::new(FIXTURES).join("README.md")).unwrap();
+    let (_, text) = readme.split_once("```yaml\n").unwrap();
+    let (text, _) = text.split_once("```").unwrap();
+    let nodes = fs::read_to_string(Path::new(FIXTURES).join("_clusters/three-nodes.yaml")).unwrap();
+    let files = [("streams/one.yaml", text), ("_clusters/three-nodes.yaml", &*nodes)];
+    let root = fixtures_of(&files);
+    let suite = Suite::read(root.path()).unwrap_or_else(|problems| panic!("{problems}"));
+    let folder = root.path().join("export");
+    suite.cases[0].export(&folder).unwrap();
+    check(&suite.cases[0], &folder).unwrap();
 }
 
 #[test]
@@ -99,7 +176,7 @@ fn recorded_reviews_carry_no_key_and_are_left_alone_or_wait_for_their_run() {
     assert!(files.len() > 100, "only {} recorded reviews were found", files.len());
     let mut waiting = 0;
     for file in files {
-        let bytes = std::fs::read(&file).unwrap();
+        let bytes = fs::read(&file).unwrap();
         let review =
             Review::parse(&bytes).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let document: Value = serde_json::from_slice(&bytes).unwrap();
@@ -134,13 +211,6 @@ fn recorded_reviews_carry_no_key_and_are_left_alone_or_wait_for_their_run() {
     assert!(waiting > 20, "only {waiting} are of runs");
 }
 
-/// The folders of all cases.
-fn case_folders() -> Vec<PathBuf> {
-    let systems = entries(Path::new(FIXTURES)).unwrap();
-    let systems = systems.iter().filter(|folder| name_of(folder) != RECORDED);
-    systems.flat_map(|system| entries(system).unwrap()).collect()
-}
-
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     for path in entries(folder).unwrap() {
         match path.extension() {
@@ -151,21 +221,22 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-fn check(case: &Case) -> Result<(), String> {
+/// Checks the case, whose exported files are in `folder`.
+fn check(case: &Case, folder: &Path) -> Result<(), String> {
     let expected = case.expectation()?;
     let got = legs::library(case)?;
-    compare(&expected, &got)?;
-    // The other ways tell the answer alone: neither why it was passed on nor what it waited for.
+    compare(expected, &got)?;
+    // The other ways show only the answer: neither why it was passed on nor what it waited for.
     let answer = Expectation { pass: None, waits_for: None, ..expected.clone() };
     for (way, got) in [
         ("HTTP", legs::http(case).map(Some)),
-        ("stowplan review", legs::review_command(case).map(Some)),
-        ("stowplan plan", legs::plan_command(case)),
+        ("stowplan review", legs::review_command(folder).map(Some)),
+        ("stowplan plan", legs::plan_command(case, folder)),
     ] {
         let got = got.map_err(|problem| format!("{way}: {problem}"))?;
         let Some(mut got) = got else { continue };
-        // A plan's operations are on the file's object, which may lack what a controller adds: other
-        // operations may come to the same.
+        // A plan's operations apply to the object of a file, which may lack fields that a controller
+        // adds: other operations may have the same result.
         let object = &case.object;
         if way == "stowplan plan" && outcome(object, &got)? == outcome(object, &answer)? {
             got.patch.clone_from(&answer.patch);
@@ -200,7 +271,7 @@ fn check(case: &Case) -> Result<(), String> {
     let (result, _) = admit(&case.object, &view)?;
     keeps(&case.object, &result)?;
     kind.check(&result)?;
-    if let Some(written) = case.result()? {
+    if let Some(written) = &case.result {
         for pointer in ["/metadata/labels", "/spec"] {
             let (written, result) = (written.pointer(pointer), result.pointer(pointer));
             if written != result {
@@ -210,13 +281,13 @@ fn check(case: &Case) -> Result<(), String> {
     }
 
     let touched = kind.touched_by_others(&result);
-    for (who, object) in [("itself", &result), ("other webhooks", &touched)] {
-        match admit(object, &view).map_err(|problem| format!("sent back by {who}: {problem}"))? {
+    for (sender, object) in [("itself", &result), ("other webhooks", &touched)] {
+        match admit(object, &view).map_err(|problem| format!("sent back by {sender}: {problem}"))? {
             (_, 0) => {}
-            (after, _) => return Err(format!("sent back by {who}: changed again, to {after}")),
+            (after, _) => return Err(format!("sent back by {sender}: changed again, to {after}")),
         }
     }
-    // The nodes, pools, runs and classes may all be gone by the next round: what is there is kept.
+    // The nodes, pools, runs and classes may all be deleted before the next round: a placement stays.
     if !expected.patch.is_empty() && case.policy.record_placement {
         match admit(&result, &namespaces_alone(case)?)
             .map_err(|problem| format!("View moved on: {problem}"))?
