@@ -83,8 +83,9 @@ pub struct HostPools {
 pub struct Streams {
     /// Whether the annotations are acted on. Otherwise a pod with one is admitted with a warning.
     pub enabled: bool,
-    /// `seed` writes the literal form of the Streams design (2021): node names, and selectors
+    /// `upstream` writes the literal form of the Streams design (2021): node names, and selectors
     /// without the job.
+    #[serde(deserialize_with = "parse_compat")]
     pub compat: Compat,
 }
 
@@ -92,11 +93,23 @@ pub struct Streams {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Compat {
-    /// Ours.
+    /// Stowplan's own form.
     #[default]
     None,
     /// The literal form of the Streams design.
-    Seed,
+    Upstream,
+}
+
+/// Parses [`Compat`], and names the new word to those who write the old one.
+fn parse_compat<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Compat, D::Error> {
+    match String::deserialize(deserializer)?.as_str() {
+        "none" => Ok(Compat::None),
+        "upstream" => Ok(Compat::Upstream),
+        "seed" => Err(de::Error::custom(
+            "compat: write `upstream`; `seed` was its name before the first release",
+        )),
+        other => Err(de::Error::unknown_variant(other, &["none", "upstream"])),
+    }
 }
 
 /// Coscheduling of Tekton runs and other groups.
@@ -586,6 +599,7 @@ katalyst: {mode: advisory, declaredLabels: []}
             ("onInvalid: refuze", "refuze"),
             ("onInvald: refuse", "onInvald"),
             ("streams: {compat: wiki}", "wiki"),
+            ("streams: {compat: seed}", "compat: write `upstream`; `seed` was its name"),
             ("streams: {enabled: maybe}", "maybe"),
             ("hostPools: []", ""),
             ("- a", ""),

@@ -368,9 +368,9 @@ fn printable(text: &str) {
 static POLICIES: LazyLock<Vec<Policy>> = LazyLock::new(|| {
     [
         "{}",
-        "streams: {compat: seed}",
+        "streams: {compat: upstream}",
         "onInvalid: warn",
-        "{onInvalid: warn, recordPlacement: false, streams: {compat: seed}}",
+        "{onInvalid: warn, recordPlacement: false, streams: {compat: upstream}}",
     ]
     .map(|text| Policy::from_yaml(text).expect(text))
     .into()

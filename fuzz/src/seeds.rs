@@ -23,7 +23,9 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "record" => in_contexts(values(record::KEY, RECORDS)),
         "affinity" => in_contexts(affinities()),
         "policy" => {
-            files(&["policy.yaml", "values.yaml"]).into_iter().chain(POLICIES.map(bytes)).collect()
+            let policies =
+                sections("policy").into_iter().map(|policy| policy.to_string().into_bytes());
+            policies.chain(files(&["values.yaml"])).chain(POLICIES.map(bytes)).collect()
         }
         "documents" => documents(),
         "host" => in_contexts(values("streams.ibm.com/host", HOSTS)),
@@ -118,7 +120,7 @@ const RECORDS: &[&str] = &[
 const POLICIES: [&str; 6] = [
     "onInvalid: warn\nrecordPlacement: false\nexcludedNamespaces: [a, b]\nrepair: recreatePending\n",
     "hostPools: {enabled: false, nodeSelector: {a: b}, namespaces: {c: d}, maxExclusiveNodesPerNamespace: 0}\n",
-    "streams: {enabled: true, compat: seed}\nmpi: {enabled: true, clusterDomain: cluster.local, namespaces: {}}\n",
+    "streams: {enabled: true, compat: upstream}\nmpi: {enabled: true, clusterDomain: cluster.local, namespaces: {}}\n",
     "coschedule: {enabled: true, mode: isolate-pipelinerun, binding: auto, volumes: provision, classMap: {}}\n",
     "coschedule: {groupTTL: 5m, placeholder: {image: \"\", requests: {cpu: 10m, memory: 16Mi}}}\n",
     "katalyst: {mode: enforced, declaredLabels: [\"k=v\"]}\nstreams: &a {compat: none}\n",
@@ -166,8 +168,9 @@ fn affinities() -> Vec<Vec<u8>> {
 /// The recorded reviews without what no decision reads, the fixtures' own, and their pods and
 /// claims as reviews.
 fn reviews() -> Vec<Vec<u8>> {
+    let written = sections("review").into_iter().filter_map(|text| Some(bytes(text.as_str()?)));
     let mut reviews: Vec<Vec<u8>> =
-        files(&[".json"]).into_iter().filter_map(|text| slim(&text)).collect();
+        files(&[".json"]).into_iter().chain(written).filter_map(|text| slim(&text)).collect();
     reviews.extend(pods().iter().map(|pod| review_of(PODS, pod)));
     reviews.extend(claims().iter().map(|claim| review_of(CLAIMS, claim)));
     reviews
@@ -210,12 +213,26 @@ fn documents() -> Vec<Vec<u8>> {
 
 /// Every pod in the fixtures and examples.
 fn pods() -> Vec<Value> {
-    objects(&["pod.yaml", "examples/streams-job.yaml", "examples/refused.yaml"])
+    let mut pods = sections("pod");
+    pods.extend(objects(&["examples/streams-job.yaml", "examples/refused.yaml"]));
+    pods
 }
 
 /// Every claim in the fixtures.
 fn claims() -> Vec<Value> {
-    objects(&["claim.yaml"])
+    sections("claim")
+}
+
+/// This section of each case that has it.
+fn sections(name: &str) -> Vec<Value> {
+    let cases = objects(&[".yaml"]);
+    let found: Vec<_> = cases
+        .into_iter()
+        .filter(|case| case.get("why").is_some())
+        .filter_map(|mut case| Some(case.as_object_mut()?.remove(name)?))
+        .collect();
+    assert!(!found.is_empty(), "no case has `{name}`");
+    found
 }
 
 /// The objects in the files whose path ends in one of `endings`.

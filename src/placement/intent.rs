@@ -173,7 +173,7 @@ pub enum Selector {
         /// A term is ours if it holds so many of these, from the first …
         marks: usize,
         /// … and has no requirement on any key but theirs and these. Both forms of a term (default and
-        /// `compat: seed`) are known again in this way, whatever the policy says by now.
+        /// `compat: upstream`) are known again in this way, whatever the policy says by now.
         other_keys: &'static [&'static str],
     },
     /// Written as `matchLabels`, in this order. A term is ours if it selects by these labels and by

@@ -148,7 +148,7 @@ fn node_name(
                 Reason::NodeNameConflict,
                 intent.key,
                 "the pod has scheduling gates, and Kubernetes refuses a node name beside a gate",
-                "remove spec.schedulingGates, or the policy's `compat: seed`",
+                "remove spec.schedulingGates, or the policy's `compat: upstream`",
             )),
             Wish::SetNodeName(node) if pod.node_name != Some(node) => {
                 editor.set(&path, node);

@@ -108,7 +108,7 @@ impl Placing<'_> {
     }
 
     /// Colocation in a job: a label for each token, and one for the group, on which alone the pod's
-    /// one term is: several required terms would have to be met by one pod (which `compat: seed` does
+    /// one term is: several required terms would have to be met by one pod (which `compat: upstream` does
     /// not change).
     fn together(&mut self, member: &Member<'_>, node: Option<&str>) {
         let key = keys::HOST_COLOCATION;
@@ -146,10 +146,10 @@ impl Placing<'_> {
         self.warn_of_node_name(key);
     }
 
-    /// Isolation in a job. Only `compat: seed` touches the other elements.
+    /// Isolation in a job. Only `compat: upstream` touches the other elements.
     fn alone(&mut self, member: &Member<'_>, request: &Request) {
         let key = keys::HOST_ISOLATION;
-        if !self.seed() {
+        if !self.upstream() {
             let mut operators = member.element.operators.iter();
             let Some(operator) = operators.find(|operator| operator.host_isolation) else { return };
             let isolation = Some(operator.name.clone());
@@ -184,8 +184,8 @@ impl Placing<'_> {
         }
     }
 
-    fn seed(&self) -> bool {
-        self.policy.streams.compat == Compat::Seed
+    fn upstream(&self) -> bool {
+        self.policy.streams.compat == Compat::Upstream
     }
 
     fn wish(&mut self, key: &'static str, value: &str, wish: Wish) {
@@ -251,7 +251,7 @@ impl Placing<'_> {
         }
 
         let mut requirements = vec![label_requirement(label.clone(), Operator::In, &value)];
-        if !self.seed() {
+        if !self.upstream() {
             requirements.extend(request.job.as_deref().map(same_job));
         }
         let selector = Selector::Expressions { requirements, marks: 1, other_keys: &[keys::JOB] };
@@ -279,17 +279,17 @@ impl Placing<'_> {
             let label = token.label_key(keys::EXLOCATION_LABEL_PREFIX);
             let value = token.label_value();
             let mut requirements = vec![label_requirement(label.clone(), Operator::In, &value)];
-            if !self.seed() {
+            if !self.upstream() {
                 requirements.extend(request.job.as_deref().map(same_job));
             }
             match group {
-                // Under `compat: seed` too: the pod would be kept away from those it must be with.
+                // Under `compat: upstream` too: the pod would be kept away from those it must be with.
                 Some(group) => {
                     requirements.push(label_requirement(keys::GROUP, Operator::NotIn, group));
                 }
                 // Without this a rollout waits for ever: the new pod of a processing element is kept
                 // away by the old one, which leaves only when the new one is ready.
-                None if !self.seed() => {
+                None if !self.upstream() => {
                     requirements.extend(request.processing_element.as_deref().map(other_element));
                 }
                 None => {}
@@ -299,7 +299,7 @@ impl Placing<'_> {
             let term = PodTerm { enforcement: request.enforcement, selector };
             self.wish(key, token.as_str(), Wish::Label { key: label, value });
             self.wish(key, token.as_str(), Wish::PodAntiAffinity(term));
-            if !self.seed() {
+            if !self.upstream() {
                 self.on_named_nodes_only(key, token.as_str(), request.enforcement);
             }
             self.holds(
@@ -320,10 +320,10 @@ impl Placing<'_> {
         let (Some(job), Some(element)) = (&request.job, &request.processing_element) else {
             return;
         };
-        if self.seed() {
+        if self.upstream() {
             self.warn(
                 key,
-                "compat seed: written as without compat; its own form needs a StreamsJob",
+                "compat upstream: written as without compat; its own form needs a StreamsJob",
             );
         }
         let requirements = vec![same_job(job), other_element(element)];

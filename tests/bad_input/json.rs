@@ -9,6 +9,62 @@ use super::input::{HOST, SMALL, annotated, cluster, decided, error, pointers, re
 use crate::pods::{Kind, decide_pod, keeps, patch_of, patched, review_of};
 
 #[test]
+fn empty_and_null_parents_get_the_placement_of_absent_ones() {
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let placed = |labels: Option<Value>, affinity: Option<Value>| {
+        let mut pod = annotated(HOST, "n1");
+        for (key, token) in [("colocation", "together"), ("exlocation", "apart")] {
+            pod["metadata"]["annotations"][format!("streams.ibm.com/host-{key}")] = json!(token);
+        }
+        if let Some(labels) = labels {
+            pod["metadata"]["labels"] = labels;
+        }
+        if let Some(affinity) = affinity {
+            pod["spec"]["affinity"] = affinity;
+        }
+        let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
+        let mut result = patched(&pod, &patch_of(&decision).unwrap()).unwrap();
+        (result["metadata"].take(), without_nulls(result["spec"].take()))
+    };
+    let absent = placed(None, None);
+    assert!(absent.1["affinity"]["nodeAffinity"].is_object(), "{absent:?}");
+    for affinity in [
+        json!(null),
+        json!({}),
+        json!({"nodeAffinity": null, "podAffinity": null, "podAntiAffinity": null}),
+        json!({"nodeAffinity": {}, "podAffinity": {}, "podAntiAffinity": {}}),
+        json!({"podAffinity": {required: []}, "podAntiAffinity": {required: []}}),
+        json!({
+            "nodeAffinity": {required: null}, "podAffinity": {required: null},
+            "podAntiAffinity": {required: null},
+        }),
+    ] {
+        assert_eq!(placed(None, Some(affinity.clone())), absent, "{affinity}");
+    }
+    let terms = json!([
+        {"matchExpressions": null, "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}], "matchFields": null},
+    ]);
+    let terms = json!({"nodeAffinity": {required: {"nodeSelectorTerms": terms}}});
+    assert_eq!(placed(None, Some(without_nulls(terms.clone()))), placed(None, Some(terms)));
+    let without_labels = placed(Some(json!({})), None);
+    assert_eq!(placed(Some(json!(null)), None), without_labels);
+    assert_eq!(without_labels.0["labels"].as_object().unwrap().len(), 2);
+}
+
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(members) => members
+            .into_iter()
+            .filter(|(_, member)| !member.is_null())
+            .map(|(name, member)| (name, without_nulls(member)))
+            .collect(),
+        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+        other => other,
+    }
+}
+
+#[test]
 fn null_is_absent_everywhere() {
     let full = json!({
         "metadata": {

@@ -208,7 +208,7 @@ fn holds(requirement: &Value, labels: &Map<String, Value>) -> bool {
 }
 
 pub(crate) fn policy() -> impl Strategy<Value = Policy> {
-    (select(vec!["refuse", "warn"]), any::<bool>(), select(vec!["none", "seed"]), prop::bool::weighted(0.9)).prop_map(
+    (select(vec!["refuse", "warn"]), any::<bool>(), select(vec!["none", "upstream"]), prop::bool::weighted(0.9)).prop_map(
         |(on_invalid, record, compat, pools)| {
             let text = format!(
                 "onInvalid: {on_invalid}\nrecordPlacement: {record}\nstreams: {{compat: {compat}}}\nhostPools: {{enabled: {pools}}}"

@@ -36,6 +36,6 @@ pub const ANNOTATIONS: &[&str] = &[
 
 /// The prefix of the label key of an exlocation token; its SHA-1 follows.
 pub const EXLOCATION_LABEL_PREFIX: &str = "streams.ibm.com/hostexlocation.";
-/// The prefix of the label key by which `compat: seed` keeps the other elements of a job away from an
+/// The prefix of the label key by which `compat: upstream` keeps the other elements of a job away from an
 /// isolated operator; the SHA-1 of the operator's name follows.
 pub const ISOLATION_LABEL_PREFIX: &str = "streams.ibm.com/hostisolation.";

@@ -232,7 +232,7 @@ impl Placing<'_> {
     /// Binds the pod to `node` in the manner of the policy.
     fn on_node(&mut self, key: &'static str, value: &str, node: &str) {
         // Of the forms in the Streams design only host() is a node name; a pool's member is not.
-        let by_name = self.seed() && key == keys::HOST;
+        let by_name = self.upstream() && key == keys::HOST;
         match self.pod.node_name {
             Some(other) if other != node => {
                 let problem = format!("means node {node}, and spec.nodeName is {}", quoted(other));
@@ -253,7 +253,7 @@ impl Placing<'_> {
         if by_name {
             self.warn(
                 key,
-                "compat seed: nodeName bypasses the scheduler, taints and delayed volume binding",
+                "compat upstream: nodeName bypasses the scheduler, taints and delayed volume binding",
             );
             self.wish(key, value, Wish::SetNodeName(node.to_owned()));
         } else {
