@@ -1,88 +1,90 @@
-//! From the bytes of an AdmissionReview to the bytes of its answer, through the one decision.
+//! Decides on AdmissionReviews: from the bytes of the review to the bytes of the answer.
 //!
-//! [`decide`] is the product: pure, total, the same in the webhook, in the command line and in the
-//! reconciler's report. [`Review::parse`] and [`answer`] are its two ends. [`validate`] is the same for
-//! our own objects.
+//! [`decide`] is the only decision on pods and claims: pure, total, and the same in the webhook, on
+//! the command line and in the controller's report. [`Review::parse`] reads its input, and
+//! [`answer`] writes its result. [`validate`] decides on stowplan's own objects.
 
 pub mod answer;
-pub mod review;
-pub mod stored;
+pub(crate) mod review;
+pub(crate) mod stored;
 mod subject;
-pub mod validate;
+pub(crate) mod validate;
 
 use crate::placement::intent::Intent;
+use crate::placement::object::Metadata;
 use crate::placement::patch::Patch;
-use crate::placement::pod::{Metadata, TextMap};
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
 use crate::placement::record;
-use crate::policy::{OnInvalid, Policy};
-use crate::systems::vocabulary::{IGNORE, Meaning, meaning};
+use crate::policy::OnInvalid;
+use crate::systems::policy::Policy;
+use crate::systems::vocabulary::{IGNORE, Meaning, is_namespace_opted_out, is_opted_out, meaning};
 use crate::systems::{SYSTEMS, System};
 use crate::view::{Key, View};
+use crate::wire::TextMap;
 pub use review::{ParseError, Review};
 use subject::{Kind, Subject};
 
-/// What becomes of a request.
+/// The decision on a request.
 #[derive(Debug)]
 pub enum Decision {
-    /// Allowed as it is: none of our business, for this reason.
+    /// Allowed unchanged: stowplan has nothing to decide, for this reason.
     Pass(Pass),
-    /// Allowed, with a patch that may be empty.
+    /// Allowed, with a patch, which may be empty.
     Admit(Admission),
     /// Not allowed.
     Refuse(Refusal),
-    /// An object is missing that the watches may deliver in a moment.
+    /// The decision depends on an object that is missing and that the watches may deliver soon.
     Wait {
-        /// What is missing.
+        /// The missing object.
         awaited: Key,
-        /// The decision without it: never itself a `Wait`.
+        /// The decision without that object; never a `Wait`.
         otherwise: Box<Self>,
     },
 }
 
-/// Why a request is none of our business.
+/// Why a request is allowed unchanged.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Pass {
-    /// Not the creation of a pod or a claim.
+    /// It does not create a pod or a claim.
     OutOfScope,
     /// In a namespace that the policy excludes.
     ExcludedNamespace,
     /// The object or its namespace opted out.
     Ignored,
-    /// A mirror pod: its node has it already.
+    /// A mirror pod, which already runs on its node.
     MirrorPod,
-    /// No key of ours.
+    /// The object has no key of stowplan.
     NoKeys,
-    /// An object of ours in which nothing is wrong.
+    /// An object of stowplan that is valid.
     Valid,
-    /// An object of ours of which nothing new is asked, or that is about to go.
+    /// An object of stowplan whose spec does not change, or that is being deleted.
     Unchanged,
 }
 
 /// A pod or a claim that is admitted.
 #[derive(Debug, Default)]
 pub struct Admission {
-    /// The changes. Empty where it has all it should.
+    /// The changes; empty if it has all of them already.
     pub patch: Patch,
-    /// What its author should know.
+    /// Warnings for its author.
     pub warnings: Vec<Warning>,
-    /// What it should have, and why.
+    /// The changes that the systems request, and why.
     pub intents: Vec<Intent>,
-    /// What would have refused it, where the policy only warns.
+    /// The findings that would refuse it if the policy did not only warn.
     pub findings: Vec<Finding>,
 }
 
 /// A pod or a claim that is refused.
 #[derive(Debug)]
 pub struct Refusal {
-    /// Everything that is wrong, in the order of the checks. Never empty.
+    /// All problems, in the order of the checks. Never empty.
     pub findings: Vec<Finding>,
-    /// What its author should know besides.
+    /// Further warnings for its author.
     pub warnings: Vec<Warning>,
 }
 
 impl Decision {
-    /// The decision that is made without waiting.
+    /// The decision without waiting for missing objects.
     #[must_use]
     pub fn at_once(self) -> Self {
         match self {
@@ -91,7 +93,7 @@ impl Decision {
         }
     }
 
-    /// The stable word for what became of the request: a metric's label.
+    /// The stable word for the outcome, which is a label of metrics.
     #[must_use]
     pub fn outcome(&self) -> &'static str {
         match self {
@@ -104,7 +106,7 @@ impl Decision {
         }
     }
 
-    /// The stable word for why.
+    /// The stable word for the reason of the outcome.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -125,20 +127,20 @@ impl Decision {
 }
 
 impl Refusal {
-    /// The finding that leads.
+    /// The finding that the message and the HTTP status code come from.
     #[must_use]
     pub fn first(&self) -> &Finding {
-        // Made of at least one.
+        // A refusal has at least one finding.
         &self.findings[0]
     }
 
-    /// The HTTP status code that its author sees.
+    /// The HTTP status code for the author of the object.
     #[must_use]
     pub fn code(&self) -> u16 {
         self.first().reason.stage().code()
     }
 
-    /// What its author reads.
+    /// The message for the author of the object.
     #[must_use]
     pub fn message(&self) -> String {
         let first = self.first();
@@ -149,13 +151,14 @@ impl Refusal {
     }
 }
 
-/// Decides what becomes of a request.
+/// Decides on a request that creates a pod or a claim; other requests pass.
 ///
-/// Pure: reads only its arguments, so that the same input gives the same answer wherever it is
-/// asked. Applying the patch and deciding again gives an empty patch.
+/// Pure: it reads only its arguments, so the same input gives the same decision everywhere.
+/// Deciding again on the patched object gives an empty patch.
 ///
 /// # Errors
-/// The JSON error where a field that we read has the wrong type; the API server sends no such object.
+/// The JSON error if a field that stowplan reads has the wrong type; the API server sends no such
+/// object.
 pub fn decide(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Decision, ParseError> {
     let request = &review.request;
     let (Some(object), Some(kind)) = (&request.object, Kind::created_by(request)) else {
@@ -167,29 +170,23 @@ pub fn decide(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Decis
     }
     let annotations = metadata.annotations.iter().flat_map(TextMap::iter);
     let mut keys = Keys::read(annotations.map(|(key, _)| key));
-    for system in &SYSTEMS {
-        let concerned = |concerns: fn(&str, &Metadata<'_>, &View) -> bool| {
+    for system in SYSTEMS {
+        let is_concerned = |concerns: fn(&str, &Metadata<'_>, &View) -> bool| {
             (system.enabled)(policy)
                 && kind.is_served_by(system)
                 && concerns(request.namespace(), metadata, view)
         };
-        if !keys.names(system) && system.concerns.is_some_and(concerned) {
+        if !keys.has_key_of(system) && system.concerns.is_some_and(is_concerned) {
             keys.systems.push((system, Vec::new()));
         }
     }
-    if keys.is_empty() && !(keys.record && kind.has_record()) {
+    if keys.is_empty() && !(keys.has_record && kind.has_record()) {
         return Ok(Decision::Pass(Pass::NoKeys));
     }
     if kind == Kind::Pod && metadata.annotation(MIRROR).is_some() {
         return Ok(Decision::Pass(Pass::MirrorPod));
     }
-    if opted_out(metadata.label(IGNORE))
-        || opted_out(
-            view.namespace_labels(request.namespace())
-                .and_then(|l| l.get(IGNORE))
-                .map(AsRef::as_ref),
-        )
-    {
+    if is_opted_out(metadata.label(IGNORE)) || is_namespace_opted_out(request.namespace(), view) {
         return Ok(Decision::Pass(Pass::Ignored));
     }
     let subject = Subject::decode(kind, request.namespace(), object)?;
@@ -197,19 +194,17 @@ pub fn decide(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Decis
     Ok(place(&subject, record, &keys, view, policy))
 }
 
-/// The annotation of a pod that a node made from a file of its own.
+/// The annotation of a mirror pod: the kubelet has created it for a static pod of its node.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-fn opted_out(label: Option<&str>) -> bool {
-    label == Some("true")
-}
-
-/// The keys of ours on an object, sorted by what they are.
+/// The keys of stowplan on an object, grouped by their meaning.
 #[derive(Default)]
 struct Keys<'k> {
-    record: bool,
+    /// Whether the object has the record of an earlier round.
+    has_record: bool,
     systems: Vec<(&'static System, Vec<&'k str>)>,
-    meant: Vec<(&'k str, &'static str)>,
+    /// Misspelt keys, with the correct ones.
+    misspelt: Vec<(&'k str, &'static str)>,
     unknown: Vec<&'k str>,
 }
 
@@ -219,8 +214,8 @@ impl<'k> Keys<'k> {
         for key in keys {
             match meaning(key) {
                 Meaning::Foreign => {}
-                Meaning::Record => read.record = true,
-                Meaning::Meant(known) => read.meant.push((key, known)),
+                Meaning::Record => read.has_record = true,
+                Meaning::Meant(known) => read.misspelt.push((key, known)),
                 Meaning::Unknown => read.unknown.push(key),
                 Meaning::Known(system) => {
                     match read.systems.iter_mut().find(|(known, _)| known.name == system.name) {
@@ -233,16 +228,17 @@ impl<'k> Keys<'k> {
         read
     }
 
-    fn names(&self, system: &System) -> bool {
+    fn has_key_of(&self, system: &System) -> bool {
         self.systems.iter().any(|(known, _)| known.name == system.name)
     }
 
     fn is_empty(&self) -> bool {
-        self.systems.is_empty() && self.meant.is_empty() && self.unknown.is_empty()
+        self.systems.is_empty() && self.misspelt.is_empty() && self.unknown.is_empty()
     }
 }
 
-/// Decides on an object that is our business, and bears this record of an earlier round.
+/// Decides on an object that has keys of stowplan or concerns a system. `recorded` is its record of
+/// an earlier round.
 fn place(
     subject: &Subject<'_>,
     recorded: Option<&str>,
@@ -253,11 +249,12 @@ fn place(
     let mut findings = Vec::new();
     let mut warnings = Vec::new();
     let mut intents = Vec::new();
-    let mut holds = Vec::new();
+    let mut recorded_entries = Vec::new();
     let mut awaited = Vec::new();
-    let mut kept = None;
+    // The systems that keep their entries of the record.
+    let mut keeping = Vec::new();
 
-    for (key, known) in &keys.meant {
+    for (key, known) in &keys.misspelt {
         findings.push(Finding::new(
             Reason::UnknownKey,
             quoted(key).trim_matches('"'),
@@ -265,7 +262,7 @@ fn place(
             format!("write {known}"),
         ));
     }
-    // One warning for all: a pod with a thousand unknown keys is one mistake.
+    // One warning for all unknown keys, of which a pod may have thousands.
     if let Some((first, others)) = keys.unknown.split_first() {
         warnings.push(Warning::new(
             first,
@@ -277,7 +274,7 @@ fn place(
             },
         ));
     }
-    for system in &SYSTEMS {
+    for system in SYSTEMS {
         let Some((_, keys)) = keys.systems.iter().find(|(known, _)| known.name == system.name)
         else {
             continue;
@@ -287,7 +284,7 @@ fn place(
             false => None,
         };
         let Some(outcome) = outcome else {
-            let why = no_effect(system, subject.kind(), policy);
+            let why = explain_no_effect(system, subject.kind(), policy);
             warnings.extend(keys.iter().map(|key| Warning::new(key, &why)));
             continue;
         };
@@ -296,34 +293,37 @@ fn place(
         intents.extend(outcome.intents);
         awaited.extend(outcome.awaited);
         if outcome.keeps_record {
-            kept = recorded;
+            keeping.push(system.name);
         }
-        holds.extend(outcome.holds.into_iter().map(|text| (system.name, text)));
+        recorded_entries.extend(outcome.holds.into_iter().map(|text| (system.name, text)));
     }
-    let record = match kept {
-        Some(kept) => Some(kept.to_owned()),
-        None if policy.record_placement => record::write(&holds),
+    let record = match recorded.filter(|_| !keeping.is_empty()) {
+        Some(recorded) if policy.record_placement => {
+            record::update(recorded, &keeping, recorded_entries)
+        }
+        Some(recorded) => Some(recorded.to_owned()),
+        None if policy.record_placement => record::write(&recorded_entries),
         None => None,
     };
     let patch = subject.merge(&intents, record.as_deref()).unwrap_or_else(|conflicts| {
         findings.extend(conflicts);
         Patch::default()
     });
-    // Stable: within one check, findings stay in the order in which they were made.
+    // A stable sort: within one check, findings keep their order.
     findings.sort_by_key(|finding| finding.reason.stage());
-    // What is wrong with the request or forbidden stays so, whatever is delivered.
-    let hopeless = findings
+    // Errors of syntax and policy stay errors whatever the watches deliver, so waiting is useless.
+    let is_final = findings
         .iter()
         .any(|finding| finding.reason.stage() < crate::placement::reason::Stage::Cluster);
     let decision = conclude(subject, findings, warnings, intents, patch, policy);
     match awaited.into_iter().next() {
-        Some(awaited) if !hopeless => Decision::Wait { awaited, otherwise: Box::new(decision) },
+        Some(awaited) if !is_final => Decision::Wait { awaited, otherwise: Box::new(decision) },
         _ => decision,
     }
 }
 
-/// Why a system that knows a key does not act on it.
-fn no_effect(system: &System, kind: Kind, policy: &Policy) -> String {
+/// Explains why a key of `system` has no effect.
+fn explain_no_effect(system: &System, kind: Kind, policy: &Policy) -> String {
     if !(system.enabled)(policy) {
         format!("no effect: the policy turns {} off", system.name)
     } else if [Kind::Pod, Kind::Claim].iter().any(|kind| kind.is_served_by(system)) {
@@ -350,7 +350,7 @@ fn conclude(
             let text =
                 format!("not placed ({}): {}; {}", first.reason, first.problem, first.remedy);
             warnings.insert(0, Warning::new(&first.subject, &text));
-            // Nothing of ours holds, so a record that was sent is not true.
+            // No constraint holds, so a record that the object has is removed.
             let patch = subject.merge(&[], None).unwrap_or_default();
             Decision::Admit(Admission { patch, warnings, intents: Vec::new(), findings })
         }

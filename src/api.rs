@@ -1,22 +1,13 @@
-//! The objects of our own API group, `stowplan.dev`.
-//!
-//! The chart carries their definitions as `stowplan crds` prints them; a test compares the two.
+//! The parts that all objects of stowplan's API group share. The types of the objects are in the
+//! folders of their systems; `systems` lists the CustomResourceDefinitions.
 
 pub mod condition;
-pub mod host_pool;
-pub mod streams_job;
 
-pub use condition::Condition;
-pub use host_pool::HostPool;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::CustomResourceExt;
-pub use streams_job::StreamsJob;
+/// The API group of stowplan's objects.
+pub(crate) const GROUP: &str = "stowplan.dev";
 
-/// Group and version of our objects.
+/// The version of stowplan's API group.
+pub(crate) const VERSION_IN_GROUP: &str = "v1alpha1";
+
+/// The `apiVersion` of stowplan's objects.
 pub const VERSION: &str = "stowplan.dev/v1alpha1";
-
-/// The definitions of all our objects.
-#[must_use]
-pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![host_pool::definition(HostPool::crd()), streams_job::definition(StreamsJob::crd())]
-}

@@ -1,12 +1,13 @@
-//! The command line: one file a subcommand, each with its `Arguments` and `run`.
+//! The command line: one file for each subcommand, with its `Arguments` and `run`.
 //!
-//! Answers go to standard output, everything else to standard error. Exit codes: 0 for yes, 1 for no
-//! (`plan`: something is refused), 2 for "could not be asked" (usage, unreadable input).
+//! Results are printed on standard output, everything else on standard error. Exit codes: 0 for
+//! success, 1 for a negative result (`plan`: something is refused; `check`: there is an obstacle),
+//! 2 for errors of usage or input.
 
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "the command line is what talks to a terminal"
+    reason = "the command line is the part that prints to a terminal"
 )]
 
 mod check;
@@ -34,15 +35,15 @@ use clap::{Parser, Subcommand};
 use crate::policy::Period;
 use crate::text::misleads;
 
-/// Something could not be read, or not be understood.
+/// The exit code if the arguments or the input cannot be used.
 const UNUSABLE: u8 = 2;
 
-/// Makes the placement wishes of batch and streaming workloads come true, with the stock scheduler
+/// Places the pods of batch and streaming workloads as they request, with the stock scheduler
 #[derive(Debug, Parser)]
 #[command(name = "stowplan", version, max_term_width = 100)]
 #[command(after_help = "\
 Examples:
-  # What would become of these pods in the cluster of the current kubeconfig context, and why
+  # How these pods would be placed in the cluster of the current kubeconfig context, and why
   stowplan plan -f job.yaml --live
 
   # The same without a cluster: nodes and pools come from files
@@ -61,13 +62,13 @@ enum Command {
     Webhook(webhook::Arguments),
     /// Fill pools with nodes, and keep the status of stowplan's own objects
     Controller(controller::Arguments),
-    /// Hold a place on a node and the volumes there: what a placeholder's pod runs
+    /// Reserve capacity on a node and the volumes there: the process of a placeholder's pod
     Pause(pause::Arguments),
     /// Answer one AdmissionReview from standard input, as the webhook would
     Review(review::Arguments),
-    /// Show what would become of the pods in files, and why, without creating anything
+    /// Show how the pods in files would be placed, and why, without creating anything
     Plan(plan::Arguments),
-    /// Tell why a pod, a job, a pool or a run is where it is, or what is in its way
+    /// Show where a pod, a job, a pool or a run is placed and why, or why it waits
     Check(check::Arguments),
     /// Print the definitions of stowplan's own objects
     Crds(crds::Arguments),
@@ -77,7 +78,7 @@ enum Command {
     Completions(completions::Arguments),
 }
 
-/// Reads the command line, does what it says, and says how that went.
+/// Parses the command line and runs the subcommand. Returns the exit code.
 #[must_use]
 pub fn run() -> ExitCode {
     let result = match Cli::parse().command {
@@ -93,32 +94,33 @@ pub fn run() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         match error.downcast_ref::<input::Problems>() {
-            Some(problems) => problems.iter().for_each(complain),
-            None => complain(&format!("{error:#}")),
+            Some(problems) => problems.iter().for_each(print_notice),
+            None => print_notice(&format!("{error:#}")),
         }
         ExitCode::from(UNUSABLE)
     })
 }
 
-/// Tells a person something that is not the answer.
-fn complain(text: &str) {
-    eprintln!("stowplan: {}", printable(text));
+/// Prints a message for people, which is not the result, on standard error.
+fn print_notice(text: &str) {
+    eprintln!("stowplan: {}", escape_for_terminal(text));
 }
 
-/// `text` without what a terminal would obey: messages quote files that somebody else wrote.
-fn printable(text: &str) -> String {
-    let mut printable = String::with_capacity(text.len());
+/// Escapes the characters of `text` that could control a terminal: messages quote files of other
+/// users.
+fn escape_for_terminal(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '\n' => printable.push(c),
-            _ if misleads(c) => printable.extend(c.escape_default()),
-            _ => printable.push(c),
+            '\n' => escaped.push(c),
+            _ if misleads(c) => escaped.extend(c.escape_default()),
+            _ => escaped.push(c),
         }
     }
-    printable
+    escaped
 }
 
-/// Writes the answer. A reader who has gone (`| head`) has seen enough: that is no error.
+/// Prints the result. A reader that has closed the pipe (`| head`) is not an error.
 fn print(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -127,8 +129,8 @@ fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Reads `500ms`, `10s`, `2m`, `1h`: the value parser of duration flags.
-fn duration(text: &str) -> Result<Duration, String> {
+/// Parses a duration flag, for example `500ms`, `10s`, `2m`, `1h`.
+fn parse_duration(text: &str) -> Result<Duration, String> {
     text.parse::<Period>().map(Period::length)
 }
 
@@ -144,24 +146,24 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_obeys_no_message() {
+    fn a_message_cannot_control_a_terminal() {
         assert_eq!(
-            printable("a\tb\u{1b}[31m\r\u{9b}\u{202e}\né\n"),
+            escape_for_terminal("a\tb\u{1b}[31m\r\u{9b}\u{202e}\né\n"),
             "a\\tb\\u{1b}[31m\\r\\u{9b}\\u{202e}\né\n"
         );
     }
 
     #[test]
-    fn durations_are_read() {
+    fn durations_are_parsed() {
         for (text, milliseconds) in
             [("0s", 0), ("500ms", 500), ("10s", 10_000), ("2m", 120_000), ("1h", 3_600_000)]
         {
-            assert_eq!(duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
         }
         for text in ["", "10", "s", "-1s", "+1s", "1.5s", "1 s", "1d", "1m30s", "10S", "9e9s", "١s"]
         {
-            assert!(duration(text).is_err(), "{text}");
+            assert!(parse_duration(text).is_err(), "{text}");
         }
-        assert!(duration(&format!("{}h", u64::MAX)).is_err());
+        assert!(parse_duration(&format!("{}h", u64::MAX)).is_err());
     }
 }

@@ -1,40 +1,36 @@
-//! The View, kept true by watches.
+//! Keeps the View up to date with the cluster by watches.
 //!
-//! Each kind has one watch. Objects are projected as they arrive and never stored whole; a watch that
-//! starts anew forgets what it no longer sees. Until every watch has seen all of its objects once,
-//! the View must not be decided on.
+//! Each table of the View declares the watches that feed it; tables of one kind share a watch.
+//! Objects are projected on arrival; complete objects are never stored. A watch that starts again
+//! forgets the objects that its new list does not contain. No decision may be made on the View
+//! until every watch has received its first complete list.
 
+mod foreign;
 mod presence;
-pub(crate) mod tekton;
 
-use std::collections::HashSet;
-use std::fmt::Debug;
+use std::any::Any;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use futures::{Stream, StreamExt as _};
-use k8s_openapi::api::apps::v1 as apps;
+use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::api::storage::v1 as storage;
 use k8s_openapi::jiff::Timestamp;
-use kube::core::{DeserializeGuard, DynamicObject};
+use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep};
 use tracing::{debug, info, warn};
 
-use crate::api::{HostPool, StreamsJob};
+use crate::systems::{self, TableVisitor};
 use crate::telemetry::{KindLabels, Metrics};
-use crate::view::member::MEMBER;
-use crate::view::placeholder::PLACEHOLDER;
-use crate::view::streams_pod::{APP, APP_VALUE, JOB};
-use crate::view::{Name, Object, View};
+use crate::view::table::{ApiObject, ApiType as _, Definition, Watch};
+use crate::view::{Kind, Name, Object, Scope, Table, TableType, View};
 
-/// The View and what is known of it.
+/// The View of a cluster and the state of its watches.
 #[derive(Debug)]
 pub struct Cluster {
     view: RwLock<View>,
@@ -46,45 +42,118 @@ pub struct Cluster {
 /// One watch.
 #[derive(Debug)]
 struct Store {
-    /// The plural name, with what tells two watches of a kind apart.
+    /// The name in logs and metrics: the plural name of the kind, with a suffix if several watches
+    /// follow the kind.
     kind: &'static str,
     synced: AtomicBool,
 }
 
-/// The watches that every View has.
-const COMMON: [&str; 11] = [
-    "nodes",
-    "namespaces",
-    "hostpools",
-    "streamsjobs",
-    "taskruns",
-    "pipelineruns",
-    "pipelines",
-    "persistentvolumeclaims",
-    "persistentvolumes",
-    "storageclasses",
-    "placeholders",
-];
+/// The time between two reads of the controller's Lease.
+const LEASE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Between two looks at the controller's Lease.
-const LOOK: Duration = Duration::from_secs(5);
-
-/// What a watch of all pods tells of a pod, before it is projected.
+/// A change that the watch of all pods reports, before the pod is projected.
 #[derive(Clone, Copy, Debug)]
-pub enum Passing<'p> {
-    /// This is it now.
-    Pod(&'p core::Pod),
-    /// It is gone.
-    Gone(&'p Name),
-    /// All pods follow: one that does not is gone.
+pub enum PodChange<'p> {
+    /// The pod was created or changed, or is part of a list.
+    Current(&'p core::Pod),
+    /// The pod was deleted.
+    Deleted(&'p Name),
+    /// A list of all pods follows: a pod that is not in it was deleted.
     Relisting,
 }
 
-/// How an object that a watch reported is forgotten.
-type Forget = fn(&mut View, &Name);
+/// A function that is called with each change of a pod.
+type PodObserver = Box<dyn Fn(PodChange<'_>) + Send>;
+
+/// The tables that one watch feeds.
+#[derive(Debug)]
+struct Feed {
+    /// Its index among the stores.
+    store: usize,
+    kind: &'static Kind,
+    /// The tables of the kind that declare the watch.
+    tables: Vec<&'static TableType>,
+    scope: Scope,
+}
+
+/// The objects that a watch has reported.
+#[derive(Debug, Default)]
+struct Reported {
+    /// The objects that the View contains.
+    held: HashSet<Name>,
+    /// The objects of the list that is being received.
+    listed: HashSet<Name>,
+}
+
+impl Feed {
+    fn read<K: ApiObject>(&self, object: &K) -> Option<Object> {
+        Object::read(self.tables.iter().copied(), object, self.scope)
+    }
+
+    /// Reads an object that may not decode. The other objects of the list are not affected.
+    fn read_guarded<K: ApiObject>(&self, object: &DeserializeGuard<K>) -> Option<Object> {
+        match &object.0 {
+            Ok(object) => self.read(object),
+            Err(invalid) => {
+                let tables = self.tables.iter().copied();
+                Object::unreadable(tables, &invalid.metadata, &invalid.error.to_string())
+            }
+        }
+    }
+
+    fn forget(&self, view: &mut View, name: &Name) {
+        view.forget_in(self.tables.iter().copied(), name);
+    }
+}
+
+/// Starts the watches of all tables.
+struct Start<'c> {
+    cluster: &'c Arc<Cluster>,
+    client: &'c Client,
+    scope: Scope,
+    /// The stores whose watch was started.
+    started: BTreeSet<&'static str>,
+    observer: Option<PodObserver>,
+}
+
+impl TableVisitor for Start<'_> {
+    fn visit<T: Table>(&mut self) {
+        for Watch { store, selector } in T::watches(self.scope) {
+            if !self.started.insert(store) {
+                continue;
+            }
+            let feeds = |table: &&TableType| table.is_fed_by(T::KIND, store, self.scope);
+            let feed = Feed {
+                store: self.cluster.store(store),
+                kind: T::KIND,
+                tables: systems::TABLES.iter().filter(feeds).collect(),
+                scope: self.scope,
+            };
+            let config = match &*selector {
+                "" => watcher::Config::default(),
+                selector => watcher::Config::default().labels(selector),
+            };
+            let cluster = Arc::clone(self.cluster);
+            let client = self.client.clone();
+            match T::KIND.definition {
+                Definition::BuiltIn => {
+                    let is_of_pods = T::KIND.resource == crate::view::resource::POD;
+                    let observer = if is_of_pods { self.observer.take() } else { None };
+                    tokio::spawn(cluster.follow::<T::Object>(client, config, feed, observer));
+                }
+                Definition::Own => {
+                    tokio::spawn(cluster.follow_guarded::<T::Object>(client, config, feed));
+                }
+                Definition::Foreign => {
+                    foreign::follow::<T::Object>(cluster, client, config, feed);
+                }
+            }
+        }
+    }
+}
 
 impl Cluster {
-    /// A View that does not change: from files, for tests and for trying things out.
+    /// A View that does not change, from files or for tests.
     #[must_use]
     pub fn fixed(view: View, metrics: Arc<Metrics>) -> Self {
         let cluster = Self {
@@ -97,32 +166,38 @@ impl Cluster {
         cluster
     }
 
-    /// A View that follows a cluster as far as decisions ask for, on tasks of the current runtime.
+    /// A View for admission that follows a cluster, on tasks of the current runtime.
     #[must_use]
     pub fn watching(client: &Client, metrics: Arc<Metrics>) -> Arc<Self> {
-        let kinds =
-            ["pods of jobs", "pods without a job", "pods of placeholders", "pods of groups"];
-        let cluster = Self::following(&kinds, metrics);
-        cluster.follow_common(client, false);
-        // A label selector has no "or"; the first two select no pod twice. A pod that the others select
-        // as well is something else to them.
-        type Project = fn(&core::Pod) -> Option<Object>;
-        let selected: [(String, Project, Forget); 4] = [
-            (JOB.to_owned(), Object::streams_pod, View::remove_streams_pod),
-            (format!("{APP}={APP_VALUE},!{JOB}"), Object::streams_pod, View::remove_streams_pod),
-            (PLACEHOLDER.to_owned(), Object::placeholder_pod, View::remove_placeholder_pod),
-            (MEMBER.to_owned(), Object::member, View::remove_member),
-        ];
-        for (kind, (selector, project, forget)) in kinds.into_iter().zip(selected) {
-            let config = watcher::Config::default().labels(&selector);
-            let pods = watcher(Api::<core::Pod>::all(client.clone()), config);
-            cluster.follow(kind, pods, project, forget);
-        }
+        Self::start(client, metrics, Scope::Admission, None)
+    }
+
+    /// A View for the controller that follows a cluster, on tasks of the current runtime.
+    /// `observer` is called with each change of a pod.
+    #[must_use]
+    pub fn watching_all(
+        client: &Client,
+        metrics: Arc<Metrics>,
+        observer: impl Fn(PodChange<'_>) + Send + 'static,
+    ) -> Arc<Self> {
+        Self::start(client, metrics, Scope::Controller, Some(Box::new(observer)))
+    }
+
+    fn start(
+        client: &Client,
+        metrics: Arc<Metrics>,
+        scope: Scope,
+        observer: Option<PodObserver>,
+    ) -> Arc<Self> {
+        let cluster = Self::following(scope, metrics);
+        let started = BTreeSet::new();
+        let mut start = Start { cluster: &cluster, client, scope, started, observer };
+        systems::for_each_table(&mut start);
         cluster
     }
 
-    /// Follows the Lease of this name, on a task of the current runtime: while nobody renews it, no
-    /// controller is there.
+    /// Follows the controller's Lease, on a task of the current runtime: the controller counts as
+    /// present while the Lease is renewed.
     pub fn watch_controller(
         self: &Arc<Self>,
         client: &Client,
@@ -133,23 +208,23 @@ impl Cluster {
         let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
         tokio::spawn(async move {
             let mut presence = presence::Presence::default();
-            let mut told = false;
+            let mut is_logged = false;
             loop {
                 match api.get_opt(lease).await {
                     Ok(found) => {
-                        told = false;
+                        is_logged = false;
                         let now = Instant::now();
                         let present = presence.observe(found.as_ref(), now, Timestamp::now());
                         cluster.set_controller_present(present);
                     }
-                    // What cannot be asked is as it was.
-                    Err(error) if !told => {
-                        told = true;
+                    // If the Lease cannot be read, the last result stays valid.
+                    Err(error) if !is_logged => {
+                        is_logged = true;
                         warn!(lease, error = %error, "the controller's lease cannot be read");
                     }
                     Err(_) => {}
                 }
-                sleep(LOOK).await;
+                sleep(LEASE_INTERVAL).await;
             }
         });
     }
@@ -159,49 +234,33 @@ impl Cluster {
             return;
         }
         match present {
-            true => info!("the controller is there"),
+            true => info!("the controller renews its lease"),
             false => warn!("no controller has renewed its lease for a while"),
         }
         self.view.write().unwrap_or_else(PoisonError::into_inner).set_controller_present(present);
         self.changes.send_replace(());
     }
 
-    /// Says whether the cluster knows a kind of Tekton's. Whose pods are whose is said by TaskRuns.
-    fn set_tekton(&self, plural: &str, present: bool) {
-        if plural == "taskruns" && self.view().has_tekton() != present {
-            self.view.write().unwrap_or_else(PoisonError::into_inner).set_tekton(present);
+    /// Records whether the cluster serves an optional kind.
+    fn set_served(&self, kind: &Kind, served: bool) {
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        if view.set_served(&kind.resource, served) {
+            drop(view);
             self.changes.send_replace(());
         }
     }
 
-    /// A View that follows a cluster as far as a controller writes it: nodes as a whole, and all pods,
-    /// each of which `look` sees as it passes.
-    #[must_use]
-    pub fn watching_all(
-        client: &Client,
-        metrics: Arc<Metrics>,
-        look: impl Fn(Passing<'_>) + Send + 'static,
-    ) -> Arc<Self> {
-        let cluster = Self::following(&["pods"], metrics);
-        cluster.follow_common(client, true);
-        let pods = watcher(Api::<core::Pod>::all(client.clone()), watcher::Config::default());
-        let pods = pods.inspect(move |event| match event {
-            Ok(Event::Init) => look(Passing::Relisting),
-            Ok(Event::InitApply(pod) | Event::Apply(pod)) => look(Passing::Pod(pod)),
-            Ok(Event::Delete(pod)) => look(Passing::Gone(&name(pod))),
-            Ok(Event::InitDone) | Err(_) => {}
-        });
-        cluster.follow("pods", pods, Object::whole_pod, View::remove_pod);
-        cluster
-    }
-
-    fn following(kinds: &[&'static str], metrics: Arc<Metrics>) -> Arc<Self> {
-        let kinds = COMMON.iter().chain(kinds);
-        let stores = kinds.map(|kind| Store { kind, synced: AtomicBool::new(false) });
+    fn following(scope: Scope, metrics: Arc<Metrics>) -> Arc<Self> {
+        let mut stores: Vec<Store> = Vec::new();
+        for watch in systems::TABLES.iter().flat_map(|table| table.watches(scope)) {
+            if !stores.iter().any(|store| store.kind == watch.store) {
+                stores.push(Store { kind: watch.store, synced: AtomicBool::new(false) });
+            }
+        }
         let cluster = Arc::new(Self {
-            view: RwLock::default(),
+            view: RwLock::new(systems::view()),
             changes: watch::Sender::new(()),
-            stores: stores.collect(),
+            stores,
             metrics,
         });
         for store in &cluster.stores {
@@ -210,104 +269,26 @@ impl Cluster {
         cluster
     }
 
-    /// The watches of [`COMMON`]; `whole` keeps what only a controller needs.
-    fn follow_common(self: &Arc<Self>, client: &Client, whole: bool) {
-        let every = watcher::Config::default();
-        let node = if whole { Object::whole_node } else { Object::node };
-        self.follow(
-            "nodes",
-            watcher(Api::<core::Node>::all(client.clone()), every.clone()),
-            node,
-            |view, name| view.remove_node(&name.name),
-        );
-        self.follow(
-            "namespaces",
-            watcher(Api::<core::Namespace>::all(client.clone()), every.clone()),
-            Object::namespace,
-            |view, name| view.remove_namespace(&name.name),
-        );
-        // Guarded: one object that does not decode must not blind us to the others.
-        self.follow(
-            "hostpools",
-            watcher(Api::<DeserializeGuard<HostPool>>::all(client.clone()), every.clone()),
-            |pool: &DeserializeGuard<HostPool>| match &pool.0 {
-                Ok(pool) => Object::host_pool(pool),
-                Err(invalid) => {
-                    Object::unreadable_host_pool(&invalid.metadata, &invalid.error.to_string())
-                }
-            },
-            View::remove_host_pool,
-        );
-        self.follow(
-            "streamsjobs",
-            watcher(Api::<DeserializeGuard<StreamsJob>>::all(client.clone()), every.clone()),
-            |job: &DeserializeGuard<StreamsJob>| match &job.0 {
-                Ok(job) => Object::streams_job(job),
-                Err(invalid) => {
-                    Object::unreadable_streams_job(&invalid.metadata, &invalid.error.to_string())
-                }
-            },
-            View::remove_streams_job,
-        );
-        self.follow_volumes(client);
-        let placeholder = match whole {
-            true => |set: &apps::StatefulSet| Object::placeholder(set, true),
-            false => |set: &apps::StatefulSet| Object::placeholder(set, false),
-        };
-        let placeholders = every.labels(PLACEHOLDER);
-        self.follow(
-            "placeholders",
-            watcher(Api::<apps::StatefulSet>::all(client.clone()), placeholders),
-            placeholder,
-            View::remove_placeholder,
-        );
-        for kind in tekton_kinds(whole) {
-            tekton::follow(self, client, kind);
-        }
-    }
-
-    fn follow_volumes(self: &Arc<Self>, client: &Client) {
-        let every = watcher::Config::default();
-        self.follow(
-            "persistentvolumeclaims",
-            watcher(Api::<core::PersistentVolumeClaim>::all(client.clone()), every.clone()),
-            Object::claim,
-            View::remove_claim,
-        );
-        self.follow(
-            "persistentvolumes",
-            watcher(Api::<core::PersistentVolume>::all(client.clone()), every.clone()),
-            Object::volume,
-            |view, name| view.remove_volume(&name.name),
-        );
-        self.follow(
-            "storageclasses",
-            watcher(Api::<storage::StorageClass>::all(client.clone()), every),
-            Object::storage_class,
-            |view, name| view.remove_storage_class(&name.name),
-        );
-    }
-
-    /// Takes in what the API server answered to a write, before the watch tells of it.
+    /// Applies the object that the API server returned for a write, before the watch reports it.
     pub fn learn(&self, object: Object) {
         self.view.write().unwrap_or_else(PoisonError::into_inner).learn(object);
         self.changes.send_replace(());
     }
 
-    /// The View as it is now. Held for as short as a decision takes: the watches wait for it.
+    /// Locks the View for reading. Hold the lock only for one decision: the watches wait for it.
     pub fn view(&self) -> RwLockReadGuard<'_, View> {
-        // A watch that panicked in the middle of a change left one object out of an index: better
-        // than no answer at all.
+        // If a watch panicked during a change, one object is missing from an index. That is better
+        // than no answers at all.
         self.view.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Told at every change of the View.
+    /// A receiver that is notified of every change of the View.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
-    /// The watches that have not seen all of their objects yet.
+    /// The watches that have not received their first complete list.
     #[must_use]
     pub fn unsynced(&self) -> Vec<&'static str> {
         self.stores
@@ -317,94 +298,110 @@ impl Cluster {
             .collect()
     }
 
-    /// Whether the View may be decided on.
+    /// Whether every watch has received its first complete list, so that decisions may be made.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.stores.iter().all(|store| store.synced.load(Ordering::Acquire))
     }
 
-    /// The place of a watch among all.
+    /// The index of a watch in `stores`.
     fn store(&self, kind: &str) -> usize {
-        let place = self.stores.iter().position(|store| store.kind == kind);
-        place.expect("each kind that is followed has a store")
+        let index = self.stores.iter().position(|store| store.kind == kind);
+        index.expect("each followed kind has a store")
     }
 
-    fn follow<K>(
-        self: &Arc<Self>,
-        kind: &'static str,
-        events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send + 'static,
-        project: impl Fn(&K) -> Option<Object> + Send + 'static,
-        forget: Forget,
-    ) where
-        K: Resource + DeserializeOwned + Clone + Debug + Send + 'static,
-    {
-        let cluster = Arc::clone(self);
-        let store = self.store(kind);
-        tokio::spawn(async move {
-            let mut held: HashSet<Name> = HashSet::new();
-            let mut listed: HashSet<Name> = HashSet::new();
-            let mut events = std::pin::pin!(events.default_backoff());
-            while let Some(event) = events.next().await {
-                match event {
-                    Ok(event) => {
-                        cluster.take(store, event, &mut held, &mut listed, &project, forget)
-                    }
-                    Err(error) => {
-                        cluster.metrics.watch_errors.get_or_create(&KindLabels { kind }).inc();
-                        warn!(kind, error = %error, "a watch failed; it is started again");
-                    }
-                }
-            }
-        });
-    }
-
-    fn take<K: Resource>(
-        &self,
-        store: usize,
-        event: Event<K>,
-        held: &mut HashSet<Name>,
-        listed: &mut HashSet<Name>,
-        project: impl Fn(&K) -> Option<Object>,
-        forget: Forget,
+    async fn follow<K: ApiObject>(
+        self: Arc<Self>,
+        client: Client,
+        config: watcher::Config,
+        feed: Feed,
+        observer: Option<PodObserver>,
     ) {
+        let types = K::DynamicType::of(&feed.kind.resource.api_resource());
+        let events = watcher(Api::<K>::all_with(client, &types), config).default_backoff();
+        let mut events = std::pin::pin!(events);
+        let mut reported = Reported::default();
+        while let Some(event) = events.next().await {
+            if let (Ok(event), Some(observer)) = (&event, &observer) {
+                notify(event, feed.kind, observer);
+            }
+            self.take(&feed, event, &mut reported, |object| feed.read(object));
+        }
+    }
+
+    async fn follow_guarded<K: ApiObject>(
+        self: Arc<Self>,
+        client: Client,
+        config: watcher::Config,
+        feed: Feed,
+    ) {
+        let types = K::DynamicType::of(&feed.kind.resource.api_resource());
+        let api = Api::<DeserializeGuard<K>>::all_with(client, &types);
+        let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+        let mut reported = Reported::default();
+        while let Some(event) = events.next().await {
+            self.take(&feed, event, &mut reported, |object| feed.read_guarded(object));
+        }
+    }
+
+    /// Counts and logs the failure of a watch.
+    fn failed(&self, feed: &Feed, error: &(dyn std::error::Error + 'static)) {
+        let kind = self.stores[feed.store].kind;
+        self.metrics.watch_errors.get_or_create(&KindLabels { kind }).inc();
+        warn!(kind, error = %error, "a watch failed; it is started again");
+    }
+
+    fn take<K: kube::Resource>(
+        &self,
+        feed: &Feed,
+        event: Result<Event<K>, watcher::Error>,
+        reported: &mut Reported,
+        read: impl Fn(&K) -> Option<Object>,
+    ) {
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => return self.failed(feed, &error),
+        };
+        let name = |object: &K| feed.kind.name(object.meta());
+        let Reported { held, listed } = reported;
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(object) => {
-                let name = name(&object);
-                if let Some(object) = project(&object) {
-                    listed.insert(name.clone());
-                    held.insert(name);
+                if let Some(object) = read(&object) {
+                    listed.insert(object.name().clone());
+                    held.insert(object.name().clone());
                     view.apply(object);
                 }
             }
             Event::InitDone => {
-                for gone in held.difference(listed) {
-                    forget(&mut view, gone);
+                for deleted in held.difference(listed) {
+                    feed.forget(&mut view, deleted);
                 }
                 *held = std::mem::take(listed);
-                self.synced(store, held.len());
+                self.synced(feed.store, held.len());
             }
-            Event::Apply(object) => {
-                let name = name(&object);
-                match project(&object) {
-                    // We have written it since.
-                    Some(object) if view.outdates(&object) => {}
-                    Some(object) => {
-                        held.insert(name);
-                        view.apply(object);
-                    }
-                    None => {
+            Event::Apply(object) => match read(&object) {
+                // The View has a newer version already, from the answer to one of stowplan's
+                // writes.
+                Some(object) if view.outdates(&object) => {}
+                Some(object) => {
+                    held.insert(object.name().clone());
+                    view.apply(object);
+                }
+                None => {
+                    if let Some(name) = name(&object) {
                         held.remove(&name);
-                        forget(&mut view, &name);
+                        feed.forget(&mut view, &name);
                     }
                 }
-            }
+            },
             Event::Delete(object) => {
-                let name = name(&object);
-                held.remove(&name);
-                forget(&mut view, &name);
-                debug!(kind = self.stores[store].kind, name = %name.name, "gone");
+                if let Some(name) = name(&object) {
+                    held.remove(&name);
+                    feed.forget(&mut view, &name);
+                    debug!(kind = self.stores[feed.store].kind, name = %name.name, "deleted");
+                }
             }
         }
         drop(view);
@@ -412,15 +409,16 @@ impl Cluster {
         self.changes.send_replace(());
     }
 
-    /// Forgets all that a watch holds: there is nothing of its kind.
-    fn empty(&self, store: usize, held: &mut HashSet<Name>, forget: Forget) {
-        if held.is_empty() && self.stores[store].synced.load(Ordering::Acquire) {
+    /// Forgets all objects of a watch: the cluster does not serve the kind.
+    fn empty(&self, feed: &Feed, reported: &mut Reported) {
+        let held = &mut reported.held;
+        if held.is_empty() && self.stores[feed.store].synced.load(Ordering::Acquire) {
             return;
         }
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        held.drain().for_each(|name| forget(&mut view, &name));
+        held.drain().for_each(|name| feed.forget(&mut view, &name));
         drop(view);
-        self.synced(store, 0);
+        self.synced(feed.store, 0);
         self.count();
         self.changes.send_replace(());
     }
@@ -441,62 +439,27 @@ impl Cluster {
     }
 }
 
-/// Tekton's kinds, as they are followed. Only a controller asks for runs that have ended, and keeps of
-/// them what it needs to clean up.
-pub(crate) fn tekton_kinds(whole: bool) -> [tekton::Kind; 3] {
-    fn task_run(run: &DynamicObject) -> Option<Object> {
-        Object::task_run(&run.metadata, &run.data)
+/// Passes an event of the watch of all pods to `observer`.
+fn notify<K: ApiObject>(event: &Event<K>, kind: &Kind, observer: &PodObserver) {
+    let pod = |object: &K| {
+        let object: &dyn Any = object;
+        object
+            .downcast_ref::<core::Pod>()
+            .into_iter()
+            .for_each(|pod| observer(PodChange::Current(pod)));
+    };
+    match event {
+        Event::Init => observer(PodChange::Relisting),
+        Event::InitApply(object) | Event::Apply(object) => pod(object),
+        Event::Delete(object) => {
+            let name = kind.name(object.meta());
+            name.iter().for_each(|name| observer(PodChange::Deleted(name)));
+        }
+        Event::InitDone => {}
     }
-    fn pipeline_run(run: &DynamicObject) -> Option<Object> {
-        Object::pipeline_run(&run.metadata, &run.data, false)
-    }
-    let task_runs = tekton::Kind {
-        kind: "TaskRun",
-        plural: "taskruns",
-        project: if whole {
-            task_run
-        } else {
-            // One that Tekton's assistant has placed says so of its run for as long as it is there.
-            |run| {
-                let says_so = |object: &Object| matches!(object, Object::TaskRun(_, task_run) if task_run.assisted);
-                task_run(run).filter(|object| !object.is_done_run() || says_so(object))
-            }
-        },
-        forget: View::remove_task_run,
-    };
-    let pipeline_runs = tekton::Kind {
-        kind: "PipelineRun",
-        plural: "pipelineruns",
-        project: if whole {
-            |run| match Object::pipeline_run(&run.metadata, &run.data, true)? {
-                Object::PipelineRun(name, run) if run.done => {
-                    Some(Object::PipelineRun(name, Box::new(run.without_its_pods())))
-                }
-                object => Some(object),
-            }
-        } else {
-            |run| pipeline_run(run).filter(|object| !object.is_done_run())
-        },
-        forget: View::remove_pipeline_run,
-    };
-    let pipelines = tekton::Kind {
-        kind: "Pipeline",
-        plural: "pipelines",
-        project: |pipeline| Object::pipeline(&pipeline.metadata, &pipeline.data),
-        forget: View::remove_pipeline,
-    };
-    [task_runs, pipeline_runs, pipelines]
 }
 
-/// Whether the controller that holds this Lease is there, by our clock and its own.
+/// Whether this Lease was renewed recently, by comparing the holder's clock with the own clock.
 pub(crate) fn is_held(lease: &Lease) -> bool {
     presence::Presence::default().observe(Some(lease), Instant::now(), Timestamp::now())
-}
-
-fn name(object: &impl Resource) -> Name {
-    let metadata = object.meta();
-    Name::new(
-        metadata.namespace.as_deref().unwrap_or_default(),
-        metadata.name.as_deref().unwrap_or_default(),
-    )
 }

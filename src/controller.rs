@@ -1,17 +1,17 @@
-//! The controller: makes the cluster what the plan says.
+//! The controller: changes the cluster as the plan says.
 //!
-//! One of several processes leads at a time ([`lease`]). While it does, a plan is made whenever the
-//! View or the policy changes or the plan asked for it ([`systems::plan`](fn@crate::systems::plan), pure),
-//! and [`act`] carries it out; [`events`] tells users what happened. All state is in the cluster: a
-//! process that takes over makes the same plan from what it sees.
+//! One of several processes leads at a time ([`lease`]). The leader makes a plan
+//! ([`systems::plan`](fn@crate::systems::plan), a pure function) whenever the View or the policy
+//! changes or the previous plan asked to be rechecked. [`act`] carries the plan out, and [`events`]
+//! records the results for users. All state is in the cluster: the next leader makes the same plan
+//! from it.
 
-pub mod act;
-pub mod events;
+pub(crate) mod act;
+pub(crate) mod events;
 #[cfg(test)]
 mod fake;
-pub mod lease;
-mod release;
-pub mod report;
+pub(crate) mod lease;
+pub(crate) mod report;
 
 use std::error::Error;
 use std::fmt;
@@ -27,41 +27,40 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::cluster::Cluster;
-use crate::policy::Policy;
 use crate::systems::plan::Plan;
+use crate::systems::policy::Policy;
 use crate::telemetry::Metrics;
 use crate::view::View;
 use act::Executor;
 use events::Events;
 use lease::Leadership;
 
-/// What makes a plan. It is called under the View's lock: pure, and quick.
-pub type Planner = Box<dyn Fn(&View, &Policy, Timestamp) -> Plan + Send + Sync>;
+/// Makes a plan. The caller holds the View's lock, so the function must be pure and quick.
+pub(crate) type Planner = Box<dyn Fn(&View, &Policy, Timestamp) -> Plan + Send + Sync>;
 
-/// How long changes are gathered before a plan is made of them.
+/// Changes within this time are collected into one plan.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// The longest time without a plan. Clocks are set, and a time that was far away can be near.
+/// The longest time between two plans. A clock adjustment can bring a distant `recheck_at` close.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How long writes that are under way may take at a stop.
+/// How long writes in flight may take after a stop was requested.
 const LAST_WRITES: Duration = Duration::from_secs(1);
 
 /// A controller that has not started yet.
-pub struct Controller {
-    /// Sends every request. Must not repeat any itself: see [`Executor::new`].
+pub(crate) struct Controller {
+    /// Sends every request. It must not retry requests itself: see [`Executor::new`].
     pub client: Client,
     /// The namespace of the Lease.
     pub namespace: String,
-    /// The name that no other candidate has.
+    /// The name of this candidate in the election, unique among all candidates.
     pub identity: String,
-    /// The View, as [`Cluster::watching_all`] keeps it.
+    /// The View for controllers, from [`Cluster::watching_all`].
     pub cluster: Arc<Cluster>,
-    /// The policy, whenever it changes.
+    /// The policy; notified of every change.
     pub policy: watch::Receiver<Arc<Policy>>,
-    /// What makes a plan.
     pub planner: Planner,
-    /// What is counted.
+    /// Counts plans, writes and events.
     pub metrics: Arc<Metrics>,
 }
 
@@ -75,14 +74,15 @@ impl fmt::Debug for Controller {
 }
 
 impl Controller {
-    /// Leads whenever it can, until `stop`; then ends what it has begun and gives the lease back.
+    /// Competes for the lease and leads while holding it, until `stop`; then finishes the writes in
+    /// flight and releases the lease.
     ///
     /// # Errors
-    /// The task that runs for the lease has died, which is a bug.
-    pub async fn run(mut self, stop: CancellationToken) -> Result<(), String> {
+    /// If the task that competes for the lease ended or panicked, which is a bug.
+    pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), String> {
         let leadership = Leadership::none();
         let release = CancellationToken::new();
-        // A task of its own: a plan that takes long must not keep the lease from being renewed.
+        // A separate task, so that a slow plan does not delay the renewal of the lease.
         let mut campaign = tokio::spawn(lease::campaign(
             self.client.clone(),
             self.namespace.clone(),
@@ -93,14 +93,14 @@ impl Controller {
         ));
         let metrics = Arc::clone(&self.metrics);
         let events = Events::start(self.client.clone(), self.identity.clone(), metrics);
-        let died = |ended: Result<(), _>| match ended {
-            Ok(()) => "the task that runs for the lease has ended".to_owned(),
-            Err(error) => format!("the task that runs for the lease has died: {error}"),
+        let campaign_error = |ended: Result<(), _>| match ended {
+            Ok(()) => "the task that competes for the lease has ended".to_owned(),
+            Err(error) => format!("the task that competes for the lease panicked: {error}"),
         };
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                ended = &mut campaign => return Err(died(ended)),
+                ended = &mut campaign => return Err(campaign_error(ended)),
                 () = leadership.gained() => {}
             }
             let mut executor = Executor::new(
@@ -112,39 +112,40 @@ impl Controller {
             );
             tokio::select! {
                 () = stop.cancelled() => {
-                    // The next leader should not meet a write of ours that is on its way.
+                    // The next leader should not compete with writes that are still in flight.
                     let _ = timeout(LAST_WRITES, executor.drain()).await;
                     break;
                 }
-                ended = &mut campaign => return Err(died(ended)),
-                // What is under way is dropped with the executor.
+                ended = &mut campaign => return Err(campaign_error(ended)),
+                // Dropping the executor aborts the writes in flight.
                 () = leadership.lost() => {}
                 () = self.lead(&mut executor) => {}
             }
             self.metrics.controller_actions.set(0);
         }
         release.cancel();
-        campaign.await.map_err(|error| died(Err(error)))
+        campaign.await.map_err(|error| campaign_error(Err(error)))
     }
 
-    /// Plans and acts. Ends only by being dropped.
+    /// Makes plans and carries them out, until the future is dropped.
     async fn lead(&mut self, executor: &mut Executor) {
         let mut changes = self.cluster.changes();
         let mut due = Instant::now();
-        // No sooner than this, however much changes.
+        // The next plan is not made before this time, however much changes.
         let mut earliest = due;
         loop {
             let soon = |due: Instant| due.min((Instant::now() + GATHER).max(earliest));
             tokio::select! {
                 () = executor.next() => due = soon(due),
-                // Both senders live as long as the process; without them only time goes on.
+                // Both senders live as long as the process. If one were dropped, only the timer
+                // would trigger plans.
                 Ok(()) = changes.changed() => due = soon(due),
                 Ok(()) = self.policy.changed() => due = soon(due),
                 () = sleep_until(due) => {
                     let began = Instant::now();
                     let next = self.plan(executor);
                     let took = began.elapsed();
-                    // At most half of the time goes into plans.
+                    // Planning takes at most half of the time.
                     earliest = Instant::now() + took;
                     due = Instant::now() + next;
                 }
@@ -152,10 +153,11 @@ impl Controller {
         }
     }
 
-    /// Makes a plan and hands it on. Returns when to make another even if nothing changes.
+    /// Makes a plan and passes it to the executor. Returns how long until the next plan is due even
+    /// if nothing changes.
     fn plan(&mut self, executor: &mut Executor) -> Duration {
         if !self.cluster.is_synced() {
-            // The watch that syncs last says so by a change.
+            // The watch that syncs last reports a change, which triggers a plan.
             return LONGEST;
         }
         let policy = Arc::clone(&self.policy.borrow_and_update());
@@ -172,10 +174,10 @@ impl Controller {
     }
 }
 
-/// What went wrong with a request, for a log.
+/// Formats the error of a request for a log.
 fn problem(error: &kube::Error) -> String {
     match error {
-        // Without the rest of the status, which says the same again.
+        // The rest of the status repeats the message.
         kube::Error::Api(status) if !status.message.is_empty() => {
             format!("{} ({})", status.message, status.code)
         }
@@ -183,7 +185,7 @@ fn problem(error: &kube::Error) -> String {
     }
 }
 
-/// An error with all of its causes.
+/// Formats an error with all of its causes.
 fn causes(error: &(dyn Error + 'static)) -> String {
     let causes = iter::successors(Some(error), |&cause| cause.source());
     let texts: Vec<String> = causes.map(ToString::to_string).collect();
@@ -199,8 +201,10 @@ mod tests {
 
     use super::*;
     use crate::controller::fake::{Api, Reply};
-    use crate::systems::plan::{Action, Kind, Target, Write};
-    use crate::view::Object;
+    use crate::systems;
+    use crate::systems::plan::{Action, Target, Write};
+    use crate::view::resource::NODE;
+    use crate::view::{Name, Scope};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -213,17 +217,16 @@ mod tests {
         })
     }
 
-    /// Wants the label `x` on the node, until the View shows it.
+    /// Plans the label `x` for the node, until the View shows it.
     fn label(view: &View) -> Plan {
-        let estate = view.node("n1").and_then(|node| node.estate.as_ref());
-        if estate.is_none_or(|estate| estate.labels.contains_key("x")) {
+        let details = view.node("n1").and_then(|node| node.details.as_ref());
+        if details.is_none_or(|details| details.labels.contains_key("x")) {
             return Plan::default();
         }
         let operations = json!([{"op": "add", "path": "/metadata/labels/x", "value": "y"}]);
-        let target =
-            Target { kind: Kind::Node, namespace: "".into(), name: "n1".into(), uid: "u1".into() };
+        let target = Target::new(NODE, &Name::new("", "n1"), "u1");
         let write = Write::Patch(serde_json::from_value(operations).unwrap());
-        let actions = vec![Action { target, write, events: Vec::new() }];
+        let actions = vec![Action::new(target, write, Vec::new())];
         Plan { actions, recheck_at: None }
     }
 
@@ -235,12 +238,13 @@ mod tests {
         stop: CancellationToken,
         /// How many plans were made.
         plans: Arc<AtomicU32>,
-        /// Whether leases are answered at all.
+        /// While set, the API server does not answer requests for leases.
         silent: Arc<AtomicBool>,
         task: tokio::task::JoinHandle<Result<(), String>>,
     }
 
-    /// A controller whose API server has a Lease and the node n1, and answers patches with `patched`.
+    /// A controller whose API server stores a Lease and the node n1, and answers patches with
+    /// `patched`.
     fn bench(
         planner: impl Fn(&View) -> Plan + Send + Sync + 'static,
         patched: impl Fn() -> Reply + Send + 'static,
@@ -265,8 +269,9 @@ mod tests {
         });
         let metrics = Arc::new(Metrics::new());
         let mut view = View::default();
-        let node = serde_json::from_value(node(1, &json!({}))).unwrap();
-        view.apply(Object::whole_node(&node).unwrap());
+        let node: k8s_openapi::api::core::v1::Node =
+            serde_json::from_value(node(1, &json!({}))).unwrap();
+        view.apply(systems::project(&node, Scope::Controller).unwrap());
         let cluster = Arc::new(Cluster::fixed(view, Arc::clone(&metrics)));
         let (policy, policies) = watch::channel(Arc::default());
         let plans = Arc::new(AtomicU32::new(0));
@@ -299,38 +304,39 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_acts_until_the_view_shows_what_is_planned_and_then_rests() {
+    async fn it_writes_until_the_view_shows_the_planned_state() {
         let version = AtomicU32::new(1);
         let mut bench = bench(label, move || {
             let version = version.fetch_add(2, Ordering::SeqCst) + 1;
             Reply::json(200, &node(version, &json!({"x": "y"})))
         });
         tokio::time::sleep(SECOND).await;
-        assert_eq!((bench.patches(), bench.plans()), (1, 2), "the second finds nothing to do");
+        assert_eq!((bench.patches(), bench.plans()), (1, 2), "the second plan is empty");
         tokio::time::sleep(SECOND * 30).await;
         assert_eq!(bench.plans(), 2, "nothing changed");
 
-        // Somebody takes the label away: the watch says so.
-        let node = node(3, &json!({}));
-        bench.cluster.learn(Object::whole_node(&serde_json::from_value(node).unwrap()).unwrap());
+        // Another client removes the label, and the watch reports it.
+        let node: k8s_openapi::api::core::v1::Node =
+            serde_json::from_value(node(3, &json!({}))).unwrap();
+        bench.cluster.learn(systems::project(&node, Scope::Controller).unwrap());
         tokio::time::sleep(SECOND).await;
         assert_eq!(bench.patches(), 2);
 
         let before = bench.plans();
         bench.policy.send_replace(Arc::default());
         tokio::time::sleep(SECOND).await;
-        assert_eq!(bench.plans(), before + 1, "another policy");
+        assert_eq!(bench.plans(), before + 1, "the policy changed");
         tokio::time::sleep(LONGEST).await;
-        assert_eq!(bench.plans(), before + 2, "and once in a while");
+        assert_eq!(bench.plans(), before + 2, "at the latest after LONGEST");
 
         bench.stop.cancel();
         (&mut bench.task).await.unwrap().unwrap();
         let last = bench.api.calls().pop().unwrap();
-        assert_eq!(last.body["spec"]["holderIdentity"], "", "the lease is given back");
+        assert_eq!(last.body["spec"]["holderIdentity"], "", "the lease is released");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changes_are_gathered() {
+    async fn many_changes_lead_to_few_plans() {
         let bench = bench(|_| Plan::default(), || Reply::Hang);
         tokio::time::sleep(SECOND).await;
         let before = bench.plans();
@@ -343,19 +349,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_plan_is_made_again_when_it_says() {
+    async fn a_plan_is_made_again_at_its_recheck_time() {
         let start = Timestamp::now();
         let recheck_at = Some(start + jiff::SignedDuration::from_secs(3));
         let bench = bench(move |_| Plan { actions: Vec::new(), recheck_at }, || Reply::Hang);
         tokio::time::sleep(SECOND).await;
         assert_eq!(bench.plans(), 1);
         tokio::time::sleep(SECOND * 5 / 2).await;
-        // The time of plans stands still here, while that of the loop goes on.
+        // Tokio's clock is paused, but the planner's clock is the real one.
         assert_eq!(bench.plans(), 2);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_the_lease_work_is_dropped_and_nothing_is_begun() {
+    async fn without_the_lease_writes_are_dropped_and_none_is_started() {
         let bench = bench(label, || Reply::Hang);
         tokio::time::sleep(SECOND).await;
         assert_eq!((bench.patches(), bench.metrics.controller_leader.get()), (1, 1));
@@ -369,11 +375,11 @@ mod tests {
         bench.silent.store(false, Ordering::SeqCst);
         tokio::time::sleep(SECOND * 10).await;
         assert_eq!(bench.metrics.controller_leader.get(), 1);
-        assert!(bench.patches() > patches, "it goes on where it was");
+        assert!(bench.patches() > patches, "the writes resume");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn at_a_stop_a_write_that_is_under_way_may_end() {
+    async fn a_write_in_flight_may_finish_after_a_stop() {
         let mut bench = bench(label, || Reply::Late(200, node(2, &json!({"x": "y"}))));
         tokio::time::sleep(SECOND / 2).await;
         assert_eq!(bench.patches(), 1);
@@ -382,6 +388,6 @@ mod tests {
         (&mut bench.task).await.unwrap().unwrap();
         assert!(since.elapsed() <= LAST_WRITES * 2, "{:?}", since.elapsed());
         let view = bench.cluster.view();
-        assert!(view.node("n1").unwrap().estate.as_ref().unwrap().labels.contains_key("x"));
+        assert!(view.node("n1").unwrap().details.as_ref().unwrap().labels.contains_key("x"));
     }
 }

@@ -1,16 +1,15 @@
-//! What a pod or a claim should get: intents, how they join with what it has, and the patch that says
-//! so.
+//! What a pod or a claim should get: intents, how they are combined with what it has, and the patch.
 //!
 //! Read [`intent`] first (the vocabulary), then [`merge`](merge::merge) (the rules), then [`patch`]
-//! (how it is written). Nothing in here does I/O, reads a clock or knows a system.
+//! (how it is written). Nothing here does I/O, reads a clock or knows a system.
 
-pub mod affinity;
-pub mod claim;
-pub mod intent;
-pub mod json;
-pub mod merge;
-pub mod patch;
-pub mod pod;
-pub mod reason;
+pub(crate) mod affinity;
+pub(crate) mod claim;
+pub(crate) mod intent;
+pub(crate) mod merge;
+pub(crate) mod object;
+pub(crate) mod patch;
+pub(crate) mod pod;
+pub(crate) mod reason;
 pub mod record;
 pub mod toleration;

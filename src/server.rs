@@ -1,18 +1,18 @@
-//! The server that the API server calls: an accept loop, limits, an orderly stop.
+//! The server that the API server calls: the accept loop, limits and the orderly stop.
 //!
 //! HTTP/1.1 keep-alive over TLS is the production path (the API server offers nothing else to a
-//! Service); HTTP/2 is served too. One connection's or request's trouble stays its own.
+//! Service); HTTP/2 is served too. A failing connection or request does not affect the others.
 //!
-//! Reading order: [`limits`] (what a client may take), [`service`] (a request and its answer),
-//! `connection` and `pace` (a connection and its deadlines), `room` (who has to leave when it is
-//! full), [`admin`] (probes and metrics, on a listener of their own).
+//! Reading order: [`limits`], [`service`] (a request and its answer), `connection` and `activity`
+//! (a connection and its deadlines), `slots` (which connections are closed when too many are open),
+//! [`admin`] (probes and metrics, on a listener of their own).
 
-pub mod admin;
+mod activity;
+pub(crate) mod admin;
 mod connection;
 pub mod limits;
-mod pace;
-mod room;
 pub mod service;
+mod slots;
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,42 +29,45 @@ use tracing::{debug, info, warn};
 
 use crate::telemetry::Throttle;
 use limits::Limits;
-use room::Room;
 use service::Service;
+use slots::Slots;
 
-/// How far a stop has come. Each token is cancelled after the one before it.
+/// The phases of a stop. Each token is cancelled after the one before it.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
-    /// A stop was asked for: readiness fails, everything else goes on.
-    pub asked: CancellationToken,
-    /// Each answer closes its connection. New connections are still served: an API server that
-    /// makes one has not seen yet that we leave.
+    /// A stop was requested: `/readyz` fails, and requests are served as before.
+    pub requested: CancellationToken,
+    /// Each answer closes its connection. New connections are still served: the API server that
+    /// opens one has not noticed yet that this endpoint is being removed.
     pub draining: CancellationToken,
-    /// Nothing is accepted any more, and idle connections are closed.
+    /// No connection is accepted any more, and idle connections are closed.
     pub closing: CancellationToken,
     /// The last connection of the webhook has ended.
     pub stopped: CancellationToken,
 }
 
 impl Stop {
-    /// Walks through an orderly stop once it is asked for.
+    /// Waits for the request to stop, then goes through the phases of the stop.
     ///
-    /// The API server keeps calling over connections that it has open, for as long as it has not
-    /// noticed that the endpoint left, and it does not repeat a call that broke off. So the server
-    /// goes on as before for `delay`, then asks for each connection back with its next answer, and
-    /// only after `last_answers` closes those that stayed idle.
+    /// The API server keeps calling over its open connections until it has noticed that the
+    /// endpoint was removed, and it does not repeat a call that was cut off. So the server
+    /// continues as before for `delay`, then closes each connection with its next answer, and
+    /// closes idle connections only after another `last_answers`.
     pub async fn run(&self, delay: Duration, last_answers: Duration) {
-        self.asked.cancelled().await;
-        info!(seconds = delay.as_secs(), "stopping: not ready from now on, still serving");
+        self.requested.cancelled().await;
+        info!(
+            seconds = delay.as_secs(),
+            "stopping: /readyz fails from now on, requests are still served"
+        );
         tokio::time::sleep(delay).await;
         self.draining.cancel();
-        info!("stopping: answers close their connections");
+        info!("stopping: each answer closes its connection");
         tokio::time::sleep(last_answers).await;
         self.closing.cancel();
     }
 }
 
-/// Accepts connections until the stop, then waits for those that are open.
+/// Accepts connections until the stop closes the listener, then waits for the open ones to end.
 pub async fn serve(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
@@ -73,24 +76,18 @@ pub async fn serve(
     stop: Stop,
 ) {
     let acceptor = TlsAcceptor::from(tls);
-    let room = Room::new(limits.connections);
+    let slots = Slots::new(limits.connections);
     let connections = TaskTracker::new();
     let accepting = async {
         loop {
-            let (stream, peer) = accept(&listener, &room, || {
-                service.metrics().closed("accept");
+            let (stream, peer) = accept(&listener, &slots, || {
+                service.metrics().count_closed_connection("accept");
             })
             .await;
-            let place = room.enter().await;
+            let slot = slots.acquire().await;
             let acceptor = acceptor.clone();
-            let connection = connection::run(
-                stream,
-                acceptor,
-                Arc::clone(&service),
-                place,
-                limits,
-                stop.clone(),
-            );
+            let connection =
+                connection::run(stream, acceptor, Arc::clone(&service), slot, limits, stop.clone());
             connections.spawn(async move {
                 if let Err(reason) = connection.await {
                     debug!(%peer, reason, "connection ended");
@@ -106,30 +103,34 @@ pub async fn serve(
     drop(listener);
     connections.close();
     if tokio::time::timeout(limits.stop, connections.wait()).await.is_err() {
-        warn!(connections = connections.len(), "stopped with connections open");
+        warn!(connections = connections.len(), "stopped although connections are still open");
     }
     stop.stopped.cancel();
 }
 
-/// The next connection. A failure is survived: those that are served go on, and the next attempt
-/// does not spin.
-async fn accept(listener: &TcpListener, room: &Room, failed: impl Fn()) -> (TcpStream, SocketAddr) {
+/// Accepts the next connection. After a failure it tries again, with a pause so that it does not
+/// spin; open connections are not affected.
+async fn accept(
+    listener: &TcpListener,
+    slots: &Slots,
+    on_failure: impl Fn(),
+) -> (TcpStream, SocketAddr) {
     static THROTTLE: Throttle = Throttle::new();
     loop {
         let error = match listener.accept().await {
             Ok(accepted) => return accepted,
             Err(error) => error,
         };
-        failed();
-        if THROTTLE.passes() {
+        on_failure();
+        if THROTTLE.try_pass() {
             warn!(%error, "cannot accept a connection");
         }
         match Errno::from_io_error(&error) {
-            // The client has gone again: nothing to wait for.
+            // The client has closed the connection already.
             Some(Errno::CONNABORTED | Errno::CONNRESET) => {}
-            // Out of file descriptors, although the room is not full: others share them.
+            // No file descriptors left although slots are free: the process has other open files.
             Some(Errno::MFILE | Errno::NFILE) => {
-                room.make_room();
+                slots.free_some();
                 tokio::time::sleep(PAUSE).await;
             }
             _ => tokio::time::sleep(PAUSE).await,
@@ -137,13 +138,13 @@ async fn accept(listener: &TcpListener, room: &Room, failed: impl Fn()) -> (TcpS
     }
 }
 
-/// Between attempts to accept.
+/// The pause between two attempts to accept a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A listener on `address`.
+/// Opens a listener on `address`.
 ///
 /// # Errors
-/// The address cannot be bound, with the address in the message.
+/// The address cannot be bound; the message names it.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, io::Error> {
     TcpListener::bind(address).await.map_err(|error| {
         io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))

@@ -1,71 +1,144 @@
-//! The systems that stowplan serves. Each is a vertical slice in a folder of its own: its
-//! vocabulary, its typed request, its intents.
+//! The systems that stowplan serves. This file combines them: the list of systems, the tables that
+//! they add to the View, and the definitions of their own objects.
 //!
-//! Adding a system is adding a folder and one line in [`SYSTEMS`].
+//! Each system is a folder. It contains the system's vocabulary, the kinds that it reads and their
+//! tables, its typed request, its intents, its plan, the resources that it writes, and its section
+//! of the policy. A new system needs a folder, one line in [`SYSTEMS`], one field in
+//! [`policy::Policy`], one line in `tables!` for each table, and one line in [`definitions`] for
+//! each kind of its own.
 
-pub mod coschedule;
-pub mod katalyst;
-pub mod mpi;
+pub(crate) mod coschedule;
+pub(crate) mod fit;
+pub(crate) mod katalyst;
+pub(crate) mod mpi;
 pub mod plan;
-pub mod streams;
-pub mod vocabulary;
-pub mod wake;
+pub mod policy;
+pub(crate) mod preview;
+pub(crate) mod streams;
+pub(crate) mod validation;
+pub(crate) mod vocabulary;
+pub(crate) mod wake;
+
+pub(crate) use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt as _;
+use serde_json::Value;
 
 use crate::placement::claim::Claim;
 use crate::placement::intent::Intent;
-use crate::placement::pod::{Metadata, Pod};
+use crate::placement::object::Metadata;
+use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Warning};
-use crate::policy::Policy;
-use crate::view::{Key, View};
+use crate::view::table::ApiObject;
+use crate::view::{
+    Key, Namespaces, Nodes, Object, Resource, Scope, Table, TableType, Usages, View,
+};
+use coschedule::kinds::member::Members;
+use coschedule::kinds::mounts::Mounts;
+use coschedule::kinds::namespace::NamespaceModes;
+use coschedule::kinds::pipeline::Pipelines;
+use coschedule::kinds::pipeline_run::PipelineRuns;
+use coschedule::kinds::placeholder::{PlaceholderPods, Placeholders};
+use coschedule::kinds::storage::{Claims, StorageClasses, Volumes};
+use coschedule::kinds::task_run::TaskRuns;
 use k8s_openapi::jiff::Timestamp;
 use plan::Plan;
+use policy::Policy;
+use preview::PreviewedKind;
+use streams::api::{host_pool, streams_job};
+use streams::kinds::host_pool::HostPools;
+use streams::kinds::node_marks::NodeMarks;
+use streams::kinds::streams_job::StreamsJobs;
+use streams::kinds::streams_pod::StreamsPods;
+use validation::Validation;
 
-/// A system: its keys, and what it makes of pods and claims.
+/// A system: its annotation keys, and its functions for pods, claims and the cluster.
 #[derive(Debug)]
 pub struct System {
-    /// Its name in records, plans and metrics.
+    /// The name in records, plans and metrics.
     pub name: &'static str,
-    /// The annotation keys that it knows.
+    /// The annotation keys that the system defines.
     pub keys: &'static [&'static str],
-    /// What it makes of a pod. `None`: this release knows the keys but does not act on them; a pod
-    /// that carries one is admitted with a warning.
+    /// The prefixes of its keys, in addition to `stowplan.dev/`.
+    pub prefixes: &'static [Prefix],
+    /// The scheduling gates that it adds and removes.
+    pub gates: &'static [Gate],
+    /// Decides about a pod. `None`: this release knows the keys but does not act on them; a pod
+    /// with one of them is admitted with a warning.
     pub request: Option<fn(&Pod<'_>, &View, &Policy) -> Outcome>,
-    /// What it makes of a PersistentVolumeClaim. `None`: it leaves claims alone; one that carries a key
-    /// of a system that places pods is admitted with a warning.
+    /// Decides about a PersistentVolumeClaim. `None`: the system does not change claims; a claim
+    /// with a key of a system that places pods is admitted with a warning.
     pub claim: Option<fn(&Claim<'_>, &View, &Policy) -> Outcome>,
-    /// Whether an object in this namespace that carries none of its keys is its business all the same.
-    /// Asked of everything of a kind that it serves, so that it costs a look at the labels or owners and
-    /// no more. `None`: never.
+    /// Whether the system decides about an object in this namespace without any of its keys. Called
+    /// for every object of its kinds, so it must be cheap: it reads only labels and owners. `None`:
+    /// never.
     pub concerns: Option<fn(&str, &Metadata<'_>, &View) -> bool>,
-    /// What it wants changed in the cluster. `None`: nothing.
+    /// Plans changes of the cluster. `None`: the system makes no changes.
     pub plan: Option<fn(&View, &Policy, Timestamp) -> Plan>,
-    /// Whether the policy turns it on.
+    /// The rules for objects of its own kinds.
+    pub validations: &'static [Validation],
+    /// The kinds that the command `plan` previews by this system.
+    pub previews: &'static [PreviewedKind],
+    /// Whether the policy enables the system.
     pub enabled: fn(&Policy) -> bool,
 }
 
-/// What a system makes of a pod or a claim.
+/// A prefix of annotation keys.
+#[derive(Debug)]
+pub struct Prefix {
+    /// Every key with this prefix is stowplan's.
+    pub own: &'static str,
+    /// A key with this prefix may be another operator's, unless it is a different spelling of a
+    /// known key. A prefix of `own`, or equal to it.
+    pub shared: &'static str,
+}
+
+impl Prefix {
+    /// A prefix that no other operator uses.
+    #[must_use]
+    pub const fn own(prefix: &'static str) -> Self {
+        Self { own: prefix, shared: prefix }
+    }
+}
+
+/// A scheduling gate.
+#[derive(Debug)]
+pub struct Gate {
+    /// The name in `spec.schedulingGates`.
+    pub name: &'static str,
+    /// The condition for its removal, for people: continues a sentence after "until".
+    pub until: &'static str,
+    /// What users can do about a pod that waits.
+    pub remedy: &'static str,
+}
+
+/// Finds the gate of this name among those of all systems.
+#[must_use]
+pub(crate) fn gate(name: &str) -> Option<&'static Gate> {
+    SYSTEMS.iter().flat_map(|system| system.gates).find(|gate| gate.name == name)
+}
+
+/// A system's decision about a pod or a claim.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What it should have.
+    /// The changes to the object.
     pub intents: Vec<Intent>,
-    /// What holds once it has that: entries of the record. A claim bears none.
+    /// The entries of the record: constraints that hold after the changes. A claim has no record.
     pub holds: Vec<String>,
-    /// Whether the record of an earlier round stays as it is, with what it has left out for its length.
+    /// Whether the record of an earlier admission round is kept, with its count of omitted entries.
     pub keeps_record: bool,
-    /// Why it cannot.
+    /// The reasons why the request cannot be met.
     pub findings: Vec<Finding>,
-    /// What its author should know.
+    /// Warnings for the object's author.
     pub warnings: Vec<Warning>,
-    /// Objects that the watches have not delivered, and that could change the outcome.
+    /// Objects that the watches have not delivered yet and that could change the outcome.
     pub awaited: Vec<Key>,
 }
 
-/// What all systems want changed in the cluster. A system that the policy turns off still plans: what
-/// it has written before must be taken back.
+/// Combines the plans of all systems. A disabled system plans, too: it removes its earlier changes.
 #[must_use]
 pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
-    for system in &SYSTEMS {
+    for system in SYSTEMS {
         if let Some(of_system) = system.plan {
             plan.extend(of_system(view, policy, now));
         }
@@ -73,6 +146,134 @@ pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     plan
 }
 
-/// Every system, in the order in which their findings are told.
-pub static SYSTEMS: [System; 4] =
-    [streams::SYSTEM, coschedule::SYSTEM, mpi::SYSTEM, katalyst::SYSTEM];
+/// All systems, in the order in which their findings are reported.
+pub static SYSTEMS: &[System] =
+    &[streams::SYSTEM, coschedule::SYSTEM, mpi::SYSTEM, katalyst::SYSTEM];
+
+/// Lists the tables of the View. Those of pods come last, because their watches read the most
+/// objects.
+macro_rules! tables {
+    ($($table:ty,)*) => {
+        /// All tables of the View.
+        pub static TABLES: &[TableType] = &[$(TableType::of::<$table>(),)*];
+
+        /// Calls `visitor` for each table of the View, in order.
+        pub(crate) fn for_each_table(visitor: &mut impl TableVisitor) {
+            $(visitor.visit::<$table>();)*
+        }
+    };
+}
+
+tables![
+    Nodes,
+    NodeMarks,
+    Namespaces,
+    NamespaceModes,
+    HostPools,
+    StreamsJobs,
+    TaskRuns,
+    PipelineRuns,
+    Pipelines,
+    Claims,
+    Volumes,
+    StorageClasses,
+    Placeholders,
+    StreamsPods,
+    PlaceholderPods,
+    Members,
+    Usages,
+    Mounts,
+];
+
+/// A generic function that is called for each table of the View.
+pub(crate) trait TableVisitor {
+    /// Called for the table `T`.
+    fn visit<T: Table>(&mut self);
+}
+
+/// An empty View with the tables of all systems.
+#[must_use]
+pub fn view() -> View {
+    View::with_tables(TABLES)
+}
+
+/// Reads an object for the View. `None`: no table keeps it, or it has no name, which never comes
+/// from an API server.
+#[must_use]
+pub fn project<K>(object: &K, scope: Scope) -> Option<Object>
+where
+    K: ApiObject + kube::Resource<DynamicType = ()>,
+{
+    Object::read(TABLES, object, scope)
+}
+
+/// Reads the object that the API server returned for a write to this resource. `None`: the body is
+/// not such an object (after a deletion it is a `Status`), or no table keeps it.
+#[must_use]
+pub(crate) fn written(resource: &Resource, body: &[u8]) -> Option<Object> {
+    let document = serde_json::from_slice(body).ok()?;
+    let object = Object::from_document(TABLES, document, Scope::Controller).ok()??;
+    (object.resource() == resource).then_some(object)
+}
+
+/// Reads an object of any kind from a document in a file. `Ok(None)`: no table keeps it.
+///
+/// # Errors
+/// If the document is not a valid object of its kind, or has no name.
+pub fn object(document: Value) -> Result<Option<Object>, String> {
+    Object::from_document(TABLES, document, Scope::File)
+}
+
+/// The CustomResourceDefinitions of stowplan's own kinds. `stowplan crds` prints them; the chart
+/// contains that output, and a test compares the two.
+#[must_use]
+pub(crate) fn definitions() -> Vec<CustomResourceDefinition> {
+    vec![
+        host_pool::definition(streams::api::HostPool::crd()),
+        streams_job::definition(streams::api::StreamsJob::crd()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::streams::resources::{HOST_POOL, STREAMS_JOB};
+    use super::*;
+    use crate::api;
+    use crate::view::Name;
+    use crate::view::resource::{NODE, POD};
+
+    #[test]
+    fn an_answer_is_read_as_an_object_for_the_view() {
+        let meta =
+            json!({"name": "x", "namespace": "ns", "uid": "u", "labels": {"app": "streams"}});
+        let body = |version: &str, kind: &str| {
+            let mut body =
+                json!({"apiVersion": version, "kind": kind, "metadata": meta, "spec": {}});
+            if kind == "Pod" {
+                body["spec"] = json!({"containers": []});
+            }
+            body.to_string().into_bytes()
+        };
+        let name = Name::new("ns", "x");
+        let pod = written(&POD, &body("v1", "Pod"));
+        assert!(pod.is_some_and(|object| *object.name() == name));
+        let pool = written(&HOST_POOL, &body(api::VERSION, "HostPool"));
+        assert!(pool.is_some_and(|object| *object.name() == name));
+        let job = written(&STREAMS_JOB, &body(api::VERSION, "StreamsJob"));
+        assert!(job.is_some_and(|object| *object.name() == name));
+        assert!(written(&NODE, &body("v1", "Node")).is_some());
+        for answer in [&body("v1", "Status")[..], b"{}", b"", b"\xff"] {
+            assert!(written(&NODE, answer).is_none());
+        }
+        let unwritten = Resource { plural: "widgets", ..NODE };
+        assert!(written(&unwritten, &body("v1", "Node")).is_none());
+    }
+
+    #[test]
+    fn the_objects_of_streams_have_the_group_and_version_of_stowplan() {
+        assert_eq!(HOST_POOL.api_version(), api::VERSION);
+        assert_eq!(STREAMS_JOB.api_version(), api::VERSION);
+    }
+}

@@ -1,9 +1,10 @@
 //! Logs and metrics.
 //!
-//! Metrics carry no text of users: labels are the stable words of outcomes and reasons, so that the
-//! number of series has a bound. The registry is made once and handed down; there are no globals.
+//! Metrics contain no text of users: labels are the stable words of outcomes and reasons, so that
+//! the number of series is bounded. The registry is created once and passed down; there are no
+//! globals.
 
-pub mod log;
+pub(crate) mod log;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,9 +18,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-pub use log::shown;
+pub(crate) use log::shown;
 
-/// What an admission request came to.
+/// The labels of an admission request that was decided.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 pub struct RequestLabels {
     /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT` or `other`.
@@ -30,31 +31,31 @@ pub struct RequestLabels {
     pub reason: &'static str,
 }
 
-/// What became of a request.
+/// The label of an outcome.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 pub struct OutcomeLabels {
     /// The stable word.
     pub outcome: &'static str,
 }
 
-/// Why a request got no answer from the decision, a connection was closed or an event told.
+/// The label of a failure, of a closed connection or of an event.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 pub struct ReasonLabels {
     /// The stable word.
     pub reason: &'static str,
 }
 
-/// A kind of objects.
+/// The label of a kind of object.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 pub struct KindLabels {
     /// The plural name.
     pub kind: &'static str,
 }
 
-/// What became of a write of the controller.
+/// The labels of a write of the controller.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 pub struct WriteLabels {
-    /// The plural name of what was written.
+    /// The plural name of the object's kind.
     pub kind: &'static str,
     /// `patch`, `release`, `status`, `create` or `delete`.
     pub verb: &'static str,
@@ -68,28 +69,28 @@ pub struct Metrics {
     registry: Registry,
     /// Requests that were decided.
     pub requests: Family<RequestLabels, Counter>,
-    /// From the request's head to its answer.
+    /// Seconds from a request's head to its answer.
     pub duration: Family<OutcomeLabels, Histogram>,
     /// Requests that were answered without a decision.
     pub failures: Family<ReasonLabels, Counter>,
-    /// Requests under way.
+    /// Requests that are being handled.
     pub in_flight: Gauge,
-    /// Seconds since 1970 at which a request was last decided; 0 before the first. An API server
-    /// that does not call shows here.
+    /// When a request was last decided, in seconds since 1970; 0 before the first. Shows whether
+    /// the API server calls the webhook.
     pub last_admission: Gauge,
-    /// Panics, each of which cost a request at most.
+    /// Panics; each failed one request at most.
     pub panics: Counter,
-    /// Log lines that nobody read in time.
+    /// Log lines that were dropped because standard error was not read fast enough.
     pub log_lines_dropped: Counter,
-    /// Connections that are open.
+    /// Open connections.
     pub connections: Gauge,
-    /// Connections that were closed by a limit, or that failed.
+    /// Connections that were closed because of a limit, or that failed.
     pub connections_closed: Family<ReasonLabels, Counter>,
-    /// Seconds since 1970 at which a certificate expires.
+    /// When a certificate expires, in seconds since 1970.
     pub certificate_not_after: Family<KindLabels, Gauge>,
-    /// Certificate files that were read.
+    /// Changes of the certificate's files.
     pub certificate_reloads: Family<OutcomeLabels, Counter>,
-    /// Policy files that were read.
+    /// Changes of the policy file.
     pub policy_reloads: Family<OutcomeLabels, Counter>,
     /// Objects in the View.
     pub store_objects: Family<KindLabels, Gauge>,
@@ -97,27 +98,27 @@ pub struct Metrics {
     pub store_synced: Family<KindLabels, Gauge>,
     /// Watches that failed and were started again.
     pub watch_errors: Family<KindLabels, Counter>,
-    /// 1 while this process leads.
+    /// 1 while this process is the leader.
     pub controller_leader: Gauge,
     /// Writes of the controller.
     pub controller_writes: Family<WriteLabels, Counter>,
-    /// What the controller has told of objects, by the words of its events.
+    /// Events that the controller reported, by their reasons.
     pub controller_events: Family<ReasonLabels, Counter>,
-    /// The making of plans.
+    /// Seconds to compute a plan.
     pub controller_plan_duration: Histogram,
-    /// What is planned and not done.
+    /// Planned writes that are not done yet.
     pub controller_actions: Gauge,
-    /// Pods that carry keys of ours and were admitted without us.
+    /// Pods that have keys of stowplan and were admitted without its webhook.
     pub unplaced_pods: Gauge,
 }
 
 impl Metrics {
-    /// A registry with every metric at nothing.
+    /// A registry with every metric at zero.
     #[must_use]
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("stowplan");
         let build = vec![("version", env!("CARGO_PKG_VERSION"))];
-        registry.register("build", "What runs", Info::new(build));
+        registry.register("build", "The version that runs", Info::new(build));
         let mut metrics = Self {
             registry,
             requests: Family::default(),
@@ -164,23 +165,27 @@ impl Metrics {
             "Requests that were answered without a decision",
             self.failures.clone(),
         );
-        registry.register("admission_in_flight", "Requests under way", self.in_flight.clone());
+        registry.register(
+            "admission_in_flight",
+            "Requests that are being handled",
+            self.in_flight.clone(),
+        );
         registry.register_with_unit(
             "last_admission_timestamp",
             "When a request was last decided, in seconds since 1970",
             Unit::Seconds,
             self.last_admission.clone(),
         );
-        registry.register("panics", "Panics; each cost one request at most", self.panics.clone());
+        registry.register("panics", "Panics; each failed one request at most", self.panics.clone());
         registry.register(
             "log_lines_dropped",
-            "Log lines that were dropped because nobody read them in time",
+            "Log lines that were dropped because standard error was not read fast enough",
             self.log_lines_dropped.clone(),
         );
-        registry.register("connections", "Connections that are open", self.connections.clone());
+        registry.register("connections", "Open connections", self.connections.clone());
         registry.register(
             "connections_closed",
-            "Connections that a limit closed, or that failed",
+            "Connections that were closed because of a limit, or that failed",
             self.connections_closed.clone(),
         );
         registry.register_with_unit(
@@ -191,12 +196,12 @@ impl Metrics {
         );
         registry.register(
             "certificate_reloads",
-            "Times that the certificate's files had changed",
+            "Changes of the certificate's files, by whether they were loaded",
             self.certificate_reloads.clone(),
         );
         registry.register(
             "policy_reloads",
-            "Times that the policy's file had changed",
+            "Changes of the policy file, by whether it was loaded",
             self.policy_reloads.clone(),
         );
         registry.register("store_objects", "Objects in the View", self.store_objects.clone());
@@ -217,33 +222,33 @@ impl Metrics {
         let registry = self.registry.sub_registry_with_prefix("controller");
         registry.register(
             "leader",
-            "Whether this process is the controller that leads",
+            "Whether this process is the leader of the controllers",
             self.controller_leader.clone(),
         );
         registry.register(
             "writes",
-            "Writes of the controller, by what became of them",
+            "Writes of the controller, by outcome",
             self.controller_writes.clone(),
         );
         registry.register(
             "events",
-            "Events that the controller has told, whether they were written or not",
+            "Events that the controller reported, whether or not they were written",
             self.controller_events.clone(),
         );
         registry.register_with_unit(
             "plan_duration",
-            "The making of a plan from the view of the cluster",
+            "Computing a plan from the view of the cluster",
             Unit::Seconds,
             self.controller_plan_duration.clone(),
         );
         registry.register(
             "actions",
-            "Objects that the plan wants to be written and that are not yet",
+            "Planned writes of objects that are not done yet",
             self.controller_actions.clone(),
         );
         registry.register(
             "unplaced_pods",
-            "Pods that carry keys of stowplan and were admitted without it",
+            "Pods that have keys of stowplan and were admitted without its webhook",
             self.unplaced_pods.clone(),
         );
     }
@@ -264,8 +269,8 @@ impl Default for Metrics {
     }
 }
 
-/// From 50 µs, because the API server's own histogram of webhooks starts at 5 ms and says nothing of
-/// a fast one, to 5 s, where the chart's timeout is.
+/// In seconds. From 50 µs, because the API server's histogram of webhooks starts at 5 ms, which is
+/// too coarse for a fast webhook, to 5 s, the timeout in the chart.
 const DURATION_BUCKETS: [f64; 16] = [
     0.000_05, 0.000_1, 0.000_2, 0.000_4, 0.000_8, 0.001_6, 0.003_2, 0.006_4, 0.012_8, 0.025, 0.05,
     0.1, 0.25, 1.0, 2.5, 5.0,
@@ -273,7 +278,7 @@ const DURATION_BUCKETS: [f64; 16] = [
 
 impl Metrics {
     /// Counts a decision.
-    pub fn decided(
+    pub fn count_decision(
         &self,
         operation: &str,
         outcome: &'static str,
@@ -287,76 +292,83 @@ impl Metrics {
             .unwrap_or("other");
         self.requests.get_or_create(&RequestLabels { operation, outcome, reason }).inc();
         self.duration.get_or_create(&OutcomeLabels { outcome }).observe(took.as_secs_f64());
-        self.last_admission.set(seconds(now));
+        self.last_admission.set(seconds_since_1970(now));
     }
 
-    /// Counts a request that got no decision.
-    pub fn failed(&self, reason: &'static str) {
+    /// Counts a request that was answered without a decision.
+    pub fn count_failure(&self, reason: &'static str) {
         self.failures.get_or_create(&ReasonLabels { reason }).inc();
     }
 
-    /// Counts a connection that ended before its client wanted; returns the reason.
-    pub fn closed(&self, reason: &'static str) -> &'static str {
+    /// Counts a connection that the server closed or that failed; returns `reason`.
+    pub fn count_closed_connection(&self, reason: &'static str) -> &'static str {
         self.connections_closed.get_or_create(&ReasonLabels { reason }).inc();
         reason
     }
 
-    /// Tells when the serving certificate expires.
-    pub fn serving_certificate_expires(&self, at: SystemTime) {
-        self.certificate_not_after.get_or_create(&KindLabels { kind: "serving" }).set(seconds(at));
+    /// Sets when the serving certificate expires.
+    pub fn set_certificate_expiry(&self, at: SystemTime) {
+        self.certificate_not_after
+            .get_or_create(&KindLabels { kind: "serving" })
+            .set(seconds_since_1970(at));
     }
 
-    /// Counts a reading of the certificate's files.
-    pub fn reloaded_certificate(&self, good: bool) {
-        self.certificate_reloads.get_or_create(&OutcomeLabels { outcome: word(good) }).inc();
+    /// Counts a change of the certificate's files.
+    pub fn count_certificate_reload(&self, is_loaded: bool) {
+        self.certificate_reloads
+            .get_or_create(&OutcomeLabels { outcome: reload_outcome(is_loaded) })
+            .inc();
     }
 
-    /// Counts a reading of the policy's file.
-    pub fn reloaded_policy(&self, good: bool) {
-        self.policy_reloads.get_or_create(&OutcomeLabels { outcome: word(good) }).inc();
+    /// Counts a change of the policy file.
+    pub fn count_policy_reload(&self, is_loaded: bool) {
+        self.policy_reloads
+            .get_or_create(&OutcomeLabels { outcome: reload_outcome(is_loaded) })
+            .inc();
     }
 
     /// Counts a write of the controller.
-    pub fn wrote(&self, kind: &'static str, verb: &'static str, outcome: &'static str) {
+    pub fn count_write(&self, kind: &'static str, verb: &'static str, outcome: &'static str) {
         self.controller_writes.get_or_create(&WriteLabels { kind, verb, outcome }).inc();
     }
 
     /// Counts an event of the controller.
-    pub fn told(&self, reason: &'static str) {
+    pub fn count_event(&self, reason: &'static str) {
         self.controller_events.get_or_create(&ReasonLabels { reason }).inc();
     }
 
-    /// Counts a request as under way until the result is dropped.
+    /// Counts a request as being handled until the result is dropped.
     #[must_use]
-    pub fn begin_request(&self) -> Counted<'_> {
-        Counted::new(&self.in_flight)
+    pub fn begin_request(&self) -> GaugeGuard<'_> {
+        GaugeGuard::new(&self.in_flight)
     }
 
     /// Counts a connection as open until the result is dropped.
     #[must_use]
-    pub fn open_connection(&self) -> Counted<'_> {
-        Counted::new(&self.connections)
+    pub fn open_connection(&self) -> GaugeGuard<'_> {
+        GaugeGuard::new(&self.connections)
     }
 }
 
-fn seconds(time: SystemTime) -> i64 {
+fn seconds_since_1970(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Lets one pass in a second: for what anybody can cause at any rate, and a metric counts.
+/// Limits log lines to one a second, for failures that clients can cause at any rate and that a
+/// metric counts.
 #[derive(Debug)]
-pub struct Throttle(AtomicU64);
+pub(crate) struct Throttle(AtomicU64);
 
 impl Throttle {
-    /// Lets the first pass.
+    /// A throttle that lets the first line pass.
     #[must_use]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// Whether this one passes.
-    pub fn passes(&self) -> bool {
+    /// Lets a line pass if none has passed in this second.
+    pub(crate) fn try_pass(&self) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         self.0.swap(now, Ordering::Relaxed) != now
     }
@@ -368,22 +380,22 @@ impl Default for Throttle {
     }
 }
 
-fn word(good: bool) -> &'static str {
-    if good { "loaded" } else { "rejected" }
+fn reload_outcome(is_loaded: bool) -> &'static str {
+    if is_loaded { "loaded" } else { "rejected" }
 }
 
-/// One of those that a gauge counts.
+/// Counts one in a gauge until it is dropped.
 #[derive(Debug)]
-pub struct Counted<'m>(&'m Gauge);
+pub struct GaugeGuard<'m>(&'m Gauge);
 
-impl<'m> Counted<'m> {
+impl<'m> GaugeGuard<'m> {
     fn new(gauge: &'m Gauge) -> Self {
         gauge.inc();
         Self(gauge)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for GaugeGuard<'_> {
     fn drop(&mut self) {
         self.0.dec();
     }

@@ -1,12 +1,12 @@
-//! What of a text may be shown.
+//! Decides which characters of a user's text may be shown in messages, on a terminal and in logs.
 
-/// Whether a terminal or a reader of logs is misled by `c`: control characters (C1 too), separators of
-/// lines, and what turns or hides the text beside it.
+/// Whether `c` can mislead a terminal or a reader of logs: control characters (C1 included), line
+/// separators, and characters that reverse or hide the text beside them.
 #[must_use]
-pub fn misleads(c: char) -> bool {
-    let turns_or_hides = matches!(
+pub(crate) fn misleads(c: char) -> bool {
+    let reverses_or_hides = matches!(
         c,
         '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
     );
-    turns_or_hides || c.is_control()
+    reverses_or_hides || c.is_control()
 }

@@ -1,12 +1,12 @@
 //! The serving certificate: read from two files, and read again when they change.
 //!
-//! The files are compared by content and not by their times: a kubelet swaps a symbolic link, and
-//! copies keep times. A pair that does not fit together, as it is for a moment when two files are
-//! written one after the other, leaves the old pair in place; so does a pair that the API server
-//! would not trust, for as long as the old one is trusted. Both are judged at every look and not only
-//! when the files change: certificates expire, and begin to be valid, by themselves.
+//! Files are compared by content, not by modification time: a kubelet swaps a symbolic link, and
+//! copies keep their times. The old pair stays in use while the certificate and the key in the
+//! files do not match (two files are written one after the other), and while the API server trusts
+//! the old certificate and would not trust the new one. Trust is checked on every refresh, not only
+//! when the files change: certificates expire and become valid with time.
 
-pub mod validity;
+pub(crate) mod validity;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,26 +22,26 @@ use rustls::sign::CertifiedKey;
 
 use validity::Validity;
 
-/// Why a pair of files is not a serving certificate.
+/// Why a pair of files cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A file is not what it should be.
+    /// The content of a file is invalid.
     #[error("{}: {problem}", path.display())]
     Content {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// What is wrong.
         problem: String,
     },
-    /// The key is not the certificate's.
+    /// The key does not match the certificate.
     #[error("{} is not the key of {}", key.display(), certificate.display())]
     Mismatch {
         /// The certificate's file.
@@ -51,56 +51,56 @@ pub enum Error {
     },
 }
 
-/// The two files, and the pair that serves.
+/// The two files, and the pair of certificate and key that is in use.
 #[derive(Debug)]
 pub struct Files {
     certificate: PathBuf,
     key: PathBuf,
-    /// The name that the API server calls.
-    name: Option<String>,
+    /// The DNS name that the API server calls; `None`: any.
+    host: Option<String>,
     current: Arc<Current>,
-    /// What is known of the pair that serves.
+    /// The dates and names of the certificate in use.
     serving: Option<Validity>,
-    /// The pair that the files held last, while it does not serve.
+    /// The last valid pair in the files, if it is not in use.
     candidate: Option<(Arc<CertifiedKey>, Validity)>,
-    /// What the files held when they were last looked at, good or not.
-    seen: Option<(Vec<u8>, Vec<u8>)>,
-    /// Why they could not be read when they were last looked at.
-    unreadable: Option<String>,
+    /// The content of the files when they were last read, valid or not.
+    last_content: Option<(Vec<u8>, Vec<u8>)>,
+    /// Why the files could not be used when they were last read.
+    problem: Option<String>,
 }
 
-/// What a look at the files came to.
+/// The result of [`Files::refresh`].
 #[derive(Debug)]
 pub enum Change {
-    /// Nothing new.
+    /// The files did not change, or their problem was reported before.
     None,
-    /// A new pair serves from now on.
+    /// A new pair is in use from now on.
     Loaded,
-    /// They changed to something that cannot serve; the old pair stays.
+    /// The new content of the files cannot be used; the old pair stays in use.
     Rejected(Error),
 }
 
-/// How the certificate that serves stands.
+/// The state of the certificate that is in use.
 #[derive(Clone, Debug)]
-pub struct Standing {
-    /// Why the API server would not trust it; `None` when it would.
+pub struct CertificateStatus {
+    /// Why the API server would not trust it; `None` if it would.
     pub problem: Option<String>,
     /// When it expires.
     pub not_after: Option<SystemTime>,
 }
 
-impl Standing {
-    /// Before the first look.
+impl CertificateStatus {
+    /// The state before the files were read for the first time.
     #[must_use]
     pub fn unread() -> Self {
         Self { problem: Some("no certificate was read yet".to_owned()), not_after: None }
     }
 
-    /// Whole days until it expires, 0 when it has.
+    /// Full days until the certificate expires; 0 if it has expired.
     #[must_use]
     pub fn days_left(&self, now: SystemTime) -> Option<u64> {
-        let left = self.not_after?.duration_since(now).unwrap_or_default();
-        Some(left.as_secs() / (24 * 60 * 60))
+        let remaining = self.not_after?.duration_since(now).unwrap_or_default();
+        Some(remaining.as_secs() / (24 * 60 * 60))
     }
 }
 
@@ -114,40 +114,40 @@ impl ResolvesServerCert for Current {
 }
 
 impl Files {
-    /// Names the files, and the host that their certificate has to be for; nothing is read yet.
+    /// A pair of files, and the DNS name that the certificate must be valid for. Reads nothing yet.
     #[must_use]
-    pub fn new(certificate: PathBuf, key: PathBuf, name: Option<String>) -> Self {
+    pub fn new(certificate: PathBuf, key: PathBuf, host: Option<String>) -> Self {
         Self {
             certificate,
             key,
-            name,
+            host,
             current: Arc::default(),
             serving: None,
             candidate: None,
-            seen: None,
-            unreadable: None,
+            last_content: None,
+            problem: None,
         }
     }
 
-    /// Looks at the files, and takes a new pair into service if it is the better one. Reads files:
-    /// not for a thread that serves.
+    /// Reads the files, and puts a new pair into use unless the old one is trusted and the new one
+    /// is not. Blocks on file I/O, so it must not run on a thread that serves requests.
     pub fn refresh(&mut self, now: SystemTime) -> Change {
-        let looked = self.look();
+        let read = self.read_files();
         let Some((pair, validity)) = self.candidate.take() else {
-            return looked.err().map_or(Change::None, Change::Rejected);
+            return read.err().map_or(Change::None, Change::Rejected);
         };
-        let trusted = |validity: &Validity| validity.problem(self.name.as_deref(), now).is_none();
-        // A pair that is not trusted is still better than none, or than another of that kind: the
-        // files are what the administrator wants.
+        let trusted = |validity: &Validity| validity.problem(self.host.as_deref(), now).is_none();
+        // An untrusted pair is better than none, and the newest untrusted pair is better than an
+        // older one: the files are what the administrator wants.
         let takes_over = trusted(&validity) || !self.serving.as_ref().is_some_and(trusted);
-        let problem = validity.problem(self.name.as_deref(), now).unwrap_or_default();
+        let problem = validity.problem(self.host.as_deref(), now).unwrap_or_default();
         if takes_over {
             self.current.0.store(Some(pair));
             self.serving = Some(validity);
             return Change::Loaded;
         }
         self.candidate = Some((pair, validity));
-        match looked {
+        match read {
             Ok(true) => {
                 Change::Rejected(Error::Content { path: self.certificate.clone(), problem })
             }
@@ -156,50 +156,52 @@ impl Files {
         }
     }
 
-    /// How the certificate stands at `now`.
+    /// The state of the certificate at `now`.
     #[must_use]
-    pub fn standing(&self, now: SystemTime) -> Standing {
+    pub fn status(&self, now: SystemTime) -> CertificateStatus {
         let Some(serving) = &self.serving else {
             let problem =
-                self.unreadable.clone().unwrap_or_else(|| "no certificate was read yet".to_owned());
-            return Standing { problem: Some(problem), not_after: None };
+                self.problem.clone().unwrap_or_else(|| "no certificate was read yet".to_owned());
+            return CertificateStatus { problem: Some(problem), not_after: None };
         };
         let problem = serving
-            .problem(self.name.as_deref(), now)
+            .problem(self.host.as_deref(), now)
             .map(|problem| format!("{}: {problem}", self.certificate.display()));
-        Standing { problem, not_after: Some(serving.not_after) }
+        CertificateStatus { problem, not_after: Some(serving.not_after) }
     }
 
-    /// Makes a pair that the files have changed to the candidate; tells whether they have.
-    fn look(&mut self) -> Result<bool, Error> {
-        let read =
+    /// Reads the files. If they changed to a valid pair, it becomes the candidate, and the result
+    /// is `true`. A problem is an error when it is new, and `false` when it was reported before.
+    fn read_files(&mut self) -> Result<bool, Error> {
+        let contents =
             read(&self.certificate).and_then(|certificate| Ok((certificate, read(&self.key)?)));
-        let looked = read.and_then(|contents| {
-            if self.seen.as_ref() == Some(&contents) {
+        let parsed = contents.and_then(|contents| {
+            if self.last_content.as_ref() == Some(&contents) {
                 return Ok(None);
             }
             self.candidate = None;
-            let (certificate, key) = self.seen.insert(contents);
-            pair(certificate, key, &self.certificate, &self.key).map(Some)
+            let (certificate, key) = self.last_content.insert(contents);
+            parse_pair(certificate, key, &self.certificate, &self.key).map(Some)
         });
-        match looked {
+        match parsed {
             Ok(pair) => {
                 let changed = pair.is_some();
                 if changed {
-                    (self.candidate, self.unreadable) = (pair, None);
+                    (self.candidate, self.problem) = (pair, None);
                 }
                 Ok(changed)
             }
             Err(error) => {
-                // Told once, not at every look.
-                let told = self.unreadable.replace(error.to_string()) == Some(error.to_string());
-                if told { Ok(false) } else { Err(error) }
+                // Reported once, not on every refresh.
+                let was_reported =
+                    self.problem.replace(error.to_string()) == Some(error.to_string());
+                if was_reported { Ok(false) } else { Err(error) }
             }
         }
     }
 
-    /// A TLS configuration that serves whatever pair is current: TLS 1.2 and 1.3, HTTP/2 and
-    /// HTTP/1.1.
+    /// The configuration of the TLS server, which always serves the pair in use: TLS 1.2 and 1.3,
+    /// HTTP/2 and HTTP/1.1.
     #[must_use]
     pub fn server_config(&self) -> Arc<ServerConfig> {
         let resolver: Arc<Current> = Arc::clone(&self.current);
@@ -218,28 +220,28 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })
 }
 
-fn pair(
+fn parse_pair(
     certificate: &[u8],
     key: &[u8],
     certificate_path: &Path,
     key_path: &Path,
 ) -> Result<(Arc<CertifiedKey>, Validity), Error> {
-    let wrong = |path: &Path, problem: String| Error::Content { path: path.to_owned(), problem };
+    let invalid = |path: &Path, problem: String| Error::Content { path: path.to_owned(), problem };
     let chain: Vec<_> = CertificateDer::pem_slice_iter(certificate)
         .collect::<Result<_, _>>()
-        .map_err(|error| wrong(certificate_path, format!("not a PEM certificate: {error}")))?;
+        .map_err(|error| invalid(certificate_path, format!("not a PEM certificate: {error}")))?;
     let Some(leaf) = chain.first() else {
-        return Err(wrong(certificate_path, "holds no PEM certificate".to_owned()));
+        return Err(invalid(certificate_path, "holds no PEM certificate".to_owned()));
     };
     let validity = Validity::read(leaf)
-        .map_err(|error| wrong(certificate_path, format!("not a certificate: {error}")))?;
+        .map_err(|error| invalid(certificate_path, format!("not a certificate: {error}")))?;
     let key = PrivateKeyDer::from_pem_slice(key)
-        .map_err(|error| wrong(key_path, format!("not a PEM private key: {error}")))?;
+        .map_err(|error| invalid(key_path, format!("not a PEM private key: {error}")))?;
     let key = any_supported_type(&key)
-        .map_err(|error| wrong(key_path, format!("not a key that can sign: {error}")))?;
+        .map_err(|error| invalid(key_path, format!("not a key that can sign: {error}")))?;
     let pair = CertifiedKey::new(chain, key);
     match pair.keys_match() {
-        // Unknown: a kind of key that cannot tell its public half; it may well fit.
+        // `Unknown`: the public key of this type of key is not available, so it may match.
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {
             Ok((Arc::new(pair), validity))
         }
@@ -247,7 +249,7 @@ fn pair(
             certificate: certificate_path.to_owned(),
             key: key_path.to_owned(),
         }),
-        Err(error) => Err(wrong(certificate_path, format!("not a certificate: {error}"))),
+        Err(error) => Err(invalid(certificate_path, format!("not a certificate: {error}"))),
     }
 }
 
@@ -259,7 +261,7 @@ mod tests {
 
     const NAME: &str = "stowplan-webhook.stowplan-system.svc";
 
-    /// A pair for `name`, valid in the years from `from` to `to`.
+    /// A pair for `name`, valid from the beginning of year `from` to the beginning of year `to`.
     fn pair_of(name: &str, from: i32, to: i32) -> (String, String) {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut parameters = rcgen::CertificateParams::new([name.to_owned()]).unwrap();
@@ -268,7 +270,7 @@ mod tests {
         (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem())
     }
 
-    /// The middle of a year, nearly.
+    /// About the middle of a year.
     fn in_year(year: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs((year - 1970) * 31_557_600 + 15_000_000)
     }
@@ -290,12 +292,12 @@ mod tests {
     }
 
     #[test]
-    fn the_old_pair_serves_until_the_new_one_fits() {
+    fn the_old_pair_serves_until_the_new_key_matches() {
         let folder = tempfile::tempdir().unwrap();
         let (old, new) = (pair_of(NAME, 2020, 2040), pair_of(NAME, 2020, 2050));
         let now = in_year(2026);
         let mut files = files(&folder, &old);
-        assert!(files.standing(now).problem.is_some());
+        assert!(files.status(now).problem.is_some());
         assert!(matches!(files.refresh(now), Change::Loaded));
         assert!(matches!(files.refresh(now), Change::None));
         let first = serving(&files);
@@ -303,10 +305,10 @@ mod tests {
         std::fs::write(&files.certificate, &new.0).unwrap();
         let change = files.refresh(now);
         assert!(matches!(change, Change::Rejected(Error::Mismatch { .. })), "{change:?}");
-        // Said once, not at every look.
+        // Reported once, not on every refresh.
         assert!(matches!(files.refresh(now), Change::None));
         assert!(Arc::ptr_eq(&first, &serving(&files)));
-        assert_eq!(files.standing(now).problem, None);
+        assert_eq!(files.status(now).problem, None);
 
         std::fs::write(&files.key, &new.1).unwrap();
         assert!(matches!(files.refresh(now), Change::Loaded));
@@ -314,11 +316,11 @@ mod tests {
     }
 
     #[test]
-    fn the_standing_changes_as_time_passes() {
+    fn the_status_changes_as_time_passes() {
         let folder = tempfile::tempdir().unwrap();
         let mut files = files(&folder, &pair_of(NAME, 2025, 2027));
-        let problem = |files: &Files, year| files.standing(in_year(year)).problem;
-        // Not valid yet, but there is no other.
+        let problem = |files: &Files, year| files.status(in_year(year)).problem;
+        // Not valid yet, but no other pair exists.
         assert!(matches!(files.refresh(in_year(2024)), Change::Loaded));
         assert!(
             problem(&files, 2024)
@@ -329,12 +331,12 @@ mod tests {
         assert!(
             problem(&files, 2027).unwrap().ends_with("tls.crt: expired at 2027-01-01T00:00:00Z")
         );
-        assert_eq!(files.standing(in_year(2026)).days_left(in_year(2026)), Some(191));
-        assert_eq!(files.standing(in_year(2028)).days_left(in_year(2028)), Some(0));
+        assert_eq!(files.status(in_year(2026)).days_left(in_year(2026)), Some(191));
+        assert_eq!(files.status(in_year(2028)).days_left(in_year(2028)), Some(0));
     }
 
     #[test]
-    fn a_pair_that_nobody_would_trust_replaces_no_trusted_one() {
+    fn an_untrusted_pair_does_not_replace_a_trusted_one() {
         let folder = tempfile::tempdir().unwrap();
         let now = in_year(2026);
         let mut files = files(&folder, &pair_of(NAME, 2020, 2030));
@@ -353,11 +355,12 @@ mod tests {
             assert!(error.to_string().ends_with(&why), "{error}");
             assert!(matches!(files.refresh(now), Change::None));
             assert!(Arc::ptr_eq(&first, &serving(&files)));
-            assert_eq!(files.standing(now).problem, None);
+            assert_eq!(files.status(now).problem, None);
         }
-        // The last of them is for later: it takes over by itself, without any change of the files.
+        // The last pair becomes valid in 2028: it is then put into use without a change of the
+        // files.
         assert!(matches!(files.refresh(in_year(2028)), Change::Loaded));
-        assert_eq!(files.standing(in_year(2028)).problem, None);
+        assert_eq!(files.status(in_year(2028)).problem, None);
     }
 
     #[test]
@@ -366,17 +369,17 @@ mod tests {
         let now = in_year(2026);
         let mut files = files(&folder, &pair_of("other.svc", 2020, 2030));
         assert!(matches!(files.refresh(now), Change::Loaded));
-        assert!(files.standing(now).problem.is_some());
+        assert!(files.status(now).problem.is_some());
         write(&files, &pair_of("another.svc", 2020, 2030));
         assert!(matches!(files.refresh(now), Change::Loaded));
-        assert!(files.standing(now).problem.unwrap().contains("is for another.svc"));
+        assert!(files.status(now).problem.unwrap().contains("is for another.svc"));
         write(&files, &pair_of(NAME, 2020, 2030));
         assert!(matches!(files.refresh(now), Change::Loaded));
-        assert_eq!(files.standing(now).problem, None);
+        assert_eq!(files.status(now).problem, None);
     }
 
     #[test]
-    fn what_is_no_pair_is_named() {
+    fn an_invalid_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let now = in_year(2026);
         let (certificate, key) = pair_of(NAME, 2020, 2030);
@@ -394,17 +397,17 @@ mod tests {
             let mut files = files(&folder, &(certificate.to_owned(), key.to_owned()));
             let Change::Rejected(error) = files.refresh(now) else { panic!("{part}") };
             assert!(error.to_string().contains(part), "{error}");
-            assert!(files.standing(now).problem.unwrap().contains(part));
+            assert!(files.status(now).problem.unwrap().contains(part));
         }
         let absent = |name| folder.path().join(name);
         let mut files = Files::new(absent("absent.crt"), absent("absent.key"), None);
         assert!(matches!(files.refresh(now), Change::Rejected(Error::Read { .. })));
         assert!(matches!(files.refresh(now), Change::None));
-        assert!(files.standing(now).problem.unwrap().contains("absent.crt"));
+        assert!(files.status(now).problem.unwrap().contains("absent.crt"));
     }
 
     #[test]
-    fn files_that_go_and_come_back_as_they_were_change_nothing() {
+    fn files_that_are_deleted_and_restored_change_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let now = in_year(2026);
         let pair = pair_of(NAME, 2020, 2030);
@@ -414,6 +417,6 @@ mod tests {
         assert!(matches!(files.refresh(now), Change::Rejected(Error::Read { .. })));
         write(&files, &pair);
         assert!(matches!(files.refresh(now), Change::None));
-        assert_eq!(files.standing(now).problem, None);
+        assert_eq!(files.status(now).problem, None);
     }
 }

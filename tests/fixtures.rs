@@ -29,10 +29,12 @@ use std::sync::Mutex;
 use case::{Case, Expectation, RECORDED, Suite, entries, name_of};
 use pods::{Kind, keeps, patch_of, patched, with_unknown_fields};
 use serde_json::Value;
-use stowplan::admission::{Decision, Pass, Review, decide};
-use stowplan::policy::Policy;
-use stowplan::view::task_run::ASSISTANT;
-use stowplan::view::{Key, Object, View};
+use stowplan::testing::admission::{Decision, Pass, Review, decide};
+use stowplan::testing::systems;
+use stowplan::testing::systems::coschedule::keys::ASSISTANT;
+use stowplan::testing::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
+use stowplan::testing::systems::policy::Policy;
+use stowplan::testing::view::{Key, View};
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures");
 
@@ -192,11 +194,14 @@ fn recorded_reviews_carry_no_key_and_are_left_alone_or_wait_for_their_run() {
             });
         let assisted = &request["object"]["metadata"]["annotations"][ASSISTANT];
         if creates && made_by_a_run && assisted.is_null() {
-            let Decision::Wait { awaited: Key::TaskRun(_) | Key::PipelineRun(_), otherwise } =
-                &decision
-            else {
+            let Decision::Wait { awaited: Key { resource, .. }, otherwise } = &decision else {
                 panic!("{}: {decision:?}", file.display());
             };
+            assert!(
+                [TASK_RUN, PIPELINE_RUN].contains(resource),
+                "{}: {decision:?}",
+                file.display()
+            );
             assert!(patch_of(otherwise).unwrap().is_empty(), "{}", file.display());
             waiting += 1;
             continue;
@@ -322,7 +327,7 @@ fn compare(expected: &Expectation, got: &Expectation) -> Result<(), String> {
 fn namespaces_alone(case: &Case) -> Result<View, String> {
     let mut view = View::default();
     for document in case.cluster.iter().filter(|document| document["kind"] == "Namespace") {
-        Object::from_document(document.clone())?.into_iter().for_each(|object| view.apply(object));
+        systems::object(document.clone())?.into_iter().for_each(|object| view.apply(object));
     }
     Ok(view)
 }

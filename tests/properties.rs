@@ -27,7 +27,7 @@ use pods::{
 };
 use properties::cluster::{cluster, policy};
 use properties::coschedule::{
-    GATE, PLACEHOLDER, claim, member_term, member_wishes, merged, review,
+    GATE, PLACEHOLDER, claim, member_changes, member_term, merged, review,
 };
 use properties::job::{job, job_objects};
 use properties::pod::{REQUIRED, any_pod, pod};
@@ -35,13 +35,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
-use stowplan::admission::{Decision, Review};
-use stowplan::placement::claim::{self as claims, Claim};
-use stowplan::placement::intent::{Intent, Wish};
-use stowplan::placement::pod::Object;
-use stowplan::placement::reason::Reason;
-use stowplan::policy::Policy;
-use stowplan::view::View;
+use stowplan::testing::admission::{Decision, Review};
+use stowplan::testing::placement::claim::{self as claims, Claim};
+use stowplan::testing::placement::intent::{Change, Intent};
+use stowplan::testing::placement::object::Object;
+use stowplan::testing::placement::reason::Reason;
+use stowplan::testing::systems;
+use stowplan::testing::systems::policy::Policy;
+use stowplan::testing::view::View;
 
 proptest! {
     #[test]
@@ -142,16 +143,16 @@ proptest! {
     }
 
     #[test]
-    fn a_members_wishes_are_merged_once_or_found_to_conflict(pod in any_pod(), wishes in member_wishes()) {
-        let (result, takes) = merged(&pod, &wishes);
-        let wants_term = wishes.contains(&Wish::PodAffinity(member_term()));
+    fn a_members_changes_are_merged_once_or_found_to_conflict(pod in any_pod(), changes in member_changes()) {
+        let (result, takes) = merged(&pod, &changes);
+        let wants_term = changes.contains(&Change::PodAffinity(member_term()));
         let result = match result {
             Ok(result) => result,
             Err(findings) => {
                 for finding in findings {
                     match finding.reason {
                         Reason::PodAffinityConflict => prop_assert!(wants_term && !takes),
-                        Reason::NodeNameConflict => prop_assert!(wishes.contains(&Wish::Gate(GATE)) && pod["spec"]["nodeName"].is_string()),
+                        Reason::NodeNameConflict => prop_assert!(changes.contains(&Change::Gate(GATE)) && pod["spec"]["nodeName"].is_string()),
                         Reason::NodeAffinityConflict => {}
                         reason => prop_assert!(false, "{reason}"),
                     }
@@ -163,7 +164,7 @@ proptest! {
         typed(&result).map_err(TestCaseError::fail)?;
         let spec = &result["spec"];
         let has_gate = |pod: &Value| pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| gates.iter().any(|gate| gate["name"] == GATE));
-        prop_assert_eq!(has_gate(&result), has_gate(&pod) || wishes.contains(&Wish::Gate(GATE)));
+        prop_assert_eq!(has_gate(&result), has_gate(&pod) || changes.contains(&Change::Gate(GATE)));
         if has_gate(&result) && !has_gate(&pod) {
             prop_assert!(spec["nodeName"].as_str().is_none_or(str::is_empty), "{}", spec);
         }
@@ -172,18 +173,18 @@ proptest! {
         prop_assert_eq!(required, own.max(usize::from(wants_term)));
         for volume in spec["volumes"].as_array().into_iter().flatten() {
             let left = volume["persistentVolumeClaim"]["claimName"].as_str();
-            prop_assert!(!wishes.iter().any(|wish| matches!(wish, Wish::ClaimName { from, .. } if left == Some(&**from))), "{}", volume);
+            prop_assert!(!changes.iter().any(|change| matches!(change, Change::ClaimName { from, .. } if left == Some(&**from))), "{}", volume);
         }
         for sent_back in [&result, &touched_by_others(&result)] {
-            let (again, _) = merged(sent_back, &wishes);
+            let (again, _) = merged(sent_back, &changes);
             prop_assert_eq!(again.as_ref(), Ok(sent_back));
         }
     }
 
     #[test]
     fn a_claims_class_is_changed_once_and_nothing_else(object in claim(), class in select(vec!["fast", "wait", "other"])) {
-        let wish = Wish::StorageClass(class.to_owned());
-        let intents = [Intent { system: "coschedule", key: "k", why: String::new(), wish }];
+        let change = Change::StorageClass(class.to_owned());
+        let intents = [Intent { system: "coschedule", key: "k", why: String::new(), change }];
         let moved = |object: &Value| {
             let text = object.to_string();
             let read: Object<'_> = serde_json::from_str(&text).unwrap();
@@ -260,7 +261,7 @@ proptest! {
         if matches!(kind, "HostPool" | "StreamsJob") {
             object["apiVersion"] = json!("stowplan.dev/v1alpha1");
         }
-        let _ = stowplan::view::Object::from_document(object);
+        let _ = systems::object(object);
     }
 }
 
@@ -275,9 +276,10 @@ fn the_clusters_and_pods_reach_every_outcome() {
         let (pod, cluster) = (any_pod(), cluster()).new_tree(&mut runner).unwrap().current();
         let bytes = review_of("default", &pod).to_string();
         let review = Review::parse(bytes.as_bytes()).unwrap();
-        let decision = stowplan::admission::decide(&review, &cluster.view(), &Policy::default())
-            .unwrap()
-            .at_once();
+        let decision =
+            stowplan::testing::admission::decide(&review, &cluster.view(), &Policy::default())
+                .unwrap()
+                .at_once();
         match &decision {
             Decision::Refuse(refusal) => {
                 reasons.extend(refusal.findings.iter().map(|finding| finding.reason.as_str()))
@@ -296,8 +298,8 @@ fn the_clusters_and_pods_reach_every_outcome() {
     }
     let (mut gated, mut renamed, mut terms, mut conflicts) = (0, 0, 0, 0);
     for _ in 0..1_000 {
-        let (pod, wishes) = (any_pod(), member_wishes()).new_tree(&mut runner).unwrap().current();
-        let (Ok(result), _) = merged(&pod, &wishes) else {
+        let (pod, changes) = (any_pod(), member_changes()).new_tree(&mut runner).unwrap().current();
+        let (Ok(result), _) = merged(&pod, &changes) else {
             conflicts += 1;
             continue;
         };

@@ -1,4 +1,5 @@
-//! The README and the page for Tekton users are true: its examples are decided, its commands are run, its words are all there.
+//! Runs what the README and the documents show: examples are decided, sessions are repeated,
+//! commands are run, and every word and number in their tables exists.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
@@ -8,12 +9,30 @@ use std::process::{Command, Output};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use stowplan::placement::reason::Reason;
-use stowplan::telemetry::{KindLabels, Metrics};
+use stowplan::testing::placement::reason::Reason;
+use stowplan::testing::telemetry::{KindLabels, Metrics};
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 
 const README: &str = include_str!("../README.md");
+const STREAMS: &str = include_str!("../docs/streams.md");
 const TEKTON: &str = include_str!("../docs/tekton.md");
+const POLICY: &str = include_str!("../docs/policy.md");
+const OPERATIONS: &str = include_str!("../docs/operations.md");
+const TESTBED: &str = include_str!("../testbed/README.md");
+
+/// The documents whose examples, sessions and commands are run.
+const PAGES: [(&str, &str); 6] = [
+    ("README.md", README),
+    ("docs/streams.md", STREAMS),
+    ("docs/tekton.md", TEKTON),
+    ("docs/policy.md", POLICY),
+    ("docs/operations.md", OPERATIONS),
+    ("testbed/README.md", TESTBED),
+];
+
+/// The cluster of an example that names no other one by `<!-- cluster: FILE FILE -->`.
+const CLUSTER: &str = "examples/nodes.yaml examples/host-pools.yaml";
+
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// A fenced block: its language and its text.
@@ -22,22 +41,27 @@ struct Block {
     text: String,
     /// The last line of prose before it.
     lead: String,
+    /// The files of a `<!-- cluster: … -->` between the previous block and this one.
+    cluster: Option<String>,
 }
 
-fn blocks() -> Vec<Block> {
-    let blocks = blocks_of(README);
-    assert!(blocks.len() > 10, "the README has lost its blocks");
-    blocks
+impl Block {
+    /// It shows what a user writes; the next block may show what the object gets.
+    fn is_written(&self) -> bool {
+        self.language == "yaml" && self.lead.to_lowercase().ends_with("you write:")
+    }
 }
 
 fn blocks_of(page: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
-    let (mut open, mut lead) = (false, String::new());
+    let (mut open, mut lead, mut cluster) = (false, String::new(), None);
     for line in page.lines() {
-        match line.strip_prefix("```") {
+        // A block of a list item is indented.
+        match line.trim_start().strip_prefix("```") {
             Some(language) if !open => {
-                let language = language.to_owned();
-                blocks.push(Block { language, text: String::new(), lead: lead.clone() });
+                let (language, lead) = (language.to_owned(), lead.clone());
+                let cluster = cluster.take();
+                blocks.push(Block { language, text: String::new(), lead, cluster });
                 open = true;
             }
             Some(_) => open = false,
@@ -46,11 +70,15 @@ fn blocks_of(page: &str) -> Vec<Block> {
                 block.text.push_str(line);
                 block.text.push('\n');
             }
-            None if !line.trim().is_empty() => line.clone_into(&mut lead),
-            None => {}
+            None => match line.strip_prefix("<!-- cluster: ") {
+                Some(files) => cluster = Some(files.trim_end_matches(" -->").to_owned()),
+                None if !line.trim().is_empty() => line.clone_into(&mut lead),
+                None => {}
+            },
         }
     }
     assert!(!open, "a fence is not closed");
+    assert!(!blocks.is_empty(), "a document has lost its blocks");
     blocks
 }
 
@@ -62,41 +90,67 @@ fn stowplan(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_stowplan")).args(arguments).current_dir(ROOT).output().unwrap()
 }
 
-#[test]
-fn what_you_write_becomes_what_the_pod_gets() {
-    let blocks = blocks();
-    let folder = tempfile::tempdir().unwrap();
-    let mut seen = 0;
-    for pair in blocks.windows(2) {
-        let [write, get] = pair else { continue };
-        if write.lead != "You write:" {
-            continue;
-        }
-        assert_eq!(get.lead, "The pod gets:", "after {}", write.text);
-        let mut pod = yaml(&write.text);
-        pod["apiVersion"] = json!("v1");
-        pod["kind"] = json!("Pod");
-        pod["metadata"]["name"] = json!("pe");
-        pod["spec"] = json!({"containers": [{"name": "pe", "image": "i"}]});
-        let file = folder.path().join(format!("{seen}.json"));
-        std::fs::write(&file, pod.to_string()).unwrap();
-        let output = stowplan(&[
-            "plan",
-            "-f",
-            file.to_str().unwrap(),
-            "--cluster",
-            "examples/nodes.yaml",
-            "examples/host-pools.yaml",
-            "-o",
-            "yaml",
-        ]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let mut wanted = pod;
-        merge(&mut wanted, yaml(&get.text));
-        assert_eq!(yaml(&String::from_utf8(output.stdout).unwrap()), wanted, "{}", write.text);
-        seen += 1;
+/// The object of an example: `kind: Pod`, a name and a container unless the block has its own.
+fn object(text: &str) -> Value {
+    let mut object = yaml(text);
+    if object.get("kind").is_none() {
+        object["apiVersion"] = json!("v1");
+        object["kind"] = json!("Pod");
+        object["metadata"]["name"] = json!("pe");
+        object["spec"] = json!({"containers": [{"name": "pe", "image": "i"}]});
     }
-    assert_eq!(seen, 7, "one pair for each constraint, two for pools, one for groups");
+    object
+}
+
+/// The object as `plan` would create it, beside `cluster`.
+fn planned(object: &Value, cluster: &str, folder: &Path) -> Value {
+    let file = folder.join("object.json");
+    std::fs::write(&file, object.to_string()).unwrap();
+    let mut arguments = vec!["plan", "-f", file.to_str().unwrap(), "-o", "yaml", "--cluster"];
+    arguments.extend(cluster.split_whitespace());
+    let output = stowplan(&arguments);
+    assert!(output.status.success(), "{object}\n{}", String::from_utf8_lossy(&output.stderr));
+    yaml(&String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn what_you_write_becomes_what_the_object_gets() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut pairs = BTreeMap::new();
+    for (page, text) in PAGES {
+        let blocks = blocks_of(text);
+        let mut jobs = String::new();
+        for (index, write) in blocks.iter().enumerate() {
+            // The jobs that a page has shown so far are in the cluster of its examples.
+            if write.text.contains("\nkind: StreamsJob\n") {
+                let job = folder.path().join(format!("job-{index}.yaml"));
+                std::fs::write(&job, &write.text).unwrap();
+                jobs = format!("{jobs} {}", job.to_str().unwrap());
+            }
+            if !write.is_written() {
+                continue;
+            }
+            let written = object(&write.text);
+            let cluster = write.cluster.as_deref().unwrap_or(CLUSTER);
+            let got = planned(&written, &format!("{cluster}{jobs}"), folder.path());
+            let shown = blocks.get(index + 1).filter(|next| next.lead.ends_with(" gets:"));
+            if let Some(shown) = shown {
+                let kind = match written["kind"].as_str() {
+                    Some("PersistentVolumeClaim") => "claim",
+                    _ => "pod",
+                };
+                assert_eq!(shown.lead, format!("The {kind} gets:"), "after {}", write.text);
+                let mut wanted = written;
+                merge(&mut wanted, yaml(&shown.text));
+                assert_eq!(got, wanted, "{page}: {}", write.text);
+                *pairs.entry(page).or_insert(0) += 1;
+            } else {
+                assert_ne!(got, written, "{page}: nothing is added to {}", write.text);
+            }
+        }
+    }
+    let wanted = [("README.md", 1), ("docs/streams.md", 10), ("docs/tekton.md", 2)];
+    assert_eq!(pairs, BTreeMap::from(wanted), "pairs of each document");
 }
 
 /// Maps are joined, everything else is replaced.
@@ -113,7 +167,8 @@ fn merge(into: &mut Value, from: Value) {
 
 #[test]
 fn the_pools_shown_are_those_of_the_examples() {
-    let shown = blocks().into_iter().find(|block| block.text.contains("kind: HostPool")).unwrap();
+    let mut blocks = blocks_of(STREAMS).into_iter();
+    let shown = blocks.find(|block| block.text.contains("kind: HostPool")).unwrap();
     let documents = |text: &str| -> Vec<Value> { text.split("---\n").map(yaml).collect() };
     let mut shown = documents(&shown.text);
     let file = std::fs::read_to_string(Path::new(ROOT).join("examples/host-pools.yaml")).unwrap();
@@ -125,17 +180,79 @@ fn the_pools_shown_are_those_of_the_examples() {
 }
 
 #[test]
-fn the_policy_shown_is_the_default() {
-    let shown = blocks().into_iter().find(|block| block.text.starts_with("onInvalid:")).unwrap();
-    assert_eq!(
-        stowplan::policy::Policy::from_yaml(&shown.text).unwrap(),
-        stowplan::policy::Policy::default()
-    );
+fn the_jobs_shown_are_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut jobs = 0;
+    for block in blocks_of(STREAMS).iter().filter(|b| b.text.contains("\nkind: StreamsJob\n")) {
+        let file = folder.path().join("job.yaml");
+        std::fs::write(&file, &block.text).unwrap();
+        let cluster = ["examples/nodes.yaml", "examples/pool-nodes.yaml"];
+        let mut arguments = vec!["plan", "-f", file.to_str().unwrap(), "--cluster"];
+        arguments.extend(cluster);
+        let output = stowplan(&arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        jobs += 1;
+    }
+    assert_eq!(jobs, 2);
+}
+
+/// The YAML keys of a document with their values in JSON, nested ones joined by dots. Maps whose keys
+/// the user chooses are empty by default, and so they are values.
+fn leaves(prefix: &str, value: &Value, found: &mut BTreeMap<String, String>) {
+    match value.as_object() {
+        Some(map) if !map.is_empty() => {
+            for (key, value) in map {
+                let dot = if prefix.is_empty() { "" } else { "." };
+                leaves(&format!("{prefix}{dot}{key}"), value, found);
+            }
+        }
+        _ => _ = found.insert(prefix.to_owned(), value.to_string()),
+    }
+}
+
+#[test]
+fn the_policy_shown_is_the_default_and_complete() {
+    use stowplan::testing::systems::policy::Policy;
+    let shown =
+        blocks_of(POLICY).into_iter().find(|block| block.text.starts_with("onInvalid:")).unwrap();
+    assert_eq!(Policy::from_yaml(&shown.text).unwrap(), Policy::default());
+    let (mut listed, mut all) = (BTreeMap::new(), BTreeMap::new());
+    leaves("", &yaml(&shown.text), &mut listed);
+    leaves("", &serde_json::to_value(Policy::default()).unwrap(), &mut all);
+    assert!(listed.keys().eq(all.keys()), "{listed:?} is not {all:?}");
+}
+
+#[test]
+fn every_field_of_the_policy_has_its_row_and_a_valid_example() {
+    use stowplan::testing::systems::policy::Policy;
+    let mut all = BTreeMap::new();
+    leaves("", &serde_json::to_value(Policy::default()).unwrap(), &mut all);
+    let mut section = "";
+    let mut rows = Vec::new();
+    for line in POLICY.lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            section = title;
+        }
+        let Some(row) = line.strip_prefix("| `") else { continue };
+        let field = row.split('`').next().unwrap();
+        let example = row.rsplit(" | ").next().unwrap().split('`').nth(1).unwrap();
+        Policy::from_yaml(example).unwrap_or_else(|error| panic!("{field}: {example}: {error}"));
+        let key = match section {
+            "hostPools" | "streams" | "coschedule" => format!("{section}.{field}"),
+            _ => field.to_owned(),
+        };
+        rows.push(key);
+    }
+    for key in all.keys() {
+        // `requests` is one row.
+        let key = key.strip_suffix(".cpu").or_else(|| key.strip_suffix(".memory")).unwrap_or(key);
+        assert_eq!(rows.iter().filter(|row| *row == key).count(), 1, "{key}: {rows:?}");
+    }
 }
 
 #[test]
 fn every_reason_has_its_row_and_its_code() {
-    let rows: Vec<(&str, &str)> = README
+    let rows: Vec<(&str, &str)> = OPERATIONS
         .lines()
         .filter_map(|line| {
             let mut cells = line.strip_prefix("| `")?.split(" | ");
@@ -150,54 +267,79 @@ fn every_reason_has_its_row_and_its_code() {
     }
 }
 
-#[test]
-fn every_metric_that_is_named_is_there() {
+/// All metrics, in the text format. A family without a sample is not printed, so each gets one.
+fn metrics() -> String {
     let metrics = Metrics::new();
-    // A family without a sample is not printed.
-    metrics.decided("CREATE", "placed", "Placed", Duration::ZERO, SystemTime::UNIX_EPOCH);
-    metrics.failed("Overloaded");
-    metrics.serving_certificate_expires(SystemTime::UNIX_EPOCH);
+    metrics.count_decision("CREATE", "placed", "Placed", Duration::ZERO, SystemTime::UNIX_EPOCH);
+    metrics.count_failure("Overloaded");
+    metrics.count_closed_connection("idle");
+    metrics.count_certificate_reload(true);
+    metrics.count_policy_reload(true);
+    metrics.set_certificate_expiry(SystemTime::UNIX_EPOCH);
     metrics.store_synced.get_or_create(&KindLabels { kind: "nodes" }).set(1);
+    metrics.store_objects.get_or_create(&KindLabels { kind: "nodes" }).set(1);
     metrics.watch_errors.get_or_create(&KindLabels { kind: "nodes" }).inc();
-    metrics.wrote("nodes", "patch", "done");
-    metrics.told("NotPlaced");
-    let text = metrics.to_text();
-    let names: Vec<&str> = README.split('`').filter(|word| word.starts_with("stowplan_")).collect();
-    assert!(names.len() >= 6, "{names:?}");
-    for name in names {
-        let family = name.strip_suffix("_total").unwrap_or(name);
-        assert!(text.contains(&format!("# TYPE {family} ")), "{name} is not among\n{text}");
+    metrics.count_write("nodes", "patch", "done");
+    metrics.count_event("NotPlaced");
+    metrics.to_text()
+}
+
+#[test]
+fn the_metrics_listed_are_those_that_are_served() {
+    let text = metrics();
+    let listed: Vec<&str> = OPERATIONS
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .flat_map(|line| line.split('`'))
+        .filter(|word| word.starts_with("stowplan_") && !word.contains(' '))
+        .collect();
+    for page in [README, OPERATIONS] {
+        let words = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for name in words.filter(|word| word.starts_with("stowplan_")) {
+            let family = name.strip_suffix("_total").unwrap_or(name);
+            let family = family.strip_suffix("_info").unwrap_or(family);
+            assert!(text.contains(&format!("# TYPE {family} ")), "{name} is not among\n{text}");
+        }
+    }
+    for line in text.lines() {
+        let Some(family) = line.strip_prefix("# TYPE ") else { continue };
+        let (family, kind) = family.split_once(' ').unwrap();
+        let name = match kind {
+            "counter" => format!("{family}_total"),
+            "info" => format!("{family}_info"),
+            _ => family.to_owned(),
+        };
+        assert!(listed.contains(&name.as_str()), "{name} has no row: {listed:?}");
     }
 }
 
 #[test]
 fn console_sessions_are_as_shown() {
     let mut seen = BTreeMap::new();
-    let pages = [("README", README), ("docs/tekton.md", TEKTON)];
-    let blocks = pages
-        .iter()
-        .flat_map(|(page, text)| blocks_of(text).into_iter().map(move |block| (*page, block)));
-    for (page, block) in blocks.filter(|(_, block)| block.language == "console") {
-        let (command, shown) = block.text.split_once('\n').unwrap();
-        let arguments = command.strip_prefix("$ cargo run -q -- ").expect(command);
-        let output = stowplan(&arguments.split_whitespace().collect::<Vec<_>>());
-        let printed =
-            String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-        assert_eq!(printed, shown);
-        *seen.entry(page).or_insert(0) += 1;
+    for (page, text) in PAGES {
+        for block in blocks_of(text).iter().filter(|block| block.language == "console") {
+            let (command, shown) = block.text.split_once('\n').unwrap();
+            let arguments = command.strip_prefix("$ cargo run -q -- ").expect(command);
+            let output = stowplan(&arguments.split_whitespace().collect::<Vec<_>>());
+            let printed = String::from_utf8(output.stdout).unwrap()
+                + &String::from_utf8(output.stderr).unwrap();
+            assert_eq!(printed, shown, "{page}");
+            *seen.entry(page).or_insert(0) += 1;
+        }
     }
-    assert_eq!(seen.len(), pages.len(), "a page has lost its sessions: {seen:?}");
+    let wanted = [("README.md", 1), ("docs/operations.md", 2), ("docs/tekton.md", 2)];
+    assert_eq!(seen, BTreeMap::from(wanted), "sessions of each document");
 }
 
-/// Who runs each command of the README.
+/// What runs a command of the documents.
 enum Run {
     /// `.ci/run`.
     Ci,
     /// `install_and_uninstall_as_shown`, below.
     Install,
-    /// The testbed's own tests, by other words.
+    /// The testbed's own tests, in other words.
     Testbed,
-    /// Here and now.
+    /// `every_command_is_run`, below.
     Here,
 }
 
@@ -208,19 +350,19 @@ fn runner(command: &str) -> Run {
             Run::Testbed
         }
         c if c.starts_with("cargo run -q -- ") => Run::Here,
-        c if ["certs/make.sh", "kubectl ", "helm install "]
+        c if ["certs/make.sh", "kubectl ", "helm install ", "helm upgrade "]
             .iter()
             .any(|start| c.starts_with(start)) =>
         {
             Run::Install
         }
-        c => panic!("nobody runs `{c}`"),
+        c => panic!("nothing runs `{c}`"),
     }
 }
 
-/// The commands of the `sh` blocks, a continued line joined.
-fn commands() -> Vec<String> {
-    blocks()
+/// The commands of a page's `sh` blocks, continued lines joined.
+fn commands(page: &str) -> Vec<String> {
+    blocks_of(page)
         .iter()
         .filter(|block| block.language == "sh")
         .flat_map(|block| {
@@ -229,16 +371,23 @@ fn commands() -> Vec<String> {
                 .replace("\\\n", " ")
                 .lines()
                 .filter(|line| !line.is_empty())
-                .map(str::to_owned)
+                .map(|line| line.trim().to_owned())
                 .collect::<Vec<_>>()
         })
         .collect()
 }
 
+/// The commands of a page that `install_and_uninstall_as_shown` runs.
+fn install_commands(page: &str) -> Vec<String> {
+    let mut commands = commands(page);
+    commands.retain(|command| matches!(runner(command), Run::Install));
+    commands
+}
+
 #[test]
-fn every_command_is_run_by_somebody() {
+fn every_command_is_run() {
     let mut here = 0;
-    for command in commands() {
+    for command in PAGES.iter().flat_map(|(_, text)| commands(text)) {
         if let Run::Here = runner(&command) {
             let arguments: Vec<_> = command.split_whitespace().skip(4).collect();
             let output = stowplan(&arguments);
@@ -263,9 +412,9 @@ async fn install_and_uninstall_as_shown() {
     let plane = ControlPlane::start(Options { nodes: NodeSpec::numbered(1), ..Options::default() })
         .await
         .unwrap();
-    // The control plane's kubectl and helm in front: they know its kubeconfig.
+    // The control plane's kubectl and helm first: they use its kubeconfig.
     let path = format!("{}:{}", plane.dir().display(), std::env::var("PATH").unwrap());
-    let shell = |script: &str| {
+    let done = |script: &str| {
         let output = Command::new("bash")
             .args(["-euo", "pipefail", "-c", script])
             .current_dir(ROOT)
@@ -274,32 +423,39 @@ async fn install_and_uninstall_as_shown() {
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr);
-        (output.status.success(), text)
-    };
-    let done = |script: &str| {
-        let (success, text) = shell(script);
-        assert!(success, "{script}:\n{text}");
+        assert!(output.status.success(), "{script}:\n{text}");
         text
     };
-    let mut steps = 0;
-    for command in commands().iter().filter(|command| matches!(runner(command), Run::Install)) {
-        done(command);
-        steps += 1;
+    let steps = install_commands(README);
+    assert!(steps.len() >= 4, "the README has lost its installation");
+    for step in &steps {
+        done(step);
     }
-    assert!(steps >= 4, "the README has lost its installation");
     done(
         "kubectl get mutatingwebhookconfiguration stowplan-webhook || kubectl get mutatingwebhookconfiguration stowplan",
     );
+    // A change of the policy, and Tekton's own assistant switched off.
+    let [upgrade] = &install_commands(POLICY)[..] else { panic!("docs/policy.md") };
+    done(upgrade);
+    assert!(done("kubectl -n stowplan-system get configmaps -o yaml").contains("onInvalid: warn"));
+    done("kubectl create namespace tekton-pipelines");
+    done("kubectl -n tekton-pipelines create configmap feature-flags --from-literal=coschedule=x");
+    let [switch] = &install_commands(TEKTON)[..] else { panic!("docs/tekton.md") };
+    done(switch);
+
     done("kubectl apply -f examples/host-pools.yaml");
-    // Nobody runs the pods here, so the webhook is away: nobody is stopped.
+    // Pods do not run here, so the webhook is unavailable: pods are created all the same.
     done("kubectl apply -f examples/refused.yaml");
 
-    assert!(README.contains("`helm uninstall stowplan -n stowplan-system` removes it"));
+    assert!(README.contains("`helm uninstall stowplan -n stowplan-system` removes stowplan"));
     done("helm uninstall stowplan -n stowplan-system --wait=false");
     let left =
         done("kubectl get mutatingwebhookconfigurations,clusterroles,clusterrolebindings -o name");
     assert!(!left.contains("stowplan"), "{left}");
     let kept = done("kubectl get hostpools -o name");
     assert!(kept.contains("archive") && kept.contains("ingest"), "{kept}");
+    let [clean] = &install_commands(OPERATIONS)[..] else { panic!("docs/operations.md") };
+    done(clean);
+    assert!(!done("kubectl get hostpools -A -o name").contains("archive"));
     plane.stop().await;
 }

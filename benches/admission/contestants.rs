@@ -25,8 +25,8 @@ use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use stowplan::admission::{Review, answer, decide};
-use stowplan::policy::Policy;
+use stowplan::testing::admission::{Review, answer, decide};
+use stowplan::testing::systems::policy::Policy;
 use tokio_rustls::TlsAcceptor;
 
 use crate::callgrind::Counter;
@@ -183,9 +183,13 @@ pub(crate) fn play(role: &str, certificate: &Path, key: &Path) -> anyhow::Result
         "role:value" => value,
         _ => bail!("{role} is not a part"),
     };
-    let mut files = stowplan::tls::Files::new(certificate.to_owned(), key.to_owned(), None);
+    let mut files =
+        stowplan::testing::tls::Files::new(certificate.to_owned(), key.to_owned(), None);
     let loaded = files.refresh(SystemTime::now());
-    ensure!(matches!(loaded, stowplan::tls::Change::Loaded), "the certificate: {loaded:?}");
+    ensure!(
+        matches!(loaded, stowplan::testing::tls::Change::Loaded),
+        "the certificate: {loaded:?}"
+    );
     let acceptor = TlsAcceptor::from(files.server_config());
     // As `stowplan webhook` makes it.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -6,9 +6,9 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, bail, ensure};
-use stowplan::admission::{self, Decision, answer, decide};
-use stowplan::policy::Policy;
-use stowplan::view::View;
+use stowplan::testing::admission::{self, Decision, answer, decide};
+use stowplan::testing::systems::policy::Policy;
+use stowplan::testing::view::View;
 
 use crate::Extent;
 use crate::player::{self, Player};

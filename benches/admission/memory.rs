@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
-use stowplan::view::{Name, Object, View};
+use anyhow::{Context as _, ensure};
+use stowplan::testing::view::View;
 
 use crate::client::{Connection, Trust};
 use crate::contestants::Contestant;
@@ -59,21 +59,14 @@ pub(crate) fn play(kind: &str, size: usize) -> anyhow::Result<()> {
     for index in 0..size {
         let object = world::object(kind.trim_end_matches('+'), index)?;
         if kind.ends_with('+') {
-            names.insert(match &object {
-                Object::Node(name, _) | Object::Namespace(name, _) => Name::new("", name),
-                Object::HostPool(name, _)
-                | Object::StreamsJob(name, _)
-                | Object::StreamsPod(name, _)
-                | Object::Pod(name, _) => name.clone(),
-                other => bail!("{other:?} is none of those that are measured"),
-            });
+            names.insert(object.name().clone());
         }
         view.apply(object);
     }
     println!("{}", memory_of("self", "VmRSS")?);
     // Dropped after it was measured, not before.
     ensure!(
-        std::hint::black_box(&view).counts().iter().any(|(_, held)| *held == size),
+        std::hint::black_box(&view).counts().any(|(_, held)| held == size),
         "not all were held"
     );
     drop(std::hint::black_box(names));

@@ -6,12 +6,13 @@ use anyhow::Context as _;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
-use stowplan::api;
-use stowplan::api::host_pool::HostPoolSpec;
-use stowplan::systems::coschedule::keys;
-use stowplan::view::pipeline_run::claim_name;
-use stowplan::view::streams_pod::{COLOCATION_PREFIX, JOB};
-use stowplan::view::{Object, View};
+use stowplan::testing::api;
+use stowplan::testing::systems;
+use stowplan::testing::systems::coschedule::keys;
+use stowplan::testing::systems::coschedule::kinds::pipeline_run::claim_name;
+use stowplan::testing::systems::streams::api::host_pool::HostPoolSpec;
+use stowplan::testing::systems::streams::kinds::streams_pod::{COLOCATION_PREFIX, JOB};
+use stowplan::testing::view::{Object, Scope, View};
 
 /// The namespace of every pod here.
 pub(crate) const NAMESPACE: &str = "streams-apps";
@@ -41,7 +42,7 @@ pub(crate) fn view() -> anyhow::Result<View> {
     let mut view = View::default();
     for document in documents().split("---\n").filter(|text| !text.is_empty()) {
         let object =
-            Object::from_document(serde_json::from_str(document)?).map_err(anyhow::Error::msg)?;
+            systems::object(serde_json::from_str(document)?).map_err(anyhow::Error::msg)?;
         view.apply(object.context("a kind that no View holds")?);
     }
     Ok(view)
@@ -68,7 +69,7 @@ pub(crate) fn grown(count: usize) -> anyhow::Result<View> {
         pod.metadata.name = Some(format!("member-{index}"));
         pod.spec =
             Some(core::PodSpec { node_name: Some(node_name(3)), ..core::PodSpec::default() });
-        view.apply(Object::streams_pod(&pod).context("a Streams pod")?);
+        view.apply(systems::project(&pod, Scope::Admission).context("a Streams pod")?);
     }
     Ok(view)
 }
@@ -89,7 +90,7 @@ pub(crate) fn one_group(view: &mut View, count: usize) -> anyhow::Result<()> {
         let mut pod = pod(index, OWN_JOB, TOGETHER);
         pod.spec =
             Some(core::PodSpec { node_name: Some(node_name(3)), ..core::PodSpec::default() });
-        view.apply(Object::streams_pod(&pod).context("a Streams pod")?);
+        view.apply(systems::project(&pod, Scope::Admission).context("a Streams pod")?);
     }
     Ok(())
 }
@@ -121,7 +122,7 @@ pub(crate) fn job(view: &mut View, count: usize, accepted: bool) -> anyhow::Resu
             "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
         }]});
     }
-    let object = Object::from_document(job).map_err(anyhow::Error::msg)?;
+    let object = systems::object(job).map_err(anyhow::Error::msg)?;
     view.apply(object.context("a kind that no View holds")?);
     Ok(())
 }
@@ -152,7 +153,7 @@ pub(crate) fn runs(others: usize, tasks: usize, workspaces: usize) -> anyhow::Re
 }
 
 fn show(view: &mut View, document: serde_json::Value) -> anyhow::Result<()> {
-    let object = Object::from_document(document).map_err(anyhow::Error::msg)?;
+    let object = systems::object(document).map_err(anyhow::Error::msg)?;
     view.apply(object.context("a kind that no View holds")?);
     Ok(())
 }
@@ -189,15 +190,16 @@ fn run(
         })
     });
     let document = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
         "metadata": metadata(name, uid),
         "spec": {
             "workspaces": all.collect::<Vec<_>>(),
             "pipelineSpec": {"tasks": of_pipeline.collect::<Vec<_>>()},
         },
     });
-    // With the fields that the webhook keeps.
-    let read = serde_json::from_value(document["metadata"].clone())?;
-    view.apply(Object::pipeline_run(&read, &document, false).context("a run")?);
+    // As the webhook keeps it.
+    let read = Object::from_document(systems::TABLES, document, Scope::Admission);
+    view.apply(read.map_err(anyhow::Error::msg)?.context("a run")?);
     let owner = json!([{
         "apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": name, "uid": uid,
         "controller": true, "blockOwnerDeletion": true,
@@ -227,14 +229,14 @@ fn run(
     of_set["labels"] = json!({keys::PLACEHOLDER: placeholder});
     of_set["annotations"] = json!({keys::GROUP_KEY: "source", keys::MODE: "workspaces"});
     let volume = json!({"name": "source", "persistentVolumeClaim": {"claimName": claim}});
-    let set = serde_json::from_value(json!({
+    let set: k8s_openapi::api::apps::v1::StatefulSet = serde_json::from_value(json!({
         "metadata": of_set,
         "spec": {
             "serviceName": "", "selector": {},
             "template": {"spec": {"containers": [], "volumes": [volume]}},
         },
     }))?;
-    view.apply(Object::placeholder(&set, false).context("a placeholder")?);
+    view.apply(systems::project(&set, Scope::Admission).context("a placeholder")?);
     Ok(())
 }
 
@@ -242,16 +244,16 @@ fn run(
 /// operators give.
 pub(crate) fn object(kind: &str, index: usize) -> anyhow::Result<Object> {
     match kind {
-        "node" => Object::node(&node(index)).context("a node"),
+        "node" => systems::project(&node(index), Scope::Admission).context("a node"),
         // Eight to a colocation group, and a job for each hundred.
         "pod" => {
             let job = format!("{OWN_JOB}-{}", index / 100);
-            Object::streams_pod(&pod(index, &job, &format!("{:040X}", index / 8)))
+            systems::project(&pod(index, &job, &format!("{:040X}", index / 8)), Scope::Admission)
                 .context("a Streams pod")
         }
         "lone-pod" => {
             let pod = pod(index, &format!("{OWN_JOB}-{}", index / 100), &format!("{index:040X}"));
-            Object::streams_pod(&pod).context("a Streams pod")
+            systems::project(&pod, Scope::Admission).context("a Streams pod")
         }
         // As a StatefulSet makes it, with a claim of its own.
         "claim-pod" => {
@@ -278,7 +280,7 @@ pub(crate) fn object(kind: &str, index: usize) -> anyhow::Result<Object> {
                 }),
                 ..core::Pod::default()
             };
-            Object::whole_pod(&pod).context("a pod with a node")
+            systems::project(&pod, Scope::Controller).context("a pod with a place")
         }
         "hostpool" => {
             let spec = match index % 3 {
@@ -354,7 +356,7 @@ fn pod(index: usize, job: &str, group: &str) -> core::Pod {
 
 fn host_pool(name: &str, spec: serde_json::Value) -> anyhow::Result<Object> {
     let spec: HostPoolSpec = serde_json::from_value(spec)?;
-    let mut pool = api::HostPool::new(name, spec);
+    let mut pool = systems::streams::api::HostPool::new(name, spec);
     pool.metadata.namespace = Some(NAMESPACE.to_owned());
-    Object::host_pool(&pool).context("a pool without a name")
+    systems::project(&pool, Scope::Admission).context("a pool without a name")
 }

@@ -4,11 +4,12 @@
 use anyhow::{Context as _, ensure};
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
-use stowplan::policy::Policy;
-use stowplan::systems::coschedule::keys;
-use stowplan::systems::plan::{Kind, Write};
-use stowplan::view::Object;
-use stowplan::view::pipeline_run::claim_name;
+use stowplan::testing::systems;
+use stowplan::testing::systems::coschedule::keys;
+use stowplan::testing::systems::coschedule::kinds::pipeline_run::claim_name;
+use stowplan::testing::systems::plan::Write;
+use stowplan::testing::systems::policy::Policy;
+use stowplan::testing::view::Scope;
 
 use crate::world::Scene;
 
@@ -116,14 +117,16 @@ impl Making {
 
     /// Shows a document that the controller reads as decisions do.
     fn show(&mut self, document: Value) -> anyhow::Result<()> {
-        let object = Object::from_document(document).map_err(anyhow::Error::msg)?;
+        let object = systems::object(document).map_err(anyhow::Error::msg)?;
         self.scene.view.apply(object.context("a kind that no View holds")?);
         Ok(())
     }
 
     fn show_pod(&mut self, pod: Value) -> anyhow::Result<()> {
-        let pod = serde_json::from_value(pod)?;
-        self.scene.view.apply(Object::whole_pod(&pod).context("a pod that is somebody's")?);
+        let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(pod)?;
+        self.scene
+            .view
+            .apply(systems::project(&pod, Scope::Controller).context("a pod that is somebody's")?);
         Ok(())
     }
 
@@ -153,8 +156,8 @@ impl Making {
                 "allocatable": {"cpu": cpu(NODE_CPU), "memory": "64Gi", "pods": "110"},
             },
         });
-        let node = serde_json::from_value(node)?;
-        self.scene.view.apply(Object::whole_node(&node).context("a node")?);
+        let node: k8s_openapi::api::core::v1::Node = serde_json::from_value(node)?;
+        self.scene.view.apply(systems::project(&node, Scope::Controller).context("a node")?);
         if self.state == State::Full {
             let metadata = self.metadata(&format!("database-{index}"));
             let requests = json!({"cpu": cpu(NODE_CPU - LEFT_CPU)});
@@ -314,14 +317,14 @@ impl Making {
         while made < self.extent.runs {
             let before = made;
             for action in self.scene.plan().actions {
-                match (action.target.kind, action.write) {
-                    (Kind::StatefulSet, Write::Create(set)) => {
+                match (action.target.resource.kind, action.write) {
+                    ("StatefulSet", Write::Create(set)) => {
                         self.placeholder(&action.target.name, set)?;
                         made += 1;
                     }
                     // Each run after the first gets an event: it waits for the first.
                     (_, Write::None) => {}
-                    (kind, write) => anyhow::bail!("{kind:?}: {write:?} is not for here"),
+                    (kind, write) => anyhow::bail!("{kind}: {write:?} is not for here"),
                 }
             }
             ensure!(made > before, "{made} placeholders of {} are made", self.extent.runs);

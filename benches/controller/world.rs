@@ -5,12 +5,16 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, ensure};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use stowplan::api;
-use stowplan::policy::Policy;
-use stowplan::systems;
-use stowplan::systems::plan::{Kind, Plan, Write};
-use stowplan::view::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX, hash};
-use stowplan::view::{Object, View};
+use stowplan::testing::api;
+use stowplan::testing::systems;
+use stowplan::testing::systems::plan::{Plan, Write};
+use stowplan::testing::systems::policy::Policy;
+use stowplan::testing::systems::streams::api::HostPool;
+use stowplan::testing::systems::streams::kinds::host_pool::{
+    EXCLUSIVE_TAINT, POOL_LABEL_PREFIX, hash,
+};
+use stowplan::testing::view::resource::NODE;
+use stowplan::testing::view::{Name, Scope, View};
 
 /// The namespace of every pool and pod.
 const NAMESPACE: &str = "streams-apps";
@@ -123,8 +127,8 @@ impl World {
     }
 
     fn show_node(&mut self, name: String, node: Value) -> anyhow::Result<()> {
-        let read = serde_json::from_value(node.clone())?;
-        self.scene.view.apply(Object::whole_node(&read).context("a node")?);
+        let read: k8s_openapi::api::core::v1::Node = serde_json::from_value(node.clone())?;
+        self.scene.view.apply(systems::project(&read, Scope::Controller).context("a node")?);
         self.nodes.insert(name, node);
         Ok(())
     }
@@ -143,8 +147,8 @@ impl World {
     }
 
     fn show_pool(&mut self, name: String, pool: Value) -> anyhow::Result<()> {
-        let read = serde_json::from_value(pool.clone())?;
-        self.scene.view.apply(Object::host_pool(&read).context("a pool")?);
+        let read: HostPool = serde_json::from_value(pool.clone())?;
+        self.scene.view.apply(systems::project(&read, Scope::Admission).context("a pool")?);
         self.pools.insert(name, pool);
         Ok(())
     }
@@ -160,13 +164,13 @@ impl World {
             }
             for action in plan.actions {
                 let name = action.target.name.into_string();
-                match (action.target.kind, action.write) {
-                    (Kind::HostPool, Write::Status { status, .. }) => {
+                match (action.target.resource.kind, action.write) {
+                    ("HostPool", Write::Status { status, .. }) => {
                         let mut pool = self.pools.remove(&name).context("no such pool")?;
                         pool["status"] = status;
                         self.show_pool(name, pool)?;
                     }
-                    (Kind::Node, Write::Patch(operations)) => {
+                    ("Node", Write::Patch(operations)) => {
                         let mut node = self.nodes.remove(&name).context("no such node")?;
                         // There are no other writers, so every test would succeed.
                         let is_test = |it: &_| matches!(it, json_patch::PatchOperation::Test(_));
@@ -175,7 +179,7 @@ impl World {
                         json_patch::patch(&mut node, &rest)?;
                         self.show_node(name, node)?;
                     }
-                    (kind, write) => anyhow::bail!("{kind:?} {name}: unexpected {write:?}"),
+                    (kind, write) => anyhow::bail!("{kind} {name}: unexpected {write:?}"),
                 }
             }
         }
@@ -189,7 +193,7 @@ impl World {
         for (number, name) in lost.iter().enumerate() {
             // Two shared pools may share it.
             if self.nodes.remove(name).is_some() {
-                self.scene.view.remove_node(name);
+                self.scene.view.forget(&NODE, &Name::cluster_wide(name));
                 self.node(&format!("late-{number}"))?;
             }
         }
@@ -257,8 +261,10 @@ impl World {
                     "conditions": conditions,
                 },
             });
-            let pod = serde_json::from_value(pod)?;
-            self.scene.view.apply(Object::whole_pod(&pod).context("a Streams pod")?);
+            let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(pod)?;
+            self.scene
+                .view
+                .apply(systems::project(&pod, Scope::Controller).context("a Streams pod")?);
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::{Api, api::GroupVersionKind};
 use serde_json::json;
-use stowplan::systems::coschedule::keys::PLACEHOLDER;
+use stowplan::testing::systems::coschedule::keys::PLACEHOLDER;
 use testbed::control_plane::NodeSpec;
 use testbed::proxy::Call;
 use testbed::tekton::{self, DURATION, Ended, Tekton};

@@ -12,12 +12,14 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use stowplan::admission::{Admission, Decision, ParseError, Pass, Refusal, Review, answer, decide};
-use stowplan::placement::claim::CLASS_ANNOTATION;
-use stowplan::placement::reason::Warning;
-use stowplan::placement::record;
-use stowplan::policy::Policy;
-use stowplan::view::View;
+use stowplan::testing::admission::{
+    Admission, Decision, ParseError, Pass, Refusal, Review, answer, decide,
+};
+use stowplan::testing::placement::claim::CLASS_ANNOTATION;
+use stowplan::testing::placement::reason::Warning;
+use stowplan::testing::placement::record;
+use stowplan::testing::systems::policy::Policy;
+use stowplan::testing::view::View;
 
 /// The longest message or error, in characters.
 const MAX_MESSAGE: usize = 2048;

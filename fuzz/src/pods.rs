@@ -1,7 +1,8 @@
 //! The cluster in which the targets decide, and the pods that carry what is fuzzed.
 
 use serde_json::{Value, json};
-use stowplan::view::{Object, View};
+use stowplan::testing::systems;
+use stowplan::testing::view::View;
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -109,7 +110,7 @@ pub fn view() -> View {
     ];
     let mut view = View::default();
     for object in objects {
-        let object = Object::from_document(object).expect("an object");
+        let object = systems::object(object).expect("an object");
         view.apply(object.expect("of a kind that a View holds"));
     }
     view

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use stowplan::placement::record;
+use stowplan::testing::placement::record;
 
 use crate::{CLAIMS, PODS, pods, review_of};
 
@@ -229,7 +229,7 @@ fn sections(name: &str) -> Vec<Value> {
     let found: Vec<_> = cases
         .into_iter()
         .filter(|case| case.get("why").is_some())
-        .filter_map(|mut case| Some(case.as_object_mut()?.remove(name)?))
+        .filter_map(|mut case| case.as_object_mut()?.remove(name))
         .collect();
     assert!(!found.is_empty(), "no case has `{name}`");
     found

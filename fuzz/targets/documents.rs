@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 // The readers name them as `crate::…`.
-use stowplan::{policy, view};
+use stowplan::testing::{systems, view};
 
 #[expect(dead_code, reason = "the readers of documents alone are wanted")]
 #[path = "../../src/cli/input.rs"]
@@ -35,15 +35,15 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
 /// The documents of a file.
 fn read(path: &Path) -> Vec<Value> {
     let mut problems = input::Problems::default();
-    let documents = input::documents(&[path.to_owned()], &mut problems);
+    let documents = input::read_documents(&[path.to_owned()], &mut problems);
     for document in &documents {
         for item in document.items(&mut problems) {
-            if let Err(problem) = view::Object::from_document(item.to_object()) {
+            if let Err(problem) = systems::object(item.to_object()) {
                 problems.push(problem);
             }
         }
     }
-    if let Err(problems) = problems.settle() {
+    if let Err(problems) = problems.into_result() {
         assert!(problems.iter().all(|problem| !problem.is_empty()), "{problems:?}");
     }
     documents.into_iter().map(|document| document.value).collect()

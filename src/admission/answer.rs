@@ -1,72 +1,82 @@
-//! The answer to a review (admission.k8s.io/v1, `AdmissionResponse`).
+//! Writes the answer to a review (admission.k8s.io/v1, `AdmissionResponse`).
 
-use base64::Engine as _;
+use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
+use serde::{Serialize, Serializer};
 
 use super::review::API_VERSION;
 use super::{Admission, Decision, Refusal, Review};
-use crate::placement::json::{Json, list};
 use crate::placement::patch::Patch;
 use crate::placement::reason::Warning;
 
-/// The bytes that answer `review` with `decision`; a `Wait` is answered with what it is otherwise.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    response: Response<'a>,
+}
+
+/// The API server rejects a patch without its type, and a type without a patch.
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_base64")]
+    patch: Option<&'a Patch>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status<'a>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    warnings: &'a [Warning],
+}
+
+#[derive(Serialize)]
+struct Status<'a> {
+    code: u16,
+    reason: &'a str,
+    message: String,
+}
+
+/// Writes the answer to `review` as JSON. For a `Wait`, it is the decision without waiting.
 #[must_use]
 pub fn write(review: &Review<'_>, decision: &Decision) -> Vec<u8> {
-    let mut json = Vec::with_capacity(256);
-    json.extend_from_slice(br#"{"kind":"AdmissionReview","apiVersion":"#);
-    API_VERSION.write(&mut json);
-    json.extend_from_slice(br#","response":{"uid":"#);
-    review.request.uid.as_str().write(&mut json);
-    verdict(&mut json, decision);
-    json.extend_from_slice(b"}}");
-    json
+    let response = build_response(review.request.uid.as_str(), decision);
+    let answer = Answer { kind: "AdmissionReview", api_version: API_VERSION, response };
+    serde_json::to_vec(&answer).expect("all keys are strings")
 }
 
-fn verdict(json: &mut Vec<u8>, decision: &Decision) {
+fn build_response<'a>(uid: &'a str, decision: &'a Decision) -> Response<'a> {
     match decision {
-        Decision::Pass(_) => json.extend_from_slice(br#","allowed":true"#),
-        Decision::Admit(Admission { patch: changes, warnings: told, .. }) => {
-            json.extend_from_slice(br#","allowed":true"#);
-            if !changes.is_empty() {
-                patch(json, changes);
-            }
-            warnings(json, told);
+        Decision::Pass(_) => Response { uid, allowed: true, ..Response::default() },
+        Decision::Admit(Admission { patch, warnings, .. }) => {
+            let patch = Some(patch).filter(|patch| !patch.is_empty());
+            let patch_type = patch.map(|_| "JSONPatch");
+            Response { uid, allowed: true, patch_type, patch, status: None, warnings }
         }
-        Decision::Refuse(refusal) => {
-            json.extend_from_slice(br#","allowed":false"#);
-            status(json, refusal);
-            warnings(json, &refusal.warnings);
-        }
-        Decision::Wait { otherwise, .. } => verdict(json, otherwise),
+        Decision::Refuse(refusal) => Response {
+            uid,
+            status: Some(Status::of(refusal)),
+            warnings: &refusal.warnings,
+            ..Response::default()
+        },
+        Decision::Wait { otherwise, .. } => build_response(uid, otherwise),
     }
 }
 
-/// The patch and its type: the API server takes one without the other for a broken webhook.
-fn patch(json: &mut Vec<u8>, patch: &Patch) {
-    json.extend_from_slice(br#","patchType":"JSONPatch","patch":""#);
-    let document = patch.as_json();
-    let start = json.len();
-    let length = document.len().div_ceil(3) * 4;
-    // With what follows it, so that the answer grows once.
-    json.reserve(length + 256);
-    json.resize(start + length, 0);
-    STANDARD.encode_slice(document, &mut json[start..]).expect("base64 makes 4 bytes of 3");
-    json.push(b'"');
-}
-
-fn status(json: &mut Vec<u8>, refusal: &Refusal) {
-    json.extend_from_slice(br#","status":{"code":"#);
-    json.extend_from_slice(refusal.code().to_string().as_bytes());
-    json.extend_from_slice(br#","reason":"#);
-    refusal.first().reason.as_str().write(json);
-    json.extend_from_slice(br#","message":"#);
-    refusal.message().write(json);
-    json.push(b'}');
-}
-
-fn warnings(json: &mut Vec<u8>, warnings: &[Warning]) {
-    if !warnings.is_empty() {
-        json.extend_from_slice(br#","warnings":"#);
-        list(json, warnings, |warning, json| warning.as_str().write(json));
+impl<'a> Status<'a> {
+    fn of(refusal: &'a Refusal) -> Self {
+        Self {
+            code: refusal.code(),
+            reason: refusal.first().reason.as_str(),
+            message: refusal.message(),
+        }
     }
+}
+
+fn as_base64<S: Serializer>(patch: &Option<&Patch>, serializer: S) -> Result<S::Ok, S::Error> {
+    let document = patch.map_or(&[][..], Patch::as_json);
+    serializer.collect_str(&Base64Display::new(document, &STANDARD))
 }

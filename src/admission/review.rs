@@ -1,6 +1,6 @@
 //! The AdmissionReview that the API server sends (admission.k8s.io/v1), borrowed from its bytes.
 //!
-//! Only what a decision reads is decoded. Objects that do not matter (`oldObject`, `userInfo`,
+//! Only the fields that a decision reads are decoded. The others (`oldObject`, `userInfo`,
 //! `options`, `managedFields`) are skipped in one scan.
 
 use std::borrow::Cow;
@@ -8,40 +8,42 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::placement::pod::{Object, Text, null_is_default, object_or_default, optional_object};
+use crate::placement::object::Object;
 use crate::placement::reason::shorten;
+use crate::wire::{Text, null_is_default, object_or_default, optional_object};
 
-/// The only version that is answered.
-pub const API_VERSION: &str = "admission.k8s.io/v1";
+/// The only version that stowplan answers.
+pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
 
-/// The longest uid that is echoed, in bytes. Kubernetes' own have 36.
+/// The longest uid that is accepted, in bytes. Those of Kubernetes have 36.
 const MAX_UID: usize = 128;
 
-/// Why bytes are not a review. The caller answers 400, and the cluster's failurePolicy decides.
+/// Why the bytes are not a valid review. The server answers 400, and the cluster's failurePolicy
+/// decides whether the object is admitted.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
-    /// Nothing was sent.
+    /// The body is empty.
     #[error("the body is empty; send an AdmissionReview of {API_VERSION}")]
     Empty,
-    /// Not JSON, or a field of the wrong type.
+    /// The bytes are not JSON, or a field has the wrong type.
     #[error("not an AdmissionReview: {0}")]
     Json(String),
-    /// Another kind or version.
+    /// The kind or the version is another.
     #[error("{0} is not served; send an AdmissionReview of {API_VERSION}")]
     Version(String),
     /// `request` is missing or null.
     #[error("the AdmissionReview has no request")]
     NoRequest,
-    /// `request.uid` is missing, empty or too long, so that no answer could name it.
+    /// `request.uid` is missing, empty or too long, so the answer could not repeat it.
     #[error("request.uid is {0}")]
     Uid(&'static str),
-    /// `request.object` is missing or null where an object is made or changed.
+    /// `request.object` is missing or null although an object is created or changed.
     #[error("the request has no object")]
     NoObject,
-    /// The object in it is not what its kind says.
+    /// The object is not valid for its kind.
     #[error("request.object is not a valid {kind}: {problem}")]
     Object {
-        /// What people call its kind.
+        /// The name of the kind.
         kind: &'static str,
         /// What is wrong with it.
         problem: String,
@@ -51,9 +53,9 @@ pub enum ParseError {
 /// A review.
 #[derive(Debug)]
 pub struct Review<'a> {
-    /// What is asked.
+    /// The request in it.
     pub request: Request<'a>,
-    /// All of it as it was sent: where an object of our own is read as a whole.
+    /// The complete text, from which stowplan's own objects are decoded.
     text: &'a str,
 }
 
@@ -72,7 +74,7 @@ struct Envelope<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request<'a> {
-    /// Names this call; the answer echoes it.
+    /// The identifier of this call; the answer repeats it.
     #[serde(borrow, default, deserialize_with = "null_is_default")]
     pub uid: Text<'a>,
     #[serde(borrow, default, deserialize_with = "object_or_default")]
@@ -83,7 +85,7 @@ pub struct Request<'a> {
     namespace: Text<'a>,
     #[serde(borrow, default, deserialize_with = "null_is_default")]
     operation: Text<'a>,
-    /// The object as it would be stored.
+    /// The object as the API server would store it.
     #[serde(borrow, default, deserialize_with = "optional_object")]
     pub object: Option<Object<'a>>,
 }
@@ -97,32 +99,33 @@ struct Resource<'a> {
 }
 
 impl<'a> Review<'a> {
-    /// Reads a review.
+    /// Parses a review.
     ///
-    /// Invalid UTF-8 anywhere and text after the end are errors, as is a key that occurs twice in what
-    /// is read. What is skipped need only be balanced.
+    /// Invalid UTF-8 anywhere is an error, and so are text after the end and a key that occurs
+    /// twice among the fields that are read. In fields that are skipped, only the brackets must
+    /// match.
     ///
     /// # Errors
-    /// [`ParseError`]: no answer can be given.
+    /// [`ParseError`]: the bytes are not a review that can be answered.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         if bytes.iter().all(u8::is_ascii_whitespace) {
             return Err(ParseError::Empty);
         }
-        // Once for all: scanning text is cheaper than checking its parts.
+        // Checked once here: that is cheaper than checking each string.
         let text =
             std::str::from_utf8(bytes).map_err(|error| ParseError::Json(error.to_string()))?;
-        let envelope = read(text).map_err(|error| ParseError::Json(brief(&error)))?;
+        let envelope = parse_envelope(text).map_err(|error| ParseError::Json(brief(&error)))?;
         let kind = envelope.kind.unwrap_or_default();
         let version = envelope.api_version.unwrap_or_default();
         if kind.as_str() != "AdmissionReview" || version.as_str() != API_VERSION {
-            let named = |text: &Text<'_>| match text.as_str() {
+            let shown = |text: &Text<'_>| match text.as_str() {
                 "" => Cow::Borrowed("(none)"),
                 text => Cow::Owned(text.chars().take(64).flat_map(char::escape_debug).collect()),
             };
             return Err(ParseError::Version(format!(
                 "kind {} of {}",
-                named(&kind),
-                named(&version)
+                shown(&kind),
+                shown(&version)
             )));
         }
         let request = envelope.request.ok_or(ParseError::NoRequest)?;
@@ -135,14 +138,14 @@ impl<'a> Review<'a> {
 }
 
 impl<'a> Review<'a> {
-    /// The object as it would be stored and as it is, undecoded. Read anew from the bytes, because
-    /// nobody else looks at either.
+    /// The object as it would be stored, and as it is stored now, undecoded. They are located by
+    /// another scan of the text, because only the validation of stowplan's own objects needs them.
     ///
     /// # Errors
-    /// [`ParseError`]: the review holds none.
+    /// [`ParseError`]: the review has no object.
     pub(super) fn objects(&self) -> Result<(&'a RawValue, Option<&'a RawValue>), ParseError> {
         #[derive(Deserialize)]
-        struct Whole<'a> {
+        struct Envelope<'a> {
             #[serde(borrow)]
             request: Objects<'a>,
         }
@@ -154,45 +157,46 @@ impl<'a> Review<'a> {
             #[serde(borrow, default)]
             old_object: Option<&'a RawValue>,
         }
-        let whole: Whole<'a> =
+        let envelope: Envelope<'a> =
             serde_json::from_str(self.text).map_err(|error| ParseError::Json(brief(&error)))?;
-        let Objects { object, old_object } = whole.request;
+        let Objects { object, old_object } = envelope.request;
         Ok((object.ok_or(ParseError::NoObject)?, old_object))
     }
 }
 
-fn read(text: &str) -> Result<Envelope<'_>, serde_json::Error> {
+fn parse_envelope(text: &str) -> Result<Envelope<'_>, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let envelope = object_or_default(&mut deserializer)?;
     deserializer.end()?;
     Ok(envelope)
 }
 
-/// What a JSON error says, without the megabytes that it may quote.
+/// The text of a JSON error, shortened: it may quote megabytes of input.
 pub(super) fn brief(error: &serde_json::Error) -> String {
     shorten(&error.to_string(), 256)
 }
 
 impl Request<'_> {
-    /// The namespace of the request; the object's own may be missing or false.
+    /// The namespace of the request; the one in the object's metadata may be missing or wrong.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.namespace.as_str()
     }
 
-    /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT`, or what else was sent.
+    /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT`, or any other text that was sent.
     #[must_use]
     pub fn operation(&self) -> &str {
         self.operation.as_str()
     }
 
-    /// The plural name of what the request is about, as `pods`.
+    /// The plural name of the resource, for example `pods`.
     #[must_use]
     pub fn resource(&self) -> &str {
         self.resource.resource.as_str()
     }
 
-    /// Whether an object of this kind is made or changed: not one of its subresources, not deleted.
+    /// Whether the request creates or updates an object of this resource. Requests for subresources
+    /// do not.
     #[must_use]
     pub fn changes(&self, group: &str, resource: &str) -> bool {
         self.resource.group.as_str() == group
@@ -201,8 +205,8 @@ impl Request<'_> {
             && matches!(self.operation.as_str(), "CREATE" | "UPDATE")
     }
 
-    /// The plural name of what is created in this API group (empty for the core group): `None` where it
-    /// is of another group, or one of an object's subresources, or where nothing is created.
+    /// The plural name of the resource that the request creates in this API group (empty for the
+    /// core group). `None` for another group, for a subresource, and for other operations.
     #[must_use]
     pub fn creates(&self, group: &str) -> Option<&str> {
         let creates = self.resource.group.as_str() == group

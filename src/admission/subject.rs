@@ -1,18 +1,19 @@
-//! What a request creates, as far as a decision tells pods from claims.
+//! The object that a request creates, a pod or a claim, with what differs between the two.
 
 use super::ParseError;
 use super::review::{Request, brief};
 use crate::placement::claim::{self, Claim};
 use crate::placement::intent::Intent;
 use crate::placement::merge::merge;
+use crate::placement::object::Object;
 use crate::placement::patch::Patch;
-use crate::placement::pod::{Object, Pod};
+use crate::placement::pod::Pod;
 use crate::placement::reason::Finding;
-use crate::policy::Policy;
+use crate::systems::policy::Policy;
 use crate::systems::{Outcome, System};
 use crate::view::View;
 
-/// The kinds on whose creation is decided.
+/// The kinds of objects whose creation stowplan decides on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     Pod,
@@ -20,7 +21,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// What the request creates; `None` where it is none of our business.
+    /// The kind that the request creates; `None` if stowplan does not decide on it.
     pub(super) fn created_by(request: &Request<'_>) -> Option<Self> {
         match request.creates("")? {
             "pods" => Some(Self::Pod),
@@ -29,7 +30,7 @@ impl Kind {
         }
     }
 
-    /// Whether a system does something for objects of this kind.
+    /// Whether `system` places objects of this kind.
     pub(super) fn is_served_by(self, system: &System) -> bool {
         match self {
             Self::Pod => system.request.is_some(),
@@ -37,12 +38,12 @@ impl Kind {
         }
     }
 
-    /// Whether what holds is written down in the object.
+    /// Whether objects of this kind have a record of the constraints that hold.
     pub(super) fn has_record(self) -> bool {
         self == Self::Pod
     }
 
-    /// What people call an object of this kind.
+    /// The name of the kind in messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Pod => "pod",
@@ -51,9 +52,12 @@ impl Kind {
     }
 }
 
-/// An object that is created, decoded.
+/// The decoded object that a request creates.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one a request, on the stack: a box would be dearer")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one for each request, on the stack: boxing would cost more"
+)]
 pub(super) enum Subject<'a> {
     Pod(Pod<'a>),
     Claim(Claim<'a>),
@@ -79,7 +83,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// What a system makes of it; `None` where it does not serve the kind.
+    /// Asks `system` for the placement of the object; `None` if it does not place this kind.
     pub(super) fn ask(&self, system: &System, view: &View, policy: &Policy) -> Option<Outcome> {
         match self {
             Self::Pod(pod) => system.request.map(|request| request(pod, view, policy)),
@@ -87,7 +91,8 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The operations that give it what `intents` ask for and, where its kind has one, this record.
+    /// The operations that give the object the changes in `intents` and, if its kind has one, the
+    /// record.
     pub(super) fn merge(
         &self,
         intents: &[Intent],

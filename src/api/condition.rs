@@ -1,4 +1,4 @@
-//! Conditions in the status of our objects, in the form that Kubernetes gives to all of them (API
+//! Conditions in the status of stowplan's objects, in the common form of Kubernetes (API
 //! conventions, "Typical status properties").
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
@@ -7,9 +7,9 @@ use k8s_openapi::jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The object says something that can be done.
+/// The type of the condition that the object is valid and allowed.
 pub const ACCEPTED: &str = "Accepted";
-/// What the object asks for is there.
+/// The type of the condition that the requested state is reached.
 pub const READY: &str = "Ready";
 
 /// One thing that is known of an object.
@@ -44,13 +44,13 @@ pub enum Status {
     Unknown,
 }
 
-/// The condition of this type.
+/// Finds the condition of this type.
 #[must_use]
 pub fn find<'c>(conditions: &'c [Condition], type_: &str) -> Option<&'c Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Sets a condition. The time of the last transition moves only where the status changes.
+/// Sets a condition. The time of the last transition changes only if the status does.
 pub fn set(
     conditions: &mut Vec<Condition>,
     type_: &str,
@@ -77,14 +77,22 @@ pub fn set(
     }
 }
 
-/// What the schema of a list of conditions says beyond its Rust type.
-pub(super) fn constrain(conditions: &mut JSONSchemaProps) {
+/// Adds to the schema of a list of conditions what its Rust type does not express.
+pub(crate) fn constrain(conditions: &mut JSONSchemaProps) {
     conditions.x_kubernetes_list_type = Some("map".to_owned());
     conditions.x_kubernetes_list_map_keys = Some(vec!["type".to_owned()]);
-    if let Some(item) = super::host_pool::item_schema(conditions) {
+    if let Some(item) = item_schema(conditions) {
         let properties = item.properties.get_or_insert_default();
         if let Some(time) = properties.get_mut("lastTransitionTime") {
             time.format = Some("date-time".to_owned());
         }
+    }
+}
+
+pub(crate) fn item_schema(list: &mut JSONSchemaProps) -> Option<&mut JSONSchemaProps> {
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaPropsOrArray;
+    match list.items.as_mut() {
+        Some(JSONSchemaPropsOrArray::Schema(item)) => Some(item),
+        _ => None,
     }
 }

@@ -1,12 +1,18 @@
-//! `stowplan check`: why a pod, a job, a pool or a Tekton run is where it is, or is not.
+//! `stowplan check`: why a pod, a job, a pool or a Tekton run waits, and what to do about it.
 //!
-//! The cluster is read once, and everything is told from that: what was asked, what was decided, what
-//! the scheduler says, which node or pool member is in the way, and what to do about it.
+//! The cluster is read once. A diagnosis shows the requests of the object, the decisions of
+//! stowplan, the message of the scheduler, and each obstacle with its remedy. This module decides
+//! nothing: whether a node takes a pod is decided by `systems::fit`, which the reconcilers use,
+//! too.
 
 mod cluster;
-mod diagnose;
-mod nodes;
+mod gates;
+mod group;
+mod pod;
+mod reconciler;
 mod run;
+mod streams;
+mod words;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -20,13 +26,13 @@ use serde::Serialize;
 
 use super::{input, live};
 
-/// Something is in the way.
+/// The exit code if there is an obstacle.
 const OBSTACLE: u8 = 1;
 
-/// What `stowplan check` is told.
+/// The arguments of `stowplan check`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit code: 0 nothing is in the way, 1 something is, 2 the object is not there or the cluster cannot be read.
+Exit code: 0 no obstacle, 1 an obstacle, 2 the object does not exist or the cluster cannot be read.
 
 Examples:
   # Why a pod waits, in the cluster of the current kubeconfig context
@@ -41,20 +47,21 @@ Examples:
   # Why a Tekton run waits: its groups, their placeholders, its pods and its claims
   stowplan check pipelinerun/image -n builds
 
-  # From what somebody else has sent
+  # From objects that another user has sent
   kubectl get nodes,pods,hostpools,streamsjobs -n streams -o yaml > cluster.yaml
   stowplan check pod/parallel-0-ioyms -n streams --cluster cluster.yaml
 
   # The remedies, for a script
   stowplan check job/parallel -o json | jq -r '.. | .remedy? // empty'")]
 pub(super) struct Arguments {
-    /// What to look at: pod/NAME, job/NAME, pool/NAME or pipelinerun/NAME
+    /// The object: pod/NAME, job/NAME, pool/NAME or pipelinerun/NAME
     #[arg(value_name = "KIND/NAME")]
     object: Asked,
     /// Its namespace [default: the context's, or default with --cluster]
     #[arg(short, long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     namespace: Option<String>,
-    /// Kubernetes objects, files or folders, instead of the cluster of the current kubeconfig context
+    /// Kubernetes objects, files or folders, instead of the cluster of the current kubeconfig
+    /// context
     #[arg(long, value_name = "PATH", num_args = 1..)]
     cluster: Vec<PathBuf>,
     /// The policy file; without it, the defaults
@@ -73,7 +80,7 @@ enum Format {
     Json,
 }
 
-/// The object that is asked about.
+/// The object that the user asks about.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Asked {
     kind: Kind,
@@ -107,31 +114,32 @@ impl FromStr for Asked {
     }
 }
 
-/// What is known of an object.
+/// The result for one object, and for its parts.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Diagnosis {
     kind: &'static str,
     namespace: String,
     name: String,
-    /// Where it is: a node, a pool's members, or a claim's volume.
+    /// Where the object is placed: the node of a pod, the members of a pool, or the volume of a
+    /// claim.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     placed: Vec<String>,
-    /// What was asked for: annotations, or the object's spec in short.
+    /// The requests: annotations, or the object's spec in short.
     asked: Vec<String>,
-    /// What stowplan made of it.
+    /// The decisions of stowplan.
     decided: Vec<String>,
-    /// What the scheduler says.
+    /// The message of the scheduler.
     #[serde(skip_serializing_if = "Option::is_none")]
     scheduler: Option<String>,
-    /// What is in the way.
+    /// Why the object waits.
     obstacles: Vec<Obstacle>,
-    /// What belongs to it.
+    /// The diagnoses of the objects that belong to it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parts: Vec<Self>,
 }
 
-/// Something that is in the way, and what to do about it.
+/// A reason why an object waits, and the remedy.
 #[derive(Debug, Eq, PartialEq, Serialize)]
 struct Obstacle {
     what: String,
@@ -143,7 +151,8 @@ impl Diagnosis {
         !self.obstacles.is_empty() || self.parts.iter().any(Self::has_obstacle)
     }
 
-    fn object(&mut self, what: impl Into<String>, remedy: impl Into<String>) {
+    /// Adds an obstacle, unless the same one was added before.
+    fn report(&mut self, what: impl Into<String>, remedy: impl Into<String>) {
         let obstacle = Obstacle { what: what.into(), remedy: remedy.into() };
         if !self.obstacles.contains(&obstacle) {
             self.obstacles.push(obstacle);
@@ -152,21 +161,21 @@ impl Diagnosis {
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let policy = input::policy(arguments.policy.as_deref())?;
+    let policy = input::read_policy(arguments.policy.as_deref())?;
     let (cluster, namespace) = if arguments.cluster.is_empty() {
-        let rooms = arguments.object.kind == Kind::Run;
-        let whole = live::read_whole(arguments.namespace.as_deref(), rooms)?;
-        whole.warnings.iter().for_each(|warning| super::complain(warning));
-        (whole.cluster, whole.namespace)
+        let with_all_pods = arguments.object.kind == Kind::Run;
+        let live = live::read_for_check(arguments.namespace.as_deref(), with_all_pods)?;
+        live.warnings.iter().for_each(|warning| super::print_notice(warning));
+        (live.cluster, live.namespace)
     } else {
         (cluster::from_files(&arguments.cluster)?, "default".to_owned())
     };
     let namespace = arguments.namespace.clone().unwrap_or(namespace);
     let Asked { kind, name } = &arguments.object;
     let diagnosis = match kind {
-        Kind::Pod => diagnose::pod(&cluster, &policy, &namespace, name),
-        Kind::Job => diagnose::job(&cluster, &policy, &namespace, name),
-        Kind::Pool => diagnose::pool(&cluster, &namespace, name),
+        Kind::Pod => pod::pod(&cluster, &policy, &namespace, name),
+        Kind::Job => streams::job(&cluster, &policy, &namespace, name),
+        Kind::Pool => streams::pool(&cluster, &namespace, name),
         Kind::Run => run::pipeline_run(&cluster, &policy, &namespace, name),
     };
     let what = match kind {
@@ -178,7 +187,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let diagnosis = diagnosis
         .with_context(|| format!("namespace {namespace} has no {what} {name} (another one: -n)"))?;
     let output = match arguments.output {
-        Format::Text => super::printable(&text(&diagnosis)),
+        Format::Text => super::escape_for_terminal(&format_text(&diagnosis)),
         Format::Json => format!("{}\n", serde_json::to_string_pretty(&diagnosis)?),
     };
     super::print(&output)?;
@@ -187,8 +196,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 pub(super) use cluster::Cluster;
 
-/// A diagnosis for people.
-fn text(diagnosis: &Diagnosis) -> String {
+/// Formats a diagnosis for people.
+fn format_text(diagnosis: &Diagnosis) -> String {
     let mut text = String::new();
     write(&mut text, diagnosis, "");
     text
@@ -211,7 +220,7 @@ fn write(text: &mut String, diagnosis: &Diagnosis, indent: &str) {
         row("obstacle", std::slice::from_ref(what));
         row("remedy", std::slice::from_ref(remedy));
     }
-    // Of a part that waits for what is told elsewhere, "none" would mislead.
+    // A part may wait for an obstacle that is reported elsewhere: "none" would mislead.
     let waits = !indent.is_empty() && diagnosis.kind == "Pod" && diagnosis.placed.is_empty();
     if !diagnosis.has_obstacle() && !waits {
         row("obstacle", &["none".to_owned()]);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
-/// What `stowplan completions` is told.
+/// The arguments of `stowplan completions`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

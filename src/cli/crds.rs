@@ -1,4 +1,4 @@
-//! `stowplan crds`: the definitions of our own objects. The chart carries this very output.
+//! `stowplan crds`: the CustomResourceDefinitions of stowplan. The chart contains this output.
 
 use std::process::ExitCode;
 
@@ -6,16 +6,16 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::yaml;
-use crate::api;
+use crate::systems;
 
-/// What `stowplan crds` is told.
+/// The arguments of `stowplan crds`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  # The chart installs them; this does so without the chart
+  # Install them without the chart
   stowplan crds | kubectl apply --server-side -f -
 
-  # What is installed, compared with what this release brings
+  # Compare the installed definitions with those of this release
   stowplan crds | kubectl diff -f -")]
 pub(super) struct Arguments {
     /// The form of the output
@@ -31,8 +31,8 @@ enum Format {
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut definitions =
-        api::definitions().iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
-    definitions.iter_mut().for_each(whole_numbers);
+        systems::definitions().iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+    definitions.iter_mut().for_each(write_integers);
     let documents = match arguments.output {
         Format::Yaml => yaml::write(&definitions)?,
     };
@@ -40,17 +40,17 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes whole numbers as such. Bounds are floating-point numbers in the API's types, and helm and
-/// the API server write 5000 for the 5000.0 that these become.
-fn whole_numbers(value: &mut Value) {
+/// Turns floating-point numbers without a fraction into integers. In the API's types, bounds are
+/// floating-point numbers and would be written as 5000.0; helm and the API server write 5000.
+fn write_integers(value: &mut Value) {
     match value {
-        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
-        Value::Object(members) => members.values_mut().for_each(whole_numbers),
+        Value::Array(items) => items.iter_mut().for_each(write_integers),
+        Value::Object(members) => members.values_mut().for_each(write_integers),
         Value::Number(number) => {
-            // Exact: beyond 2^53 a floating-point number is no bound that anybody wrote.
-            let whole = number.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 9e15);
-            if let Some(whole) = whole.and_then(|n| format!("{n:.0}").parse::<i64>().ok()) {
-                *number = whole.into();
+            // Only up to 2^53, where the conversion is exact.
+            let integer = number.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 9e15);
+            if let Some(integer) = integer.and_then(|n| format!("{n:.0}").parse::<i64>().ok()) {
+                *number = integer.into();
             }
         }
         _ => {}

@@ -1,6 +1,6 @@
-//! What commands read: Kubernetes objects and policies, from files, folders and standard input.
+//! Reads Kubernetes objects and policies from files, folders and standard input.
 //!
-//! Everything that is wrong is told at once, each with its file, document and line.
+//! All problems are reported together, each with its file, document and line.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -15,22 +15,23 @@ use serde_json::{Map, Value};
 use serde_saphyr::{MessageFormatter as _, UserMessageFormatter};
 
 use super::yaml;
-use crate::policy::Policy;
-use crate::view::{Object, View};
+use crate::systems;
+use crate::systems::policy::Policy;
+use crate::view::View;
 
 /// The longest file that is read, in bytes.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// The most problems that are told.
+/// The most problems that are reported.
 const MAX_PROBLEMS: usize = 50;
 
 /// The path that stands for standard input.
 const STDIN: &str = "-";
 
-/// Endings of the files that are read from a folder, as kubectl's.
-const ENDINGS: [&str; 3] = ["json", "yaml", "yml"];
+/// The extensions of the files that are read from a folder, as by kubectl.
+const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 
-/// Everything that is wrong with the input.
+/// All problems of the input.
 #[derive(Debug, Default)]
 pub(super) struct Problems(Vec<String>);
 
@@ -43,11 +44,11 @@ impl Problems {
         self.0.iter().map(String::as_str)
     }
 
-    /// Nothing, where nothing is wrong.
+    /// `Ok` if there is no problem.
     ///
     /// # Errors
-    /// All of them.
-    pub(super) fn settle(mut self) -> Result<(), Self> {
+    /// The problems, at most [`MAX_PROBLEMS`] of them and the number of the others.
+    pub(super) fn into_result(mut self) -> Result<(), Self> {
         let more = self.0.len().saturating_sub(MAX_PROBLEMS);
         if more > 0 {
             self.0.truncate(MAX_PROBLEMS);
@@ -65,31 +66,31 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// Where a document stands.
+/// The location of a document.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct Location {
     file: Rc<str>,
-    /// Counted from 1, without those that hold nothing.
+    /// The number of the document, counted from 1. Empty documents are not counted.
     index: usize,
-    /// Its first line, where it is not the file's; JSON has no such lines.
+    /// The line of the file at which the document begins; `None` in JSON.
     line: Option<usize>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}, document {}", self.file, self.index)?;
         self.line.map_or(Ok(()), |line| write!(formatter, " (line {line})"))
     }
 }
 
-/// A document that holds something.
+/// A document that is not empty.
 #[derive(Debug)]
 pub(super) struct Document {
-    pub(super) place: Place,
+    pub(super) location: Location,
     pub(super) value: Value,
 }
 
-/// An object in a document: the document itself, or an item of a list in it.
+/// A Kubernetes object in a document: the document itself, or an item of a list in it.
 #[derive(Clone, Debug)]
 pub(super) struct Item<'d> {
     pub(super) version: String,
@@ -100,7 +101,7 @@ pub(super) struct Item<'d> {
 }
 
 impl Item<'_> {
-    /// The object, with the kind that its list gave it.
+    /// The object with its `apiVersion` and `kind`, which an item of a list may lack.
     pub(super) fn to_object(&self) -> Value {
         let mut value = self.value.clone();
         if let Value::Object(members) = &mut value {
@@ -112,14 +113,14 @@ impl Item<'_> {
 }
 
 impl Document {
-    /// The objects in it, lists opened.
+    /// The objects in the document; lists are replaced by their items.
     pub(super) fn items(&self, problems: &mut Problems) -> Vec<Item<'_>> {
         let mut items = Vec::new();
-        self.open(&self.value, String::new(), None, &mut items, problems);
+        self.collect_items(&self.value, String::new(), None, &mut items, problems);
         items
     }
 
-    fn open<'d>(
+    fn collect_items<'d>(
         &self,
         value: &'d Value,
         pointer: String,
@@ -127,48 +128,57 @@ impl Document {
         items: &mut Vec<Item<'d>>,
         problems: &mut Problems,
     ) {
-        let place = |what: &str| match pointer.as_str() {
-            "" => format!("{}: {what}", self.place),
-            pointer => format!("{}, {}: {what}", self.place, pointer.trim_start_matches('/')),
+        let located = |what: &str| match pointer.as_str() {
+            "" => format!("{}: {what}", self.location),
+            pointer => format!("{}, {}: {what}", self.location, pointer.trim_start_matches('/')),
         };
         let Value::Object(members) = value else {
-            problems.push(place(&format!("{} is not a Kubernetes object", told(value))));
+            problems.push(located(&format!("{} is not a Kubernetes object", describe(value))));
             return;
         };
-        let mut word = |key: &str, inherited: Option<&str>| match (members.get(key), inherited) {
+        let mut read_word = |key: &str, inherited: Option<&str>| match (members.get(key), inherited)
+        {
             (Some(Value::String(word)), _) if !word.is_empty() => Some(word.clone()),
             (None | Some(Value::Null), Some(word)) => Some(word.to_owned()),
             (None | Some(Value::Null | Value::String(_)), None) => {
-                problems.push(place(&format!("has no {key}, so it is not a Kubernetes object")));
+                problems.push(located(&format!("has no {key}, so it is not a Kubernetes object")));
                 None
             }
             (Some(other), _) => {
-                problems.push(place(&format!("{key} is {}, and must be a word", told(other))));
+                problems
+                    .push(located(&format!("{key} is {}, and must be a word", describe(other))));
                 None
             }
         };
-        let version = word("apiVersion", list.map(|(version, _)| version));
-        let kind = word("kind", list.map(|(_, kind)| kind));
+        let version = read_word("apiVersion", list.map(|(version, _)| version));
+        let kind = read_word("kind", list.map(|(_, kind)| kind));
         let (Some(version), Some(kind)) = (version, kind) else { return };
         match (kind.strip_suffix("List"), members.get("items")) {
             (Some(of), Some(Value::Array(inner))) => {
-                // The items of a `PodList` may leave their kind out, those of a `List` may not.
+                // The items of a `PodList` may lack their kind, those of a `List` may not.
                 let list = Some((version.as_str(), of)).filter(|(_, of)| !of.is_empty());
                 for (index, item) in inner.iter().enumerate() {
-                    self.open(item, format!("{pointer}/items/{index}"), list, items, problems);
+                    self.collect_items(
+                        item,
+                        format!("{pointer}/items/{index}"),
+                        list,
+                        items,
+                        problems,
+                    );
                 }
             }
             (Some(_), None | Some(Value::Null)) => {}
             (Some(_), Some(other)) => {
-                problems.push(place(&format!("items is {}, and must be a list", told(other))));
+                problems
+                    .push(located(&format!("items is {}, and must be a list", describe(other))));
             }
             (None, _) => items.push(Item { version, kind, pointer, value }),
         }
     }
 }
 
-/// What a value is, for people: `the number 5`.
-pub(super) fn told(value: &Value) -> String {
+/// Describes a value for people, for example `the number 5`.
+pub(super) fn describe(value: &Value) -> String {
     match value {
         Value::Null => "nothing".to_owned(),
         Value::Bool(value) => format!("the boolean {value}"),
@@ -179,78 +189,79 @@ pub(super) fn told(value: &Value) -> String {
     }
 }
 
-/// All documents of `paths`, in their order.
-pub(super) fn documents(paths: &[PathBuf], problems: &mut Problems) -> Vec<Document> {
+/// Reads all documents of `paths`, in their order.
+pub(super) fn read_documents(paths: &[PathBuf], problems: &mut Problems) -> Vec<Document> {
     let mut documents = Vec::new();
     if paths.iter().filter(|path| is_stdin(path)).count() > 1 {
         problems.push("- is given twice, and standard input can be read once".to_owned());
         return documents;
     }
     for path in paths {
-        for file in files(path, problems) {
-            match text(&file) {
-                Ok(text) => split(&name(&file), &text, &mut documents, problems),
-                Err(error) => problems.push(format!("{}: {error:#}", name(&file))),
+        for file in list_files(path, problems) {
+            match read_text(&file) {
+                Ok(text) => parse_documents(&format_path(&file), &text, &mut documents, problems),
+                Err(error) => problems.push(format!("{}: {error:#}", format_path(&file))),
             }
         }
     }
     documents
 }
 
-/// The View that the objects in `paths` make; of other kinds, nothing is taken.
+/// Builds a View of the objects in `paths`. Kinds that the View does not keep are ignored.
 ///
 /// # Errors
-/// [`Problems`]: all that cannot be read or is no object.
-pub(super) fn view(paths: &[PathBuf]) -> anyhow::Result<View> {
-    let mut view = View::default();
+/// [`Problems`]: all that cannot be read, or is not an object.
+pub(super) fn read_view(paths: &[PathBuf]) -> anyhow::Result<View> {
+    let mut view = systems::view();
     let mut problems = Problems::default();
-    let documents = documents(paths, &mut problems);
+    let documents = read_documents(paths, &mut problems);
     for document in &documents {
         for item in document.items(&mut problems) {
-            match Object::from_document(item.to_object()) {
+            match systems::object(item.to_object()) {
                 Ok(object) => object.into_iter().for_each(|object| view.apply(object)),
-                Err(problem) => problems.push(format!("{}: {problem}", document.place)),
+                Err(problem) => problems.push(format!("{}: {problem}", document.location)),
             }
         }
     }
-    // Most likely a command in front that failed: better told than refused for want of nodes.
+    // Probably an earlier command of the pipe failed. Without this error, everything would be
+    // refused because the cluster has no nodes.
     if documents.is_empty() && problems.0.is_empty() && !paths.is_empty() {
-        problems.push(format!("no Kubernetes object in {}", listed(paths)));
+        problems.push(format!("no Kubernetes object in {}", format_paths(paths)));
     }
-    problems.settle()?;
+    problems.into_result()?;
     Ok(view)
 }
 
-/// The policy in a file; the default where there is none.
+/// Reads the policy in a file; without a file, it is the default.
 ///
 /// # Errors
-/// Why it cannot be read, or what is wrong in it.
-pub(super) fn policy(path: Option<&Path>) -> anyhow::Result<Policy> {
+/// Why the file cannot be read, or why the policy is invalid.
+pub(super) fn read_policy(path: Option<&Path>) -> anyhow::Result<Policy> {
     let Some(path) = path else { return Ok(Policy::default()) };
-    let text = text(path).with_context(|| name(path))?;
+    let text = read_text(path).with_context(|| format_path(path))?;
     match Policy::from_yaml(&text) {
         Ok(policy) => Ok(policy),
-        Err(problem) => bail!("{}: {problem}", name(path)),
+        Err(problem) => bail!("{}: {problem}", format_path(path)),
     }
 }
 
-/// Several paths, for people.
-pub(super) fn listed(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| name(path)).collect::<Vec<_>>().join(", ")
+/// Formats several paths for messages.
+pub(super) fn format_paths(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| format_path(path)).collect::<Vec<_>>().join(", ")
 }
 
 fn is_stdin(path: &Path) -> bool {
     path == Path::new(STDIN)
 }
 
-/// A path, for people.
-pub(super) fn name(path: &Path) -> String {
+/// Formats a path for messages.
+pub(super) fn format_path(path: &Path) -> String {
     if is_stdin(path) { "standard input".to_owned() } else { path.display().to_string() }
 }
 
-/// The files that a path stands for: itself, or those of a folder, sorted by name. Folders in a
-/// folder are left alone, as kubectl does.
-fn files(path: &Path, problems: &mut Problems) -> Vec<PathBuf> {
+/// The file at `path`, or the files of the folder at `path`, sorted by name. Folders inside the
+/// folder are not read, as by kubectl.
+fn list_files(path: &Path, problems: &mut Problems) -> Vec<PathBuf> {
     if is_stdin(path) || !path.is_dir() {
         return vec![path.to_owned()];
     }
@@ -262,21 +273,21 @@ fn files(path: &Path, problems: &mut Problems) -> Vec<PathBuf> {
             return Vec::new();
         }
     };
-    let ours = |file: &PathBuf| {
-        let ending = file.extension().and_then(|ending| ending.to_str());
-        ending.is_some_and(|ending| ENDINGS.contains(&ending)) && !file.is_dir()
+    let is_read = |file: &PathBuf| {
+        let extension = file.extension().and_then(|extension| extension.to_str());
+        extension.is_some_and(|extension| EXTENSIONS.contains(&extension)) && !file.is_dir()
     };
     let mut files: Vec<PathBuf> =
-        entries.into_iter().map(|entry| entry.path()).filter(ours).collect();
+        entries.into_iter().map(|entry| entry.path()).filter(is_read).collect();
     if files.is_empty() {
-        let endings = ENDINGS.map(|ending| format!(".{ending}")).join(", ");
-        problems.push(format!("{}: no file in this folder ends in {endings}", path.display()));
+        let extensions = EXTENSIONS.map(|extension| format!(".{extension}")).join(", ");
+        problems.push(format!("{}: no file in this folder ends in {extensions}", path.display()));
     }
     files.sort();
     files
 }
 
-fn text(path: &Path) -> anyhow::Result<String> {
+fn read_text(path: &Path) -> anyhow::Result<String> {
     let mut bytes = Vec::new();
     if is_stdin(path) {
         io::stdin().lock().take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
@@ -286,7 +297,7 @@ fn text(path: &Path) -> anyhow::Result<String> {
     if bytes.len() as u64 > MAX_BYTES {
         bail!("longer than {} MiB; give it in parts", MAX_BYTES >> 20);
     }
-    // Some editors put a byte order mark in front; it means nothing in UTF-8.
+    // Some editors write a byte order mark, which has no meaning in UTF-8.
     let rest = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
     match std::str::from_utf8(rest) {
         Ok(text) => Ok(text.to_owned()),
@@ -297,18 +308,19 @@ fn text(path: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Reads the documents of one file.
-fn split(file: &str, text: &str, documents: &mut Vec<Document>, problems: &mut Problems) {
+/// Parses the documents in the text of one file.
+fn parse_documents(file: &str, text: &str, documents: &mut Vec<Document>, problems: &mut Problems) {
     let file: Rc<str> = file.into();
     if text.trim_start().starts_with('{') {
-        match json(text) {
+        match parse_json(text) {
             Ok(values) => {
-                let place = |index| Place { file: Rc::clone(&file), index: index + 1, line: None };
+                let location =
+                    |index| Location { file: Rc::clone(&file), index: index + 1, line: None };
                 documents.extend(
                     values
                         .into_iter()
                         .enumerate()
-                        .map(|(index, value)| Document { place: place(index), value }),
+                        .map(|(index, value)| Document { location: location(index), value }),
                 );
                 return;
             }
@@ -316,12 +328,12 @@ fn split(file: &str, text: &str, documents: &mut Vec<Document>, problems: &mut P
                 problems.push(format!("{file}: {error}"));
                 return;
             }
-            // YAML may begin like that too.
+            // YAML may begin with a brace, too.
             Err(_) => {}
         }
     }
     let mut index = 0;
-    for (line, chunk) in chunks(text) {
+    for (line, chunk) in split_chunks(text) {
         if chunk.lines().all(is_empty_line) {
             continue;
         }
@@ -329,12 +341,13 @@ fn split(file: &str, text: &str, documents: &mut Vec<Document>, problems: &mut P
         match serde_saphyr::from_str_with_options::<Strict>(chunk, yaml::read_options()) {
             Ok(Strict(Value::Null)) => index -= 1,
             Ok(Strict(value)) => {
-                let place = Place { file: Rc::clone(&file), index, line: Some(line) };
-                documents.push(Document { place, value });
+                let location = Location { file: Rc::clone(&file), index, line: Some(line) };
+                documents.push(Document { location, value });
             }
             Err(_) if problems.0.len() > MAX_PROBLEMS => problems.push(String::new()),
             Err(error) => {
-                // Lines are counted from the start of the document, and told from that of the file.
+                // The parser counts lines from the start of the document; the message, from that of
+                // the file.
                 let (down, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
                 let line = line + usize::try_from(down).unwrap_or(1).saturating_sub(1);
                 let what = UserMessageFormatter.format_message(&error);
@@ -346,51 +359,53 @@ fn split(file: &str, text: &str, documents: &mut Vec<Document>, problems: &mut P
     }
 }
 
-fn json(text: &str) -> serde_json::Result<Vec<Value>> {
+fn parse_json(text: &str) -> serde_json::Result<Vec<Value>> {
     serde_json::Deserializer::from_str(text)
         .into_iter::<Strict>()
         .map(|value| value.map(|Strict(value)| value))
         .collect()
 }
 
-/// The parts of a YAML stream between its markers (`---`, `...`), each with the number of its first line. One that
-/// is broken then does not hide what is wrong with the next.
-fn chunks(text: &str) -> Vec<(usize, &str)> {
+/// Splits a YAML stream at its markers (`---`, `...`) into documents, each with the number of its
+/// first line. Documents are parsed separately, so that an error in one does not hide those in the
+/// next.
+fn split_chunks(text: &str) -> Vec<(usize, &str)> {
     let mut chunks = Vec::new();
     let (mut start, mut first_line, mut at) = (0, 1, 0);
-    // Comments and directives (`%YAML 1.2`) in front of a marker belong to the document behind it.
+    // Comments and directives (`%YAML 1.2`) before a marker belong to the document after it.
     let mut only_preface = true;
     for (number, line) in text.split_inclusive('\n').enumerate() {
-        let marks = |marker| {
+        let begins_with = |marker| {
             let rest = line.strip_prefix(marker);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
         };
-        if marks("---") && !only_preface {
+        if begins_with("---") && !only_preface {
             chunks.push((first_line, &text[start..at]));
             (start, first_line) = (at, number + 1);
         }
         at += line.len();
-        if marks("...") {
+        if begins_with("...") {
             chunks.push((first_line, &text[start..at]));
             (start, first_line, only_preface) = (at, number + 2, true);
             continue;
         }
         let trimmed = line.trim();
         only_preface = only_preface
-            && !marks("---")
+            && !begins_with("---")
             && (trimmed.is_empty() || trimmed.starts_with(['#', '%']));
     }
     chunks.push((first_line, &text[start..]));
     chunks
 }
 
-/// Whether a line of YAML says nothing.
+/// Whether a line of YAML has no content.
 fn is_empty_line(line: &str) -> bool {
     let line = line.trim();
     line.is_empty() || line.starts_with(['#', '%']) || line == "---" || line == "..."
 }
 
-/// A value of which no map has a key twice: which of the two counts must not depend on the reader.
+/// A value. A key that occurs twice in a map is an error: which value counts must not depend on the
+/// parser.
 struct Strict(Value);
 
 impl<'de> Deserialize<'de> for Strict {
@@ -470,12 +485,12 @@ mod tests {
 
     fn read(text: &str) -> (Vec<(usize, Value)>, Vec<String>) {
         let (mut documents, mut problems) = (Vec::new(), Problems::default());
-        split("f.yaml", text, &mut documents, &mut problems);
-        (documents.into_iter().map(|d| (d.place.index, d.value)).collect(), problems.0)
+        parse_documents("f.yaml", text, &mut documents, &mut problems);
+        (documents.into_iter().map(|d| (d.location.index, d.value)).collect(), problems.0)
     }
 
     #[test]
-    fn documents_are_split_where_yaml_says() {
+    fn documents_are_split_at_yaml_markers() {
         let one = Value::from(1);
         for text in [
             "1",
@@ -506,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_read_with_and_without_a_break_between_documents() {
+    fn json_documents_need_no_line_break_between_them() {
         let (documents, problems) = read("{\"a\":1}{\"a\":2}\n\n {\"a\":\"\\ud83d\\ude00\"}");
         assert_eq!(problems, Vec::<String>::new());
         assert_eq!(documents[1], (2, serde_json::json!({"a": 2})));
@@ -514,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_document() {
+    fn empty_documents_are_ignored() {
         for text in
             ["", "\n", "# c\n", "---\n", "---\n# c\n---\n", "null\n", "~\n---\n", "%YAML 1.2\n"]
         {
@@ -523,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line_and_does_not_hide_the_rest() {
+    fn a_problem_is_reported_with_its_line_and_does_not_hide_the_rest() {
         let (documents, problems) =
             read("a: 1\n---\nb: 1\nb: 2\n---\nc: [\n---\nd:\n\t- 1\n---\ne: 5\n");
         assert_eq!(documents.len(), 2);
@@ -536,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_of_references_is_defused() {
+    fn aliases_that_expand_exponentially_are_an_error() {
         let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..12 {
             let before = vec![format!("*a{}", level - 1); 10].join(", ");
@@ -551,7 +566,7 @@ mod tests {
 
     #[test]
     fn a_large_cluster_is_one_document() {
-        // More values than a YAML reader's usual budget.
+        // More values than the default budget of the YAML parser.
         let text = format!("apiVersion: v1\nkind: List\nitems: [{}]", "1,".repeat(300_000));
         let (documents, problems) = read(&text);
         assert_eq!((documents.len(), problems), (1, vec![]));

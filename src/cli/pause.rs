@@ -1,10 +1,10 @@
-//! `stowplan pause`: the process of a placeholder's pod, which is there so that the pod is.
+//! `stowplan pause`: the process of a placeholder's pod. It only waits for the signal to end.
 //!
-//! There may be one for each group that runs, so it is as small as it can be: no runtime, no thread,
-//! no log, and nothing is allocated once it waits. It is the first process of its container, for which
-//! the kernel drops every signal that nobody has asked for; one that is blocked and waited for is kept.
-//! It takes well under 1 MB besides the binary's pages, and among those count the ones into which the
-//! loader has written addresses: each process has them for itself.
+//! Each running group may have one, so it is as small as possible: no runtime, no thread, no log,
+//! and no allocation while it waits. It is the first process of its container (PID 1): for that
+//! one, the kernel drops signals without a handler, but keeps those that are blocked and waited
+//! for. It takes well under 1 MB besides the pages of the binary. (Pages of the binary into which
+//! the loader has written addresses are not shared between processes.)
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use clap::Args;
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 
-/// What `stowplan pause` is told: nothing.
+/// The arguments of `stowplan pause`: none.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -21,7 +21,7 @@ Examples:
   stowplan pause")]
 pub(super) struct Arguments {}
 
-/// Waits to be told to end. There is nothing to put in order then.
+/// Waits for SIGTERM or SIGINT. There is nothing to clean up then.
 pub(super) fn run(_: &Arguments) -> anyhow::Result<ExitCode> {
     let mut end = SigSet::empty();
     end.add(Signal::SIGTERM);
@@ -30,7 +30,7 @@ pub(super) fn run(_: &Arguments) -> anyhow::Result<ExitCode> {
     loop {
         match end.wait() {
             Ok(_) => return Ok(ExitCode::SUCCESS),
-            // A debugger came or went.
+            // The wait is interrupted if a debugger attaches or detaches.
             Err(Errno::EINTR) => {}
             Err(error) => return Err(error).context("SIGTERM and SIGINT cannot be waited for"),
         }

@@ -1,11 +1,8 @@
-//! `stowplan plan`: what would become of the pods in files, and why.
+//! `stowplan plan`: how the pods in files would be placed, and why.
 //!
-//! Each object takes the way that it would take in a cluster: it becomes the pod that its controller
-//! makes, that pod a review, and the review goes through the same
+//! Each object is processed as in a cluster: the pod that its controller would create is built, a
+//! review of that pod, and the decision on the review comes from the same
 //! [`decide`](crate::admission::decide) as in the webhook.
-
-mod class;
-pub(super) mod run;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,45 +11,35 @@ use anyhow::{Context as _, ensure};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use json_patch::{Patch, PatchOperation};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::input::{self, Document, Item, Problems};
 use super::report::{self, Planned};
 use super::template::{self, Expanded};
-use super::{complain, live, yaml};
-use crate::admission::stored::{self, decide_creation};
-use crate::admission::{Decision, ParseError};
-use crate::api;
+use super::{live, print_notice, yaml};
+use crate::admission::stored::decide_creation;
+use crate::admission::{Admission, Decision, ParseError, Pass};
 use crate::placement::reason::Stage;
-use crate::policy::Policy;
-use crate::view::{Name, Object, StreamsJob, View};
+use crate::systems::policy::Policy;
+use crate::systems::preview::{Completion, Decided, Given, Preview, PreviewedKind, Verdict};
+use crate::systems::{self, SYSTEMS};
+use crate::view::resource::{NODE, POD, Resource};
+use crate::view::{Name, View};
 
-/// Something is refused.
+/// The problem of an object without a name.
+const NAMELESS: &str = "has neither metadata.name nor metadata.generateName";
+
+/// The exit code if something is refused.
 const REFUSED: u8 = 1;
 
-/// Kinds in the input that decisions on the rest of it may need.
-const KNOWN: [&str; 9] = [
-    "HostPool",
-    "Namespace",
-    "PersistentVolume",
-    "PersistentVolumeClaim",
-    "Pipeline",
-    "PipelineRun",
-    "StorageClass",
-    "StreamsJob",
-    "TaskRun",
-];
-
-/// Those of them that are in no namespace.
-const CLUSTER_WIDE: [&str; 3] = ["Namespace", "PersistentVolume", "StorageClass"];
-
-/// What `stowplan plan` is told.
+/// The arguments of `stowplan plan`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Pods are planned, and whatever makes pods: Deployments, ReplicaSets, StatefulSets (ordinal 0), Jobs
-(index 0), CronJobs, DaemonSets, ReplicationControllers, PodTemplates, and other kinds with a pod
-template in spec.template. A StreamsJob is checked as a whole, and pods in the input join it. Of a
-Tekton PipelineRun its groups are told, its claims, and the pods of its tasks. HostPools,
+Planned are pods and all objects that create pods: Deployments, ReplicaSets, StatefulSets (ordinal
+0), Jobs (index 0), CronJobs, DaemonSets, ReplicationControllers, PodTemplates, and other kinds with
+a pod template in spec.template. A StreamsJob is checked together with its pods in the input. For a
+Tekton PipelineRun, its groups, its claims and the pods of its tasks are shown. HostPools,
 StreamsJobs, Namespaces, PipelineRuns, Pipelines, claims, volumes and storage classes in the input
 count as part of the cluster.
 
@@ -66,7 +53,7 @@ Examples:
   kubectl get nodes,hostpools -A -o yaml > cluster.yaml
   stowplan plan -f job.yaml --cluster cluster.yaml
 
-  # What helm would install, in the namespace where it would
+  # What helm would install, in that namespace
   helm template my-job ./chart | stowplan plan -f - -n streams --cluster cluster.yaml
 
   # The reasons of all refusals, for a script
@@ -75,10 +62,11 @@ Examples:
   # Which tasks of a Tekton run share a node, and with which volumes
   stowplan plan -f run.yaml --live
 
-  # Placed once and for all, without a webhook in the cluster
+  # Place pods without a webhook in the cluster
   stowplan plan -f job.yaml --live -o yaml | kubectl apply -f -")]
 pub(super) struct Arguments {
-    /// Objects to plan, YAML or JSON: files, folders (not those inside them), or - for standard input
+    /// Objects to plan, YAML or JSON: files, folders (not those inside them), or - for standard
+    /// input
     #[arg(short, long = "filename", value_name = "PATH", num_args = 1.., required = true)]
     filename: Vec<PathBuf>,
     /// Kubernetes objects (nodes, HostPools, namespaces, pods, storage classes), files or folders
@@ -100,13 +88,13 @@ pub(super) struct Arguments {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
-    /// What is added to each object and why, or all that is wrong
+    /// The changes of each object and why, or all its problems
     Text,
-    /// A PlanList: everything, for scripts
+    /// A PlanList: all details, for scripts
     Json,
-    /// The input after placement; what is refused stays as it is, and is told on standard error
+    /// The input after placement; refused objects stay unchanged and are reported on standard error
     Yaml,
-    /// A list of objects, each with its JSON patch; what is refused is told on standard error
+    /// A list of objects, each with its JSON patch; refused objects are reported on standard error
     Patch,
 }
 
@@ -116,9 +104,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         !(reads_stdin(&arguments.filename) && reads_stdin(&arguments.cluster)),
         "both -f and --cluster are -, and standard input can be read once"
     );
-    let policy = input::policy(arguments.policy.as_deref())?;
+    let policy = input::read_policy(arguments.policy.as_deref())?;
     let mut problems = Problems::default();
-    let documents = input::documents(&arguments.filename, &mut problems);
+    let documents = input::read_documents(&arguments.filename, &mut problems);
     let items: Vec<(usize, Item<'_>)> = documents
         .iter()
         .enumerate()
@@ -130,21 +118,21 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 .collect::<Vec<_>>()
         })
         .collect();
-    problems.settle()?;
+    problems.into_result()?;
     ensure!(
         !documents.is_empty(),
         "no Kubernetes object in {}",
-        input::listed(&arguments.filename)
+        input::format_paths(&arguments.filename)
     );
 
     let mut namespace = "default".to_owned();
     let mut view = if arguments.live {
         let live = live::read()?;
-        live.warnings.iter().for_each(|warning| complain(warning));
+        live.warnings.iter().for_each(|warning| print_notice(warning));
         namespace = live.namespace;
         live.view
     } else {
-        input::view(&arguments.cluster)?
+        input::read_view(&arguments.cluster)?
     };
     if let Some(given) = &arguments.namespace {
         namespace.clone_from(given);
@@ -156,73 +144,65 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         namespace: &namespace,
         has_cluster: arguments.live || !arguments.cluster.is_empty(),
         policy: &policy,
+        now: Timestamp::now(),
         problems: Problems::default(),
     };
     for (document, item) in &items {
-        planner.know(*document, item, &mut view);
+        planner.add_to_view(*document, item, &mut view);
     }
     let mut planned = Vec::new();
     let mut others = 0;
     for (document, item) in items {
-        match template::pointer(&item) {
-            Some(pointer) => planned.extend(planner.plan(document, item, Some(pointer), &view)),
-            // No pod of its own, but a request that the webhook gets.
-            None if is_claim(&item) => planned.extend(planner.plan(document, item, None, &view)),
-            // Of what Tekton makes of it, the webhook is asked.
-            None if is_run(&item) => planned.extend(planner.follow(document, item, &mut view)),
-            // What creating it would be answered.
-            None if is_job(&item) => planned.extend(planner.check(document, item, &view)),
-            None => others += 1,
+        if let Some(pointer) = template::find_template(&item) {
+            planned.extend(planner.plan(document, item, pointer, &view));
+        } else if let Some(kind) = find_preview(&item) {
+            planned.extend(planner.preview(document, item, kind, &mut view));
+        } else {
+            others += 1;
         }
     }
-    planner.problems.settle()?;
+    planner.problems.into_result()?;
 
     let refused = planned.iter().any(|planned| matches!(planned.decision, Decision::Refuse(_)));
     let output = match arguments.output {
-        Format::Text => super::printable(&report::text(&planned, others)),
-        Format::Json => format!("{}\n", serde_json::to_string_pretty(&report::list(&planned))?),
-        Format::Yaml => yaml::write(&placed(&documents, &planned)?)?,
-        Format::Patch => format!("{}\n", serde_json::to_string_pretty(&report::patches(&planned))?),
+        Format::Text => super::escape_for_terminal(&report::format_text(&planned, others)),
+        Format::Json => {
+            format!("{}\n", serde_json::to_string_pretty(&report::build_list(&planned))?)
+        }
+        Format::Yaml => yaml::write(&apply_patches(&documents, &planned)?)?,
+        Format::Patch => {
+            format!("{}\n", serde_json::to_string_pretty(&report::build_patches(&planned))?)
+        }
     };
     if matches!(arguments.output, Format::Yaml | Format::Patch) {
-        planned.iter().flat_map(report::remarks).for_each(|remark| complain(&remark));
+        planned.iter().flat_map(report::format_remarks).for_each(|remark| print_notice(&remark));
     }
     super::print(&output)?;
     Ok(if refused { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS })
 }
 
-fn is_claim(item: &Item<'_>) -> bool {
-    item.version == "v1" && item.kind == "PersistentVolumeClaim"
-}
-
-fn is_run(item: &Item<'_>) -> bool {
-    item.version.starts_with("tekton.dev/") && item.kind == "PipelineRun"
-}
-
-fn is_job(item: &Item<'_>) -> bool {
-    item.version == api::VERSION && item.kind == "StreamsJob"
-}
-
 struct Planner<'a> {
     documents: &'a [Document],
-    /// The namespace that was asked for.
+    /// The value of `--namespace`.
     given: Option<&'a str>,
     /// The namespace of objects that name none.
     namespace: &'a str,
     has_cluster: bool,
     policy: &'a Policy,
+    /// The creation time of objects without one.
+    now: Timestamp,
     problems: Problems,
 }
 
 impl Planner<'_> {
     fn problem(&mut self, document: usize, item: &Item<'_>, problem: &str) {
-        let place = &self.documents[document].place;
+        let location = &self.documents[document].location;
         let name = template::name(item.value).map_or("", |(name, _)| name);
         let object = format!("{} {name}", item.kind);
-        self.problems.push(format!("{place}: {}: {problem}", object.trim_end()));
+        self.problems.push(format!("{location}: {}: {problem}", object.trim_end()));
     }
 
-    /// The namespace of an object, as kubectl finds it.
+    /// The namespace of an object, by the rules of kubectl.
     fn namespace_of(&mut self, document: usize, item: &Item<'_>) -> String {
         let own = item.value.pointer("/metadata/namespace").and_then(Value::as_str);
         match (own.filter(|own| !own.is_empty()), self.given) {
@@ -237,138 +217,122 @@ impl Planner<'_> {
         }
     }
 
-    /// Takes what the input itself brings into the View: pools, jobs and namespaces.
-    fn know(&mut self, document: usize, item: &Item<'_>, view: &mut View) {
+    /// Adds an object of the input to the View if decisions may depend on it.
+    fn add_to_view(&mut self, document: usize, item: &Item<'_>, view: &mut View) {
         let namespace = self.namespace_of(document, item);
-        if !KNOWN.contains(&item.kind.as_str()) {
-            return;
-        }
+        let Some(resource) = read_by_decisions(item) else { return };
         let mut object = item.to_object();
-        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-            if !CLUSTER_WIDE.contains(&item.kind.as_str()) {
-                metadata.insert("namespace".to_owned(), namespace.into());
-            }
-            if is_run(item) {
-                run::complete(metadata, item.value, document, &item.pointer);
-            }
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata")
+            && resource.namespaced
+        {
+            metadata.insert("namespace".to_owned(), namespace.into());
         }
-        match Object::from_document(object) {
+        if let Some(kind) = find_preview(item) {
+            self.complete(document, item, kind, &mut object);
+        }
+        match systems::object(object) {
             Ok(object) => object.into_iter().for_each(|object| view.apply(object)),
             Err(problem) => self.problem(document, item, &problem),
         }
     }
 
-    /// Decides on a StreamsJob. `None`: a problem, which is noted.
-    fn check<'d>(&mut self, document: usize, item: Item<'d>, view: &View) -> Option<Planned<'d>> {
-        let own = item.value.pointer("/metadata/namespace").and_then(Value::as_str);
-        let namespace = own.filter(|own| !own.is_empty()).unwrap_or(self.namespace).to_owned();
+    /// Gets the preview of an object from its system. `None` if there is a problem, which is
+    /// recorded.
+    fn preview<'d>(
+        &mut self,
+        document: usize,
+        item: Item<'d>,
+        kind: &PreviewedKind,
+        view: &mut View,
+    ) -> Option<Planned<'d>> {
+        let namespace = self.own_namespace(&item);
         let Some((name, _)) = template::name(item.value) else {
-            self.problem(document, &item, "has neither metadata.name nor metadata.generateName");
+            self.problem(document, &item, NAMELESS);
             return None;
         };
         let object = item.to_object();
-        let resource = stored::STREAMS_JOBS;
-        let decision = match decide_creation(resource, &namespace, &object, view, self.policy) {
-            Ok(decision) => decision,
-            Err(error) => {
-                self.problem(document, &item, &error.to_string());
-                return None;
-            }
+        let mut completed = object.clone();
+        self.complete(document, &item, kind, &mut completed);
+        let key = Name::new(&namespace, completed["metadata"]["name"].as_str().unwrap_or(name));
+        let given = Given { name: &key, document: &object, has_cluster: self.has_cluster };
+        let policy = self.policy;
+        let mut decisions = Vec::new();
+        let mut decide = |resource: &Resource, object: &Value, view: &View| {
+            let decision = decide_creation(resource, &namespace, object, view, policy)
+                .map_err(|error| format_error(resource, &error))?;
+            let decided = summarize(decisions.len(), &decision);
+            decisions.push(decision);
+            Ok(decided)
         };
-        let job = view.streams_job(&Name::new(&namespace, name));
-        Some(Planned {
-            groups: job.map(groups).unwrap_or_default(),
-            run: None,
-            namespace,
-            name: name.to_owned(),
-            wants_cluster: !self.has_cluster && of_cluster(&decision),
-            unknown: None,
-            decision,
-            patch: Vec::new(),
-            document,
-            item,
-        })
-    }
-
-    /// Decides on what Tekton would make of a PipelineRun. `None`: a problem, which is noted.
-    fn follow<'d>(
-        &mut self,
-        document: usize,
-        item: Item<'d>,
-        view: &mut View,
-    ) -> Option<Planned<'d>> {
-        let own = item.value.pointer("/metadata/namespace").and_then(Value::as_str);
-        let namespace = own.filter(|own| !own.is_empty()).unwrap_or(self.namespace).to_owned();
-        let Some((name, _)) = template::name(item.value) else {
-            self.problem(document, &item, "has neither metadata.name nor metadata.generateName");
-            return None;
-        };
-        let key = Name::new(&namespace, &run::name(item.value));
-        // Anything else was told when it was read.
-        let known = view.pipeline_run(&key)?.clone();
-        if let Some(problem) = &known.problem {
-            self.problem(document, &item, problem);
-            return None;
-        }
-        let has_uid = item.value.pointer("/metadata/uid").is_some_and(Value::is_string);
-        let given = run::Given { document: item.value, has_uid, has_cluster: self.has_cluster };
-        let run::Planned { run, decision } = match run::plan(&key, &known, given, view, self.policy)
-        {
-            Ok(planned) => planned,
-            Err(error) => {
-                self.problem(document, &item, &without_position(true, &error));
-                return None;
-            }
-        };
-        Some(Planned {
-            name: name.to_owned(),
-            wants_cluster: false,
-            unknown: None,
-            decision,
-            patch: Vec::new(),
-            groups: Vec::new(),
-            run: Some(run),
-            namespace,
-            document,
-            item,
-        })
-    }
-
-    /// Decides on one object. `None`: a problem, which is noted.
-    fn plan<'d>(
-        &mut self,
-        document: usize,
-        item: Item<'d>,
-        pointer: Option<&'static str>,
-        view: &View,
-    ) -> Option<Planned<'d>> {
-        let own = item.value.pointer("/metadata/namespace").and_then(Value::as_str);
-        let namespace = own.filter(|own| !own.is_empty()).unwrap_or(self.namespace).to_owned();
-        let Some((name, _)) = template::name(item.value) else {
-            self.problem(document, &item, "has neither metadata.name nor metadata.generateName");
-            return None;
-        };
-        let expanded = match pointer {
-            Some(pointer) => template::expand(&item, pointer, &namespace),
-            None => {
-                let mut claim = item.to_object();
-                class::complete(&mut claim, view);
-                Ok(Expanded { pod: claim, pointer: "" })
-            }
-        };
-        let expanded = match expanded {
-            Ok(expanded) => expanded,
+        let preview = match (kind.preview)(&given, view, policy, &mut decide) {
+            Ok(preview) => preview,
             Err(problem) => {
                 self.problem(document, &item, &problem);
                 return None;
             }
         };
-        let resource = if pointer.is_some() { stored::PODS } else { stored::CLAIMS };
-        let decision = match decide_creation(resource, &namespace, &expanded.pod, view, self.policy)
-        {
-            Ok(decision) => decision,
-            Err(error) => {
-                self.problem(document, &item, &without_position(pointer.is_some(), &error));
+        let decision = match preview.decision {
+            Some(number) => decisions.swap_remove(number),
+            None => Decision::Pass(Pass::NoKeys),
+        };
+        let patch = match &decision {
+            Decision::Admit(admission) if preview.is_of_object => {
+                admission.patch.operations().iter().map(|operation| json!(operation)).collect()
+            }
+            _ => Vec::new(),
+        };
+        Some(Planned {
+            name: name.to_owned(),
+            wants_cluster: !self.has_cluster
+                && preview.verdict.is_none()
+                && depends_on_cluster(&decision),
+            decision,
+            patch,
+            preview,
+            namespace,
+            document,
+            item,
+        })
+    }
+
+    /// Adds the fields to an object of the input that the API server would add.
+    fn complete(&self, document: usize, item: &Item<'_>, kind: &PreviewedKind, object: &mut Value) {
+        let (Some(complete), Some(Value::Object(metadata))) =
+            (kind.complete, object.get_mut("metadata"))
+        else {
+            return;
+        };
+        let position =
+            format!("{document}-{}", item.pointer.rsplit('/').next().unwrap_or_default());
+        complete(
+            metadata,
+            &Completion { document: item.value, position: &position, now: self.now },
+        );
+    }
+
+    /// Decides on an object that is a pod or has a pod template. `None` if there is a problem,
+    /// which is recorded.
+    fn plan<'d>(
+        &mut self,
+        document: usize,
+        item: Item<'d>,
+        pointer: &'static str,
+        view: &View,
+    ) -> Option<Planned<'d>> {
+        let namespace = self.own_namespace(&item);
+        let Some((name, _)) = template::name(item.value) else {
+            self.problem(document, &item, NAMELESS);
+            return None;
+        };
+        let planned = template::expand(&item, pointer, &namespace).and_then(|expanded| {
+            let decision = decide_creation(&POD, &namespace, &expanded.pod, view, self.policy)
+                .map_err(|error| format_error(&POD, &error))?;
+            Ok((expanded, decision))
+        });
+        let (expanded, decision) = match planned {
+            Ok(planned) => planned,
+            Err(problem) => {
+                self.problem(document, &item, &problem);
                 return None;
             }
         };
@@ -378,45 +342,74 @@ impl Planner<'_> {
             }
             _ => Vec::new(),
         };
-        let is_unchanged = matches!(&decision, Decision::Admit(admission)
-            if admission.intents.is_empty() && admission.warnings.is_empty());
-        let unknown = (pointer.is_none() && is_unchanged)
-            .then(|| class::unknown(&expanded.pod, view, self.has_cluster));
         Some(Planned {
             namespace,
             name: name.to_owned(),
-            wants_cluster: !self.has_cluster && of_cluster(&decision),
-            unknown: unknown.flatten(),
+            wants_cluster: !self.has_cluster && depends_on_cluster(&decision),
             decision,
             patch,
-            groups: Vec::new(),
-            run: None,
+            preview: Preview::default(),
             document,
             item,
         })
     }
+
+    fn own_namespace(&self, item: &Item<'_>) -> String {
+        let own = item.value.pointer("/metadata/namespace").and_then(Value::as_str);
+        own.filter(|own| !own.is_empty()).unwrap_or(self.namespace).to_owned()
+    }
 }
 
-/// The names of the processing elements that share a host.
-fn groups(job: &StreamsJob) -> Vec<Vec<String>> {
-    let Ok(spec) = &job.spec else { return Vec::new() };
-    let units = job.closure.units.iter().filter(|unit| unit.group.is_some());
-    let name = |element: &usize| spec.processing_elements[*element].name.clone();
-    units.map(|unit| unit.elements.iter().map(name).collect()).collect()
+/// The kind of `item`, if decisions on the rest of the input may depend on such an object. Nodes and pods
+/// come from the cluster alone.
+fn read_by_decisions(item: &Item<'_>) -> Option<&'static Resource> {
+    let mut resources = systems::TABLES.iter().map(|table| &table.kind().resource);
+    let resource = resources.find(|resource| resource.kind == item.kind)?;
+    (*resource != NODE && template::find_template(item).is_none()).then_some(resource)
 }
 
-/// What is wrong with a pod or a claim, without the position in the review that was made of it.
-fn without_position(is_pod: bool, error: &ParseError) -> String {
+/// The kind of `item`, if a system previews it.
+fn find_preview(item: &Item<'_>) -> Option<&'static PreviewedKind> {
+    let group = item.version.rsplit_once('/').map_or("", |(group, _)| group);
+    let kinds = SYSTEMS.iter().flat_map(|system| system.previews);
+    let mut kinds = kinds.map(|kind| (&kind.resource, kind));
+    kinds
+        .find(|(resource, _)| resource.group == group && resource.kind == item.kind)
+        .map(|(_, kind)| kind)
+}
+
+/// Summarizes a decision for previews.
+fn summarize(number: usize, decision: &Decision) -> Decided {
+    let (verdict, changes, warnings, refusal) = match decision {
+        Decision::Admit(Admission { intents, warnings, .. }) => {
+            let verdict = if intents.is_empty() { Verdict::Admitted } else { Verdict::Placed };
+            let changes = intents.iter().map(|intent| intent.change.to_string()).collect();
+            (verdict, changes, warnings.as_slice(), None)
+        }
+        Decision::Refuse(refusal) => {
+            (Verdict::Refused, Vec::new(), refusal.warnings.as_slice(), Some(refusal.message()))
+        }
+        _ => (Verdict::Passed, Vec::new(), &[][..], None),
+    };
+    let warnings = warnings.iter().map(|warning| warning.as_str().to_owned()).collect();
+    Decided { number, verdict, changes, warnings, refusal }
+}
+
+/// Formats a parse error without its position, which is that in the generated review.
+fn format_error(resource: &Resource, error: &ParseError) -> String {
+    if !resource.group.is_empty() {
+        return error.to_string();
+    }
     let (ParseError::Json(text) | ParseError::Object { problem: text, .. }) = error else {
         return error.to_string();
     };
     let end = text.rfind(" at line ").unwrap_or(text.len());
-    let kind = if is_pod { "pod" } else { "PersistentVolumeClaim" };
+    let kind = if *resource == POD { "pod" } else { resource.kind };
     format!("not a valid {kind}: {}", &text[..end])
 }
 
-/// Whether a decision fails at what the cluster has.
-fn of_cluster(decision: &Decision) -> bool {
+/// Whether the first finding of a decision is about objects of the cluster.
+fn depends_on_cluster(decision: &Decision) -> bool {
     let findings = match decision {
         Decision::Refuse(refusal) => &refusal.findings,
         Decision::Admit(admission) => &admission.findings,
@@ -425,14 +418,14 @@ fn of_cluster(decision: &Decision) -> bool {
     findings.first().is_some_and(|finding| finding.reason.stage() == Stage::Cluster)
 }
 
-/// Operations on the pod, as operations on the object that it was made of.
+/// Converts operations on a pod to operations on the object that the pod was built from.
 ///
-/// The pod has labels and annotations that its controller adds; where the template has none at all,
-/// the parents are made first.
+/// The pod has labels and annotations from its controller. If the template has none, their parents
+/// are created first.
 fn rebase(patch: &[PatchOperation], expanded: &Expanded, object: &Value) -> Vec<Value> {
     let prefix = expanded.pointer;
     let mut operations = Vec::new();
-    // A pod is itself what was decided on.
+    // A pod in the input is the object itself.
     let parents: &[&str] = if prefix.is_empty() {
         &[]
     } else {
@@ -458,14 +451,14 @@ fn rebase(patch: &[PatchOperation], expanded: &Expanded, object: &Value) -> Vec<
     operations
 }
 
-/// The documents after placement.
-fn placed(documents: &[Document], planned: &[Planned<'_>]) -> anyhow::Result<Vec<Value>> {
+/// Applies the patches to the documents.
+fn apply_patches(documents: &[Document], planned: &[Planned<'_>]) -> anyhow::Result<Vec<Value>> {
     let mut values: Vec<Value> = documents.iter().map(|document| document.value.clone()).collect();
     for planned in planned.iter().filter(|planned| !planned.patch.is_empty()) {
         let patch: Patch = serde_json::from_value(Value::Array(planned.patch.clone()))?;
         values[planned.document]
             .pointer_mut(&planned.item.pointer)
-            .context("an object that is there")
+            .context("the object is missing")
             .and_then(|object| Ok(json_patch::patch(object, &patch)?))
             .with_context(|| {
                 format!("a bug in stowplan: the patch of {} does not apply", planned.name)

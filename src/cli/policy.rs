@@ -1,4 +1,4 @@
-//! `stowplan policy`: the policy file's schema, and a check of one.
+//! `stowplan policy`: prints the schema of policy files, and checks a policy file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,16 +6,16 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::input;
-use crate::policy::Policy;
+use crate::systems::policy::Policy;
 
-/// What `stowplan policy` is told.
+/// The arguments of `stowplan policy`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   # For an editor that completes and checks YAML
   stowplan policy schema > policy.schema.json
 
-  # Before it goes into the ConfigMap
+  # Check a policy before it is written to the ConfigMap
   stowplan policy check -f policy.yaml")]
 pub(super) struct Arguments {
     #[command(subcommand)]
@@ -48,8 +48,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             super::print(&format!("{:#}\n", Policy::schema()))?;
         }
         Command::Check { file } => {
-            input::policy(Some(file))?;
-            super::print(&format!("{}: a valid policy\n", input::name(file)))?;
+            input::read_policy(Some(file))?;
+            super::print(&format!("{}: a valid policy\n", input::format_path(file)))?;
         }
     }
     Ok(ExitCode::SUCCESS)

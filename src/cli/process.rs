@@ -1,4 +1,4 @@
-//! What the long-running commands share: the policy's file, and the signals.
+//! Shared by the long-running commands: reloading the policy file, and waiting for signals.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,35 +7,35 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
 
 use super::input;
-use crate::policy::Policy;
+use crate::systems::policy::Policy;
 use crate::telemetry::Metrics;
 
-/// How often files that can change are looked at. A poll sees every way in which they do: written,
-/// renamed, or behind a symbolic link that is swapped, as a kubelet does.
-pub(super) const LOOK: Duration = Duration::from_secs(1);
+/// How often files that can change are read. Polling detects every kind of change: a file that is
+/// written or renamed, and a symbolic link that is swapped, as by a kubelet.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Why a process that needs a cluster does not start.
+/// The error of a process that finds no cluster.
 pub(super) const NO_CLUSTER: &str =
     "cannot find the cluster (a kubeconfig, or a service account's token in a pod)";
 
-/// The policy's file, which is read again when it changes.
+/// The policy file, which is read again to detect changes.
 pub(super) struct PolicyFile {
     path: Option<PathBuf>,
     namespace: String,
-    /// The image of placeholders where the policy names none.
+    /// The image of placeholders if the policy names none.
     image: String,
-    /// The policy that holds.
+    /// The policy in use.
     current: Policy,
-    /// The last problem that was told.
-    told: Option<String>,
+    /// The last problem that was logged.
+    logged_problem: Option<String>,
 }
 
 impl PolicyFile {
-    /// Reads the policy of a process in `namespace`; the default one where there is no file. `image`
-    /// is that of placeholders where the policy names none.
+    /// Reads the policy for a process in `namespace`; without a file, it is the default. `image` is
+    /// the image of placeholders if the policy names none.
     ///
     /// # Errors
-    /// Why the file is no policy.
+    /// Why the file cannot be read or is not a valid policy.
     pub(super) fn read(
         path: Option<PathBuf>,
         namespace: &str,
@@ -43,29 +43,33 @@ impl PolicyFile {
     ) -> anyhow::Result<(Self, Policy)> {
         let current = read(path.as_deref(), namespace, image)?;
         let (namespace, image) = (namespace.to_owned(), image.to_owned());
-        Ok((Self { path, namespace, image, current: current.clone(), told: None }, current))
+        Ok((
+            Self { path, namespace, image, current: current.clone(), logged_problem: None },
+            current,
+        ))
     }
 
-    /// The policy that the file holds now, if it is a new one. A file that holds none changes nothing,
-    /// and is told of once. Reads the file: not for a thread that serves.
+    /// Reads the file, and returns the policy if it has changed. An invalid file changes nothing,
+    /// and its problem is logged once. Blocks on file I/O, so it must not run on a thread that
+    /// serves requests.
     pub(super) fn refresh(&mut self, metrics: &Metrics) -> Option<Policy> {
         match read(Some(self.path.as_deref()?), &self.namespace, &self.image) {
             Ok(new) => {
-                self.told = None;
+                self.logged_problem = None;
                 if self.current == new {
                     return None;
                 }
                 self.current = new.clone();
-                metrics.reloaded_policy(true);
+                metrics.count_policy_reload(true);
                 info!("the policy changed");
                 Some(new)
             }
             Err(error) => {
                 let problem = format!("{error:#}");
-                if self.told.as_ref() != Some(&problem) {
-                    metrics.reloaded_policy(false);
-                    error!(problem, "the new policy is not one; the old one stays");
-                    self.told = Some(problem);
+                if self.logged_problem.as_ref() != Some(&problem) {
+                    metrics.count_policy_reload(false);
+                    error!(problem, "the policy file is invalid; the old policy stays in use");
+                    self.logged_problem = Some(problem);
                 }
                 None
             }
@@ -74,22 +78,23 @@ impl PolicyFile {
 }
 
 fn read(file: Option<&Path>, namespace: &str, image: &str) -> anyhow::Result<Policy> {
-    let mut policy = input::policy(file)?;
-    // Never in our own way: a process that cannot start must not be what keeps it from starting.
+    let mut policy = input::read_policy(file)?;
+    // stowplan's own namespace is always excluded: its webhook must not prevent its pods from
+    // starting.
     policy.excluded_namespaces.insert(namespace.to_owned());
-    let own = &mut policy.coschedule.placeholder.image;
-    if own.is_empty() {
-        image.clone_into(own);
+    let placeholder_image = &mut policy.coschedule.placeholder.image;
+    if placeholder_image.is_empty() {
+        image.clone_into(placeholder_image);
     }
     Ok(policy)
 }
 
-/// Resolves when the process is asked to stop.
-pub(super) async fn signalled() {
+/// Waits for SIGTERM or Ctrl-C.
+pub(super) async fn wait_for_signal() {
     let mut terminate = match signal(SignalKind::terminate()) {
         Ok(terminate) => terminate,
         Err(error) => {
-            error!(%error, "SIGTERM cannot be handled; only Ctrl-C stops in order");
+            error!(%error, "SIGTERM cannot be handled; only Ctrl-C stops the process in order");
             let _ = tokio::signal::ctrl_c().await;
             return;
         }

@@ -1,35 +1,28 @@
-//! How a plan is told: to people, and to programs.
+//! Formats a plan, for people and for programs.
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::input::Item;
-use super::plan::run::Run;
 use crate::admission::{Decision, Pass};
 use crate::placement::reason::{Finding, Warning};
+use crate::systems::preview::{NO_CLUSTER, Preview};
 use crate::systems::vocabulary::IGNORE;
 
-/// Ends what a cluster could have turned.
-pub(super) const NO_CLUSTER: &str = "(no cluster given: use --cluster or --live)";
-
-/// An object, and what becomes of its pods.
+/// An object and the decision on its pods.
 pub(super) struct Planned<'d> {
     pub(super) item: Item<'d>,
     pub(super) namespace: String,
-    /// `metadata.name`, or else the prefix of the name to come.
+    /// `metadata.name`, or else `metadata.generateName`.
     pub(super) name: String,
     pub(super) decision: Decision,
     /// The operations that change the object, or the template in it.
     pub(super) patch: Vec<Value>,
-    /// The processing elements of a StreamsJob that share a host.
-    pub(super) groups: Vec<Vec<String>>,
-    /// What becomes of a PipelineRun.
-    pub(super) run: Option<Run>,
-    /// What is not known of a claim's class, which could change the decision.
-    pub(super) unknown: Option<String>,
-    /// Whether a cluster, which was not given, could change the decision.
+    /// The preview of its system, for an object that is not a pod.
+    pub(super) preview: Preview,
+    /// Whether no cluster was given, and one could change the decision.
     pub(super) wants_cluster: bool,
-    /// Which document it came from.
+    /// The index of its document in the input.
     pub(super) document: usize,
 }
 
@@ -53,23 +46,21 @@ struct Entry<'p> {
     message: String,
     warnings: Vec<&'p str>,
     patch: &'p [Value],
-    intents: Vec<Told<'p>>,
-    findings: Vec<Found<'p>>,
-    #[serde(skip_serializing_if = "<[Vec<String>]>::is_empty")]
-    groups: &'p [Vec<String>],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run: Option<&'p Run>,
+    intents: Vec<PlannedIntent<'p>>,
+    findings: Vec<PlannedFinding<'p>>,
+    #[serde(flatten)]
+    fields: &'p Map<String, Value>,
 }
 
 #[derive(Serialize)]
-struct Told<'p> {
+struct PlannedIntent<'p> {
     system: &'static str,
     what: String,
     why: &'p str,
 }
 
 #[derive(Serialize)]
-struct Found<'p> {
+struct PlannedFinding<'p> {
     reason: &'static str,
     code: u16,
     subject: &'p str,
@@ -78,11 +69,11 @@ struct Found<'p> {
 }
 
 /// The plan for programs. The order of the fields is part of the contract.
-pub(super) fn list<'p>(planned: &'p [Planned<'_>]) -> List<'p> {
-    List { kind: "PlanList", items: planned.iter().map(entry).collect() }
+pub(super) fn build_list<'p>(planned: &'p [Planned<'_>]) -> List<'p> {
+    List { kind: "PlanList", items: planned.iter().map(build_entry).collect() }
 }
 
-fn entry<'p>(planned: &'p Planned<'_>) -> Entry<'p> {
+fn build_entry<'p>(planned: &'p Planned<'_>) -> Entry<'p> {
     let (allowed, code) = match &planned.decision {
         Decision::Refuse(refusal) => (false, refusal.code()),
         _ => (true, 200),
@@ -91,12 +82,12 @@ fn entry<'p>(planned: &'p Planned<'_>) -> Entry<'p> {
         Decision::Admit(admission) => admission.intents.as_slice(),
         _ => &[],
     };
-    let told = intents.iter().map(|intent| Told {
+    let intents = intents.iter().map(|intent| PlannedIntent {
         system: intent.system,
-        what: intent.wish.to_string(),
+        what: intent.change.to_string(),
         why: &intent.why,
     });
-    let found = findings(&planned.decision).iter().map(|finding| Found {
+    let findings = findings(&planned.decision).iter().map(|finding| PlannedFinding {
         reason: finding.reason.as_str(),
         code: finding.reason.stage().code(),
         subject: &finding.subject,
@@ -114,10 +105,9 @@ fn entry<'p>(planned: &'p Planned<'_>) -> Entry<'p> {
         message: message(planned),
         warnings: warnings(&planned.decision).iter().map(Warning::as_str).collect(),
         patch: &planned.patch,
-        intents: told.collect(),
-        findings: found.collect(),
-        groups: &planned.groups,
-        run: planned.run.as_ref(),
+        intents: intents.collect(),
+        findings: findings.collect(),
+        fields: &planned.preview.fields,
     }
 }
 
@@ -137,8 +127,8 @@ struct Named<'p> {
     name: &'p str,
 }
 
-/// The patches for programs: each of an object that is admitted.
-pub(super) fn patches<'p>(planned: &'p [Planned<'_>]) -> Vec<Patched<'p>> {
+/// `plan -o patch`: the patches of the objects that are admitted.
+pub(super) fn build_patches<'p>(planned: &'p [Planned<'_>]) -> Vec<Patched<'p>> {
     planned
         .iter()
         .filter(|planned| !matches!(planned.decision, Decision::Refuse(_)))
@@ -154,26 +144,26 @@ pub(super) fn patches<'p>(planned: &'p [Planned<'_>]) -> Vec<Patched<'p>> {
         .collect()
 }
 
-/// What people should know of an object beside output that is for programs.
-pub(super) fn remarks(planned: &Planned<'_>) -> Vec<String> {
+/// The refusals and warnings of an object, for standard error beside output for programs.
+pub(super) fn format_remarks(planned: &Planned<'_>) -> Vec<String> {
     let object = object(planned);
     let mut remarks = Vec::new();
     if let Decision::Refuse(refusal) = &planned.decision {
-        let told = refusal.findings.iter().map(|finding| {
+        let refusals = refusal.findings.iter().map(|finding| {
             format!("{object}: refused ({}): {}: {finding}", refusal.code(), finding.reason)
         });
-        remarks.extend(told.map(|text| with_hint(text, planned)));
+        remarks.extend(refusals.map(|text| with_hint(text, planned)));
     }
     let warnings = warnings(&planned.decision).iter();
     remarks.extend(warnings.map(|warning| format!("{object}: warning: {}", warning.as_str())));
     remarks
 }
 
-/// The plan for people.
-pub(super) fn text(planned: &[Planned<'_>], others: usize) -> String {
+/// `plan -o text`: the plan for people.
+pub(super) fn format_text(planned: &[Planned<'_>], others: usize) -> String {
     let mut text = String::new();
     for planned in planned {
-        tell(planned, &mut text);
+        write_planned(planned, &mut text);
     }
     if !planned.is_empty() {
         text.push('\n');
@@ -182,18 +172,23 @@ pub(super) fn text(planned: &[Planned<'_>], others: usize) -> String {
     text
 }
 
-fn tell(planned: &Planned<'_>, text: &mut String) {
-    if let Some(run) = &planned.run {
+fn write_planned(planned: &Planned<'_>, text: &mut String) {
+    let Preview { verdict, text: below, .. } = &planned.preview;
+    if let Some(verdict) = verdict {
         let verdict = match &planned.decision {
-            Decision::Refuse(refusal) => format!("refused ({}): a pod of it is", refusal.code()),
-            Decision::Pass(pass @ (Pass::ExcludedNamespace | Pass::Ignored)) => told_pass(*pass),
-            _ => run.verdict(),
+            Decision::Refuse(refusal) => {
+                format!("refused ({}): one of its pods is refused", refusal.code())
+            }
+            Decision::Pass(pass @ (Pass::ExcludedNamespace | Pass::Ignored)) => {
+                describe_pass(*pass)
+            }
+            _ => verdict.clone(),
         };
-        text.push_str(&format!("{}: {verdict}\n{}", object(planned), run.text()));
+        text.push_str(&format!("{}: {verdict}\n{below}", object(planned)));
         return;
     }
     let verdict = match &planned.decision {
-        Decision::Pass(pass) => told_pass(*pass),
+        Decision::Pass(pass) => describe_pass(*pass),
         Decision::Admit(admission) if !admission.findings.is_empty() => {
             "admitted, not placed (the policy only warns)".to_owned()
         }
@@ -201,10 +196,10 @@ fn tell(planned: &Planned<'_>, text: &mut String) {
             match (admission.patch.is_empty(), admission.intents.is_empty()) {
                 (false, _) => "placed".to_owned(),
                 (true, false) => "unchanged: it has all of this".to_owned(),
-                (true, true) if planned.unknown.is_some() => {
+                (true, true) if planned.preview.unknown.is_some() => {
                     "unchanged, as far as is known here".to_owned()
                 }
-                (true, true) => "unchanged: nothing is asked for that it must carry".to_owned(),
+                (true, true) => "unchanged: its requests need no change of it".to_owned(),
             }
         }
         Decision::Refuse(refusal) => format!("refused ({})", refusal.code()),
@@ -219,17 +214,15 @@ fn tell(planned: &Planned<'_>, text: &mut String) {
                 why = &intent.why;
                 lines.push(format!("  {why}"));
             }
-            lines.push(format!("    {mark} {}", intent.wish));
+            lines.push(format!("    {mark} {}", intent.change));
         }
     }
-    for group in &planned.groups {
-        lines.push(format!("  on one host: {}", group.join(", ")));
-    }
+    lines.extend(planned.preview.text.lines().map(ToOwned::to_owned));
     for finding in findings(&planned.decision) {
         lines.push(format!("  {}: {}: {}", finding.reason, finding.subject, finding.problem));
         lines.push(format!("    {}", finding.remedy));
     }
-    lines.extend(planned.unknown.iter().map(|unknown| format!("  {unknown}")));
+    lines.extend(planned.preview.unknown.iter().map(|unknown| format!("  {unknown}")));
     if planned.wants_cluster {
         lines.push(format!("  {NO_CLUSTER}"));
     }
@@ -244,11 +237,11 @@ fn tell(planned: &Planned<'_>, text: &mut String) {
     }
 }
 
-fn told_pass(pass: Pass) -> String {
+fn describe_pass(pass: Pass) -> String {
     match pass {
         Pass::NoKeys => "unchanged: it asks for no placement".to_owned(),
         Pass::Valid => "accepted: it can be placed".to_owned(),
-        Pass::Unchanged => "unchanged: nothing new is asked".to_owned(),
+        Pass::Unchanged => "unchanged: its spec does not change".to_owned(),
         Pass::OutOfScope => "unchanged: neither a pod nor a claim is created".to_owned(),
         Pass::ExcludedNamespace => "left alone: the policy excludes its namespace".to_owned(),
         Pass::Ignored => {
@@ -289,13 +282,13 @@ fn object(planned: &Planned<'_>) -> String {
     format!("{} {}/{}", planned.item.kind, planned.namespace, planned.name)
 }
 
-/// What the author would read of a refusal, or of a placement that did not happen.
+/// The message of a refusal, or of an object that is admitted but not placed.
 fn message(planned: &Planned<'_>) -> String {
     match &planned.decision {
         Decision::Refuse(refusal) => with_hint(refusal.message(), planned),
         Decision::Admit(admission) => match admission.findings.first() {
             Some(first) => with_hint(format!("stowplan: not placed: {first}"), planned),
-            None => planned.unknown.clone().unwrap_or_default(),
+            None => planned.preview.unknown.clone().unwrap_or_default(),
         },
         _ => String::new(),
     }

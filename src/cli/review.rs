@@ -1,4 +1,4 @@
-//! `stowplan review`: one AdmissionReview, answered as the webhook would.
+//! `stowplan review`: answers one AdmissionReview as the webhook would.
 
 use std::io::{self, Read as _};
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use clap::Args;
 use super::input;
 use crate::admission::{Review, answer, decide, validate};
 
-/// The longest review that is read, in bytes: what the API server takes for one object, twice over
-/// (`object` and `oldObject`), and some room around it.
+/// The longest review that is read, in bytes: two objects of the largest size that the API server
+/// accepts (`object` and `oldObject`), and the fields around them.
 const MAX_BYTES: u64 = 7 * 1024 * 1024;
 
-/// What `stowplan review` is told.
+/// The arguments of `stowplan review`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The answer is an AdmissionReview, in JSON. Exit code: 0 if there is an answer, also a refusal; 2 if
@@ -37,8 +37,8 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let view = input::view(&arguments.cluster)?;
-    let policy = input::policy(arguments.policy.as_deref())?;
+    let view = input::read_view(&arguments.cluster)?;
+    let policy = input::read_policy(arguments.policy.as_deref())?;
     let mut bytes = Vec::new();
     io::stdin()
         .lock()
@@ -51,7 +51,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         MAX_BYTES >> 20
     );
     let review = Review::parse(&bytes)?;
-    // The webhook is asked on two paths; here the object tells.
+    // The webhook has two paths for the two functions; here the kind of the object selects one.
     let decide = if validate::concerns(&review) { validate::validate } else { decide };
     let decision = decide(&review, &view, &policy)?.at_once();
     let answer = String::from_utf8(answer::write(&review, &decision))?;

@@ -1,26 +1,28 @@
-//! The pod in an object: the object itself, or the pod that its controller makes of a template.
+//! Builds the pod of an object: the object itself, or the pod that its controller creates from a
+//! template.
 //!
-//! What a controller adds is what Kubernetes 1.36 was recorded to add, as far as it is known before:
-//! owner, name, ordinal or index. Hashes and uids are zeros.
+//! The fields that controllers add are those that the controllers of Kubernetes 1.36 add, as far as
+//! they are known in advance: owner, name, ordinal or index. Hashes and uids are zeros.
 
 use serde_json::{Map, Value, json};
 
-use super::input::{Item, told};
+use super::input::{Item, describe};
 
-/// What stands for a uid that no API server has given yet.
+/// Used for a uid that the API server has not assigned yet.
 const NO_UID: &str = "00000000-0000-0000-0000-000000000000";
 
-/// A pod, and where it comes from.
+/// The pod of an object, and where its template is.
 #[derive(Debug)]
 pub(super) struct Expanded {
-    /// As the webhook would get it, without what the API server defaults.
+    /// The pod as the webhook would receive it, without the defaults of the API server.
     pub(super) pod: Value,
-    /// JSON pointer from the object to what is patched: itself or its template.
+    /// JSON pointer from the object to the part that is patched: the object itself or its template.
     pub(super) pointer: &'static str,
 }
 
-/// Where in an object its pod or pod template is. `None`: it makes no pods that we know of.
-pub(super) fn pointer(item: &Item<'_>) -> Option<&'static str> {
+/// The JSON pointer to the pod or the pod template in an object. `None` if its kind is not known to
+/// create pods.
+pub(super) fn find_template(item: &Item<'_>) -> Option<&'static str> {
     let group = item.version.rsplit_once('/').map_or("", |(group, _)| group);
     match (group, item.kind.as_str()) {
         ("", "Pod") => Some(""),
@@ -38,27 +40,27 @@ pub(super) fn pointer(item: &Item<'_>) -> Option<&'static str> {
     }
 }
 
-/// The pod of `item`, which is in `namespace`; `pointer` is where it is.
+/// Builds the pod of `item`, which is in `namespace`; `pointer` is the result of [`find_template`].
 ///
 /// # Errors
-/// What is wrong with the object; the API server would not take it.
+/// Why the object is invalid; the API server would refuse it.
 pub(super) fn expand(
     item: &Item<'_>,
     pointer: &'static str,
     namespace: &str,
 ) -> Result<Expanded, String> {
     let Some(template) = item.value.pointer(pointer) else {
-        return Err(format!("has no {}", dotted(pointer)));
+        return Err(format!("has no {}", format_pointer(pointer)));
     };
     let path = |rest: &str| match pointer {
         "" => rest.to_owned(),
-        pointer => format!("{}.{rest}", dotted(pointer)),
+        pointer => format!("{}.{rest}", format_pointer(pointer)),
     };
-    let mut pod = map(Some(template), &dotted(pointer))?;
-    let sent = map(pod.get("metadata"), &path("metadata"))?;
-    let labels = texts(sent.get("labels"), &path("metadata.labels"))?;
-    let annotations = texts(sent.get("annotations"), &path("metadata.annotations"))?;
-    // Of a template's metadata, controllers take labels, annotations and finalizers only.
+    let mut pod = read_map(Some(template), &format_pointer(pointer))?;
+    let sent = read_map(pod.get("metadata"), &path("metadata"))?;
+    let labels = read_texts(sent.get("labels"), &path("metadata.labels"))?;
+    let annotations = read_texts(sent.get("annotations"), &path("metadata.annotations"))?;
+    // Of a template's metadata, controllers copy only labels, annotations and finalizers.
     let mut metadata = match pointer {
         "" => sent,
         _ => sent.into_iter().filter(|(key, _)| key == "finalizers").collect(),
@@ -70,7 +72,7 @@ pub(super) fn expand(
         };
     }
     if !pointer.is_empty() {
-        made_by_controller(item, &mut metadata);
+        add_controller_metadata(item, &mut metadata);
     }
     metadata.insert("namespace".to_owned(), namespace.into());
     pod.insert("metadata".to_owned(), metadata.into());
@@ -79,8 +81,8 @@ pub(super) fn expand(
     Ok(Expanded { pod: pod.into(), pointer })
 }
 
-/// What a controller adds to the pods that it makes.
-fn made_by_controller(item: &Item<'_>, metadata: &mut Map<String, Value>) {
+/// Adds the metadata that a controller gives to the pods that it creates.
+fn add_controller_metadata(item: &Item<'_>, metadata: &mut Map<String, Value>) {
     let name = match name(item.value) {
         Some((name, true)) => name.to_owned(),
         Some((prefix, false)) => format!("{prefix}00000"),
@@ -149,44 +151,46 @@ fn add(metadata: &mut Map<String, Value>, map: &str, key: &str, value: &str) {
     }
 }
 
-/// An object's name, and whether it is one: else it is the prefix of the name to come.
+/// The name of an object and `true`, or else its `generateName` and `false`.
 pub(super) fn name(object: &Value) -> Option<(&str, bool)> {
     let text = |key| object.get("metadata")?.get(key)?.as_str().filter(|name| !name.is_empty());
     text("name").map(|name| (name, true)).or_else(|| text("generateName").map(|name| (name, false)))
 }
 
-/// A map, where null and absent are empty.
-fn map(value: Option<&Value>, path: &str) -> Result<Map<String, Value>, String> {
+/// Reads a map; null and absent are an empty one.
+fn read_map(value: Option<&Value>, path: &str) -> Result<Map<String, Value>, String> {
     match value {
         None | Some(Value::Null) => Ok(Map::new()),
         Some(Value::Object(members)) => Ok(members.clone()),
-        Some(other) => Err(format!("{path} is {}, and must be a map", told(other))),
+        Some(other) => Err(format!("{path} is {}, and must be a map", describe(other))),
     }
 }
 
-/// A map of texts. The API server reads a null in one as an empty text.
-fn texts(value: Option<&Value>, path: &str) -> Result<Option<Map<String, Value>>, String> {
+/// Reads a map of strings. The API server reads a null value in it as an empty string.
+fn read_texts(value: Option<&Value>, path: &str) -> Result<Option<Map<String, Value>>, String> {
     if matches!(value, None | Some(Value::Null)) {
         return Ok(None);
     }
-    let mut texts = map(value, path)?;
+    let mut texts = read_map(value, path)?;
     for (key, value) in &mut texts {
         match value {
             Value::String(_) => {}
             Value::Null => *value = "".into(),
             Value::Number(_) | Value::Bool(_) => {
-                let what = told(value);
+                let what = describe(value);
                 return Err(format!(
                     "{path}: {key} is {what}, and must be a text: quote it (\"{value}\")"
                 ));
             }
-            other => return Err(format!("{path}: {key} is {}, and must be a text", told(other))),
+            other => {
+                return Err(format!("{path}: {key} is {}, and must be a text", describe(other)));
+            }
         }
     }
     Ok(Some(texts))
 }
 
-fn dotted(pointer: &str) -> String {
+fn format_pointer(pointer: &str) -> String {
     match pointer {
         "" => "the object".to_owned(),
         pointer => pointer.trim_start_matches('/').replace('/', "."),

@@ -18,16 +18,16 @@ use super::input;
 use super::process::{self, PolicyFile};
 use crate::cluster::Cluster;
 use crate::controller::lease;
-use crate::policy::Policy;
 use crate::server::admin::{self, Health};
 use crate::server::limits::Limits;
 use crate::server::service::Service;
 use crate::server::{self, Stop};
+use crate::systems::policy::Policy;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::{self, Format};
 use crate::tls;
 
-/// What `stowplan webhook` is told.
+/// The arguments of `stowplan webhook`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -38,10 +38,11 @@ Examples:
   stowplan webhook --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --namespace stowplan-system \\
       --tls-cert tls.crt --tls-key tls.key --cluster nodes.yaml")]
 pub(super) struct Arguments {
-    /// Where the API server calls (HTTPS); port 0 takes a free one and prints it
+    /// The address for the API server (HTTPS); port 0 takes a free one and prints it
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
     listen: SocketAddr,
-    /// Where /livez, /readyz and /metrics are (plain HTTP); port 0 takes a free one and prints it
+    /// The address of /livez, /readyz and /metrics (plain HTTP); port 0 takes a free one and prints
+    /// it
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     admin_listen: SocketAddr,
     /// The certificate chain, PEM; read again when it changes
@@ -53,11 +54,12 @@ pub(super) struct Arguments {
     /// The namespace that stowplan runs in; its pods are never touched
     #[arg(long, value_name = "NAMESPACE")]
     namespace: String,
-    /// The Service that the API server calls, in that namespace: not ready unless the certificate is for it
+    /// The Service that the API server calls, in that namespace: not ready unless the certificate
+    /// is for it
     #[arg(long, value_name = "NAME")]
     service: Option<String>,
-    /// How long to go on serving after a stop was asked for, while /readyz fails already
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = super::duration)]
+    /// How long to continue serving after a signal to stop, while /readyz fails already
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = super::parse_duration)]
     shutdown_delay: Duration,
     /// The policy, YAML; read again when it changes
     #[arg(long, value_name = "FILE")]
@@ -65,21 +67,21 @@ pub(super) struct Arguments {
     /// Kubernetes objects, files or folders, instead of watches
     #[arg(long, value_name = "PATH", num_args = 1..)]
     cluster: Vec<PathBuf>,
-    /// How log lines look [default: text on a terminal, else json]
+    /// The format of log lines [default: text on a terminal, else json]
     #[arg(long, value_name = "FORMAT", value_enum)]
     log_format: Option<Format>,
 }
 
-/// How long answers go on closing their connections before idle ones are closed.
+/// How long each answer closes its connection before idle connections are closed.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let metrics = Arc::new(Metrics::new());
-    // Dropped last: until then lines are written.
+    // Dropped last, so that log lines are written until the end.
     let _log = log::start(arguments.log_format, &metrics).map_err(anyhow::Error::msg)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(serve(arguments, metrics));
-    // What is still waiting for a client is not waited for.
+    // Tasks that still wait for a client are cancelled.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
 }
@@ -95,7 +97,7 @@ async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<()
         cluster.watch_controller(&client, &arguments.namespace, lease::NAME);
         cluster
     } else {
-        Arc::new(Cluster::fixed(input::view(&arguments.cluster)?, Arc::clone(&metrics)))
+        Arc::new(Cluster::fixed(input::read_view(&arguments.cluster)?, Arc::clone(&metrics)))
     };
 
     let listener = server::bind(arguments.listen).await?;
@@ -103,7 +105,7 @@ async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<()
     let stop = Stop::default();
     let limits = Limits::default().within_open_files();
     let health =
-        Arc::new(Health::new(Arc::clone(&cluster), Arc::clone(&metrics), stop.asked.clone()));
+        Arc::new(Health::new(Arc::clone(&cluster), Arc::clone(&metrics), stop.requested.clone()));
     let name = arguments.service.map(|service| format!("{service}.{}.svc", arguments.namespace));
     let mut files = Files {
         certificate: tls::Files::new(arguments.tls_cert, arguments.tls_key, name),
@@ -112,23 +114,25 @@ async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<()
         health: Arc::clone(&health),
         metrics: Arc::clone(&metrics),
     };
-    // Before the port is announced: who reads the announcement may call.
-    files.look_at_certificate();
+    // Before the port is printed: a script that reads it may call at once.
+    files.refresh_certificate();
     let config = files.certificate.server_config();
-    announce(listener.local_addr()?, admin_listener.local_addr()?);
+    print_addresses(listener.local_addr()?, admin_listener.local_addr()?);
 
     let service = Arc::new(Service::new(cluster, policy, metrics, limits));
     let admin = tokio::spawn(admin::serve(admin_listener, health, stop.clone()));
-    // A thread of its own: a file system that hangs must not hold up requests. It ends with the process.
-    thread::Builder::new().name("files".to_owned()).spawn(move || files.look_again_and_again())?;
-    let asked = stop.asked.clone();
+    // A separate thread: a file system that hangs must not block requests. It ends with the
+    // process.
+    thread::Builder::new().name("files".to_owned()).spawn(move || files.poll())?;
+    let requested = stop.requested.clone();
     tokio::spawn(async move {
-        process::signalled().await;
-        asked.cancel();
+        process::wait_for_signal().await;
+        requested.cancel();
     });
     let stopping = stop.clone();
     let delay = arguments.shutdown_delay;
-    // No delay asked for, no last answers either: a test or a person wants it gone.
+    // Without a delay there is no wait for last answers either: a test or a person stops the
+    // process.
     let last_answers = LAST_ANSWERS.min(delay);
     tokio::spawn(async move { stopping.run(delay, last_answers).await });
     server::serve(listener, config, service, limits, stop).await;
@@ -137,13 +141,13 @@ async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<()
     Ok(())
 }
 
-/// Tells where the server listens: for people, and for scripts that asked for a free port.
-fn announce(listen: SocketAddr, admin: SocketAddr) {
+/// Prints the addresses, for people and for scripts that use free ports.
+fn print_addresses(listen: SocketAddr, admin: SocketAddr) {
     println!("listening on https://{listen}");
     println!("admin on http://{admin}");
 }
 
-/// What is read again when it changes.
+/// The files that are read again to detect changes.
 struct Files {
     certificate: tls::Files,
     policy_file: PolicyFile,
@@ -153,50 +157,52 @@ struct Files {
 }
 
 impl Files {
-    /// A poll sees every way in which a file can change: written, renamed, or behind a symbolic link
-    /// that is swapped, as a kubelet does.
-    fn look_again_and_again(mut self) {
+    /// Reads the files again and again, until the process ends.
+    fn poll(mut self) {
         loop {
-            thread::sleep(process::LOOK);
-            // A panic here is a bug in a parser; the next content may be a better one.
-            let looked = catch_unwind(AssertUnwindSafe(|| {
-                self.look_at_certificate();
-                self.look_at_policy();
+            thread::sleep(process::POLL_INTERVAL);
+            // A panic here is a bug in a parser; the next content of the file may be parsed.
+            let result = catch_unwind(AssertUnwindSafe(|| {
+                self.refresh_certificate();
+                self.refresh_policy();
             }));
-            if looked.is_err() {
-                error!("looking at the policy's and the certificate's files panicked");
+            if result.is_err() {
+                error!("reading the policy file or the certificate's files panicked");
             }
         }
     }
 
-    fn look_at_certificate(&mut self) {
+    fn refresh_certificate(&mut self) {
         let now = SystemTime::now();
         let change = self.certificate.refresh(now);
-        let standing = self.certificate.standing(now);
-        if let Some(not_after) = standing.not_after {
-            self.metrics.serving_certificate_expires(not_after);
+        let status = self.certificate.status(now);
+        if let Some(not_after) = status.not_after {
+            self.metrics.set_certificate_expiry(not_after);
         }
         match change {
             tls::Change::None => {}
             tls::Change::Loaded => {
-                self.metrics.reloaded_certificate(true);
-                let (days_left, problem) = (standing.days_left(now), standing.problem.as_deref());
+                self.metrics.count_certificate_reload(true);
+                let (days_left, problem) = (status.days_left(now), status.problem.as_deref());
                 match problem {
-                    None => info!(days_left, "a new certificate serves"),
+                    None => info!(days_left, "a new certificate is in use"),
                     Some(problem) => {
-                        error!(problem, "a new certificate serves, which nobody will trust")
+                        error!(
+                            problem,
+                            "a new certificate is in use, and the API server will not trust it"
+                        )
                     }
                 }
             }
             tls::Change::Rejected(problem) => {
-                self.metrics.reloaded_certificate(false);
-                error!(%problem, "the certificate's files changed, and do not serve");
+                self.metrics.count_certificate_reload(false);
+                error!(%problem, "the certificate's files changed and cannot be used; the old certificate stays in use");
             }
         }
-        self.health.set_certificate(standing);
+        self.health.set_certificate(status);
     }
 
-    fn look_at_policy(&mut self) {
+    fn refresh_policy(&mut self) {
         if let Some(new) = self.policy_file.refresh(&self.metrics) {
             self.policy.store(Arc::new(new));
         }

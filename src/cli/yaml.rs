@@ -1,12 +1,12 @@
-//! YAML, read and written as kubectl does: what one of the two means, the other means too.
+//! Reads and writes YAML as kubectl does, so that both give a document the same meaning.
 
 use serde_json::Value;
 
-/// How documents are read.
+/// The options for reading documents.
 ///
 /// Numbers and booleans are those of YAML 1.1, as for kubectl: `defaultMode: 0644` is 420, and `on`
-/// is true. What can be repeated by reference is bounded; what a file can hold itself is not, beyond
-/// the file's own size: the nodes of a large cluster are one document of millions of values.
+/// is true. The expansion of aliases is limited. The number of values is limited only by the size
+/// of the file: the nodes of a large cluster are one document of millions of values.
 pub(super) fn read_options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         legacy_octal_numbers: true,
@@ -26,8 +26,8 @@ pub(super) fn read_options() -> serde_saphyr::Options {
 
 /// Writes documents, each after a line `---`.
 ///
-/// Keys are sorted, as kubectl does. Text that some reader would take for a number, a boolean, a
-/// date or a null is quoted.
+/// Keys are sorted, as by kubectl. Text that a YAML reader could take for a number, a boolean, a
+/// date or null is quoted.
 pub(super) fn write(documents: &[Value]) -> Result<String, serde_saphyr::SerializeError> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let mut text = String::new();

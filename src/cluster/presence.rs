@@ -1,28 +1,28 @@
-//! Whether a controller is there: read from the Lease that it renews.
+//! Derives from the controller's Lease whether a controller is running.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How old a Lease may be whose controller counts as there. Longer than a change of leaders takes, and
-/// than a rollout.
+/// The controller counts as running if its Lease was renewed within this time. Longer than a change
+/// of leaders, and than a rollout.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// When the Lease was last renewed, as far as we have seen.
+/// The last renewal of the Lease that was observed.
 #[derive(Debug, Default)]
 pub(super) struct Presence {
-    /// The renewal that was seen last, by its time as it is written.
+    /// `renewTime` of the last observed renewal.
     seen: Option<Timestamp>,
-    /// When that was, by our own clock.
+    /// When the renewal was observed, by the own clock.
     renewed: Option<Instant>,
 }
 
 impl Presence {
-    /// Looks at the Lease; `None`: there is none. Returns whether a controller is there.
+    /// Processes the Lease (`None`: it does not exist). Returns whether a controller is running.
     ///
-    /// Only the first look compares clocks of two machines; after that a renewal counts from when it was
-    /// seen.
+    /// Only the first call compares the clocks of two machines. Later renewals count from when they
+    /// were observed.
     pub(super) fn observe(&mut self, lease: Option<&Lease>, now: Instant, time: Timestamp) -> bool {
         let spec = lease.and_then(|lease| lease.spec.as_ref());
         let Some(spec) = spec else {
@@ -33,7 +33,7 @@ impl Presence {
         let is_held = spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
         if let Some(written) = written.filter(|written| is_held && self.seen != Some(*written)) {
             let age = match self.seen {
-                // A time to come is that of a clock that is ahead of ours.
+                // A time in the future comes from a clock that is ahead of the own clock.
                 None => Duration::try_from(time.duration_since(written)).unwrap_or_default(),
                 Some(_) => Duration::ZERO,
             };
@@ -59,7 +59,8 @@ mod tests {
         .unwrap()
     }
 
-    /// What is seen of leases at these seconds, on a clock that is `ahead` of theirs.
+    /// The results for leases that are read at these seconds, on a clock that is `ahead` seconds
+    /// ahead.
     fn seen(looks: &[(u64, Option<Lease>)], ahead: i64) -> Vec<bool> {
         let start = Instant::now() + SECOND * 1000;
         let mut presence = Presence::default();
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_is_there_as_long_as_its_lease_is_renewed() {
+    fn a_controller_is_running_while_its_lease_is_renewed() {
         let held = |renewed| Some(lease("c", renewed));
         let looks = [(0, held(0)), (30, held(29)), (88, held(29)), (91, held(29)), (95, held(94))];
         assert_eq!(seen(&looks, 0), [true, true, true, false, true]);
@@ -82,10 +83,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_nobody_holds_or_that_is_gone_is_none() {
+    fn a_lease_without_a_holder_is_ignored_and_a_deleted_one_ends_the_presence() {
         let free = |renewed| Some(lease("", renewed));
         assert_eq!(seen(&[(0, None), (5, free(4)), (10, None)], 0), [false; 3]);
-        // Given back at a stop: another controller may take it in a moment.
+        // Released at a stop: another controller may take it soon.
         let looks = [(0, Some(lease("c", 0))), (5, free(5)), (59, free(5)), (61, free(5))];
         assert_eq!(seen(&looks, 0), [true, true, true, false]);
         assert_eq!(seen(&[(0, Some(lease("c", 0))), (5, None)], 0), [true, false]);
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_differ_matter_only_at_first() {
+    fn different_clocks_matter_only_for_the_first_read() {
         let looks = [(0, Some(lease("c", 0))), (10, Some(lease("c", 9)))];
         assert_eq!(seen(&looks, 3600), [false, true]);
         assert_eq!(seen(&looks, -3600), [true, true]);

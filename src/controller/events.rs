@@ -1,7 +1,7 @@
-//! Events (events.k8s.io/v1) about the objects that users know.
+//! Records Events (events.k8s.io/v1) about objects that users know.
 //!
-//! They are told by a task of its own from a bounded queue: an event that cannot be written is
-//! dropped with a line in the log, and no write ever waits for one.
+//! A separate task sends them from a bounded queue. An event that cannot be sent is logged and
+//! dropped; no write ever waits for an event.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -19,38 +19,38 @@ use super::problem;
 use crate::systems::plan;
 use crate::telemetry::{Metrics, shown};
 
-/// The name under which the events are told.
+/// The name of the reporting controller in events.
 const CONTROLLER: &str = "stowplan";
 
-/// Events that wait to be written.
+/// The capacity of the queue.
 const QUEUE: usize = 256;
 
-/// Events that are remembered, to be told again as the same.
+/// How many recent events are remembered: a repetition of one only increases its count.
 const REMEMBERED: usize = 4096;
 
-/// Notes that stand and are remembered as told, some 60 bytes each. More than are offered in one plan, or
-/// each of those would be new in each.
-const STANDING: usize = 65_536;
+/// How many recorded notes are remembered, at about 60 bytes each. It must exceed the number of
+/// notes in one plan; otherwise each note would count as new in each plan.
+const RECORDED_NOTES: usize = 65_536;
 
-/// How long a note rests that differs from the last one in nothing but its numbers: the scheduler counts
-/// nodes in its own, and each of them would be another event.
-const REST: Duration = Duration::from_secs(300);
+/// The shortest time between two notes that differ only in their numbers: the scheduler's messages
+/// contain counts of nodes, and each new count would be another event.
+const SIMILAR_NOTE_INTERVAL: Duration = Duration::from_secs(300);
 
-/// How long the writing of one may take.
+/// How long sending an event may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The longest note that the API server takes, in bytes.
+/// The longest note that the API server accepts, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
-/// Tells events, for as long as one of its clones lives.
+/// Records events. The sending task ends when the last clone is dropped.
 #[derive(Clone, Debug)]
-pub struct Events {
-    queue: mpsc::Sender<Told>,
-    once: Arc<Mutex<Standing>>,
+pub(crate) struct Events {
+    queue: mpsc::Sender<Pending>,
+    once: Arc<Mutex<Notes>>,
     metrics: Arc<Metrics>,
 }
 
-/// What makes two events the same.
+/// Two events with equal keys are the same event.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Key {
     kind: String,
@@ -62,63 +62,62 @@ struct Key {
 }
 
 #[derive(Debug)]
-struct Told {
+struct Pending {
     regarding: ObjectReference,
     event: plan::Event,
 }
 
 impl Events {
-    /// Starts the task that writes them, in the name of `identity`.
+    /// Starts the task that sends events, with `identity` as the reporting instance.
     #[must_use]
-    pub fn start(client: Client, identity: String, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn start(client: Client, identity: String, metrics: Arc<Metrics>) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
         tokio::spawn(write(client, identity, waiting));
         Self { queue, once: Arc::default(), metrics }
     }
 
-    /// Tells an event about an object.
-    pub fn tell(&self, regarding: &ObjectReference, event: &plan::Event) {
-        self.metrics.told(event.reason);
+    pub(crate) fn record(&self, regarding: &ObjectReference, event: &plan::Event) {
+        self.metrics.count_event(event.reason);
         let cut = plan::Event { note: cut(&event.note), ..event.clone() };
-        let told = Told { regarding: regarding.clone(), event: cut };
-        if self.queue.try_send(told).is_err() {
+        let pending = Pending { regarding: regarding.clone(), event: cut };
+        if self.queue.try_send(pending).is_err() {
             let name = regarding.name.as_deref().unwrap_or_default();
-            debug!(name, reason = event.reason, "an event is left out: too many wait");
+            debug!(name, reason = event.reason, "event dropped: the queue is full");
         }
     }
 
-    /// The same, unless this process has told it before: what stands is offered by each plan. A note that
-    /// finds no place in the queue is not told yet.
-    pub fn tell_once(&self, regarding: &ObjectReference, event: &plan::Event) {
+    /// Records an event unless this process has recorded it before: each plan repeats an event
+    /// while its cause lasts. If the queue is full, a later repetition is recorded.
+    pub(crate) fn record_once(&self, regarding: &ObjectReference, event: &plan::Event) {
         let mut once = self.once.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.queue.capacity() > 0 && once.is_news(regarding, event, Instant::now()) {
-            self.tell(regarding, event);
+        if self.queue.capacity() > 0 && once.admit(regarding, event, Instant::now()) {
+            self.record(regarding, event);
         }
     }
 }
 
-async fn write(client: Client, identity: String, mut waiting: mpsc::Receiver<Told>) {
-    // A Recorder takes two events about one object and of one reason for the same, and would show the
-    // first note again. So each note has its own.
+async fn write(client: Client, identity: String, mut waiting: mpsc::Receiver<Pending>) {
+    // A Recorder treats two events with the same object and reason as repetitions and resends the
+    // first note. So each note has its own Recorder.
     let mut recorders: Memory<Recorder> = Memory::default();
     let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: Some(identity) };
-    while let Some(Told { regarding, event }) = waiting.recv().await {
+    while let Some(Pending { regarding, event }) = waiting.recv().await {
         let recorder = recorders
             .recall(key(&regarding, &event), || Recorder::new(client.clone(), reporter.clone()));
         let name = regarding.name.as_deref().unwrap_or_default();
-        let told = Event {
+        let event_to_send = Event {
             type_: if event.warning { EventType::Warning } else { EventType::Normal },
             reason: event.reason.to_owned(),
             note: Some(event.note),
             action: "Reconcile".to_owned(),
             secondary: None,
         };
-        let problem = match timeout(TIMEOUT, recorder.publish(&told, &regarding)).await {
+        let problem = match timeout(TIMEOUT, recorder.publish(&event_to_send, &regarding)).await {
             Ok(Ok(())) => continue,
             Ok(Err(error)) => problem(&error),
             Err(_) => "no answer".to_owned(),
         };
-        debug!(name, reason = event.reason, problem = &*shown(&problem), "an event is not written");
+        debug!(name, reason = event.reason, problem = &*shown(&problem), "event not sent");
     }
 }
 
@@ -134,7 +133,7 @@ fn key(regarding: &ObjectReference, event: &plan::Event) -> Key {
     }
 }
 
-/// `note` at the length that an event can have.
+/// Cuts a note to [`LONGEST_NOTE`].
 fn cut(note: &str) -> String {
     if note.len() <= LONGEST_NOTE {
         return note.to_owned();
@@ -143,50 +142,52 @@ fn cut(note: &str) -> String {
     format!("{}…", &note[..end])
 }
 
-/// The notes that this process has told and that may stand still; the oldest is forgotten first.
+/// The notes that this process has recorded; the oldest are forgotten first.
 #[derive(Debug, Default)]
-struct Standing {
-    /// By object, reason and what the note says besides numbers. Two notes of one reason may stand at once.
-    held: HashMap<u64, Last>,
+struct Notes {
+    /// By the hash of the object, the reason, and the note without its digits: an object can have
+    /// two notes with the same reason at once.
+    recorded: HashMap<u64, Last>,
     order: VecDeque<u64>,
     hasher: RandomState,
 }
 
-/// What was told last.
+/// The last recorded note of a key.
 #[derive(Clone, Copy, Debug)]
 struct Last {
-    /// The whole note, as a hash.
+    /// The hash of the note with its digits.
     note: u64,
     at: Instant,
 }
 
-impl Standing {
-    /// Whether an event is to be told now. It counts as told then.
-    fn is_news(&mut self, regarding: &ObjectReference, event: &plan::Event, now: Instant) -> bool {
+impl Notes {
+    /// Decides whether to record an event now, and remembers it if so.
+    fn admit(&mut self, regarding: &ObjectReference, event: &plan::Event, now: Instant) -> bool {
         let ObjectReference { kind, namespace, name, uid, .. } = regarding;
         let words = event.note.split(|letter: char| letter.is_ascii_digit());
         let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
         let key = self.hasher.hash_one((kind, namespace, name, uid, event.reason, words));
         let last = Last { note: self.hasher.hash_one(&event.note), at: now };
-        if let Some(known) = self.held.get_mut(&key) {
-            let is_new = known.note != last.note && REST <= now.duration_since(known.at);
+        if let Some(known) = self.recorded.get_mut(&key) {
+            let is_new =
+                known.note != last.note && SIMILAR_NOTE_INTERVAL <= now.duration_since(known.at);
             if is_new {
                 *known = last;
             }
             return is_new;
         }
-        if self.order.len() >= STANDING
+        if self.order.len() >= RECORDED_NOTES
             && let Some(oldest) = self.order.pop_front()
         {
-            self.held.remove(&oldest);
+            self.recorded.remove(&oldest);
         }
         self.order.push_back(key);
-        self.held.insert(key, last);
+        self.recorded.insert(key, last);
         true
     }
 }
 
-/// What belongs to the last events; the oldest is forgotten first.
+/// A value for each of the most recent events; the oldest are forgotten first.
 #[derive(Debug)]
 struct Memory<T> {
     held: HashMap<Key, T>,
@@ -200,7 +201,7 @@ impl<T> Default for Memory<T> {
 }
 
 impl<T> Memory<T> {
-    /// What is held for `key`, made where nothing is.
+    /// The value of `key`; a new one from `make` if there is none.
     fn recall(&mut self, key: Key, make: impl FnOnce() -> T) -> &mut T {
         if !self.held.contains_key(&key) {
             if self.order.len() >= REMEMBERED
@@ -236,19 +237,19 @@ mod tests {
         }
     }
 
-    async fn told(notes: &[&str]) -> Vec<Value> {
+    async fn recorded(notes: &[&str]) -> Vec<Value> {
         let api = Api::new(|call| Reply::json(200, &call.body));
         let events = Events::start(api.client(), "me".to_owned(), Arc::default());
         for note in notes {
-            events.tell(&pool(), &event(note));
+            events.record(&pool(), &event(note));
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         api.events()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_repeated_is_counted_and_another_note_is_another_event() {
-        let events = told(&["place 3", "place 5", "place 3"]).await;
+    async fn a_repetition_increases_the_count_and_another_note_is_another_event() {
+        let events = recorded(&["place 3", "place 5", "place 3"]).await;
         let notes: Vec<_> = events.iter().map(|event| event["note"].as_str().unwrap()).collect();
         assert_eq!(notes, ["place 3", "place 5", "place 3"]);
         let names: Vec<_> = events.iter().map(|event| &event["metadata"]["name"]).collect();
@@ -258,9 +259,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_note_is_cut_to_what_the_api_server_takes() {
+    async fn a_note_is_cut_to_the_length_that_the_api_server_accepts() {
         let long = "é".repeat(2000);
-        let events = told(&[&long]).await;
+        let events = recorded(&[&long]).await;
         let note = events[0]["note"].as_str().unwrap();
         assert!((1020..=1024).contains(&note.len()), "{}", note.len());
         assert!(note.ends_with("é…"));
@@ -270,84 +271,88 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn events_that_cannot_be_written_hold_up_nobody() {
+    async fn events_that_cannot_be_sent_delay_nothing() {
         let api = Api::new(|_| Reply::Hang);
         let metrics = Arc::new(Metrics::new());
         let events = Events::start(api.client(), "me".to_owned(), Arc::clone(&metrics));
         for number in 0..10 * QUEUE {
-            events.tell(&pool(), &event(&number.to_string()));
+            events.record(&pool(), &event(&number.to_string()));
         }
         tokio::time::sleep(TIMEOUT * 3).await;
-        assert!(api.events().len() >= 3, "the next has its turn");
+        assert!(api.events().len() >= 3, "later events are tried");
         let text = metrics.to_text();
         let all =
             format!("stowplan_controller_events_total{{reason=\"MemberLost\"}} {}", 10 * QUEUE);
-        assert!(text.contains(&all), "those that are left out are counted, too: {text}");
+        assert!(text.contains(&all), "dropped events are counted, too: {text}");
     }
 
-    /// How often each note is told, when all of them are offered each second for so long.
-    async fn told_while_offered(seconds: u64, notes: impl Fn(u64) -> Vec<String>) -> Vec<String> {
+    /// The notes that are recorded if `notes` are repeated every second for this number of seconds.
+    async fn recorded_while_repeated(
+        seconds: u64,
+        notes: impl Fn(u64) -> Vec<String>,
+    ) -> Vec<String> {
         let api = Api::new(|call| Reply::json(200, &call.body));
         let events = Events::start(api.client(), "me".to_owned(), Arc::default());
         for second in 0..seconds {
             for note in notes(second) {
-                events.tell_once(&pool(), &event(&note));
+                events.record_once(&pool(), &event(&note));
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        let told = api.events();
-        told.iter().map(|event| event["note"].as_str().unwrap().to_owned()).collect()
+        let events = api.events();
+        events.iter().map(|event| event["note"].as_str().unwrap().to_owned()).collect()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_note_whose_numbers_change_is_told_every_five_minutes() {
-        let notes = told_while_offered(901, |second| vec![format!("0/{second} nodes fit")]).await;
+    async fn a_note_whose_numbers_change_is_recorded_every_five_minutes() {
+        let notes =
+            recorded_while_repeated(901, |second| vec![format!("0/{second} nodes fit")]).await;
         let expected = [0, 300, 600, 900].map(|second| format!("0/{second} nodes fit"));
         assert_eq!(notes, expected);
-        // The same is not told again, however long it stands.
-        let notes = told_while_offered(2_000, |_| vec!["0/7 nodes fit".to_owned()]).await;
+        // The same note is not recorded again, however long its cause lasts.
+        let notes = recorded_while_repeated(2_000, |_| vec!["0/7 nodes fit".to_owned()]).await;
         assert_eq!(notes, ["0/7 nodes fit"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_note_that_says_something_else_is_told_at_once_and_both_may_stand() {
+    async fn a_note_with_other_words_is_recorded_at_once() {
         let both = |_| vec!["claim a".to_owned(), "claim b".to_owned()];
-        assert_eq!(told_while_offered(1_000, both).await, ["claim a", "claim b"]);
+        assert_eq!(recorded_while_repeated(1_000, both).await, ["claim a", "claim b"]);
         let turns = |second: u64| vec![["full", "cordoned"][second as usize % 2].to_owned()];
-        assert_eq!(told_while_offered(1_000, turns).await, ["full", "cordoned"]);
+        assert_eq!(recorded_while_repeated(1_000, turns).await, ["full", "cordoned"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_many_notes_that_stand_each_is_told_once() {
+    async fn each_of_many_notes_is_recorded_once() {
         let many = 3 * REMEMBERED;
         let of = |number: usize| {
             let mut about = pool();
             about.uid = Some(format!("uid-{number}"));
             about
         };
-        let mut standing = Standing::default();
+        let mut notes = Notes::default();
         for round in 0..3 {
             for number in 0..many {
-                let is_news = standing.is_news(&of(number), &event("full"), Instant::now());
-                assert_eq!(is_news, round == 0, "{number}");
+                let is_new = notes.admit(&of(number), &event("full"), Instant::now());
+                assert_eq!(is_new, round == 0, "{number}");
             }
         }
-        for number in many..=STANDING {
-            assert!(standing.is_news(&of(number), &event("full"), Instant::now()));
+        for number in many..=RECORDED_NOTES {
+            assert!(notes.admit(&of(number), &event("full"), Instant::now()));
         }
-        assert_eq!((standing.held.len(), standing.order.len()), (STANDING, STANDING));
-        assert!(!standing.is_news(&of(1), &event("full"), Instant::now()));
-        assert!(standing.is_news(&of(0), &event("full"), Instant::now()), "forgotten");
+        assert_eq!((notes.recorded.len(), notes.order.len()), (RECORDED_NOTES, RECORDED_NOTES));
+        assert!(!notes.admit(&of(1), &event("full"), Instant::now()));
+        assert!(notes.admit(&of(0), &event("full"), Instant::now()), "forgotten");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_finds_no_place_in_the_queue_is_told_later() {
+    async fn a_note_that_does_not_fit_into_the_queue_is_recorded_later() {
         let api = Api::new(|call| Reply::json(200, &call.body));
         let events = Events::start(api.client(), "me".to_owned(), Arc::default());
         for _ in 0..4 {
             for number in 0..2 * QUEUE {
                 let about = ObjectReference { uid: Some(number.to_string()), ..pool() };
-                events.tell_once(&about, &event("full"));
+                events.record_once(&about, &event("full"));
             }
             tokio::time::sleep(Duration::from_secs(60)).await;
         }
@@ -355,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_has_an_end_and_forgets_the_oldest() {
+    fn the_memory_is_bounded_and_forgets_the_oldest() {
         let mut memory = Memory::default();
         let of = |number: usize| key(&pool(), &event(&number.to_string()));
         for number in 0..=REMEMBERED {

@@ -1,4 +1,4 @@
-//! An API server of a few lines, behind a real client and without a network.
+//! A fake API server for tests: a real client without a network.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-/// A request that came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) method: String,
@@ -19,7 +19,7 @@ pub(super) struct Call {
     pub(super) body: Value,
 }
 
-/// What is answered.
+/// The answer to a request.
 #[derive(Debug)]
 pub(super) enum Reply {
     Answer {
@@ -27,11 +27,11 @@ pub(super) enum Reply {
         retry_after: Option<&'static str>,
         body: Vec<u8>,
     },
-    /// The same, a second later.
+    /// A status code and a body, a second later.
     Late(u16, Value),
-    /// The connection ends without an answer.
+    /// Closes the connection without an answer.
     Drop,
-    /// Nothing comes.
+    /// Never answers.
     Hang,
 }
 
@@ -40,7 +40,7 @@ impl Reply {
         Self::Answer { code, retry_after: None, body: body.to_string().into_bytes() }
     }
 
-    /// A Status, as the API server words it.
+    /// A `Status` object as the API server answers it.
     pub(super) fn status(code: u16, reason: &str) -> Self {
         let message = format!("because of {reason}");
         let status = json!({
@@ -53,12 +53,11 @@ impl Reply {
 
 type Answer = dyn FnMut(&Call) -> Reply + Send;
 
-/// The server.
 #[derive(Clone)]
 pub(super) struct Api {
     answer: Arc<Mutex<Answer>>,
     calls: Arc<Mutex<Vec<Call>>>,
-    /// Requests under way, and the most of them at once.
+    /// The number of requests in flight, and its maximum so far.
     load: Arc<Mutex<(usize, usize)>>,
 }
 
@@ -67,17 +66,17 @@ impl Api {
         Self { answer: Arc::new(Mutex::new(answer)), calls: Arc::default(), load: Arc::default() }
     }
 
-    /// The most requests that were under way at once.
-    pub(super) fn most(&self) -> usize {
+    /// The maximum number of requests that were in flight at once.
+    pub(super) fn max_concurrency(&self) -> usize {
         self.load.lock().unwrap().1
     }
 
-    /// What came so far.
+    /// All requests so far.
     pub(super) fn calls(&self) -> Vec<Call> {
         self.calls.lock().unwrap().clone()
     }
 
-    /// The same, but for the events.
+    /// All requests so far, except those that record events.
     pub(super) fn writes(&self) -> Vec<Call> {
         let calls = self.calls();
         calls.into_iter().filter(|call| !call.path.contains("/events")).collect()

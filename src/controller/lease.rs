@@ -1,24 +1,26 @@
 //! Leader election by a Lease (coordination.k8s.io/v1), by client-go's protocol and timings.
 //!
-//! Who holds the lease writes it anew every two seconds. Others watch the record: when it has not
-//! changed for its whole duration, by their own monotonic clock, they take it. Times that are written
-//! in it are for people; no clock is ever compared with another one's.
+//! The holder renews the lease every two seconds. The other candidates read the record regularly. A
+//! candidate takes the lease when the record has not changed for its full duration, measured by the
+//! candidate's own monotonic clock. The times in the record are for people: clocks of different
+//! machines are never compared.
 //!
-//! `Election` is that protocol without a cluster: told what was read and written, and when, it
-//! says what to do. Times count against us: a lease that we wrote is ours from before the request was
-//! sent, and another's record counts as unchanged up to when it was asked for, not to when the answer
-//! came. [`Leadership`] is what the rest of the process asks, right before each write: it says no once
-//! the renew deadline has passed, whatever the task that renews is doing. So a process that was stopped
-//! for a while writes nothing before it has renewed. Between the renew deadline and the lease's
-//! duration is the time that one write may take at most.
+//! `Election` is the protocol without a cluster: given what was read and written, and when, it
+//! decides the next step. It measures times so that two candidates cannot lead at once: an own
+//! renewal counts from before the request was sent, and another candidate's record counts as
+//! unchanged until the last read was sent, not until its answer arrived. The rest of the process
+//! asks [`Leadership`] right before each write: it denies once the renew deadline has passed,
+//! whatever state the renewing task is in. So a process that was suspended writes nothing before it
+//! has renewed the lease. The time between the renew deadline and the end of the lease's duration
+//! is the longest time that one write may take.
 //!
-//! What cannot be excluded is a write that was handed to the network and arrives late. All our writes
-//! have preconditions (a UID, a version, a name that is free), so such a write does what the next
-//! leader would do, or nothing.
+//! A write that was sent in time can still arrive late. All of stowplan's writes have preconditions
+//! (a UID, a version, a free name), so a late write either has the effect that the next leader
+//! would cause, or none.
 //!
-//! The crates for this (kube-lease-manager, kube-leader-election, k8s-controller's own) trust written
-//! times or patch without a version, or do not tell, by the clock and at any moment, whether the lease
-//! is held.
+//! Existing crates (kube-lease-manager, kube-leader-election, k8s-controller's own election) trust
+//! the times in the record, or patch without a version, or do not offer a check at any moment
+//! whether the lease is held.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,55 +40,55 @@ use super::act::WRITE_TIMEOUT;
 use super::problem;
 use crate::telemetry::{Metrics, shown};
 
-/// The name of the Lease.
-pub const NAME: &str = "stowplan-controller";
+/// The name of the Lease object.
+pub(crate) const NAME: &str = "stowplan-controller";
 
 /// How long a record must stay unchanged before another candidate takes the lease.
 const DURATION: Duration = Duration::from_secs(15);
 
-/// How long the lease counts as held after it was last renewed. What is left of [`DURATION`] is for
-/// the last write.
+/// How long the lease counts as held after its last renewal. The rest of [`DURATION`] is for the
+/// last write.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 
 const _: () = assert!(
     RENEW_DEADLINE.as_secs() + WRITE_TIMEOUT.as_secs() <= DURATION.as_secs(),
-    "the last write must have ended before another candidate leads"
+    "the last write must end before another candidate leads"
 );
 
-/// Between two looks, and between two renewals.
+/// The time between two reads by a candidate, and between two renewals by the holder.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// How long a request may take. Two fit into the renew deadline, with the pause between them.
+/// How long a request may take. Two requests with a pause between them fit into the renew deadline.
 const REQUEST: Duration = Duration::from_secs(3);
 
-/// How long the last request may take, which gives the lease back.
+/// How long the release at a stop may take.
 const RELEASE: Duration = Duration::from_secs(1);
 
-/// The longest duration of another's record that is waited for; one that is longer is a mistake.
+/// The longest duration in another candidate's record that is respected; a longer one is a mistake.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Whether this process leads, for those who act.
+/// Whether this process leads; shared between the election and the writers.
 #[derive(Clone, Debug)]
-pub struct Leadership {
-    /// Until when the lease counts as held.
+pub(crate) struct Leadership {
+    /// The lease counts as held until this time.
     until: Arc<watch::Sender<Option<Instant>>>,
 }
 
 impl Leadership {
-    /// Nobody leads yet.
+    /// This process does not lead yet.
     #[must_use]
-    pub fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self { until: Arc::new(watch::Sender::new(None)) }
     }
 
-    /// Whether the lease is held at this moment. To be asked right before each write.
+    /// Whether the lease is held at this moment. Call it right before each write.
     #[must_use]
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.until.borrow().is_some_and(|until| Instant::now() < until)
     }
 
     /// Resolves when the lease is held.
-    pub async fn gained(&self) {
+    pub(crate) async fn gained(&self) {
         let mut changes = self.until.subscribe();
         let held = |until: &Option<Instant>| until.is_some_and(|until| Instant::now() < until);
         if changes.wait_for(held).await.is_err() {
@@ -95,8 +97,8 @@ impl Leadership {
         }
     }
 
-    /// Resolves when the lease is not held any more.
-    pub async fn lost(&self) {
+    /// Resolves when the lease is no longer held.
+    pub(crate) async fn lost(&self) {
         let mut changes = self.until.subscribe();
         loop {
             let until = *changes.borrow_and_update();
@@ -117,17 +119,18 @@ impl Leadership {
     }
 }
 
-/// What to do now.
+/// The next step of a candidate.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
-    /// Read the lease, and tell [`Election::observe`].
+    /// Read the lease and pass it to [`Election::observe`].
     Read,
-    /// Create it, and tell [`Election::written`]. Where another one has, read it.
+    /// Create the lease and pass the answer to [`Election::written`]. If it exists already, read
+    /// it.
     Create(Lease),
-    /// Write it in place of the version that it names, and tell the same. Where it has another version
-    /// now, read it.
+    /// Replace the version that the lease names and pass the answer to [`Election::written`]. If
+    /// the version has changed, read the lease.
     Replace(Lease),
-    /// Nothing until the next round.
+    /// Do nothing until the next round.
     Rest,
 }
 
@@ -135,16 +138,17 @@ enum Step {
 #[derive(Debug)]
 struct Election {
     identity: String,
-    /// The lease as it was last read or written, unless it is known to have changed since.
+    /// The lease as last read or written, unless it is known to have changed since.
     known: Option<Lease>,
-    /// Another's record, and since when it has been the same.
+    /// Another candidate's record, and when it was first seen unchanged.
     other: Option<(LeaseSpec, Instant)>,
-    /// When we last took the lease, as it is written in the record. A name can be another's, too; a
-    /// record with our name and this time is ours, whichever of our renewals wrote it.
+    /// `acquireTime` of the record when this candidate last took the lease. Two processes can have
+    /// the same name, so only a record with the own name and this time is this candidate's.
     acquired: Option<MicroTime>,
-    /// The record that we wrote last, or tried to, and when that was begun: its answer can be lost.
+    /// The last record that this candidate tried to write, and when the attempt started: its answer
+    /// can be lost.
     attempt: Option<(LeaseSpec, Instant)>,
-    /// Until when the lease is ours.
+    /// This candidate holds the lease until this time.
     until: Option<Instant>,
 }
 
@@ -157,8 +161,8 @@ impl Election {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// The first step of a round: who holds the lease renews the version that it knows, everybody
-    /// else looks first.
+    /// The first step of a round: the holder renews the version that it knows; any other candidate
+    /// reads the lease first.
     fn begin(&mut self, now: Instant, time: Timestamp) -> Step {
         match self.known.take() {
             Some(known) if self.is_held(now) => self.claim(Some(known), now, time),
@@ -166,8 +170,8 @@ impl Election {
         }
     }
 
-    /// Takes in the lease as it was read, which was asked for at `asked` and came at `answered`, and
-    /// says what follows.
+    /// Processes the lease that was read (`None`: it does not exist) and returns the next step. The
+    /// read was sent at `asked` and answered at `answered`.
     fn observe(
         &mut self,
         lease: Option<Lease>,
@@ -176,14 +180,14 @@ impl Election {
         time: Timestamp,
     ) -> Step {
         let Some(lease) = lease else {
-            // Somebody deleted it, and anybody may make it again.
+            // The lease was deleted: any candidate may create it.
             self.lose();
             self.other = None;
             return self.claim(None, answered, time);
         };
         let record = lease.spec.clone().unwrap_or_default();
-        if self.is_ours(&record) {
-            // A renewal whose answer was lost counts; an older one has been counted.
+        if self.is_own(&record) {
+            // A renewal whose answer was lost counts; earlier renewals have been counted.
             if let Some((_, begun)) = self.attempt.as_ref().filter(|(own, _)| *own == record) {
                 self.until = Some(*begun + RENEW_DEADLINE);
             }
@@ -195,7 +199,8 @@ impl Election {
             self.other = None;
             return self.claim(Some(lease), answered, time);
         }
-        // Also under our own name: a process that had it before us may still be at work.
+        // The holder may have this candidate's name: an earlier process with that name may still
+        // run.
         match &self.other {
             Some((seen, since)) if *seen == record => {
                 if asked.saturating_duration_since(*since) < duration(&record) {
@@ -210,7 +215,7 @@ impl Election {
         }
     }
 
-    /// The last step was carried out, and answered with this.
+    /// Processes the API server's answer to the last `Create` or `Replace`.
     fn written(&mut self, lease: Lease) {
         if let Some((_, begun)) = &self.attempt {
             self.until = Some(*begun + RENEW_DEADLINE);
@@ -219,17 +224,17 @@ impl Election {
         self.known = Some(lease);
     }
 
-    /// What gives `lease` back, if it is ours.
+    /// Builds the lease that releases `lease`; `None` if this candidate does not hold it.
     fn release(&self, mut lease: Lease, time: Timestamp) -> Option<Lease> {
-        let spec = lease.spec.as_mut().filter(|record| self.is_ours(record))?;
-        // As client-go does: an empty holder, and nothing to wait for.
+        let spec = lease.spec.as_mut().filter(|record| self.is_own(record))?;
+        // As client-go does: an empty holder and the shortest duration.
         spec.holder_identity = Some(String::new());
         spec.lease_duration_seconds = Some(1);
         spec.renew_time = Some(micro(time));
         Some(lease)
     }
 
-    fn is_ours(&self, record: &LeaseSpec) -> bool {
+    fn is_own(&self, record: &LeaseSpec) -> bool {
         self.acquired.is_some()
             && record.acquire_time == self.acquired
             && record.holder_identity.as_ref() == Some(&self.identity)
@@ -248,7 +253,7 @@ impl Election {
             spec: None,
         });
         let mut spec = lease.spec.take().unwrap_or_default();
-        if !self.is_ours(&spec) {
+        if !self.is_own(&spec) {
             self.acquired = Some(micro(time));
             spec.acquire_time.clone_from(&self.acquired);
             let changed = i32::from(exists);
@@ -264,19 +269,19 @@ impl Election {
     }
 }
 
-/// How long another's record must stay the same before it is taken: as long as it says, and not
-/// shorter than ours.
+/// How long another candidate's record must stay unchanged before the lease may be taken: the
+/// duration in the record, but at least [`DURATION`] and at most [`LONGEST`].
 fn duration(record: &LeaseSpec) -> Duration {
     let seconds = record.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     Duration::from_secs(seconds.unwrap_or_default()).clamp(DURATION, LONGEST)
 }
 
-/// In microseconds, as it will be read again.
+/// Cuts a time to microseconds, the precision of the record.
 fn micro(time: Timestamp) -> MicroTime {
     MicroTime(Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time))
 }
 
-/// Runs for the lease in `namespace` under the name `identity` until `stop`, then gives it back.
+/// Competes for the lease in `namespace` under the name `identity` until `stop`, then releases it.
 pub(super) async fn campaign(
     client: Client,
     namespace: String,
@@ -287,10 +292,10 @@ pub(super) async fn campaign(
 ) {
     let api = Api::<Lease>::namespaced(client, &namespace);
     let mut election = Election::new(identity);
-    // Candidates spread, so that they do not all write at once.
+    // Random pauses, so that the candidates do not all write at once.
     let mut pauses =
         ConstantBuilder::new().with_delay(RETRY).with_jitter().without_max_times().build();
-    let (mut leads, mut told) = (false, None);
+    let (mut leads, mut logged) = (false, None);
     loop {
         let problem = tokio::select! {
             biased;
@@ -303,24 +308,24 @@ pub(super) async fn campaign(
             let identity = &*shown(&election.identity);
             match leads {
                 true => info!(lease = NAME, namespace, identity, "leading"),
-                false => warn!(lease = NAME, namespace, identity, "not leading any more"),
+                false => warn!(lease = NAME, namespace, identity, "stopped leading"),
             }
         }
-        if problem != told {
+        if problem != logged {
             if let Some(problem) = problem.as_deref() {
                 warn!(lease = NAME, namespace, problem = &*shown(problem), "{LEASE_TROUBLE}");
             }
-            told = problem;
+            logged = problem;
         }
         let pause = if leads { RETRY } else { pauses.next().unwrap_or(RETRY) };
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            // Told at once, and the metric is true.
+            // Logged at once, so that log and metric are correct.
             () = leadership.lost(), if leads => {
                 leads = false;
                 metrics.controller_leader.set(0);
-                warn!(lease = NAME, namespace, "not renewed in time: not leading any more");
+                warn!(lease = NAME, namespace, "the lease was not renewed in time: stopped leading");
             }
             () = sleep(pause) => {}
         }
@@ -331,17 +336,17 @@ pub(super) async fn campaign(
         Ok(Ok(true)) => info!(lease = NAME, namespace, "released"),
         Ok(Ok(false)) => {}
         _ if leads => {
-            warn!(lease = NAME, namespace, "the lease could not be released; it runs out")
+            warn!(lease = NAME, namespace, "the lease could not be released; it expires")
         }
         _ => {}
     }
 }
 
-/// Gives the lease back; false where it is not ours.
+/// Releases the lease. Returns false if this candidate does not hold it.
 async fn release(api: &Api<Lease>, election: &mut Election) -> kube::Result<bool> {
     let lease = match election.known.take() {
         Some(lease) => Some(lease),
-        // The stop broke a renewal off, which may have been written.
+        // The stop interrupted a renewal, which may have been written.
         None if election.acquired.is_some() => api.get_opt(NAME).await?,
         None => None,
     };
@@ -354,17 +359,17 @@ async fn release(api: &Api<Lease>, election: &mut Election) -> kube::Result<bool
 const LEASE_TROUBLE: &str =
     "the lease cannot be read or written (the Role of the controller needs get, create, update)";
 
-/// One round: looks at the lease if that is needed, and takes or renews it if that may be.
+/// One round: reads the lease if needed, and takes or renews it if allowed.
 ///
 /// # Errors
-/// What went wrong, for people. The election knows what it may still rely on.
+/// The failed request, for the log. The election remains valid.
 async fn round(
     api: &Api<Lease>,
     election: &mut Election,
     leadership: &Leadership,
 ) -> Result<(), String> {
     let mut step = election.begin(Instant::now(), Timestamp::now());
-    // A renewal that meets another version looks once more; nothing takes more steps than that.
+    // The longest sequence: a renewal meets another version, reads the lease, and writes again.
     for _ in 0..4 {
         step = match step {
             Step::Rest => return Ok(()),
@@ -372,7 +377,7 @@ async fn round(
                 let asked = Instant::now();
                 let lease = request(api.get_opt(NAME)).await?;
                 let next = election.observe(lease, asked, Instant::now(), Timestamp::now());
-                // Before anything else is waited for: it may be lost.
+                // Set before the next await: the lease may be lost.
                 leadership.set(election.until);
                 next
             }
@@ -402,7 +407,8 @@ async fn round(
     Ok(())
 }
 
-/// `None` where the lease has another version than the one that was to be replaced, or is gone.
+/// Turns a conflict into `None`: the lease was deleted, or has another version than the replaced
+/// one.
 async fn conflicts(
     write: impl Future<Output = kube::Result<Lease>>,
 ) -> kube::Result<Option<Lease>> {
@@ -438,7 +444,7 @@ mod tests {
         }
     }
 
-    /// A lease that `holder` has renewed at `second`, as it writes it.
+    /// A lease that `holder` renewed at `second`.
     fn lease(holder: &str, second: i64) -> Lease {
         let time = Some(MicroTime(Timestamp::from_second(second).unwrap()));
         Lease {
@@ -486,21 +492,21 @@ mod tests {
             election.observe(Some(lease("other", seconds)), at(asked), at(answered), now)
         };
         assert_eq!(look(1, 0, 500), Step::Rest);
-        // From when the first answer came to when the last one was asked for.
+        // The time counts from the first answer to the sending of the last read.
         assert_eq!(look(1, 15_499, 17_000), Step::Rest);
-        // It has changed just now.
+        // The record has just changed.
         assert_eq!(look(2, 17_100, 17_200), Step::Rest);
         assert_eq!(look(2, 32_199, 32_300), Step::Rest);
         let step = look(2, 32_200, 32_300);
         assert_eq!(spec(&step).holder_identity.as_deref(), Some("me"));
         assert_eq!(spec(&step).lease_transitions, Some(4));
         let Step::Replace(replaced) = &step else { panic!("{step:?}") };
-        assert_eq!(replaced.metadata.resource_version.as_deref(), Some("2"), "bound to a version");
+        assert_eq!(replaced.metadata.resource_version.as_deref(), Some("2"), "the known version");
         assert!(!election.is_held(at(32_300)), "not before the answer");
     }
 
     #[test]
-    fn written_times_change_nothing() {
+    fn times_in_the_record_do_not_matter() {
         let start = Instant::now();
         for written in [0, 1_000_000_000, 100_000_000_000] {
             let mut election = Election::new("me".to_owned());
@@ -515,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_duration_of_another_is_waited_for_within_reason() {
+    fn a_longer_duration_in_the_record_is_respected_up_to_a_limit() {
         for (seconds, waited) in [(None, 15), (Some(-1), 15), (Some(40), 40), (Some(i32::MAX), 60)]
         {
             let record = LeaseSpec { lease_duration_seconds: seconds, ..LeaseSpec::default() };
@@ -524,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_released_is_taken_at_once_and_what_was_deleted_is_made() {
+    fn a_released_lease_is_taken_at_once_and_a_deleted_one_is_created() {
         let (now, time) = (Instant::now(), Timestamp::UNIX_EPOCH);
         for holder in ["", "me"] {
             let mut lease = lease(holder, 1);
@@ -532,7 +538,7 @@ mod tests {
                 lease.spec.as_mut().unwrap().holder_identity = None;
             }
             let step = Election::new("me".to_owned()).observe(Some(lease), now, now, time);
-            // A process of our name may still be at work: that it was ours, we would know.
+            // Another process with the same name may still run: this election never took the lease.
             assert_eq!(matches!(step, Step::Replace(_)), holder.is_empty(), "{step:?}");
         }
         let mut election = leader(now);
@@ -549,14 +555,14 @@ mod tests {
         let step = election.begin(start + RETRY, Timestamp::from_second(2).unwrap());
         assert_eq!(spec(&step).lease_transitions, Some(0));
         assert_eq!(spec(&step).acquire_time, Some(MicroTime(Timestamp::UNIX_EPOCH)));
-        // However long the answer takes.
+        // The deadline does not depend on when the answer arrives.
         election.written(taken(step));
         assert!(election.is_held(start + RETRY + RENEW_DEADLINE - MILLISECOND));
         assert!(!election.is_held(start + RETRY + RENEW_DEADLINE));
     }
 
     #[test]
-    fn a_renewal_whose_answer_was_lost_counts_and_one_that_failed_does_no_harm() {
+    fn a_renewal_counts_if_only_its_answer_was_lost() {
         let start = Instant::now();
         let time = |second| Timestamp::from_second(second).unwrap();
         for arrived in [true, false] {
@@ -567,7 +573,7 @@ mod tests {
             assert_eq!(election.begin(start + RETRY * 2, time(4)), Step::Read);
             let now = start + RETRY * 2;
             let step = election.observe(Some(found), now, now, time(4));
-            assert!(matches!(step, Step::Replace(_)), "still ours: {step:?}");
+            assert!(matches!(step, Step::Replace(_)), "still held: {step:?}");
             let until = if arrived { RETRY } else { Duration::ZERO } + RENEW_DEADLINE;
             assert!(election.is_held(start + until - MILLISECOND), "{arrived}");
             assert!(!election.is_held(start + until), "{arrived}");
@@ -575,15 +581,19 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_was_stopped_does_not_lead_when_it_goes_on() {
+    fn a_suspended_process_does_not_lead_when_it_resumes() {
         let start = Instant::now();
         let mut election = leader(start);
         let step = election.begin(start + RETRY, Timestamp::UNIX_EPOCH);
-        // The answer lay in the socket for 20 s.
+        // The answer was processed 20 s late.
         election.written(taken(step));
         let later = start + Duration::from_secs(20);
         assert!(!election.is_held(later));
-        assert_eq!(election.begin(later, Timestamp::UNIX_EPOCH), Step::Read, "it looks first");
+        assert_eq!(
+            election.begin(later, Timestamp::UNIX_EPOCH),
+            Step::Read,
+            "it reads the lease first"
+        );
         assert_eq!(
             election.observe(Some(lease("other", 9)), later, later, Timestamp::UNIX_EPOCH),
             Step::Rest
@@ -591,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn only_ones_own_lease_is_released() {
+    fn only_the_own_lease_is_released() {
         let now = Instant::now();
         let election = leader(now);
         let own = election.known.clone().unwrap();
@@ -602,15 +612,15 @@ mod tests {
         assert_eq!(election.release(lease("me", 1), Timestamp::UNIX_EPOCH), None);
     }
 
-    /// A request on its way.
+    /// A request in flight.
     struct Flight {
         step: Step,
         begun: u32,
-        /// When the store sees it, if it does.
+        /// The tick at which the store processes it.
         arrives: u32,
-        /// When its sender learns of it, if it does.
+        /// The tick at which the answer arrives; `u32::MAX`: it is lost.
         answers: u32,
-        /// What the store said: the lease, or that it has another version.
+        /// The store's answer: the lease, or a conflict.
         answer: Option<Result<Option<Lease>, ()>>,
     }
 
@@ -620,8 +630,8 @@ mod tests {
         flight: Option<Flight>,
     }
 
-    /// Two candidates and one store, with requests that are late or lost and processes that are
-    /// stopped. `chances` decide. Returns for how many ticks somebody led.
+    /// Simulates two candidates and one store, with late and lost requests and suspended processes,
+    /// chosen by `chances`. Returns the number of ticks with a leader.
     fn play(chances: &[u8], troubled: bool) -> Result<u32, TestCaseError> {
         const TICK: Duration = Duration::from_millis(100);
         let start = Instant::now();
@@ -631,7 +641,7 @@ mod tests {
         let mut chance = move |below: u32| u32::from(chances.next().unwrap_or(0)) % below;
         let mut store: Option<Lease> = None;
         let mut version = 0u32;
-        // Requests that were given up, and arrive all the same.
+        // Requests whose sender has given up, but that still arrive.
         let mut late: Vec<Flight> = Vec::new();
         let mut candidates = ["a", "b"].map(|name| Candidate {
             election: Election::new(name.to_owned()),
@@ -669,7 +679,7 @@ mod tests {
                 }
             }
             for candidate in &mut candidates {
-                // A process that is stopped for up to half a minute.
+                // Suspends a process for up to half a minute.
                 if troubled && chance(256) == 0 && chance(4) == 0 {
                     candidate.next = candidate.next.max(tick + chance(256) + 50);
                 }
@@ -691,7 +701,7 @@ mod tests {
                             _ => Step::Read,
                         }
                     }
-                    // As `request` gives up.
+                    // The sender gives up, as `request` does.
                     Some(flight) if at(tick) >= at(flight.begun) + REQUEST => {
                         late.push(flight);
                         Step::Rest
@@ -725,7 +735,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn two_never_lead(chances in proptest::collection::vec(any::<u8>(), 64..512)) {
+        fn two_candidates_never_lead_at_once(chances in proptest::collection::vec(any::<u8>(), 64..512)) {
             play(&chances, true)?;
         }
     }
@@ -738,14 +748,14 @@ mod tests {
     }
 
     #[test]
-    fn with_trouble_somebody_leads_again_and_again() -> TestCaseResult {
+    fn with_trouble_there_is_a_leader_again_and_again() -> TestCaseResult {
         let chances: Vec<u8> = (0..=250).map(|n: u8| n.wrapping_mul(97).wrapping_add(31)).collect();
         let led = play(&chances, true)?;
         prop_assert!(led > 100, "{led} of 3000");
         Ok(())
     }
 
-    /// A store of one Lease behind the API, as far as the protocol needs it.
+    /// A fake API server that stores one Lease.
     fn store(hangs: Arc<std::sync::atomic::AtomicBool>) -> FakeApi {
         let mut version = 0;
         let mut present: Option<serde_json::Value> = None;
@@ -794,7 +804,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_stops_gives_the_lease_back_and_the_other_takes_it() {
+    async fn a_stopped_leader_releases_the_lease_and_the_other_takes_it() {
         let api = store(Arc::default());
         let a = run(&api, "a");
         a.leadership.gained().await;
@@ -820,11 +830,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_finds_the_lease_gone_does_not_lead_before_it_has_made_it_anew() {
-        let gone = Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let is_gone = Arc::clone(&gone);
+    async fn a_leader_whose_lease_was_deleted_does_not_lead_until_it_is_created_again() {
+        let deleted = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let is_deleted = Arc::clone(&deleted);
         let api = FakeApi::new(move |call| {
-            match (call.method.as_str(), is_gone.load(std::sync::atomic::Ordering::SeqCst)) {
+            match (call.method.as_str(), is_deleted.load(std::sync::atomic::Ordering::SeqCst)) {
                 ("GET", _) | ("PUT", true) => Reply::status(404, "NotFound"),
                 ("POST", true) => Reply::Hang,
                 _ => Reply::json(201, &call.body),
@@ -832,14 +842,14 @@ mod tests {
         });
         let a = run(&api, "a");
         a.leadership.gained().await;
-        gone.store(true, std::sync::atomic::Ordering::SeqCst);
+        deleted.store(true, std::sync::atomic::Ordering::SeqCst);
         let since = Instant::now();
         a.leadership.lost().await;
         assert!(since.elapsed() <= RETRY + MILLISECOND, "{:?}", since.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_cannot_renew_stops_leading_before_the_lease_ends_and_comes_back() {
+    async fn a_leader_that_cannot_renew_stops_before_the_lease_expires_and_leads_again_later() {
         let hangs = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let api = store(Arc::clone(&hangs));
         let a = run(&api, "a");
@@ -852,7 +862,7 @@ mod tests {
         sleep(MILLISECOND).await;
         hangs.store(false, std::sync::atomic::Ordering::SeqCst);
         a.leadership.gained().await;
-        // It was ours all the time: nobody else has to be waited for.
+        // It held the lease all the time, so it does not wait for another candidate.
         assert!(since.elapsed() < Duration::from_secs(25), "{:?}", since.elapsed());
         a.stop.cancel();
         a.task.await.unwrap();

@@ -1,12 +1,12 @@
-//! Pods that carry keys of ours and were admitted without us: the webhook was away, and its
-//! failurePolicy lets pods pass then.
+//! Reports pods that have stowplan's keys but were admitted without its webhook, because the
+//! webhook was unavailable and its failurePolicy admits pods then.
 //!
-//! Each pod is looked at as it passes the watch, before it is projected; one without a record of our
-//! decision is decided again by the very function that the webhook calls, and only the verdict is
-//! kept. What is missing is told in an event on the pod. Under the policy `repair: recreatePending` a
-//! pod that still waits, and whose owner makes a new one, is deleted: the new one is sent to the
-//! webhook again. A TaskRun does so too, but fails with a pod that is deleted once it runs: such a pod is
-//! deleted only in the version in which it had no node.
+//! The watch of pods passes each pod here before it is projected. If a pod has no record of a
+//! decision, the function that the webhook calls decides it again, and only the result is kept. An
+//! event on the pod lists what it lacks. Under the policy `repair: recreatePending` a pending pod
+//! is deleted if its owner creates a replacement, which then passes the webhook. A TaskRun creates
+//! a replacement too, but fails if its pod is deleted while running; so its pod is deleted only in
+//! the version in which it is known to be unbound.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,108 +16,111 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::admission::Decision;
-use crate::admission::stored::{PODS, decide_creation};
-use crate::cluster::Passing;
+use crate::admission::stored::decide_creation;
+use crate::cluster::PodChange;
 use crate::placement::record;
-use crate::policy::{Policy, Repair};
-use crate::systems::plan::{Action, Event, Kind, Plan, Target, Write};
+use crate::policy::Repair;
+use crate::systems::plan::{Action, Event, Plan, Target, Write};
+use crate::systems::policy::Policy;
+use crate::systems::streams::kinds::streams_pod::JOB;
 use crate::systems::vocabulary::{Meaning, meaning};
-use crate::view::streams_pod::JOB;
+use crate::view::resource::POD;
 use crate::view::{Identity, Name, Owner, View};
 
-/// How old a waiting pod must be before it is made again: an owner whose pods never pass us makes one
-/// a minute, and not a storm.
+/// The minimum age of a pending pod that is recreated. If no pod of an owner reaches the webhook,
+/// this limits the recreation to one pod per minute.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(1);
 
-/// Kinds of owners that make a pod again when it is deleted.
-const MAKERS: [&str; 6] =
+/// Kinds of owners that replace a deleted pod.
+const REPLACING_OWNERS: [&str; 6] =
     ["ReplicaSet", "StatefulSet", "Job", "ReplicationController", "DaemonSet", TASK_RUN];
 
-/// Tekton's: its pods carry no key of ours, and belong to groups all the same.
+/// Tekton's TaskRun. Its pods have none of stowplan's keys, but can belong to groups.
 const TASK_RUN: &str = "TaskRun";
 
-/// The pods that may have passed without us.
+/// The pods that may have been admitted without the webhook.
 #[derive(Debug, Default)]
-pub struct Report {
+pub(crate) struct Report {
     pods: Mutex<BTreeMap<Name, Seen>>,
 }
 
-/// A pod without a record of our decision.
+/// A pod without a record of a decision.
 #[derive(Debug)]
 struct Seen {
     identity: Identity,
-    /// It has no node yet, and its owner makes a new one when it goes.
+    /// The pod is unbound, and its owner replaces it if it is deleted.
     is_replaceable: bool,
-    /// Its owner fails with it once it has a node.
-    is_tasks: bool,
-    /// What it asks for cannot be met.
+    /// A TaskRun owns the pod: it fails if the pod is deleted while running.
+    is_of_task_run: bool,
+    /// The webhook would refuse the pod.
     is_refused: bool,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Not decided yet: the View was not complete when it passed.
-    Whole(Box<Value>),
-    /// What is missing.
+    /// The pod to be decided: the View was not complete when the pod arrived.
+    Undecided(Box<Value>),
+    /// Decided; the text describes what the pod lacks.
     Unplaced(String),
 }
 
 impl Report {
-    /// Sees what passes the watch of pods.
-    pub fn see(&self, passing: Passing<'_>) {
+    /// Processes a change that the watch of pods reports.
+    pub(crate) fn see(&self, passing: PodChange<'_>) {
         match passing {
-            Passing::Pod(pod) => self.look(pod),
-            Passing::Gone(name) => {
+            PodChange::Current(pod) => self.observe(pod),
+            PodChange::Deleted(name) => {
                 self.pods().remove(name);
             }
-            Passing::Relisting => self.pods().clear(),
+            PodChange::Relisting => self.pods().clear(),
         }
     }
 
-    fn look(&self, pod: &Pod) {
+    fn observe(&self, pod: &Pod) {
         let Some(name) = name_of(pod) else { return };
         let mut pods = self.pods();
-        if !may_be_missed(pod) {
+        if !may_lack_placement(pod) {
             pods.remove(&name);
             return;
         }
         let identity = Identity::from(&pod.metadata);
         let is_replaceable = is_replaceable(pod);
-        let is_tasks = Owner::of_tekton(&pod.metadata, TASK_RUN).is_some();
+        let is_of_task_run = Owner::of_tekton(&pod.metadata, TASK_RUN).is_some();
         match pods.get_mut(&name).filter(|seen| seen.identity.uid == identity.uid) {
             Some(seen) => {
                 seen.is_replaceable = is_replaceable && !seen.is_refused;
                 seen.identity = identity;
             }
             None => {
-                let Ok(whole) = serde_json::to_value(pod) else { return };
-                let state = State::Whole(Box::new(whole));
+                let Ok(document) = serde_json::to_value(pod) else { return };
+                let state = State::Undecided(Box::new(document));
                 pods.insert(
                     name,
-                    Seen { identity, is_replaceable, is_tasks, is_refused: false, state },
+                    Seen { identity, is_replaceable, is_of_task_run, is_refused: false, state },
                 );
             }
         }
     }
 
-    /// How many pods are known to be without their placement.
+    /// The number of pods that are known to lack their placement.
     #[must_use]
-    pub fn unplaced(&self) -> usize {
+    pub(crate) fn unplaced(&self) -> usize {
         let pods = self.pods();
         pods.values().filter(|seen| matches!(seen.state, State::Unplaced(_))).count()
     }
 
-    /// What is to be told of them, and done.
+    /// Plans an event for each pod that lacks its placement, and the deletion of those to be
+    /// recreated.
     #[must_use]
-    pub fn plan(&self, view: &View, policy: &Policy, now: Timestamp) -> Plan {
+    pub(crate) fn plan(&self, view: &View, policy: &Policy, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let mut pods = self.pods();
         pods.retain(|name, seen| match &seen.state {
             State::Unplaced(_) => true,
-            State::Whole(pod) => match missing(&name.namespace, pod, view, policy) {
+            State::Undecided(pod) => match missing(&name.namespace, pod, view, policy) {
                 Some((missing, can_be_met)) => {
-                    // Made again it would be refused, and nothing would run at all.
+                    // A replacement would be refused, so that no pod would run at all.
                     seen.is_replaceable &= can_be_met;
                     seen.is_refused = !can_be_met;
                     seen.state = State::Unplaced(missing);
@@ -129,16 +132,8 @@ impl Report {
         for (name, seen) in pods.iter() {
             let State::Unplaced(missing) = &seen.state else { continue };
             let (write, event) = seen.remedy(missing, policy, now, &mut plan);
-            plan.actions.push(Action {
-                target: Target {
-                    kind: Kind::Pod,
-                    namespace: name.namespace.clone(),
-                    name: name.name.clone(),
-                    uid: seen.identity.uid.clone(),
-                },
-                write,
-                events: vec![event],
-            });
+            let target = Target::new(POD, name, &seen.identity.uid);
+            plan.actions.push(Action::new(target, write, vec![event]));
         }
         plan
     }
@@ -156,22 +151,22 @@ impl Seen {
         now: Timestamp,
         plan: &mut Plan,
     ) -> (Write, Event) {
-        let may_go = policy.repair == Repair::RecreatePending && self.is_replaceable;
+        let may_delete = policy.repair == Repair::RecreatePending && self.is_replaceable;
         let due = self.identity.created.and_then(|created| created.checked_add(PATIENCE).ok());
-        if may_go && due.is_none_or(|due| due <= now) {
-            let note = format!("{missing}; deleted, so that its owner makes it again");
-            let version = self.is_tasks.then(|| self.identity.resource_version.clone());
+        if may_delete && due.is_none_or(|due| due <= now) {
+            let note = format!("{missing}; deleted, so that its owner creates it again");
+            let version = self.is_of_task_run.then(|| self.identity.resource_version.clone());
             return (
                 Write::Delete { grace: None, version },
                 Event { warning: true, reason: "Recreated", note },
             );
         }
-        if let Some(due) = due.filter(|_| may_go) {
+        if let Some(due) = due.filter(|_| may_delete) {
             plan.recheck_by(due);
         }
-        let remedy = match self.is_tasks && !self.is_replaceable {
+        let remedy = match self.is_of_task_run && !self.is_replaceable {
             true => "deleting the pod now would fail its TaskRun",
-            false => "delete the pod to have it made again",
+            false => "delete the pod so that it is created again",
         };
         let note = format!("{missing}; {remedy}");
         (Write::None, Event { warning: true, reason: "NotPlaced", note })
@@ -183,8 +178,8 @@ fn name_of(pod: &Pod) -> Option<Name> {
     Some(Name::new(metadata.namespace.as_deref()?, metadata.name.as_deref()?))
 }
 
-/// Whether a pod asks for something of ours, lives, and bears no record of a decision.
-fn may_be_missed(pod: &Pod) -> bool {
+/// Whether a pod that has not finished may need a placement and has no record of a decision.
+fn may_lack_placement(pod: &Pod) -> bool {
     let metadata = &pod.metadata;
     let annotations = metadata.annotations.as_ref();
     let has_record = annotations.is_some_and(|annotations| annotations.contains_key(record::KEY));
@@ -193,8 +188,8 @@ fn may_be_missed(pod: &Pod) -> bool {
     });
     let has_job = metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(JOB));
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let is_tasks = || Owner::of_tekton(metadata, TASK_RUN).is_some();
-    (has_key || has_job || is_tasks())
+    let is_of_task_run = || Owner::of_tekton(metadata, TASK_RUN).is_some();
+    (has_key || has_job || is_of_task_run())
         && !has_record
         && metadata.deletion_timestamp.is_none()
         && !matches!(phase, Some("Succeeded" | "Failed"))
@@ -204,28 +199,30 @@ fn is_replaceable(pod: &Pod) -> bool {
     let unbound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none());
     let mut owners = pod.metadata.owner_references.iter().flatten();
     unbound
-        && owners
-            .any(|owner| owner.controller == Some(true) && MAKERS.contains(&owner.kind.as_str()))
+        && owners.any(|owner| {
+            owner.controller == Some(true) && REPLACING_OWNERS.contains(&owner.kind.as_str())
+        })
 }
 
-/// What a pod lacks, and whether it would get that now; `None` where it has all it should, or is
-/// none of our business.
+/// Decides a pod again. Returns a text that describes what the pod lacks, and whether the webhook
+/// would admit it now. `None`: the pod lacks nothing, or stowplan does not decide about it.
 fn missing(namespace: &str, pod: &Value, view: &View, policy: &Policy) -> Option<(String, bool)> {
-    match decide_creation(PODS, namespace, pod, view, policy).ok()? {
+    match decide_creation(&POD, namespace, pod, view, policy).ok()? {
         Decision::Refuse(refusal) => {
             let first = refusal.first();
-            let text = format!("was admitted while stowplan was away, which refuses it: {first}");
+            let text =
+                format!("was admitted without stowplan's webhook, which would refuse it: {first}");
             Some((text, false))
         }
-        // One that the policy admits as it is has been told so.
+        // With findings, the policy admits the pod without its placement: its author got a warning.
         Decision::Admit(admission)
             if admission.findings.is_empty() && !admission.patch.is_empty() =>
         {
-            let mut wishes = admission.intents.iter().map(|intent| intent.wish.to_string());
-            let first = wishes.next()?;
-            let more = wishes.count();
+            let mut changes = admission.intents.iter().map(|intent| intent.change.to_string());
+            let first = changes.next()?;
+            let more = changes.count();
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-            let text = format!("was admitted while stowplan was away, and lacks: {first}{more}");
+            let text = format!("was admitted without stowplan's webhook and lacks: {first}{more}");
             Some((text, true))
         }
         _ => None,
@@ -237,7 +234,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::view::Object;
+    use crate::systems;
+    use crate::view::Scope;
 
     fn pod(name: &str, annotations: &Value, owner: Option<&str>) -> Pod {
         let owners: Vec<Value> = owner
@@ -256,8 +254,9 @@ mod tests {
 
     fn view() -> View {
         let mut view = View::default();
-        let node = serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap();
-        view.apply(Object::node(&node).unwrap());
+        let node: k8s_openapi::api::core::v1::Node =
+            serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap();
+        view.apply(systems::project(&node, Scope::Admission).unwrap());
         view
     }
 
@@ -265,90 +264,100 @@ mod tests {
         "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
     }
 
-    fn told(report: &Report, policy: &Policy, seconds: i64) -> Vec<(Write, &'static str, String)> {
+    fn planned(
+        report: &Report,
+        policy: &Policy,
+        seconds: i64,
+    ) -> Vec<(Write, &'static str, String)> {
         let plan = report.plan(&view(), policy, after(seconds));
-        let told = plan.actions.into_iter().map(|action| {
+        let planned = plan.actions.into_iter().map(|action| {
             let [event] = <[Event; 1]>::try_from(action.events).unwrap();
             (action.write, event.reason, event.note)
         });
-        told.collect()
+        planned.collect()
     }
 
     #[test]
-    fn what_is_missing_is_told() {
+    fn a_pod_without_its_placement_is_reported() {
         let report = Report::default();
-        report.look(&pod("p", &json!({"streams.ibm.com/host": "n1"}), None));
-        let told = told(&report, &Policy::default(), 1);
-        let [(Write::None, "NotPlaced", note)] = told.as_slice() else { panic!("{told:?}") };
+        report.observe(&pod("p", &json!({"streams.ibm.com/host": "n1"}), None));
+        let planned = planned(&report, &Policy::default(), 1);
+        let [(Write::None, "NotPlaced", note)] = planned.as_slice() else { panic!("{planned:?}") };
         assert_eq!(
             note,
-            "was admitted while stowplan was away, and lacks: required node affinity \
-             metadata.name In [n1]; delete the pod to have it made again"
+            "was admitted without stowplan's webhook and lacks: required node affinity \
+             metadata.name In [n1]; delete the pod so that it is created again"
         );
         assert_eq!(report.unplaced(), 1);
-        report.see(Passing::Gone(&Name::new("ns", "p")));
+        report.see(PodChange::Deleted(&Name::new("ns", "p")));
         assert_eq!(report.unplaced(), 0);
     }
 
     #[test]
-    fn what_would_be_refused_is_told_with_the_reason() {
+    fn a_pod_that_would_be_refused_is_reported_with_the_reason() {
         let report = Report::default();
-        report.look(&pod("p", &json!({"streams.ibm.com/host": "n7"}), Some("Job")));
-        let told = told(&report, &Policy::default(), 1);
-        let [(Write::None, "NotPlaced", note)] = told.as_slice() else { panic!("{told:?}") };
-        assert!(note.contains("which refuses it: streams.ibm.com/host: no node has"), "{note}");
+        report.observe(&pod("p", &json!({"streams.ibm.com/host": "n7"}), Some("Job")));
+        let planned = planned(&report, &Policy::default(), 1);
+        let [(Write::None, "NotPlaced", note)] = planned.as_slice() else { panic!("{planned:?}") };
+        assert!(
+            note.contains("which would refuse it: streams.ibm.com/host: no node has"),
+            "{note}"
+        );
     }
 
     #[test]
-    fn placed_pods_and_those_of_others_are_left_alone() {
+    fn placed_pods_and_pods_without_keys_are_not_reported() {
         let report = Report::default();
-        report.look(&pod(
+        report.observe(&pod(
             "record",
             &json!({"streams.ibm.com/host": "n1", record::KEY: "{}"}),
             None,
         ));
-        report.look(&pod("foreign", &json!({"a/b": "n1"}), None));
+        report.observe(&pod("foreign", &json!({"a/b": "n1"}), None));
         let mut bound = pod("bound", &json!({"streams.ibm.com/host": "n1"}), None);
         bound.spec.as_mut().unwrap().affinity = serde_json::from_value(json!({"nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
                 {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}}))
         .unwrap();
-        report.look(&bound);
+        report.observe(&bound);
         let policy = Policy { record_placement: false, ..Policy::default() };
-        assert!(told(&report, &policy, 1).is_empty());
+        assert!(planned(&report, &policy, 1).is_empty());
         assert_eq!(report.unplaced(), 0);
     }
 
     #[test]
-    fn a_waiting_pod_is_made_again_where_the_policy_says_so() {
+    fn a_pending_pod_is_recreated_under_the_policy_recreate_pending() {
         let policy = Policy { repair: Repair::RecreatePending, ..Policy::default() };
         let report = Report::default();
-        let wish = &json!({"streams.ibm.com/host": "n1"});
-        report.look(&pod("owned", wish, Some("ReplicaSet")));
-        report.look(&pod("single", wish, None));
-        report.look(&pod("refused", &json!({"streams.ibm.com/host": "n7"}), Some("ReplicaSet")));
-        let mut bound = pod("bound", wish, Some("ReplicaSet"));
+        let request = &json!({"streams.ibm.com/host": "n1"});
+        report.observe(&pod("owned", request, Some("ReplicaSet")));
+        report.observe(&pod("single", request, None));
+        report.observe(&pod("refused", &json!({"streams.ibm.com/host": "n7"}), Some("ReplicaSet")));
+        let mut bound = pod("bound", request, Some("ReplicaSet"));
         bound.spec.as_mut().unwrap().node_name = Some("n2".to_owned());
-        report.look(&bound);
+        report.observe(&bound);
 
         let early = report.plan(&view(), &policy, after(59));
         assert!(early.actions.iter().all(|action| action.write == Write::None));
         assert_eq!(early.recheck_at, Some(after(60)));
-        let late = told(&report, &policy, 60);
+        let late = planned(&report, &policy, 60);
         assert!(
-            late.iter().all(|(write, _, note)| *write == Write::None || !note.contains("refuses")),
+            late.iter()
+                .all(|(write, _, note)| *write == Write::None || !note.contains("would refuse")),
             "{late:?}"
         );
-        let gone = late.iter().filter(|(write, reason, _)| {
+        let deleted = late.iter().filter(|(write, reason, _)| {
             matches!(write, Write::Delete { .. }) && *reason == "Recreated"
         });
-        assert_eq!(gone.count(), 1, "{late:?}");
+        assert_eq!(deleted.count(), 1, "{late:?}");
         assert!(
-            told(&report, &Policy::default(), 60).iter().all(|(write, ..)| *write == Write::None)
+            planned(&report, &Policy::default(), 60)
+                .iter()
+                .all(|(write, ..)| *write == Write::None)
         );
     }
 
-    /// A run with one claim, and a pod of its task.
+    /// A View with a run of one task that mounts a claim, and the task's pod.
     fn run() -> (View, Pod) {
         let mut view = view();
         let owner = |kind: &str| json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": "run", "uid": kind, "controller": true}]);
@@ -371,7 +380,7 @@ mod tests {
                 "spec": {"accessModes": ["ReadWriteOnce"]},
             }),
         ] {
-            view.apply(Object::from_document(document).unwrap().unwrap());
+            view.apply(systems::object(document).unwrap().unwrap());
         }
         let pod = json!({
             "metadata": {"name": "run-pod", "namespace": "ns", "uid": "pod", "resourceVersion": "7",
@@ -385,10 +394,10 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_of_a_task_is_made_again_only_while_it_has_no_node() {
+    fn the_pod_of_a_task_run_is_recreated_only_while_it_is_unbound() {
         let (view, mut pod) = run();
         let report = Report::default();
-        report.look(&pod);
+        report.observe(&pod);
         let plan = |policy: &Policy| {
             let [action] =
                 <[Action; 1]>::try_from(report.plan(&view, policy, after(60)).actions).unwrap();
@@ -400,29 +409,29 @@ mod tests {
         let repairs = Policy { repair: Repair::RecreatePending, ..Policy::default() };
         assert_eq!(plan(&repairs).0, Write::Delete { grace: None, version: Some("7".into()) });
 
-        // Another version, still without a node.
+        // Another version, still unbound.
         pod.metadata.resource_version = Some("8".to_owned());
-        report.look(&pod);
+        report.observe(&pod);
         assert_eq!(plan(&repairs).0, Write::Delete { grace: None, version: Some("8".into()) });
         pod.spec.as_mut().unwrap().node_name = Some("n1".to_owned());
-        report.look(&pod);
+        report.observe(&pod);
         let (write, note) = plan(&repairs);
         assert_eq!(write, Write::None);
         assert!(note.ends_with("deleting the pod now would fail its TaskRun"), "{note}");
     }
 
     #[test]
-    fn the_pod_of_a_task_without_a_group_lacks_nothing() {
+    fn the_pod_of_a_task_run_without_a_group_is_not_reported() {
         let (view, mut pod) = run();
         pod.spec.as_mut().unwrap().volumes = None;
         let report = Report::default();
-        report.look(&pod);
+        report.observe(&pod);
         assert!(report.plan(&view, &Policy::default(), after(60)).actions.is_empty());
         assert_eq!(report.unplaced(), 0);
-        // Its UID is another run's: labels and names count for nothing.
+        // The owner has another UID: labels and names do not make it the run's pod.
         let (_, mut forged) = run();
         forged.metadata.owner_references.as_mut().unwrap()[0].uid = "other".to_owned();
-        report.look(&forged);
+        report.observe(&forged);
         assert!(report.plan(&view, &Policy::default(), after(60)).actions.is_empty());
     }
 }

@@ -1,17 +1,15 @@
-//! Node selector terms as logic: what implies what, and what excludes what.
+//! Compares node selector terms: whether one implies or excludes another.
 //!
-//! Terms are ORed and the requirements in a term are ANDed, so a new requirement belongs into every
-//! existing term: a term of its own would widen the pod's choice instead of narrowing it. A term
-//! without requirements matches nothing (Kubernetes API, `NodeSelectorTerm`).
+//! Terms are ORed and the requirements in a term are ANDed. So a new requirement must be added to every
+//! existing term: as a term of its own it would allow more nodes instead of fewer. A term without
+//! requirements matches no node (Kubernetes API, `NodeSelectorTerm`).
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 use serde::Serialize;
 
-use super::json::Json;
-
-/// A requirement of a node selector term, whoever wrote it.
+/// A requirement of a node selector term or of a label selector, borrowed from either's author.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-pub struct Requirement<'t> {
+pub(crate) struct Requirement<'t> {
     /// The key of the field or the label.
     pub key: &'t str,
     /// The operator, as the API writes it.
@@ -31,22 +29,8 @@ impl<'t> From<&'t NodeSelectorRequirement> for Requirement<'t> {
     }
 }
 
-impl Json for Requirement<'_> {
-    fn write(&self, json: &mut Vec<u8>) {
-        json.extend_from_slice(br#"{"key":"#);
-        self.key.write(json);
-        json.extend_from_slice(br#","operator":"#);
-        self.operator.write(json);
-        if !self.values.is_empty() {
-            json.extend_from_slice(br#","values":"#);
-            self.values.write(json);
-        }
-        json.push(b'}');
-    }
-}
-
-/// A term: requirements that all must hold.
-pub trait Requirements {
+/// A term: requirements that must all hold.
+pub(crate) trait Requirements {
     /// The requirements on fields.
     fn fields(&self) -> impl Iterator<Item = Requirement<'_>>;
     /// The requirements on labels.
@@ -63,17 +47,17 @@ impl Requirements for NodeSelectorTerm {
     }
 }
 
-/// Whether the term has no requirement, hence matches no node.
+/// Whether the term has no requirement and so matches no node.
 #[must_use]
-pub fn matches_nothing(term: &impl Requirements) -> bool {
+pub(crate) fn matches_nothing(term: &impl Requirements) -> bool {
     term.fields().next().is_none() && term.expressions().next().is_none()
 }
 
 /// Whether every node that `term` selects is also selected by `alternative`.
 ///
-/// Sound, not complete: `false` only costs a requirement that was not needed.
+/// `true` is certain; `false` may be wrong, and then only adds a requirement that was not needed.
 #[must_use]
-pub fn implies(term: &impl Requirements, alternative: &impl Requirements) -> bool {
+pub(crate) fn implies(term: &impl Requirements, alternative: &impl Requirements) -> bool {
     alternative.fields().all(|wanted| term.fields().any(|present| present.implies(wanted)))
         && alternative
             .expressions()
@@ -82,18 +66,18 @@ pub fn implies(term: &impl Requirements, alternative: &impl Requirements) -> boo
 
 /// Whether no node can satisfy both terms.
 ///
-/// Sound, not complete: only `In` against `In` or `NotIn` of the same key is looked at.
+/// `true` is certain; `false` may be wrong: requirements are compared in pairs of the same key.
 #[must_use]
-pub fn excludes(term: &impl Requirements, alternative: &impl Requirements) -> bool {
+pub(crate) fn excludes(term: &impl Requirements, alternative: &impl Requirements) -> bool {
     alternative.fields().any(|wanted| term.fields().any(|present| present.clashes(wanted)))
         || alternative
             .expressions()
             .any(|wanted| term.expressions().any(|present| present.clashes(wanted)))
 }
 
-/// The one node that a term names by `matchFields`, if it does.
+/// The one node that a term names by `matchFields`, if any.
 #[must_use]
-pub fn pinned_node(term: &NodeSelectorTerm) -> Option<&str> {
+pub(crate) fn pinned_node(term: &NodeSelectorTerm) -> Option<&str> {
     let mut requirements = term.match_fields.iter().flatten().map(Requirement::from);
     requirements.find_map(|requirement| match (requirement.operator, requirement.values) {
         ("In", [node]) if requirement.key == "metadata.name" => Some(node.as_str()),
@@ -101,9 +85,9 @@ pub fn pinned_node(term: &NodeSelectorTerm) -> Option<&str> {
     })
 }
 
-/// The one node that all of a pod's terms name that match anything, if they do.
+/// The one node that all of a pod's terms name, if any. Terms that match no node are ignored.
 #[must_use]
-pub fn bound_to(terms: &[NodeSelectorTerm]) -> Option<&str> {
+pub(crate) fn bound_to(terms: &[NodeSelectorTerm]) -> Option<&str> {
     let mut nodes = terms.iter().filter(|term| !matches_nothing(*term)).map(pinned_node);
     let first = nodes.next()??;
     nodes.all(|node| node == Some(first)).then_some(first)
@@ -115,7 +99,7 @@ impl Requirement<'_> {
             return false;
         }
         match (self.operator, wanted.operator) {
-            // Every operator but these two fails on a node without the key.
+            // Every operator except these two fails on a node without the label.
             (operator, "Exists") => !matches!(operator, "NotIn" | "DoesNotExist"),
             ("In", "In") => {
                 !self.values.is_empty()

@@ -1,31 +1,32 @@
-//! What a decision reads of a PersistentVolumeClaim, and how an intent for one is written.
+//! The fields of a PersistentVolumeClaim that a decision reads, and the one change that it can get.
 //!
-//! A claim's storage class can be chosen only while the claim is created: afterwards it is immutable.
-//! Nothing else of a claim is ever touched.
+//! The storage class of a claim can be chosen only when the claim is created: later it is immutable.
+//! No other field of a claim is changed.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::intent::{Intent, Wish};
+use super::intent::{Change, Intent};
+use super::object::{Members, Metadata, Object, Spec, decode_member};
 use super::patch::Step::Member;
 use super::patch::{Editor, Patch, Shape};
-use super::pod::{Members, Metadata, Object, Spec, Text, decoded};
+use crate::wire::Text;
 
-/// The annotation that named the class before there was a field. Where it stands it counts, not the
-/// field (Kubernetes, `GetPersistentVolumeClaimClass`), even if it is empty.
+/// The annotation that named the class before there was a field. If present, even empty, it has
+/// precedence over the field (Kubernetes, `GetPersistentVolumeClaimClass`).
 pub const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
-/// A claim, decoded as far as a decision needs it.
+/// A claim that stowplan decides on.
 #[derive(Debug)]
 pub struct Claim<'a> {
-    /// The namespace of the request: the object's own may be missing or false.
+    /// The namespace of the request; the one in the object's metadata may be missing or wrong.
     pub namespace: &'a str,
     /// Labels, annotations, owners.
     pub metadata: &'a Metadata<'a>,
     /// `spec.accessModes`, for example `ReadWriteOnce`.
     pub access_modes: Vec<Text<'a>>,
-    /// `spec.volumeName`, where something was set: the volume that the claim's author has chosen.
+    /// `spec.volumeName`, unless empty: the volume that the claim's author has chosen.
     pub volume_name: Option<Text<'a>>,
-    /// Whether there is a `spec.selector`, with which nothing is provisioned: a volume must be there.
+    /// Whether there is a `spec.selector`. Such a claim binds only to an existing volume.
     pub has_selector: bool,
     /// `spec.storageClassName`; `None` for absent and for null.
     storage_class_name: Option<Text<'a>>,
@@ -37,8 +38,7 @@ impl<'a> Claim<'a> {
     /// Decodes the spec of `object`.
     ///
     /// # Errors
-    /// The JSON error where a field that we read has the wrong type; a claim like that is not valid in
-    /// any Kubernetes.
+    /// The JSON error if a field that stowplan reads has the wrong type, as in no valid claim.
     pub fn decode(namespace: &'a str, object: &'a Object<'a>) -> Result<Self, serde_json::Error> {
         let nothing = Members::default();
         let (spec, has_spec) = match &object.spec {
@@ -46,21 +46,21 @@ impl<'a> Claim<'a> {
             Spec::Members(members) => (members, true),
             Spec::NoObject => return Err(serde::de::Error::custom("spec: not an object")),
         };
-        let volume_name: Option<Text<'a>> = decoded(spec.volume_name)?;
-        let selector: Option<LabelSelector> = decoded(spec.selector)?;
+        let volume_name: Option<Text<'a>> = decode_member(spec.volume_name)?;
+        let selector: Option<LabelSelector> = decode_member(spec.selector)?;
         Ok(Self {
             namespace,
             metadata: &object.metadata,
-            access_modes: decoded(spec.access_modes)?.unwrap_or_default(),
+            access_modes: decode_member(spec.access_modes)?.unwrap_or_default(),
             volume_name: volume_name.filter(|name| !name.as_str().is_empty()),
             has_selector: selector.is_some(),
-            storage_class_name: decoded(spec.storage_class_name)?,
+            storage_class_name: decode_member(spec.storage_class_name)?,
             has_spec,
         })
     }
 
-    /// The storage class that counts. Empty asks for a volume without a class; `None` leaves it to the
-    /// cluster, which has filled its default in already if it has one.
+    /// The effective storage class. Empty requests a volume without a class. `None`: the cluster has no
+    /// default class, else it would have been filled in already.
     #[must_use]
     pub fn class(&self) -> Option<&str> {
         let field = self.storage_class_name.as_ref().map(Text::as_str);
@@ -68,12 +68,12 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// The operations that give `claim` what `intents` ask for. Of several classes the first counts.
+/// The operations that give `claim` the changes in `intents`. Of several classes the first counts.
 #[must_use]
 pub fn merge(claim: &Claim<'_>, intents: &[Intent]) -> Patch {
     let mut editor = Editor::new(shape(claim));
-    let wanted = intents.iter().find_map(|intent| match &intent.wish {
-        Wish::StorageClass(class) => Some(class),
+    let wanted = intents.iter().find_map(|intent| match &intent.change {
+        Change::StorageClass(class) => Some(class),
         _ => None,
     });
     if let Some(class) = wanted.filter(|class| claim.class() != Some(class)) {
@@ -86,7 +86,7 @@ pub fn merge(claim: &Claim<'_>, intents: &[Intent]) -> Patch {
     editor.into_patch()
 }
 
-/// The part of the claim that a merge can touch. Its annotation is replaced or not looked at.
+/// The part of the claim that operations can touch, without the values of annotations.
 fn shape(claim: &Claim<'_>) -> Shape<'static> {
     let annotations = ("annotations", Shape::Object(Vec::new()));
     let mut document = vec![("metadata", Shape::Object(vec![annotations]))];
@@ -108,15 +108,15 @@ mod tests {
         read(&Claim::decode("ci", &object).unwrap())
     }
 
-    /// What becomes of a claim for which `class` is wished, and by how many operations.
-    fn moved(object: &Value, class: &str) -> (Value, usize) {
-        let wish = |class: &str| Intent {
+    /// The claim after the merge with this class, and the number of operations.
+    fn merged(object: &Value, class: &str) -> (Value, usize) {
+        let intent = |class: &str| Intent {
             system: "test",
             key: "key",
             why: "key=value".to_owned(),
-            wish: Wish::StorageClass(class.to_owned()),
+            change: Change::StorageClass(class.to_owned()),
         };
-        let patch = with(object, |claim| merge(claim, &[wish(class), wish("never")]));
+        let patch = with(object, |claim| merge(claim, &[intent(class), intent("never")]));
         let mut after = object.clone();
         json_patch::patch(&mut after, &patch.operations()).unwrap();
         (after, patch.operations().len())
@@ -133,15 +133,15 @@ mod tests {
             json!(null),
         ] {
             let (after, operations) =
-                moved(&json!({"metadata": {"name": "c"}, "spec": spec}), "wait");
+                merged(&json!({"metadata": {"name": "c"}, "spec": spec}), "wait");
             assert_eq!((after, operations), (wanted.clone(), 1), "{spec}");
         }
-        assert_eq!(moved(&json!({"metadata": {"name": "c"}}), "wait").0, wanted);
-        assert_eq!(moved(&wanted, "wait"), (wanted, 0));
+        assert_eq!(merged(&json!({"metadata": {"name": "c"}}), "wait").0, wanted);
+        assert_eq!(merged(&wanted, "wait"), (wanted, 0));
     }
 
     #[test]
-    fn the_annotation_counts_where_it_stands() {
+    fn the_annotation_has_precedence() {
         let claim = |annotation: &str, spec: Value| json!({"metadata": {"annotations": {CLASS_ANNOTATION: annotation, "a/b": "c"}}, "spec": spec});
         let wanted = claim("wait", json!({"storageClassName": "wait"}));
         for before in [
@@ -150,16 +150,16 @@ mod tests {
             claim("fast", json!({"storageClassName": "wait"})),
             claim("fast", json!({"storageClassName": "other"})),
         ] {
-            let (after, _) = moved(&before, "wait");
+            let (after, _) = merged(&before, "wait");
             assert_eq!(after, wanted, "{before}");
-            assert_eq!(moved(&after, "wait").1, 0);
+            assert_eq!(merged(&after, "wait").1, 0);
         }
         let there = claim("wait", json!({"storageClassName": "other"}));
-        assert_eq!(moved(&there, "wait"), (there, 0));
+        assert_eq!(merged(&there, "wait"), (there, 0));
     }
 
     #[test]
-    fn what_is_read_may_be_missing() {
+    fn fields_may_be_missing() {
         for object in [
             json!({}),
             json!({"metadata": null, "spec": null}),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_type_is_no_claim() {
+    fn a_wrong_type_is_an_error() {
         for spec in [
             json!([]),
             json!("x"),

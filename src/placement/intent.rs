@@ -1,8 +1,8 @@
-//! Intents: the only way in which a system touches a pod or a claim.
+//! Intents: the only way in which a system changes a pod or a claim.
 //!
-//! An intent is a typed wish with its cause. Systems say what an object should have; how that is joined
-//! with what it already has is [`merge`](super::merge)'s business, and how it is written is
-//! [`patch`](super::patch)'s.
+//! An intent is a typed change with its cause. A system says what an object should have; how that is
+//! combined with what the object already has is decided in [`merge`](super::merge), and how it is
+//! written in [`patch`](super::patch).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,28 +10,30 @@ use std::fmt;
 use k8s_openapi::api::core::v1::PodAffinityTerm;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
+use serde::Serialize;
+use serde::ser::{SerializeMap as _, Serializer};
+
 use super::affinity::{Requirement, Requirements};
-use super::json::{Json, list, members};
 
-/// The topology that every pod (anti-)affinity of ours is about: one node.
-pub const HOSTNAME: &str = "kubernetes.io/hostname";
+/// The topology key of every pod (anti-)affinity term that stowplan writes: one node.
+pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// A wish, and whose it is.
+/// A change, and which system requests it for which reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Intent {
-    /// The system that asks.
+    /// The name of the system that requests it.
     pub system: &'static str,
-    /// The annotation that the wish comes from: what a conflict is reported about.
+    /// The annotation that the change comes from; conflicts are reported about it.
     pub key: &'static str,
     /// The annotation and its value in short, for people.
     pub why: String,
-    /// The wish.
-    pub wish: Wish,
+    /// The change.
+    pub change: Change,
 }
 
-/// What a pod, or a claim, should have.
+/// What a pod or a claim should have.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Wish {
+pub enum Change {
     /// This label with this value.
     Label {
         /// The label's key.
@@ -39,13 +41,13 @@ pub enum Wish {
         /// The label's value.
         value: String,
     },
-    /// Required node affinity: at least one of these alternatives holds. Never empty.
+    /// Required node affinity: the node matches at least one of these terms. Never empty.
     NodeAffinity(Vec<NodeTerm>),
     /// Pod affinity.
     PodAffinity(PodTerm),
     /// Pod anti-affinity.
     PodAntiAffinity(PodTerm),
-    /// Tolerates a taint with this key, value and effect, as nothing more than that.
+    /// A toleration of exactly this taint.
     Toleration {
         /// The taint's key.
         key: &'static str,
@@ -56,46 +58,46 @@ pub enum Wish {
     },
     /// Bound to this node without the scheduler.
     SetNodeName(String),
-    /// Handed back to the scheduler. Only beside the node affinity that says the same.
+    /// No node name, so that the scheduler binds the pod. Only together with a node affinity to the
+    /// same node.
     ReleaseNodeName,
-    /// Held by this scheduling gate until somebody lifts it. Never beside a node name: Kubernetes
-    /// refuses such a pod.
+    /// This scheduling gate. Never together with a node name: Kubernetes refuses such a pod.
     Gate(&'static str),
-    /// Every volume that is the claim `from` is the claim `to`. Of several wishes for one claim the
-    /// first counts.
+    /// Every volume that is the claim `from` becomes the claim `to`. If several changes have the same
+    /// `from`, the first counts.
     ClaimName {
-        /// The name of the claim that the pod asks for.
+        /// The name of the claim in the pod's template.
         from: String,
-        /// The name of the claim that it gets.
+        /// The name of the claim to use instead.
         to: String,
     },
-    /// This storage class: the one wish for a claim, and none for a pod.
+    /// This storage class. The only change for a claim; never one for a pod.
     StorageClass(String),
 }
 
 /// Whether a pod (anti-)affinity must hold or is only preferred.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Enforcement {
-    /// The pod waits until it holds.
+    /// The pod stays pending until it holds.
     #[default]
     Required,
-    /// The scheduler favours it with the highest weight, 100.
+    /// The scheduler prefers it, with the highest weight (100).
     Preferred,
 }
 
-/// What a term asks of a label or a field: the operators that we write.
+/// The operators that stowplan writes in node selector terms and label selectors.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Operator {
-    /// Its value is among these.
+    /// The label has one of the values.
     In,
-    /// Its value is not among these, or it is not there.
+    /// The label is absent or has none of the values.
     NotIn,
-    /// It is there.
+    /// The label is present.
     Exists,
 }
 
 impl Operator {
-    /// The word of the Kubernetes API.
+    /// The operator as the Kubernetes API spells it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -106,14 +108,14 @@ impl Operator {
     }
 }
 
-/// A node selector term of ours.
+/// A node selector term to be written.
 ///
-/// Not the type of the Kubernetes API, which holds five strings in three lists for the name of one
-/// node: most placements are this and little more.
+/// Not the type of the Kubernetes API, which takes five strings in three lists for the name of one
+/// node, the most frequent placement.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum NodeTerm {
-    /// The node of this name. `matchFields` takes exactly one value, so several nodes are several
-    /// terms.
+    /// The node of this name. `matchFields` takes exactly one value, so each of several nodes needs a
+    /// term.
     Named(String),
     /// Nodes with all of these labels.
     Labelled(Vec<NodeLabel>),
@@ -154,39 +156,42 @@ impl Requirements for NodeTerm {
     }
 }
 
-/// A pod (anti-)affinity term on one node, and how to know it again.
+/// A pod (anti-)affinity term with the topology of one node, and how to recognize it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PodTerm {
     /// Required or preferred.
     pub enforcement: Enforcement,
-    /// Which pods it is about.
+    /// Which pods it selects, in the pod's own namespace.
     pub selector: Selector,
 }
 
 /// The label selector of a pod term.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Selector {
-    /// Written as `matchExpressions`.
+    /// Written as `matchExpressions`: first `identity`, then `further`.
+    ///
+    /// A term of an earlier round is recognized if it has every requirement of `identity`, and all its
+    /// other requirements are on keys in `may_also_have`. So every form of a term is recognized (the
+    /// default one and that of `compat: upstream`), even if the policy has changed since.
     Expressions {
-        /// The requirements, in the order in which they are written.
-        requirements: Vec<LabelRequirement>,
-        /// A term is ours if it holds so many of these, from the first …
-        marks: usize,
-        /// … and has no requirement on any key but theirs and these. Both forms of a term (default and
-        /// `compat: upstream`) are known again in this way, whatever the policy says by now.
-        other_keys: &'static [&'static str],
+        /// The requirements that identify the term.
+        identity: Vec<LabelRequirement>,
+        /// The requirements that only some forms of the term have. Their keys are in `may_also_have`.
+        further: Vec<LabelRequirement>,
+        /// The keys that requirements beside `identity` may have in any form of the term.
+        may_also_have: &'static [&'static str],
     },
-    /// Written as `matchLabels`, in this order. A term is ours if it selects by these labels and by
-    /// nothing else.
+    /// Written as `matchLabels`, in this order. A term of an earlier round is recognized if it selects
+    /// by exactly these labels.
     Labels(Vec<(&'static str, String)>),
 }
 
-/// What a pod term asks of a label: one value, as all of ours do.
+/// A requirement of a label selector, with exactly one value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LabelRequirement {
     /// The label's key.
     pub key: Cow<'static, str>,
-    /// Whether it must have the value or must not.
+    /// [`Operator::In`] or [`Operator::NotIn`].
     pub operator: Operator,
     /// The value.
     pub value: String,
@@ -200,14 +205,20 @@ impl LabelRequirement {
     }
 }
 
+impl<'t> From<&'t LabelRequirement> for Requirement<'t> {
+    fn from(LabelRequirement { key, operator, value }: &'t LabelRequirement) -> Self {
+        Self { key, operator: operator.as_str(), values: std::slice::from_ref(value) }
+    }
+}
+
 impl PodTerm {
-    /// Whether `term` is this very wish, written by us in an earlier round.
+    /// Whether `term` is this term, as stowplan wrote it in an earlier round.
     #[must_use]
     pub fn is_own_mark(&self, term: &PodAffinityTerm) -> bool {
         let Some(selector) = &term.label_selector else {
             return false;
         };
-        // Our terms never name namespaces or label keys to match: one that does is about other pods.
+        // stowplan writes no namespaces and no label keys to match: such a term selects other pods.
         let is_set =
             |keys: &Option<Vec<String>>| keys.as_ref().is_some_and(|keys| !keys.is_empty());
         if term.topology_key != HOSTNAME
@@ -223,72 +234,90 @@ impl PodTerm {
 }
 
 impl Selector {
+    /// A selector by `requirement` alone, which is also its identity.
+    #[must_use]
+    pub fn by(requirement: LabelRequirement) -> Self {
+        Self::Expressions { identity: vec![requirement], further: Vec::new(), may_also_have: &[] }
+    }
+
     fn is_own_mark(&self, selector: &LabelSelector) -> bool {
         let expressions = selector.match_expressions.as_deref().unwrap_or_default();
         let labels = selector.match_labels.iter().flatten();
         match self {
-            Self::Expressions { requirements, marks, other_keys } => {
-                let marks = &requirements[..*marks];
-                let is_ours = |key: &str| {
-                    marks.iter().any(|mark| mark.key == key) || other_keys.contains(&key)
+            Self::Expressions { identity, may_also_have, .. } => {
+                let is_known = |key: &str| {
+                    identity.iter().any(|own| own.key == key) || may_also_have.contains(&key)
                 };
                 labels.count() == 0
-                    && marks.iter().all(|mark| expressions.iter().any(|it| mark.is(it)))
-                    && expressions.iter().all(|requirement| is_ours(&requirement.key))
+                    && identity.iter().all(|own| expressions.iter().any(|it| own.is(it)))
+                    && expressions.iter().all(|requirement| is_known(&requirement.key))
             }
             Self::Labels(own) => {
-                let is_ours = |(key, value): (&String, &String)| {
+                let is_own = |(key, value): (&String, &String)| {
                     own.iter().any(|(own_key, own_value)| key == own_key && value == own_value)
                 };
-                // Keys of a map are distinct, and ours are: as many, and each of ours, are the same.
+                // The keys of both are distinct: as many labels, all of them in `own`, are the same.
                 expressions.is_empty()
                     && labels.clone().count() == own.len()
-                    && labels.clone().all(is_ours)
+                    && labels.clone().all(is_own)
             }
         }
     }
 }
 
-impl Json for PodTerm {
-    /// As an item of the list that its enforcement names: a `PodAffinityTerm`, with a weight where it
-    /// is preferred.
-    fn write(&self, json: &mut Vec<u8>) {
-        let (before, after): (&[u8], &[u8]) = match self.enforcement {
-            Enforcement::Required => (b"", b""),
-            Enforcement::Preferred => (br#"{"podAffinityTerm":"#, br#","weight":100}"#),
-        };
-        json.extend_from_slice(before);
-        json.extend_from_slice(br#"{"labelSelector":"#);
-        self.selector.write(json);
-        json.extend_from_slice(br#","topologyKey":"#);
-        HOSTNAME.write(json);
-        json.push(b'}');
-        json.extend_from_slice(after);
+/// As an item of the list that its enforcement names: a `PodAffinityTerm`, inside a
+/// `WeightedPodAffinityTerm` if it is preferred.
+impl Serialize for PodTerm {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Term<'t> {
+            label_selector: &'t Selector,
+            topology_key: &'static str,
+        }
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Weighted<'t> {
+            pod_affinity_term: Term<'t>,
+            weight: u8,
+        }
+        let term = Term { label_selector: &self.selector, topology_key: HOSTNAME };
+        match self.enforcement {
+            Enforcement::Required => term.serialize(serializer),
+            Enforcement::Preferred => {
+                Weighted { pod_affinity_term: term, weight: 100 }.serialize(serializer)
+            }
+        }
     }
 }
 
-impl Json for Selector {
-    fn write(&self, json: &mut Vec<u8>) {
+impl Serialize for Selector {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        /// An object with its members in the order of the list.
+        struct Ordered<'l>(&'l [(&'static str, String)]);
+
+        impl Serialize for Ordered<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+            }
+        }
+
+        let mut map = serializer.serialize_map(Some(1))?;
         match self {
-            Self::Expressions { requirements, .. } => {
-                json.extend_from_slice(br#"{"matchExpressions":"#);
-                list(json, requirements, |LabelRequirement { key, operator, value }, json| {
-                    let values = std::slice::from_ref(value);
-                    Requirement { key, operator: operator.as_str(), values }.write(json);
-                });
+            Self::Expressions { identity, further, .. } => {
+                let requirements: Vec<Requirement<'_>> =
+                    identity.iter().chain(further).map(Requirement::from).collect();
+                map.serialize_entry("matchExpressions", &requirements)?;
             }
-            Self::Labels(labels) => {
-                json.extend_from_slice(br#"{"matchLabels":"#);
-                members(json, labels.iter().map(|(key, value)| (*key, value)));
-            }
+            Self::Labels(labels) => map.serialize_entry("matchLabels", &Ordered(labels))?,
         }
-        json.push(b'}');
+        map.end()
     }
 }
 
-/// `key operator value` of a label selector.
+/// The requirement `key operator value` of a label selector.
 #[must_use]
-pub fn label_requirement(
+pub(crate) fn label_requirement(
     key: impl Into<Cow<'static, str>>,
     operator: Operator,
     value: &str,
@@ -296,16 +325,16 @@ pub fn label_requirement(
     LabelRequirement { key: key.into(), operator, value: value.to_owned() }
 }
 
-/// A node selector term that names one node.
+/// A node selector term for the node of this name.
 #[must_use]
 pub fn on_node(name: &str) -> NodeTerm {
     NodeTerm::Named(name.to_owned())
 }
 
-/// A node selector term that asks for labels: `(key, None)` for any value, `(key, Some(value))` for
-/// that value.
+/// A node selector term for nodes with all of these labels: `(key, None)` for any value,
+/// `(key, Some(value))` for that value.
 #[must_use]
-pub fn on_labels(labels: &[(&str, Option<&str>)]) -> NodeTerm {
+pub(crate) fn on_labels(labels: &[(&str, Option<&str>)]) -> NodeTerm {
     let label = |&(key, value): &(&str, Option<&str>)| NodeLabel {
         key: key.to_owned(),
         value: value.map(str::to_owned),
@@ -313,7 +342,7 @@ pub fn on_labels(labels: &[(&str, Option<&str>)]) -> NodeTerm {
     NodeTerm::Labelled(labels.iter().map(label).collect())
 }
 
-impl fmt::Display for Wish {
+impl fmt::Display for Change {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Label { key, value } => write!(formatter, "label {key}: {value}"),
@@ -364,8 +393,9 @@ fn write_pod_term(formatter: &mut fmt::Formatter<'_>, kind: &str, term: &PodTerm
     };
     write!(formatter, "{strength} pod {kind} on one node with pods where ")?;
     let requirements: Vec<(&str, &str, &str)> = match &term.selector {
-        Selector::Expressions { requirements, .. } => requirements
+        Selector::Expressions { identity, further, .. } => identity
             .iter()
+            .chain(further)
             .map(|LabelRequirement { key, operator, value }| (&**key, operator.as_str(), &**value))
             .collect(),
         Selector::Labels(labels) => {

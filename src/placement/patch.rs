@@ -1,21 +1,22 @@
-//! A pod's changes as RFC 6902 operations.
+//! Writes a pod's changes as RFC 6902 operations.
 //!
-//! Operations are written directly, never found by comparing documents: what stowplan does not know
-//! survives, and the cost depends on what is added and not on the size of the pod. They are written as
-//! the text that is sent, because nobody between here and the API server looks into them. The editor
-//! keeps the shape of what it edits, so that an operation whose parent is missing cannot be written:
-//! the API server answers 500 to the pod's author for one that does not apply, whatever the
-//! failurePolicy.
+//! Operations are written directly, never found by comparing documents. So fields that stowplan
+//! does not know stay as they are, and the cost depends on the changes and not on the size of the
+//! pod. They are written as the text that is sent, because nothing between here and the API server
+//! reads them. The editor knows the shape of the document, so it cannot write an operation whose
+//! parent is missing: the API server answers 500 to the pod's author if one does not apply,
+//! whatever the failurePolicy.
+
+use std::fmt;
 
 use json_patch::PatchOperation;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::json::{self, Json};
-
-/// Operations, as the text of a JSON Patch document.
+/// Operations as the text of a JSON Patch document.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Patch {
-    /// Empty where there is no operation, else a JSON array.
+    /// Empty if there is no operation, else a JSON array.
     json: Vec<u8>,
 }
 
@@ -32,7 +33,7 @@ impl Patch {
         if self.json.is_empty() { b"[]" } else { &self.json }
     }
 
-    /// The operations, read back for who looks into them.
+    /// The operations, parsed from the text.
     #[must_use]
     pub fn operations(&self) -> Vec<PatchOperation> {
         serde_json::from_slice(self.as_json()).expect("the editor writes operations")
@@ -41,30 +42,39 @@ impl Patch {
 
 /// A step on the way to a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Step<'d> {
+pub(crate) enum Step<'d> {
     /// The member of this name.
     Member(&'d str),
     /// The list item at this index.
     Item(usize),
 }
 
-/// What an editor knows of a value.
+impl<'d> Step<'d> {
+    fn name(self) -> Option<&'d str> {
+        match self {
+            Self::Member(name) => Some(name),
+            Self::Item(_) => None,
+        }
+    }
+}
+
+/// The part of a JSON value that an editor knows.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Shape<'d> {
-    /// An object with these members, as far as they matter.
+pub(crate) enum Shape<'d> {
+    /// An object with these members, and others that the editor does not need.
     Object(Vec<(&'d str, Self)>),
     /// A list of these items.
     List(Vec<Self>),
-    /// Something without parts, or whose parts do not matter.
+    /// A value without members, or one whose members the editor does not need.
     Scalar,
-    /// Null: replaced as if it were missing.
+    /// Null, which is replaced like a missing value.
     Null,
 }
 
 impl<'d> Shape<'d> {
     /// The shape of all of `value`.
     #[must_use]
-    pub fn of(value: &'d Value) -> Self {
+    pub(crate) fn of(value: &'d Value) -> Self {
         match value {
             Value::Object(members) => {
                 Self::Object(members.iter().map(|(key, value)| (&**key, Self::of(value))).collect())
@@ -104,63 +114,55 @@ impl<'d> Shape<'d> {
     }
 }
 
-/// Writes operations against the part of a document that it was given.
+/// Writes operations for a document whose shape it was given.
 ///
-/// What it wrote itself is kept as an outline: members can be added to it, but the items of its lists
-/// are not looked into again.
+/// It updates the shape with each operation. New members can be added to objects that it has
+/// written, but it does not keep the items of lists that it has written.
 #[derive(Debug)]
-pub struct Editor<'d> {
+pub(crate) struct Editor<'d> {
     shape: Shape<'d>,
     json: Vec<u8>,
 }
 
 impl<'d> Editor<'d> {
-    /// An editor for a document of which `shape` is the part that will be touched. Objects whose
-    /// members do not matter may be given empty.
+    /// An editor for a document. `shape` is the part that operations will touch; objects whose
+    /// members they do not need may be given empty.
     #[must_use]
-    pub fn new(shape: Shape<'d>) -> Self {
+    pub(crate) fn new(shape: Shape<'d>) -> Self {
         Self { shape, json: Vec::new() }
     }
 
-    /// Sets the member at `path`, with all parents that are missing, in one operation. A member that
-    /// is there is replaced (RFC 6902, section 4.1).
-    pub fn set(&mut self, path: &[Step<'d>], value: &(impl Json + ?Sized)) {
-        self.add(path, Shape::Scalar, |json| value.write(json));
+    /// Sets the member at `path`, with all missing parents, in one operation. A present member is
+    /// replaced (RFC 6902, section 4.1).
+    pub(crate) fn set(&mut self, path: &[Step<'d>], value: &(impl Serialize + ?Sized)) {
+        self.add(path, Shape::Scalar, value);
     }
 
-    /// Appends `value` to the list at `path`; a list that is missing or null is made.
-    pub fn append(&mut self, path: &[Step<'d>], value: &(impl Json + ?Sized)) {
+    /// Appends `value` to the list at `path`; a list that is missing or null is created.
+    pub(crate) fn append(&mut self, path: &[Step<'d>], value: &(impl Serialize + ?Sized)) {
         match self.shape.descend(path) {
             Some(Shape::List(items)) => {
                 items.push(Shape::Scalar);
-                self.begin("add", path);
-                self.json.extend_from_slice(br#"/-","value":"#);
-                value.write(&mut self.json);
-                self.json.push(b'}');
+                self.write("add", Pointer { path, end: "/-" }, Some(value));
             }
-            _ => self.add(path, Shape::List(vec![Shape::Scalar]), |json| {
-                json::list(json, [value], Json::write);
-            }),
+            _ => self.add(path, Shape::List(vec![Shape::Scalar]), &[value]),
         }
     }
 
-    /// Replaces the list at `path` by `items`; one that is missing or null is made.
-    pub fn set_list(&mut self, path: &[Step<'d>], items: &[impl Json]) {
+    /// Replaces the list at `path` by `items`; a list that is missing or null is created.
+    pub(crate) fn set_list(&mut self, path: &[Step<'d>], items: &[impl Serialize]) {
         let outline = Shape::List(vec![Shape::Scalar; items.len()]);
         match self.shape.descend(path) {
             Some(list @ Shape::List(_)) => {
                 *list = outline;
-                self.begin("replace", path);
-                self.json.extend_from_slice(br#"","value":"#);
-                items.write(&mut self.json);
-                self.json.push(b'}');
+                self.write("replace", Pointer { path, end: "" }, Some(items));
             }
-            _ => self.add(path, outline, |json| items.write(json)),
+            _ => self.add(path, outline, items),
         }
     }
 
-    /// Removes the member or the list item at `path`. Nothing happens where there is none.
-    pub fn remove(&mut self, path: &[Step<'d>]) {
+    /// Removes the member or the list item at `path`. Nothing happens if there is none.
+    pub(crate) fn remove(&mut self, path: &[Step<'d>]) {
         let Some((leaf, parents)) = path.split_last() else {
             return;
         };
@@ -174,27 +176,26 @@ impl<'d> Editor<'d> {
             }
             _ => return,
         }
-        self.begin("remove", path);
-        self.json.extend_from_slice(br#""}"#);
+        self.write("remove", Pointer { path, end: "" }, None::<&()>);
     }
 
     /// The operations, in order.
     #[must_use]
-    pub fn into_patch(mut self) -> Patch {
+    pub(crate) fn into_patch(mut self) -> Patch {
         if !self.json.is_empty() {
             self.json.push(b']');
         }
         Patch { json: self.json }
     }
 
-    /// Adds the value that `write` writes, and that has this `outline`, with the objects above it.
+    /// Adds `value`, which has this `outline`, and the objects above it that are missing.
     ///
-    /// A list item on the path has to be there: what is missing is made of objects.
-    fn add(&mut self, path: &[Step<'d>], outline: Shape<'d>, write: impl FnOnce(&mut Vec<u8>)) {
+    /// A list item on the path must be present: only objects are created.
+    fn add(&mut self, path: &[Step<'d>], outline: Shape<'d>, value: &(impl Serialize + ?Sized)) {
         let Some(parents) = path.len().checked_sub(1) else {
             return;
         };
-        // As deep as there are objects and lists; a null counts as missing.
+        // As deep as there are objects and lists; null counts as missing.
         let mut depth = 0;
         let mut parent = &self.shape;
         while let Some(next @ (Shape::Object(_) | Shape::List(_))) = parent.child(path[depth])
@@ -203,60 +204,91 @@ impl<'d> Editor<'d> {
             parent = next;
             depth += 1;
         }
-        let missing = path[depth + 1..].iter().filter_map(|step| match *step {
-            Step::Member(name) => Some(name),
-            Step::Item(_) => None,
-        });
-        if let Some(parent) = self.shape.descend(&path[..depth])
-            && let Step::Member(name) = path[depth]
+        let (present, missing) = path.split_at(depth + 1);
+        if let Some((Step::Member(name), above)) = present.split_last()
+            && let Some(parent) = self.shape.descend(above)
         {
-            let outline = missing
-                .clone()
-                .rev()
-                .fold(outline, |inner, name| Shape::Object(vec![(name, inner)]));
+            let names = missing.iter().rev().filter_map(|step| step.name());
+            let outline = names.fold(outline, |inner, name| Shape::Object(vec![(name, inner)]));
             parent.insert(name, outline);
         }
-        self.begin("add", &path[..=depth]);
-        self.json.extend_from_slice(br#"","value":"#);
-        for name in missing.clone() {
-            self.json.push(b'{');
-            name.write(&mut self.json);
-            self.json.push(b':');
-        }
-        write(&mut self.json);
-        self.json.extend(missing.map(|_| b'}'));
-        self.json.push(b'}');
+        let value = Nested { path: missing, value };
+        self.write("add", Pointer { path: present, end: "" }, Some(&value));
     }
 
-    /// Begins an operation: up to its pointer (RFC 6901, section 3), whose string is still open.
-    fn begin(&mut self, operation: &str, path: &[Step<'_>]) {
+    fn write<V: Serialize + ?Sized>(&mut self, op: &str, path: Pointer<'_>, value: Option<&V>) {
         let json = &mut self.json;
-        // Room for the first operations at once; a patch of several constraints doubles it.
+        // Enough for the first operations at once; a patch of several constraints doubles it.
         json.reserve(if json.is_empty() { 1024 } else { 0 });
-        json.extend_from_slice(if json.is_empty() { b"[" } else { b"," });
-        json.extend_from_slice(br#"{"op":""#);
-        json.extend_from_slice(operation.as_bytes());
-        json.extend_from_slice(br#"","path":""#);
-        for step in path {
-            json.push(b'/');
-            match step {
-                Step::Member(name) => reference_token(json, name),
-                Step::Item(index) => json.extend_from_slice(index.to_string().as_bytes()),
-            }
-        }
+        json.push(if json.is_empty() { b'[' } else { b',' });
+        serde_json::to_writer(json, &Operation { op, path, value })
+            .expect("all keys are strings, and writing to a Vec does not fail");
     }
 }
 
-/// Appends a name as a part of a JSON pointer that stands in a JSON string.
-fn reference_token(json: &mut Vec<u8>, name: &str) {
+/// An operation, as RFC 6902 writes it.
+#[derive(Serialize)]
+struct Operation<'o, V: ?Sized> {
+    op: &'o str,
+    path: Pointer<'o>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'o V>,
+}
+
+/// A JSON pointer (RFC 6901): the steps, and what follows them.
+struct Pointer<'p> {
+    path: &'p [Step<'p>],
+    end: &'static str,
+}
+
+impl Serialize for Pointer<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl fmt::Display for Pointer<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for step in self.path {
+            formatter.write_str("/")?;
+            match step {
+                Step::Member(name) => write_reference_token(formatter, name)?,
+                Step::Item(index) => write!(formatter, "{index}")?,
+            }
+        }
+        formatter.write_str(self.end)
+    }
+}
+
+/// Writes a name as a part of a JSON pointer (RFC 6901, section 3).
+fn write_reference_token(formatter: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
     let mut rest = name;
-    while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'~' | b'/')) {
+    while let Some(at) = rest.find(['~', '/']) {
         let (plain, special) = rest.split_at(at);
-        json::characters(json, plain);
-        json.extend_from_slice(if special.starts_with('~') { b"~0" } else { b"~1" });
+        formatter.write_str(plain)?;
+        formatter.write_str(if special.starts_with('~') { "~0" } else { "~1" })?;
         rest = &special[1..];
     }
-    json::characters(json, rest);
+    formatter.write_str(rest)
+}
+
+/// A value inside new objects: one for each member on the path.
+struct Nested<'n, V: ?Sized> {
+    path: &'n [Step<'n>],
+    value: &'n V,
+}
+
+impl<V: Serialize + ?Sized> Serialize for Nested<'_, V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Some((step, path)) = self.path.split_first() else {
+            return self.value.serialize(serializer);
+        };
+        let inner = Nested { path, value: self.value };
+        match step.name() {
+            Some(name) => serializer.collect_map([(name, inner)]),
+            None => inner.serialize(serializer),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -304,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn slashes_and_tildes_and_nothing_are_escaped() {
+    fn slashes_tildes_and_empty_names_are_escaped() {
         let (result, operations) = edited(&json!({"m": {}}), |e| {
             e.set(&[Member("m"), Member("a/b~c")], "v");
             e.set(&[Member("m"), Member("")], "w");
@@ -335,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_replaced_where_there_is_one_and_made_elsewhere() {
+    fn a_list_is_replaced_if_present_and_else_created() {
         for (document, op) in [(json!({"l": [1, 2]}), "replace"), (json!({"l": null}), "add")] {
             let (result, operations) = edited(&document, |e| {
                 e.set_list(&[Member("l")], &[json!(3)]);
@@ -347,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_removed() {
+    fn removing_a_missing_member_writes_no_operation() {
         let (result, operations) = edited(&json!({"a": {"b": 1}}), |e| {
             e.remove(&[Member("a"), Member("c")]);
             e.remove(&[Member("b"), Member("c")]);

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::text::misleads;
 
 /// The check that failed. Checks run in this order, and a refusal leads with its first finding.
@@ -60,7 +62,7 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// A key under one of our prefixes that looks like a misspelt key of ours.
+    /// A key under one of stowplan's prefixes that looks like a misspelt key of stowplan.
     UnknownKey => Syntax,
     /// `host` is neither a name nor an IP address.
     InvalidHost => Syntax,
@@ -68,7 +70,7 @@ reasons! {
     InvalidPoolReference => Syntax,
     /// A token is empty, too long, padded, quoted or not a valid list.
     InvalidToken => Syntax,
-    /// An operator's name is missing or not one.
+    /// An operator's name is missing or invalid.
     InvalidOperator => Syntax,
     /// `host-enforcement` is neither `required` nor `preferred`.
     InvalidEnforcement => Syntax,
@@ -82,29 +84,29 @@ reasons! {
     DaemonSetPod => Syntax,
     /// `streams-job` is not the name of an object.
     InvalidJobReference => Syntax,
-    /// A StreamsJob does not say what it must, or says it in a way that cannot be read.
+    /// A StreamsJob lacks a required field, or has one that cannot be read.
     MalformedJob => Syntax,
-    /// A part of a StreamsJob changes that must not.
+    /// An update changes an immutable part of a StreamsJob.
     ImmutableSpec => Syntax,
-    /// `coschedule` is no mode.
+    /// The value of `coschedule` is not a mode.
     InvalidMode => Syntax,
-    /// `coschedule-group` is no name of a group.
+    /// The value of `coschedule-group` is not a valid name of a group.
     InvalidGroup => Syntax,
-    /// A pool's own description is malformed.
+    /// The description of a pool is malformed.
     MalformedPool => Syntax,
-    /// Two pools, processing elements or operators have one name.
+    /// Two pools, processing elements or operators have the same name.
     DuplicateName => Syntax,
     /// An operator names a pool that its job does not describe.
     UndefinedPool => Syntax,
-    /// What must share a host is bound to different hosts.
+    /// Operators that must share a host are bound to different hosts.
     NoCommonHost => Syntax,
-    /// Only a part of what must share a host is in an exclusive pool.
+    /// Of operators that must share a host, only some are in an exclusive pool.
     ExclusivePoolSplit => Syntax,
-    /// What must be apart must also share a host.
+    /// Operators that must be on different hosts must also share one.
     ExlocatedTogether => Syntax,
-    /// More that must be apart than the pool has hosts.
+    /// More operators must be on different hosts than the pool has hosts.
     TooManyExlocated => Syntax,
-    /// What must be alone must also share a host.
+    /// An operator that must be alone on its host must also share it.
     IsolationShared => Syntax,
     /// The pod's processing element is not in its StreamsJob.
     NotInJob => Syntax,
@@ -128,7 +130,7 @@ reasons! {
     AmbiguousHost => Cluster,
     /// The namespace has no HostPool of this name.
     UnknownPool => Cluster,
-    /// The HostPool is not usable as it stands.
+    /// The HostPool is invalid.
     InvalidPool => Cluster,
     /// The HostPool has no members yet.
     PoolNotReady => Cluster,
@@ -138,13 +140,13 @@ reasons! {
     NoTaggedNode => Cluster,
     /// The pod's colocation group already runs on another node.
     GroupElsewhere => Cluster,
-    /// `spec.nodeName` names another node, or cannot stand beside a gate.
+    /// `spec.nodeName` names another node, or conflicts with a scheduling gate.
     NodeNameConflict => Conflict,
-    /// The pod's own node affinity rules the placement out.
+    /// The pod's own node affinity excludes the placement.
     NodeAffinityConflict => Conflict,
-    /// The pod's own required pod affinity cannot stand beside ours.
+    /// The pod's own required pod affinity cannot be combined with stowplan's.
     PodAffinityConflict => Conflict,
-    /// A label of ours is taken by another value.
+    /// A label that stowplan sets has another value already.
     LabelConflict => Conflict,
 }
 
@@ -154,16 +156,16 @@ impl fmt::Display for Reason {
     }
 }
 
-/// One thing that is wrong, said so that its author can mend it.
+/// One problem, with its subject and its remedy, for the author of the object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Finding {
     /// The stable word.
     pub reason: Reason,
-    /// What it is about: an annotation key, a label key, an object.
+    /// The subject: an annotation key, a label key, an object.
     pub subject: String,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -171,7 +173,7 @@ impl Finding {
     /// The longest subject and the longest problem, in characters: some list every node of a kind.
     pub const LIMIT: usize = 1024;
 
-    /// A finding about `subject`. Control characters are escaped, and what is too long is cut.
+    /// A finding about `subject`. Control characters are escaped, and long texts are cut.
     pub fn new(
         reason: Reason,
         subject: impl Into<String>,
@@ -180,8 +182,8 @@ impl Finding {
     ) -> Self {
         Self {
             reason,
-            subject: plain(subject.into()),
-            problem: plain(problem.into()),
+            subject: escape_and_cut(subject.into()),
+            problem: escape_and_cut(problem.into()),
             remedy: remedy.into(),
         }
     }
@@ -196,8 +198,8 @@ impl fmt::Display for Finding {
 /// A warning that the API server passes on to the client.
 ///
 /// At most [`Warning::LIMIT`] characters, the key first: Kubernetes asks for that, because clients
-/// print warnings on one line and the API server cuts what is longer.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+/// print warnings on one line, and the API server cuts longer ones.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct Warning(String);
 
 impl Warning {
@@ -217,21 +219,23 @@ impl Warning {
     }
 }
 
-/// A value as it may stand in a message: quoted, control characters escaped, at most 80 characters.
+/// Quotes a value for a message: control characters escaped, at most 80 characters of it.
 #[must_use]
-pub fn quoted(value: &str) -> String {
+pub(crate) fn quoted(value: &str) -> String {
     // Escaped after the cut, so that a value of 256 KiB costs no more than one of 80 characters.
     let cut = value.char_indices().nth(80).map_or(value.len(), |(at, _)| at);
     let (head, more) = (&value[..cut], if cut < value.len() { "…" } else { "" });
-    // Nearly every value: each admission quotes some, and escaping looks at one character after another.
+    // Nearly every value needs no escapes; this check is faster than escaping character by
+    // character.
     if head.bytes().all(|b| matches!(b, b' '..=b'~') && !matches!(b, b'"' | b'\\' | b'\'')) {
         return ["\"", head, more, "\""].concat();
     }
     format!("\"{}{more}\"", head.escape_debug())
 }
 
-/// `text` as it may stand in a message: whoever wrote a part of it, it stays on its line.
-fn plain(text: String) -> String {
+/// Escapes the characters of `text` that mislead, so that it stays on one line, and cuts it to the
+/// limit.
+fn escape_and_cut(text: String) -> String {
     if text.len() <= Finding::LIMIT && !text.contains(misleads) {
         return text;
     }
@@ -241,7 +245,7 @@ fn plain(text: String) -> String {
 
 /// `text`, cut to at most `limit` characters with an ellipsis at the end.
 #[must_use]
-pub fn shorten(text: &str, limit: usize) -> String {
+pub(crate) fn shorten(text: &str, limit: usize) -> String {
     match text.char_indices().nth(limit) {
         None => text.to_owned(),
         Some(_) => text.chars().take(limit.saturating_sub(1)).chain(['…']).collect(),
@@ -261,9 +265,9 @@ mod tests {
     }
 
     #[test]
-    fn a_quoted_value_has_no_control_characters_and_an_end() {
+    fn a_quoted_value_has_no_control_characters_and_is_cut() {
         assert_eq!(quoted("a\r\n\u{1b}[31m"), r#""a\r\n\u{1b}[31m""#);
-        // The short way says the same as the long one, whatever stands in the text.
+        // The fast path gives the same result as escaping, for every character.
         for c in (0..=0x17f).filter_map(char::from_u32) {
             let text = format!("a{c}b");
             assert_eq!(quoted(&text), format!("\"{}\"", text.escape_debug()));
@@ -272,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_is_plain_and_has_an_end() {
+    fn a_finding_has_no_control_characters_and_is_cut() {
         let find = |problem: &str| Finding::new(Reason::UnknownPool, "k", problem, "r").problem;
         assert_eq!(find("in a\u{1b}[31m\nb\u{202e}"), r"in a\u{1b}[31m\u{a}b\u{202e}");
         let nodes = "n1, ".repeat(100_000);

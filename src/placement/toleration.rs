@@ -9,13 +9,13 @@ pub fn tolerates(toleration: &Toleration, key: &str, value: &str, effect: &str) 
     let own_effect = toleration.effect.as_deref().unwrap_or_default();
     (own_effect.is_empty() || own_effect == effect)
         && match toleration.operator.as_deref() {
-            // Without a key, everything.
+            // `Exists` without a key tolerates every taint.
             Some("Exists") => own_key.is_empty() || own_key == key,
             _ => own_key == key && toleration.value.as_deref().unwrap_or_default() == value,
         }
 }
 
-/// Whether one of `tolerations` tolerates a cordon, which is a taint to whoever does.
+/// Whether one of `tolerations` tolerates the taint of a cordoned node.
 pub fn tolerates_cordon<'t>(tolerations: impl IntoIterator<Item = &'t Toleration>) -> bool {
     const CORDON: &str = "node.kubernetes.io/unschedulable";
     tolerations.into_iter().any(|toleration| tolerates(toleration, CORDON, "", "NoSchedule"))

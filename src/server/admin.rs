@@ -1,7 +1,9 @@
-//! Probes and metrics, on plain HTTP and a port of their own: they answer when the other is full.
+//! Probes and metrics, over plain HTTP on a separate port: they are served when the webhook's port
+//! is overloaded.
 //!
-//! Any pod may connect here, so connections obey the same deadlines as the webhook's and give way to
-//! newcomers in the same manner: a probe always finds a place. What is shown holds no text of users.
+//! Any pod can connect here, so connections have the same deadlines as the webhook's, and idle ones
+//! are closed for new ones in the same way: a probe always gets a slot. Answers contain no text of
+//! users.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -16,36 +18,40 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::limits::Limits;
-use super::room::Room;
+use super::slots::Slots;
 use super::{Stop, accept, connection};
 use crate::cluster::Cluster;
 use crate::telemetry::Metrics;
-use crate::tls::Standing;
+use crate::tls::CertificateStatus;
 
-/// Connections at once. Probes and scrapes are few and short.
+/// The most open connections. Probes and scrapes are few and short.
 const CONNECTIONS: usize = 32;
 
-/// What a probe is told.
+/// The state that `/readyz` and `/metrics` report.
 #[derive(Debug)]
-pub struct Health {
+pub(crate) struct Health {
     cluster: Arc<Cluster>,
     metrics: Arc<Metrics>,
     stopping: CancellationToken,
-    /// `None` where none is needed.
-    certificate: Option<ArcSwap<Standing>>,
+    /// `None` in a process that serves no TLS.
+    certificate: Option<ArcSwap<CertificateStatus>>,
 }
 
 impl Health {
-    /// Not ready until a certificate was read.
+    /// The health of a process that serves TLS: not ready until a certificate was read.
     #[must_use]
-    pub fn new(cluster: Arc<Cluster>, metrics: Arc<Metrics>, stopping: CancellationToken) -> Self {
-        let certificate = Some(ArcSwap::from_pointee(Standing::unread()));
+    pub(crate) fn new(
+        cluster: Arc<Cluster>,
+        metrics: Arc<Metrics>,
+        stopping: CancellationToken,
+    ) -> Self {
+        let certificate = Some(ArcSwap::from_pointee(CertificateStatus::unread()));
         Self { cluster, metrics, stopping, certificate }
     }
 
-    /// Of a process that serves nobody and needs no certificate.
+    /// The health of a process that serves no TLS and needs no certificate.
     #[must_use]
-    pub fn without_certificate(
+    pub(crate) fn without_certificate(
         cluster: Arc<Cluster>,
         metrics: Arc<Metrics>,
         stopping: CancellationToken,
@@ -53,16 +59,16 @@ impl Health {
         Self { cluster, metrics, stopping, certificate: None }
     }
 
-    /// Tells how the certificate stands.
-    pub fn set_certificate(&self, standing: Standing) {
+    /// Sets the state of the certificate.
+    pub(crate) fn set_certificate(&self, status: CertificateStatus) {
         if let Some(certificate) = &self.certificate {
-            certificate.store(Arc::new(standing));
+            certificate.store(Arc::new(status));
         }
     }
 
-    /// Why requests should not come here; empty when they should.
+    /// Why the process is not ready; empty if it is.
     #[must_use]
-    pub fn problems(&self) -> Vec<String> {
+    pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.stopping.is_cancelled() {
             problems.push("stopping".to_owned());
@@ -82,7 +88,7 @@ impl Health {
             problems => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", problems.join("\n"))),
         };
         let certificate = self.certificate.as_ref().map(|certificate| certificate.load());
-        if let Some(days) = certificate.and_then(|standing| standing.days_left(SystemTime::now())) {
+        if let Some(days) = certificate.and_then(|status| status.days_left(SystemTime::now())) {
             // Writing to a String does not fail.
             let _ = writeln!(body, "certificate: {days} days left");
         }
@@ -121,26 +127,27 @@ fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     response
 }
 
-/// Serves probes until the process has stopped.
-pub async fn serve(listener: TcpListener, health: Arc<Health>, stop: Stop) {
+/// Serves probes and metrics until the process has stopped.
+pub(crate) async fn serve(listener: TcpListener, health: Arc<Health>, stop: Stop) {
     let limits = Limits { linger: Duration::ZERO, ..Limits::DEFAULT };
-    // Never asked to drain: until the end somebody may want to know how the stop goes.
+    // Not drained before the process stops, so that probes and metrics show the progress of the
+    // stop.
     let never = Stop::default();
-    let room = Room::new(CONNECTIONS);
+    let slots = Slots::new(CONNECTIONS);
     let accepting = async {
         loop {
-            let (stream, _) = accept(&listener, &room, || {}).await;
-            let place = room.enter().await;
+            let (stream, _) = accept(&listener, &slots, || {}).await;
+            let slot = slots.acquire().await;
             let health = Arc::clone(&health);
             let (never, stopped) = (never.clone(), stop.stopped.clone());
             tokio::spawn(async move {
-                let answer = move |request: Request<connection::Watched>| {
+                let answer = move |request: Request<connection::TrackedBody>| {
                     let response = health.answer(request.method(), request.uri().path());
                     async move { response }
                 };
                 tokio::select! {
-                    _ = connection::talk(stream, false, &place.pace, limits, &never, answer) => {}
-                    () = place.leave.cancelled() => {}
+                    _ = connection::talk(stream, false, &slot.activity, limits, &never, answer) => {}
+                    () = slot.close.cancelled() => {}
                     () = stopped.cancelled() => {}
                 }
             });

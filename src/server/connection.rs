@@ -1,4 +1,4 @@
-//! One connection: its handshake, its requests, its end.
+//! Serves one connection: the TLS handshake, the requests, the shutdown.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -22,23 +22,24 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::Stop;
+use super::activity::{ActiveRequest, Activity, Deadline};
 use super::limits::Limits;
-use super::pace::{Late, Pace, Serving};
-use super::room::Place;
 use super::service::Service;
+use super::slots::Slot;
 
-/// Requests at once on one HTTP/2 connection.
+/// The most concurrent requests on one HTTP/2 connection.
 const STREAMS: u32 = 128;
 
-/// The most that the head of a request may take, in bytes.
+/// The largest head of a request, in bytes.
 const MAX_HEAD: u32 = 16 * 1024;
 
-/// Serves one connection to its end. The error is a stable word, counted already.
+/// Serves one connection until it is closed. The error is a stable word, already counted in the
+/// metrics.
 pub(super) async fn run(
     stream: TcpStream,
     acceptor: TlsAcceptor,
     service: Arc<Service>,
-    place: Place,
+    slot: Slot,
     limits: Limits,
     stop: Stop,
 ) -> Result<(), &'static str> {
@@ -51,7 +52,7 @@ pub(super) async fn run(
         }
     };
     let served = async {
-        // An answer is one small packet, and should not wait for another.
+        // An answer is one small packet; it is sent without waiting for more data.
         let _ = stream.set_nodelay(true);
         let stream = match timeout(limits.handshake, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => stream,
@@ -59,58 +60,59 @@ pub(super) async fn run(
             Err(_) => return Err("handshake-timeout"),
         };
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        talk(stream, http2, &place.pace, limits, &stop, answer).await
+        talk(stream, http2, &slot.activity, limits, &stop, answer).await
     };
     let ended = tokio::select! {
         ended = served => ended,
-        () = place.leave.cancelled() => Err("crowded"),
+        () = slot.close.cancelled() => Err("crowded"),
     };
-    ended.map_err(|reason| service.metrics().closed(reason))
+    ended.map_err(|reason| service.metrics().count_closed_connection(reason))
 }
 
-/// Answers the requests that come over `stream`.
+/// Answers the requests on `stream`.
 pub(super) async fn talk<S, A, F>(
     stream: S,
     http2: bool,
-    pace: &Arc<Pace>,
+    activity: &Arc<Activity>,
     limits: Limits,
     stop: &Stop,
     answer: A,
 ) -> Result<(), &'static str>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    A: Fn(Request<Watched>) -> F + Send + 'static,
+    A: Fn(Request<TrackedBody>) -> F + Send + 'static,
     F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
-    pace.greeted(http2);
-    let io = TokioIo::new(Paced {
+    activity.finish_handshake(http2);
+    let io = TokioIo::new(TrackedStream {
         inner: stream,
-        pace: Arc::clone(pace),
+        activity: Arc::clone(activity),
         linger: limits.linger,
         lingering: None,
     });
     let draining = stop.draining.clone();
-    let begin = Arc::clone(pace);
+    let activity_of_requests = Arc::clone(activity);
     let service = service_fn(move |request: Request<Incoming>| {
-        let serving = Arc::new(begin.begin());
-        // Nobody frames a body in chunks on our production path. Where the ends of a request could be
-        // told in two ways (Transfer-Encoding beside Content-Length), what follows on the same
-        // connection must never be taken for another request.
-        let doubtful = request.headers().contains_key(TRANSFER_ENCODING);
+        let request_guard = Arc::new(activity_of_requests.begin_request());
+        // The API server sends no chunked bodies. If a request states its end in two ways
+        // (Transfer-Encoding beside Content-Length), the bytes that follow on the same connection
+        // must never be parsed as another request (request smuggling), so the connection is closed.
+        let has_chunked_body = request.headers().contains_key(TRANSFER_ENCODING);
         let draining = draining.clone();
-        let answered = answer(request.map(|body| Watched::new(body, Arc::clone(&serving))));
+        let answered =
+            answer(request.map(|body| TrackedBody::new(body, Arc::clone(&request_guard))));
         async move {
             let mut response = answered.await;
             if response.status().is_success() {
-                serving.was_useful();
+                request_guard.mark_useful();
             }
             if http2 {
-                // GOAWAY says it there.
+                // HTTP/2 closes by GOAWAY and forbids this header.
                 response.headers_mut().remove(CONNECTION);
-            } else if doubtful || draining.is_cancelled() {
+            } else if has_chunked_body || draining.is_cancelled() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            drop(serving);
+            drop(request_guard);
             Ok::<_, Infallible>(response)
         }
     });
@@ -120,26 +122,38 @@ where
             .max_concurrent_streams(STREAMS)
             .max_header_list_size(MAX_HEAD)
             .serve_connection(io, service);
-        // Requests that are under way finish, and the client knows which ones those are: nothing is
-        // lost by asking early.
-        drive(connection, |connection| connection.graceful_shutdown(), pace, limits, &stop.draining)
-            .await
+        // GOAWAY names the requests that are still answered, so no call is lost if it is sent
+        // early.
+        drive(
+            connection,
+            |connection| connection.graceful_shutdown(),
+            activity,
+            limits,
+            &stop.draining,
+        )
+        .await
     } else {
         let connection = http1::Builder::new()
             .header_read_timeout(None)
             .max_header_size(MAX_HEAD as usize)
-            // A body of an ordinary pod comes in one piece, and is not copied.
+            // The body of an ordinary pod fits into one read, so it is not copied.
             .max_buf_size(64 * 1024)
             .serve_connection(io, service);
-        drive(connection, |connection| connection.graceful_shutdown(), pace, limits, &stop.closing)
-            .await
+        drive(
+            connection,
+            |connection| connection.graceful_shutdown(),
+            activity,
+            limits,
+            &stop.closing,
+        )
+        .await
     }
 }
 
 async fn drive<C>(
     connection: C,
     shut_down: impl FnOnce(Pin<&mut C>),
-    pace: &Pace,
+    activity: &Activity,
     limits: Limits,
     stop: &CancellationToken,
 ) -> Result<(), &'static str>
@@ -147,51 +161,51 @@ where
     C: Future<Output = Result<(), hyper::Error>>,
 {
     let mut connection = std::pin::pin!(connection);
-    let because = tokio::select! {
-        ended = connection.as_mut() => return ended.map_err(|error| word(&error)),
-        late = pace.late(limits) => match late {
-            // Dropped: in the middle of a head there is nobody to answer, and who does not take an
-            // answer takes no goodbye either.
-            Late::Head => return Err("head-timeout"),
-            Late::Answer => return Err("answer-timeout"),
-            Late::Idle => Err("idle"),
+    let result = tokio::select! {
+        ended = connection.as_mut() => return ended.map_err(|error| error_word(&error)),
+        deadline = activity.wait_for_deadline(limits) => match deadline {
+            // Closed without an answer: an incomplete head has no answer, and a client that does
+            // not read its answer would not read another one.
+            Deadline::Head => return Err("head-timeout"),
+            Deadline::Answer => return Err("answer-timeout"),
+            Deadline::Idle => Err("idle"),
         },
         () = stop.cancelled() => Ok(()),
     };
     shut_down(connection.as_mut());
     match timeout(limits.stop, connection).await {
-        Ok(Ok(())) => because,
-        Ok(Err(error)) => Err(word(&error)),
+        Ok(Ok(())) => result,
+        Ok(Err(error)) => Err(error_word(&error)),
         Err(_) => Err("stop-timeout"),
     }
 }
 
-fn word(error: &hyper::Error) -> &'static str {
+fn error_word(error: &hyper::Error) -> &'static str {
     if error.is_parse() { "malformed" } else { "broken" }
 }
 
-/// The body of a request, which tells when it has come whole.
+/// The body of a request, which reports to the [`ActiveRequest`] when it is complete.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct TrackedBody {
     body: Incoming,
-    serving: Arc<Serving>,
+    serving: Arc<ActiveRequest>,
 }
 
-impl Watched {
-    fn new(body: Incoming, serving: Arc<Serving>) -> Self {
-        let watched = Self { body, serving };
-        watched.look();
-        watched
+impl TrackedBody {
+    fn new(body: Incoming, serving: Arc<ActiveRequest>) -> Self {
+        let tracked = Self { body, serving };
+        tracked.check_end();
+        tracked
     }
 
-    fn look(&self) {
+    fn check_end(&self) {
         if self.body.is_end_stream() {
-            self.serving.came_whole();
+            self.serving.mark_body_complete();
         }
     }
 }
 
-impl Body for Watched {
+impl Body for TrackedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -201,8 +215,8 @@ impl Body for Watched {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         match frame {
-            None => self.serving.came_whole(),
-            Some(_) => self.look(),
+            None => self.serving.mark_body_complete(),
+            Some(_) => self.check_end(),
         }
         Poll::Ready(frame)
     }
@@ -216,23 +230,24 @@ impl Body for Watched {
     }
 }
 
-/// A stream that tells when bytes come and go, and that closes without destroying the last answer.
-struct Paced<S> {
+/// A stream that records reads and writes in the [`Activity`], and that closes without destroying
+/// the last answer.
+struct TrackedStream<S> {
     inner: S,
-    pace: Arc<Pace>,
+    activity: Arc<Activity>,
     linger: Duration,
     lingering: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S: AsyncWrite + Unpin> Paced<S> {
-    fn written<T>(&mut self, write: impl FnOnce(Pin<&mut S>) -> Poll<T>) -> Poll<T> {
+impl<S: AsyncWrite + Unpin> TrackedStream<S> {
+    fn recorded_write<T>(&mut self, write: impl FnOnce(Pin<&mut S>) -> Poll<T>) -> Poll<T> {
         let polled = write(Pin::new(&mut self.inner));
-        self.pace.wrote(polled.is_ready());
+        self.activity.record_write(polled.is_ready());
         polled
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TrackedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -241,19 +256,19 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            self.pace.received();
+            self.activity.record_read();
         }
         polled
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TrackedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.written(|inner| inner.poll_write(context, bytes))
+        self.recorded_write(|inner| inner.poll_write(context, bytes))
     }
 
     fn poll_write_vectored(
@@ -261,7 +276,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Paced<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.written(|inner| inner.poll_write_vectored(context, slices))
+        self.recorded_write(|inner| inner.poll_write_vectored(context, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -269,23 +284,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.written(|inner| inner.poll_flush(context))
+        self.recorded_write(|inner| inner.poll_flush(context))
     }
 
-    /// Closes our half, then reads on until the client has closed its own. A socket that is closed
-    /// with bytes unread sends a reset, and a reset may overtake the answer that tells the client why
-    /// its body was not wanted.
+    /// Closes the writing half, then reads until the client has closed the other, for `linger` at
+    /// most. A socket that is closed with unread bytes sends a reset, and a reset may overtake the
+    /// answer that explains to the client why its body was refused.
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.lingering.is_none() {
-            ready!(self.written(|inner| inner.poll_shutdown(context)))?;
+            ready!(self.recorded_write(|inner| inner.poll_shutdown(context)))?;
             self.lingering = Some(Box::pin(sleep(self.linger)));
         }
         let Self { inner, lingering: Some(lingering), .. } = &mut *self else {
             return Poll::Ready(Ok(()));
         };
-        let mut unwanted = [0; 4096];
+        let mut discarded = [0; 4096];
         while lingering.as_mut().poll(context).is_pending() {
-            let mut buffer = ReadBuf::new(&mut unwanted);
+            let mut buffer = ReadBuf::new(&mut discarded);
             match ready!(Pin::new(&mut *inner).poll_read(context, &mut buffer)) {
                 Ok(()) if !buffer.filled().is_empty() => {}
                 Ok(()) | Err(_) => break,

@@ -1,4 +1,4 @@
-//! What a client may take, in one place.
+//! All limits that a server sets to its clients.
 
 use std::time::Duration;
 
@@ -11,42 +11,42 @@ pub const MAX_BODY: usize = 7 * 1024 * 1024;
 /// Limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections that are open at once; when there are more, the longest quiet are closed. Also
-    /// the most requests whose bodies are awaited at once.
+    /// The most open connections; beyond that, the longest idle ones are closed. Also the most
+    /// requests whose bodies are read at once.
     pub connections: usize,
-    /// Requests that are decided at once, those that wait for objects included. More are answered
-    /// 503 at once: the API server tries again.
+    /// The most requests that are being decided, including those that wait for objects. Further
+    /// ones are answered 503 immediately, and the API server tries again.
     pub requests: usize,
-    /// The part of each body, in bytes, that is taken from [`small_bytes`](Self::small_bytes): all of
-    /// an ordinary pod. The rest comes from [`large_bytes`](Self::large_bytes), so that a few huge
-    /// bodies do not keep ordinary pods out.
+    /// How many bytes of each body count against [`small_bytes`](Self::small_bytes); an ordinary
+    /// pod is smaller. The rest counts against [`large_bytes`](Self::large_bytes), so that a few
+    /// huge bodies do not block ordinary pods.
     pub small_body: usize,
-    /// Bytes that the beginnings of all bodies may hold at once.
+    /// The most bytes for the first parts of all bodies.
     pub small_bytes: usize,
-    /// Bytes that the rests of all bodies may hold at once.
+    /// The most bytes for the remaining parts of all bodies.
     pub large_bytes: usize,
     /// From the connection's first byte to the end of the TLS handshake.
     pub handshake: Duration,
     /// From a request's first byte to the end of its head.
     pub head: Duration,
-    /// How long a body may take where the request names no timeout. Kubernetes' own default.
+    /// How long a body may take if the request has no timeout. The default of Kubernetes.
     pub body: Duration,
-    /// How long a client may leave an answer untaken.
+    /// How long a client may leave an answer unread.
     pub answer: Duration,
-    /// How long a connection may stay without a request. The API server's pool gives up after 90 s,
-    /// and must be the first to: it does not repeat a call that meets a closed connection.
+    /// How long a connection may be idle. The API server closes idle connections after 90 s, and
+    /// must be the first to do so: it does not repeat a call that meets a closed connection.
     pub idle: Duration,
-    /// The most that a request may wait for objects on their way.
+    /// How long a request may wait for objects that the watches have not delivered yet.
     pub wait: Duration,
-    /// How long a connection that we close still reads what the client sends, so that our last
-    /// answer is not destroyed by a reset before the client has read it.
+    /// How long the server reads from a connection that it closes, so that no reset destroys the
+    /// last answer before the client has read it.
     pub linger: Duration,
-    /// How long connections may take to end once all is told to end.
+    /// How long connections may take to end after the stop has reached `closing`.
     pub stop: Duration,
 }
 
 impl Limits {
-    /// What the webhook is served with.
+    /// The limits of the webhook.
     pub const DEFAULT: Self = Self {
         connections: 4096,
         requests: 512,
@@ -63,10 +63,10 @@ impl Limits {
         stop: Duration::from_secs(10),
     };
 
-    /// These limits, with as many connections as this process may have files open.
+    /// These limits, with no more connections than this process may have open files.
     ///
     /// The soft limit is raised to the hard one first, as Go programs do: container runtimes start
-    /// processes with a soft limit of 1024, which is there for programs that call `select`.
+    /// processes with a soft limit of 1024, for the sake of programs that call `select`.
     #[must_use]
     pub fn within_open_files(mut self) -> Self {
         let Rlimit { mut current, maximum } = getrlimit(Resource::Nofile);
@@ -76,8 +76,9 @@ impl Limits {
             current = maximum;
         }
         if let Some(files) = current {
-            let left = usize::try_from(files).unwrap_or(usize::MAX).saturating_sub(RESERVED_FILES);
-            self.connections = self.connections.min(left).max(1);
+            let available =
+                usize::try_from(files).unwrap_or(usize::MAX).saturating_sub(RESERVED_FILES);
+            self.connections = self.connections.min(available).max(1);
         }
         self
     }

@@ -1,8 +1,9 @@
-//! HTTP requests to decisions.
+//! Answers the HTTP requests of the API server with decisions.
 //!
-//! Nothing here blocks, calls out or keeps anything of a request beyond its answer. An error of ours
-//! is never a refusal: 503 with `Retry-After` where trying again helps (the API server does), 500
-//! where it does not; the cluster's failurePolicy decides what becomes of the pod.
+//! Nothing here blocks, calls other services, or keeps data of a request after its answer. An
+//! internal error is never a refusal: it is 503 with `Retry-After` if trying again can help (the
+//! API server does), else 500, and the cluster's failurePolicy decides whether the object is
+//! admitted.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,23 +22,23 @@ use super::limits::{Limits, MAX_BODY};
 use crate::admission::validate::validate;
 use crate::admission::{Decision, ParseError, Review, answer, decide};
 use crate::cluster::Cluster;
-use crate::policy::Policy;
+use crate::systems::policy::Policy;
 use crate::telemetry::{Metrics, Throttle, shown};
 use crate::view::View;
 
-/// Where pods and claims are sent to be placed.
+/// The path to which the API server sends pods and claims.
 pub const PATH: &str = "/mutate";
 
-/// Where our own objects are sent to be validated.
+/// The path to which the API server sends stowplan's own objects for validation.
 pub const VALIDATE: &str = "/validate";
 
-/// The unit in which body bytes are counted: a semaphore counts to 2³² on small machines.
+/// The bytes for one permit of a semaphore; `acquire_many` takes a `u32`.
 const BODY_UNIT: usize = 1024;
 
-/// What decides: [`decide`] or [`validate`], but for tests of what the server does when that fails.
+/// The function that decides: [`decide`] or `validate`, or in tests one that fails.
 pub type Decide = fn(&Review<'_>, &View, &Policy) -> Result<Decision, ParseError>;
 
-/// Everything that an answer needs.
+/// Answers requests, within the limits on memory and concurrency.
 #[derive(Debug)]
 pub struct Service {
     cluster: Arc<Cluster>,
@@ -45,9 +46,9 @@ pub struct Service {
     metrics: Arc<Metrics>,
     limits: Limits,
     decide: Decide,
-    /// Requests whose bodies are awaited.
+    /// A permit for each request whose body is read.
     reading: Semaphore,
-    /// Requests that are decided.
+    /// A permit for each request that is decided.
     deciding: Semaphore,
     small_bodies: Semaphore,
     large_bodies: Semaphore,
@@ -70,8 +71,8 @@ enum Failure {
     Bug,
 }
 
-/// The body of a request, and what it holds of the common store until it is dropped.
-struct Held<'s> {
+/// The body of a request, and its permits, which count its bytes until it is dropped.
+struct CountedBody<'s> {
     bytes: Bytes,
     _permits: Vec<SemaphorePermit<'s>>,
 }
@@ -99,14 +100,14 @@ impl Service {
         }
     }
 
-    /// The same, with another function in the place of the decision on pods.
+    /// Replaces the function that decides on pods and claims.
     #[must_use]
     pub fn deciding_by(mut self, decide: Decide) -> Self {
         self.decide = decide;
         self
     }
 
-    /// The metrics that the service counts in.
+    /// The metrics in which the service counts requests.
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
@@ -119,7 +120,7 @@ impl Service {
     {
         let started = Instant::now();
         let _in_flight = self.metrics.begin_request();
-        match self.review(request, started).await {
+        match self.handle(request, started).await {
             Ok(json) => {
                 let mut response = Response::new(Full::new(Bytes::from(json)));
                 let kind = HeaderValue::from_static("application/json");
@@ -127,10 +128,10 @@ impl Service {
                 response
             }
             Err(failure) => {
-                self.metrics.failed(failure.reason());
-                // Whoever can reach the port can cause these: the metric counts them all, the log
-                // shows examples.
-                if self.throttle.passes() {
+                self.metrics.count_failure(failure.reason());
+                // Any client of the port can cause failures at any rate: the metric counts all of
+                // them, the log shows some.
+                if self.throttle.try_pass() {
                     let message = failure.message();
                     warn!(reason = failure.reason(), why = &*shown(&message), "no decision");
                 }
@@ -139,48 +140,50 @@ impl Service {
         }
     }
 
-    async fn review<B>(&self, request: Request<B>, started: Instant) -> Result<Vec<u8>, Failure>
+    async fn handle<B>(&self, request: Request<B>, started: Instant) -> Result<Vec<u8>, Failure>
     where
         B: Body<Data = Bytes>,
     {
-        let budget = timeout(request.uri().query()).unwrap_or(self.limits.body).min(MAX_TIMEOUT);
-        let decide = self.decides(&request);
+        let budget =
+            parse_timeout(request.uri().query()).unwrap_or(self.limits.body).min(MAX_TIMEOUT);
+        let decide = self.find_decide(&request);
         let mut body = std::pin::pin!(request.into_body());
         if body.size_hint().lower() > MAX_BODY as u64 {
             return Err(Failure::TooLarge);
         }
-        let held = match decide {
+        let counted = match decide {
             Err(failure) => Err(failure),
             Ok(decide) => timeout_at(started + budget, self.read(body.as_mut()))
                 .await
                 .unwrap_or(Err(Failure::BodyTimeout))
-                .map(|held| (held, decide)),
+                .map(|body| (body, decide)),
         };
-        let (held, decide) = match held {
-            Ok(held) => held,
+        let (body, decide) = match counted {
+            Ok(body) => body,
             Err(failure) => {
-                if failure.leaves_connection() {
-                    // Taken and thrown away, so that the client is not still sending when it should
-                    // read the answer, and the connection stays of use.
+                if failure.keeps_connection() {
+                    // The body is read and discarded, so that the client can stop sending and read
+                    // the answer, and the connection can be used again.
                     let _ = timeout_at(started + budget.min(self.limits.head), discard(body)).await;
                 }
                 return Err(failure);
             }
         };
         if started.elapsed() >= budget {
-            // Nobody waits for this answer any more; the time is better spent on the next one.
+            // The API server has given up on this call already: do not spend time on it.
             return Err(Failure::TooLate);
         }
         let _slot = self.deciding.try_acquire().map_err(|_| Failure::Busy("requests"))?;
-        let review = guarded(Span::none, || Review::parse(&held.bytes))?.map_err(Failure::Parse)?;
+        let review =
+            catch_panic(Span::none, || Review::parse(&body.bytes))?.map_err(Failure::Parse)?;
         if !self.cluster.is_synced() {
             return Err(Failure::Unsynced);
         }
         self.decide(decide, &review, started, budget).await
     }
 
-    /// What decides on a request, or what its head shows to be wrong with it.
-    fn decides<B>(&self, request: &Request<B>) -> Result<Decide, Failure> {
+    /// Finds the function that decides on a request, or what is wrong with the request's head.
+    fn find_decide<B>(&self, request: &Request<B>) -> Result<Decide, Failure> {
         let decide = match request.uri().path() {
             PATH => self.decide,
             VALIDATE => validate,
@@ -195,9 +198,9 @@ impl Service {
         }
     }
 
-    /// Reads the body, and takes its bytes from the common stores as they come: one that is announced
-    /// and never sent takes nothing from others.
-    async fn read<B>(&self, mut body: std::pin::Pin<&mut B>) -> Result<Held<'_>, Failure>
+    /// Reads the body, and counts its bytes against the limits as they arrive: a body that is
+    /// announced and never sent takes nothing from other requests.
+    async fn read<B>(&self, mut body: std::pin::Pin<&mut B>) -> Result<CountedBody<'_>, Failure>
     where
         B: Body<Data = Bytes>,
     {
@@ -215,23 +218,25 @@ impl Service {
                 return Err(Failure::TooLarge);
             }
             while reserved < length {
-                let (store, until) = match reserved < self.limits.small_body {
+                let (permits_left, until) = match reserved < self.limits.small_body {
                     true => (&self.small_bodies, length.min(self.limits.small_body)),
                     false => (&self.large_bodies, length),
                 };
                 let units = (until - reserved).div_ceil(BODY_UNIT);
-                let permit =
-                    u32::try_from(units).ok().and_then(|units| store.try_acquire_many(units).ok());
+                let permit = u32::try_from(units)
+                    .ok()
+                    .and_then(|units| permits_left.try_acquire_many(units).ok());
                 permits.push(permit.ok_or(Failure::Busy("bytes"))?);
                 reserved += units * BODY_UNIT;
             }
-            // A small body comes in one piece, and is not copied then.
+            // A small body arrives in one piece and is not copied.
             if first.is_empty() && bytes.is_empty() {
                 first = data;
                 continue;
             }
             if bytes.is_empty() {
-                // Once and whole where the length is known; doubling would hold more than is counted.
+                // Reserved once if the length is known: doubling would use more memory than is
+                // counted.
                 bytes.reserve_exact(announced.max(length));
                 bytes.extend_from_slice(&first);
                 first = Bytes::new();
@@ -239,7 +244,7 @@ impl Service {
             bytes.extend_from_slice(&data);
         }
         let bytes = if bytes.is_empty() { first } else { Bytes::from(bytes) };
-        Ok(Held { bytes, _permits: permits })
+        Ok(CountedBody { bytes, _permits: permits })
     }
 
     async fn decide(
@@ -249,27 +254,27 @@ impl Service {
         started: Instant,
         budget: Duration,
     ) -> Result<Vec<u8>, Failure> {
-        let span = || span(review);
+        let span = || build_span(review);
         let mut changes = self.cluster.changes();
-        let patience = started + self.limits.wait.min(budget / 2);
+        let wait_until = started + self.limits.wait.min(budget / 2);
         let decision = loop {
             changes.mark_unchanged();
             let decision = {
                 let policy = self.policy.load();
                 let view = self.cluster.view();
-                guarded(span, || decide(review, &view, &policy))?.map_err(Failure::Parse)?
+                catch_panic(span, || decide(review, &view, &policy))?.map_err(Failure::Parse)?
             };
             match decision {
-                Decision::Wait { ref awaited, .. } if Instant::now() < patience => {
-                    span().in_scope(|| debug!(%awaited, "waiting"));
-                    if !matches!(timeout_at(patience, changes.changed()).await, Ok(Ok(()))) {
+                Decision::Wait { ref awaited, .. } if Instant::now() < wait_until => {
+                    span().in_scope(|| debug!(%awaited, "waiting for an object"));
+                    if !matches!(timeout_at(wait_until, changes.changed()).await, Ok(Ok(()))) {
                         break decision.at_once();
                     }
                 }
                 decision => break decision.at_once(),
             }
         };
-        let json = guarded(span, || answer::write(review, &decision))?;
+        let json = catch_panic(span, || answer::write(review, &decision))?;
         let (outcome, reason) = (decision.outcome(), decision.reason());
         let why = match &decision {
             Decision::Refuse(refusal) => Some(refusal.message()),
@@ -285,7 +290,7 @@ impl Service {
             }
             None => {}
         }
-        self.metrics.decided(
+        self.metrics.count_decision(
             review.request.operation(),
             outcome,
             reason,
@@ -296,7 +301,7 @@ impl Service {
     }
 }
 
-/// Takes a body that nobody wants, as far as a wanted one could go.
+/// Reads a body and discards it, up to [`MAX_BODY`] bytes.
 async fn discard<B: Body<Data = Bytes>>(mut body: std::pin::Pin<&mut B>) {
     let mut left = MAX_BODY;
     while let Some(Ok(frame)) = body.frame().await {
@@ -307,12 +312,12 @@ async fn discard<B: Body<Data = Bytes>>(mut body: std::pin::Pin<&mut B>) {
     }
 }
 
-/// A longer budget than any API server gives.
+/// The longest timeout that an API server sends.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the lines of one request have in common. Made only where there is a line: most requests have
-/// none, and making it costs as much as a small decision.
-fn span(review: &Review<'_>) -> Span {
+/// Builds the span with the fields that all log lines of a request share. Only called for a line:
+/// most requests log none, and building a span costs as much as a small decision.
+fn build_span(review: &Review<'_>) -> Span {
     info_span!(
         "admission",
         uid = &*shown(review.request.uid.as_str()),
@@ -321,10 +326,10 @@ fn span(review: &Review<'_>) -> Span {
     )
 }
 
-/// Runs our own code so that a panic in it is this request's 500 and nobody else's.
-fn guarded<T>(span: impl FnOnce() -> Span, run: impl FnOnce() -> T) -> Result<T, Failure> {
+/// Runs `run`, and turns a panic into a 500 for this request alone.
+fn catch_panic<T>(span: impl FnOnce() -> Span, run: impl FnOnce() -> T) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|_| {
-        // The panic hook has told where; this tells in which request.
+        // The panic hook has logged the source line; this line names the request.
         span().in_scope(|| error!("a request panicked; this is a bug in stowplan"));
         Failure::Bug
     })
@@ -337,16 +342,16 @@ fn is_json(content_type: Option<&HeaderValue>) -> bool {
         .is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// The API server's own deadline, as its query parameter `timeout` tells (a Go duration).
-fn timeout(query: Option<&str>) -> Option<Duration> {
+/// Parses the API server's timeout for the call, the query parameter `timeout` (a Go duration).
+fn parse_timeout(query: Option<&str>) -> Option<Duration> {
     let value = query?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
     let duration: jiff::SignedDuration = value.parse().ok()?;
     Duration::try_from(duration).ok().filter(|duration| !duration.is_zero())
 }
 
 impl Failure {
-    /// Whether the connection can be used again. Not where the rest of a body is not read.
-    fn leaves_connection(&self) -> bool {
+    /// Whether the connection can be used again. It cannot if a part of the body remains unread.
+    fn keeps_connection(&self) -> bool {
         !matches!(self, Self::TooLarge | Self::BodyTimeout | Self::BodyBroken)
     }
 
@@ -381,17 +386,19 @@ impl Failure {
 
     fn message(&self) -> String {
         match self {
-            Self::NotFound => format!("no such path; reviews go to {PATH} and {VALIDATE}"),
+            Self::NotFound => format!("no such path; send reviews to {PATH} or {VALIDATE}"),
             Self::Method => "send a POST".to_owned(),
             Self::ContentType => "send Content-Type: application/json".to_owned(),
             Self::TooLarge => format!("the body is larger than {MAX_BODY} bytes"),
-            Self::BodyTimeout => "the body did not come in time".to_owned(),
-            Self::BodyBroken => "the body broke off".to_owned(),
+            Self::BodyTimeout => "the body did not arrive in time".to_owned(),
+            Self::BodyBroken => "the body ended too early".to_owned(),
             Self::Parse(error) => error.to_string(),
             Self::Busy(what) => format!("too many {what} at once; try again"),
-            Self::TooLate => "the request came too late to be answered in its time".to_owned(),
+            Self::TooLate => {
+                "the request arrived too late to be answered before its timeout".to_owned()
+            }
             Self::Unsynced => "the view of the cluster is not complete yet; try again".to_owned(),
-            Self::Bug => "a bug in stowplan; its log tells where".to_owned(),
+            Self::Bug => "a bug in stowplan; see its log".to_owned(),
         }
     }
 
@@ -405,11 +412,11 @@ impl Failure {
             Self::Method => {
                 headers.insert(ALLOW, HeaderValue::from_static("POST"));
             }
-            // An integer: the API server reads nothing else here.
+            // An integer: the API server ignores a date here.
             Self::Busy(_) | Self::TooLate | Self::Unsynced => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
             }
-            _ if !self.leaves_connection() => {
+            _ if !self.keeps_connection() => {
                 headers.insert(CONNECTION, HeaderValue::from_static("close"));
             }
             _ => {}
@@ -423,8 +430,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn go_durations_are_read() {
-        let read = |query: &str| timeout(Some(query));
+    fn go_durations_are_parsed() {
+        let read = |query: &str| parse_timeout(Some(query));
         assert_eq!(read("timeout=10s"), Some(Duration::from_secs(10)));
         assert_eq!(read("a=b&timeout=1m30s"), Some(Duration::from_secs(90)));
         assert_eq!(read("timeout=500ms"), Some(Duration::from_millis(500)));
@@ -439,7 +446,7 @@ mod tests {
         ] {
             assert_eq!(read(nothing), None, "{nothing}");
         }
-        assert_eq!(timeout(None), None);
+        assert_eq!(parse_timeout(None), None);
     }
 
     #[test]
@@ -453,9 +460,9 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_one_requests_failure() {
+    fn a_panic_fails_only_its_request() {
         assert!(matches!(
-            guarded(Span::none, || -> () { panic!("seen in the test's output") }),
+            catch_panic(Span::none, || -> () { panic!("expected in the test's output") }),
             Err(Failure::Bug)
         ));
     }

@@ -1,35 +1,50 @@
-//! Coscheduling: pods of a group on one node with all their volumes. The groups of Tekton's runs
-//! (TEP-0135, done outside Tekton), and groups of any pods of a namespace.
+//! Coscheduling: places the pods of a group on one node that can mount all their volumes. Groups are
+//! those of Tekton's runs (TEP-0135, implemented outside Tekton), and native groups of any pods of a
+//! namespace.
 //!
-//! For each group the controller makes a placeholder: a pod that takes next to nothing and mounts all
-//! claims of the group, so that the scheduler finds a node for them together. The group's pods follow
-//! it. [`groups`] says what the groups of a run are, [`native`] what those of other pods are; [`member`]
-//! is what a pod gets at admission, `claims` what a claim gets. [`family`] knows a run by all that it made. [`placeholder`] says what a placeholder
-//! is made of, [`reconcile`] when it comes, moves and goes.
+//! For each group the controller creates a placeholder: a pod that requests almost nothing and mounts
+//! all claims of the group, so that the scheduler finds a node for all of them. The group's pods, its
+//! members, follow it.
+//!
+//! [`groups`] finds the groups of a run, [`native`] those of other pods. [`member`] decides about pods
+//! at admission, `claims` about claims. [`family`] finds the objects that belong to a run.
+//! [`placeholder`] writes the StatefulSet by a [`pod_plan`]. [`reconcile`] creates, moves and deletes
+//! it.
 
 mod claims;
-pub mod family;
-pub mod groups;
+pub(crate) mod family;
+pub(crate) mod groups;
 pub mod keys;
-pub mod member;
-pub mod mode;
-pub mod native;
-pub mod placeholder;
-pub mod reconcile;
+pub(crate) mod kinds;
+pub(crate) mod member;
+pub(crate) mod mode;
+pub(crate) mod native;
+pub(crate) mod placeholder;
+pub(crate) mod pod_plan;
+pub(crate) mod policy;
+mod preview;
+pub(crate) mod reconcile;
+pub mod resources;
+pub(crate) mod volumes;
 
-use super::System;
-
-pub use claims::sibling;
-pub use keys::{GROUP, MODE};
+use super::{Gate, System};
 
 /// The system.
-pub const SYSTEM: System = System {
+pub(crate) const SYSTEM: System = System {
     name: NAME,
     keys: keys::ANNOTATIONS,
+    prefixes: &[],
+    gates: &[Gate {
+        name: keys::GATE,
+        until: "its placeholder has a node",
+        remedy: "see the placeholder, below; stowplan's controller lifts the gate",
+    }],
     request: Some(member::request),
     claim: Some(claims::request),
     concerns: Some(member::concerns),
     plan: Some(reconcile::plan),
+    validations: &[],
+    previews: preview::KINDS,
     enabled: |policy| policy.coschedule.enabled,
 };
 

@@ -1,21 +1,26 @@
-//! Katalyst NUMA affinity: the vocabulary. Serving it is a later release's; until then a pod that
-//! carries a key is admitted with a warning.
+//! Katalyst NUMA affinity: only the vocabulary. This release does not act on it: a pod with one of
+//! the keys is admitted with a warning.
 
-use super::System;
-use crate::policy::KatalystMode;
+pub(crate) mod policy;
 
-/// NUMA nodes or sockets to share with other pods.
-pub const AFFINITY: &str = "katalyst.kubewharf.io/microtopology_affinity";
-/// NUMA nodes or sockets to keep away from.
-pub const ANTI_AFFINITY: &str = "katalyst.kubewharf.io/microtopology_antiaffinity";
+use super::{Prefix, System};
+use policy::KatalystMode;
 
-/// The system.
-pub const SYSTEM: System = System {
+/// Affinity: a pod shares NUMA nodes or sockets with other pods.
+pub(crate) const AFFINITY: &str = "katalyst.kubewharf.io/microtopology_affinity";
+/// Anti-affinity: a pod avoids the NUMA nodes or sockets of other pods.
+pub(crate) const ANTI_AFFINITY: &str = "katalyst.kubewharf.io/microtopology_antiaffinity";
+
+pub(crate) const SYSTEM: System = System {
     name: "katalyst",
     keys: &[AFFINITY, ANTI_AFFINITY],
+    prefixes: &[Prefix::own("katalyst.kubewharf.io/microtopology_")],
+    gates: &[],
     request: None,
     claim: None,
     concerns: None,
     plan: None,
+    validations: &[],
+    previews: &[],
     enabled: |policy| policy.katalyst.mode != KatalystMode::Disabled,
 };

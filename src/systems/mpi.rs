@@ -1,10 +1,12 @@
-//! MPI clusters (the MPI operator's v2 design): the vocabulary. Serving it is a later release's;
-//! until then a pod that carries a key is admitted with a warning.
+//! MPI clusters (the MPI operator's v2 design): only the vocabulary. This release does not act on
+//! it: a pod with one of the keys is admitted with a warning.
 
-use super::System;
+pub(crate) mod policy;
 
-/// The annotations on pod templates.
-pub const KEYS: &[&str] = &[
+use super::{Prefix, System};
+
+/// The annotations of pod templates.
+pub(crate) const KEYS: &[&str] = &[
     "mpi.stowplan.dev/cluster",
     "mpi.stowplan.dev/role",
     "mpi.stowplan.dev/workers",
@@ -16,13 +18,16 @@ pub const KEYS: &[&str] = &[
     "mpi.stowplan.dev/launcher-as-worker",
 ];
 
-/// The system.
-pub const SYSTEM: System = System {
+pub(crate) const SYSTEM: System = System {
     name: "mpi",
     keys: KEYS,
+    prefixes: &[Prefix::own("mpi.stowplan.dev/")],
+    gates: &[],
     request: None,
     claim: None,
     concerns: None,
     plan: None,
+    validations: &[],
+    previews: &[],
     enabled: |policy| policy.mpi.enabled,
 };

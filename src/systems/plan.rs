@@ -1,9 +1,9 @@
-//! What a system wants changed in the cluster, as data.
+//! Plans: the changes that the systems want to make in the cluster, as data.
 //!
 //! A plan is a pure function of the View, the policy and the time. It is made again whenever one of
-//! them changes, and says all that is to be done now: what an earlier plan asked for and what the
-//! cluster does not show yet is in it again. So nothing is lost when a controller ends, and another
-//! one makes the same plan. `controller` carries it out.
+//! them changes. It contains all changes to be made now, including those of an earlier plan that
+//! the cluster does not show yet. So no change is lost when a controller process ends: the next one
+//! makes the same plan. `controller` carries plans out.
 
 use std::collections::HashSet;
 
@@ -12,18 +12,21 @@ use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-/// What is to be done.
+use crate::view::Name;
+use crate::view::resource::Resource;
+
+/// Changes to the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Each about an object of its own: what is to be done to one object is one action.
+    /// At most one action for each object.
     pub actions: Vec<Action>,
-    /// When to plan again even if nothing changes.
+    /// When to make the next plan even if nothing changes.
     pub recheck_at: Option<Timestamp>,
 }
 
 impl Plan {
-    /// Adds what another plan asks for. Where both have something to do to one object, this one comes
-    /// first: the other says it again when the plan is made anew.
+    /// Adds the actions of another plan. If both have an action for the same object, this plan's
+    /// action is kept: the other one is planned again after it is done.
     pub fn extend(&mut self, other: Self) {
         let own: HashSet<Target> = match other.actions.is_empty() {
             true => HashSet::new(),
@@ -36,135 +39,235 @@ impl Plan {
         }
     }
 
-    /// Asks to be made again at `at` at the latest.
+    /// Requests the next plan no later than `at`.
     pub fn recheck_by(&mut self, at: Timestamp) {
         self.recheck_at = Some(self.recheck_at.map_or(at, |earlier| earlier.min(at)));
     }
 }
 
-/// One write to one object, and what its users are told of it.
-#[derive(Clone, Debug, PartialEq)]
+/// One write to one object, with everything that the executor needs to carry it out.
+#[derive(Clone, Debug)]
 pub struct Action {
-    /// The object.
     pub target: Target,
-    /// What becomes of it.
     pub write: Write,
-    /// What is told once it has.
+    /// Recorded about the object after the write has succeeded.
     pub events: Vec<Event>,
+    /// Names of fields, labels or annotations in the write, such as times, whose values may differ
+    /// between two plans with the same purpose.
+    pub volatile: &'static [&'static str],
+    /// A precondition to be confirmed by a fresh list before the write.
+    pub confirmation: Option<Confirmation>,
+    /// Further events if the API server refuses the write.
+    pub refusal: Option<Refusal>,
 }
 
-/// An object that is written.
+impl Action {
+    /// A write whose only precondition is the target's UID.
+    #[must_use]
+    pub const fn new(target: Target, write: Write, events: Vec<Event>) -> Self {
+        Self { target, write, events, volatile: &[], confirmation: None, refusal: None }
+    }
+
+    /// The same action; [`Action::repeats`] ignores these fields.
+    #[must_use]
+    pub fn with_volatile(self, fields: &'static [&'static str]) -> Self {
+        Self { volatile: fields, ..self }
+    }
+
+    /// The same action; only the operations that a fresh list confirms are sent.
+    #[must_use]
+    pub fn with_confirmation(self, confirmation: Confirmation) -> Self {
+        Self { confirmation: Some(confirmation), ..self }
+    }
+
+    /// The same action, with further events if it is refused.
+    #[must_use]
+    pub fn with_refusal(self, refusal: Refusal) -> Self {
+        Self { refusal: Some(refusal), ..self }
+    }
+
+    /// Whether this action has the same write as an `earlier` one to the same object. Volatile
+    /// fields and the versions in preconditions are ignored: they differ between plans, and a pause
+    /// after a failure must not end because of them.
+    #[must_use]
+    pub fn repeats(&self, earlier: &Self) -> bool {
+        let volatile = self.volatile;
+        match (&self.write, &earlier.write) {
+            (Write::Patch(a), Write::Patch(b)) => {
+                a.len() == b.len()
+                    && a.iter().zip(b).all(|(a, b)| is_same_operation(a, b, volatile))
+            }
+            (Write::Status { status: a, .. }, Write::Status { status: b, .. })
+            | (Write::Create(a), Write::Create(b)) => is_same_value(a, b, volatile),
+            (Write::Delete { grace: a, .. }, Write::Delete { grace: b, .. }) => a == b,
+            (a, b) => a == b,
+        }
+    }
+
+    /// The verb in logs, metrics and events.
+    #[must_use]
+    pub fn verb(&self) -> &'static str {
+        match (&self.write, &self.confirmation) {
+            (Write::Patch(_), Some(confirmation)) => confirmation.verb,
+            (Write::Patch(_), None) => "patch",
+            (Write::Status { .. }, _) => "status",
+            (Write::Create(_), _) => "create",
+            (Write::Delete { .. }, _) => "delete",
+            (Write::None, _) => "none",
+        }
+    }
+}
+
+fn is_same_operation(a: &PatchOperation, b: &PatchOperation, volatile: &[&str]) -> bool {
+    let (a_value, b_value) = match (a, b) {
+        (PatchOperation::Test(a), PatchOperation::Test(b)) => (&a.value, &b.value),
+        (PatchOperation::Add(a), PatchOperation::Add(b)) => (&a.value, &b.value),
+        (PatchOperation::Replace(a), PatchOperation::Replace(b)) => (&a.value, &b.value),
+        (a, b) => return a == b,
+    };
+    let is_volatile = || {
+        let last = a.path().back().map(|token| token.decoded().into_owned());
+        last.is_some_and(|last| volatile.contains(&last.as_str()))
+    };
+    a.path() == b.path() && (is_same_value(a_value, b_value, volatile) || is_volatile())
+}
+
+fn is_same_value(a: &Value, b: &Value, volatile: &[&str]) -> bool {
+    match (a, b) {
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same_value(a, b, volatile))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len()
+                && a.iter().all(|(key, a)| {
+                    let same =
+                        |b| volatile.contains(&key.as_str()) || is_same_value(a, b, volatile);
+                    b.get(key).is_some_and(same)
+                })
+        }
+        (a, b) => a == b,
+    }
+}
+
+/// The object of a write.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Target {
-    /// Its kind.
-    pub kind: Kind,
-    /// Its namespace; empty for a node.
+    pub resource: Resource,
+    /// Empty for a cluster-scoped object.
     pub namespace: Box<str>,
-    /// Its name.
+    /// `metadata.name`.
     pub name: Box<str>,
-    /// Its UID; empty for one that is to be made.
+    /// `metadata.uid`; empty for an object to be created.
     pub uid: Box<str>,
 }
 
-/// The kinds that are written.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Kind {
-    /// A node.
-    Node,
-    /// A pod.
-    Pod,
-    /// A HostPool.
-    HostPool,
-    /// A StreamsJob.
-    StreamsJob,
-    /// A StatefulSet: the placeholder of a coscheduled group.
-    StatefulSet,
-    /// A claim of a run.
-    PersistentVolumeClaim,
-    /// A PipelineRun. Tekton's: it is told of and never written.
-    PipelineRun,
-    /// A TaskRun. Likewise.
-    TaskRun,
+impl Target {
+    #[must_use]
+    pub fn new(resource: Resource, name: &Name, uid: &str) -> Self {
+        let Name { namespace, name } = name.clone();
+        Self { resource, namespace, name, uid: uid.into() }
+    }
 }
 
-/// What becomes of an object.
+/// A change to an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
-    /// These operations, which begin with a `test` of the object's UID. A failed test is the API
-    /// server's 422: the object is read again by the watch, and the plan made anew.
+    /// A JSON patch. Its first operation is a `test` of the object's UID. If a test fails, the API
+    /// server answers 422; the watch will show the present object, and another plan is made.
     Patch(Vec<PatchOperation>),
-    /// The same on a node that may be given back only while the pool's status, read from the API
-    /// server itself and not from a watch that may be late, does not name it.
-    Release {
-        /// The operations.
-        operations: Vec<PatchOperation>,
-        /// The pools, by hash, whose marks go.
-        hashes: Vec<String>,
-    },
-    /// This status, if the object's version is still this one.
+    /// Replaces the status if the object still has this version.
     Status {
         /// `metadata.resourceVersion`.
         resource_version: Box<str>,
-        /// The whole status.
+        /// The complete status.
         status: Value,
     },
-    /// It is made: the whole object.
+    /// Creates the object; the complete document.
     Create(Value),
-    /// It goes, if it is still the one with the target's UID.
+    /// Deletes the object if it still has the target's UID.
     Delete {
-        /// The seconds that it has to end; `None`: its own. 0 does not wait for its node to say that it
-        /// has ended, so that only a node that says nothing any more is a reason for it.
+        /// The grace period in seconds; `None`: the object's own. With 0 the API server does not
+        /// wait for the node to report the end of the pod, so it is only for nodes that are
+        /// NotReady.
         grace: Option<u32>,
-        /// Only in this version (`metadata.resourceVersion`); `None`: in any.
+        /// The required `metadata.resourceVersion`; `None`: any.
         version: Option<Box<str>>,
     },
-    /// Nothing: only told of.
+    /// No change: the action only records events.
     None,
 }
 
-/// What the users of an object are told.
+/// A precondition that the View cannot confirm, because a watch may lag. The executor reads a fresh
+/// list of a resource from the API server and omits the operations that the list contradicts.
+#[derive(Clone, Copy, Debug)]
+pub struct Confirmation {
+    /// The verb of such a patch in logs, metrics and events.
+    pub verb: &'static str,
+    /// The resource to be listed, in all namespaces.
+    pub resource: Resource,
+    /// Omits the operations that the listed objects contradict.
+    pub reduce: Reduce,
+}
+
+/// Given the listed objects, the target and the operations of a patch, returns the operations that
+/// may be sent. `None`: none.
+pub type Reduce = fn(&[Value], &Target, &[PatchOperation]) -> Option<Vec<PatchOperation>>;
+
+/// The events about a refused write on the objects that wait for it. They are in addition to the
+/// event on the target or its owner.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    /// The reason of the event, a stable word.
+    pub reason: &'static str,
+    /// The note for people; the API server's message is appended.
+    pub note: String,
+    /// The objects that wait for the write.
+    pub waiting: Vec<Target>,
+}
+
+/// An event for the users of an object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Event {
-    /// Whether it asks for somebody's attention.
+    /// Whether the type is Warning: a person may have to act.
     pub warning: bool,
-    /// The stable word.
+    /// A stable word.
     pub reason: &'static str,
-    /// For people.
+    /// The text for people.
     pub note: String,
 }
 
-/// The operations of a [`Write::Patch`], by the tokens of their paths.
+/// Builds the operations of a [`Write::Patch`]. Paths are given as unescaped tokens.
 pub mod operation {
     use super::{
         AddOperation, PatchOperation, PointerBuf, RemoveOperation, ReplaceOperation, TestOperation,
         Value,
     };
 
-    /// What every patch begins with: the object is still the one that was planned for.
+    /// Tests the UID; the first operation of every patch.
     #[must_use]
     pub fn test_uid(uid: &str) -> PatchOperation {
         test(&["metadata", "uid"], uid)
     }
 
-    /// This stands there. What is absent is null.
+    /// Fails unless the field has this value. An absent field has the value null.
     #[must_use]
     pub fn test(path: &[&str], value: impl Into<Value>) -> PatchOperation {
         PatchOperation::Test(TestOperation { path: pointer(path), value: value.into() })
     }
 
-    /// This is put there.
+    /// Adds a field or a list item, or replaces a field.
     #[must_use]
     pub fn add(path: &[&str], value: impl Into<Value>) -> PatchOperation {
         PatchOperation::Add(AddOperation { path: pointer(path), value: value.into() })
     }
 
-    /// This takes the place of what is there.
+    /// Replaces a value that exists.
     #[must_use]
     pub fn replace(path: &[&str], value: impl Into<Value>) -> PatchOperation {
         PatchOperation::Replace(ReplaceOperation { path: pointer(path), value: value.into() })
     }
 
-    /// What is there goes.
+    /// Removes a value that exists.
     #[must_use]
     pub fn remove(path: &[&str]) -> PatchOperation {
         PatchOperation::Remove(RemoveOperation { path: pointer(path) })
@@ -172,5 +275,72 @@ pub mod operation {
 
     fn pointer(path: &[&str]) -> PointerBuf {
         PointerBuf::from_tokens(path.iter().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::view::resource::POD;
+
+    fn action(write: Write) -> Action {
+        let target = Target::new(POD, &Name::new("ns", "p"), "u");
+        Action::new(target, write, Vec::new()).with_volatile(&["since", "example.com/woken"])
+    }
+
+    #[test]
+    fn actions_that_differ_only_in_volatile_fields_are_repetitions() {
+        let status = |version: &str, since: &str, state: &str| {
+            let status = json!({"members": [{"since": since, "state": state}]});
+            action(Write::Status { resource_version: version.into(), status })
+        };
+        assert!(status("1", "t1", "a").repeats(&status("2", "t2", "a")));
+        assert!(!status("1", "t1", "a").repeats(&status("1", "t1", "b")));
+
+        let patch = |key: &str, value: &str| {
+            let add = operation::add(&["metadata", "labels", key], value);
+            action(Write::Patch(vec![operation::test_uid("u"), add]))
+        };
+        assert!(patch("example.com/woken", "1").repeats(&patch("example.com/woken", "2")));
+        assert!(patch("x", "1").repeats(&patch("x", "1")));
+        assert!(
+            !patch("x", "1790000000").repeats(&patch("x", "1790000001")),
+            "not a volatile field"
+        );
+        assert!(!patch("x", "1").repeats(&patch("y", "1")));
+        let shorter = action(Write::Patch(vec![operation::test_uid("u")]));
+        assert!(!shorter.repeats(&patch("x", "1")) && !patch("x", "1").repeats(&shorter));
+
+        let create = |object: Value| action(Write::Create(object));
+        assert!(create(json!({"since": 1})).repeats(&create(json!({"since": 2}))));
+        assert!(!create(json!({"since": 1})).repeats(&create(json!({}))));
+        assert!(!create(json!({"a": 1})).repeats(&create(json!({"a": 1, "b": 2}))));
+        assert!(!create(json!({"a": [1]})).repeats(&create(json!({"a": [1, 1]}))));
+
+        let delete =
+            |grace, version: &str| action(Write::Delete { grace, version: Some(version.into()) });
+        assert!(delete(None, "1").repeats(&delete(None, "2")));
+        assert!(!delete(None, "1").repeats(&delete(Some(0), "1")));
+        assert!(!delete(None, "1").repeats(&patch("x", "1")));
+    }
+
+    #[test]
+    fn each_object_has_one_action() {
+        let action_on = |name: &str, note: &str| {
+            let event = Event { warning: false, reason: "Test", note: note.to_owned() };
+            let target = Target::new(POD, &Name::new("ns", name), "u");
+            Action::new(target, Write::None, vec![event])
+        };
+        let mut plan = Plan { actions: vec![action_on("a", "first")], recheck_at: None };
+        let at = Timestamp::from_second(7).ok();
+        plan.extend(Plan {
+            actions: vec![action_on("a", "second"), action_on("b", "second")],
+            recheck_at: at,
+        });
+        let notes: Vec<_> = plan.actions.iter().map(|it| it.events[0].note.as_str()).collect();
+        assert_eq!(notes, ["first", "second"]);
+        assert_eq!(plan.recheck_at, at);
     }
 }

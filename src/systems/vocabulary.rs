@@ -1,43 +1,54 @@
-//! Which annotation keys are ours, and which were meant to be.
+//! Recognises stowplan's annotation keys, likely misspellings of them, and the label for opting
+//! out.
 
-use super::{SYSTEMS, System};
+use super::{Prefix, SYSTEMS, System};
 use crate::placement::record;
-pub use crate::view::member::IGNORE;
+use crate::view::View;
 
-/// What an annotation key is to us.
+/// With the value `true`, this label makes stowplan ignore a pod, or everything in a namespace.
+pub(crate) const IGNORE: &str = "stowplan.dev/ignore";
+
+/// Whether stowplan ignores an object whose label [`IGNORE`] has this value.
+#[must_use]
+pub(crate) fn is_opted_out(label: Option<&str>) -> bool {
+    label == Some("true")
+}
+
+/// Whether stowplan ignores everything in a namespace, because the namespace has the label
+/// [`IGNORE`].
+#[must_use]
+pub(crate) fn is_namespace_opted_out(namespace: &str, view: &View) -> bool {
+    let labels = view.namespace_labels(namespace);
+    is_opted_out(labels.and_then(|labels| labels.get(IGNORE)).map(AsRef::as_ref))
+}
+
+/// The meaning of an annotation key.
 #[derive(Clone, Copy, Debug)]
-pub enum Meaning {
-    /// Nothing.
+pub(crate) enum Meaning {
+    /// The key is not stowplan's.
     Foreign,
-    /// The record that an earlier round wrote.
+    /// The record that an earlier admission round wrote.
     Record,
     /// A key of this system.
     Known(&'static System),
-    /// Not a key, but so close to this one that it was meant.
+    /// A likely misspelling of this key.
     Meant(&'static str),
-    /// A key under one of our prefixes that this release does not know.
+    /// A key with one of stowplan's prefixes that this release does not know.
     Unknown,
 }
 
-/// Prefixes under which every key is ours.
-const OWN_PREFIXES: [&str; 4] = [
-    "streams.ibm.com/host-",
-    "stowplan.dev/",
-    "mpi.stowplan.dev/",
-    "katalyst.kubewharf.io/microtopology_",
-];
+/// The prefix of the keys that stowplan defines, for any system.
+const STOWPLAN: Prefix = Prefix::own("stowplan.dev/");
 
-/// Under this prefix some keys are the Streams operator's own, so only a key that spells one of ours
-/// in another way (`hostPool`, `hostcolocation`) was meant to be ours.
-const SHARED_PREFIX: &str = "streams.ibm.com/host";
-
-/// What `key` is to us.
+/// Finds the meaning of an annotation key.
 #[must_use]
-pub fn meaning(key: &str) -> Meaning {
-    // Nearly every annotation leaves here.
-    if !(key.starts_with(SHARED_PREFIX)
-        || OWN_PREFIXES[1..].iter().any(|prefix| key.starts_with(prefix)))
-    {
+pub(crate) fn meaning(key: &str) -> Meaning {
+    let is_under = |prefix: fn(&Prefix) -> &'static str| {
+        let of_systems = SYSTEMS.iter().flat_map(|system| system.prefixes);
+        [&STOWPLAN].into_iter().chain(of_systems).any(|it| key.starts_with(prefix(it)))
+    };
+    // Nearly every annotation is foreign.
+    if !is_under(|prefix| prefix.shared) {
         return Meaning::Foreign;
     }
     if key == record::KEY {
@@ -46,8 +57,8 @@ pub fn meaning(key: &str) -> Meaning {
     if let Some(system) = SYSTEMS.iter().find(|system| system.keys.contains(&key)) {
         return Meaning::Known(system);
     }
-    // A key of ours is meant only under its own domain: `key` has one of ours, and they are further
-    // apart than a slip of the pen.
+    // Only keys of the same domain are compared: the domain of `key` is one of stowplan's, and the
+    // domains differ by more than a misspelling.
     let domain = key.find('/').map_or(key, |slash| &key[..=slash]);
     let known = || SYSTEMS.iter().flat_map(|system| system.keys).filter(|k| k.starts_with(domain));
     let name = &key[domain.len()..];
@@ -55,7 +66,7 @@ pub fn meaning(key: &str) -> Meaning {
     if let Some(meant) = known().find(|known| spelling(named(known)).eq(spelling(name))) {
         return Meaning::Meant(meant);
     }
-    if !OWN_PREFIXES.iter().any(|prefix| key.starts_with(prefix)) {
+    if !is_under(|prefix| prefix.own) {
         return Meaning::Foreign;
     }
     known()
@@ -63,14 +74,14 @@ pub fn meaning(key: &str) -> Meaning {
         .map_or(Meaning::Unknown, |k| Meaning::Meant(k))
 }
 
-/// A name without what people spell in different ways: case, hyphens and underscores.
+/// A name in a normal form that ignores case, hyphens and underscores.
 fn spelling(name: &str) -> impl Iterator<Item = u8> {
     name.bytes().filter(|b| !matches!(b, b'-' | b'_')).map(|b| b.to_ascii_lowercase())
 }
 
-/// Whether at most two edits lie between the names.
+/// Whether the names differ by at most two edits.
 fn is_near(known: &str, name: &str) -> bool {
-    // A longer name is more than two edits away from all of ours. Measuring would cost its length.
+    // A much longer name needs more than two edits; computing the distance would take long.
     name.len().abs_diff(known.len()) <= 2 && strsim::osa_distance(known, name) <= 2
 }
 
@@ -86,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn likely_typos_are_seen() {
+    fn likely_misspellings_are_recognised() {
         for (typo, key) in [
             ("streams.ibm.com/host-pol", "streams.ibm.com/host-pool"),
             ("streams.ibm.com/host-colocaton", "streams.ibm.com/host-colocation"),
@@ -106,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn others_keys_are_left_alone() {
+    fn keys_of_other_projects_are_foreign() {
         for key in [
             "",
             "a",
@@ -124,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_releases_key_is_unknown() {
+    fn a_key_of_a_newer_release_is_unknown() {
         for key in
             ["stowplan.dev/", "stowplan.dev/future-thing", "streams.ibm.com/host-affinity-mode"]
         {
@@ -134,6 +145,20 @@ mod tests {
             meaning(&format!("stowplan.dev/{}", "a".repeat(262_144))),
             Meaning::Unknown
         ));
+    }
+
+    #[test]
+    fn every_key_is_under_a_prefix_and_every_gate_is_found() {
+        for system in SYSTEMS {
+            assert!(system.prefixes.iter().all(|prefix| prefix.own.starts_with(prefix.shared)));
+            for key in system.keys {
+                let mut prefixes = [&STOWPLAN].into_iter().chain(system.prefixes);
+                assert!(prefixes.any(|prefix| key.starts_with(prefix.shared)), "{key}");
+            }
+            for gate in system.gates {
+                assert!(super::super::gate(gate.name).is_some());
+            }
+        }
     }
 
     #[test]

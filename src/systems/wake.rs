@@ -1,26 +1,42 @@
-//! Waiting pods that the scheduler has forgotten.
+//! Makes the scheduler retry unschedulable pods that it would not retry soon.
 //!
-//! When the last assigned pod goes that others wait for, the scheduler does not look at those again for
-//! five minutes (kubernetes#141354). A changed label makes it look; a changed annotation does not.
+//! When the last bound pod that others wait for is deleted, the scheduler does not retry those for
+//! five minutes (kubernetes#141354). A changed label makes it retry a pod; a changed annotation
+//! does not.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::plan::operation::{add, test_uid};
-use super::plan::{Action, Event, Kind, Target, Write};
+use super::plan::{Action, Event, Target, Write};
 use crate::view::Name;
-use crate::view::streams_pod::WAKE;
+use crate::view::resource::POD;
+use k8s_openapi::api::core::v1 as core;
 
-/// The shortest time between two calls.
+/// The label that is changed to make the scheduler retry a pod. Its value is the time of the
+/// change, in seconds since 1970.
+pub(crate) const WAKE: &str = "stowplan.dev/wake";
+
+/// Reads from [`WAKE`] when a pod was last woken, in seconds since 1970.
+pub(crate) fn woken(pod: &core::Pod) -> Option<i64> {
+    pod.metadata.labels.as_ref()?.get(WAKE)?.parse().ok()
+}
+
+/// The shortest time between two wake-ups.
 const INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 
-/// The longest: the scheduler itself looks at every waiting pod in this time.
+/// The longest time between two wake-ups: the scheduler retries every unschedulable pod within it.
 const LONGEST: SignedDuration = SignedDuration::from_mins(5);
 
-/// When who waits since then is to be woken: so long after that, and a while after the last time, which is
-/// in seconds since 1970. `patience` is for the scheduler's own events, which come first. The longer it waits, the rarer it is tried: then it is not the scheduler's memory
-/// that is at fault. `None`: never, as far as times go.
+/// The time of the next wake-up of a pod that has been unschedulable since `since`. The first
+/// wake-up is after `patience`, which leaves time for the scheduler's own retries; the intervals
+/// grow afterwards. `woken` is the time of the last wake-up, in seconds since 1970. `None`: the
+/// time is out of range.
 #[must_use]
-pub fn due(since: Timestamp, woken: Option<i64>, patience: SignedDuration) -> Option<Timestamp> {
+pub(crate) fn due(
+    since: Timestamp,
+    woken: Option<i64>,
+    patience: SignedDuration,
+) -> Option<Timestamp> {
     let woken = woken.and_then(|seconds| Timestamp::from_second(seconds).ok());
     match woken.filter(|woken| *woken >= since) {
         None => since.checked_add(patience).ok(),
@@ -31,23 +47,16 @@ pub fn due(since: Timestamp, woken: Option<i64>, patience: SignedDuration) -> Op
     }
 }
 
-/// Wakes a pod. `what` it waits with is for people: a group of some kind.
+/// Plans to wake a pod. `group` is the kind of its group in the event's text.
 #[must_use]
-pub fn call(name: &Name, uid: &str, now: Timestamp, what: &str) -> Action {
+pub(crate) fn call(name: &Name, uid: &str, now: Timestamp, group: &str) -> Action {
     let operations =
         vec![test_uid(uid), add(&["metadata", "labels", WAKE], now.as_second().to_string())];
-    Action {
-        target: Target {
-            kind: Kind::Pod,
-            namespace: name.namespace.clone(),
-            name: name.name.clone(),
-            uid: uid.into(),
-        },
-        write: Write::Patch(operations),
-        events: vec![Event {
-            warning: false,
-            reason: "Woken",
-            note: format!("the scheduler was made to look at the waiting {what} again"),
-        }],
-    }
+    let event = Event {
+        warning: false,
+        reason: "Woken",
+        note: format!("the label {WAKE} was changed so that the scheduler tries the {group} again"),
+    };
+    let target = Target::new(POD, name, uid);
+    Action::new(target, Write::Patch(operations), vec![event]).with_volatile(&[WAKE])
 }

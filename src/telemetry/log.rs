@@ -1,9 +1,17 @@
-//! Logs that hold up nobody, and in which no text of a user passes for something else.
+//! Logging to standard error that never blocks a request, and in which a user's text cannot imitate
+//! another log line or control a terminal.
 //!
-//! Lines go through a bounded queue to a thread that writes them. When standard error is slow, lines
-//! are dropped and counted; a request never waits for a reader of logs. Everything that is written
-//! is cleaned as a whole line, so that what a caller forgot to escape is escaped all the
-//! same; callers use [`shown`] to keep a user's text short.
+//! Lines go through a bounded queue to one thread that writes them. That thread and its queue are
+//! stowplan's own, so that these guarantees hold together and are tested in one file:
+//! - **Bounded memory.** At most 1,024 lines of 8 KiB wait; a longer line is replaced by a short
+//!   one.
+//! - **No request waits for a reader of logs.** If standard error is not read fast enough and the
+//!   queue is full, the line is dropped.
+//! - **Dropped lines are counted** in the metric `stowplan_log_lines_dropped_total`.
+//! - **The last lines are written at exit, with a deadline:** a reader that reads no more cannot
+//!   keep the process from ending.
+//! - **Each complete line is escaped before it is queued,** so that also a field which the caller
+//!   forgot to escape is harmless. (Callers use [`shown`] to shorten a user's text.)
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write};
@@ -21,32 +29,32 @@ use super::Metrics;
 use crate::text::misleads;
 
 /// The environment variable that filters logs, for example `info` or `stowplan=debug`.
-pub const LOG_VARIABLE: &str = "STOWPLAN_LOG";
+pub(crate) const LOG_VARIABLE: &str = "STOWPLAN_LOG";
 
-/// Lines that wait to be written. With [`MAX_LINE`] this bounds their memory to 8 MiB.
+/// The most lines that wait to be written. With [`MAX_LINE`], they take 8 MiB at most.
 const QUEUE: usize = 1024;
 
-/// The longest line, in bytes. Nothing of ours comes near it.
+/// The longest line, in bytes. The lines that stowplan logs are much shorter.
 const MAX_LINE: usize = 8 * 1024;
 
-/// The most of a user's text that one field shows, in bytes.
+/// How much of a user's text one field shows, in bytes.
 const MAX_SHOWN: usize = 512;
 
-/// How long the last lines may take at the end of the process.
+/// How long writing the last lines may take when the process ends.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum Format {
+pub(crate) enum Format {
     /// One JSON object a line
     Json,
     /// Lines for people
     Text,
 }
 
-/// Logging, until it is dropped: then the lines that wait are written.
+/// Logging is active until this is dropped; dropping it writes the lines in the queue.
 #[derive(Debug)]
-pub struct Log {
+pub(crate) struct Log {
     queue: SyncSender<Message>,
     done: Receiver<()>,
 }
@@ -56,23 +64,23 @@ enum Message {
     End,
 }
 
-/// Starts logging to standard error, in `format` or by default in JSON, or in lines for people where
-/// that is a terminal. Panics are logged too, and counted.
+/// Starts logging to standard error in `format`; by default as text on a terminal, else as JSON.
+/// Panics are logged, too, and counted.
 ///
 /// # Errors
-/// The filter in [`LOG_VARIABLE`] is not one, or logging is started already.
-pub fn start(format: Option<Format>, metrics: &Metrics) -> Result<Log, String> {
+/// The filter in [`LOG_VARIABLE`] is invalid, or logging was started before.
+pub(crate) fn start(format: Option<Format>, metrics: &Metrics) -> Result<Log, String> {
     let filter = match std::env::var(LOG_VARIABLE) {
         Ok(text) => EnvFilter::try_new(&text)
             .map_err(|error| format!("{LOG_VARIABLE}={text}: {error}; write for example info"))?,
         Err(_) => EnvFilter::new("info"),
     };
-    let (lines, log) = queue(io::stderr(), metrics.log_lines_dropped.clone());
-    let fitting = || if io::stderr().is_terminal() { Format::Text } else { Format::Json };
-    // No colours: a control character in a line is then always somebody else's.
+    let (lines, log) = start_writer(io::stderr(), metrics.log_lines_dropped.clone());
+    let default_format = || if io::stderr().is_terminal() { Format::Text } else { Format::Json };
+    // No colours: so every control character in a line comes from a user's text, and is escaped.
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(lines);
-    match format.unwrap_or_else(fitting) {
+    match format.unwrap_or_else(default_format) {
         Format::Text => builder.try_init(),
         Format::Json => builder
             .json()
@@ -83,24 +91,24 @@ pub fn start(format: Option<Format>, metrics: &Metrics) -> Result<Log, String> {
     }
     .map_err(|error| format!("cannot start logging: {error}"))?;
     let panics = metrics.panics.clone();
-    // The standard hook writes to standard error itself: it waits, and it escapes nothing.
+    // The standard hook writes to standard error itself, which can block, and it escapes nothing.
     std::panic::set_hook(Box::new(move |panic| {
         panics.inc();
-        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let location = panic.location().map(ToString::to_string).unwrap_or_default();
         let why = panic.payload_as_str().unwrap_or("(no text)");
-        error!(place, why = &*shown(why), "panicked; this is a bug in stowplan");
+        error!(location, why = &*shown(why), "panicked; this is a bug in stowplan");
     }));
     Ok(log)
 }
 
-/// A queue whose lines a thread writes to `sink`.
-fn queue(mut sink: impl Write + Send + 'static, dropped: Counter) -> (Lines, Log) {
+/// Starts the thread that writes lines to `sink`, and returns both ends of its queue.
+fn start_writer(mut sink: impl Write + Send + 'static, dropped: Counter) -> (Lines, Log) {
     let (queue, lines) = sync_channel(QUEUE);
     let (end, done) = sync_channel(1);
     let writer = thread::Builder::new().name("log".to_owned()).spawn(move || {
         for message in lines {
             match message {
-                // Standard error is gone: there is nobody left to tell.
+                // If standard error is closed, there is no way to report it.
                 Message::Line(line) => _ = sink.write_all(&line),
                 Message::End => break,
             }
@@ -108,7 +116,8 @@ fn queue(mut sink: impl Write + Send + 'static, dropped: Counter) -> (Lines, Log
         let _ = sink.flush();
         let _ = end.send(());
     });
-    // Without the thread every line is dropped and counted, and the webhook serves.
+    // If the thread does not start, every line is dropped and counted, and the webhook still
+    // serves.
     drop(writer);
     (Lines { queue: queue.clone(), dropped }, Log { queue, done })
 }
@@ -128,7 +137,7 @@ impl Drop for Log {
     }
 }
 
-/// The near end of the queue.
+/// The sending end of the queue.
 #[derive(Clone, Debug)]
 struct Lines {
     queue: SyncSender<Message>,
@@ -144,7 +153,7 @@ impl MakeWriter<'_> for Lines {
 }
 
 impl Write for Lines {
-    /// Takes a whole line: that is how tracing-subscriber writes.
+    /// Queues one complete line: tracing-subscriber writes a line with one call.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.queue.try_send(Message::Line(clean(line))).is_err() {
             self.dropped.inc();
@@ -157,8 +166,9 @@ impl Write for Lines {
     }
 }
 
-/// `line` without what could be taken for another line or for a terminal's command, and not too
-/// long. The escapes are JSON's, so a JSON line stays one.
+/// Escapes the characters of `line` that would begin another line or control a terminal, and
+/// replaces a line that is too long. The escapes are those of JSON, so a JSON line stays valid
+/// JSON.
 fn clean(line: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
     let mut clean = if text.len() <= MAX_LINE {
@@ -167,7 +177,7 @@ fn clean(line: &[u8]) -> Vec<u8> {
         let begins = head(&text, MAX_SHOWN);
         let bytes = text.len();
         let stub = serde_json::json!({
-            "level": "WARN", "message": "a line that is too long is left out", "bytes": bytes, "begins": begins,
+            "level": "WARN", "message": "a log line is too long and was replaced", "bytes": bytes, "begins": begins,
         });
         escaped(&stub.to_string()).into_owned()
     };
@@ -175,9 +185,9 @@ fn clean(line: &[u8]) -> Vec<u8> {
     clean.into_bytes()
 }
 
-/// A user's text as a log field shows it: at most 512 bytes, control characters escaped.
+/// A user's text for a log field: at most 512 bytes of it, control characters escaped.
 #[must_use]
-pub fn shown(text: &str) -> Cow<'_, str> {
+pub(crate) fn shown(text: &str) -> Cow<'_, str> {
     let head = head(text, MAX_SHOWN);
     match escaped(head) {
         Cow::Borrowed(_) if head.len() == text.len() => Cow::Borrowed(text),
@@ -197,7 +207,7 @@ fn escaped(text: &str) -> Cow<'_, str> {
     let mut escaped = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         match misleads(c) {
-            // All of them fit into four digits.
+            // All misleading characters have code points of at most four hexadecimal digits.
             true => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
             false => escaped.push(c),
         }
@@ -212,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_stays_one_line_and_commands_no_terminal() {
+    fn a_line_stays_one_line_and_cannot_control_a_terminal() {
         let line = "a\r\nb\u{1b}[31mred\u{7f}\u{9b}2J\u{202e}x\n".as_bytes();
         let clean = String::from_utf8(clean(line)).unwrap();
         assert_eq!(clean, "a\\u000d\\u000ab\\u001b[31mred\\u007f\\u009b2J\\u202ex\n");
@@ -226,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_told_and_left_out() {
+    fn a_line_that_is_too_long_is_replaced_by_its_length_and_its_beginning() {
         let long = clean("é".repeat(MAX_LINE).as_bytes());
         assert!(long.len() < 1024, "{}", long.len());
         assert_eq!(
@@ -255,9 +265,9 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reader_costs_lines_and_never_time() {
+    fn a_slow_reader_loses_lines_and_blocks_no_caller() {
         let (slow, dropped) = (Slow::default(), Counter::default());
-        let (mut lines, log) = queue(slow.clone(), dropped.clone());
+        let (mut lines, log) = start_writer(slow.clone(), dropped.clone());
         let held = slow.0.lock().unwrap();
         let all = QUEUE + 100;
         for number in 0..all {
@@ -274,9 +284,9 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_gone_does_not_keep_the_process() {
+    fn a_reader_that_reads_nothing_does_not_keep_the_process_from_ending() {
         let slow = Slow::default();
-        let (mut lines, log) = queue(slow.clone(), Counter::default());
+        let (mut lines, log) = start_writer(slow.clone(), Counter::default());
         let _held = slow.0.lock().unwrap();
         lines.write_all(b"line\n").unwrap();
         drop(log);

@@ -1,8 +1,9 @@
-//! What a certificate says of itself: for whom it is, and when.
+//! The dates and DNS names for which a certificate is valid.
 //!
-//! The API server checks the same at each handshake, and where it finds fault the webhook counts as
-//! failed, which with failurePolicy Ignore nobody notices. So it is checked here, by the rules of
-//! the API server's own library: subject alternative names only, and a wildcard for one label.
+//! The API server checks them at each handshake. If it does not trust the certificate, the call of
+//! the webhook fails, and with failurePolicy Ignore that goes unnoticed. So stowplan checks them,
+//! too, by the rules of the API server's library: only subject alternative names count, and a
+//! wildcard covers one label.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,21 +11,21 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 /// A certificate's dates and names.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Validity {
-    /// The first moment at which it is valid.
+pub(crate) struct Validity {
+    /// The first moment at which the certificate is valid.
     pub not_before: SystemTime,
-    /// The last one.
+    /// The last moment at which it is valid.
     pub not_after: SystemTime,
-    /// The DNS names that it is for.
+    /// The DNS names among its subject alternative names.
     pub names: Vec<String>,
 }
 
 impl Validity {
-    /// Reads a certificate, DER.
+    /// Reads a certificate in DER.
     ///
     /// # Errors
-    /// It is not one; the text tells why.
-    pub fn read(certificate: &[u8]) -> Result<Self, String> {
+    /// Why the bytes are not a certificate.
+    pub(crate) fn read(certificate: &[u8]) -> Result<Self, String> {
         let (_, certificate) =
             X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
         let names = match certificate.subject_alternative_name() {
@@ -48,9 +49,9 @@ impl Validity {
         })
     }
 
-    /// Why a client that connects to `name` would not trust the certificate now.
+    /// Why a client that connects to `name` (`None`: any) would not trust the certificate at `now`.
     #[must_use]
-    pub fn problem(&self, name: Option<&str>, now: SystemTime) -> Option<String> {
+    pub(crate) fn problem(&self, name: Option<&str>, now: SystemTime) -> Option<String> {
         if now < self.not_before {
             return Some(format!("not valid before {}", date(self.not_before)));
         }
@@ -63,7 +64,7 @@ impl Validity {
                 "names no host (subject alternative names), and the API server calls {name}"
             ),
             names => {
-                // Few are enough to recognise a wrong file by.
+                // A few names are enough to recognize a wrong file.
                 let few: Vec<_> =
                     names.iter().take(4).map(|name| name.escape_debug().to_string()).collect();
                 let more = if names.len() > few.len() { ", …" } else { "" };
@@ -83,12 +84,12 @@ fn covers(pattern: &str, name: &str) -> bool {
 }
 
 fn time(seconds: i64) -> SystemTime {
-    // Before 1970 is as far gone as 1970.
+    // Times before 1970 count as 1970: both are in the past.
     UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
 fn date(time: SystemTime) -> String {
-    // Only years after 9999 are none.
+    // Fails only for years after 9999.
     jiff::Timestamp::try_from(time).map_or_else(|_| "(no date)".to_owned(), |time| time.to_string())
 }
 

@@ -1,4 +1,4 @@
-//! Indices of a View: what is found under a key, and what many objects share.
+//! Indices of a View, and texts that many objects share.
 
 use std::borrow::Borrow;
 use std::collections::hash_map::Entry;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use super::Name;
 
-/// Node names under a key; no key without a name.
+/// Node names by key. Keys without names are removed.
 #[derive(Debug)]
-pub(super) struct Index<K>(HashMap<K, Names>);
+pub(crate) struct Index<K>(HashMap<K, Names>);
 
-/// One name nearly always.
+/// Nearly always one name.
 #[derive(Debug)]
 enum Names {
     One(Arc<str>),
@@ -27,11 +27,11 @@ impl<K> Default for Index<K> {
 
 impl<K: Eq + Hash> Index<K> {
     #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn add(&mut self, keys: impl IntoIterator<Item = K>, name: &Arc<str>) {
+    pub(crate) fn add(&mut self, keys: impl IntoIterator<Item = K>, name: &Arc<str>) {
         for key in keys {
             match self.0.entry(key) {
                 Entry::Vacant(entry) => {
@@ -51,7 +51,7 @@ impl<K: Eq + Hash> Index<K> {
         }
     }
 
-    pub(super) fn remove(&mut self, keys: impl IntoIterator<Item = K>, name: &str) {
+    pub(crate) fn remove(&mut self, keys: impl IntoIterator<Item = K>, name: &str) {
         for key in keys {
             let Entry::Occupied(mut entry) = self.0.entry(key) else { continue };
             let is_last = match entry.get_mut() {
@@ -67,7 +67,7 @@ impl<K: Eq + Hash> Index<K> {
         }
     }
 
-    pub(super) fn get<'s, Q>(&'s self, key: &Q) -> impl Iterator<Item = &'s str> + use<'s, K, Q>
+    pub(crate) fn get<'s, Q>(&'s self, key: &Q) -> impl Iterator<Item = &'s str> + use<'s, K, Q>
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
@@ -81,17 +81,17 @@ impl<K: Eq + Hash> Index<K> {
     }
 }
 
-/// Texts that many objects share, each held once.
+/// Texts that many objects share, each stored once.
 #[derive(Debug, Default)]
-pub(super) struct Texts(HashSet<Arc<str>>);
+pub(crate) struct Texts(HashSet<Arc<str>>);
 
 impl Texts {
     #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn hold(&mut self, text: &str) -> Arc<str> {
+    pub(crate) fn hold(&mut self, text: &str) -> Arc<str> {
         if let Some(held) = self.0.get(text) {
             return Arc::clone(held);
         }
@@ -100,17 +100,17 @@ impl Texts {
         held
     }
 
-    pub(super) fn release(&mut self, text: Option<Arc<str>>) {
-        // The set's own and the one at hand: nobody else holds it.
+    pub(crate) fn release(&mut self, text: Option<Arc<str>>) {
+        // Two references, the set's and this one: no object uses the text any more.
         if let Some(text) = text.filter(|text| Arc::strong_count(text) == 2) {
             self.0.remove(&text);
         }
     }
 }
 
-/// Names of namespaced objects under a key, in their order; no key without a name.
+/// Sorted names of namespaced objects by key. Keys without names are removed.
 #[derive(Debug)]
-pub(super) struct Sets<K>(HashMap<K, BTreeSet<Name>>);
+pub(crate) struct Sets<K>(HashMap<K, BTreeSet<Name>>);
 
 impl<K> Default for Sets<K> {
     fn default() -> Self {
@@ -119,11 +119,11 @@ impl<K> Default for Sets<K> {
 }
 
 impl<K: Eq + Hash> Sets<K> {
-    pub(super) fn add(&mut self, key: K, name: &Name) {
+    pub(crate) fn add(&mut self, key: K, name: &Name) {
         self.0.entry(key).or_default().insert(name.clone());
     }
 
-    pub(super) fn remove(&mut self, key: K, name: &Name) {
+    pub(crate) fn remove(&mut self, key: K, name: &Name) {
         let Entry::Occupied(mut entry) = self.0.entry(key) else { return };
         entry.get_mut().remove(name);
         if entry.get().is_empty() {
@@ -131,7 +131,7 @@ impl<K: Eq + Hash> Sets<K> {
         }
     }
 
-    pub(super) fn get<'s, Q>(&'s self, key: &Q) -> impl Iterator<Item = &'s Name> + use<'s, K, Q>
+    pub(crate) fn get<'s, Q>(&'s self, key: &Q) -> impl Iterator<Item = &'s Name> + use<'s, K, Q>
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
@@ -140,7 +140,7 @@ impl<K: Eq + Hash> Sets<K> {
     }
 
     #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }

@@ -1,67 +1,102 @@
-//! What is kept of a Node.
+//! Nodes: their names and addresses, and for the controller their labels, taints and capacity.
 
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::jiff::Timestamp;
 
-use super::estate::NodeEstate;
-use super::host_pool::EXCLUSIVE_TAINT;
+use super::index::Index;
+use super::resource::NODE;
+use super::resources::{Resources, thousandths};
+use super::table::{Kind, Scope, Table};
+use super::{Identity, Name};
 
-/// The node label of a pool with one tag: `streams.ibm.com/hostpool=<tag>` (Streams design, "Any
-/// host from a hostpool").
-pub const TAG_KEY: &str = "streams.ibm.com/hostpool";
+pub(crate) const NODES: Kind = Kind::built_in(NODE);
 
-/// The prefix of the node labels of pools with several tags. One key holds one value, and tags are
-/// conjunctive, so each tag is a key of its own.
-pub const TAG_PREFIX: &str = "hostpool.streams.ibm.com/";
-
-/// A node: how it can be named, and its tags.
+/// A node with its names and addresses.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Node {
     /// Hostname and InternalDNS addresses, in lower case.
     pub host_names: Box<[Box<str>]>,
     /// InternalIP and ExternalIP addresses, canonical.
     pub addresses: Box<[IpAddr]>,
-    /// Tag labels: `key=value` under [`TAG_KEY`], bare keys under [`TAG_PREFIX`]. Shared by the nodes
-    /// that carry the same.
-    pub tags: Arc<[Box<str>]>,
-    /// The exclusive pool, by hash, whose taint it carries.
-    pub exclusive: Option<Box<str>>,
     /// `spec.unschedulable`.
     pub cordoned: bool,
-    /// What only the controller keeps.
-    pub estate: Option<Box<NodeEstate>>,
+    /// The fields that only the controller keeps.
+    pub details: Option<Box<NodeDetails>>,
 }
 
-impl Node {
-    /// What is known of a label: `None` where that is nothing, as of most in a View that keeps no estates,
-    /// and `Some(None)` where the node does not have it.
-    #[must_use]
-    pub fn label(&self, key: &str) -> Option<Option<&str>> {
-        if let Some(estate) = &self.estate {
-            return Some(estate.labels.get(key).map(AsRef::as_ref));
+/// The fields of a node that only the controller keeps.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct NodeDetails {
+    pub identity: Identity,
+    /// All labels.
+    pub labels: BTreeMap<Box<str>, Box<str>>,
+    /// The taints in order: a patch refers to them by index.
+    pub taints: Box<[Taint]>,
+    /// `spec.unschedulable`.
+    pub cordoned: bool,
+    /// Whether the condition Ready is True.
+    pub ready: bool,
+    /// `status.allocatable`: the resources for all pods together.
+    pub allocatable: Resources,
+    /// The maximum number of pods, from `status.allocatable.pods`.
+    pub pod_limit: usize,
+}
+
+/// A taint.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Taint {
+    pub key: Box<str>,
+    /// Empty if the taint has no value.
+    pub value: Box<str>,
+    /// NoSchedule, PreferNoSchedule or NoExecute.
+    pub effect: Box<str>,
+    /// `timeAdded`, which is optional.
+    pub since: Option<Timestamp>,
+}
+
+impl From<&core::Node> for NodeDetails {
+    fn from(node: &core::Node) -> Self {
+        let spec = node.spec.as_ref();
+        let taints = spec.and_then(|spec| spec.taints.as_ref()).into_iter().flatten();
+        let status = node.status.as_ref();
+        let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+        let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
+        let allocatable = status.and_then(|status| status.allocatable.as_ref());
+        let pods = allocatable.and_then(|amounts| amounts.get("pods"));
+        let pods = pods.and_then(|amount| thousandths(&amount.0)).map(|amount| amount / 1000);
+        Self {
+            identity: Identity::from(&node.metadata),
+            labels: node
+                .metadata
+                .labels
+                .iter()
+                .flatten()
+                .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+                .collect(),
+            taints: taints
+                .map(|taint| Taint {
+                    key: taint.key.as_str().into(),
+                    value: taint.value.as_deref().unwrap_or_default().into(),
+                    effect: taint.effect.as_str().into(),
+                    since: taint.time_added.as_ref().map(|time| time.0),
+                })
+                .collect(),
+            cordoned: spec.and_then(|spec| spec.unschedulable).unwrap_or_default(),
+            ready: ready.is_some_and(|condition| condition.status == "True"),
+            allocatable: Resources::read(allocatable),
+            pod_limit: pods.and_then(|pods| usize::try_from(pods).ok()).unwrap_or_default(),
         }
-        let mut tags = self.tags.iter();
-        if key == TAG_KEY {
-            return Some(tags.find_map(|tag| tag.strip_prefix(TAG_KEY)?.strip_prefix('=')));
-        }
-        // Of these the keys are kept, and not their values.
-        let is_absent = key.starts_with(TAG_PREFIX) && !tags.any(|tag| **tag == *key);
-        is_absent.then_some(None)
     }
 }
 
-/// A tag as the View's index writes it: the one tag of a pool, or one of several.
+/// The canonical form of an address: an IPv4-mapped IPv6 address becomes the IPv4 address (RFC
+/// 4291, section 2.5.5.2).
 #[must_use]
-pub fn tag(name: &str, alone: bool) -> Box<str> {
-    if alone { format!("{TAG_KEY}={name}").into() } else { format!("{TAG_PREFIX}{name}").into() }
-}
-
-/// An address in the form in which two spellings are equal: an IPv4 address mapped into IPv6 is the
-/// IPv4 address (RFC 4291, section 2.5.5.2).
-#[must_use]
-pub fn canonical(address: IpAddr) -> IpAddr {
+pub(crate) fn canonical(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
@@ -75,7 +110,7 @@ impl From<&core::Node> for Node {
                 "Hostname" | "InternalDNS" => {
                     host_names.push(entry.address.to_ascii_lowercase().into())
                 }
-                // An address that does not parse names no host that anybody can ask for.
+                // No pod can request an address that does not parse.
                 "InternalIP" | "ExternalIP" => {
                     addresses.extend(entry.address.parse().ok().map(canonical));
                 }
@@ -86,28 +121,146 @@ impl From<&core::Node> for Node {
         host_names.dedup();
         addresses.sort_unstable();
         addresses.dedup();
-        let labels = node.metadata.labels.iter().flatten();
-        let tags = labels
-            .filter_map(|(key, value)| match key.as_str() {
-                TAG_KEY => Some(tag(value, true)),
-                _ if key.starts_with(TAG_PREFIX) => Some(key.as_str().into()),
-                _ => None,
-            })
-            .collect();
-        let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
-        let exclusive = taints
-            .into_iter()
-            .flatten()
-            .find(|taint| taint.key == EXCLUSIVE_TAINT)
-            .and_then(|taint| taint.value.as_deref())
-            .map(Into::into);
         Self {
             host_names: host_names.into(),
             addresses: addresses.into(),
-            tags,
-            exclusive,
             cordoned: node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default(),
-            estate: None,
+            details: None,
         }
+    }
+}
+
+/// The nodes of a View, indexed by name and address.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes {
+    nodes: HashMap<Arc<str>, Node>,
+    /// Node names by Hostname and InternalDNS addresses in lower case, except those equal to the
+    /// node's own name.
+    host_names: Index<Box<str>>,
+    /// Node names by InternalIP and ExternalIP addresses.
+    addresses: Index<IpAddr>,
+}
+
+impl Nodes {
+    #[must_use]
+    pub(crate) fn get(&self, name: &str) -> Option<&Node> {
+        self.nodes.get(name)
+    }
+
+    /// Every node with its name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Node)> {
+        self.nodes.iter().map(|(name, node)| (&**name, node))
+    }
+
+    /// The sorted names of the nodes whose Hostname or InternalDNS address is `name`, in any case.
+    #[must_use]
+    pub(crate) fn with_host_name(&self, name: &str) -> Vec<&str> {
+        let name = name.to_ascii_lowercase();
+        let own = self
+            .nodes
+            .get_key_value(&*name)
+            .filter(|(_, node)| node.host_names.iter().any(|host| **host == *name));
+        let mut nodes: Vec<&str> = own.map(|(name, _)| &**name).into_iter().collect();
+        nodes.extend(self.host_names.get(&*name));
+        nodes.sort_unstable();
+        nodes
+    }
+
+    /// The nodes with this InternalIP or ExternalIP.
+    pub(crate) fn with_address(&self, address: IpAddr) -> impl Iterator<Item = &str> {
+        self.addresses.get(&address)
+    }
+}
+
+/// The host names of a node that differ from its own name.
+fn other_names<'n>(node: &'n Node, name: &str) -> impl Iterator<Item = Box<str>> + use<'n> {
+    let name: Box<str> = name.into();
+    node.host_names.iter().filter(move |host| **host != name).cloned()
+}
+
+impl Table for Nodes {
+    type Object = core::Node;
+    type Row = Node;
+    const KIND: &'static Kind = &NODES;
+    const COUNTED_AS: Option<&'static str> = Some("nodes");
+
+    fn read(node: &core::Node, scope: Scope) -> Option<Node> {
+        let details = (scope == Scope::Controller).then(|| Box::new(NodeDetails::from(node)));
+        Some(Node { details, ..Node::from(node) })
+    }
+
+    fn put(&mut self, name: Name, node: Node) {
+        let name: Arc<str> = name.name.into();
+        self.host_names.add(other_names(&node, &name), &name);
+        self.addresses.add(node.addresses.iter().copied(), &name);
+        self.nodes.insert(name, node);
+    }
+
+    fn forget(&mut self, Name { name, .. }: &Name) {
+        let Some(node) = self.nodes.remove(&**name) else { return };
+        self.host_names.remove(other_names(&node, name), name);
+        self.addresses.remove(node.addresses.iter().copied(), name);
+    }
+
+    fn count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn version(&self, name: &Name) -> Option<&Identity> {
+        Self::version_of(self.get(&name.name)?)
+    }
+
+    fn version_of(node: &Node) -> Option<&Identity> {
+        Some(&node.details.as_ref()?.identity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::{Object, TableType, View};
+
+    const TABLES: &[TableType] = &[TableType::of::<Nodes>()];
+
+    fn apply(view: &mut View, name: &str, addresses: &[(&str, &str)]) {
+        let addresses: Vec<_> = addresses
+            .iter()
+            .map(|(kind, address)| serde_json::json!({"type": kind, "address": address}))
+            .collect();
+        let node = serde_json::json!({"metadata": {"name": name},
+            "status": {"addresses": addresses}});
+        let node: core::Node = serde_json::from_value(node).unwrap();
+        view.apply(Object::read(TABLES, &node, Scope::Admission).unwrap());
+    }
+
+    #[test]
+    fn nodes_are_indexed_by_every_name_and_address_until_they_are_forgotten() {
+        let mut view = View::default();
+        let [own, one] = ["n1", "one"].map(|name| ("Hostname", name));
+        let address = ("InternalIP", "10.0.0.1");
+        apply(&mut view, "n1", &[own, one, address]);
+        apply(&mut view, "n2", &[one, address]);
+        apply(&mut view, "n3", &[]);
+        let named = |view: &View, name: &str| {
+            view.nodes_with_host_name(name).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let at = |view: &View, address: &str| {
+            let nodes = view.nodes_with_address(address.parse().unwrap());
+            nodes.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&view, "ONE"), ["n1", "n2"]);
+        assert_eq!(named(&view, "N1"), ["n1"]);
+        assert!(named(&view, "n3").is_empty());
+        assert_eq!(at(&view, "10.0.0.1"), ["n1", "n2"]);
+
+        apply(&mut view, "n1", &[own, ("InternalIP", "10.0.0.9")]);
+        assert_eq!(named(&view, "one"), ["n2"]);
+        assert_eq!(at(&view, "10.0.0.1"), ["n2"]);
+        for name in ["n3", "n1", "n2", "n2"] {
+            view.forget(&NODE, &Name::cluster_wide(name));
+        }
+        let nodes = view.table::<Nodes>().unwrap();
+        assert!(nodes.host_names.is_empty() && nodes.addresses.is_empty(), "{nodes:?}");
+        assert_eq!(view.held(), 0);
     }
 }

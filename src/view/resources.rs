@@ -1,4 +1,4 @@
-//! How much of a node a pod takes, and how much a node has.
+//! Amounts of resources: the requests of pods and the capacity of nodes.
 
 use std::collections::BTreeMap;
 
@@ -12,27 +12,27 @@ pub struct Resources {
     pub milli_cpu: i64,
     /// Memory, in bytes.
     pub memory: i64,
-    /// Others by name, in whole units; none is zero.
+    /// Other resources by name, in whole units; zero amounts are omitted.
     pub other: Box<[(Box<str>, i64)]>,
 }
 
 impl Resources {
-    /// The amount of a resource that has no member of its own.
+    /// The amount of a resource other than cpu and memory.
     #[must_use]
     pub fn other(&self, name: &str) -> i64 {
         self.other.iter().find(|(known, _)| **known == *name).map_or(0, |(_, amount)| *amount)
     }
 
-    /// Whether all of `wanted` is in this.
+    /// Whether these amounts are at least `wanted`.
     #[must_use]
     pub fn covers(&self, wanted: &Self) -> bool {
         self.covers_beside(&[], wanted)
     }
 
-    /// Whether all of `wanted` is in this beside all of `taken`.
+    /// Whether these amounts, less all of `taken`, are at least `wanted`.
     #[must_use]
     pub fn covers_beside(&self, taken: &[&Self], wanted: &Self) -> bool {
-        // What is not wanted does not matter, even on a node that holds too much already.
+        // A resource that is not requested does not matter, even on an overcommitted node.
         let enough = |wanted: i64, amount: &dyn Fn(&Self) -> i64| {
             let left = |have: i64, taken: &&Self| have.saturating_sub(amount(taken));
             wanted <= 0 || wanted <= taken.iter().fold(amount(self), left)
@@ -42,19 +42,19 @@ impl Resources {
             && wanted.other.iter().all(|(name, amount)| enough(*amount, &|of| of.other(name)))
     }
 
-    /// This and `more`.
+    /// The sum.
     #[must_use]
     pub fn plus(&self, more: &Self) -> Self {
         self.combine(more, i64::saturating_add)
     }
 
-    /// This without `less`; below zero where that is more.
+    /// The difference; can be below zero.
     #[must_use]
     pub fn minus(&self, less: &Self) -> Self {
         self.combine(less, i64::saturating_sub)
     }
 
-    /// The larger of both, for each resource.
+    /// The larger amount of each resource.
     #[must_use]
     pub fn max(&self, other: &Self) -> Self {
         self.combine(other, i64::max)
@@ -76,7 +76,7 @@ impl Resources {
         }
     }
 
-    /// Reads amounts as the API writes them. An amount that is none counts as zero.
+    /// Parses amounts as in Kubernetes objects. An invalid amount counts as zero.
     #[must_use]
     pub fn read(amounts: Option<&BTreeMap<String, Quantity>>) -> Self {
         let mut read = Self::default();
@@ -88,7 +88,7 @@ impl Resources {
             match name.as_str() {
                 "cpu" => read.milli_cpu = bounded(thousandths),
                 "memory" => read.memory = units,
-                // Counted by itself: see `Node`.
+                // Kept separately, in `NodeDetails::pod_limit`.
                 "pods" => {}
                 _ if units == 0 => {}
                 name => other.push((name.into(), units)),
@@ -98,9 +98,10 @@ impl Resources {
         read
     }
 
-    /// What a pod requests, as the scheduler counts it: the containers together or the largest init
-    /// container, whichever is more, with sidecars counted from where they start, and the overhead.
-    /// Requests of the pod as a whole take the place of those of its containers.
+    /// The requests of a pod as the scheduler computes them: the sum of the containers or the
+    /// largest init container, whichever is larger, plus the overhead. A sidecar counts from its
+    /// position among the init containers on. Requests at the pod level replace those of the
+    /// containers.
     #[must_use]
     pub fn requested(spec: &core::PodSpec) -> Self {
         let of = |container: &core::Container| {
@@ -122,8 +123,8 @@ impl Resources {
             running = running.plus(&of(container));
         }
         let mut all = running.max(&starting);
-        let whole = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-        if let Some(amounts) = whole {
+        let of_pod = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+        if let Some(amounts) = of_pod {
             let own = Self::read(Some(amounts));
             if amounts.contains_key("cpu") {
                 all.milli_cpu = own.milli_cpu;
@@ -140,10 +141,10 @@ fn bounded(amount: i128) -> i64 {
     i64::try_from(amount).unwrap_or(if amount < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// A Kubernetes quantity in thousandths, rounded up: `250m` is 250, `1Ki` is 1,024,000. `None`: not a
-/// quantity.
+/// Parses a Kubernetes quantity into thousandths, rounded up: `250m` is 250, `1Ki` is 1,024,000.
+/// `None`: not a quantity.
 #[must_use]
-pub fn thousandths(text: &str) -> Option<i128> {
+pub(crate) fn thousandths(text: &str) -> Option<i128> {
     let (negative, text) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
         b'+' => (false, &text[1..]),
@@ -155,7 +156,7 @@ pub fn thousandths(text: &str) -> Option<i128> {
     if (whole.is_empty() && part.is_empty()) || part.contains('.') {
         return None;
     }
-    // Longer numbers are no amounts of anything, and more digits do not change a thousandth.
+    // Longer numbers are not realistic amounts, and further digits are far below a thousandth.
     let part = &part[..part.len().min(12)];
     if whole.len() > 20 {
         return None;
@@ -198,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_are_read() {
+    fn quantities_are_parsed() {
         for (text, amount) in [
             ("0", 0),
             ("1", 1_000),
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_takes_what_its_containers_or_the_largest_init_container_ask() {
+    fn a_pod_requests_the_sum_of_its_containers_or_the_largest_init_container() {
         let requested = |spec| {
             let pod: core::PodSpec = serde_json::from_value(spec).unwrap();
             let requested = Resources::requested(&pod);
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_may_be_lacking() {
+    fn only_requested_resources_must_be_available() {
         let node = Resources { milli_cpu: 100, memory: -5, other: [("gpu".into(), 1)].into() };
         let pod = |milli_cpu, gpu| Resources {
             milli_cpu,

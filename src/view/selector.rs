@@ -1,26 +1,12 @@
-//! Node selector terms against a node: what required node affinity, and the node affinity of a
-//! volume, say of it.
-
-use std::borrow::Borrow;
-use std::collections::BTreeMap;
+//! Matches nodes with node selector terms, from the required node affinity of pods and volumes.
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 
-/// Whether one of `terms` selects the node of this name with these labels. Without a term none does;
-/// a term without requirements selects no node, nor does one with an operator that is none.
+/// Whether one of `terms` may select the node with this name. `label` returns `None` for a label of
+/// which nothing is known: a requirement on it counts as satisfied. An empty list of terms, a term
+/// without requirements, and a term with an invalid operator select no node.
 #[must_use]
-pub fn selects<T: Borrow<str> + Ord>(
-    terms: &[NodeSelectorTerm],
-    name: &str,
-    labels: &BTreeMap<T, T>,
-) -> bool {
-    may_select(terms, name, |key| Some(labels.get(key).map(T::borrow)))
-}
-
-/// The same of a node whose labels are not all known: `label` says `None` of one that is not, and what is
-/// asked of that counts as met.
-#[must_use]
-pub fn may_select<'l>(
+pub(crate) fn may_select<'l>(
     terms: &[NodeSelectorTerm],
     name: &str,
     label: impl Fn(&str) -> Option<Option<&'l str>>,
@@ -29,16 +15,16 @@ pub fn may_select<'l>(
         let fields = term.match_fields.as_deref().unwrap_or_default();
         let expressions = term.match_expressions.as_deref().unwrap_or_default();
         let field = |key: &str| (key == "metadata.name").then_some(name);
-        let may_hold = |requirement: &NodeSelectorRequirement| {
-            label(&requirement.key).is_none_or(|value| holds(requirement, value))
+        let may_match = |requirement: &NodeSelectorRequirement| {
+            label(&requirement.key).is_none_or(|value| matches_value(requirement, value))
         };
         !(fields.is_empty() && expressions.is_empty())
-            && fields.iter().all(|requirement| holds(requirement, field(&requirement.key)))
-            && expressions.iter().all(may_hold)
+            && fields.iter().all(|requirement| matches_value(requirement, field(&requirement.key)))
+            && expressions.iter().all(may_match)
     })
 }
 
-fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+fn matches_value(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
     let is_among = |value: &str| values.iter().any(|wanted| wanted == value);
     let compare = |than: fn(&i64, &i64) -> bool| match (value, values) {
@@ -63,10 +49,21 @@ fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
 mod tests {
     use serde_json::json;
 
+    use std::borrow::Borrow;
+    use std::collections::BTreeMap;
+
     use super::*;
 
+    fn selects<T: Borrow<str> + Ord>(
+        terms: &[NodeSelectorTerm],
+        name: &str,
+        labels: &BTreeMap<T, T>,
+    ) -> bool {
+        may_select(terms, name, |key| Some(labels.get(key).map(T::borrow)))
+    }
+
     #[test]
-    fn a_node_is_selected_by_one_whole_term() {
+    fn a_node_must_match_all_requirements_of_one_term() {
         let labels: BTreeMap<Box<str>, Box<str>> =
             [("zone", "a"), ("cpus", "8")].map(|(k, v)| (k.into(), v.into())).into();
         let selects = |terms| {

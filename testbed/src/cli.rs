@@ -1,4 +1,4 @@
-//! The commands: what a developer wants from a control plane, one file each.
+//! The commands of the testbed, one file each.
 
 use std::future::Future;
 use std::io::Write as _;
@@ -12,8 +12,8 @@ use testbed::control_plane::{ControlPlane, Install, Installation};
 use testbed::tools::{self, Tools};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Writes a line to standard output. Unlike `println!` it does not end us when nobody reads any
-/// more (`up --detach | head -1`): the work goes on.
+/// Writes a line to standard output. Unlike `println!` it does not panic if the reader has closed
+/// the pipe (`up --detach | head -1`).
 macro_rules! say {
     ($($argument:tt)*) => {{
         use std::io::Write as _;
@@ -27,7 +27,7 @@ mod up;
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo demo                                          the whole story in a minute
+  cargo demo                                          all scenarios in a minute
   cargo run -p testbed -- up                          a control plane with stowplan, until Ctrl-C
   cargo run -p testbed -- up --detach --dir /tmp/bed  the same, in the background
   cargo run -p testbed -- down --dir /tmp/bed         ends it
@@ -50,7 +50,8 @@ enum Task {
     Tools,
 }
 
-/// Parses, runs, and says what went wrong: exit code 1, or 130 after Ctrl-C.
+/// Parses the arguments and runs the command. Exit code: 1 after an error, which is printed, or 130
+/// after Ctrl-C.
 pub(crate) fn run() -> ExitCode {
     let result = match Cli::parse().command {
         Task::Up(args) => up::run(&args),
@@ -71,15 +72,16 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// How a command came to its end without an error.
+/// How a command without an error ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Done,
-    /// By Ctrl-C or SIGTERM. Everything was ended in order.
+    /// By Ctrl-C or SIGTERM, after an orderly shutdown.
     Interrupted,
 }
 
-/// Runs `work` until it is done or we are asked to end: then it is dropped, and what it holds ends.
+/// Runs `work` until it is done, or until Ctrl-C or SIGTERM; then `work` is dropped, which stops
+/// what it started.
 fn until_interrupted(work: impl Future<Output = Result<()>>) -> Result<Ended> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -104,7 +106,7 @@ fn workspace() -> Result<&'static Path> {
     Ok(root)
 }
 
-/// A run directory under the workspace's target directory, where `cargo clean` finds it.
+/// A run directory under the workspace's target directory, which `cargo clean` removes.
 fn default_dir(name: &str) -> Result<PathBuf> {
     let output = cargo()?
         .args(["metadata", "--no-deps", "--format-version=1"])
@@ -117,7 +119,7 @@ fn default_dir(name: &str) -> Result<PathBuf> {
     Ok(Path::new(target).join("testbed").join(name))
 }
 
-/// Builds the `stowplan` program, with cargo's own progress, and finds it.
+/// Builds the `stowplan` program, showing cargo's progress, and returns its path.
 fn build_stowplan() -> Result<PathBuf> {
     let output = cargo()?
         .args(["build", "--package=stowplan", "--bin=stowplan"])
@@ -147,7 +149,7 @@ async fn install(plane: &ControlPlane, webhook: PathBuf) -> Result<Installation>
     plane.install(Install::new(webhook, workspace()?.join("charts/stowplan"))).await
 }
 
-/// As short as it can be typed from here.
+/// The path relative to the present directory if possible.
 fn shown(path: &Path) -> String {
     let relative = env::current_dir().ok().and_then(|here| path.strip_prefix(here).ok());
     let path = relative.filter(|path| !path.as_os_str().is_empty()).unwrap_or(path);
@@ -159,7 +161,7 @@ fn shown(path: &Path) -> String {
     }
 }
 
-/// Runs a prepared `kubectl`; what it says comes back, or becomes the error.
+/// Runs a prepared `kubectl`. Returns its output; if it fails, its message is the error.
 async fn output_of(command: Command) -> Result<String> {
     let output = tokio::process::Command::from(command).kill_on_drop(true).output().await?;
     if !output.status.success() {
@@ -169,7 +171,7 @@ async fn output_of(command: Command) -> Result<String> {
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error).into())
 }
 
-/// What to do with a control plane that lives on.
+/// Prints how to use a control plane that keeps running.
 fn print_usage(plane: &ControlPlane) {
     let dir = shown(plane.dir());
     say!("  {dir}/kubectl get pods -A -o wide");

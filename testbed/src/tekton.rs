@@ -1,28 +1,27 @@
-//! Tekton's controller, as far as placement can see it.
+//! A simulation of Tekton's controller, with everything that matters for placement.
 //!
-//! It does what Tekton Pipelines v1.15 does under `coschedule: disabled`: claims of
+//! It behaves as Tekton Pipelines v1.15 under `coschedule: disabled`: it creates the claims of
 //! `volumeClaimTemplate`s, TaskRuns in the order of the pipeline (`runAfter`, results, `matrix`,
-//! `finally`, `retries`, a pipeline in a pipeline), one pod for each, and the status of all of
-//! them. The pods have the shape of recorded ones: a test of `pod` holds the two against each
-//! other. A pod never waits for the TaskRun's status, and a TaskRun never for the run's: recorded,
-//! too.
+//! `finally`, `retries`, a pipeline in a pipeline), one pod for each, and writes the
+//! status of all of them. A test of `pod` compares the pods with recorded ones. As recorded, a pod
+//! never waits for the TaskRun's status, nor a TaskRun for the run's.
 //!
 //! Runs are ordinary objects: a test or the demo applies a PipelineRun (or a TaskRun), in
-//! `tekton.dev/v1` or `v1beta1`, and [`ended`] waits for its end. What the steps do is said by
-//! annotations on the run, on the pipeline task's `taskSpec.metadata`, or under
-//! `taskRunSpecs[].metadata`; the last of these wins:
+//! `tekton.dev/v1` or `v1beta1`, and [`ended`] waits for its end. Annotations determine what the
+//! steps do: on the run, in the pipeline task's `taskSpec.metadata`, or in
+//! `taskRunSpecs[].metadata`; the last of these has precedence:
 //!
 //! | annotation | meaning |
 //! | --- | --- |
-//! | [`DURATION`] | how long the pod runs, as a Go duration; one second where it is absent |
-//! | [`FAIL`] | `once`: the first attempt fails; `always`: each does |
-//! | [`RESULTS`] | the task's results, a JSON object of texts |
+//! | [`DURATION`] | how long the pod runs, as a Go duration; the default is one second |
+//! | [`FAIL`] | `once`: the first attempt fails; `always`: every attempt fails |
+//! | [`RESULTS`] | the task's results, a JSON object of strings |
 //!
-//! Not simulated: timeouts, cancellation, `when`, parameters (but results in claim names),
-//! resolvers (except that one with a parameter `name` gives the Pipeline of that name).
+//! Not simulated: timeouts, cancellation, `when`, parameters (except results in claim names),
+//! resolvers (except that a parameter `name` resolves to the Pipeline of that name).
 //!
-//! It is two controllers in the process of the test. They read before each write, and what they
-//! create has a name that follows from the run, so nothing is made twice.
+//! The driver consists of two controllers in the test's process. They read before each write, and
+//! the names of created objects are derived from the run, so nothing is created twice.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -52,31 +51,31 @@ mod recorded;
 mod run;
 mod task;
 
-/// How long the pod of a task, or of a Job whose pod template has this annotation, runs: a Go
-/// duration such as `2s`.
+/// How long a pod runs, as a Go duration such as `2s`. For the pods of tasks, and of Jobs whose pod
+/// template has this annotation.
 pub const DURATION: &str = "testbed.stowplan.dev/duration";
 /// Whether a task's pod fails: `once` or `always`.
 pub const FAIL: &str = "testbed.stowplan.dev/fail";
-/// A task's results: a JSON object whose values are texts.
+/// A task's results: a JSON object whose values are strings.
 pub const RESULTS: &str = "testbed.stowplan.dev/results";
 
-/// Far above the time until a definition is served, for machines that are busy.
+/// The time limit for serving the definitions; generous, for busy machines.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Before a reconciliation that failed is tried again.
+/// The time before a failed reconciliation is retried.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// A running driver. It ends when this value is dropped; Tekton's objects stay.
+/// A running driver. It ends when this value is dropped; Tekton's objects remain.
 #[derive(Debug)]
 pub struct Tekton {
     _controllers: JoinSet<()>,
 }
 
 impl Tekton {
-    /// Installs Tekton's resources, where they are not there yet, and starts the driver.
+    /// Installs Tekton's definitions if they are missing, and starts the driver.
     ///
     /// # Errors
-    /// The definitions are refused, or are not served in a minute.
+    /// If the definitions are refused, or are not served within a minute.
     pub async fn start(client: &Client) -> Result<Self> {
         install(client).await?;
         let context = Arc::new(Context { client: client.clone() });
@@ -90,30 +89,30 @@ impl Tekton {
         .owns_with(context.all(Kind::TaskRun), Kind::TaskRun.resource(), config())
         .owns_with(context.all(Kind::PipelineRun), Kind::PipelineRun.resource(), config());
         controllers
-            .spawn(runs.run(run::reconcile, again, Arc::clone(&context)).for_each(async |_| {}));
+            .spawn(runs.run(run::reconcile, retry, Arc::clone(&context)).for_each(async |_| {}));
         let pods: Api<Pod> = Api::all(client.clone());
         let tasks =
             Controller::new_with(context.all(Kind::TaskRun), config(), Kind::TaskRun.resource())
-                // Tekton sets this label last, so no author can remove it.
+                // Tekton sets this label itself, so that no author can remove it.
                 .owns(pods, config().labels("tekton.dev/taskRun"));
-        controllers.spawn(tasks.run(task::reconcile, again, context).for_each(async |_| {}));
+        controllers.spawn(tasks.run(task::reconcile, retry, context).for_each(async |_| {}));
         Ok(Self { _controllers: controllers })
     }
 }
 
-/// How a run came to its end.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// All of its tasks succeeded.
     Succeeded,
-    /// A task failed; the message of the run.
+    /// A task failed; the value is the run's message.
     Failed(String),
 }
 
-/// Waits for the end of a PipelineRun, for at most `limit`.
+/// Waits for at most `limit` until a PipelineRun has ended.
 ///
 /// # Errors
-/// It has not ended by then: the message names the tasks that wait, and why.
+/// If it has not ended by then; the message lists the unfinished pods and their conditions.
 pub async fn ended(client: &Client, namespace: &str, run: &str, limit: Duration) -> Result<Ended> {
     let runs: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), namespace, &Kind::PipelineRun.resource());
@@ -132,12 +131,12 @@ pub async fn ended(client: &Client, namespace: &str, run: &str, limit: Duration)
     });
     match waited.await {
         Ok(ended) => Ok(ended),
-        Err(error) => Err(error.context(waiting(client, namespace).await?)),
+        Err(error) => Err(error.context(describe_unfinished(client, namespace).await?)),
     }
 }
 
-/// The pods of a namespace that have not ended, and what is said about each.
-async fn waiting(client: &Client, namespace: &str) -> Result<String> {
+/// Lists the unfinished pods of a namespace, each with a message of its conditions.
+async fn describe_unfinished(client: &Client, namespace: &str) -> Result<String> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let pods = pods.list(&ListParams::default()).await?.items;
     let lines: Vec<_> = pods
@@ -160,7 +159,7 @@ async fn waiting(client: &Client, namespace: &str) -> Result<String> {
     Ok(format!("pods that have not ended: [{}]", lines.join("; ")))
 }
 
-/// The kinds that Tekton's resources have here.
+/// Tekton's kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Task,
@@ -172,7 +171,7 @@ enum Kind {
 impl Kind {
     const ALL: [Self; 4] = [Self::Task, Self::Pipeline, Self::TaskRun, Self::PipelineRun];
 
-    /// As it is read and written here: `v1`, into which the API server turns every version.
+    /// The resource in `v1`. The API server converts the objects of every version into it.
     fn resource(self) -> ApiResource {
         self.in_version("v1")
     }
@@ -186,8 +185,8 @@ impl Kind {
         format!("{self}s").to_lowercase()
     }
 
-    /// A definition with open schemas: every field of a run is kept. Objects are stored in the
-    /// first version.
+    /// Builds a definition with open schemas, which keep every field. Objects are stored in the
+    /// first of `versions`.
     fn definition(self, versions: &[&str]) -> Value {
         let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let version = |name: &&str| {
@@ -219,15 +218,16 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Creates Tekton's definitions where they are missing, and waits until all are served.
+/// Creates Tekton's missing definitions and waits until all are served.
 ///
 /// # Errors
-/// One is refused, or is not served in a minute.
+/// If one is refused, or is not served within a minute.
 pub async fn install(client: &Client) -> Result<()> {
     install_versions(client, &["v1", "v1beta1"]).await
 }
 
-/// The same as Tekton had it before `v1`: `v1beta1` alone. The driver does not work with these.
+/// Like [`install`], but only `v1beta1`, as in Tekton before `v1`. The driver does not work with
+/// it.
 ///
 /// # Errors
 /// As [`install`].
@@ -257,7 +257,7 @@ async fn install_versions(client: &Client, versions: &[&str]) -> Result<()> {
     .await
 }
 
-/// What both controllers work with.
+/// The context of both controllers.
 struct Context {
     client: Client,
 }
@@ -271,13 +271,13 @@ impl Context {
         Api::namespaced_with(self.client.clone(), namespace, &kind.resource())
     }
 
-    /// An object as a document; none where it does not exist.
+    /// Reads an object as a document; `None`: it does not exist.
     async fn get(&self, kind: Kind, namespace: &str, name: &str) -> Result<Option<Value>, Error> {
         let object = self.api(kind, namespace).get_opt(name).await?;
         Ok(object.map(serde_json::to_value).transpose()?)
     }
 
-    /// Those of these objects that exist, by name.
+    /// Reads those of the objects that exist, by name.
     async fn all_of(
         &self,
         kind: Kind,
@@ -285,7 +285,7 @@ impl Context {
         names: &[String],
     ) -> Result<BTreeMap<String, Value>, Error> {
         let mut found = BTreeMap::new();
-        // One by one, a large run would ask for hundreds at each of its changes.
+        // Single requests for a large run would be hundreds at each of its changes.
         if names.len() > 10 {
             let all = self.api(kind, namespace).list(&ListParams::default()).await?.items;
             for object in all {
@@ -302,7 +302,7 @@ impl Context {
         Ok(found)
     }
 
-    /// Creates an object; that it exists already is as good, since its name says whose it is.
+    /// Creates an object, unless it exists: its name identifies its owner.
     async fn create(&self, kind: Kind, namespace: &str, object: &Value) -> Result<(), Error> {
         let object: DynamicObject = serde_json::from_value(object.clone())?;
         match self.api(kind, namespace).create(&PostParams::default(), &object).await {
@@ -311,7 +311,7 @@ impl Context {
         }
     }
 
-    /// Writes a status where it says something new. A deleted object needs none.
+    /// Writes a status if it has changed. Ignores that the object was deleted.
     async fn status(&self, kind: Kind, object: &DynamicObject, status: Value) -> Result<(), Error> {
         let Some(name) = object.metadata.name.as_deref() else { return Ok(()) };
         let old = &object.data["status"];
@@ -320,7 +320,7 @@ impl Context {
         }
         let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
         let patch = Patch::Merge(json!({
-            // A run of the same name may have taken its place.
+            // A new run may have the same name.
             "metadata": {"uid": object.metadata.uid}, "status": status,
         }));
         match self.api(kind, namespace).patch_status(name, &PatchParams::default(), &patch).await {
@@ -330,11 +330,11 @@ impl Context {
     }
 }
 
-/// Why a reconciliation is to be made again.
+/// The reason why a reconciliation is retried.
 #[derive(Debug)]
 enum Error {
     Api(kube::Error),
-    /// An object that is no object of its kind.
+    /// An object that is not valid for its kind.
     Document(serde_json::Error),
 }
 
@@ -361,15 +361,15 @@ impl From<serde_json::Error> for Error {
     }
 }
 
-fn again<K>(_: Arc<K>, error: &Error, _: Arc<Context>) -> Action {
-    // Refused pods are reported in the TaskRun; any other error is a fault of the testbed.
+fn retry<K>(_: Arc<K>, error: &Error, _: Arc<Context>) -> Action {
+    // Refused pods are reported in the TaskRun; an invalid document is a bug of the testbed.
     if let Error::Document(error) = error {
         crate::tools::to_stderr(&format!("Tekton's driver cannot read an object: {error}"));
     }
     Action::requeue(PAUSE)
 }
 
-/// The `Succeeded` condition of a run's or a TaskRun's document; null where there is none.
+/// The condition `Succeeded` of a PipelineRun or TaskRun; null if it is missing.
 fn condition(document: &Value) -> &Value {
     let conditions = document["status"]["conditions"].as_array();
     conditions
@@ -377,12 +377,13 @@ fn condition(document: &Value) -> &Value {
         .unwrap_or(&Value::Null)
 }
 
-/// Whether a run or a TaskRun has ended.
+/// Whether a PipelineRun or TaskRun has ended.
 fn is_done(document: &Value) -> bool {
     matches!(condition(document)["status"].as_str(), Some("True" | "False"))
 }
 
-/// A `Succeeded` condition. The old one's time stays while its status does.
+/// Builds the list of conditions with `Succeeded`. The transition time changes only with the
+/// status.
 fn succeeded(old: &Value, status: &str, reason: &str, message: &str) -> Value {
     let old = condition(old);
     let since = if old["status"] == status { old["lastTransitionTime"].clone() } else { now() };
@@ -392,12 +393,12 @@ fn succeeded(old: &Value, status: &str, reason: &str, message: &str) -> Value {
     }])
 }
 
-/// Now, as a status writes it.
+/// The present time in the format of a status.
 fn now() -> Value {
     json!(k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// The reference of a child to what it belongs to.
+/// Builds the owner reference of a child.
 fn owner_reference(kind: Kind, owner: &Value) -> Value {
     json!({
         "apiVersion": "tekton.dev/v1", "kind": kind.to_string(),
@@ -414,12 +415,12 @@ fn is_of(object: &Value, owner: &Value) -> bool {
     })
 }
 
-/// A text at a place where one is expected; empty where there is none.
+/// A string; empty if the value is not a string.
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The items of a list; none where there is no list.
+/// The items of a list; empty if the value is not a list.
 fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }

@@ -1,9 +1,9 @@
-//! `cargo demo`, the first thing that anybody runs here.
+//! `cargo demo`, the first command that a new user runs.
 
 use std::process::Command;
 
 #[test]
-fn the_demo_shows_every_constraint_a_whole_job_refusals_and_a_run() {
+fn the_demo_shows_every_constraint_a_streams_job_refusals_and_a_run() {
     let output = Command::new(env!("CARGO_BIN_EXE_testbed")).arg("demo").output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -20,10 +20,10 @@ fn the_demo_shows_every_constraint_a_whole_job_refusals_and_a_run() {
     assert!(said.contains("stowplan: ") && said.contains("foo.watson.ibm.com"), "{said}");
     assert_eq!(row("parallel-9")[2], "node-9");
     assert_eq!(row("parallel-2")[2], row("parallel-4")[2]);
-    assert!(said.contains("Every operator is where it asked to be"), "{said}");
+    assert!(said.contains("Every operator is on a host that its constraints allow"), "{said}");
     assert!(said.contains("StreamsJob impossible") && said.contains("must share a host"), "{said}");
     assert_eq!(row("image-clone-pod")[2], row("image-build-pod")[2]);
     assert_ne!(row("image-report-pod")[2], row("image-build-pod")[2]);
-    assert!(said.contains("nothing of stowplan's is left"), "{said}");
-    assert!(said.contains("Everything that was started has ended."), "{said}");
+    assert!(said.contains("stowplan's placeholder was deleted"), "{said}");
+    assert!(said.contains("All started processes have ended."), "{said}");
 }

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use stowplan::admission::{Decision, ParseError};
-use stowplan::placement::reason::Reason;
-use stowplan::policy::Policy;
-use stowplan::view::View;
+use stowplan::testing::admission::{Decision, ParseError};
+use stowplan::testing::placement::reason::Reason;
+use stowplan::testing::systems::policy::Policy;
+use stowplan::testing::view::View;
 
 use crate::pods::{decide_bytes, view_of};
 

@@ -1,9 +1,9 @@
 //! The JSON of a review: nulls, duplicate keys, nesting, encodings, numbers and wrong types.
 
 use serde_json::{Value, json};
-use stowplan::admission::{Decision, ParseError, Pass};
-use stowplan::placement::reason::Reason;
-use stowplan::policy::Policy;
+use stowplan::testing::admission::{Decision, ParseError, Pass};
+use stowplan::testing::placement::reason::Reason;
+use stowplan::testing::systems::policy::Policy;
 
 use super::input::{HOST, SMALL, annotated, cluster, decided, error, pointers, reason, spoilt};
 use crate::pods::{Kind, decide_pod, keeps, patch_of, patched, review_of};

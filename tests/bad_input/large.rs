@@ -1,9 +1,9 @@
 //! Values, lists and maps that are far too long.
 
 use serde_json::{Value, json};
-use stowplan::admission::Decision;
-use stowplan::placement::reason::Reason;
-use stowplan::policy::Policy;
+use stowplan::testing::admission::Decision;
+use stowplan::testing::placement::reason::Reason;
+use stowplan::testing::systems::policy::Policy;
 
 use super::input::{HOST, annotated, cluster, reason};
 use crate::pods::{self, decide_pod, keeps, patch_of, patched, typed};

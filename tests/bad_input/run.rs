@@ -1,8 +1,9 @@
 //! PipelineRuns of wrong shapes and of great size, seen through the pod of one of their tasks.
 
 use serde_json::{Value, json};
-use stowplan::policy::Policy;
-use stowplan::view::{Object, View};
+use stowplan::testing::systems;
+use stowplan::testing::systems::policy::Policy;
+use stowplan::testing::view::View;
 
 use super::input::pointers;
 use crate::pods::{decide_pod, keeps, patch_of, patched, view_of};
@@ -75,7 +76,7 @@ fn runs_of_every_wrong_shape_are_read_and_their_pods_get_a_patch_that_applies() 
                     *spoilt[index].pointer_mut(&pointer).unwrap() = wrong;
                     let mut view = View::default();
                     for object in spoilt {
-                        match Object::from_document(object) {
+                        match systems::object(object) {
                             Ok(object) => object.into_iter().for_each(|object| view.apply(object)),
                             // Only metadata, which an API server writes itself.
                             Err(_) => {

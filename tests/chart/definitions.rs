@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::Value;
-use stowplan::systems::coschedule::keys;
+use stowplan::testing::systems::coschedule::keys;
 
 use super::helm::{BINARY, Objects, Render, read, stdout};
 

@@ -76,12 +76,12 @@ fn a_run_is_planned_as_far_as_it_is_known() {
     assert_eq!(entry["reason"], "Placed", "{entry}");
 
     for (pipeline, sentence) in [
-        ("pipelineRef: {resolver: git}", "its tasks are known to a resolver, and not here"),
+        ("pipelineRef: {resolver: git}", "its tasks come from a resolver, and are not known here"),
         (
             "pipelineRef: {name: image}",
             "Pipeline image is not known here, and so its tasks are not",
         ),
-        (nested, "it has pipelines in its pipeline, whose tasks are not told apart here"),
+        (nested, "its pipeline has nested pipelines, whose tasks are not known here"),
     ] {
         let output = Folder::new(&[]).plan_with("-f -", run_with("name: r", pipeline).as_bytes());
         for line in [
@@ -238,7 +238,7 @@ fn a_run_with_an_invalid_mode_is_refused() {
         let text = run_with("name: r, annotations: {stowplan.dev/coschedule: all}", pipeline);
         let output = folder.plan_with("-f -", text.as_bytes());
         assert_eq!(output.code, 1, "{output:?}");
-        assert!(output.stdout.contains("\"all\" is no mode"), "{output:?}");
+        assert!(output.stdout.contains("\"all\" is not a mode"), "{output:?}");
         assert!(
             output.stdout.contains("disabled, workspaces, pipelineruns, isolate-pipelinerun"),
             "{output:?}"

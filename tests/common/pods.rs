@@ -7,9 +7,10 @@ use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use stowplan::admission::{Decision, ParseError, Review, decide};
-use stowplan::policy::Policy;
-use stowplan::view::{Object, View};
+use stowplan::testing::admission::{Decision, ParseError, Review, decide};
+use stowplan::testing::systems;
+use stowplan::testing::systems::policy::Policy;
+use stowplan::testing::view::View;
 
 /// The record annotation.
 pub(crate) const RECORD: &str = "stowplan.dev/placement";
@@ -149,7 +150,7 @@ fn read_as<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
 pub(crate) fn view_of(objects: impl IntoIterator<Item = Value>) -> View {
     let mut view = View::default();
     for object in objects {
-        let object = Object::from_document(object).expect("the object of a test is valid");
+        let object = systems::object(object).expect("the object of a test is valid");
         view.apply(object.expect("the object of a test is of a kind that a View holds"));
     }
     view

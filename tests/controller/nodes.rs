@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use stowplan::view::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
+use stowplan::testing::systems::streams::kinds::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
 use testbed::control_plane::NodeSpec;
 use testbed::wait::{Seen, until};
 

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
-use stowplan::view::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
+use stowplan::testing::systems::streams::kinds::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
 use testbed::control_plane::NodeSpec;
 use testbed::wait::{Seen, until};
 
@@ -67,13 +67,14 @@ pub(crate) async fn consistent(world: &Arc<World>, space: &Space) -> Result<()> 
         ensure!(seen == wanted, "{node}: {seen:?}, wanted {wanted:?}");
     }
     // A mark whose pool exists in no namespace.
-    let live: Vec<String> = Api::<stowplan::api::HostPool>::all(world.client.clone())
-        .list(&ListParams::default())
-        .await?
-        .items
-        .iter()
-        .map(hash)
-        .collect();
+    let live: Vec<String> =
+        Api::<stowplan::testing::systems::streams::api::HostPool>::all(world.client.clone())
+            .list(&ListParams::default())
+            .await?
+            .items
+            .iter()
+            .map(hash)
+            .collect();
     for node in Api::<Node>::all(world.client.clone()).list(&ListParams::default()).await?.items {
         let labels = node.metadata.labels.iter().flatten();
         let of_labels = labels.filter_map(|(key, _)| key.strip_prefix(POOL_LABEL_PREFIX));

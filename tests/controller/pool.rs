@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 use kube::Api;
 use kube::api::DeleteParams;
-use stowplan::api::HostPool;
-use stowplan::api::condition::{READY, Status, find};
+use stowplan::testing::api::condition::{READY, Status, find};
+use stowplan::testing::systems::streams::api::HostPool;
 use testbed::wait::{Seen, until as wait_until};
 
 use crate::world::Space;
@@ -80,5 +80,7 @@ pub(crate) fn members(pool: &HostPool) -> Vec<(u32, String)> {
 }
 
 pub(crate) fn hash(pool: &HostPool) -> String {
-    stowplan::view::host_pool::hash(pool.metadata.uid.as_deref().unwrap_or_default())
+    stowplan::testing::systems::streams::kinds::host_pool::hash(
+        pool.metadata.uid.as_deref().unwrap_or_default(),
+    )
 }

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
-use stowplan::api::HostPool;
+use stowplan::testing::systems::streams::api::HostPool;
 use testbed::control_plane::NodeSpec;
 
 use crate::nodes::{Marks, marks, of_tag, tagged, unmarked};

@@ -288,7 +288,10 @@ pub(crate) async fn a_deleted_placeholder_comes_back_to_its_members(
     unharmed(&space, Some(&first)).await?;
     let said = world.stowplan(&["check", "pipelinerun/ci", "-n", &space.name], "").await?;
     ensure!(!said.success, "nothing is in the way: {}", said.out);
-    for word in [format!("node {held}: cordoned"), "pod ci-first-pod still runs there".to_owned()] {
+    for word in [
+        format!("node {held} is cordoned"),
+        format!("pod ci-first-pod of the group still runs on {held}"),
+    ] {
         ensure!(said.out.contains(&word), "not reported: {word}\n{}{}", said.out, said.err);
     }
     space.succeeded("ci").await?;
@@ -340,8 +343,8 @@ pub(crate) async fn a_volume_that_pins_is_told(world: Arc<World>) -> Result<()> 
     let said = world.stowplan(&["check", "pipelinerun/ci", "-n", &space.name], "").await?;
     ensure!(!said.success, "nothing is in the way: {}", said.out);
     for word in [
-        format!("node {lost}: cordoned"),
-        "can be used on no other node".to_owned(),
+        format!("node {lost} is cordoned"),
+        "can be mounted on no node but".to_owned(),
         format!("kubectl uncordon {lost}"),
         format!("Pod {}/ci-two-pod", space.name),
     ] {

@@ -4,11 +4,14 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
-use stowplan::placement::claim::CLASS_ANNOTATION;
-use stowplan::placement::intent::{Enforcement, Intent, PodTerm, Selector, Wish, on_node};
-use stowplan::placement::merge::{merge, takes_pod_term};
-use stowplan::placement::pod::{Object, Pod};
-use stowplan::placement::reason::Finding;
+use stowplan::testing::placement::claim::CLASS_ANNOTATION;
+use stowplan::testing::placement::intent::{
+    Change, Enforcement, Intent, PodTerm, Selector, on_node,
+};
+use stowplan::testing::placement::merge::{merge, takes_pod_term};
+use stowplan::testing::placement::object::Object;
+use stowplan::testing::placement::pod::Pod;
+use stowplan::testing::placement::reason::Finding;
 
 use super::pod::{annotations, object, perhaps, pod};
 use crate::pods::{Kind, patched, review_of};
@@ -27,25 +30,25 @@ pub(crate) fn member_term() -> PodTerm {
 }
 
 /// The changes that may be requested for a member of a group, in any combination and order.
-pub(crate) fn member_wishes() -> impl Strategy<Value = Vec<Wish>> {
-    let renames = ["pvc-1", "pvc-2", "pvc-9"].map(|from| Wish::ClaimName {
+pub(crate) fn member_changes() -> impl Strategy<Value = Vec<Change>> {
+    let renames = ["pvc-1", "pvc-2", "pvc-9"].map(|from| Change::ClaimName {
         from: from.to_owned(),
         to: format!("{from}-{PLACEHOLDER}-0"),
     });
-    let long = Wish::ClaimName {
+    let long = Change::ClaimName {
         from: "p".repeat(63),
         to: format!("{}-0123456789-{PLACEHOLDER}-0", "p".repeat(52)),
     };
-    let label = Wish::Label {
+    let label = Change::Label {
         key: "stowplan.dev/coschedule-member".to_owned(),
         value: PLACEHOLDER.to_owned(),
     };
     let others = [
         long,
         label,
-        Wish::Gate(GATE),
-        Wish::PodAffinity(member_term()),
-        Wish::NodeAffinity(vec![on_node("n1")]),
+        Change::Gate(GATE),
+        Change::PodAffinity(member_term()),
+        Change::NodeAffinity(vec![on_node("n1")]),
     ];
     let all: Vec<_> = renames.into_iter().chain(others).collect();
     let count = all.len();
@@ -53,12 +56,12 @@ pub(crate) fn member_wishes() -> impl Strategy<Value = Vec<Wish>> {
 }
 
 /// `pod` with `wishes` merged in, and whether it could take a required pod-affinity term before.
-pub(crate) fn merged(pod: &Value, wishes: &[Wish]) -> (Result<Value, Vec<Finding>>, bool) {
-    let intent = |wish: &Wish| Intent {
+pub(crate) fn merged(pod: &Value, wishes: &[Change]) -> (Result<Value, Vec<Finding>>, bool) {
+    let intent = |change: &Change| Intent {
         system: "coschedule",
         key: "stowplan.dev/coschedule-group",
         why: "coschedule-group=g".to_owned(),
-        wish: wish.clone(),
+        change: change.clone(),
     };
     let intents: Vec<_> = wishes.iter().map(intent).collect();
     let text = pod.to_string();

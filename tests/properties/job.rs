@@ -61,7 +61,9 @@ pub(crate) fn job() -> impl Strategy<Value = Value> {
 pub(crate) fn job_objects(spec: &Value) -> [Value; 2] {
     let version = "stowplan.dev/v1alpha1";
     let owner = json!({"apiVersion": version, "kind": "StreamsJob", "name": "j", "uid": "u", "controller": true});
-    let name = stowplan::view::streams_job::closure::host_pool_name("j", "Sized");
+    let name = stowplan::testing::systems::streams::kinds::streams_job::closure::host_pool_name(
+        "j", "Sized",
+    );
     [
         json!({
             "apiVersion": version, "kind": "StreamsJob",

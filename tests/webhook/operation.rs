@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use serde_json::{Value, json};
-use stowplan::admission::{Decision, ParseError, Review, decide};
-use stowplan::cluster::Cluster;
-use stowplan::policy::Policy;
-use stowplan::server::limits::Limits;
-use stowplan::server::service::{Decide, Service};
-use stowplan::server::{self, Stop};
-use stowplan::telemetry::Metrics;
-use stowplan::tls::{Change, Files};
-use stowplan::view::View;
+use stowplan::testing::admission::{Decision, ParseError, Review, decide};
+use stowplan::testing::cluster::Cluster;
+use stowplan::testing::server::limits::Limits;
+use stowplan::testing::server::service::{Decide, Service};
+use stowplan::testing::server::{self, Stop};
+use stowplan::testing::systems::policy::Policy;
+use stowplan::testing::telemetry::Metrics;
+use stowplan::testing::tls::{Change, Files};
+use stowplan::testing::view::View;
 
 use super::client::{Connection, config, good_review, must_serve, pod, post};
 use super::process::{Authority, NAME, Start, Webhook};

@@ -51,7 +51,7 @@ fn pooled_connections_stay_open_until_the_delay_is_over() {
     pause(1000);
     assert!(pooled.iter_mut().all(Connection::is_open));
     pooled.iter_mut().for_each(must_serve);
-    webhook.until("draining", || webhook.log().contains("answers close their connections"));
+    webhook.until("draining", || webhook.log().contains("each answer closes its connection"));
     // Still none is closed without an answer that announces it.
     assert!(pooled.iter_mut().all(Connection::is_open));
     for connection in &mut pooled[..10] {

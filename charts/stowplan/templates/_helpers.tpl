@@ -25,7 +25,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
-{{/* What never changes over a release's life, since a Deployment's selector cannot. */}}
+{{/* Labels that never change in a release, because a Deployment's selector cannot change. */}}
 {{- define "stowplan.selectorLabels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
@@ -98,7 +98,7 @@ clientConfig:
   {{- end }}
 {{- end -}}
 
-{{/* Whether the policy leaves coscheduling on: without it, runs and their claims are nobody's business here. */}}
+{{/* Whether the policy enables coscheduling: without it, runs and their claims are not sent. */}}
 {{- define "stowplan.coschedules" -}}
 {{- $settings := .Values.policy.coschedule | default dict -}}
 {{- if not (and (kindIs "map" $settings) (eq (toString $settings.enabled) "false")) -}}
@@ -106,40 +106,40 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* What the webhooks that place have in common. Takes: root, resource. */}}
+{{/* The common part of the two mutating webhooks. Takes: root, resource. */}}
 {{- define "stowplan.webhook.placing" -}}
 {{ include "stowplan.webhook.client" (dict "root" .root "path" "/mutate") }}
 admissionReviewVersions: [v1]
 rules:
 # Only CREATE: the fields that place a pod, and the class of a claim, cannot change afterwards. Only the
-# object itself: binding, eviction and status are subresources and never come here.
+# object itself: binding, eviction and status are subresources and are never sent.
 - operations: [CREATE]
   apiGroups: [""]
   apiVersions: [v1]
   resources: [{{ .resource }}]
   scope: Namespaced
-# An object created through another version of the API is converted and sent too, should there ever be one.
+# An object that is created through another version of the API is converted and sent too.
 matchPolicy: Equivalent
-# Ignore by default: a webhook that is away must not stop a cluster from starting pods.
+# Ignore by default: an unavailable webhook must not prevent a cluster from starting pods.
 failurePolicy: {{ .root.Values.webhook.failurePolicy }}
-# Longer than any answer takes (a decision waits a second at most), shorter than what a client bears.
+# Longer than any answer takes (a decision waits a second at most), shorter than a client's patience.
 timeoutSeconds: {{ .root.Values.webhook.timeoutSeconds }}
-# Asked again when a later webhook changed the object: it may have added affinity of its own, into which
-# ours has to be merged again. Answering twice is safe, an own mark that is found is kept.
+# Called again when a later webhook changed the object: it may have added affinity of its own, into which
+# stowplan's has to be merged again. Answering twice is safe: marks of the first answer are kept.
 reinvocationPolicy: IfNeeded
 # Nothing is written during admission, so server-side dry runs are answered as well.
 sideEffects: None
 namespaceSelector:
   matchExpressions:
-  # Without the control plane's namespaces a broken webhook could keep the cluster from healing, and
-  # without our own the webhook could keep itself from starting. The server excludes them once more.
+  # If the control plane's namespaces were included, a broken webhook could prevent a cluster's recovery;
+  # with its own namespace it could prevent its own start. The server excludes them once more.
   - key: kubernetes.io/metadata.name
     operator: NotIn
     values:
     {{- range concat (list "kube-system" "kube-node-lease" .root.Release.Namespace) .root.Values.webhook.excludedNamespaces | uniq }}
     - {{ . | quote }}
     {{- end }}
-  # The opt-out of a whole namespace. An absent label matches NotIn.
+  # The opt-out of a namespace. An absent label matches NotIn.
   - key: stowplan.dev/ignore
     operator: NotIn
     values: ["true"]

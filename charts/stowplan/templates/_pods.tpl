@@ -1,9 +1,9 @@
-{{/* What the webhook's pods and the controller's have in common. */}}
+{{/* The common parts of the webhook's pods and the controller's. */}}
 
 {{/* Labels and annotations of pods. Takes: root, labels (the selector's). */}}
 {{- define "stowplan.pod.metadata" -}}
 labels:
-  {{- /* Second belt: should the namespace's exclusion ever be edited away, our pods still do not wait for themselves. */}}
+  {{- /* A second guard: if the namespace's exclusion is removed, stowplan's pods still do not wait for themselves. */}}
   {{- $own := merge (dict "stowplan.dev/ignore" "true") .labels }}
   {{- toYaml (mergeOverwrite (deepCopy .root.Values.podLabels) $own) | nindent 2 }}
 {{- /* No checksum of the policy or the certificate: both are read again while running. */}}
@@ -22,12 +22,12 @@ enableServiceLinks: false
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . | quote }}
 {{- end }}
-# What the "restricted" Pod Security level asks for, and a root file system that nobody can write.
+# Requirements of the "restricted" Pod Security level, and a read-only root file system.
 securityContext:
   runAsNonRoot: true
   runAsUser: 65532
   runAsGroup: 65532
-  # Makes a mounted key readable for our group instead of for everybody.
+  # Makes a mounted key readable for the process's group instead of for all users.
   fsGroup: 65532
   seccompProfile:
     type: RuntimeDefault
@@ -54,7 +54,7 @@ securityContext:
 
 {{/* Where pods may run. Takes: root, labels (the selector's), affinity. */}}
 {{- define "stowplan.pod.where" -}}
-# One node's end should not be all replicas' end. Best effort, so that one node is enough to start.
+# The loss of one node should not stop all replicas. Best effort, so that one node is enough to start.
 topologySpreadConstraints:
 - maxSkew: 1
   topologyKey: kubernetes.io/hostname
@@ -62,7 +62,7 @@ topologySpreadConstraints:
   labelSelector:
     matchLabels:
       {{- toYaml .labels | nindent 6 }}
-  # Counts each revision alone: otherwise a rolling update ends up lopsided.
+  # Counts each revision alone: otherwise a rolling update ends unevenly spread.
   matchLabelKeys: [pod-template-hash]
 {{- with .affinity }}
 affinity:
@@ -92,9 +92,9 @@ webhook's, whose ports and readiness it must leave alone.
   - --namespace={{ .Release.Namespace }}
   - --policy=/etc/stowplan/policy/policy.yaml
   - --admin-listen=0.0.0.0:{{ ternary 8081 8080 $sidecar }}
-  # Of placeholders, where the policy names none: nodes have it, or can pull it as they did this one.
+  # The placeholders' image, if the policy names none: nodes have it, or can pull it like this one.
   - --image={{ include "stowplan.image" . }}
-  # Who holds the Lease: one controller acts, the others stand by.
+  # The Lease decides which controller leads; the others are on standby.
   - --identity=$(POD_NAME)
   env:
   - name: POD_NAME
@@ -108,7 +108,7 @@ webhook's, whose ports and readiness it must leave alone.
   - name: {{ ternary "ctl-admin" "admin" $sidecar }}
     containerPort: {{ ternary 8081 8080 $sidecar }}
     protocol: TCP
-  # Alive says only that the process turns its loop: restarting it cures nothing else.
+  # Liveness means only that the process answers: a restart would not help otherwise.
   livenessProbe:
     httpGet: {path: /livez, port: {{ ternary "ctl-admin" "admin" $sidecar }}}
     periodSeconds: 10
@@ -118,8 +118,8 @@ webhook's, whose ports and readiness it must leave alone.
   # No readiness probe: a pod is ready when all its containers are, and a controller that is still
   # reading the cluster must not take a webhook that could answer out of its Service.
   {{- else }}
-  # Ready: watches synced, whether it holds the Lease or stands by. A rollout waits for it, so that
-  # the next holder knows the cluster already.
+  # Ready: watches synced, with or without the Lease. A rollout waits for it, so that the next leader
+  # already knows the cluster.
   readinessProbe:
     httpGet: {path: /readyz, port: admin}
     periodSeconds: 2
@@ -129,7 +129,7 @@ webhook's, whose ports and readiness it must leave alone.
   resources:
     {{- toYaml .Values.controller.resources | nindent 4 }}
   {{- include "stowplan.container.security" . | nindent 2 }}
-  # The whole folder, no subPath: a subPath never sees the ConfigMap change.
+  # The complete folder, no subPath: a subPath is not updated when the ConfigMap changes.
   volumeMounts:
   - name: policy
     mountPath: /etc/stowplan/policy

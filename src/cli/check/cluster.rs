@@ -1,6 +1,6 @@
-//! What a diagnosis looks at: the View of a decision, and the whole nodes and pods.
+//! The cluster as a diagnosis sees it: the View of the controller, and the pods.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -8,41 +8,67 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::cli::input::{self, Problems};
 use crate::controller::lease;
-use crate::view::{Object, View};
+use crate::systems;
+use crate::systems::fit::{self, Candidate, Check, Obstacle, Question};
+use crate::view::{Resources, Scope, View};
 
 /// A cluster as it was at one moment.
 #[derive(Debug, Default)]
 pub(in crate::cli) struct Cluster {
     pub(in crate::cli) view: View,
-    pub(in crate::cli) nodes: BTreeMap<String, Node>,
-    /// Of the namespace that is asked about; where they come from files, of all.
+    /// The names of all nodes.
+    nodes: BTreeSet<String>,
+    /// Those of the namespace that is asked about; where they come from files, of all namespaces.
     pub(in crate::cli) pods: Vec<Pod>,
-    /// The kinds of which all objects are known. Of others nobody can say that an object is not there.
+    /// The kinds of which all objects are known: only of these an object can be said not to exist.
     pub(in crate::cli) known: BTreeSet<String>,
 }
 
 impl Cluster {
     pub(in crate::cli) fn add_node(&mut self, node: Node) {
-        Object::whole_node(&node).into_iter().for_each(|object| self.view.apply(object));
-        if let Some(name) = node.metadata.name.clone() {
-            self.nodes.insert(name, node);
-        }
+        systems::project(&node, Scope::Controller)
+            .into_iter()
+            .for_each(|object| self.view.apply(object));
+        self.nodes.extend(node.metadata.name);
     }
 
     pub(in crate::cli) fn add_pod(&mut self, mut pod: Pod) {
-        // As for kubectl: what names no namespace is in default.
+        // As for kubectl, an object without a namespace is in `default`.
         pod.metadata.namespace.get_or_insert_with(|| "default".to_owned());
-        Object::whole_pod(&pod).into_iter().for_each(|object| self.view.apply(object));
+        systems::project(&pod, Scope::Controller)
+            .into_iter()
+            .for_each(|object| self.view.apply(object));
         self.pods.push(pod);
     }
 
-    /// Takes in a Lease from a file: a snapshot, whose age says nothing of now. Only one that nobody
-    /// holds says that no controller is there.
+    /// Reads a Lease from a file. The file may be old, so the time of renewal does not count: the
+    /// controller is absent only if the Lease has no holder.
     fn add_lease(&mut self, lease: &Lease) {
         if lease.metadata.name.as_deref() == Some(lease::NAME) {
             let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
             self.view.set_controller_present(holder.is_some_and(|holder| !holder.is_empty()));
         }
+    }
+
+    /// Whether nothing is known of nodes.
+    pub(super) fn has_no_nodes(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// The node of this name, with what the pods on it take.
+    pub(super) fn candidate<'c>(&'c self, name: &'c str) -> Option<Candidate<'c>> {
+        Candidate::find(name, &self.view)
+    }
+
+    /// All nodes, in the order of their names.
+    pub(super) fn candidates(&self) -> impl Iterator<Item = Candidate<'_>> {
+        self.nodes.iter().filter_map(|name| self.candidate(name))
+    }
+
+    /// Whether a node exists and its condition Ready is True.
+    pub(super) fn is_ready(&self, name: &str) -> bool {
+        let details = self.view.node(name).and_then(|node| node.details.as_deref());
+        details.is_some_and(|node| node.ready)
     }
 
     /// Whether all objects of a kind are known.
@@ -59,14 +85,30 @@ impl Cluster {
     }
 }
 
-/// The cluster that the objects in `paths` make.
+/// Whether a node states what pods may take of it. One from a file may not.
+pub(super) fn states_capacity(candidate: Candidate<'_>) -> bool {
+    let details = candidate.node.details.as_deref();
+    details.is_some_and(|node| node.allocatable != Resources::default())
+}
+
+/// The first obstacle, without the capacity of a node that does not state it.
+pub(super) fn first_obstacle<'q>(
+    question: &Question<'q>,
+    checks: &[Check],
+) -> Option<Obstacle<'q>> {
+    let counts =
+        |found: &Obstacle<'_>| !found.is_lack_of_capacity() || states_capacity(question.candidate);
+    fit::obstacles(question, checks).find(counts)
+}
+
+/// The cluster of the objects in `paths`.
 ///
 /// # Errors
-/// [`Problems`]: all that cannot be read or is no object.
+/// [`Problems`]: everything that cannot be read or is not an object.
 pub(super) fn from_files(paths: &[PathBuf]) -> anyhow::Result<Cluster> {
     let mut cluster = Cluster::default();
     let mut problems = Problems::default();
-    let documents = input::documents(paths, &mut problems);
+    let documents = input::read_documents(paths, &mut problems);
     for document in &documents {
         for item in document.items(&mut problems) {
             let object = item.to_object();
@@ -82,23 +124,23 @@ pub(super) fn from_files(paths: &[PathBuf]) -> anyhow::Result<Cluster> {
                 ("coordination.k8s.io/v1", "Lease") => {
                     serde_json::from_value(object).map(|lease| cluster.add_lease(&lease)).err()
                 }
-                _ => match Object::from_document(object) {
+                _ => match systems::object(object) {
                     Ok(object) => {
                         object.into_iter().for_each(|object| cluster.view.apply(object));
                         None
                     }
                     Err(problem) => {
-                        problems.push(format!("{}: {problem}", document.place));
+                        problems.push(format!("{}: {problem}", document.location));
                         None
                     }
                 },
             };
             if let Some(problem) = problem {
                 let kind = &item.kind;
-                problems.push(format!("{}: not a valid {kind}: {problem}", document.place));
+                problems.push(format!("{}: not a valid {kind}: {problem}", document.location));
             }
         }
     }
-    problems.settle()?;
+    problems.into_result()?;
     Ok(cluster)
 }

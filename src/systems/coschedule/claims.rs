@@ -1,9 +1,9 @@
-//! What becomes of the claims of runs and groups when they are created: later their class cannot change.
+//! Changes the storage class of claims of runs and groups at creation; later it cannot change.
 //!
-//! A class that binds at once puts each volume of a run where it likes, and no node may reach them all.
-//! So the class becomes its sibling that waits for the first pod; that pod is the placeholder, which
-//! mounts all of them. Under `volumes: provision` the placeholder has claims of its own, and those that
-//! Tekton makes are parked in a class that never binds.
+//! A class that binds at once may create the volumes of a run where no common node can mount them. So
+//! the class is replaced by its sibling that waits for the first pod: that is the placeholder's, which
+//! mounts all claims. With `volumes: provision` the placeholder has claims of its own, and those that
+//! Tekton creates are parked in a class that never binds.
 
 use super::groups::{self, Groups};
 use super::member::owner_of;
@@ -11,50 +11,54 @@ use super::mode;
 use super::native::NativeGroup;
 use super::{NAME, keys};
 use crate::placement::claim::Claim;
-use crate::placement::intent::{Intent, Wish};
+use crate::placement::intent::{Change, Intent};
 use crate::placement::reason::Warning;
-use crate::policy::{ControllerAbsent, CoscheduleMode, Policy, Volumes};
 use crate::systems::Outcome;
-use crate::view::{Claim as Known, Key, Name, Owner, View};
+use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::kinds::storage::Claim as Known;
+use crate::systems::coschedule::policy::{ControllerAbsent, CoscheduleMode, Volumes};
+use crate::systems::coschedule::resources::{PIPELINE_RUN, STORAGE_CLASS, TASK_RUN};
+use crate::systems::policy::Policy;
+use crate::view::{Key, Name, Owner, View};
 
-/// What a claim gets.
+/// Decides the changes to a claim.
 pub(super) fn request(claim: &Claim<'_>, view: &View, policy: &Policy) -> Outcome {
-    let mut moving = Moving { claim, view, policy, outcome: Outcome::default() };
-    moving.find();
-    moving.outcome
+    let mut request = ClaimRequest { claim, view, policy, outcome: Outcome::default() };
+    request.find();
+    request.outcome
 }
 
-/// The sibling of a class: equal in all that makes its volumes, but for waiting for their first pod. Of
-/// several the first by name. None where nothing makes the volumes, and never the class whose claims are
-/// never bound.
+/// The sibling of a class: it creates the same volumes, but waits for their first pod. Of several, the
+/// first by name. `None` for a class without a provisioner. Never the class of parked claims.
 #[must_use]
-pub fn sibling<'v>(class: &str, view: &'v View) -> Option<&'v str> {
-    let making = &view.storage_class(class)?.making;
-    if making.is_by_hand() {
+pub(super) fn sibling<'v>(class: &str, view: &'v View) -> Option<&'v str> {
+    let provisioning = &view.storage_class(class)?.provisioning;
+    if provisioning.is_manual() {
         return None;
     }
     let alike = view
         .storage_classes()
-        .filter(|(name, other)| other.waits && other.making == *making && *name != keys::PARKED);
+        .filter(|(_, other)| other.waits && other.provisioning == *provisioning)
+        .filter(|(name, _)| *name != keys::PARKED);
     alike.map(|(name, _)| name).min()
 }
 
-/// Whether a claim is one that a placeholder's own takes the place of.
+/// Whether a claim is parked, because a placeholder's own claim replaces it.
 pub(super) fn is_parked(claim: &Known) -> bool {
     claim.class.as_deref() == Some(keys::PARKED)
 }
 
-/// Why a class that binds at once stays as it is, if it does.
+/// Why a claim keeps a class that binds at once.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Stays {
-    /// No other class differs from it in nothing but that it waits.
+    /// The class has no sibling that waits. The text of the warning.
     NoSibling(String),
-    /// The policy names another class for it, which is none.
+    /// The policy maps it to a class that does not exist. The text of the warning.
     NoSuchClass(String),
 }
 
 impl Stays {
-    /// Why `class` stays; none if it waits, becomes another, or is not known.
+    /// Why claims keep `class`. `None` if it waits, is replaced, or is not known.
     pub(super) fn of(class: &str, view: &View, policy: &Policy) -> Option<Self> {
         if view.storage_class(class)?.waits {
             return None;
@@ -69,7 +73,7 @@ impl Stays {
 
     fn no_sibling(class: &str, view: &View) -> Self {
         let known = view.storage_class(class);
-        let why = match known.is_some_and(|class| class.making.is_by_hand()) {
+        let why = match known.is_some_and(|class| class.provisioning.is_manual()) {
             true => "its volumes are made by hand",
             false => "none like it waits",
         };
@@ -84,7 +88,7 @@ impl Stays {
         ))
     }
 
-    /// For people.
+    /// The text of the warning.
     pub(super) fn text(&self) -> &str {
         match self {
             Self::NoSibling(text) | Self::NoSuchClass(text) => text,
@@ -92,18 +96,18 @@ impl Stays {
     }
 }
 
-/// One claim on its way to its class.
-struct Moving<'c> {
+/// The decision about one claim.
+struct ClaimRequest<'c> {
     claim: &'c Claim<'c>,
     view: &'c View,
     policy: &'c Policy,
     outcome: Outcome,
 }
 
-impl Moving<'_> {
+impl ClaimRequest<'_> {
     fn find(&mut self) {
         let metadata = self.claim.metadata;
-        // The claims of a placeholder carry it for their own end.
+        // The claims of a placeholder have the annotation for their cleanup.
         let is_placeholders = metadata.label(keys::PLACEHOLDER).is_some();
         if metadata.annotation(keys::MODE).is_some() && !is_placeholders {
             self.warn(keys::MODE, "no effect on a PersistentVolumeClaim; annotate the run");
@@ -125,37 +129,37 @@ impl Moving<'_> {
         let namespace = self.claim.namespace;
         let run = view.run_by_uid(&owner.uid).filter(|(name, _)| *name.namespace == *namespace);
         let Some((name, run)) = run else {
-            return self.wait_for(Key::PipelineRun(Name::new(namespace, &owner.name)));
+            return self.wait_for(Key::new(PIPELINE_RUN, Name::new(namespace, &owner.name)));
         };
         let (root_name, root, missing) = groups::root(name, run, view);
         if let Some(key) = missing {
             return self.wait_for(key);
         }
-        // A mode that is none is told to the run's pods.
+        // An invalid mode is reported on the run's pods.
         let Ok(groups) = groups::of_run(root_name, root, view, self.policy) else { return };
         if groups.mode == CoscheduleMode::Disabled {
             return;
         }
         let why = format!("{} of PipelineRun {}", mode::word(groups.mode), root_name.name);
         match self.is_to_be_parked(&groups) {
-            true => self.wish(keys::MODE, &why, keys::PARKED),
+            true => self.change_class(keys::MODE, &why, keys::PARKED),
             false => self.adopt(keys::MODE, &why),
         }
     }
 
-    /// Whether a placeholder has a claim of its own in the place of this one.
+    /// Whether a placeholder will replace this claim by one of its own.
     fn is_to_be_parked(&self, groups: &Groups) -> bool {
         let name = self.claim.metadata.name.as_ref().map_or("", |name| name.as_str());
-        let is_there = self.view.controller_present()
+        let is_served = self.view.controller_present()
             || self.policy.coschedule.controller_absent == ControllerAbsent::Wait;
         self.policy.coschedule.volumes == Volumes::Provision
-            && is_there
+            && is_served
             && groups.owner_of(name).is_some()
             && !self.tektons_assistant_is_on()
     }
 
-    /// Whether Tekton's own assistant places runs that go on, so that it may place this one, too: its
-    /// placeholder and its pods would keep the claim that is parked.
+    /// Whether Tekton's own assistant places active runs, and so may place this one, too. Its pods would
+    /// mount the parked claim.
     fn tektons_assistant_is_on(&self) -> bool {
         self.view.assisted_runs().any(|run| !run.done)
     }
@@ -163,9 +167,9 @@ impl Moving<'_> {
     fn of_task_run(&mut self, owner: &Owner) {
         let key = Name::new(self.claim.namespace, &owner.name);
         let known = self.view.task_run(&key).filter(|known| known.identity.uid == owner.uid);
-        let Some(task_run) = known else { return self.wait_for(Key::TaskRun(key)) };
+        let Some(task_run) = known else { return self.wait_for(Key::new(TASK_RUN, key)) };
         let mode = match &task_run.mode {
-            Some(told) => mode::told(told, String::new),
+            Some(value) => mode::parse(value, String::new),
             None => mode::of_namespace(self.claim.namespace, self.view, self.policy),
         };
         if mode.is_ok_and(|mode| mode != CoscheduleMode::Disabled) {
@@ -182,7 +186,7 @@ impl Moving<'_> {
     fn adopt(&mut self, key: &'static str, why: &str) {
         let (claim, view) = (self.claim, self.view);
         let class = claim.class().filter(|class| !class.is_empty() && *class != keys::PARKED);
-        // A volume that its author has chosen is where it is.
+        // The user has chosen an existing volume.
         let is_chosen = claim.volume_name.is_some() || claim.has_selector;
         let Some(class) = class.filter(|_| !is_chosen) else { return };
         let mapped = self.policy.coschedule.class_map.get(class);
@@ -190,7 +194,7 @@ impl Moving<'_> {
             Some(known) if known.waits => return,
             Some(_) => {}
             None => {
-                self.outcome.awaited.push(Key::StorageClass(class.into()));
+                self.outcome.awaited.push(Key::new(STORAGE_CLASS, Name::cluster_wide(class)));
                 if mapped.is_none() {
                     return;
                 }
@@ -198,20 +202,20 @@ impl Moving<'_> {
         }
         let Some(target) = mapped else {
             return match sibling(class, view) {
-                Some(sibling) => self.wish(key, why, sibling),
+                Some(sibling) => self.change_class(key, why, sibling),
                 None => self.warn(key, Stays::no_sibling(class, view).text()),
             };
         };
         if view.storage_class(target).is_some() {
-            return self.wish(key, why, target);
+            return self.change_class(key, why, target);
         }
-        self.outcome.awaited.push(Key::StorageClass(target.as_str().into()));
+        self.outcome.awaited.push(Key::new(STORAGE_CLASS, Name::cluster_wide(target.as_str())));
         self.warn(key, Stays::no_such_class(target, class).text());
     }
 
-    fn wish(&mut self, key: &'static str, why: &str, class: &str) {
-        let wish = Wish::StorageClass(class.to_owned());
-        self.outcome.intents.push(Intent { system: NAME, key, why: why.to_owned(), wish });
+    fn change_class(&mut self, key: &'static str, why: &str, class: &str) {
+        let change = Change::StorageClass(class.to_owned());
+        self.outcome.intents.push(Intent { system: NAME, key, why: why.to_owned(), change });
     }
 
     fn warn(&mut self, key: &str, text: &str) {
@@ -224,10 +228,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::view::Object;
+    use crate::systems;
 
     #[test]
-    fn a_sibling_makes_the_same_volumes_and_waits() {
+    fn a_sibling_creates_the_same_volumes_and_waits() {
         let own = "example.com/disk";
         let by_hand = "kubernetes.io/no-provisioner";
         for (what, provisioner, other, found) in [
@@ -241,7 +245,7 @@ mod tests {
                     "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
                     "metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode,
                 });
-                view.apply(Object::from_document(class).unwrap().unwrap());
+                view.apply(systems::object(class).unwrap().unwrap());
             }
             assert_eq!(sibling("at-once", &view), found, "{what}");
             let stays = Stays::of("at-once", &view, &Policy::default());

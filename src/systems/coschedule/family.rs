@@ -1,24 +1,28 @@
-//! A run with the runs that it has made: whether it has begun, who places it, and which pods are its.
+//! Finds the runs, TaskRuns, placeholders and pods that belong to a run.
 
 use super::groups::{self, MAX_DEPTH};
 use super::keys;
-use crate::view::{Member, Name, PipelineRun, Placeholder, View};
+use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::kinds::member::Member;
+use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
+use crate::systems::coschedule::kinds::placeholder::Placeholder;
+use crate::view::{Name, View};
 
-/// What the TaskRuns of a run say, and of the runs that it has made.
+/// What the TaskRuns of a run and its child runs show.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Signs {
-    /// Whether there is one: the first is made after the run's claims and before any pod, and says
-    /// whether Tekton's own assistant is on.
+pub(crate) struct Signs {
+    /// Whether there is a TaskRun. Tekton creates the first one after the run's claims and before any
+    /// pod, and it shows whether Tekton's own assistant is on.
     pub has_started: bool,
-    /// Whether Tekton's own affinity assistant places the run. In its default mode only the TaskRuns say
-    /// so that use a claim, and one that has ended says it as well as one that goes on.
+    /// Whether Tekton's own affinity assistant places the run. In its default mode it marks only TaskRuns
+    /// that use a claim. Ended TaskRuns count.
     pub is_assisted: bool,
 }
 
-/// What the TaskRuns of a root run say. The webhook and the controller both ask here: a pod must not wait
-/// for a placeholder that nobody makes.
+/// Reads the signs of a root run. The webhook and the controller both use this: a pod must not wait for a
+/// placeholder that the controller will not make.
 #[must_use]
-pub fn signs(root_name: &Name, root: &PipelineRun, view: &View) -> Signs {
+pub(crate) fn signs(root_name: &Name, root: &PipelineRun, view: &View) -> Signs {
     let mut signs = Signs::default();
     for run in std::iter::once(root).chain(below(root, view).into_iter().map(|(_, run)| run)) {
         let counts = view.tasks_of_run(&root_name.namespace, &run.identity.uid);
@@ -28,11 +32,11 @@ pub fn signs(root_name: &Name, root: &PipelineRun, view: &View) -> Signs {
     signs
 }
 
-/// The runs that a run has made, and those that they have.
+/// The runs below a run: its child runs, and theirs.
 pub(super) fn below<'v>(run: &PipelineRun, view: &'v View) -> Vec<(&'v Name, &'v PipelineRun)> {
     let mut found: Vec<_> = view.runs_below(&run.identity.uid).collect();
     let mut level = found.clone();
-    // A run that somebody has put among its own has no end of them.
+    // Forged owner references can form a cycle.
     for _ in 1..MAX_DEPTH {
         level = level.iter().flat_map(|(_, run)| view.runs_below(&run.identity.uid)).collect();
         if level.is_empty() {
@@ -43,9 +47,9 @@ pub(super) fn below<'v>(run: &PipelineRun, view: &'v View) -> Vec<(&'v Name, &'v
     found
 }
 
-/// The placeholders that were made for a root run: those that bear the name which follows from its UID and
-/// their key. An owner reference alone is its author's word.
-pub fn placeholders<'v>(
+/// The placeholders of a root run: those whose name is derived from its UID and their key. Users can set
+/// owner references, so these alone do not count.
+pub(crate) fn placeholders<'v>(
     run: &'v PipelineRun,
     view: &'v View,
 ) -> impl Iterator<Item = (&'v Name, &'v Placeholder)> {
@@ -57,10 +61,11 @@ pub fn placeholders<'v>(
 }
 
 /// Whether a pod with a placeholder's label belongs to it: its annotation names the native group, or its
-/// TaskRun is of the run with this UID. The label alone is its author's word. A pod whose TaskRun is not
-/// known counts: the watches differ, and the API server sees to pods without their owners.
+/// TaskRun belongs to the run with this UID. Users can set the label, so it alone does not count. A pod
+/// with an unknown TaskRun counts: the watch of TaskRuns may be late, and the API server deletes pods
+/// without an owner.
 #[must_use]
-pub fn belongs(
+pub(crate) fn belongs(
     name: &Name,
     member: &Member,
     placeholder: &str,

@@ -1,60 +1,102 @@
-//! The vocabulary of coscheduling, and the names that follow from it.
+//! The annotations, labels and gates of coscheduling, and the names that are derived from a group.
 
-use crate::view::digest;
+use crate::names::{is_dns_label, short_digest};
 
-pub use crate::policy::PARKED;
-pub use crate::view::member::{GATE, INSTANCE, MEMBER};
-pub use crate::view::pipeline_run::{AUTO_CLEANUP, MODE};
-pub use crate::view::placeholder::{FAILED, KEY as GROUP_KEY, PLACEHOLDER};
-pub use crate::view::storage::GROUP;
-pub use crate::view::task_run::ASSISTANT;
+/// The annotation that puts a pod or a claim into a group of its namespace. Users write it.
+pub const GROUP: &str = "stowplan.dev/coschedule-group";
 
-/// All annotations that an author writes.
+/// The annotation that selects which pods of a run share a node. Users write it on runs, Pipelines
+/// and namespaces; placeholders and their claims carry the mode that they were created for.
+pub const MODE: &str = "stowplan.dev/coschedule";
+
+/// The annotations that users write.
 pub const ANNOTATIONS: &[&str] = &[GROUP, MODE];
 
-/// What the name of every placeholder begins with. TEP-0135 calls them so.
-pub const NAME_PREFIX: &str = "affinity-assistant-";
+/// The label of a group's pods; its value is the name of the group's placeholder. The
+/// placeholder's own pod has it too: the scheduler counts that pod as a member.
+pub const MEMBER: &str = "stowplan.dev/coschedule-member";
 
-/// The label that says what a placeholder's pod is, and its value.
+/// The scheduling gate that holds a member until its placeholder has a node.
+pub const GATE: &str = "stowplan.dev/placeholder";
+
+/// The label of a placeholder, its pod and its claims; its value is the placeholder's name.
+pub const PLACEHOLDER: &str = "stowplan.dev/placeholder";
+
+/// The annotation of a placeholder with the key of its group (`Group::key`).
+pub const GROUP_KEY: &str = "stowplan.dev/group-key";
+
+/// The annotation of a placeholder whose StatefulSet cannot create a pod: new members do not wait
+/// for it.
+pub const FAILED: &str = "stowplan.dev/placeholder-failed";
+
+/// The annotation of a placeholder without a pod: since when, in seconds since 1970. Rarely
+/// written: the StatefulSet controller replaces a deleted pod within moments.
+pub const MISSING_SINCE: &str = "stowplan.dev/missing-since";
+
+/// The annotation of a native group's placeholder without members: since when, in seconds since
+/// 1970.
+pub const IDLE_SINCE: &str = "stowplan.dev/idle-since";
+
+/// The annotation of a placeholder's pod template: its `PodPlan`. It has another
+/// prefix than the annotations that users write, because admission refuses unknown keys under that
+/// one.
+pub const PLAN: &str = "coschedule.stowplan.dev/plan";
+
+/// The label that names the placeholder on its pod.
+pub const INSTANCE: &str = "app.kubernetes.io/instance";
+
+/// The label that marks the pods of placeholders.
 pub const COMPONENT: &str = "app.kubernetes.io/component";
 /// The value of [`COMPONENT`].
 pub const COMPONENT_VALUE: &str = "affinity-assistant";
 
-/// The longest name of a claim template: it becomes the name of a volume in the pod.
+/// The storage class of claims that must never be bound, because the placeholder's own claims
+/// replace them (`volumes: provision`). No other class may be mapped to it.
+pub const PARKED: &str = "stowplan-parked";
+
+/// Tekton's annotation of the TaskRuns and pods that Tekton's own affinity assistant places.
+pub const ASSISTANT: &str = "pipeline.tekton.dev/affinity-assistant";
+
+/// The annotation of a run whose claims Tekton deletes when the run has ended.
+pub const AUTO_CLEANUP: &str = "tekton.dev/auto-cleanup-pvc";
+
+/// The label of a TaskRun with the name of its task in the pipeline.
+pub const PIPELINE_TASK: &str = "tekton.dev/pipelineTask";
+
+/// The prefix of every placeholder's name. TEP-0135 uses it for its affinity assistants.
+pub const NAME_PREFIX: &str = "affinity-assistant-";
+
+/// The longest name of a claim template, which is the name of a volume in the pod.
 const MAX_TEMPLATE: usize = 63;
 
-/// The placeholder's name of a group of a run. By the UID, so that a run that is made again under the
-/// same name has placeholders of its own.
+/// The name of the placeholder of a run's group. It is derived from the run's UID, so that a run
+/// that is created again with the same name gets new placeholders.
 #[must_use]
 pub fn of_run(root_uid: &str, key: &str) -> String {
     name(&format!("{root_uid}/{key}"))
 }
 
-/// The placeholder's name of a native group.
+/// The name of the placeholder of a native group.
 #[must_use]
 pub fn of_native(namespace: &str, group: &str) -> String {
     name(&format!("native/{namespace}/{group}"))
 }
 
-fn name(of: &str) -> String {
-    [NAME_PREFIX, &digest::ten(of)].concat()
+fn name(group: &str) -> String {
+    [NAME_PREFIX, &short_digest(group)].concat()
 }
 
-/// The name of the claim template that stands for a claim of a run: the claim's, cut to what the name
-/// of a volume may be, as Tekton does (tektoncd/pipeline#9739). That is a DNS label, while a claim's own
-/// name may have dots: they are replaced, and the digest tells the name from others.
+/// The name of the claim template that replaces a run's claim: the claim's name, shortened to a
+/// valid volume name as Tekton does it (tektoncd/pipeline#9739). A volume name is a DNS label, while
+/// a claim's name may have dots: these are replaced, and a digest keeps the name unique.
 #[must_use]
 pub fn template(claim: &str) -> String {
-    let of_label = |c: &char| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == '-';
-    let is_label = !claim.is_empty()
-        && claim.chars().all(|c| of_label(&c))
-        && !claim.starts_with('-')
-        && !claim.ends_with('-');
-    if is_label && claim.len() <= MAX_TEMPLATE {
+    let is_allowed = |c: &char| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == '-';
+    if is_dns_label(claim) {
         return claim.to_owned();
     }
-    let digest = digest::ten(claim);
-    let kept = claim.chars().map(|c| Some(c).filter(of_label).unwrap_or('-'));
+    let digest = short_digest(claim);
+    let kept = claim.chars().map(|c| Some(c).filter(is_allowed).unwrap_or('-'));
     let kept: String = kept.take(MAX_TEMPLATE - 1 - digest.len()).collect();
     match kept.trim_start_matches('-') {
         "" => digest,
@@ -62,7 +104,7 @@ pub fn template(claim: &str) -> String {
     }
 }
 
-/// The claim that the StatefulSet of a placeholder makes of that template.
+/// The name of the claim that the StatefulSet of a placeholder creates from that template.
 #[must_use]
 pub fn provisioned(claim: &str, placeholder: &str) -> String {
     format!("{}-{placeholder}-0", template(claim))
@@ -71,10 +113,10 @@ pub fn provisioned(claim: &str, placeholder: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::pipeline_run::claim_name;
+    use crate::systems::coschedule::kinds::pipeline_run::claim_name;
 
     #[test]
-    fn names_are_tektons_where_they_must_be() {
+    fn names_match_those_of_tekton() {
         assert_eq!(claim_name(Some("pvc1"), "myws1", "taskrun1"), "pvc1-ad02547921");
         assert_eq!(claim_name(None, "foo", ""), "pvc-2c26b46b68");
         assert_eq!(claim_name(None, "test-workspace-vct", ""), "pvc-b9eea16dce");
@@ -88,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_never_longer_than_a_volumes_name() {
+    fn a_template_name_fits_into_a_volume_name() {
         for length in [0, 1, 62, 63, 64, 253] {
             let claim = "é".repeat(length / 2) + &"a".repeat(length % 2);
             assert!(template(&claim).len() <= MAX_TEMPLATE, "{length}");
@@ -98,14 +140,7 @@ mod tests {
 
     /// A claim's name may have dots, a volume's may not.
     #[test]
-    fn a_template_is_always_the_name_of_a_volume() {
-        let is_label = |name: &str| {
-            let of_label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-            (1..=MAX_TEMPLATE).contains(&name.len())
-                && name.chars().all(of_label)
-                && !name.starts_with('-')
-                && !name.ends_with('-')
-        };
+    fn a_template_name_is_always_a_valid_volume_name() {
         assert_eq!(template("pvc-45de63a3f7"), "pvc-45de63a3f7");
         assert_eq!(template("my.src-45de63a3f7"), "my-src-45de63a3f7-6b0d35de56");
         assert_ne!(template("my.src-45de63a3f7"), template("my-src-45de63a3f7"));
@@ -124,7 +159,7 @@ mod tests {
             &"é".repeat(200),
             &"-".repeat(70),
         ] {
-            assert!(is_label(&template(claim)), "{claim:?}: {}", template(claim));
+            assert!(is_dns_label(&template(claim)), "{claim:?}: {}", template(claim));
         }
     }
 

@@ -1,38 +1,39 @@
-//! What of a run shares a node: which mode counts, and what no mode is.
+//! Resolves the coscheduling mode of a run, and rejects invalid values.
 
 use super::{family, keys};
 use crate::placement::reason::{Finding, Reason, quoted};
-use crate::policy::{CoscheduleMode, Policy};
-use crate::view::pipeline_run::PipelineSource;
-use crate::view::{Name, PipelineRun, View};
+use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::kinds::pipeline_run::{PipelineRun, PipelineSource};
+use crate::systems::coschedule::policy::CoscheduleMode;
+use crate::systems::policy::Policy;
+use crate::view::{Name, View};
 
-/// The modes by their words (TEP-0135).
-pub const MODES: [(&str, CoscheduleMode); 4] = [
+/// The modes by their names in TEP-0135.
+pub(crate) const MODES: [(&str, CoscheduleMode); 4] = [
     ("disabled", CoscheduleMode::Disabled),
     ("workspaces", CoscheduleMode::Workspaces),
     ("pipelineruns", CoscheduleMode::PipelineRuns),
     ("isolate-pipelinerun", CoscheduleMode::IsolatePipelinerun),
 ];
 
-/// A mode that is none, and where it stands.
+/// An invalid mode value, and the object it was found on.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct BadMode {
-    /// What carries the annotation, for people: empty for the pod itself.
+pub(crate) struct BadMode {
+    /// The object as it is named in messages; empty for the pod itself.
     pub object: String,
-    /// The value.
     pub value: Box<str>,
 }
 
 impl BadMode {
-    /// What is told of it.
+    /// The finding that is reported.
     #[must_use]
-    pub fn finding(&self) -> Finding {
+    pub(crate) fn finding(&self) -> Finding {
         let words: Vec<&str> = MODES.iter().map(|(word, _)| *word).collect();
-        let place = if self.object.is_empty() { "" } else { " of " };
+        let preposition = if self.object.is_empty() { "" } else { " of " };
         Finding::new(
             Reason::InvalidMode,
-            format!("{}{place}{}", keys::MODE, self.object),
-            format!("{} is no mode", quoted(&self.value)),
+            format!("{}{preposition}{}", keys::MODE, self.object),
+            format!("{} is not a mode", quoted(&self.value)),
             format!("write one of {}", words.join(", ")),
         )
     }
@@ -40,39 +41,39 @@ impl BadMode {
 
 /// The word of a mode.
 #[must_use]
-pub fn word(mode: CoscheduleMode) -> &'static str {
+pub(crate) fn word(mode: CoscheduleMode) -> &'static str {
     MODES.iter().find(|(_, known)| *known == mode).map_or("", |(word, _)| word)
 }
 
 /// The mode that a word means.
 #[must_use]
-pub fn read(word: &str) -> Option<CoscheduleMode> {
+pub(crate) fn read(word: &str) -> Option<CoscheduleMode> {
     MODES.iter().find(|(known, _)| *known == word).map(|(_, mode)| *mode)
 }
 
-/// Who says what the mode of a root run is.
+/// Where the mode of a root run comes from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Source<'v> {
-    /// Its first placeholder was made for that mode.
+pub(crate) enum Source<'v> {
+    /// Its first placeholder was created for this mode.
     Placeholder(CoscheduleMode),
-    /// Its own annotation, as it is.
+    /// The unparsed annotation of the run.
     Run(&'v str),
-    /// That of the Pipeline that it names, whose annotations Tekton copies to it.
+    /// The annotation of the Pipeline that it names: Tekton copies it to the run.
     Pipeline {
         /// The Pipeline's name.
         name: &'v str,
-        /// The annotation, as it is.
+        /// The unparsed annotation.
         value: &'v str,
     },
-    /// Its namespace's annotation, as it is.
+    /// The unparsed annotation of its namespace.
     Namespace(&'v str),
-    /// Nobody but the policy.
+    /// The policy.
     Policy,
 }
 
-/// Who says what the mode of a root run is: the first of them that says anything, in their order.
+/// Where the mode of a root run comes from: the first source, in their order, that has one.
 #[must_use]
-pub fn source<'v>(name: &Name, run: &'v PipelineRun, view: &'v View) -> Source<'v> {
+pub(crate) fn source<'v>(name: &Name, run: &'v PipelineRun, view: &'v View) -> Source<'v> {
     let made = family::placeholders(run, view);
     let mut modes = made.filter_map(|(_, placeholder)| read(placeholder.mode.as_deref()?));
     if let Some(mode) = modes.next() {
@@ -93,8 +94,8 @@ pub fn source<'v>(name: &Name, run: &'v PipelineRun, view: &'v View) -> Source<'
 /// The mode of a root run, by [`source`].
 ///
 /// # Errors
-/// Who says it says what is no mode.
-pub fn of_run(
+/// If the value found there is not a mode.
+pub(crate) fn of_run(
     name: &Name,
     run: &PipelineRun,
     view: &View,
@@ -102,33 +103,36 @@ pub fn of_run(
 ) -> Result<CoscheduleMode, BadMode> {
     match source(name, run, view) {
         Source::Placeholder(mode) => Ok(mode),
-        Source::Run(value) => told(value, || format!("PipelineRun {}", name.name)),
-        Source::Pipeline { name, value } => told(value, || format!("Pipeline {name}")),
-        Source::Namespace(value) => told(value, || format!("Namespace {}", name.namespace)),
+        Source::Run(value) => parse(value, || format!("PipelineRun {}", name.name)),
+        Source::Pipeline { name, value } => parse(value, || format!("Pipeline {name}")),
+        Source::Namespace(value) => parse(value, || format!("Namespace {}", name.namespace)),
         Source::Policy => Ok(policy.coschedule.mode),
     }
 }
 
-/// The mode of what says nothing itself.
+/// The mode of an object without an annotation of its own.
 ///
 /// # Errors
-/// The namespace says what is no mode.
-pub fn of_namespace(
+/// If the namespace's annotation is not a mode.
+pub(crate) fn of_namespace(
     namespace: &str,
     view: &View,
     policy: &Policy,
 ) -> Result<CoscheduleMode, BadMode> {
     match view.namespace_mode(namespace) {
-        Some(value) => told(value, || format!("Namespace {namespace}")),
+        Some(value) => parse(value, || format!("Namespace {namespace}")),
         None => Ok(policy.coschedule.mode),
     }
 }
 
-/// The mode that an annotation says.
+/// Parses the mode in an annotation.
 ///
 /// # Errors
-/// It says what is no mode.
-pub fn told(value: &str, object: impl FnOnce() -> String) -> Result<CoscheduleMode, BadMode> {
+/// If the value is not a mode.
+pub(crate) fn parse(
+    value: &str,
+    object: impl FnOnce() -> String,
+) -> Result<CoscheduleMode, BadMode> {
     read(value).ok_or_else(|| BadMode { object: object(), value: value.into() })
 }
 
@@ -137,14 +141,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_words_of_the_tep_are_modes() {
+    fn only_the_names_of_the_tep_are_modes() {
         for (text, mode) in MODES {
             assert_eq!(read(text), Some(mode));
             assert_eq!(word(mode), text);
         }
         let long = "x".repeat(262_144);
         for text in ["", "Workspaces", "workspace", "pipelinerun", "disabled ", "é", &long] {
-            let bad = told(text, String::new).expect_err(text);
+            let bad = parse(text, String::new).expect_err(text);
             let finding = bad.finding();
             assert_eq!(finding.reason, Reason::InvalidMode);
             assert!(

@@ -1,12 +1,12 @@
-//! Native groups: pods of one namespace that ask by annotation for one node, whatever made them.
+//! Native groups: pods of a namespace that request by annotation to share a node.
 
 use super::keys;
+use crate::names::is_label_name;
 use crate::placement::reason::{Finding, Reason, quoted};
-use crate::view::host_pool::is_label_name;
 
 /// A native group.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct NativeGroup {
+pub(crate) struct NativeGroup {
     /// Its name in the namespace.
     pub group: Box<str>,
     /// The name of its placeholder.
@@ -17,13 +17,13 @@ impl NativeGroup {
     /// The group that the annotation [`keys::GROUP`] names.
     ///
     /// # Errors
-    /// It names none: names of groups are label values, and not empty.
-    pub fn read(namespace: &str, group: &str) -> Result<Self, Finding> {
+    /// If the value is not a valid group name: a nonempty label value.
+    pub(crate) fn read(namespace: &str, group: &str) -> Result<Self, Finding> {
         if !is_label_name(group) {
             return Err(Finding::new(
                 Reason::InvalidGroup,
                 keys::GROUP,
-                format!("{} is no name of a group", quoted(group)),
+                format!("{} is not a valid group name", quoted(group)),
                 "write 1 to 63 letters, digits, - _ or ., with a letter or digit at both ends",
             ));
         }
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_called_by_a_label_value() {
+    fn a_group_name_is_a_label_value() {
         let long = "g".repeat(63);
         for group in ["a", "A.b-c_d", "1", &long] {
             let read = NativeGroup::read("ns", group).unwrap();
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_one_name_in_two_namespaces_are_two() {
+    fn groups_in_two_namespaces_are_different() {
         let of = |namespace| NativeGroup::read(namespace, "g").unwrap().placeholder;
         assert_ne!(of("a"), of("b"));
         assert_eq!(of("a"), of("a"));

@@ -1,15 +1,22 @@
-//! What the administrator's policy says of pools: who may have them, and how many hosts to himself.
+//! Enforces the policy about pools: the namespaces that may have them, and how many exclusive hosts
+//! a namespace may have.
 
 use crate::placement::reason::{Finding, Reason};
-use crate::policy::Policy;
+use crate::systems::policy::Policy;
+use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::host_pool::{Form, HostPool};
 use crate::view::View;
-use crate::view::host_pool::{Form, HostPool};
 
-/// Why a namespace may not have pools, as a finding about `subject`.
+/// Checks whether the policy allows pools in a namespace.
 ///
 /// # Errors
-/// The finding.
-pub fn pools(subject: &str, namespace: &str, view: &View, policy: &Policy) -> Result<(), Finding> {
+/// A finding about `subject` if it does not.
+pub(crate) fn pools(
+    subject: &str,
+    namespace: &str,
+    view: &View,
+    policy: &Policy,
+) -> Result<(), Finding> {
     let problem = if !policy.host_pools.enabled {
         "the policy turns host pools off".to_owned()
     } else {
@@ -33,12 +40,12 @@ pub fn pools(subject: &str, namespace: &str, view: &View, policy: &Policy) -> Re
     ))
 }
 
-/// Why a namespace may not have `wanted` exclusive hosts beside those of its pools that `counts` says
-/// are others', as a finding about `subject`.
+/// Checks whether a namespace may have `wanted` exclusive hosts in addition to those of its
+/// existing pools for which `counts` is true.
 ///
 /// # Errors
-/// The finding.
-pub fn exclusive_hosts(
+/// A finding about `subject` if it may not.
+pub(crate) fn exclusive_hosts(
     subject: &str,
     namespace: &str,
     wanted: u32,
@@ -75,7 +82,7 @@ pub fn exclusive_hosts(
 
 /// How many hosts a pool of this form reserves.
 #[must_use]
-pub fn hosts(form: Option<&Form>) -> u32 {
+pub(crate) fn hosts(form: Option<&Form>) -> u32 {
     match form {
         Some(Form::Sized(size, _)) => *size,
         Some(Form::Literal(hosts)) => u32::try_from(hosts.len()).unwrap_or(u32::MAX),

@@ -1,61 +1,94 @@
-//! Pods of a StreamsJob: which pod belongs to which job, and what the job says of it.
+//! Pods of a StreamsJob: finds the job of a pod and places the pod as its member.
 //!
-//! A pod joins the StreamsJob that its annotation names, and is refused while there is none; else the
-//! one that is there and is called as its job label says, for which nobody waits. From then on the
-//! object speaks, and annotations may only agree with it.
+//! A pod belongs to the StreamsJob that its annotation names, and is refused if that does not
+//! exist. A pod without the annotation belongs to the StreamsJob that its job label names, if that
+//! exists. The constraints then come from the StreamsJob, and annotations must agree with them.
 //!
-//! No pod of a job that cannot be placed is admitted. Whether it can is the controller's word, in the
-//! condition Accepted of the object's present generation; where it has not spoken yet (the object was
-//! made a moment ago, comes from a file, or the controller is away) the same [`check`] is made here.
-//! So an admission costs a look-up, and the work of a check, which is linear in the job and asks about
-//! each host once, only until the condition is there.
+//! Pods of a job that cannot be placed are refused. The controller runs [`check`] and writes the
+//! result to the condition Accepted. If the condition is not set for the object's generation (a new
+//! object, a file, or no controller), the same check runs here. So an admission usually costs one
+//! look-up. The check takes time linear in the size of the job, and looks up each host once.
 
-pub mod check;
+pub(crate) mod check;
+mod place;
 
 use super::keys;
-use super::request::{Request, is_object_name};
+use super::request::Request;
 use super::token::Token;
-use super::{NAME, Placing, cause};
+use super::{NAME, Placing, format_cause};
 use crate::api::condition::{ACCEPTED, Status, find};
-use crate::api::streams_job::{Enforcement as Wanted, ProcessingElement, StreamsJobSpec};
+use crate::names::is_dns_subdomain;
 use crate::placement::intent::Enforcement;
-use crate::placement::pod::{Metadata, Pod};
+use crate::placement::object::Metadata;
+use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::placement::record;
-use crate::view::streams_job::closure::{Claim, Operator, Place, Unit};
-use crate::view::{Key, Name, StreamsJob, View};
+use crate::systems::policy::Policy;
+use crate::systems::streams::api::streams_job::{
+    Enforcement as Wanted, ProcessingElement, StreamsJobSpec,
+};
+use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::streams_job::StreamsJob;
+use crate::systems::streams::kinds::streams_job::closure::{Claim, Location, Operator, Unit};
+use crate::systems::streams::resources::STREAMS_JOB;
+use crate::view::{Key, Name, View};
 
-/// A pod's place in its job.
+/// A pod as a member of its job.
 pub(super) struct Member<'v> {
-    /// The job's name.
     pub(super) name: &'v str,
-    /// The job.
     pub(super) job: &'v StreamsJob,
-    /// What it says.
+    /// `job.spec`, which is valid.
     pub(super) spec: &'v StreamsJobSpec,
-    /// The pod's processing element, by its place in the spec.
+    /// The index of the pod's processing element in the spec.
     pub(super) index: usize,
-    /// The same.
     pub(super) element: &'v ProcessingElement,
-    /// What shares a host with it.
+    /// The processing elements that share a host, among them the pod's.
     pub(super) unit: &'v Unit,
 }
 
-/// What a pod is to the StreamsJobs.
-pub(super) enum Joined<'v> {
-    /// It belongs to none.
-    None,
-    /// It belongs to this one.
+/// The StreamsJob that a pod refers to.
+pub(super) struct Reference<'p> {
+    name: &'p str,
+    /// Whether the annotation names the job, and not only the job label.
+    by_annotation: bool,
+    /// The value of the pod's label for the processing element, unless empty.
+    element: Option<&'p str>,
+    /// Whether an earlier round placed the pod as this element of this job.
+    is_placed: bool,
+}
+
+/// The result of looking up a pod in its StreamsJob.
+enum Joined<'v> {
+    /// The pod is this member.
     Member(Member<'v>),
-    /// It was placed in an earlier round, and what it was placed by is gone: it stays as it is.
-    Settled,
-    /// It cannot be a member; findings tell why.
+    /// The pod was placed in an earlier round, and the job or the element has been deleted since.
+    Placed,
+    /// The pod cannot be a member, and findings say why.
     Refused,
 }
 
-/// Whether a pod that carries no annotation of ours may belong to a StreamsJob, or did in an earlier
-/// round: one look at its labels, and one at the jobs.
-pub fn concerns(namespace: &str, metadata: &Metadata<'_>, view: &View) -> bool {
+/// Finds the StreamsJob that a pod refers to. `None` if the pod's own annotations apply: the pod
+/// names no job, or only its job label names one, and that does not exist.
+pub(super) fn find_reference<'p>(
+    pod: &'p Pod<'_>,
+    view: &View,
+    policy: &Policy,
+) -> Option<Reference<'p>> {
+    let annotation = pod.annotation(keys::STREAMS_JOB);
+    let name = annotation.or_else(|| pod.label(keys::JOB))?;
+    let element = pod.label(keys::PROCESSING_ELEMENT).filter(|element| !element.is_empty());
+    // Without `recordPlacement` this round removes the record, so it must not use it either.
+    let is_placed =
+        policy.record_placement && element.is_some_and(|element| was_placed_as(pod, name, element));
+    let by_annotation = annotation.is_some();
+    let exists = || view.streams_job(&Name::new(pod.namespace, name)).is_some();
+    let applies = by_annotation || is_placed || exists();
+    applies.then_some(Reference { name, by_annotation, element, is_placed })
+}
+
+/// Whether a pod without any of stowplan's annotations may belong to a StreamsJob, or did so in an
+/// earlier round. Reads only the pod's labels, its record and the table of jobs.
+pub(crate) fn concerns(namespace: &str, metadata: &Metadata<'_>, view: &View) -> bool {
     let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key));
     let Some(job) = label(keys::JOB) else { return false };
     if view.streams_jobs().next().is_some()
@@ -65,49 +98,56 @@ pub fn concerns(namespace: &str, metadata: &Metadata<'_>, view: &View) -> bool {
     }
     let annotation = |key: &str| metadata.annotations.as_ref().and_then(|map| map.get(key));
     annotation(record::KEY).is_some_and(|record| {
-        let of_job = cause(keys::STREAMS_JOB, job) + ": ";
+        let of_job = format_cause(keys::STREAMS_JOB, job) + ": ";
         record::entries(record, NAME).iter().any(|entry| entry.starts_with(&of_job))
     })
 }
 
 impl<'p> Placing<'p> {
-    /// Finds the pod's job and its place in it.
-    pub(super) fn join(&mut self) -> Joined<'p> {
+    /// Places the pod as the member of the StreamsJob that it refers to.
+    pub(super) fn place_by_job(&mut self, reference: &Reference<'p>) {
+        match self.join(reference) {
+            Joined::Member(member) => self.place_member(&member),
+            Joined::Placed => self.outcome.keeps_record = true,
+            Joined::Refused => {
+                // So that the response also reports invalid annotations.
+                Request::parse(self.pod, true, &mut self.outcome);
+            }
+        }
+    }
+
+    /// Finds the pod's element in the StreamsJob that it refers to.
+    fn join(&mut self, reference: &Reference<'p>) -> Joined<'p> {
+        let Reference { name, by_annotation, element, is_placed } = *reference;
         let (pod, view): (&'p Pod<'p>, &'p View) = (self.pod, self.view);
-        let named = pod.annotation(keys::STREAMS_JOB);
-        let Some(name) = named.or_else(|| pod.label(keys::JOB)) else { return Joined::None };
-        if named.is_some() && !is_object_name(name) {
-            self.find(
+        if by_annotation && !is_dns_subdomain(name) {
+            self.report(
                 Reason::InvalidJobReference,
                 keys::STREAMS_JOB,
-                format!("{} is no object name (lower case letters, digits, - and .)", quoted(name)),
+                format!(
+                    "{} is not an object name (lower case letters, digits, - and .)",
+                    quoted(name)
+                ),
                 "write the name of a StreamsJob of the pod's namespace",
             );
             return Joined::Refused;
         }
-        let element = pod.label(keys::PROCESSING_ELEMENT).filter(|element| !element.is_empty());
-        // A record that is taken away in this round is not believed in the next one either.
-        let settled = self.policy.record_placement
-            && element.is_some_and(|element| is_settled(pod, name, element));
         let key = Name::new(pod.namespace, name);
         let Some(job) = view.streams_job(&key) else {
-            return match named {
-                _ if settled => self.settle(),
-                None => Joined::None,
-                Some(_) => {
-                    self.outcome.awaited.push(Key::StreamsJob(key));
-                    self.find(
-                        Reason::UnknownJob,
-                        keys::STREAMS_JOB,
-                        format!("namespace {} has no StreamsJob {}", pod.namespace, quoted(name)),
-                        "create it first (`kubectl get streamsjobs` lists those that are there)",
-                    );
-                    Joined::Refused
-                }
-            };
+            if is_placed {
+                return Joined::Placed;
+            }
+            self.outcome.awaited.push(Key::new(STREAMS_JOB, key));
+            self.report(
+                Reason::UnknownJob,
+                keys::STREAMS_JOB,
+                format!("namespace {} has no StreamsJob {}", pod.namespace, quoted(name)),
+                "create it first (`kubectl get streamsjobs` lists the existing ones)",
+            );
+            return Joined::Refused;
         };
         let Some(element) = element else {
-            self.find(
+            self.report(
                 Reason::MissingLabel,
                 keys::PROCESSING_ELEMENT,
                 format!("the pod belongs to StreamsJob {name} and has no such label"),
@@ -115,47 +155,47 @@ impl<'p> Placing<'p> {
             );
             return Joined::Refused;
         };
-        let place = job.closure.element(element);
-        let unit = place.and_then(|place| job.closure.unit_of(place));
-        let (Ok(spec), Some(index), Some(unit)) = (&job.spec, place, unit) else {
-            if settled {
-                return self.settle();
+        let index = job.closure.element(element);
+        let unit = index.and_then(|index| job.closure.unit_of(index));
+        let (Ok(spec), Some(index), Some(unit)) = (&job.spec, index, unit) else {
+            if is_placed {
+                return Joined::Placed;
             }
             match &job.spec {
                 Err(problem) => {
                     let reason = Reason::MalformedJob.as_str();
-                    self.not_accepted(name, reason, problem, "mend the StreamsJob");
+                    self.report_not_accepted(name, reason, problem, "mend the StreamsJob");
                 }
-                Ok(_) => self.find(
+                Ok(_) => self.report(
                     Reason::NotInJob,
                     keys::PROCESSING_ELEMENT,
                     format!("StreamsJob {name} has no processing element {}", quoted(element)),
-                    "label the pod with one that is there, or add it to a new job",
+                    "label the pod with an element of the job, or add it to a new job",
                 ),
             }
             return Joined::Refused;
         };
-        // Placed as a member of a job that has been replaced since.
-        if settled && unit.group.as_deref() != pod.label(keys::GROUP) {
-            return self.settle();
+        // It was placed as a member of an earlier job of this name.
+        if is_placed && unit.group.as_deref() != pod.label(keys::GROUP) {
+            return Joined::Placed;
         }
-        if !settled && !self.accepts(&key, job) {
+        if !is_placed && !self.require_accepted(&key, job) {
             return Joined::Refused;
         }
         let element = &spec.processing_elements[index];
         Joined::Member(Member { name, job, spec, index, element, unit })
     }
 
-    /// Whether the job can be placed; finds fault where it cannot.
-    fn accepts(&mut self, name: &Name, job: &StreamsJob) -> bool {
-        let spoken = find(&job.status.conditions, ACCEPTED).filter(|condition| {
+    /// Returns whether the job can be placed, and reports a finding if it cannot.
+    fn require_accepted(&mut self, name: &Name, job: &StreamsJob) -> bool {
+        let decided = find(&job.status.conditions, ACCEPTED).filter(|condition| {
             condition.observed_generation == Some(job.identity.generation)
                 && condition.status != Status::Unknown
         });
-        if let Some(condition) = spoken {
+        if let Some(condition) = decided {
             if condition.status == Status::False {
                 let remedy = "see its status (`kubectl describe streamsjob`)";
-                self.not_accepted(&name.name, &condition.reason, &condition.message, remedy);
+                self.report_not_accepted(&name.name, &condition.reason, &condition.message, remedy);
             }
             return condition.status == Status::True;
         }
@@ -165,12 +205,12 @@ impl<'p> Placing<'p> {
             if findings.len() > 1 {
                 reason.push_str(&format!(", and {} more", findings.len() - 1));
             }
-            self.not_accepted(&name.name, &reason, &first.problem, &first.remedy);
+            self.report_not_accepted(&name.name, &reason, &first.problem, &first.remedy);
         }
         findings.is_empty()
     }
 
-    fn not_accepted(&mut self, job: &str, reason: &str, why: &str, remedy: &str) {
+    fn report_not_accepted(&mut self, job: &str, reason: &str, why: &str, remedy: &str) {
         self.outcome.findings.push(Finding::new(
             Reason::JobNotAccepted,
             format!("StreamsJob {job}"),
@@ -179,36 +219,31 @@ impl<'p> Placing<'p> {
         ));
     }
 
-    /// Keeps all that an earlier round wrote.
-    fn settle(&mut self) -> Joined<'p> {
-        self.outcome.keeps_record = true;
-        Joined::Settled
-    }
-
-    /// Finds fault with annotations that say something else than the job.
-    pub(super) fn compare(&mut self, member: &Member<'_>, request: &Request) {
-        let said = |place: &Place| member.said(place);
-        let places: Vec<&Claim> = member.places().collect();
+    /// Reports annotations that do not agree with the job.
+    fn compare_annotations(&mut self, member: &Member<'_>, request: &Request) {
+        let format = |location: &Location| member.format_location(location);
+        let claims: Vec<&Claim> = member.claims().collect();
         if let Some((value, host)) = &request.host
-            && !places.iter().any(|claim| claim.place == Place::Host(host.clone()))
+            && !claims.iter().any(|claim| claim.location == Location::Host(host.clone()))
         {
-            let hosts = places.iter().filter(|claim| matches!(claim.place, Place::Host(_)));
-            let hosts: Vec<String> = hosts.map(|claim| said(&claim.place)).collect();
-            self.contradicts(member, keys::HOST, value, &hosts);
+            let hosts = claims.iter().filter(|claim| matches!(claim.location, Location::Host(_)));
+            let hosts: Vec<String> = hosts.map(|claim| format(&claim.location)).collect();
+            self.report_contradiction(member, keys::HOST, value, &hosts);
         }
         if let Some((value, reference)) = &request.pool {
-            let same = |claim: &&&Claim| match claim.place {
-                Place::Pool { pool, index } => {
+            let same = |claim: &&&Claim| match claim.location {
+                Location::Pool { pool, index } => {
                     let (own, made) = (&member.spec.pools[pool], &member.job.closure.pools[pool]);
                     index == reference.index
                         && (own.name == reference.name || *made.host_pool == *reference.name)
                 }
-                Place::Host(_) => false,
+                Location::Host(_) => false,
             };
-            if places.iter().find(same).is_none() {
-                let pools = places.iter().filter(|claim| matches!(claim.place, Place::Pool { .. }));
-                let pools: Vec<String> = pools.map(|claim| said(&claim.place)).collect();
-                self.contradicts(member, keys::HOST_POOL, value, &pools);
+            if claims.iter().find(same).is_none() {
+                let pools =
+                    claims.iter().filter(|claim| matches!(claim.location, Location::Pool { .. }));
+                let pools: Vec<String> = pools.map(|claim| format(&claim.location)).collect();
+                self.report_contradiction(member, keys::HOST_POOL, value, &pools);
             }
         }
         let operators = || member.element.operators.iter();
@@ -227,14 +262,14 @@ impl<'p> Placing<'p> {
             let same = written.iter().all(|token| own.iter().any(|o| o == token.as_str()))
                 && written.len() == own.len();
             if let Some(value) = self.pod.annotation(key).filter(|_| !written.is_empty() && !same) {
-                self.contradicts(member, key, value, own);
+                self.report_contradiction(member, key, value, own);
             }
         }
         if let Some(value) = &request.isolation {
             let isolated = operators().filter(|operator| operator.host_isolation);
             let isolated: Vec<String> = isolated.map(|operator| operator.name.clone()).collect();
             if !isolated.contains(value) {
-                self.contradicts(member, keys::HOST_ISOLATION, value, &isolated);
+                self.report_contradiction(member, keys::HOST_ISOLATION, value, &isolated);
             }
         }
         if let Some(value) = self.pod.annotation(keys::HOST_ENFORCEMENT)
@@ -244,31 +279,37 @@ impl<'p> Placing<'p> {
                 Wanted::Required => "required",
                 Wanted::Preferred => "preferred",
             };
-            self.contradicts(member, keys::HOST_ENFORCEMENT, value, &[own.to_owned()]);
+            self.report_contradiction(member, keys::HOST_ENFORCEMENT, value, &[own.to_owned()]);
         }
     }
 
-    fn contradicts(&mut self, member: &Member<'_>, key: &str, value: &str, own: &[String]) {
+    fn report_contradiction(
+        &mut self,
+        member: &Member<'_>,
+        key: &str,
+        value: &str,
+        own: &[String],
+    ) {
         let own = match own {
-            [] => "nothing of the kind".to_owned(),
+            [] => "nothing".to_owned(),
             own => own.iter().map(|own| quoted(own)).collect::<Vec<_>>().join(", "),
         };
         self.outcome.findings.push(Finding::new(
             Reason::Contradiction,
             key,
             format!(
-                "says {}, and StreamsJob {} says {own} of processing element {}",
+                "is {}, but StreamsJob {} has {own} for processing element {}",
                 quoted(value),
                 member.name,
                 quoted(&member.element.name)
             ),
-            "remove the annotation: the job says it all",
+            "remove the annotation: the constraints come from the job",
         ));
     }
 }
 
 impl Member<'_> {
-    /// How strongly colocation, exlocation and isolation hold.
+    /// Whether colocation, exlocation and isolation are required or preferred.
     pub(super) fn enforcement(&self) -> Enforcement {
         match self.spec.enforcement {
             Wanted::Required => Enforcement::Required,
@@ -276,29 +317,31 @@ impl Member<'_> {
         }
     }
 
-    /// The hosts and pools that the pod is bound to.
-    pub(super) fn places(&self) -> impl Iterator<Item = &Claim> {
-        self.unit.places(self.index, self.spec.enforcement == Wanted::Required)
+    /// The hosts and pools that the pod must be bound to.
+    pub(super) fn claims(&self) -> impl Iterator<Item = &Claim> {
+        self.unit.claims_of(self.index, self.spec.enforcement == Wanted::Required)
     }
 
-    /// What a claim is called: the host as the job writes it, `P2`, `P2[5]`.
-    pub(super) fn said(&self, place: &Place) -> String {
-        match place {
-            Place::Host(_) => {
-                let claim = self.unit.claims.iter().find(|claim| claim.place == *place);
-                let said = claim.and_then(|claim| self.operator(claim.by)?.host.as_ref());
-                let said = said.and_then(|host| host.name.clone().or_else(|| host.address.clone()));
-                said.unwrap_or_default()
+    /// The location as the job writes it: a host, `P2`, `P2[5]`.
+    pub(super) fn format_location(&self, location: &Location) -> String {
+        match location {
+            Location::Host(_) => {
+                let claim = self.unit.claims.iter().find(|claim| claim.location == *location);
+                let host = claim.and_then(|claim| self.operator(claim.by)?.host.as_ref());
+                let text = host.and_then(|host| host.name.clone().or_else(|| host.address.clone()));
+                text.unwrap_or_default()
             }
-            Place::Pool { pool, index } => {
+            Location::Pool { pool, index } => {
                 let name = self.spec.pools.get(*pool).map_or("", |pool| pool.name.as_str());
                 index.map_or_else(|| name.to_owned(), |index| format!("{name}[{index}]"))
             }
         }
     }
 
-    /// An operator of the job.
-    pub(super) fn operator(&self, by: Operator) -> Option<&crate::api::streams_job::Operator> {
+    pub(super) fn operator(
+        &self,
+        by: Operator,
+    ) -> Option<&crate::systems::streams::api::streams_job::Operator> {
         self.spec.processing_elements.get(by.element)?.operators.get(by.operator)
     }
 
@@ -306,7 +349,7 @@ impl Member<'_> {
     pub(super) fn colocation(&self) -> Vec<Token> {
         let mut tokens: Vec<Token> = Vec::new();
         for text in self.element.operators.iter().flat_map(|operator| &operator.host_colocation) {
-            // A job with a token that is none is not accepted.
+            // A job with an invalid token is not accepted, so this skips none.
             if let Ok(token) = Token::of_operator(text)
                 && !tokens.contains(&token)
             {
@@ -316,24 +359,24 @@ impl Member<'_> {
         tokens
     }
 
-    /// The exlocation tokens of the element, which are those of its unit.
+    /// The exlocation tokens of the element's unit.
     pub(super) fn exlocation(&self) -> Vec<Token> {
         let tokens = self.unit.exlocations.iter();
         tokens.filter_map(|exlocation| Token::of_operator(&exlocation.token).ok()).collect()
     }
 }
 
-/// What the record says of a member: `streams-job=parallel: element parallel-0, group 3f9a2b…`.
-pub(super) fn entry(job: &str, element: &str, group: Option<&str>) -> String {
+/// The record's entry about a member: `streams-job=parallel: element parallel-0, group 3f9a2b…`.
+fn format_entry(job: &str, element: &str, group: Option<&str>) -> String {
     let group = group.map(|group| format!(", group {group}")).unwrap_or_default();
-    format!("{}: element {element}{group}", cause(keys::STREAMS_JOB, job))
+    format!("{}: element {element}{group}", format_cause(keys::STREAMS_JOB, job))
 }
 
-/// Whether an earlier round placed the pod as this element of this job: the record says so, and the
-/// pod's group label bears it out. Who forges both has labelled the pod himself, and gains nothing
-/// that leaving the job's name out would not give him.
-fn is_settled(pod: &Pod<'_>, job: &str, element: &str) -> bool {
+/// Whether an earlier round placed the pod as this element of this job, according to the pod's
+/// record and its group label. An author who forges both gets no more than for a pod that names no
+/// job.
+fn was_placed_as(pod: &Pod<'_>, job: &str, element: &str) -> bool {
     let Some(record) = pod.annotation(record::KEY) else { return false };
-    let wanted = entry(job, element, pod.label(keys::GROUP));
-    record::entries(record, NAME).contains(&wanted)
+    let expected = format_entry(job, element, pod.label(keys::GROUP));
+    record::entries(record, NAME).contains(&expected)
 }

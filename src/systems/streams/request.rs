@@ -1,28 +1,26 @@
-//! The annotations of a Streams pod as a typed request: read once, checked completely.
+//! Parses the annotations of a Streams pod into a typed request, and reports every invalid one.
 
+use super::format_token;
 use super::keys;
-use super::named;
 use super::token::Token;
+use crate::names::is_dns_subdomain;
 use crate::placement::intent::Enforcement;
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
 use crate::systems::Outcome;
-use crate::view::host_pool::Host;
+use crate::systems::streams::kinds::host_pool::Host;
 
-/// What a pod asks for.
+/// The constraints that a pod's annotations ask for.
 #[derive(Debug, Default)]
-pub struct Request {
-    /// `host`: the value as written, and what it means.
+pub(crate) struct Request {
+    /// `host`: the value as written, and as parsed.
     pub host: Option<(String, Host)>,
-    /// `host-pool`: the value as written, and what it means.
+    /// `host-pool`: the value as written, and as parsed.
     pub pool: Option<(String, PoolReference)>,
-    /// `host-colocation`.
     pub colocation: Vec<Token>,
-    /// `host-exlocation`.
     pub exlocation: Vec<Token>,
     /// `host-isolation`: the isolated operator.
     pub isolation: Option<String>,
-    /// `host-enforcement`.
     pub enforcement: Enforcement,
     /// The label `streams.ibm.com/job`.
     pub job: Option<String>,
@@ -32,18 +30,18 @@ pub struct Request {
 
 /// `NAME` or `NAME[INDEX]`.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct PoolReference {
-    /// The HostPool's name; in a StreamsJob the pool's own.
+pub(crate) struct PoolReference {
+    /// The name of the HostPool, or of a pool of the pod's StreamsJob.
     pub name: String,
-    /// The member asked for, from 0.
+    /// The index of a member, from 0.
     pub index: Option<u32>,
 }
 
 impl Request {
-    /// Reads the annotations of `pod`; what is wrong with them goes to the findings of `outcome`,
-    /// and what is wrong is not part of the request. `of_job`: the pod belongs to a StreamsJob, which
-    /// may have several tokens and calls pools by their SPL names.
-    pub fn read(pod: &Pod<'_>, of_job: bool, outcome: &mut Outcome) -> Self {
+    /// Parses the annotations of `pod`. An invalid one is reported in `outcome` and left out of the
+    /// request. `of_job`: the pod belongs to a StreamsJob, where several tokens and the SPL names
+    /// of pools are allowed.
+    pub(crate) fn parse(pod: &Pod<'_>, of_job: bool, outcome: &mut Outcome) -> Self {
         let findings = &mut outcome.findings;
         let label = |key: &str| pod.label(key).filter(|value| !value.is_empty()).map(str::to_owned);
         let mut request = Self {
@@ -57,33 +55,37 @@ impl Request {
             }
         };
         if let Some(value) = pod.annotation(keys::HOST) {
-            keep(host(value).map(|host| request.host = Some((value.to_owned(), host))));
+            keep(parse_host(value).map(|host| request.host = Some((value.to_owned(), host))));
         }
         if let Some(value) = pod.annotation(keys::HOST_POOL) {
-            let read = pool_reference(value, of_job);
-            keep(read.map(|pool| request.pool = Some((value.to_owned(), pool))));
+            let parsed = parse_pool(value, of_job);
+            keep(parsed.map(|pool| request.pool = Some((value.to_owned(), pool))));
         }
         if let Some(value) = pod.annotation(keys::HOST_COLOCATION) {
-            keep(colocation(value, of_job).map(|tokens| request.colocation = tokens));
+            keep(parse_colocation(value, of_job).map(|tokens| request.colocation = tokens));
         }
         if let Some(value) = pod.annotation(keys::HOST_EXLOCATION) {
             keep(
-                Token::read(keys::HOST_EXLOCATION, value).map(|tokens| request.exlocation = tokens),
+                Token::parse_list(keys::HOST_EXLOCATION, value)
+                    .map(|tokens| request.exlocation = tokens),
             );
         }
         if let Some(value) = pod.annotation(keys::HOST_ISOLATION) {
-            keep(operator(value).map(|name| request.isolation = Some(name)));
+            keep(parse_operator(value).map(|name| request.isolation = Some(name)));
             keep(request.check_isolation());
         }
         if let Some(value) = pod.annotation(keys::HOST_ENFORCEMENT) {
-            keep(enforcement(value).map(|enforcement| request.enforcement = enforcement));
+            keep(parse_enforcement(value).map(|enforcement| request.enforcement = enforcement));
         }
-        // Said of the annotations, not of what could be read of them: both are there.
+        // Reported even if one of the two annotations is invalid.
         if pod.annotation(keys::HOST).is_some() && pod.annotation(keys::HOST_POOL).is_some() {
             keep(Err(Finding::new(
                 Reason::Contradiction,
                 keys::HOST,
-                format!("stands beside {}, and a pod has one of them", keys::HOST_POOL),
+                format!(
+                    "is set together with {}, and a pod may have only one of them",
+                    keys::HOST_POOL
+                ),
                 "remove one of the two annotations",
             )));
         }
@@ -99,10 +101,11 @@ impl Request {
                 )));
             }
         }
-        warn_of_labels(pod, outcome);
+        warn_about_labels(pod, outcome);
         request
     }
 
+    /// Isolation needs the labels for the job and the processing element.
     pub(super) fn check_isolation(&self) -> Result<(), Finding> {
         let missing = match (&self.job, &self.processing_element) {
             (Some(_), Some(_)) => return Ok(()),
@@ -114,13 +117,14 @@ impl Request {
             Reason::MissingLabel,
             keys::HOST_ISOLATION,
             format!("the pod has no label {missing}"),
-            "label the pod with its job and its processing element: the others are known by them",
+            "label the pod with its job and its processing element: isolation finds the other pods by them",
         ))
     }
 }
 
-/// A constraint that was written as a label has no effect; its author should know.
-fn warn_of_labels(pod: &Pod<'_>, outcome: &mut Outcome) {
+/// Warns about constraints that are written as labels instead of annotations, and so have no
+/// effect.
+fn warn_about_labels(pod: &Pod<'_>, outcome: &mut Outcome) {
     for key in keys::ANNOTATIONS {
         if pod.label(key).is_some() && pod.annotation(key).is_none() {
             outcome.warnings.push(Warning::new(
@@ -131,7 +135,7 @@ fn warn_of_labels(pod: &Pod<'_>, outcome: &mut Outcome) {
     }
 }
 
-fn host(value: &str) -> Result<Host, Finding> {
+fn parse_host(value: &str) -> Result<Host, Finding> {
     Host::parse(value).map_err(|problem| {
         Finding::new(
             Reason::InvalidHost,
@@ -142,7 +146,7 @@ fn host(value: &str) -> Result<Host, Finding> {
     })
 }
 
-fn pool_reference(value: &str, of_job: bool) -> Result<PoolReference, Finding> {
+fn parse_pool(value: &str, of_job: bool) -> Result<PoolReference, Finding> {
     let wrong = |problem: &str| {
         Finding::new(
             Reason::InvalidPoolReference,
@@ -157,25 +161,28 @@ fn pool_reference(value: &str, of_job: bool) -> Result<PoolReference, Finding> {
             let digits = rest.strip_suffix(']').ok_or_else(|| wrong("does not end in ]"))?;
             (
                 name,
-                Some(index(digits).ok_or_else(|| wrong("has no decimal index between [ and ]"))?),
+                Some(
+                    parse_index(digits)
+                        .ok_or_else(|| wrong("has no decimal index between [ and ]"))?,
+                ),
             )
         }
     };
-    let is_name = is_object_name(name) || (of_job && is_identifier(name));
+    let is_name = is_dns_subdomain(name) || (of_job && is_identifier(name));
     if !is_name {
         return Err(wrong("has no valid object name (lower case letters, digits, - and .)"));
     }
     Ok(PoolReference { name: name.to_owned(), index })
 }
 
-/// A decimal number without sign, space or leading zero.
-fn index(digits: &str) -> Option<u32> {
+/// Parses a decimal number without sign, space or leading zero.
+fn parse_index(digits: &str) -> Option<u32> {
     let plain = digits.bytes().all(|b| b.is_ascii_digit());
     let canonical = digits == "0" || !digits.starts_with('0');
     if plain && canonical { digits.parse().ok() } else { None }
 }
 
-/// An identifier of SPL, as the pools of a job are called.
+/// Whether `text` is an SPL identifier, as the names of a job's pools are.
 pub(super) fn is_identifier(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     text.len() <= 253
@@ -183,20 +190,8 @@ pub(super) fn is_identifier(text: &str) -> bool {
         && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())
 }
 
-/// A DNS subdomain (RFC 1123), as object names are.
-pub(super) fn is_object_name(text: &str) -> bool {
-    text.len() <= 253
-        && text.split('.').all(|label| {
-            let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-            !label.is_empty()
-                && label.bytes().all(inner)
-                && !label.starts_with('-')
-                && !label.ends_with('-')
-        })
-}
-
-fn colocation(value: &str, of_job: bool) -> Result<Vec<Token>, Finding> {
-    let tokens = Token::read(keys::HOST_COLOCATION, value)?;
+fn parse_colocation(value: &str, of_job: bool) -> Result<Vec<Token>, Finding> {
+    let tokens = Token::parse_list(keys::HOST_COLOCATION, value)?;
     match tokens.as_slice() {
         [first, second, ..] if !of_job => Err(Finding::new(
             Reason::SeveralTokens,
@@ -204,8 +199,8 @@ fn colocation(value: &str, of_job: bool) -> Result<Vec<Token>, Finding> {
             format!(
                 "{} tokens, {} and {} among them: the scheduler would ask one pod to match them all",
                 tokens.len(),
-                named(first),
-                named(second)
+                format_token(first),
+                format_token(second)
             ),
             "give all pods that belong together one common token, or describe the job in a StreamsJob",
         )),
@@ -213,7 +208,7 @@ fn colocation(value: &str, of_job: bool) -> Result<Vec<Token>, Finding> {
     }
 }
 
-fn operator(value: &str) -> Result<String, Finding> {
+fn parse_operator(value: &str) -> Result<String, Finding> {
     let wrong = |problem: String| {
         Finding::new(
             Reason::InvalidOperator,
@@ -222,11 +217,11 @@ fn operator(value: &str) -> Result<String, Finding> {
             "give the name of the isolated operator, or remove the annotation",
         )
     };
-    // Words of SPL that no operator can be called, and what people write to turn a thing on or off.
+    // Authors who mistake the annotation for a switch write these. SPL reserves both words.
     if matches!(value, "true" | "false") {
         return Err(wrong(format!("{} is not an operator's name", quoted(value))));
     }
-    let mut tokens = Token::read(keys::HOST_ISOLATION, value)
+    let mut tokens = Token::parse_list(keys::HOST_ISOLATION, value)
         .map_err(|finding| wrong(finding.problem.replace("the token", "the operator's name")))?;
     match (tokens.pop(), tokens.is_empty()) {
         (Some(token), true) if !value.starts_with('[') => Ok(token.as_str().to_owned()),
@@ -234,7 +229,7 @@ fn operator(value: &str) -> Result<String, Finding> {
     }
 }
 
-fn enforcement(value: &str) -> Result<Enforcement, Finding> {
+fn parse_enforcement(value: &str) -> Result<Enforcement, Finding> {
     match value {
         "required" => Ok(Enforcement::Required),
         "preferred" => Ok(Enforcement::Preferred),
@@ -254,15 +249,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pool_references_are_read() {
-        let read = |value: &str| pool_reference(value, false).map(|pool| (pool.name, pool.index));
-        assert_eq!(read("p"), Ok(("p".to_owned(), None)));
-        assert_eq!(read("my-pool.v2[0]"), Ok(("my-pool.v2".to_owned(), Some(0))));
-        assert_eq!(read("p[4294967295]"), Ok(("p".to_owned(), Some(u32::MAX))));
+    fn pool_references_are_parsed() {
+        let parse = |value: &str| parse_pool(value, false).map(|pool| (pool.name, pool.index));
+        assert_eq!(parse("p"), Ok(("p".to_owned(), None)));
+        assert_eq!(parse("my-pool.v2[0]"), Ok(("my-pool.v2".to_owned(), Some(0))));
+        assert_eq!(parse("p[4294967295]"), Ok(("p".to_owned(), Some(u32::MAX))));
     }
 
     #[test]
-    fn what_is_no_pool_reference_is_refused() {
+    fn an_invalid_pool_reference_is_refused() {
         let long = "a".repeat(254);
         let huge = format!("p[{}]", "1".repeat(262_144));
         for value in [
@@ -292,26 +287,32 @@ mod tests {
             &huge,
             "p\n",
         ] {
-            let finding = pool_reference(value, false).expect_err(value);
+            let finding = parse_pool(value, false).expect_err(value);
             assert_eq!(finding.reason, Reason::InvalidPoolReference, "{value}");
         }
     }
 
     #[test]
     fn an_operator_has_one_name() {
-        assert_eq!(operator("Sink"), Ok("Sink".to_owned()));
-        assert_eq!(operator("Main.Sink[0]"), Ok("Main.Sink[0]".to_owned()));
+        assert_eq!(parse_operator("Sink"), Ok("Sink".to_owned()));
+        assert_eq!(parse_operator("Main.Sink[0]"), Ok("Main.Sink[0]".to_owned()));
         for value in
             ["", " ", "true", "false", "[\"Sink\"]", "\"Sink\"", "Sink\n", &"x".repeat(262_144)]
         {
-            assert_eq!(operator(value).expect_err(value).reason, Reason::InvalidOperator);
+            assert_eq!(parse_operator(value).expect_err(value).reason, Reason::InvalidOperator);
         }
     }
 
     proptest! {
         #[test]
-        fn any_value_is_read_or_refused(value in "\\PC*") {
-            let _ = (host(&value), pool_reference(&value, true), operator(&value), enforcement(&value), colocation(&value, false));
+        fn any_value_is_parsed_or_refused(value in "\\PC*") {
+            let _ = (
+                parse_host(&value),
+                parse_pool(&value, true),
+                parse_operator(&value),
+                parse_enforcement(&value),
+                parse_colocation(&value, false),
+            );
         }
     }
 }

@@ -1,25 +1,26 @@
-//! Colocation and exlocation tokens: free strings of the application, and the labels they become.
+//! Colocation and exlocation tokens: arbitrary strings of the application, and the labels derived
+//! from them.
 
-use sha1::{Digest as _, Sha1};
-
+use crate::names::{is_label_name, sha1_hex};
 use crate::placement::reason::{Finding, Reason, quoted};
 
 /// The most tokens that one annotation may list.
 const MAX_TOKENS: usize = 64;
 
-/// The longest token, in bytes. SPL sets no limit; a name of more than this is an accident.
+/// The longest token, in bytes. SPL sets no limit; a longer token is taken for a mistake.
 const MAX_BYTES: usize = 1024;
 
-/// A token.
+/// A colocation or exlocation token, or the name of an operator.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Token(String);
+pub(crate) struct Token(String);
 
 impl Token {
-    /// Reads the tokens of an annotation: one bare token, or a JSON array of 1 to 64 distinct ones.
+    /// Parses the tokens of an annotation: one bare token, or a JSON array of 1 to 64 distinct
+    /// ones.
     ///
     /// # Errors
-    /// What is wrong with the value, and what to write instead.
-    pub fn read(key: &'static str, value: &str) -> Result<Vec<Self>, Finding> {
+    /// A finding about the invalid value.
+    pub(crate) fn parse_list(key: &'static str, value: &str) -> Result<Vec<Self>, Finding> {
         let wrong = |problem: String, remedy: &str| {
             Finding::new(Reason::InvalidToken, key, problem, remedy)
         };
@@ -32,7 +33,7 @@ impl Token {
         if !value.starts_with('[') {
             return Self::check(key, value).map(|token| vec![token]);
         }
-        // Bounded before it is parsed: 64 tokens, each escaped at its worst.
+        // Checked before parsing: the size of 64 tokens with every byte escaped.
         if value.len() > MAX_TOKENS * (6 * MAX_BYTES + 3) + 2 {
             return Err(wrong(
                 format!("{} bytes are too long for a list of tokens", value.len()),
@@ -65,11 +66,11 @@ impl Token {
         Ok(tokens)
     }
 
-    /// Reads a token that stands alone, as in a StreamsJob: no list, whatever it begins with.
+    /// Parses a single token of a StreamsJob. It is never a list, even if it begins with `[`.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub fn of_operator(text: &str) -> Result<Self, Finding> {
+    /// A finding about the invalid token.
+    pub(crate) fn of_operator(text: &str) -> Result<Self, Finding> {
         Self::check(super::keys::STREAMS_JOB, text)
     }
 
@@ -104,38 +105,35 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
-    /// The token as the application wrote it.
+    /// The token as the application writes it.
     #[must_use]
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The upper-case hexadecimal SHA-1 of the token's UTF-8 (Streams design, "PEs Must Run
-    /// Together"). A fingerprint that fits a label key, not a secret.
+    /// The SHA-1 of the token's UTF-8 (Streams design, "PEs Must Run Together").
     fn fingerprint(&self) -> String {
-        let digit = |value: u8| char::from(b"0123456789ABCDEF"[usize::from(value)]);
-        let digest = Sha1::digest(self.0.as_bytes());
-        digest.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+        sha1_hex(&self.0)
     }
 
     /// The key of the token's label.
     #[must_use]
-    pub fn label_key(&self, prefix: &str) -> String {
+    pub(crate) fn label_key(&self, prefix: &str) -> String {
         [prefix, &self.fingerprint()].concat()
     }
 
-    /// The value of the token's label: the token itself where it is a valid label value, else what
-    /// is left of it, with the first 8 digits of its fingerprint.
+    /// The value of the token's label: the token itself if it is a valid label value, else its
+    /// valid characters and the first 8 digits of its fingerprint.
     #[must_use]
-    pub fn label_value(&self) -> String {
-        if crate::view::host_pool::is_label_name(&self.0) {
+    pub(crate) fn label_value(&self) -> String {
+        if is_label_name(&self.0) {
             return self.0.clone();
         }
         let mut legible = String::new();
         for c in self.0.chars() {
             match c {
                 'A'..='Z' | 'a'..='z' | '0'..='9' | '.' | '_' | '-' => legible.push(c),
-                // One hyphen for each run of others.
+                // One hyphen for each run of invalid characters.
                 _ if !legible.ends_with('\u{0}') => legible.push('\u{0}'),
                 _ => {}
             }
@@ -177,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn other_values_keep_what_is_legible() {
+    fn other_values_keep_their_valid_characters() {
         let value = |text: &str| token(text).label_value();
         assert_eq!(
             value("my group/é"),
@@ -186,7 +184,7 @@ mod tests {
         assert_eq!(value("Op[0]"), format!("Op-0-{}", &token("Op[0]").fingerprint()[..8]));
         assert_eq!(value("é"), token("é").fingerprint()[..8]);
         assert_eq!(value("--"), token("--").fingerprint()[..8]);
-        // A hyphen of the token's own is not part of a run of others.
+        // A hyphen in the token is not part of a run of invalid characters.
         assert_eq!(value("a- b"), format!("a--b-{}", &token("a- b").fingerprint()[..8]));
         assert_ne!(value("a b"), value("a/b"));
         let long = format!("{}.{}", "x".repeat(53), "y".repeat(20));
@@ -197,20 +195,20 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_read() {
-        let read = |value: &str| {
-            Token::read(KEY, value)
+    fn lists_are_parsed() {
+        let parse = |value: &str| {
+            Token::parse_list(KEY, value)
                 .map(|tokens| tokens.into_iter().map(|t| t.0).collect::<Vec<_>>())
         };
-        assert_eq!(read("together").unwrap(), ["together"]);
-        assert_eq!(read(r#"["a","b c"]"#).unwrap(), ["a", "b c"]);
-        assert_eq!(read(r#"["\u0041"]"#).unwrap(), ["A"]);
-        assert_eq!(read("a,b").unwrap(), ["a,b"]);
-        assert_eq!(read("{}").unwrap(), ["{}"]);
+        assert_eq!(parse("together").unwrap(), ["together"]);
+        assert_eq!(parse(r#"["a","b c"]"#).unwrap(), ["a", "b c"]);
+        assert_eq!(parse(r#"["\u0041"]"#).unwrap(), ["A"]);
+        assert_eq!(parse("a,b").unwrap(), ["a,b"]);
+        assert_eq!(parse("{}").unwrap(), ["{}"]);
     }
 
     #[test]
-    fn what_is_no_token_is_refused_with_a_remedy() {
+    fn an_invalid_token_is_refused_with_a_remedy() {
         let many =
             format!("[{}]", (0..65).map(|i| format!("\"{i}\"")).collect::<Vec<_>>().join(","));
         let long = "x".repeat(1025);
@@ -243,7 +241,7 @@ mod tests {
             &nested,
             "\u{a0}a",
         ] {
-            let finding = Token::read(KEY, value).expect_err(value);
+            let finding = Token::parse_list(KEY, value).expect_err(value);
             assert_eq!(finding.reason, Reason::InvalidToken);
             assert!(!finding.remedy.is_empty());
             assert!(finding.to_string().len() < 700, "{}", finding.to_string().len());
@@ -252,15 +250,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_is_read_or_refused(value in ".*") {
-            let _ = Token::read(KEY, &value);
+        fn any_value_is_parsed_or_refused(value in ".*") {
+            let _ = Token::parse_list(KEY, &value);
         }
 
         #[test]
         fn label_values_are_valid(text in "\\PC{1,200}") {
-            if let Ok(tokens) = Token::read(KEY, &text) {
+            if let Ok(tokens) = Token::parse_list(KEY, &text) {
                 for token in tokens {
-                    prop_assert!(crate::view::host_pool::is_label_name(&token.label_value()));
+                    prop_assert!(is_label_name(&token.label_value()));
                 }
             }
         }

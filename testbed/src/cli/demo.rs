@@ -1,7 +1,7 @@
-//! `demo`: three acts, explained as they happen and checked against the nodes.
+//! The command `demo`: three scenarios with explanations. The placement of their pods is checked.
 //!
-//! The checks do not use stowplan's code: they read the constraints of the pods and the nodes on
-//! which they landed from the API server ([`wishes`]).
+//! The checks do not use stowplan's code: they read the pods, their constraints and their nodes
+//! from the API server ([`constraints`]).
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,17 +16,17 @@ use testbed::tools::{self, Tools};
 use testbed::volumes::Volumes;
 use testbed::wait::{Seen, until};
 
-use self::wishes::{Host, Placed, Pool};
+use self::constraints::{Host, Placed, Pool};
 use super::Ended;
 
+mod constraints;
 mod job;
 mod run;
-mod wishes;
 
 const EXAMPLES: &str = "\
 Examples:
   cargo demo
-  cargo demo --keep    leaves the control plane running, to try things out";
+  cargo demo --keep    leaves the control plane running, for experiments";
 
 const JOB_FILE: &str = "examples/streams-job-pools.yaml";
 const JOB_PODS_FILE: &str = "examples/streams-job-pools-pods.yaml";
@@ -40,21 +40,21 @@ const RECORD: &str = "stowplan.dev/placement";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Leave everything running afterwards.
+    /// Leave the control plane running afterwards.
     #[arg(long)]
     keep: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<Ended> {
     let dir = if args.keep { Some(super::default_dir("demo")?) } else { None };
-    // The builds come first: Ctrl-C ends them without us.
+    // Before the handler for Ctrl-C is installed, so that Ctrl-C ends the builds.
     Tools::ensure(&tools::to_stderr)?;
     let webhook = super::build_stowplan()?;
     super::until_interrupted(async {
         let begun = Instant::now();
         say!("1. A control plane: Kubernetes {}, five hosts", Tools::kubernetes_version());
         let plane = ControlPlane::start(Options { nodes: Vec::new(), dir }).await?;
-        if let Err(error) = tell(&plane, webhook).await {
+        if let Err(error) = show_scenarios(&plane, webhook).await {
             return Err(if plane.keep_dir() {
                 let logs = super::shown(&plane.dir().join("logs"));
                 error.context(format!("the logs are in {logs}"))
@@ -67,21 +67,21 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
     })
 }
 
-/// The story after the control plane has started.
-async fn tell(plane: &ControlPlane, webhook: PathBuf) -> Result<()> {
+/// Runs all scenarios on a started control plane.
+async fn show_scenarios(plane: &ControlPlane, webhook: PathBuf) -> Result<()> {
     apply(plane, "examples/nodes.yaml").await?;
     let client = plane.client().await?;
     plane.nodes_ready(&client).await?;
-    // Both end with this function.
+    // Both run until the end of this function.
     let _volumes = Volumes::start(&client).await?;
     let _tekton = Tekton::start(&client).await?;
 
-    say!("2. stowplan, by `helm install stowplan charts/stowplan`");
+    say!("2. stowplan is installed: helm install stowplan charts/stowplan");
     let installation = super::install(plane, webhook).await?;
-    say!("   its webhook serves {}", installation.service_address());
+    say!("   Its webhook listens on {}", installation.service_address());
 
     say!(
-        "3. A Streams job: kubectl apply -f examples/host-pools.yaml -f examples/streams-job.yaml"
+        "3. A Streams job with constraints in pod annotations:\n   kubectl apply -f examples/host-pools.yaml -f examples/streams-job.yaml"
     );
     apply(plane, "examples/host-pools.yaml").await?;
     apply(plane, "examples/streams-job.yaml").await?;
@@ -90,49 +90,49 @@ async fn tell(plane: &ControlPlane, webhook: PathBuf) -> Result<()> {
     print_table(&pods);
     say!();
     check(&client, &pods).await?;
-    say!("   All constraints hold: read back from the API server and checked one by one.");
+    say!("   All constraints hold. The demo checked each of them with data from the API server.");
 
-    say!("4. A wish that cannot come true: kubectl apply -f examples/refused.yaml");
+    say!("4. A pod whose constraint no node can meet: kubectl apply -f examples/refused.yaml");
     let host = "foo.watson.ibm.com";
     say!("\n{}\n", refusal(plane, "examples/refused.yaml", host).await?);
 
-    say!("5. A job that is submitted as a whole, on six hosts more, with pools of its own:");
+    say!("5. A StreamsJob with its own host pools, and six more hosts:");
     say!("   kubectl apply -f {JOB_FILE} -f {JOB_PODS_FILE}");
     apply(plane, "examples/pool-nodes.yaml").await?;
     plane.nodes_ready(&client).await?;
     apply(plane, JOB_FILE).await?;
     apply(plane, JOB_PODS_FILE).await?;
-    job::tell(plane, &client).await?;
+    job::show(plane, &client).await?;
 
     let impossible = "examples/streams-job-impossible.yaml";
-    say!("6. A job that no cluster can meet: kubectl apply -f {impossible}");
+    say!("6. A StreamsJob with contradicting constraints: kubectl apply -f {impossible}");
     say!("\n{}\n", refusal(plane, impossible, "must share a host").await?);
 
-    say!("7. A Tekton run, as TEP-0135 has it: kubectl apply -f {RUN_FILE}");
+    say!("7. A Tekton run whose tasks share volumes, as in TEP-0135: kubectl apply -f {RUN_FILE}");
     apply(plane, RUN_FILE).await?;
-    run::tell(plane, &client).await?;
+    run::show(plane, &client).await?;
     Ok(())
 }
 
 async fn finish(args: &Args, plane: ControlPlane) -> Result<()> {
     if args.keep {
         let dir = super::shown(plane.dir());
-        say!("\nIt runs on. Try:");
-        say!("  {dir}/kubectl get pod trades-sink -o yaml    what the annotation became");
+        say!("\nThe control plane is still running. Try:");
+        say!("  {dir}/kubectl get pod trades-sink -o yaml    shows the pod with its placement");
         say!("  {dir}/kubectl apply -f YOUR-PODS.yaml");
         super::print_usage(&plane);
         plane.detach()?;
-        say!("End it with: cargo run -p testbed -- down --dir {dir}");
+        say!("Stop it with: cargo run -p testbed -- down --dir {dir}");
     } else {
         plane.stop().await;
-        say!("Everything that was started has ended.");
+        say!("All started processes have ended.");
         say!("\nTry next:");
-        say!("  cargo demo --keep                  the same, left running to try things out");
+        say!("  cargo demo --keep                  the same demo, left running for experiments");
         say!("  cargo run -p testbed -- up         a control plane with stowplan and no pods");
         say!(
             "  cargo run -p stowplan -- plan -f examples/streams-job.yaml \\\n    \
              --cluster examples/nodes.yaml --cluster examples/host-pools.yaml\n                                     \
-             the same decisions, without any control plane",
+             the same decisions without a control plane",
         );
     }
     Ok(())
@@ -140,13 +140,13 @@ async fn finish(args: &Args, plane: ControlPlane) -> Result<()> {
 
 async fn apply(plane: &ControlPlane, file: &str) -> Result<()> {
     let mut command = plane.kubectl();
-    // From there, so that messages name the file as we do.
+    // Run in the workspace, so that kubectl's messages contain the relative path.
     command.current_dir(super::workspace()?).args(["apply", "-f", file]);
     super::output_of(command).await.with_context(|| format!("kubectl apply -f {file}"))?;
     Ok(())
 }
 
-/// The job's pods, once every one of them has a node.
+/// Waits until every pod of the job has a node, and returns the pods.
 async fn placed_pods(plane: &ControlPlane, client: &Client) -> Result<Vec<Placed>> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     until("the job's pods to be placed", Duration::from_secs(30), async || {
@@ -174,12 +174,12 @@ fn read_pod(pod: &Pod) -> Result<Placed> {
     let annotations = || pod.metadata.annotations.iter().flatten();
     let record = annotations().find(|(key, _)| *key == RECORD).map(|(_, value)| value);
     let Some(record) = record else {
-        bail!("{name} was placed without stowplan: it carries no annotation {RECORD}");
+        bail!("{name} was placed without stowplan: it has no annotation {RECORD}");
     };
     Ok(Placed {
         job: label("streams.ibm.com/job").map(|(_, value)| value.clone()).unwrap_or_default(),
         pe: label("streams.ibm.com/pe").map(|(_, value)| value.clone()).unwrap_or_default(),
-        wishes: annotations()
+        constraints: annotations()
             .filter_map(|(key, value)| {
                 let kind = key.strip_prefix("streams.ibm.com/")?;
                 Some((kind.to_owned(), value.clone()))
@@ -191,7 +191,8 @@ fn read_pod(pod: &Pod) -> Result<Placed> {
     })
 }
 
-/// The reasons in a record such as `{"v":1,"streams":["host=10.4.40.83: node foo"],"more":0}`.
+/// Joins the reasons in a record such as `{"v":1,"streams":["host=10.4.40.83: node
+/// foo"],"more":0}`.
 fn reasons(record: &str) -> Result<String> {
     let record: serde_json::Value = serde_json::from_str(record)?;
     let systems = record.as_object().context("not an object")?;
@@ -201,7 +202,7 @@ fn reasons(record: &str) -> Result<String> {
         .flatten()
         .filter_map(serde_json::Value::as_str)
         .collect();
-    ensure!(!reasons.is_empty(), "it names no reason");
+    ensure!(!reasons.is_empty(), "the record contains no reason");
     Ok(reasons.join("; "))
 }
 
@@ -209,9 +210,9 @@ fn print_table(pods: &[Placed]) {
     let rows: Vec<[String; 4]> = pods
         .iter()
         .map(|pod| {
-            let wishes: Vec<_> =
-                pod.wishes.iter().map(|(kind, value)| format!("{kind}: {value}")).collect();
-            [pod.name.clone(), wishes.join(", "), pod.node.clone(), pod.why.clone()]
+            let constraints: Vec<_> =
+                pod.constraints.iter().map(|(kind, value)| format!("{kind}: {value}")).collect();
+            [pod.name.clone(), constraints.join(", "), pod.node.clone(), pod.why.clone()]
         })
         .collect();
     print_rows(["POD", "CONSTRAINT", "NODE", "WHY"], &rows);
@@ -228,7 +229,7 @@ fn print_rows(header: [&str; 4], rows: &[[String; 4]]) {
     }
 }
 
-/// Fails with every constraint that was not met.
+/// Checks all constraints of the pods. The error lists those that are not met.
 async fn check(client: &Client, pods: &[Placed]) -> Result<()> {
     let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
     let hosts: Vec<_> = nodes
@@ -264,19 +265,19 @@ async fn check(client: &Client, pods: &[Placed]) -> Result<()> {
             }
         })
         .collect::<Vec<_>>();
-    let broken = wishes::broken(pods, &hosts, &pools);
-    ensure!(broken.is_empty(), "placed wrongly:\n  {}", broken.join("\n  "));
-    let shown = wishes::kinds(pods);
+    let unmet = constraints::unmet(pods, &hosts, &pools);
+    ensure!(unmet.is_empty(), "placed wrongly:\n  {}", unmet.join("\n  "));
+    let shown = constraints::kinds(pods);
     ensure!(
-        shown == wishes::KINDS,
+        shown == constraints::KINDS,
         "the job shows only {} of {}",
         shown.join(", "),
-        wishes::KINDS.join(", "),
+        constraints::KINDS.join(", "),
     );
     Ok(())
 }
 
-/// What `kubectl` says about a file that must be refused, with a word that says why.
+/// Applies a file that stowplan must refuse, and returns kubectl's message. It must contain `word`.
 async fn refusal(plane: &ControlPlane, file: &str, word: &str) -> Result<String> {
     match apply(plane, file).await {
         Ok(()) => bail!("{file} was admitted"),
@@ -284,7 +285,7 @@ async fn refusal(plane: &ControlPlane, file: &str, word: &str) -> Result<String>
             let text = error.root_cause().to_string();
             ensure!(
                 text.contains("stowplan: ") && text.contains(word),
-                "{file} was refused by somebody else: {text}",
+                "{file} was not refused by stowplan: {text}",
             );
             Ok(text)
         }

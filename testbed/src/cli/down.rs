@@ -1,4 +1,4 @@
-//! `down`: ends what `up` or `demo --keep` left running.
+//! `down`: stops a control plane that `up` or `demo --keep` left running.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ Examples:
   cargo run -p testbed -- down
   cargo run -p testbed -- down --dir /tmp/bed";
 
-/// Ends the control plane of a directory; its logs stay there.
+/// Stops the control plane of a directory; its logs remain there.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {

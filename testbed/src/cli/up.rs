@@ -23,10 +23,11 @@ pub(super) struct Args {
     /// How many nodes; they are called node-1, node-2, …
     #[arg(long, value_name = "N", default_value_t = 3)]
     nodes: u16,
-    /// Where its files go: kubeconfig, kubectl, helm, logs, pids [default: target/testbed/up]
+    /// The directory for its files: kubeconfig, kubectl, helm, logs, pids [default:
+    /// target/testbed/up]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Leave stowplan out.
+    /// Do not install stowplan.
     #[arg(long)]
     no_install: bool,
     /// Return when it is ready, and leave it running.
@@ -36,7 +37,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<Ended> {
     let dir = args.dir.clone().map_or_else(|| super::default_dir("up"), Ok)?;
-    // The builds come first: Ctrl-C ends them without us.
+    // Before the handler for Ctrl-C is installed, so that Ctrl-C ends the builds.
     Tools::ensure(&tools::to_stderr)?;
     let webhook = if args.no_install { None } else { Some(super::build_stowplan()?) };
     super::until_interrupted(async {

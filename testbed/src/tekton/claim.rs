@@ -1,4 +1,4 @@
-//! The claims of `volumeClaimTemplate`s, of a PipelineRun or of a TaskRun.
+//! The claims from `volumeClaimTemplate`s of a PipelineRun or TaskRun.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use super::{Context, Error, Kind, items, names, owner_reference, text};
 
-/// The name of the claim that this workspace binding gets, if it has a template.
+/// The name of the claim of a workspace binding; `None`: it has no template.
 pub(super) fn name(binding: &Value, owner: &Value) -> Option<String> {
     let template = binding["volumeClaimTemplate"].as_object()?;
     let name = template.get("metadata").map_or("", |metadata| text(&metadata["name"]));
     Some(names::claim(name, text(&binding["name"]), text(&owner["metadata"]["uid"])))
 }
 
-/// The claim that this workspace binding of `owner` gets, if it has a template.
+/// Builds the claim of a workspace binding of `owner`; `None`: it has no template.
 fn claim(kind: Kind, owner: &Value, binding: &Value) -> Option<Value> {
     let name = name(binding, owner)?;
     let template = &binding["volumeClaimTemplate"];
@@ -30,7 +30,7 @@ fn claim(kind: Kind, owner: &Value, binding: &Value) -> Option<Value> {
     }))
 }
 
-/// Makes the claims of all workspaces of `owner` that have a template.
+/// Creates the claims of all workspaces of `owner` with a template.
 pub(super) async fn create(context: &Context, kind: Kind, owner: &Value) -> Result<(), Error> {
     let namespace = text(&owner["metadata"]["namespace"]);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), namespace);
@@ -48,8 +48,8 @@ pub(super) async fn create(context: &Context, kind: Kind, owner: &Value) -> Resu
     Ok(())
 }
 
-/// The bindings of a child's workspaces: what the run binds, under the child's names. A template
-/// has become its claim.
+/// Builds the workspace bindings of a child: those of the run under the child's names, with claims
+/// instead of templates.
 pub(super) fn bindings(
     run: &Value,
     wanted: &Value,
@@ -103,7 +103,7 @@ mod tests {
             for key in ["name", "namespace", "labels", "annotations", "ownerReferences"] {
                 assert_eq!(made[0]["metadata"][key], seen["metadata"][key], "{case}: {key}");
             }
-            // The API server fills it in before it asks anybody.
+            // The API server sets this default before it calls webhooks.
             let defaulted = seen["spec"].as_object_mut().and_then(|it| it.remove("volumeMode"));
             assert_eq!(defaulted, Some(json!("Filesystem")), "{case}");
             assert_eq!(made[0]["spec"], seen["spec"], "{case}");

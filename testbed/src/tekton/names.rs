@@ -1,33 +1,33 @@
-//! The names that Tekton gives to what it makes.
+//! The names of the objects that Tekton creates.
 
 use sha2::{Digest as _, Sha256};
 
-/// The longest name of a child: it becomes a label value.
+/// The longest name of a child, in bytes: it is also used as a label value.
 const LONGEST: usize = 63;
 const HASH: usize = 32;
 
-/// `parent` and `suffix` as one name of at most 63 characters. Tekton hashes what is too long with
-/// MD5; here it is the beginning of a SHA-256, at the same place and as long.
+/// Joins `parent` and `suffix` into a name of at most 63 characters. Tekton shortens longer names
+/// with an MD5 hash; this function uses the beginning of a SHA-256 hash of the same length instead.
 pub(super) fn child(parent: &str, suffix: &str) -> String {
     if parent.len() + suffix.len() <= LONGEST {
         return format!("{parent}{suffix}");
     }
-    match (LONGEST - HASH).checked_sub(suffix.len()).filter(|room| *room > 0) {
-        Some(room) => format!("{}{}{suffix}", head(parent, room), hash(parent, HASH)),
+    match (LONGEST - HASH).checked_sub(suffix.len()).filter(|length| *length > 0) {
+        Some(length) => format!("{}{}{suffix}", head(parent, length), hash(parent, HASH)),
         None => {
-            let whole = format!("{parent}{suffix}");
-            format!("{}{}", head(parent, LONGEST - HASH), hash(&whole, HASH))
+            let joined = format!("{parent}{suffix}");
+            format!("{}{}", head(parent, LONGEST - HASH), hash(&joined, HASH))
         }
     }
 }
 
-/// The claim of a `volumeClaimTemplate`: of this workspace, in the run with this UID.
+/// The name of the claim for a `volumeClaimTemplate` of this workspace, in the run with this UID.
 pub(super) fn claim(template: &str, workspace: &str, uid: &str) -> String {
     let prefix = if template.is_empty() { "pvc" } else { template };
     format!("{prefix}-{}", hash(&format!("{workspace}{uid}"), 10))
 }
 
-/// The volumes of a pod's workspaces: of equal names none is made twice.
+/// The name of the volume for a workspace in a pod, different from all names that are `taken`.
 pub(super) fn volume(workspace: &str, taken: &dyn Fn(&str) -> bool) -> String {
     let mut seed = workspace.to_owned();
     loop {
@@ -50,7 +50,7 @@ fn hash(text: &str, digits: usize) -> String {
     hex
 }
 
-/// At most the first `length` bytes.
+/// At most the first `length` bytes, cut at a character boundary.
 fn head(text: &str, length: usize) -> &str {
     &text[..text.floor_char_boundary(length)]
 }
@@ -59,9 +59,9 @@ fn head(text: &str, length: usize) -> &str {
 mod tests {
     use super::*;
 
-    /// Recomputed from Tekton's code.
+    /// The expected names were computed with Tekton's code.
     #[test]
-    fn names_are_tektons() {
+    fn names_are_the_same_as_tektons() {
         assert_eq!(claim("", "my-workspace", "uid-1234"), "pvc-8494e35dae");
         assert_eq!(claim("pvc1", "myws1", "taskrun1"), "pvc1-ad02547921");
         assert_eq!(claim("", "foo", ""), "pvc-2c26b46b68");

@@ -1,13 +1,13 @@
-//! The pod of a TaskRun.
+//! Builds the pod of a TaskRun.
 
 use serde_json::{Map, Value, json};
 
 use super::{Kind, claim, items, names, owner_reference, text};
 
-/// The release whose pods were recorded.
+/// The Tekton release whose pods were recorded.
 const RELEASE: &str = "70f7308";
 
-/// What a pod template says about the pod as a whole, under the same names.
+/// The fields that a pod has under the same names as its template.
 const FROM_TEMPLATE: [&str; 13] = [
     "affinity",
     "automountServiceAccountToken",
@@ -24,11 +24,11 @@ const FROM_TEMPLATE: [&str; 13] = [
     "tolerations",
 ];
 
-/// The pod of `task_run` that Tekton asks the API server for, at its `attempt` (0, and one more for
-/// each retry). `task` is the specification that it runs, and `labels` are those of the Task object
-/// that it was read from.
+/// Builds the pod that Tekton creates for an `attempt` of `task_run` (0 for the first, then one
+/// more for each retry). `task` is the specification that it runs, and `labels` are those of the
+/// Task object.
 ///
-/// Without what the API server adds: defaults, the service account's token.
+/// The API server's additions, such as defaults and the service account's token, are missing.
 pub(super) fn pod(task_run: &Value, task: &Value, labels: &Value, attempt: usize) -> Value {
     let metadata = &task_run["metadata"];
     let steps: Vec<&Value> = items(&task["steps"]).collect();
@@ -54,7 +54,7 @@ pub(super) fn pod(task_run: &Value, task: &Value, labels: &Value, attempt: usize
     }
     let mut labels = labels.as_object().cloned().unwrap_or_default();
     labels.extend(metadata["labels"].as_object().cloned().unwrap_or_default());
-    // These are the last word: no author can change them.
+    // Set last, so that no author can change them.
     labels.insert("app.kubernetes.io/managed-by".to_owned(), json!("tekton-pipelines"));
     labels.insert("tekton.dev/taskRun".to_owned(), metadata["name"].clone());
     labels.insert("tekton.dev/taskRunUID".to_owned(), metadata["uid"].clone());
@@ -76,7 +76,7 @@ pub(super) fn pod(task_run: &Value, task: &Value, labels: &Value, attempt: usize
     })
 }
 
-/// The name of the pod of a TaskRun's attempt.
+/// The name of the pod for an attempt of a TaskRun.
 pub(super) fn name(task_run: &Value, attempt: usize) -> String {
     let suffix = match attempt {
         0 => "-pod".to_owned(),
@@ -85,8 +85,8 @@ pub(super) fn name(task_run: &Value, attempt: usize) -> String {
     names::child(text(&task_run["metadata"]["name"]), &suffix)
 }
 
-/// One and a half times the TaskRun's timeout, which is written as `1h30m0s`; an hour where it is
-/// none.
+/// One and a half times the TaskRun's timeout, in seconds. The timeout has the form `1h30m0s`; the
+/// default is one hour.
 fn deadline(timeout: &str) -> u64 {
     let mut seconds = 0;
     let mut digits = 0;
@@ -106,7 +106,7 @@ fn deadline(timeout: &str) -> u64 {
     if seconds == 0 { 5400 } else { seconds * 3 / 2 }
 }
 
-/// The task's workspaces: which volume each is, and where it is mounted.
+/// The volumes and mounts of the task's workspaces.
 struct Workspaces {
     volumes: Vec<Value>,
     mounts: Vec<Value>,
@@ -118,7 +118,7 @@ impl Workspaces {
         for workspace in items(&task["workspaces"]) {
             let name = text(&workspace["name"]);
             let bound = items(&task_run["spec"]["workspaces"]).find(|it| it["name"] == name);
-            // Of a TaskRun of its own; a run has given its claims to its TaskRuns.
+            // Only for a TaskRun without a run: a run passes its claims to its TaskRuns.
             let template = bound.and_then(|bound| claim::name(bound, task_run));
             let template =
                 template.map(|claim| json!({"persistentVolumeClaim": {"claimName": claim}}));
@@ -142,7 +142,7 @@ impl Workspaces {
         this
     }
 
-    /// The volume of a binding: the one that is there, for a claim that was bound before.
+    /// The name of the volume for a binding. Bindings of the same claim share a volume.
     fn volume(&mut self, workspace: &str, bound: &Value) -> Option<String> {
         let kinds =
             ["persistentVolumeClaim", "emptyDir", "configMap", "secret", "projected", "csi"];
@@ -160,7 +160,8 @@ impl Workspaces {
     }
 }
 
-/// In Tekton's order: its own, those of each step, the task's, the workspaces', the template's.
+/// Builds the volumes in Tekton's order: its own, those of each step, of the task, of the
+/// workspaces, and of the template.
 fn volumes(
     task: &Value,
     steps: &[&Value],
@@ -297,21 +298,21 @@ mod tests {
     use super::*;
     use crate::tekton::recorded;
 
-    /// Fails unless all of `made` is in `seen`, lists in the same order and with nothing in
-    /// between.
-    fn holds(path: &str, made: &Value, seen: &Value) {
+    /// Panics unless `seen` contains all of `made`. Lists must begin with the same items.
+    fn assert_contains(path: &str, made: &Value, seen: &Value) {
         match (made, seen) {
             (Value::Null, _) => {}
             (Value::Object(made), Value::Object(_)) => {
                 for (key, value) in made {
-                    holds(&format!("{path}.{key}"), value, &seen[key]);
+                    assert_contains(&format!("{path}.{key}"), value, &seen[key]);
                 }
             }
             (Value::Array(made), Value::Array(seen)) => {
                 for (index, value) in made.iter().enumerate() {
-                    let seen =
-                        seen.get(index).unwrap_or_else(|| panic!("{path}[{index}] is too much"));
-                    holds(&format!("{path}[{index}]"), value, seen);
+                    let seen = seen
+                        .get(index)
+                        .unwrap_or_else(|| panic!("{path}[{index}] is not in the recorded pod"));
+                    assert_contains(&format!("{path}[{index}]"), value, seen);
                 }
             }
             _ => assert_eq!(made, seen, "{path}"),
@@ -330,10 +331,10 @@ mod tests {
         for (case, task_run) in &recorded::task_runs() {
             let seen = &recorded::review(&format!("{case}-pod"));
             let mut made = pod(task_run, &task_run["spec"]["taskSpec"], &Value::Null, 0);
-            // The script's name is random, and its text does not matter here.
+            // The script has a random name, and its text does not matter.
             made["spec"]["initContainers"][1]["args"] = Value::Null;
             made["spec"]["initContainers"][1]["image"] = Value::Null;
-            holds(case, &made, seen);
+            assert_contains(case, &made, seen);
             for key in ["labels", "annotations", "ownerReferences", "name", "namespace"] {
                 assert_eq!(made["metadata"][key], seen["metadata"][key], "{case}: {key}");
             }

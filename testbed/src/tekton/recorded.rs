@@ -1,17 +1,17 @@
-//! What Tekton Pipelines v1.15 was seen to make: what the driver makes is held against it.
+//! Objects recorded from Tekton Pipelines v1.15. Tests compare the driver's objects with them.
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-/// PipelineRuns by name, as they were stored.
+/// The stored PipelineRuns by name.
 pub(super) fn runs() -> Map<String, Value> {
     read(include_str!("../../assets/recorded-runs.json"))
 }
 
-/// Their TaskRuns, and one of its own, as they were when their pods were asked for; by the names of
-/// the reviews of those pods, without `-pod`.
+/// Their TaskRuns, and one without a run, as stored when their pods were created. The keys are the
+/// names of the pods' reviews without `-pod`.
 pub(super) fn task_runs() -> Map<String, Value> {
     read(include_str!("../../assets/recorded-task-runs.json"))
 }
@@ -22,7 +22,7 @@ fn read(text: &str) -> Map<String, Value> {
     objects
 }
 
-/// The object of a recorded review.
+/// The object of a recorded AdmissionReview.
 pub(super) fn review(case: &str) -> Value {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recorded/tekton-disabled");
     let text = fs::read_to_string(folder.join(format!("{case}.json"))).unwrap();

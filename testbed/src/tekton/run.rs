@@ -1,4 +1,5 @@
-//! One PipelineRun: its claims, its children in the order of the pipeline, and its end.
+//! Reconciles one PipelineRun: its claims, its children in the order of the pipeline, and its
+//! status.
 
 use std::collections::BTreeMap;
 use std::slice;
@@ -14,7 +15,7 @@ use super::{
     succeeded, text,
 };
 
-/// While a child of the same name, of another run, is on its way out.
+/// The time before a retry while another run's child with the same name is being deleted.
 const PAUSE: Duration = Duration::from_millis(300);
 
 pub(super) async fn reconcile(
@@ -56,7 +57,7 @@ pub(super) async fn reconcile(
     Ok(if tasks.taken { Action::requeue(PAUSE) } else { Action::await_change() })
 }
 
-/// What the run runs; none where there is no such Pipeline.
+/// The specification of the run's pipeline; `None`: there is no such Pipeline.
 async fn pipeline(context: &Context, run: &Value) -> Result<Option<Value>, Error> {
     let spec = &run["spec"];
     if spec["pipelineSpec"].is_object() {
@@ -70,7 +71,7 @@ async fn pipeline(context: &Context, run: &Value) -> Result<Option<Value>, Error
     Ok(pipeline.map(|mut pipeline| pipeline["spec"].take()))
 }
 
-/// How far a task of the pipeline has come.
+/// The state of a task of the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Not all of its children exist.
@@ -80,12 +81,12 @@ enum State {
     Failed,
 }
 
-/// A task of the pipeline, with what there is of it.
+/// A task of the pipeline, with its existing children.
 struct Task {
     document: Value,
     member_of: &'static str,
     kind: Kind,
-    /// Names, in order: one, or one for each combination of the matrix.
+    /// The names of its children in order: one, or one for each combination of the matrix.
     names: Vec<String>,
     children: BTreeMap<String, Value>,
     state: State,
@@ -95,12 +96,12 @@ struct Task {
 #[derive(Default)]
 struct Tasks {
     tasks: Vec<Task>,
-    /// A child's name is still taken by another run's.
+    /// Another run's child still has the name of one of this run's children.
     taken: bool,
 }
 
 impl Tasks {
-    /// The tasks of the pipeline, with their children as they are now.
+    /// Reads the present children of the pipeline's tasks.
     async fn read(context: &Context, run: &Value, pipeline: &Value) -> Result<Self, Error> {
         let mut planned: Vec<_> = ["tasks", "finally"]
             .into_iter()
@@ -124,7 +125,7 @@ impl Tasks {
                         None => {}
                     }
                 }
-                task.state = task.come_to();
+                task.state = task.compute_state();
             }
         }
         this.tasks = planned;
@@ -139,21 +140,21 @@ impl Tasks {
         self.tasks.iter().any(|task| task.state == State::Failed)
     }
 
-    /// Whether no task (but those of `finally`) runs, or will.
-    fn are_over(&self) -> bool {
-        let begun = |task: &Task| task.state == State::Running || !task.children.is_empty();
+    /// Whether no task, except those of `finally`, is running or will run.
+    fn have_ended(&self) -> bool {
+        let has_started = |task: &Task| task.state == State::Running || !task.children.is_empty();
         self.of("tasks").all(|task| match task.state {
             State::Succeeded | State::Failed => true,
-            State::Waiting | State::Running => self.has_failed() && !begun(task),
+            State::Waiting | State::Running => self.has_failed() && !has_started(task),
         })
     }
 
-    /// The children that are to be made now.
+    /// The children to be created now.
     fn due(&self, run: &Value) -> Vec<(Kind, Value)> {
         let results = |text: &str| self.resolved(text);
         self.tasks
             .iter()
-            .filter(|task| task.state == State::Waiting && self.may_begin(task))
+            .filter(|task| task.state == State::Waiting && self.may_start(task))
             .flat_map(|task| {
                 let combinations = combinations(&task.document);
                 let missing = task.names.iter().enumerate();
@@ -168,9 +169,9 @@ impl Tasks {
             .collect()
     }
 
-    fn may_begin(&self, task: &Task) -> bool {
+    fn may_start(&self, task: &Task) -> bool {
         if task.member_of == "finally" {
-            return self.are_over();
+            return self.have_ended();
         }
         let after = |name: &str| {
             self.of("tasks").any(|it| it.document["name"] == name && it.state == State::Succeeded)
@@ -180,7 +181,7 @@ impl Tasks {
             && referred(&task.document).iter().all(|name| after(name))
     }
 
-    /// A text with the results of tasks in their places.
+    /// Replaces the references to task results in a text.
     fn resolved(&self, text: &str) -> String {
         let mut resolved = text.to_owned();
         for task in &self.tasks {
@@ -198,13 +199,13 @@ impl Tasks {
         resolved
     }
 
-    /// The status, reason and message of the run.
+    /// The status, reason and message of the run's condition.
     fn verdict(&self) -> (&'static str, &'static str, String) {
         let count = |state| self.tasks.iter().filter(|task| task.state == state).count();
         let (done, failed) = (count(State::Succeeded) + count(State::Failed), count(State::Failed));
         let completed = format!("Tasks Completed: {done} (Failed: {failed}, Cancelled 0)");
         let ended = |task: &Task| matches!(task.state, State::Succeeded | State::Failed);
-        if !self.are_over() || !self.of("finally").all(ended) {
+        if !self.have_ended() || !self.of("finally").all(ended) {
             let left = self.tasks.len() - done;
             return ("Unknown", "Running", format!("{completed}, Incomplete: {left}, Skipped: 0"));
         }
@@ -229,7 +230,7 @@ impl Tasks {
 }
 
 impl Task {
-    /// A task of the pipeline, without its children.
+    /// A task of the pipeline, before its children are read.
     fn new(run: &Value, task: &Value, member_of: &'static str) -> Self {
         let nested = task["pipelineSpec"].is_object() || task["pipelineRef"].is_object();
         let parent = text(&run["metadata"]["name"]);
@@ -248,7 +249,7 @@ impl Task {
         }
     }
 
-    fn come_to(&self) -> State {
+    fn compute_state(&self) -> State {
         if self.children.len() < self.names.len() {
             State::Waiting
         } else if self.children.values().all(|child| condition(child)["status"] == "True") {
@@ -260,8 +261,9 @@ impl Task {
         }
     }
 
-    /// The TaskRun, or the PipelineRun of a pipeline in a pipeline, with the run's labels,
-    /// annotations and templates, under those of the task, under those of `taskRunSpecs`.
+    /// Builds the TaskRun, or the PipelineRun of a pipeline in a pipeline. Its labels, annotations
+    /// and templates are those of the run, overridden by those of the task and then of
+    /// `taskRunSpecs`.
     fn child(
         &self,
         run: &Value,
@@ -285,7 +287,7 @@ impl Task {
         let mut annotations = joined("annotations");
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
         let mut labels = joined("labels");
-        // A pipeline that is written out in the run is called like the run.
+        // A pipeline that is embedded in the run has the run's name.
         let generated = metadata["generateName"].as_str().filter(|prefix| !prefix.is_empty());
         let generated = generated.map(|prefix| prefix.strip_suffix('-').unwrap_or(prefix));
         let pipeline = run["spec"]["pipelineRef"]["name"].as_str().or(generated);
@@ -327,7 +329,7 @@ impl Task {
         }
         if let Some(embedded) = spec[of_task].as_object_mut() {
             embedded.remove("metadata");
-            // What defaulting leaves in an embedded task.
+            // Defaulting leaves this null in an embedded task.
             if embedded.get("spec").is_some_and(Value::is_null) {
                 embedded.remove("spec");
             }
@@ -350,8 +352,8 @@ impl Task {
     }
 }
 
-/// The service account and the pod template of a task: the run's, under those of `taskRunSpecs`, in
-/// the words of `v1` or `v1beta1`.
+/// The service account and pod template of a task: those of the run, overridden by `taskRunSpecs`,
+/// from the fields of `v1` or `v1beta1`.
 fn templates(run: &Value, overrides: &Value) -> (Value, Value) {
     let spec = &run["spec"];
     let first = |values: &[&Value]| {
@@ -372,7 +374,7 @@ fn templates(run: &Value, overrides: &Value) -> (Value, Value) {
     (account, template)
 }
 
-/// The combinations of a task's matrix, in Tekton's order: the parameters of one child each.
+/// The combinations of a task's matrix in Tekton's order: the parameters of each child.
 fn combinations(task: &Value) -> Vec<Vec<Value>> {
     let mut combinations: Vec<Vec<Value>> = Vec::new();
     for parameter in items(&task["matrix"]["params"]) {
@@ -392,7 +394,7 @@ fn combinations(task: &Value) -> Vec<Vec<Value>> {
     combinations
 }
 
-/// The tasks whose results this task names.
+/// The names of the tasks to whose results this task refers.
 fn referred(task: &Value) -> Vec<String> {
     let text = task.to_string();
     text.split("$(tasks.")
@@ -407,7 +409,7 @@ mod tests {
     use crate::tekton::recorded;
 
     #[test]
-    fn a_matrix_is_every_combination() {
+    fn a_matrix_has_every_combination() {
         let task = json!({"matrix": {"params": [
             {"name": "os", "value": ["linux", "mac"]}, {"name": "browser", "value": ["a", "b"]},
         ]}});
@@ -420,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_in_a_parameter_is_a_reason_to_wait() {
+    fn a_result_in_a_parameter_refers_to_its_task() {
         let task = json!({"params": [{"name": "p", "value": "x-$(tasks.make.results.claim)"}]});
         assert_eq!(referred(&task), ["make"]);
         assert!(referred(&json!({"params": [{"value": "$(tasks.make.status)"}]})).is_empty());
@@ -457,6 +459,6 @@ mod tests {
             assert_eq!(made["spec"], seen["spec"], "{case}");
             compared += 1;
         }
-        assert!(compared > 10, "only {compared} were held against recorded ones");
+        assert!(compared > 10, "only {compared} were compared");
     }
 }

@@ -1,4 +1,4 @@
-//! One TaskRun: its pod, a pod for each retry, and what becomes of them.
+//! Reconciles one TaskRun: its pod, a pod for each retry, and its status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::{
     Context, Error, Kind, RESULTS, claim, is_done, is_of, items, now, pod, succeeded, text,
 };
 
-/// While a pod of the same name, of another TaskRun, is on its way out, or a quota is used up.
+/// The time before a retry while another TaskRun's pod with the same name is terminating.
 const PAUSE: Duration = Duration::from_millis(300);
 
 pub(super) async fn reconcile(
@@ -25,7 +25,7 @@ pub(super) async fn reconcile(
     if done {
         return Ok(Action::await_change());
     }
-    // Those of a TaskRun of its own; a run has made its claims itself.
+    // Only for a TaskRun without a run: the claims of a PipelineRun exist already.
     claim::create(&context, Kind::TaskRun, &task_run).await?;
     let Some((task, labels)) = specification(&context, &task_run).await? else {
         let status = json!({
@@ -80,8 +80,8 @@ pub(super) async fn reconcile(
     Ok(Action::await_change())
 }
 
-/// What the TaskRun runs, and the labels of the Task that it is read from; none where there is no
-/// such Task.
+/// The specification that the TaskRun runs, and the labels of its Task; `None`: there is no such
+/// Task.
 async fn specification(
     context: &Context,
     task_run: &Value,
@@ -95,8 +95,8 @@ async fn specification(
     Ok(task.map(|mut task| (task["spec"].take(), task["metadata"]["labels"].take())))
 }
 
-/// The API server, or a webhook, will not have this pod, now or later. One of its name that is
-/// there was made in between: the next look finds it.
+/// Whether the API server or a webhook refuses the pod for good. False if a pod with the name was
+/// created meanwhile (the next reconciliation reads it), and for an exceeded quota.
 fn is_refused(status: &kube::core::Status) -> bool {
     matches!(status.code, 400 | 403 | 409 | 422)
         && !status.is_already_exists()
@@ -112,7 +112,7 @@ fn started(task_run: &Value, pod: &str) -> Value {
     })
 }
 
-/// The end of an attempt: of the TaskRun as well, if no retry is left.
+/// The status after a failed attempt. The TaskRun fails if no retry is left.
 fn failed(task_run: &Value, pod: &str, mut retried: Vec<Value>) -> Value {
     let message = "\"step-work\" exited with code 1: Error";
     if retried.len() as u64 >= task_run["spec"]["retries"].as_u64().unwrap_or_default() {
@@ -134,7 +134,7 @@ fn failed(task_run: &Value, pod: &str, mut retried: Vec<Value>) -> Value {
     })
 }
 
-/// The results that the author has written down beforehand.
+/// The results from the annotation [`RESULTS`].
 fn results(task_run: &Value) -> Value {
     let written = text(&task_run["metadata"]["annotations"][RESULTS]);
     let results: serde_json::Map<_, _> = serde_json::from_str(written).unwrap_or_default();
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_told_from_a_pod_that_is_there() {
+    fn an_existing_pod_or_an_exceeded_quota_is_no_refusal() {
         let status = |code: u16, reason: &str, message: &str| -> Status {
             let document = json!({"code": code, "reason": reason, "message": message});
             serde_json::from_value(document).unwrap()

@@ -1,68 +1,71 @@
-//! Parked claims: pods that mount one by the name that Tekton gives it, because the webhook was away as
-//! they came, or knew too little of their run.
+//! Recreates pods that mount a parked claim instead of the placeholder's own. They were created while
+//! the webhook was unavailable, or did not yet know enough about their run.
 //!
-//! Such a pod can never run: its claim is never bound, and what a pod mounts does not change. So it is
-//! deleted, whatever the policy repairs, and its TaskRun makes it again under the same name, this time
-//! past the webhook. Where that is still away, the next one waits for as long as its TaskRun has tried
-//! by then, and a minute at most.
+//! Such a pod can never run: its claim is never bound, and a pod's volumes cannot be changed. So it is
+//! deleted, whatever the policy's `repair` is. Its TaskRun recreates it with the same name, and the
+//! webhook then replaces the claim. If the webhook is still unavailable, each pod waits before it is
+//! deleted: as long as its TaskRun had existed when the pod was created, and at most a minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::SignedDuration;
 
-use super::Turn;
-use super::sources::Wanted;
-use super::tend::maker;
+use super::carry_out::PlanBuilder;
+use super::desired::Desired;
+use super::state::recreating_task_run;
 use crate::systems::coschedule::claims::is_parked;
-use crate::view::{Member, Name};
+use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::kinds::member::Member;
+use crate::view::Name;
 
-/// The longest that a pod waits before it is made again.
+/// The longest time that a pod waits before it is deleted.
 const LONGEST: SignedDuration = SignedDuration::from_mins(1);
 
-impl Turn<'_> {
-    /// Has the pods made again that mount a parked claim whose place a placeholder's own takes.
-    pub(super) fn make_again_what_mounts_parked(&mut self, wanted: &BTreeMap<Name, Wanted<'_>>) {
-        let replaced = wanted.iter().flat_map(|(name, wanted)| {
-            let claims = wanted.blueprint.templates.iter();
+impl PlanBuilder<'_, '_> {
+    /// Recreates the waiting pods that mount a parked claim which a placeholder's own claim replaces.
+    pub(super) fn release_from_parked(&mut self, desired: &BTreeMap<Name, Desired<'_>>) {
+        let replaced = desired.iter().flat_map(|(name, desired)| {
+            let claims = desired.blueprint.templates.iter();
             claims.map(|(claim, _)| Name::new(&name.namespace, claim))
         });
-        let is_parked = |claim: &Name| self.view.claim(claim).is_some_and(is_parked);
+        let is_parked = |claim: &Name| self.view().claim(claim).is_some_and(is_parked);
         let parked: BTreeSet<Name> = replaced.filter(is_parked).collect();
         if parked.is_empty() {
             return;
         }
         let mut found: Vec<_> = self
-            .view
+            .view()
             .members()
             .filter_map(|(name, member)| {
-                let estate = member.estate.as_ref()?;
+                let details = member.details.as_ref()?;
                 let mut claims =
-                    estate.claims.iter().map(|claim| Name::new(&name.namespace, claim));
+                    details.claims.iter().map(|claim| Name::new(&name.namespace, claim));
                 let claim = claims.find(|claim| parked.contains(claim))?;
-                let is_left_alone = estate.assisted || estate.ignored;
-                (!is_left_alone && member.place().is_none()).then_some((name, member, claim))
+                let is_exempt = details.assisted || details.ignored;
+                (!is_exempt && member.place().is_none()).then_some((name, member, claim))
             })
             .collect();
         found.sort_unstable_by_key(|(name, ..)| *name);
         for (name, member, claim) in found {
-            self.make_again(name, member, &claim);
+            self.recreate(name, member, &claim);
         }
     }
 
-    fn make_again(&mut self, name: &Name, member: &Member, claim: &Name) {
+    fn recreate(&mut self, name: &Name, member: &Member, claim: &Name) {
         if member.identity.deleting || member.finished {
             return;
         }
-        let task_run = maker(name, member, self.view);
-        let (Some(task_run), Some(made)) = (task_run, member.identity.created) else { return };
-        let tried = task_run.identity.created.map_or(LONGEST, |first| made.duration_since(first));
-        if !self.is_over(made, tried.clamp(SignedDuration::ZERO, LONGEST)) {
-            return;
+        let task_run = recreating_task_run(name, member, self.view());
+        let (Some(task_run), Some(created)) = (task_run, member.identity.created) else { return };
+        let age = task_run.identity.created.map_or(LONGEST, |first| created.duration_since(first));
+        let Ok(due) = created.checked_add(age.clamp(SignedDuration::ZERO, LONGEST)) else { return };
+        if due > self.facts.now {
+            return self.recheck_by(due);
         }
         let why = format!(
-            "claim {} is parked, and the placeholder's own takes its place, which the pod does not mount",
+            "claim {} is parked and never bound, and the pod does not mount the placeholder's claim that replaces it",
             claim.name
         );
-        self.have_made_again(name, member, &why);
+        self.release(name, member, &why);
     }
 }

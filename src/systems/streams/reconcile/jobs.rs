@@ -1,41 +1,49 @@
-//! StreamsJobs: the HostPools that they own, and what their users read of them.
+//! Reconciles StreamsJobs: creates the HostPools that they own, and writes their status.
 //!
-//! A job is Accepted when the whole of it can be placed. Once it has been accepted, only what it says
-//! itself or what the policy says takes that back; a node that goes later does not, or else the
-//! restart of one element would be refused for the sake of another. Such trouble shows in Ready, and
-//! with the pools and pods that it is about.
+//! A job is Accepted if all of its constraints can be satisfied together. Once accepted, it stays
+//! so until its spec or the policy makes it invalid. The deletion of a node does not revoke
+//! Accepted: otherwise the restart of one element would be refused because of a problem of another.
+//! Problems of the cluster are reported in the condition Ready, and by the pools and pods
+//! concerned.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::api;
 use crate::api::condition::{self, ACCEPTED, Condition, READY, Status};
-use crate::api::streams_job::{Group, OwnedPool, StreamsJobSpec, StreamsJobStatus};
 use crate::placement::reason::{Finding, Stage, shorten};
-use crate::policy::Policy;
 use crate::systems::plan::operation::{replace, test_uid};
-use crate::systems::plan::{Action, Event, Kind, Plan, Target, Write};
+use crate::systems::plan::{Action, Event, Plan, Target, Write};
+use crate::systems::policy::Policy;
+use crate::systems::streams::api::streams_job::{
+    Group, OwnedPool, StreamsJobSpec, StreamsJobStatus,
+};
 use crate::systems::streams::job::check::check;
 use crate::systems::streams::keys;
-use crate::view::host_pool::Form;
-use crate::view::streams_job::closure::{Closure, Pool, host_pool_spec};
-use crate::view::{HostPool, Name, StreamsJob, View};
+use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::host_pool::{Form, HostPool};
+use crate::systems::streams::kinds::streams_job::StreamsJob;
+use crate::systems::streams::kinds::streams_job::closure::{Closure, Pool, host_pool_spec};
+use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
+use crate::view::{Name, View};
 
-/// The longest message of a condition, in characters: the API allows 32,768, and people read less.
+/// The longest message of a condition, in characters, so that it stays readable. The API allows
+/// 32,768.
 const LONGEST_MESSAGE: usize = 4096;
 
-/// The reasons of conditions that are no refusals.
+/// Reasons of the condition Ready that are not the reason of a finding.
 const POOLS_READY: &str = "PoolsReady";
 const WAITING_FOR_POOLS: &str = "WaitingForPools";
 const POOL_NAME_TAKEN: &str = "PoolNameTaken";
 const NOT_ACCEPTED: &str = "NotAccepted";
 
-/// What is to be done for the StreamsJobs.
+/// Plans the changes for all StreamsJobs.
 #[must_use]
-pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
+pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     if !policy.streams.enabled {
-        // The pools of a job go with it; nothing else of a job's is on the cluster.
+        // Kubernetes deletes the pools of a deleted job, and the controller creates nothing else
+        // for jobs.
         return plan;
     }
     let mut jobs: Vec<(&Name, &StreamsJob)> = view
@@ -44,16 +52,16 @@ pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
         .collect();
     jobs.sort_unstable_by_key(|(name, _)| *name);
     for (name, job) in jobs {
-        // What cannot be read cannot be told in a status that would not be read either.
+        // If the spec cannot be decoded, a status next to it could not be decoded either.
         let Ok(spec) = &job.spec else { continue };
-        let mut turn = Turn { name, job, spec, view, now, events: Vec::new() };
-        turn.plan(policy, &mut plan);
+        let mut reconciler = JobReconciler { name, job, spec, view, now, events: Vec::new() };
+        reconciler.plan(policy, &mut plan);
     }
     plan
 }
 
-/// One job in its turn.
-struct Turn<'j> {
+/// The state of reconciling one job.
+struct JobReconciler<'j> {
     name: &'j Name,
     job: &'j StreamsJob,
     spec: &'j StreamsJobSpec,
@@ -62,51 +70,56 @@ struct Turn<'j> {
     events: Vec<Event>,
 }
 
-/// The HostPool that stands for a pool of a job.
+/// The HostPool with the name that a pool of a job requires.
 enum Found<'v> {
-    /// There is none.
+    /// It does not exist.
     Nothing,
-    /// It is the job's.
+    /// The job owns it.
     Own(&'v HostPool),
-    /// It was that of an earlier job of this name, and goes with it.
+    /// It is being deleted, or an earlier job of this name owns it and it will be deleted with that
+    /// job.
     Leaving,
-    /// It has the name, and is somebody else's: never touched.
+    /// The job does not own it, so it is never changed.
     Foreign,
 }
 
-impl<'j> Turn<'j> {
+impl<'j> JobReconciler<'j> {
     fn plan(&mut self, policy: &Policy, plan: &mut Plan) {
         let findings = check(self.name, self.job, self.view, policy);
         let mut status = StreamsJobStatus {
             conditions: self.job.status.conditions.clone(),
-            groups: self.groups(),
-            creation_order: creation_order(self.spec, &self.job.closure),
+            groups: self.build_groups(),
+            creation_order: find_creation_order(self.spec, &self.job.closure),
             ..StreamsJobStatus::default()
         };
-        let accepted = self.accept(&findings, &mut status.conditions);
+        let accepted = self.set_accepted(&findings, &mut status.conditions);
         let mut waits = Vec::new();
         let mut taken = Vec::new();
-        for (said, pool) in self.spec.pools.iter().zip(&self.job.closure.pools) {
-            match self.find(pool) {
+        for (written, pool) in self.spec.pools.iter().zip(&self.job.closure.pools) {
+            match self.find_pool(pool) {
                 Found::Foreign => taken.push(&*pool.host_pool),
                 Found::Nothing if accepted => {
-                    plan.actions.push(self.create(said, pool));
-                    waits.push(format!("{}: HostPool {} is being made", said.name, pool.host_pool));
+                    plan.actions.push(self.create_pool(written, pool));
+                    waits.push(format!(
+                        "{}: HostPool {} is being created",
+                        written.name, pool.host_pool
+                    ));
                 }
                 Found::Nothing => {}
                 Found::Leaving => {
-                    let of = "is still that of an earlier job of this name";
-                    waits.push(format!("{}: HostPool {} {of}", said.name, pool.host_pool));
+                    let problem = "still belongs to an earlier job of this name";
+                    waits.push(format!("{}: HostPool {} {problem}", written.name, pool.host_pool));
                 }
                 Found::Own(found) => {
-                    plan.actions.extend(self.grow(pool, found).filter(|_| accepted));
-                    waits.extend(waits_for(found).map(|why| format!("{}: {why}", said.name)));
+                    plan.actions.extend(self.grow_pool(pool, found).filter(|_| accepted));
+                    let problem = find_problem(found);
+                    waits.extend(problem.map(|problem| format!("{}: {problem}", written.name)));
                     let host_pool = pool.host_pool.to_string();
-                    status.pools.push(OwnedPool { name: said.name.clone(), host_pool });
+                    status.pools.push(OwnedPool { name: written.name.clone(), host_pool });
                 }
             }
         }
-        self.ready(accepted, &findings, &taken, &waits, &mut status.conditions);
+        self.set_ready(accepted, &findings, &taken, &waits, &mut status.conditions);
         if status == self.job.status {
             return;
         }
@@ -115,37 +128,31 @@ impl<'j> Turn<'j> {
             status: serde_json::to_value(&status).unwrap_or(Value::Null),
         };
         let events = std::mem::take(&mut self.events);
-        plan.actions.push(Action { target: self.target(), write, events });
+        let target = Target::new(STREAMS_JOB, self.name, &self.job.identity.uid);
+        let action = Action::new(target, write, events);
+        plan.actions.push(action.with_volatile(&["lastTransitionTime"]));
     }
 
-    fn target(&self) -> Target {
-        Target {
-            kind: Kind::StreamsJob,
-            namespace: self.name.namespace.clone(),
-            name: self.name.name.clone(),
-            uid: self.job.identity.uid.clone(),
-        }
-    }
-
-    /// The condition Accepted.
-    fn accept(&mut self, findings: &[Finding], conditions: &mut Vec<Condition>) -> bool {
+    /// Sets the condition Accepted. Returns whether it is True.
+    fn set_accepted(&mut self, findings: &[Finding], conditions: &mut Vec<Condition>) -> bool {
         let generation = self.job.identity.generation;
-        let before = condition::find(conditions, ACCEPTED).is_some_and(|condition| {
+        let was_accepted = condition::find(conditions, ACCEPTED).is_some_and(|condition| {
             condition.status == Status::True && condition.observed_generation == Some(generation)
         });
-        let weighs = |finding: &&Finding| !(before && finding.reason.stage() == Stage::Cluster);
-        let findings: Vec<&Finding> = findings.iter().filter(weighs).collect();
+        let counts =
+            |finding: &&Finding| !(was_accepted && finding.reason.stage() == Stage::Cluster);
+        let findings: Vec<&Finding> = findings.iter().filter(counts).collect();
         match findings.first() {
             None => {
                 let message = "the job can be placed";
                 self.set(conditions, ACCEPTED, Status::True, ACCEPTED, message, false);
             }
             Some(first) => {
-                let told: Vec<String> = findings
+                let messages: Vec<String> = findings
                     .iter()
                     .map(|finding| format!("{}; {}", finding.problem, finding.remedy))
                     .collect();
-                let message = shorten(&told.join(". "), LONGEST_MESSAGE);
+                let message = shorten(&messages.join(". "), LONGEST_MESSAGE);
                 let reason = first.reason.as_str();
                 self.set(conditions, ACCEPTED, Status::False, reason, &message, true);
             }
@@ -153,8 +160,9 @@ impl<'j> Turn<'j> {
         findings.is_empty()
     }
 
-    /// The condition Ready.
-    fn ready(
+    /// Sets the condition Ready. `taken` are the names of HostPools that the job needs and does not
+    /// own, `waits` the reasons why its pools are not ready.
+    fn set_ready(
         &mut self,
         accepted: bool,
         findings: &[Finding],
@@ -166,26 +174,26 @@ impl<'j> Turn<'j> {
             (Status::False, NOT_ACCEPTED, "see the condition Accepted".to_owned())
         } else if !taken.is_empty() {
             let message = format!(
-                "{} belongs to somebody else: delete it, or rename the pool in a new job",
+                "{} exists and is not owned by the job: delete it, or rename the pool in a new job",
                 taken.join(", ")
             );
             (Status::False, POOL_NAME_TAKEN, message)
         } else if let Some(first) = findings.first() {
-            // Accepted once, and not to be placed as a whole by now.
+            // The job was accepted, but by now it could not be placed.
             (Status::False, first.reason.as_str(), format!("{}; {}", first.problem, first.remedy))
         } else if !waits.is_empty() {
             (Status::False, WAITING_FOR_POOLS, waits.join(". "))
         } else {
             (Status::True, POOLS_READY, "the pods can be created".to_owned())
         };
-        // That a pool is waited for is the ordinary way of things.
+        // It is normal that a job waits for its pools.
         let warning = !matches!(reason, POOLS_READY | WAITING_FOR_POOLS | NOT_ACCEPTED);
         let message = shorten(&message, LONGEST_MESSAGE);
         self.set(conditions, READY, status, reason, &message, warning);
     }
 
-    /// Sets a condition, and tells of it where status or reason change. `NotAccepted` has been told of
-    /// already.
+    /// Sets a condition, with an event if its status or reason changes. `NotAccepted` needs none:
+    /// the event about Accepted reports the same.
     fn set(
         &mut self,
         conditions: &mut Vec<Condition>,
@@ -195,16 +203,16 @@ impl<'j> Turn<'j> {
         message: &str,
         warning: bool,
     ) {
-        let told = condition::find(conditions, type_)
+        let is_unchanged = condition::find(conditions, type_)
             .is_some_and(|present| present.status == status && present.reason == reason);
-        if !told && reason != NOT_ACCEPTED {
+        if !is_unchanged && reason != NOT_ACCEPTED {
             self.events.push(Event { warning, reason, note: message.to_owned() });
         }
         let generation = self.job.identity.generation;
         condition::set(conditions, type_, status, reason, message, generation, self.now);
     }
 
-    fn find(&self, pool: &Pool) -> Found<'j> {
+    fn find_pool(&self, pool: &Pool) -> Found<'j> {
         let name = Name::new(&self.name.namespace, &pool.host_pool);
         let Some(found) = self.view.host_pool(&name) else { return Found::Nothing };
         match &found.job {
@@ -217,7 +225,11 @@ impl<'j> Turn<'j> {
         }
     }
 
-    fn create(&self, said: &api::streams_job::Pool, pool: &Pool) -> Action {
+    fn create_pool(
+        &self,
+        written: &crate::systems::streams::api::streams_job::Pool,
+        pool: &Pool,
+    ) -> Action {
         let (namespace, name) = (&self.name.namespace, &pool.host_pool);
         let object = json!({
             "apiVersion": api::VERSION,
@@ -226,7 +238,7 @@ impl<'j> Turn<'j> {
                 "name": name,
                 "namespace": namespace,
                 "labels": {"app.kubernetes.io/managed-by": "stowplan"},
-                // Without blockOwnerDeletion, which would ask for more rights on jobs than are needed.
+                // Without blockOwnerDeletion, which would require more permissions on jobs.
                 "ownerReferences": [{
                     "apiVersion": api::VERSION,
                     "kind": "StreamsJob",
@@ -235,16 +247,14 @@ impl<'j> Turn<'j> {
                     "controller": true,
                 }],
             },
-            "spec": host_pool_spec(said),
+            "spec": host_pool_spec(written),
         });
-        let uid = "".into();
-        let target =
-            Target { kind: Kind::HostPool, namespace: namespace.clone(), name: name.clone(), uid };
-        Action { target, write: Write::Create(object), events: Vec::new() }
+        let target = Target::new(HOST_POOL, &Name::new(namespace, name), "");
+        Action::new(target, Write::Create(object), Vec::new())
     }
 
-    /// The pool's size follows the job's, which can only grow.
-    fn grow(&self, pool: &Pool, found: &HostPool) -> Option<Action> {
+    /// Raises the size of the HostPool to that in the job, which can only grow.
+    fn grow_pool(&self, pool: &Pool, found: &HostPool) -> Option<Action> {
         let (Ok(Form::Sized(wanted, _)), Ok(Form::Sized(size, _))) = (&pool.form, &found.form)
         else {
             return None;
@@ -253,17 +263,13 @@ impl<'j> Turn<'j> {
             return None;
         }
         let operations = vec![test_uid(&found.identity.uid), replace(&["spec", "size"], *wanted)];
-        let target = Target {
-            kind: Kind::HostPool,
-            namespace: self.name.namespace.clone(),
-            name: pool.host_pool.clone(),
-            uid: found.identity.uid.clone(),
-        };
-        Some(Action { target, write: Write::Patch(operations), events: Vec::new() })
+        let name = Name::new(&self.name.namespace, &pool.host_pool);
+        let target = Target::new(HOST_POOL, &name, &found.identity.uid);
+        Some(Action::new(target, Write::Patch(operations), Vec::new()))
     }
 
-    /// What shares a host, and on which it is.
-    fn groups(&self) -> Vec<Group> {
+    /// The groups of elements that share a host, each with its present host.
+    fn build_groups(&self) -> Vec<Group> {
         let units = self.job.closure.units.iter();
         units
             .filter_map(|unit| {
@@ -277,7 +283,7 @@ impl<'j> Turn<'j> {
                     processing_elements: elements
                         .map(|element| self.spec.processing_elements[*element].name.clone())
                         .collect(),
-                    // A group that is only preferred may be on several.
+                    // If colocation is only preferred, a group may run on several nodes.
                     host: nodes.next().filter(|_| nodes.next().is_none()).map(str::to_owned),
                 })
             })
@@ -285,8 +291,8 @@ impl<'j> Turn<'j> {
     }
 }
 
-/// Why a pool is not ready.
-fn waits_for(pool: &HostPool) -> Option<String> {
+/// Why a pool is not ready; `None` if it is ready.
+fn find_problem(pool: &HostPool) -> Option<String> {
     match condition::find(&pool.status.conditions, READY) {
         Some(ready)
             if ready.status == Status::True
@@ -297,15 +303,16 @@ fn waits_for(pool: &HostPool) -> Option<String> {
         Some(ready) if ready.status != Status::True => {
             Some(format!("{} ({})", ready.message, ready.reason))
         }
-        _ => Some("the controller has not looked at it yet".to_owned()),
+        _ => Some("the controller has not processed it yet".to_owned()),
     }
 }
 
-/// The elements in the order in which none strands another: first those that are bound to a host,
-/// then groups, then what must be apart or alone, then the others.
-fn creation_order(spec: &StreamsJobSpec, closure: &Closure) -> Vec<String> {
+/// The names of the elements in an order of creation in which no pod takes the node that a later
+/// one needs: first the elements that are bound to hosts or pools, then groups, then elements with
+/// exlocation or isolation, then the others.
+fn find_creation_order(spec: &StreamsJobSpec, closure: &Closure) -> Vec<String> {
     let mut order: Vec<(u8, usize, usize)> = Vec::with_capacity(spec.processing_elements.len());
-    for (place, unit) in closure.units.iter().enumerate() {
+    for (number, unit) in closure.units.iter().enumerate() {
         let rank = if !unit.claims.is_empty() {
             0
         } else if unit.group.is_some() {
@@ -315,7 +322,7 @@ fn creation_order(spec: &StreamsJobSpec, closure: &Closure) -> Vec<String> {
         } else {
             3
         };
-        order.extend(unit.elements.iter().map(|element| (rank, place, *element)));
+        order.extend(unit.elements.iter().map(|element| (rank, number, *element)));
     }
     order.sort_unstable();
     order
@@ -327,7 +334,9 @@ fn creation_order(spec: &StreamsJobSpec, closure: &Closure) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::Object;
+    use crate::systems;
+    use crate::systems::streams::kinds::streams_job::closure;
+    use crate::view::resource;
 
     const NOW: &str = "2026-01-01T00:00:00Z";
 
@@ -340,7 +349,7 @@ mod tests {
 
     fn apply(view: &mut View, document: &str) {
         let document: Value = serde_saphyr::from_str(document).unwrap();
-        view.apply(Object::from_document(document).unwrap().unwrap());
+        view.apply(systems::object(document).unwrap().unwrap());
     }
 
     fn planned(view: &View) -> Vec<Action> {
@@ -355,7 +364,7 @@ mod tests {
     }
 
     /// The status and reason of a condition.
-    fn told(status: &StreamsJobStatus, type_: &str) -> (Status, String) {
+    fn condition_of(status: &StreamsJobStatus, type_: &str) -> (Status, String) {
         let condition = condition::find(&status.conditions, type_).unwrap();
         (condition.status, condition.reason.clone())
     }
@@ -405,41 +414,41 @@ spec:
     }
 
     fn pool_name() -> String {
-        crate::view::streams_job::closure::host_pool_name("parallel", "P")
+        closure::host_pool_name("parallel", "P")
     }
 
     #[test]
     fn a_job_gets_its_pools_and_is_ready_when_they_are() {
         let mut view = view(&[NODE, JOB]);
         let actions = planned(&view);
-        let [create, tell] = actions.as_slice() else { panic!("{actions:?}") };
+        let [create, update] = actions.as_slice() else { panic!("{actions:?}") };
         let Write::Create(object) = &create.write else { panic!("{create:?}") };
         assert_eq!(*create.target.name, *pool_name());
         assert_eq!(object["spec"], json!({"size": 1, "exclusivity": "Shared"}));
         let owner = &object["metadata"]["ownerReferences"][0];
         assert_eq!((&owner["uid"], &owner["controller"]), (&json!("u1"), &json!(true)));
         assert!(owner.get("blockOwnerDeletion").is_none());
-        let first = status(tell);
-        assert_eq!(told(&first, ACCEPTED), (Status::True, "Accepted".to_owned()));
-        assert_eq!(told(&first, READY), (Status::False, "WaitingForPools".to_owned()));
+        let first = status(update);
+        assert_eq!(condition_of(&first, ACCEPTED), (Status::True, "Accepted".to_owned()));
+        assert_eq!(condition_of(&first, READY), (Status::False, "WaitingForPools".to_owned()));
         assert_eq!(first.creation_order, ["pooled", "one", "other", "apart", "free"]);
         assert_eq!(first.groups[0].processing_elements, ["one", "other"]);
         let events: Vec<_> =
-            tell.events.iter().map(|event| (event.warning, event.reason)).collect();
+            update.events.iter().map(|event| (event.warning, event.reason)).collect();
         assert_eq!(events, [(false, "Accepted"), (false, "WaitingForPools")]);
 
         apply(&mut view, &with_status(JOB, &first));
         apply(&mut view, &pool(&pool_name(), "u1", false, 1));
         let actions = planned(&view);
-        let [tell] = actions.as_slice() else { panic!("{actions:?}") };
-        let second = status(tell);
-        assert!(tell.events.is_empty(), "nothing has become otherwise: {:?}", tell.events);
+        let [update] = actions.as_slice() else { panic!("{actions:?}") };
+        let second = status(update);
+        assert!(update.events.is_empty(), "no condition has changed: {:?}", update.events);
         assert_eq!(second.pools[0].host_pool, pool_name());
         let ready = condition::find(&second.conditions, READY).unwrap();
         assert_eq!(ready.message, "P: one to go (Reserving)");
 
         apply(&mut view, &with_status(JOB, &second));
-        assert_eq!(planned(&view), [], "a status is written where it changes");
+        assert!(planned(&view).is_empty(), "an unchanged status is not written");
         apply(&mut view, &pool(&pool_name(), "u1", true, 1));
         apply(
             &mut view,
@@ -450,38 +459,41 @@ spec:
         );
         let actions = planned(&view);
         let third = status(&actions[0]);
-        assert_eq!(told(&third, READY), (Status::True, "PoolsReady".to_owned()));
+        assert_eq!(condition_of(&third, READY), (Status::True, "PoolsReady".to_owned()));
         assert_eq!(third.groups[0].host.as_deref(), Some("n1"));
         assert_eq!(actions[0].events[0].reason, "PoolsReady");
     }
 
     #[test]
-    fn a_job_that_cannot_be_placed_gets_nothing() {
+    fn a_job_that_cannot_be_placed_gets_no_pools() {
         let job = JOB.replace("size: 1}", "size: 2}");
         let actions = planned(&view(&[NODE, &job]));
-        let [tell] = actions.as_slice() else { panic!("{actions:?}") };
-        let refused = status(tell);
-        assert_eq!(told(&refused, ACCEPTED), (Status::False, "InsufficientNodes".to_owned()));
-        assert_eq!(told(&refused, READY), (Status::False, "NotAccepted".to_owned()));
-        assert_eq!(tell.events.len(), 1);
-        assert!(tell.events[0].warning && tell.events[0].note.contains("needs 2 nodes"));
+        let [update] = actions.as_slice() else { panic!("{actions:?}") };
+        let refused = status(update);
+        assert_eq!(
+            condition_of(&refused, ACCEPTED),
+            (Status::False, "InsufficientNodes".to_owned())
+        );
+        assert_eq!(condition_of(&refused, READY), (Status::False, "NotAccepted".to_owned()));
+        assert_eq!(update.events.len(), 1);
+        assert!(update.events[0].warning && update.events[0].note.contains("needs 2 nodes"));
     }
 
     #[test]
-    fn what_was_accepted_stays_so_when_a_node_goes_and_not_when_the_job_changes() {
+    fn an_accepted_job_stays_accepted_when_a_node_is_deleted_but_not_when_it_changes() {
         let mut view = view(&[NODE, JOB]);
         let accepted = status(&planned(&view)[1]);
         apply(&mut view, &pool(&pool_name(), "u1", true, 1));
         apply(&mut view, &with_status(JOB, &accepted));
-        view.remove_node("n1");
+        view.forget(&resource::NODE, &Name::cluster_wide("n1"));
         let now = status(&planned(&view)[0]);
-        assert_eq!(told(&now, ACCEPTED).0, Status::True);
-        assert_eq!(told(&now, READY), (Status::False, "NoTaggedNode".to_owned()));
+        assert_eq!(condition_of(&now, ACCEPTED).0, Status::True);
+        assert_eq!(condition_of(&now, READY), (Status::False, "NoTaggedNode".to_owned()));
         let grown = JOB.replace("generation: 1", "generation: 2").replace("size: 1}", "size: 2}");
         apply(&mut view, &with_status(&grown, &accepted));
         let actions = planned(&view);
-        let [tell] = actions.as_slice() else { panic!("the pool does not grow: {actions:?}") };
-        assert_eq!(told(&status(tell), ACCEPTED).0, Status::False);
+        let [update] = actions.as_slice() else { panic!("the pool does not grow: {actions:?}") };
+        assert_eq!(condition_of(&status(update), ACCEPTED).0, Status::False);
     }
 
     #[test]
@@ -498,21 +510,27 @@ spec:
     }
 
     #[test]
-    fn somebody_elses_pool_is_never_touched() {
+    fn a_pool_that_the_job_does_not_own_is_never_changed() {
         let actions = planned(&view(&[NODE, JOB, &pool(&pool_name(), "", true, 5)]));
-        let [tell] = actions.as_slice() else { panic!("{actions:?}") };
-        assert_eq!(told(&status(tell), READY), (Status::False, "PoolNameTaken".to_owned()));
-        assert!(tell.events.iter().any(|event| event.warning && event.reason == "PoolNameTaken"));
-        // That of the job's predecessor goes by itself.
+        let [update] = actions.as_slice() else { panic!("{actions:?}") };
+        assert_eq!(
+            condition_of(&status(update), READY),
+            (Status::False, "PoolNameTaken".to_owned())
+        );
+        assert!(update.events.iter().any(|event| event.warning && event.reason == "PoolNameTaken"));
+        // The pool of an earlier job of the name will be deleted.
         let actions = planned(&view(&[NODE, JOB, &pool(&pool_name(), "u0", true, 1)]));
-        let [tell] = actions.as_slice() else { panic!("{actions:?}") };
-        assert_eq!(told(&status(tell), READY), (Status::False, "WaitingForPools".to_owned()));
+        let [update] = actions.as_slice() else { panic!("{actions:?}") };
+        assert_eq!(
+            condition_of(&status(update), READY),
+            (Status::False, "WaitingForPools".to_owned())
+        );
     }
 
     #[test]
-    fn a_job_about_to_go_and_one_elsewhere_are_left_alone() {
+    fn a_job_that_is_being_deleted_or_is_in_an_excluded_namespace_is_ignored() {
         let deleting = JOB.replace("uid: u1", "uid: u1, deletionTimestamp: '2026-01-01T00:00:00Z'");
         let excluded = JOB.replace("namespace: ns", "namespace: kube-system");
-        assert_eq!(planned(&view(&[NODE, &deleting, &excluded])), []);
+        assert!(planned(&view(&[NODE, &deleting, &excluded])).is_empty());
     }
 }

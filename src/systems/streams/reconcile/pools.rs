@@ -1,47 +1,58 @@
-//! HostPools: which nodes are their members, the labels by which pods find the members, the taints
-//! that keep others off exclusive ones, and what the pools' statuses say.
+//! Reconciles HostPools: chooses the nodes that are their members, sets the labels by which pods
+//! find the members and the taints that keep other pods off exclusive pools, and writes the status
+//! of the pools.
 //!
-//! # Order of writes
-//! A pool's status is written first: it records which nodes are reserved, so that no other pool, and
-//! no controller that takes over, chooses them too. Then the nodes are marked, then the status says
-//! so. Shared: status (Reserving), one patch a node (label), status (Ready). Exclusive: status, a
-//! patch a node (taint), [`node_marks::SETTLE`], another look at the nodes, a patch a node (label),
-//! status. Everything in between is read back from statuses and nodes, so that it does not matter
-//! after which write a controller ends.
+//! # Order of writes The status of a pool is written first. It records which nodes are reserved, so
+//! that no other pool, and no controller that takes over, chooses the same nodes. Then the nodes
+//! are marked, then the status records the members as Ready.
 //!
-//! # Rooms
-//! [`accept`]: which pools may have nodes. [`inventory`]: what there is. [`members`]: which places
-//! of a pool stand and which are filled; [`choose`]: with what. [`status`]: what is said of it.
-//! [`node_marks`]: the patches. What is to be taken back from nodes is found here: marks that no
-//! pool answers for.
+//! - Shared pools: status (Reserving), one patch per node (label), status (Ready).
+//! - Exclusive pools: status (Reserving), one patch per node (taint), a wait of
+//!   [`node_marks::SETTLE`], a check for pods that were bound meanwhile, one patch per node
+//!   (label), status (Ready).
+//!
+//! All state is read back from statuses and nodes, so a controller may stop after any write.
+//!
+//! # Files
+//! - [`accept`]: which pools may have nodes.
+//! - [`inventory`]: the nodes, their pods and their pools.
+//! - [`members`]: which members a pool keeps, loses and gets; [`choose`]: which nodes it gets.
+//! - [`status`]: the status of a pool and the events about it.
+//! - [`node_marks`]: the patches of nodes; [`release`]: the confirmation of those that remove
+//!   marks.
+//! - This file: the order of all this, and which marks of nodes are missing or stale.
 
 mod accept;
 mod choose;
 mod inventory;
 mod members;
 mod node_marks;
+mod release;
 mod status;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 
-use crate::api::host_pool::MemberState;
-use crate::policy::Policy;
-use crate::systems::plan::{Action, Kind, Plan, Target, Write};
-use crate::view::host_pool::Form;
-use crate::view::{HostPool, Name, View};
+use crate::systems::plan::{Action, Plan, Target, Write};
+use crate::systems::policy::Policy;
+use crate::systems::streams::api::host_pool::MemberState;
+use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::host_pool::{Form, HostPool};
+use crate::view::resource::NODE;
+use crate::view::{Name, View};
 use accept::Verdict;
 use inventory::{Inventory, NodeState};
-use members::{Draft, Place};
-use node_marks::{SETTLE, Wanted, standing_since};
+use members::{Draft, Slot};
+use node_marks::{SETTLE, Wanted, trusted_since};
 
-/// The most items of a kind that one message names.
-const MOST_TOLD: usize = 5;
+/// The most items of a list that a message names, and the most events of one reason.
+const MAX_LISTED: usize = 5;
 
-/// A pool that lives.
+/// A pool that exists and is not being deleted.
 #[derive(Debug)]
 struct Pool<'v> {
     name: &'v Name,
@@ -58,7 +69,7 @@ impl Pool<'_> {
         self.pool.form.is_ok() && self.pool.is_labelled()
     }
 
-    /// How many members it is to have; 0 for one whose nodes are not marked.
+    /// The number of members that it should have; 0 for a pool whose nodes are not marked.
     fn wanted(&self) -> u32 {
         match &self.pool.form {
             Ok(Form::Sized(size, _)) => *size,
@@ -69,23 +80,23 @@ impl Pool<'_> {
         }
     }
 
-    /// How many places of it are recorded.
+    /// The number of members that its status records, including vacant ones.
     fn held(&self) -> u32 {
         let members = self.pool.status.members.iter();
         let held = members.filter(|member| member.index < self.wanted()).count();
         u32::try_from(held).unwrap_or(u32::MAX)
     }
 
-    /// Whether the nodes that are recorded are the pool's first.
+    /// Whether the pool has not had all of its members Ready yet.
     fn is_first_allocation(&self) -> bool {
         let members = &self.pool.status.members;
         members.iter().all(|member| member.state == MemberState::Reserving)
     }
 }
 
-/// What is to be done for HostPools now.
+/// Plans the changes for all HostPools, and for the marks of nodes.
 pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
-    let pools = in_order(view);
+    let pools = find_live_pools(view);
     let mut inventory = Inventory::new(view, policy);
     let verdicts = accept::judge(&pools, view, policy);
     let mut drafts = allocate(&pools, &verdicts, &mut inventory);
@@ -93,25 +104,25 @@ pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     let mut wanted: BTreeMap<usize, Wanted<'_>> = BTreeMap::new();
     for (pool, draft) in pools.iter().zip(&mut drafts) {
-        if let Some(at) = want_marks(pool, draft, &inventory, &mut wanted, now) {
+        if let Some(at) = request_marks(pool, draft, &inventory, &mut wanted, now) {
             plan.recheck_by(at);
         }
     }
     for ((pool, verdict), draft) in pools.iter().zip(&verdicts).zip(&mut drafts) {
         plan.actions.extend(status::write(pool, verdict, draft, &inventory, now));
     }
-    let answers = Answers::new(&pools, &verdicts, &drafts);
-    for (place, node) in inventory.nodes.iter().enumerate() {
-        plan.actions.extend(write_node(place, node, wanted.get(&place), &answers, now));
+    let owners = MarkOwners::new(&pools, &verdicts, &drafts);
+    for (index, node) in inventory.nodes.iter().enumerate() {
+        plan.actions.extend(plan_node(index, node, wanted.get(&index), &owners, now));
     }
     plan
 }
 
-/// The pools that live, the oldest first.
+/// The pools that are not being deleted, the oldest first.
 ///
-/// Of those made within one second the one whose name comes first. Not the one whose version does: that
-/// changes with every write, and who comes first must not.
-fn in_order(view: &View) -> Vec<Pool<'_>> {
+/// Pools that were created within the same second are ordered by name. The resource version would
+/// not do: it changes with every write, and the order of pools must not change.
+fn find_live_pools(view: &View) -> Vec<Pool<'_>> {
     let mut pools: Vec<Pool<'_>> = view
         .host_pools()
         .filter(|(_, pool)| !pool.identity.deleting)
@@ -121,7 +132,8 @@ fn in_order(view: &View) -> Vec<Pool<'_>> {
     pools
 }
 
-/// Which nodes the pools have, one after the other: each sees what the ones before it have taken.
+/// Allocates nodes to the pools, one pool after the other: nodes that an earlier pool has taken are
+/// not available to later ones.
 fn allocate<'v>(
     pools: &[Pool<'v>],
     verdicts: &[Verdict],
@@ -133,12 +145,12 @@ fn allocate<'v>(
         if served(verdict) && pool.is_labelled() {
             continue;
         }
-        // Whatever else is recorded is taken until its status says otherwise.
+        // Other pools occupy the nodes that their status records until the status is rewritten.
         for member in &pool.pool.status.members {
-            let place = member.node.as_deref().and_then(|node| inventory.place(node));
-            match place.filter(|_| member.state != MemberState::Vacant) {
-                Some(place) if pool.pool.is_labelled() => inventory.claim(place, pool),
-                Some(place) => inventory.nodes[place].pools += 1,
+            let node = member.node.as_deref().and_then(|node| inventory.index_of(node));
+            match node.filter(|_| member.state != MemberState::Vacant) {
+                Some(node) if pool.pool.is_labelled() => inventory.claim(node, pool),
+                Some(node) => inventory.nodes[node].pools += 1,
                 None => {}
             }
         }
@@ -146,7 +158,7 @@ fn allocate<'v>(
     for state in [MemberState::Ready, MemberState::Reserving, MemberState::Vacant] {
         for ((pool, verdict), draft) in pools.iter().zip(verdicts).zip(&mut drafts) {
             if served(verdict) && pool.is_labelled() {
-                draft.stand(pool, state, inventory);
+                draft.keep_recorded(pool, state, inventory);
             }
         }
     }
@@ -160,9 +172,10 @@ fn allocate<'v>(
     drafts
 }
 
-/// Asks for the marks that the recorded members of a pool lack, and notes where none lacks any.
-/// Returns when to look again.
-fn want_marks<'p>(
+/// Adds the marks that the recorded members of a pool lack to `wanted`. If no reserved member lacks
+/// any, sets `draft.promoted`. Returns when to plan again, if the taints are too new for the
+/// labels.
+fn request_marks<'p>(
     pool: &'p Pool<'_>,
     draft: &mut Draft<'_>,
     inventory: &Inventory<'_>,
@@ -171,17 +184,17 @@ fn want_marks<'p>(
 ) -> Option<Timestamp> {
     let hash = pool.hash;
     let mut reserving = Vec::new();
-    // Since when the last of the reserved nodes is tainted; none if one is not.
-    let mut settled = Some(Timestamp::MIN);
+    // When the last of the reserved nodes was tainted; `None` if one is not tainted yet.
+    let mut last_tainted = Some(Timestamp::MIN);
     let mut chosen = false;
-    for (index, place) in &draft.places {
-        let (node, state) = match place {
-            Place::Stands { node, member } => (*node, member.state),
-            Place::Chosen { .. } => {
+    for (index, slot) in &draft.slots {
+        let (node, state) = match slot {
+            Slot::Kept { node, member } => (*node, member.state),
+            Slot::Chosen { .. } => {
                 chosen = true;
                 continue;
             }
-            Place::Open { .. } => continue,
+            Slot::Empty { .. } => continue,
         };
         let marks = &inventory.nodes[node].marks;
         let labelled = marks.has_label(hash, *index);
@@ -194,26 +207,26 @@ fn want_marks<'p>(
         if !pool.exclusive() {
             continue;
         }
-        let since = taint.map(|(_, taint)| standing_since(taint, now));
+        let since = taint.map(|(_, taint)| trusted_since(taint, now));
         match (taint, since.flatten()) {
             (None, _) => wanted.entry(node).or_default().taint = Some(hash),
-            (Some((place, _)), None) if state == MemberState::Reserving && !labelled => {
-                wanted.entry(node).or_default().timed = Some(place);
+            (Some((position, _)), None) if state == MemberState::Reserving && !labelled => {
+                wanted.entry(node).or_default().retimed = Some(position);
             }
             (Some(_), _) => {}
         }
         if state == MemberState::Reserving && !labelled {
-            settled = settled.zip(since.flatten()).map(|(last, since)| last.max(since));
+            last_tainted = last_tainted.zip(since.flatten()).map(|(last, since)| last.max(since));
         } else if state == MemberState::Reserving && taint.is_none() {
-            settled = None;
+            last_tainted = None;
         }
     }
     if pool.exclusive() && !reserving.is_empty() {
         if chosen {
-            // All are to have stood, those of this plan too.
+            // The wait begins when all nodes are tainted, including those that this plan chooses.
             return None;
         }
-        let at = settled?.checked_add(SETTLE).ok()?;
+        let at = last_tainted?.checked_add(SETTLE).ok()?;
         if now < at {
             return Some(at);
         }
@@ -226,100 +239,97 @@ fn want_marks<'p>(
     None
 }
 
-/// Which pools answer for which marks.
-struct Answers<'p> {
+/// The pools to which the marks of nodes belong. A mark without such a pool is stale.
+struct MarkOwners<'p> {
+    /// The index of each pool by its hash.
     pools: HashMap<&'p str, usize>,
-    /// Pools of which all marks stay.
-    open: HashSet<usize>,
-    /// Pool and place of node, as this plan has it.
+    /// The pools with [`Verdict::Undecided`], whose marks all stay.
+    undecided: HashSet<usize>,
+    /// The indices of pools and nodes: the members according to this plan.
     planned: HashSet<(usize, usize)>,
-    /// Pool and name of node, as statuses have it.
+    /// The indices of pools and the names of nodes: the members according to the statuses.
     recorded: HashSet<(usize, &'p str)>,
 }
 
-impl<'p> Answers<'p> {
+impl<'p> MarkOwners<'p> {
     fn new(pools: &'p [Pool<'_>], verdicts: &[Verdict], drafts: &[Draft<'_>]) -> Self {
-        let mut answers = Self {
+        let mut owners = Self {
             pools: HashMap::with_capacity(pools.len()),
-            open: HashSet::new(),
+            undecided: HashSet::new(),
             planned: HashSet::new(),
             recorded: HashSet::new(),
         };
         for (number, pool) in pools.iter().enumerate() {
-            answers.pools.insert(pool.hash, number);
-            if verdicts[number] == Verdict::Open {
-                answers.open.insert(number);
+            owners.pools.insert(pool.hash, number);
+            if verdicts[number] == Verdict::Undecided {
+                owners.undecided.insert(number);
             }
-            answers.planned.extend(drafts[number].nodes().map(|node| (number, node)));
+            owners.planned.extend(drafts[number].nodes().map(|node| (number, node)));
             let members = pool.pool.status.members.iter();
             let members = members.filter(|member| member.state != MemberState::Vacant);
-            answers.recorded.extend(members.filter_map(|m| Some((number, m.node.as_deref()?))));
+            owners.recorded.extend(members.filter_map(|m| Some((number, m.node.as_deref()?))));
         }
-        answers
+        owners
     }
 
-    fn answers_for(&self, hash: &str, place: usize, node: &str) -> bool {
+    /// Whether the marks of the pool with this hash belong on this node, given by index and name.
+    fn has_owner(&self, hash: &str, index: usize, node: &str) -> bool {
         self.pools.get(hash).is_some_and(|pool| {
-            self.open.contains(pool)
-                || self.planned.contains(&(*pool, place))
+            self.undecided.contains(pool)
+                || self.planned.contains(&(*pool, index))
                 || self.recorded.contains(&(*pool, node))
         })
     }
 }
 
-/// What is written to a node: what it lacks, or else what it has too much.
-fn write_node(
-    place: usize,
+/// Plans the patch of a node: adds missing marks, or removes stale ones if none can be added.
+fn plan_node(
+    index: usize,
     node: &NodeState<'_>,
     wanted: Option<&Wanted<'_>>,
-    answers: &Answers<'_>,
+    owners: &MarkOwners<'_>,
     now: Timestamp,
 ) -> Option<Action> {
-    // A taint that nobody answers for may have to go first.
-    let possible = |wanted: &&Wanted<'_>| wanted.taint.is_none() || node.marks.has_room_for_taint();
-    let write = match wanted.filter(possible) {
-        Some(wanted) => Write::Patch(node_marks::mark(node.estate, wanted, now)),
-        None => sweep(place, node, answers)?,
-    };
-    Some(Action {
-        target: Target {
-            kind: Kind::Node,
-            namespace: "".into(),
-            name: node.name.into(),
-            uid: node.estate.identity.uid.clone(),
-        },
-        write,
-        events: Vec::new(),
+    // A stale taint may have to be removed before another can be added.
+    let possible = |wanted: &&Wanted<'_>| wanted.taint.is_none() || node.marks.accepts_taint();
+    let target = Target::new(NODE, &Name::new("", node.name), &node.details.identity.uid);
+    let patch = |operations| Action::new(target, Write::Patch(operations), Vec::new());
+    Some(match wanted.filter(possible) {
+        Some(wanted) => patch(node_marks::mark(node.details, wanted, now))
+            .with_volatile(&[node_marks::TIME_ADDED]),
+        None => {
+            patch(remove_stale_marks(index, node, owners)?).with_confirmation(release::CONFIRMATION)
+        }
     })
 }
 
-/// Takes back the marks that no pool answers for. A taint stays as long as a pod that tolerates it by
-/// name: others must not join it.
-fn sweep(place: usize, node: &NodeState<'_>, answers: &Answers<'_>) -> Option<Write> {
+/// The patch that removes the stale marks of a node; `None` if there are none. A stale taint stays
+/// while the node runs a pod that tolerates it by key and value, so that no other pods join that
+/// pod.
+fn remove_stale_marks(
+    index: usize,
+    node: &NodeState<'_>,
+    owners: &MarkOwners<'_>,
+) -> Option<Vec<PatchOperation>> {
     if node.marks.is_empty() {
         return None;
     }
-    let stale = |hash: &str| !answers.answers_for(hash, place, node.name);
+    let stale = |hash: &str| !owners.has_owner(hash, index, node.name);
     let labels: Vec<_> =
         node.marks.labels.iter().copied().filter(|(hash, _)| stale(hash)).collect();
     let taints = node.marks.taints.iter().copied();
     let taints: Vec<_> =
         taints.filter(|(_, taint)| stale(&taint.value) && !node.has_pod_of(&taint.value)).collect();
-    let labelled = labels.iter().map(|(hash, _)| (*hash).to_owned());
-    let mut hashes: Vec<String> =
-        labelled.chain(taints.iter().map(|(_, taint)| taint.value.to_string())).collect();
-    hashes.sort_unstable();
-    hashes.dedup();
-    let operations = node_marks::release(node.estate, &labels, &taints);
-    (!hashes.is_empty()).then_some(Write::Release { operations, hashes })
+    let is_clean = labels.is_empty() && taints.is_empty();
+    (!is_clean).then(|| node_marks::release(node.details, &labels, &taints))
 }
 
-/// A list as a sentence has it: `a`, `a and b`, `a, b and c`; what is too much is counted.
+/// Formats a list for a sentence: `a`, `a and b`, `a, b and c`, `a, b, c, d, e and 7 more`.
 fn join(items: Vec<String>) -> String {
     let mut items = items;
-    let more = items.len().saturating_sub(MOST_TOLD);
+    let more = items.len().saturating_sub(MAX_LISTED);
     if more > 0 {
-        items.truncate(MOST_TOLD);
+        items.truncate(MAX_LISTED);
         items.push(format!("{more} more"));
     }
     match items.split_last() {
@@ -328,11 +338,11 @@ fn join(items: Vec<String>) -> String {
     }
 }
 
-/// As many parts as a message can bear.
-fn few(mut parts: Vec<String>) -> Vec<String> {
-    let more = parts.len().saturating_sub(MOST_TOLD);
+/// Cuts a list for a message; the last part counts the ones that were cut off.
+fn truncate(mut parts: Vec<String>) -> Vec<String> {
+    let more = parts.len().saturating_sub(MAX_LISTED);
     if more > 0 {
-        parts.truncate(MOST_TOLD);
+        parts.truncate(MAX_LISTED);
         parts.push(format!("and {more} more"));
     }
     parts

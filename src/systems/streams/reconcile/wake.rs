@@ -1,45 +1,48 @@
-//! Waiting colocation groups that the scheduler has forgotten ([`wake`]): one pod is woken, and
-//! with it the whole group.
+//! Wakes colocation groups that the scheduler does not try again (see [`wake`]). To wake one pod of
+//! a group is enough: once it is bound, the scheduler tries the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::systems::plan::Plan;
+use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::streams_pod::PodDetails;
 use crate::systems::wake;
-use crate::view::{Name, PodEstate, View};
+use crate::view::{Name, View};
 
-/// How long a group waits before it is called: when its last pod goes, all of it is forgotten.
+/// How long the pods of a group must be unschedulable before the first wake-up.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(3);
 
-/// The waiting pods of a group, and whether one of its pods has a node.
+/// The pods of a colocation group that have not ended.
 #[derive(Default)]
 struct Group<'v> {
-    assigned: bool,
-    waiting: BTreeMap<&'v Name, &'v PodEstate>,
+    /// Whether one of them is bound.
+    is_bound: bool,
+    unschedulable: BTreeMap<&'v Name, &'v PodDetails>,
 }
 
-/// Wakes each group that waits as a whole.
+/// Wakes one pod of each group that has unschedulable pods and no bound ones.
 pub(super) fn plan(view: &View, now: Timestamp) -> Plan {
     let mut groups: BTreeMap<(&str, &str, &str), Group<'_>> = BTreeMap::new();
     for (name, pod) in view.pods().filter(|(_, pod)| !pod.finished) {
         for (key, value) in &pod.groups {
             let group = groups.entry((&name.namespace, key, value)).or_default();
             if pod.node.is_some() {
-                group.assigned = true;
+                group.is_bound = true;
             } else if pod.unschedulable_since.is_some() && !pod.identity.deleting {
-                group.waiting.insert(name, pod);
+                group.unschedulable.insert(name, pod);
             }
         }
     }
     let mut plan = Plan::default();
-    let mut called: BTreeSet<&Name> = BTreeSet::new();
-    for group in groups.values().filter(|group| !group.assigned) {
+    let mut woken: BTreeSet<&Name> = BTreeSet::new();
+    for group in groups.values().filter(|group| !group.is_bound) {
         let Some(due) = group.due() else { continue };
-        let Some((&name, pod)) = group.waiting.first_key_value() else { continue };
+        let Some((&name, pod)) = group.unschedulable.first_key_value() else { continue };
         if due > now {
             plan.recheck_by(due);
-        } else if called.insert(name) {
+        } else if woken.insert(name) {
             plan.actions.push(wake::call(name, &pod.identity.uid, now, "colocation group"));
         }
     }
@@ -47,11 +50,12 @@ pub(super) fn plan(view: &View, now: Timestamp) -> Plan {
 }
 
 impl Group<'_> {
-    /// When it is to be woken: a while after its pods began to wait, and after the last time. The
-    /// longer they wait, the rarer it is tried: then it is not the scheduler's memory that is at fault.
+    /// When to wake the group: some time after its pods became unschedulable, and after the last
+    /// wake-up. The longer they are unschedulable, the longer the intervals: a pod that stays
+    /// unschedulable after a wake-up has another cause.
     fn due(&self) -> Option<Timestamp> {
-        let since = self.waiting.values().filter_map(|pod| pod.unschedulable_since).min()?;
-        let woken = self.waiting.values().filter_map(|pod| pod.woken).max();
+        let since = self.unschedulable.values().filter_map(|pod| pod.unschedulable_since).min()?;
+        let woken = self.unschedulable.values().filter_map(|pod| pod.woken).max();
         wake::due(since, woken, PATIENCE)
     }
 }
@@ -61,10 +65,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::systems::streams::keys::WAKE;
+    use crate::systems;
+    use crate::systems::streams::kinds::streams_pod::StreamsPods;
+    use crate::systems::wake::WAKE;
     use crate::view::Object;
+    use crate::view::Scope;
 
-    /// The second `at` of an hour.
+    /// `at` seconds after a fixed time.
     fn time(at: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + at).unwrap()
     }
@@ -90,7 +97,8 @@ mod tests {
             "spec": {"containers": [], "nodeName": node},
             "status": {"phase": "Pending", "conditions": conditions},
         });
-        Object::whole_pod(&serde_json::from_value(pod).unwrap()).unwrap()
+        let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(pod).unwrap();
+        systems::project(&pod, Scope::Controller).unwrap()
     }
 
     fn planned(pods: &[Object], at: i64) -> (Vec<String>, Option<i64>) {
@@ -109,37 +117,39 @@ mod tests {
     }
 
     #[test]
-    fn a_group_with_a_pod_on_a_node_is_the_schedulers_business() {
-        let assigned = [pod("a", "t", None, Some(0), 0), pod("b", "t", Some("n1"), None, 0)];
-        assert_eq!(planned(&assigned, 100), (vec![], None));
+    fn a_group_with_a_bound_pod_is_not_woken() {
+        let bound = [pod("a", "t", None, Some(0), 0), pod("b", "t", Some("n1"), None, 0)];
+        assert_eq!(planned(&bound, 100), (vec![], None));
         let others = [pod("a", "t", None, Some(0), 0), pod("b", "u", Some("n1"), None, 0)];
         assert_eq!(planned(&others, 100), (vec!["a".to_owned()], None));
     }
 
     #[test]
-    fn calls_become_rarer() {
+    fn the_intervals_between_wake_ups_grow() {
         let woken = |at| [pod("a", "t", None, Some(0), at), pod("b", "t", None, Some(0), 0)];
         assert_eq!(planned(&woken(4), 13), (vec![], Some(14)));
         assert_eq!(planned(&woken(4), 14), (vec!["a".to_owned()], None));
         assert_eq!(planned(&woken(100), 124), (vec![], Some(125)));
         assert_eq!(planned(&woken(10_000), 10_299), (vec![], Some(10_300)));
         let again = [pod("a", "t", None, Some(200), 100)];
-        assert_eq!(planned(&again, 203), (vec!["a".to_owned()], None), "it waits anew since then");
+        assert_eq!(
+            planned(&again, 203),
+            (vec!["a".to_owned()], None),
+            "it became unschedulable again after the wake-up"
+        );
     }
 
     #[test]
-    fn a_pod_of_two_groups_is_one_action() {
+    fn a_pod_of_two_groups_is_woken_once() {
         let mut both = pod("a", "t", None, Some(0), 0);
-        if let Object::Pod(_, pod) = &mut both {
-            let estate = pod.streams.as_mut().unwrap().estate.as_mut().unwrap();
-            estate.groups =
-                estate.groups.iter().cloned().chain([("k".into(), "v".into())]).collect();
-        }
+        let details = both.row_mut::<StreamsPods>().unwrap().details.as_mut().unwrap();
+        let groups = details.groups.iter().cloned();
+        details.groups = groups.chain([("k".into(), "v".into())]).collect();
         assert_eq!(planned(&[both], 100), (vec!["a".to_owned()], None));
     }
 
     #[test]
-    fn who_ended_or_was_never_tried_does_not_wait() {
+    fn a_pod_that_the_scheduler_has_not_tried_is_not_woken() {
         assert_eq!(planned(&[pod("a", "t", None, None, 0)], 100), (vec![], None));
     }
 }

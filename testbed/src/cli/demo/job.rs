@@ -1,7 +1,7 @@
-//! The second act: a job that is submitted as a whole, with host pools whose hosts stowplan picks.
+//! The second scenario: a StreamsJob with host pools whose hosts stowplan chooses.
 //!
-//! What the job asks for is read from the StreamsJob, where its pods went from the pods, and which
-//! hosts a pool has from the pool's status; the three are compared here without stowplan's help.
+//! The checks compare the constraints in the StreamsJob with the nodes of the pods and the hosts in
+//! the pools' status, without stowplan's code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,31 +27,33 @@ struct Placed {
     why: String,
 }
 
-/// A pool of the job: its hosts in order, where it has a number of them.
+/// A pool of the job. `hosts` are in order; empty for a pool without a fixed number of hosts.
 struct Pool {
     name: String,
     hosts: Vec<String>,
     is_exclusive: bool,
 }
 
-/// Submits the job, waits for its pods, and prints their nodes.
-pub(super) async fn tell(plane: &ControlPlane, client: &Client) -> Result<()> {
+/// Waits until the job's pods are placed, checks the constraints, and prints the nodes.
+pub(super) async fn show(plane: &ControlPlane, client: &Client) -> Result<()> {
     let job = object(client, "StreamsJob", JOB).await?;
     let pods = placed_pods(plane, client).await?;
     let pools = pools(client, &job).await?;
     say!();
     for pool in pools.iter().filter(|pool| !pool.hosts.is_empty()) {
         let exclusive = if pool.is_exclusive { ", for this job alone" } else { "" };
-        say!("   {:9} is {}{exclusive}", pool.name, pool.hosts.join(", "));
+        say!("   {:9} has the hosts {}{exclusive}", pool.name, pool.hosts.join(", "));
     }
     say!();
     print_table(&job, &pods);
     say!();
-    let everybody: Api<Pod> = Api::all(client.clone());
-    let everybody = everybody.list(&ListParams::default().labels("app=streams")).await?.items;
-    let broken = broken(&job, &pods, &pools, &everybody);
-    ensure!(broken.is_empty(), "placed wrongly:\n  {}", broken.join("\n  "));
-    say!("   Every operator is where it asked to be, and nobody else is on the exclusive hosts.");
+    let all_pods: Api<Pod> = Api::all(client.clone());
+    let all_pods = all_pods.list(&ListParams::default().labels("app=streams")).await?.items;
+    let unmet = unmet(&job, &pods, &pools, &all_pods);
+    ensure!(unmet.is_empty(), "placed wrongly:\n  {}", unmet.join("\n  "));
+    say!(
+        "   Every operator is on a host that its constraints allow, and no other pod is on the\n   exclusive hosts."
+    );
     Ok(())
 }
 
@@ -73,7 +75,7 @@ async fn placed_pods(plane: &ControlPlane, client: &Client) -> Result<Vec<Placed
         let pods = pods.list(&selector).await?.items;
         let waiting = pods.iter().filter(|pod| node(pod).is_none()).count();
         Ok(match (pods.len(), waiting) {
-            (0, _) => Seen::NotYet("there is none".to_owned()),
+            (0, _) => Seen::NotYet("there are no pods".to_owned()),
             (_, 0) => Seen::Done(pods),
             (_, waiting) => Seen::NotYet(format!("{waiting} are Pending")),
         })
@@ -82,8 +84,8 @@ async fn placed_pods(plane: &ControlPlane, client: &Client) -> Result<Vec<Placed
     let read = |pod: &Pod| {
         let name = pod.metadata.name.clone().unwrap_or_default();
         let record = pod.metadata.annotations.as_ref().and_then(|all| all.get(RECORD));
-        // An operator that may run anywhere gets nothing.
-        let why = record.map_or(Ok("any host will do".to_owned()), |record| reasons(record));
+        // A pod without constraints has no record.
+        let why = record.map_or(Ok("any host is allowed".to_owned()), |record| reasons(record));
         let element = pod.metadata.labels.as_ref().and_then(|all| all.get("streams.ibm.com/pe"));
         Ok(Placed {
             element: element.cloned().unwrap_or_default(),
@@ -117,7 +119,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The operators of an element.
+/// The operators of a processing element.
 fn operators<'j>(job: &'j Value, element: &str) -> Vec<&'j Value> {
     let elements = job["spec"]["processingElements"].as_array().into_iter().flatten();
     let element = elements.into_iter().find(|known| known["name"] == element);
@@ -128,34 +130,36 @@ fn tokens<'j>(operator: &'j Value, kind: &str) -> Vec<&'j str> {
     operator[kind].as_array().into_iter().flatten().map(text).collect()
 }
 
-/// The constraints of an operator, as SPL writes them.
-fn wishes(operator: &Value) -> String {
-    let mut wishes = Vec::new();
+/// Formats the constraints of an operator in SPL.
+fn format_constraints(operator: &Value) -> String {
+    let mut constraints = Vec::new();
     if let Some(pool) = operator["host"]["pool"].as_str() {
         let index = operator["host"]["index"].as_u64();
         let index = index.map_or_else(String::new, |index| format!("[{index}]"));
-        wishes.push(format!("host({pool}{index})"));
+        constraints.push(format!("host({pool}{index})"));
     }
     for kind in ["hostColocation", "hostExlocation"] {
-        wishes.extend(tokens(operator, kind).iter().map(|token| format!("{kind}(\"{token}\")")));
+        constraints
+            .extend(tokens(operator, kind).iter().map(|token| format!("{kind}(\"{token}\")")));
     }
-    format!("{}: {}", text(&operator["name"]), wishes.join(", "))
+    format!("{}: {}", text(&operator["name"]), constraints.join(", "))
 }
 
 fn print_table(job: &Value, pods: &[Placed]) {
     let rows: Vec<[String; 4]> = pods
         .iter()
         .map(|pod| {
-            let asked: Vec<String> = operators(job, &pod.element).into_iter().map(wishes).collect();
-            [pod.name.clone(), asked.join("; "), pod.node.clone(), pod.why.clone()]
+            let constraints: Vec<String> =
+                operators(job, &pod.element).into_iter().map(format_constraints).collect();
+            [pod.name.clone(), constraints.join("; "), pod.node.clone(), pod.why.clone()]
         })
         .collect();
     super::print_rows(["POD", "OPERATOR", "NODE", "WHY"], &rows);
 }
 
-/// One line for each constraint that was not met; none if all were.
-fn broken(job: &Value, pods: &[Placed], pools: &[Pool], everybody: &[Pod]) -> Vec<String> {
-    let mut broken = Vec::new();
+/// Describes each constraint that is not met in one line.
+fn unmet(job: &Value, pods: &[Placed], pools: &[Pool], all_pods: &[Pod]) -> Vec<String> {
+    let mut unmet = Vec::new();
     let mut together: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut apart: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for pod in pods {
@@ -164,14 +168,14 @@ fn broken(job: &Value, pods: &[Placed], pools: &[Pool], everybody: &[Pod]) -> Ve
                 let hosts = pools.iter().find(|pool| pool.name == name).map(|pool| &pool.hosts);
                 let index =
                     operator["host"]["index"].as_u64().and_then(|i| usize::try_from(i).ok());
-                let is_there = hosts.is_some_and(|hosts| match index {
+                let is_in_pool = hosts.is_some_and(|hosts| match index {
                     Some(index) => hosts.get(index) == Some(&pod.node),
-                    // One without a number of hosts is every host with its tags: the scheduler saw
-                    // to that.
+                    // A pool without a fixed number of hosts has all hosts with its tags; that is
+                    // not checked here.
                     None => hosts.is_empty() || hosts.contains(&pod.node),
                 });
-                if !is_there {
-                    broken.push(format!("{} is on {}, not in {name}", pod.name, pod.node));
+                if !is_in_pool {
+                    unmet.push(format!("{} is on {}, not in {name}", pod.name, pod.node));
                 }
             }
             for token in tokens(operator, "hostColocation") {
@@ -184,25 +188,25 @@ fn broken(job: &Value, pods: &[Placed], pools: &[Pool], everybody: &[Pod]) -> Ve
     }
     for (token, nodes) in together {
         if nodes.len() > 1 {
-            broken.push(format!("hostColocation(\"{token}\") is on {nodes:?}"));
+            unmet.push(format!("hostColocation(\"{token}\") is on {nodes:?}"));
         }
     }
     for (token, nodes) in apart {
         if nodes.iter().collect::<BTreeSet<_>>().len() < nodes.len() {
-            broken.push(format!("hostExlocation(\"{token}\") is on {nodes:?}"));
+            unmet.push(format!("hostExlocation(\"{token}\") is on {nodes:?}"));
         }
     }
     for pool in pools.iter().filter(|pool| pool.is_exclusive) {
-        for pod in everybody {
+        for pod in all_pods {
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
             let name = pod.metadata.name.as_deref().unwrap_or_default();
-            let is_ours = pods.iter().any(|own| own.name == name);
-            if node.is_some_and(|node| pool.hosts.contains(node)) && !is_ours {
-                broken.push(format!("{name} is on an exclusive host of {}", pool.name));
+            let is_of_job = pods.iter().any(|own| own.name == name);
+            if node.is_some_and(|node| pool.hosts.contains(node)) && !is_of_job {
+                unmet.push(format!("{name} is on an exclusive host of {}", pool.name));
             }
         }
     }
-    broken
+    unmet
 }
 
 #[cfg(test)]
@@ -228,11 +232,11 @@ mod tests {
         });
         let hosts = ["a", "b"].map(str::to_owned).to_vec();
         let pools = [Pool { name: "P".to_owned(), hosts, is_exclusive: true }];
-        broken(&job(), &pods.collect::<Vec<_>>(), &pools, &[])
+        unmet(&job(), &pods.collect::<Vec<_>>(), &pools, &[])
     }
 
     #[test]
-    fn what_is_wrong_is_found() {
+    fn unmet_constraints_are_found() {
         assert!(found(["b", "b", "c"]).is_empty());
         assert_eq!(found(["a", "a", "c"]), ["x is on a, not in P"]);
         assert_eq!(found(["b", "a", "c"]).len(), 1, "not together");
@@ -240,9 +244,9 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_written_as_spl_writes_them() {
+    fn constraints_are_formatted_as_spl() {
         let job = job();
-        let asked = operators(&job, "x").into_iter().map(wishes).collect::<Vec<_>>();
+        let asked = operators(&job, "x").into_iter().map(format_constraints).collect::<Vec<_>>();
         assert_eq!(asked, [r#"X: host(P[1]), hostColocation("t")"#]);
     }
 }

@@ -1,8 +1,8 @@
-//! The third act: a Tekton run whose tasks share two volumes, and whose node is cordoned in the
-//! middle.
+//! The third scenario: a Tekton run whose tasks share two volumes, and whose node is cordoned while
+//! the run continues.
 //!
-//! Where pods and volumes are is read from the API server; that they fit each other is checked here
-//! without stowplan's help.
+//! The nodes of the pods and the zones of the volumes are read from the API server and compared
+//! without stowplan's code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,7 +25,7 @@ const RUN: &str = "image";
 /// The label of placeholders.
 const PLACEHOLDER: &str = "stowplan.dev/placeholder";
 
-/// Far above what the run takes.
+/// A time limit far above the duration of the run.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A pod of the run.
@@ -38,8 +38,8 @@ struct Placed {
     why: String,
 }
 
-/// Follows the run to its end, and prints the nodes of its pods.
-pub(super) async fn tell(plane: &ControlPlane, client: &Client) -> Result<()> {
+/// Follows the run until it has ended, checks it, and prints the nodes of its pods.
+pub(super) async fn show(plane: &ControlPlane, client: &Client) -> Result<()> {
     let pods = until("the task build to run", LIMIT, async || {
         plane.check()?;
         let pods = pods(client).await?;
@@ -64,9 +64,12 @@ pub(super) async fn tell(plane: &ControlPlane, client: &Client) -> Result<()> {
         ensure!(of_volume == zone, "the volume of {claim} is in {of_volume}, its pods in {zone}");
         classes.push(format!("{claim} ({class})"));
     }
-    say!("   One node, {shared} in {zone}, and so are both volumes: {}.", classes.join(" and "));
+    say!(
+        "   All pods are on the node {shared} in {zone}, and so are both volumes: {}.",
+        classes.join(" and ")
+    );
 
-    say!("8. Maintenance while build runs: kubectl cordon {shared}");
+    say!("8. Maintenance while the task build is running: kubectl cordon {shared}");
     let mut command = plane.kubectl();
     command.args(["cordon", &shared]);
     super::super::output_of(command).await?;
@@ -79,16 +82,22 @@ pub(super) async fn tell(plane: &ControlPlane, client: &Client) -> Result<()> {
     for pod in &pods {
         let stayed = pod.node == shared;
         ensure!(stayed == (pod.task != "report"), "{} was on {}", pod.name, pod.node);
-        ensure!(zone_of(client, &pod.node).await? == zone, "{} left the volumes", pod.name);
+        ensure!(
+            zone_of(client, &pod.node).await? == zone,
+            "{} is not in the zone of its volumes",
+            pod.name
+        );
     }
     let sets: Api<StatefulSet> = Api::all(client.clone());
-    until("the placeholder to go", LIMIT, async || {
+    until("the placeholder to be deleted", LIMIT, async || {
         let left = sets.list(&ListParams::default().labels(PLACEHOLDER)).await?.items.len();
-        Ok(if left == 0 { Seen::Done(()) } else { Seen::NotYet(format!("{left} are there")) })
+        Ok(if left == 0 { Seen::Done(()) } else { Seen::NotYet(format!("{left} remain")) })
     })
     .await?;
-    say!("   The run has ended: build was left alone, what came after it found another node with");
-    say!("   the same volumes, and nothing of stowplan's is left.");
+    say!(
+        "   The run has ended: build was not disturbed, the task after it ran on another node with"
+    );
+    say!("   the same volumes, and stowplan's placeholder was deleted.");
     let mut command = plane.kubectl();
     command.args(["uncordon", &shared]);
     super::super::output_of(command).await?;
@@ -143,7 +152,7 @@ async fn zone_of(client: &Client, node: &str) -> Result<String> {
     zone.cloned().context("a node without a zone")
 }
 
-/// The class with which a claim was made, and the zone of its volume.
+/// The storage class of a claim, and the zone of its volume.
 async fn volume_of(client: &Client, claim: &str) -> Result<(String, String)> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), "default");
     let spec = claims.get(claim).await?.spec.unwrap_or_default();

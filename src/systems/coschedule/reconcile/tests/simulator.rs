@@ -6,17 +6,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::placement::toleration::tolerates;
-use crate::policy::Policy;
+use crate::systems;
 use crate::systems::coschedule::keys;
-use crate::systems::plan::{Action, Event, Kind, Plan, Write};
+use crate::systems::coschedule::kinds::pipeline_run::claim_name;
+use crate::systems::plan::{Action, Event, Plan, Write};
+use crate::systems::policy::Policy;
+use crate::systems::wake::WAKE;
+use crate::view::resource::Resource;
 use crate::view::resources::Resources;
-use crate::view::streams_pod::WAKE;
-use crate::view::{Object, View, selector};
+use crate::view::{Scope, View, selector};
 
 pub(super) const NAMESPACE: &str = "ns";
 
@@ -47,7 +49,7 @@ pub(super) struct World {
     pub(super) sets: BTreeMap<String, Value>,
     pub(super) pods: BTreeMap<String, Value>,
     /// About whom, and what: each once.
-    pub(super) events: Vec<((Kind, String), Event)>,
+    pub(super) events: Vec<((Resource, String), Event)>,
     /// The members that are placed by node, as Tekton makes them.
     by_node: BTreeMap<String, Value>,
     /// Those of them that were deleted: Tekton makes them again.
@@ -154,7 +156,7 @@ impl World {
         for template in templates {
             let spec = json!({"accessModes": ["ReadWriteOnce"]});
             workspaces.push(json!({"name": template, "volumeClaimTemplate": {"spec": spec}}));
-            let claim = crate::view::pipeline_run::claim_name(None, template, &uid);
+            let claim = claim_name(None, template, &uid);
             self.claim(&claim);
             let owner = json!({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": name, "uid": uid, "controller": true});
             self.claims.get_mut(&claim).unwrap()["metadata"]["ownerReferences"] = json!([owner]);
@@ -359,7 +361,7 @@ impl World {
         self.pods.remove(&format!("{placeholder}-0"));
     }
 
-    pub(super) fn told(&self, kind: Kind, about: &str) -> Vec<&'static str> {
+    pub(super) fn told(&self, kind: Resource, about: &str) -> Vec<&'static str> {
         let own = self.events.iter().filter(|((of, name), _)| *of == kind && name == about);
         own.map(|(_, event)| event.reason).collect()
     }
@@ -368,38 +370,39 @@ impl World {
         let mut view = View::default();
         for node in self.nodes.values() {
             let node: core::Node = serde_json::from_value(node.clone()).unwrap();
-            view.apply(Object::whole_node(&node).unwrap());
+            view.apply(systems::project(&node, Scope::Controller).unwrap());
         }
         let mode = self.namespace_mode.as_ref().map(|mode| json!({keys::MODE: mode}));
         let namespace = json!({"metadata": {"name": NAMESPACE, "annotations": mode}});
-        let namespace = serde_json::from_value(namespace).unwrap();
-        view.apply(Object::namespace(&namespace).unwrap());
-        let metadata = |document: &Value| -> ObjectMeta {
-            serde_json::from_value(document["metadata"].clone()).unwrap()
-        };
+        let namespace: core::Namespace = serde_json::from_value(namespace).unwrap();
+        view.apply(systems::project(&namespace, Scope::Admission).unwrap());
         for run in self.runs.values() {
-            view.apply(Object::pipeline_run(&metadata(run), run, true).unwrap());
+            view.apply(systems::object(run.clone()).unwrap().unwrap());
         }
         for run in self.task_runs.values() {
-            view.apply(Object::task_run(&metadata(run), run).unwrap());
+            view.apply(systems::object(run.clone()).unwrap().unwrap());
         }
         for claim in self.claims.values() {
-            view.apply(Object::claim(&serde_json::from_value(claim.clone()).unwrap()).unwrap());
+            let claim: core::PersistentVolumeClaim = serde_json::from_value(claim.clone()).unwrap();
+            view.apply(systems::project(&claim, Scope::Controller).unwrap());
         }
         for class in &self.classes {
-            let class = serde_json::from_value(class.clone()).unwrap();
-            view.apply(Object::storage_class(&class).unwrap());
+            let class: k8s_openapi::api::storage::v1::StorageClass =
+                serde_json::from_value(class.clone()).unwrap();
+            view.apply(systems::project(&class, Scope::Admission).unwrap());
         }
         for volume in self.volumes.values() {
-            view.apply(Object::volume(&serde_json::from_value(volume.clone()).unwrap()).unwrap());
+            let volume: core::PersistentVolume = serde_json::from_value(volume.clone()).unwrap();
+            view.apply(systems::project(&volume, Scope::Controller).unwrap());
         }
         for set in self.sets.values() {
-            let set = serde_json::from_value(set.clone()).unwrap();
-            view.apply(Object::placeholder(&set, true).unwrap());
+            let set: k8s_openapi::api::apps::v1::StatefulSet =
+                serde_json::from_value(set.clone()).unwrap();
+            view.apply(systems::project(&set, Scope::Controller).unwrap());
         }
         for pod in self.pods.values() {
             let pod: core::Pod = serde_json::from_value(pod.clone()).unwrap();
-            if let Some(object) = Object::whole_pod(&pod) {
+            if let Some(object) = systems::project(&pod, Scope::Controller) {
                 view.apply(object);
             }
         }
@@ -451,7 +454,7 @@ impl World {
 
     fn hear(&mut self, action: &Action) {
         for event in &action.events {
-            let about = (action.target.kind, action.target.name.to_string());
+            let about = (action.target.resource, action.target.name.to_string());
             let told = (about, event.clone());
             if !self.events.contains(&told) {
                 self.events.push(told);
@@ -471,9 +474,9 @@ impl World {
             Write::Delete { .. } => "delete",
             other => panic!("{other:?}"),
         };
-        self.writes.push(format!("{verb} {:?} {name}", target.kind));
-        match (target.kind, write) {
-            (Kind::StatefulSet, Write::Create(mut set)) => {
+        self.writes.push(format!("{verb} {} {name}", target.resource));
+        match (target.resource.kind, write) {
+            ("StatefulSet", Write::Create(mut set)) => {
                 let owner = set["metadata"]["ownerReferences"][0].clone();
                 if !owner.is_null() {
                     let run = &self.runs[owner["name"].as_str().unwrap()];
@@ -485,35 +488,35 @@ impl World {
                 assert!(!set.to_string().contains("$("), "{set}");
                 assert!(self.sets.insert(name, set).is_none(), "made twice");
             }
-            (Kind::StatefulSet, Write::Patch(operations)) => {
+            ("StatefulSet", Write::Patch(operations)) => {
                 let version = self.next().to_string();
                 patch(self.sets.get_mut(&name).unwrap(), &operations, &target.uid, &version)
                     .unwrap();
             }
-            (Kind::StatefulSet, Write::Delete { .. }) => {
+            ("StatefulSet", Write::Delete { .. }) => {
                 assert_eq!(self.sets[&name]["metadata"]["uid"], *target.uid);
                 self.sets.remove(&name);
                 self.pods.remove(&format!("{name}-0"));
             }
-            (Kind::Pod, Write::Patch(operations)) => {
+            ("Pod", Write::Patch(operations)) => {
                 let version = self.next().to_string();
                 patch(self.pods.get_mut(&name).unwrap(), &operations, &target.uid, &version)
                     .unwrap();
             }
-            (Kind::Pod, Write::Delete { grace, version }) => {
+            ("Pod", Write::Delete { grace, version }) => {
                 self.delete_pod(&name, &target.uid, grace, version.as_deref())
             }
-            (Kind::PersistentVolumeClaim, Write::Delete { .. }) => {
+            ("PersistentVolumeClaim", Write::Delete { .. }) => {
                 let claim = self.claims.get_mut(&name).unwrap();
                 assert_eq!(claim["metadata"]["uid"], *target.uid);
                 claim["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
             }
-            (Kind::PersistentVolumeClaim, Write::Patch(operations)) => {
+            ("PersistentVolumeClaim", Write::Patch(operations)) => {
                 let version = self.next().to_string();
                 let claim = self.claims.get_mut(&name).unwrap();
                 patch(claim, &operations, &target.uid, &version).unwrap();
             }
-            (kind, write) => panic!("{write:?} of {kind:?}"),
+            (kind, write) => panic!("{write:?} of {kind}"),
         }
     }
 
@@ -570,6 +573,7 @@ impl World {
             let template = self.sets[&name]["spec"]["template"].clone();
             let mut metadata = self.metadata(&pod_name);
             metadata["labels"] = template["metadata"]["labels"].clone();
+            metadata["annotations"] = template["metadata"]["annotations"].clone();
             let pod = json!({"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}});
             self.pods.insert(pod_name, pod);
         }
@@ -637,14 +641,13 @@ impl World {
     fn fits(&self, pod: &Value, name: &str, is_first: bool) -> bool {
         let spec: core::PodSpec = serde_json::from_value(pod["spec"].clone()).unwrap();
         let node: core::Node = serde_json::from_value(self.nodes[name].clone()).unwrap();
-        let estate = crate::view::NodeEstate::from(&node);
+        let details = crate::view::NodeDetails::from(&node);
         let affinity = spec.affinity.clone().unwrap_or_default();
         let terms = affinity
             .node_affinity
             .and_then(|of| of.required_during_scheduling_ignored_during_execution);
-        let selected = terms.is_none_or(|terms| {
-            selector::selects(&terms.node_selector_terms, name, &estate.labels)
-        });
+        let selected =
+            terms.is_none_or(|terms| selects(&terms.node_selector_terms, name, &details.labels));
         let mut claims = spec
             .volumes
             .iter()
@@ -656,11 +659,7 @@ impl World {
             let terms =
                 self.volumes[volume]["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
                     .clone();
-            selector::selects(
-                &serde_json::from_value::<Vec<_>>(terms).unwrap(),
-                name,
-                &estate.labels,
-            )
+            selects(&serde_json::from_value::<Vec<_>>(terms).unwrap(), name, &details.labels)
         });
         let there: Vec<&Value> = self
             .pods
@@ -669,14 +668,14 @@ impl World {
                 other["spec"]["nodeName"] == *name && other["status"]["phase"] != "Succeeded"
             })
             .collect();
-        let mut free = estate.allocatable.clone();
+        let mut free = details.allocatable.clone();
         for other in &there {
             let spec: core::PodSpec = serde_json::from_value(other["spec"].clone()).unwrap();
             free = free.minus(&Resources::requested(&spec));
         }
         let toward = required(pod, "podAffinity");
         let all = |other: &&Value| toward.iter().all(|term| matches(term, other));
-        let is_named = estate.labels.contains_key("kubernetes.io/hostname");
+        let is_named = details.labels.contains_key("kubernetes.io/hostname");
         let near = toward.is_empty() || is_named && (is_first || there.iter().any(all));
         let far = !required(pod, "podAntiAffinity")
             .iter()
@@ -690,15 +689,15 @@ impl World {
                 || tolerations.iter().any(|one| tolerates(one, key, value, effect))
         };
         let labelled = spec.node_selector.iter().flatten().all(|(key, value)| {
-            estate.labels.get(key.as_str()).is_some_and(|own| **own == *value.as_str())
+            details.labels.get(key.as_str()).is_some_and(|own| **own == *value.as_str())
         });
         // A node that does not answer is told by its taints alone.
-        (!estate.cordoned || tolerated("node.kubernetes.io/unschedulable", "", "NoSchedule"))
-            && estate.taints.iter().all(|taint| tolerated(&taint.key, &taint.value, &taint.effect))
+        (!details.cordoned || tolerated("node.kubernetes.io/unschedulable", "", "NoSchedule"))
+            && details.taints.iter().all(|taint| tolerated(&taint.key, &taint.value, &taint.effect))
             && labelled
             && selected
             && mountable
-            && there.len() < estate.pod_limit
+            && there.len() < details.pod_limit
             && free.covers(&Resources::requested(&spec))
             && near
             && far
@@ -750,4 +749,13 @@ fn patch(
     patched["metadata"]["resourceVersion"] = json!(version);
     *document = patched;
     Ok(())
+}
+
+/// Whether one of `terms` selects the node of this name with these labels.
+fn selects(
+    terms: &[core::NodeSelectorTerm],
+    name: &str,
+    labels: &BTreeMap<Box<str>, Box<str>>,
+) -> bool {
+    selector::may_select(terms, name, |key| Some(labels.get(key).map(AsRef::as_ref)))
 }

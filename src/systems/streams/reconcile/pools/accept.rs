@@ -1,40 +1,41 @@
-//! Which pools may have nodes at all: what the policy says, and what a namespace may hold.
+//! Decides which pools may have nodes, by the policy and by the limit of exclusive nodes per
+//! namespace.
 
 use std::collections::HashMap;
 
 use super::Pool;
-use crate::policy::Policy;
+use crate::systems::policy::Policy;
 use crate::view::View;
 
-/// What is to become of a pool.
+/// The decision about a pool.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Verdict {
-    /// It is served.
+    /// It may have nodes.
     Accepted {
-        /// Why it keeps what it has and gets no more.
+        /// Why it keeps the nodes that it has but gets no more, if that is so.
         limit: Option<String>,
     },
-    /// It is not, and what it had is taken back.
+    /// It may not have nodes, and loses those that it has.
     Refused {
-        /// The stable word.
+        /// The reason of its conditions.
         reason: &'static str,
-        /// Why, for people.
         message: String,
     },
-    /// That cannot be said yet: everything stays as it is.
-    Open,
+    /// Not enough is known for a decision, so neither the pool nor its nodes change.
+    Undecided,
 }
 
-/// The verdict of each pool. They come in the order in which they were made.
+/// Decides about each pool. `pools` must be in the order of their creation.
 pub(super) fn judge(pools: &[Pool<'_>], view: &View, policy: &Policy) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> = pools.iter().map(|pool| alone(pool, view, policy)).collect();
+    let mut verdicts: Vec<Verdict> =
+        pools.iter().map(|pool| judge_alone(pool, view, policy)).collect();
     let limit = policy.host_pools.max_exclusive_nodes_per_namespace;
     let mut totals: HashMap<&str, u32> = HashMap::new();
-    // What pools hold counts before what others ask for: an older pool that grows takes nothing from
-    // a younger one that is in use.
+    // The nodes that pools hold are counted before those that pools ask for, so that an older pool
+    // that grows takes nothing from a younger one that is in use.
     for holding in [true, false] {
         for (pool, verdict) in pools.iter().zip(&mut verdicts) {
-            let Verdict::Accepted { limit: grows_no_more } = verdict else { continue };
+            let Verdict::Accepted { limit: own_limit } = verdict else { continue };
             let held = pool.held();
             let asked = match (pool.exclusive(), holding) {
                 (false, _) => continue,
@@ -57,7 +58,7 @@ pub(super) fn judge(pools: &[Pool<'_>], view: &View, policy: &Policy) -> Vec<Ver
                 if *total == 1 { "is" } else { "are" },
             );
             if held > 0 && !holding {
-                *grows_no_more = Some(message);
+                *own_limit = Some(message);
             } else {
                 *verdict = Verdict::Refused { reason: TOO_MANY, message };
             }
@@ -66,16 +67,17 @@ pub(super) fn judge(pools: &[Pool<'_>], view: &View, policy: &Policy) -> Vec<Ver
     verdicts
 }
 
-/// The namespace has as many exclusive nodes as the policy allows.
+/// The reason if a namespace already has as many exclusive nodes as the policy allows.
 pub(super) const TOO_MANY: &str = "TooManyExclusiveNodes";
 
-fn alone(pool: &Pool<'_>, view: &View, policy: &Policy) -> Verdict {
+/// Decides about a pool by itself, without the limit of its namespace.
+fn judge_alone(pool: &Pool<'_>, view: &View, policy: &Policy) -> Verdict {
     let refused = |reason, message| Verdict::Refused { reason, message };
     if !pool.pool.readable {
-        return Verdict::Open;
+        return Verdict::Undecided;
     }
     if let Err(problem) = &pool.pool.form {
-        return refused("InvalidPool", format!("the pool {problem}; make a new one"));
+        return refused("InvalidPool", format!("the pool {problem}; create a new one"));
     }
     if !policy.streams.enabled {
         return refused("NotAllowed", "the policy turns Streams off".to_owned());
@@ -88,8 +90,8 @@ fn alone(pool: &Pool<'_>, view: &View, policy: &Policy) -> Verdict {
     }
     let namespace = &*pool.name.namespace;
     let Some(labels) = view.namespace_labels(namespace) else {
-        // The watch of namespaces may be behind that of pools.
-        return Verdict::Open;
+        // The watch of namespaces may lag behind that of pools.
+        return Verdict::Undecided;
     };
     let missing =
         policy.host_pools.namespaces.iter().find(|(key, value)| {

@@ -1,42 +1,43 @@
-//! Which node takes a place of a pool, and what stands in the way where none does.
+//! Chooses the nodes of a pool, and counts the obstacles of the nodes that it cannot have.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::inventory::{Inventory, NodeState};
 use super::{Pool, join};
-use crate::systems::streams::resolve::{Resolved, resolve, told};
+use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::host_pool::{Form, Host};
+use crate::systems::streams::kinds::node_marks::tag;
+use crate::systems::streams::resolve::{Resolved, format_host, resolve};
 use crate::view::View;
-use crate::view::host_pool::{Form, Host};
-use crate::view::node::tag;
 
-/// Why a node cannot be a pool's. The order is that of messages.
+/// Why a pool cannot have a node. Messages list obstacles in this order.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Obstacle {
-    /// It is about to go.
+    /// It is being deleted.
     Deleted,
     /// It runs the control plane.
     ControlPlane,
-    /// The policy's `hostPools.nodeSelector` leaves it out.
+    /// The policy's `hostPools.nodeSelector` does not select it.
     NotSelected,
     /// Its condition Ready is not True.
     NotReady,
     /// It is cordoned.
     Cordoned,
-    /// It carries a taint of somebody else, which the pool's pods do not tolerate.
+    /// It has a taint that is not stowplan's, which the pool's pods do not tolerate.
     Tainted,
-    /// It has no label `kubernetes.io/hostname`: pods could not be kept apart or together there.
+    /// It has no label `kubernetes.io/hostname`, so affinities between pods do not work there.
     Nameless,
     /// It belongs to an exclusive pool.
     Exclusive,
-    /// It belongs to a pool, so it cannot become exclusive.
+    /// It belongs to another pool, so it cannot become exclusive.
     Shared,
-    /// Streams pods run there that are not the pool's, so it cannot become exclusive.
+    /// It runs Streams pods that do not belong to the pool, so it cannot become exclusive.
     Occupied,
 }
 
 impl Obstacle {
-    /// The end of a sentence that begins with one node, or with several.
-    pub(super) fn words(self, several: bool) -> &'static str {
+    /// The end of a sentence that begins with one node or, if `several`, with a number of nodes.
+    pub(super) fn describe(self, several: bool) -> &'static str {
         match (self, several) {
             (Self::Deleted, false) => "is being deleted",
             (Self::Deleted, true) => "are being deleted",
@@ -61,7 +62,7 @@ impl Obstacle {
         }
     }
 
-    /// What other pools and their pods have against `pool` having `node`.
+    /// Whether other pools, or pods that do not belong to `pool`, prevent that it has `node`.
     pub(super) fn of_others(node: &NodeState<'_>, pool: &Pool<'_>) -> Option<Self> {
         if node.exclusive || node.marks.is_tainted_by_another(pool.hash) {
             Some(Self::Exclusive)
@@ -75,37 +76,38 @@ impl Obstacle {
     }
 }
 
-/// Why a place stays empty.
+/// Why no node was chosen for a member.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Refusal {
-    /// No node is able, as `census` counts.
-    NoneAble,
-    /// The host that stands in this place is no node, or not one.
+    /// No node is eligible; `Choice::Free` counts the obstacles.
+    NoneEligible,
+    /// The listed host is not exactly one node, for this reason.
     Unknown(String),
-    /// The host is a node, and cannot be the pool's.
-    Unable(String),
+    /// The listed host is a node that the pool cannot have, for this reason.
+    Ineligible(String),
 }
 
 /// The nodes that a pool can have.
 #[derive(Debug)]
 pub(super) enum Choice<'v> {
-    /// The pool chooses.
+    /// The controller chooses them.
     Free {
-        /// In order of preference.
-        able: VecDeque<usize>,
-        /// How many there were at first.
+        /// The indices of the eligible nodes that are left, in the order of preference.
+        eligible: VecDeque<usize>,
+        /// The number of eligible nodes at first.
         count: usize,
-        /// What stands in the way of the others, as far as they carry the tags.
-        census: BTreeMap<Obstacle, usize>,
-        /// The tags, as messages name them.
+        /// The number of nodes with each obstacle, among the other nodes that have the tags.
+        obstacles: BTreeMap<Obstacle, usize>,
+        /// The tags that the nodes must have.
         tags: &'v [Box<str>],
     },
-    /// The author has chosen.
+    /// The author lists them.
     Listed(&'v View, &'v [Host]),
 }
 
 impl<'v> Choice<'v> {
-    /// What `pool` can have besides the nodes that it has.
+    /// The nodes that `pool` can have in addition to those that it has. `own` is true at the
+    /// indices of the latter.
     pub(super) fn new(inventory: &Inventory<'v>, pool: &Pool<'v>, own: &[bool]) -> Self {
         let tags: &'v [Box<str>] = match &pool.pool.form {
             Ok(Form::Literal(hosts)) => return Self::Listed(inventory.view, hosts),
@@ -113,25 +115,26 @@ impl<'v> Choice<'v> {
             Ok(Form::Tagged(_) | Form::Any) | Err(_) => &[],
         };
         let wanted: Vec<Box<str>> = tags.iter().map(|name| tag(name, tags.len() == 1)).collect();
-        let mut able: Vec<usize> = Vec::new();
-        let mut census = BTreeMap::new();
-        for (place, node) in inventory.nodes.iter().enumerate() {
-            if own[place] || !wanted.iter().all(|tag| node.node.tags.contains(tag)) {
+        let mut eligible: Vec<usize> = Vec::new();
+        let mut obstacles = BTreeMap::new();
+        for (index, node) in inventory.nodes.iter().enumerate() {
+            if own[index] || !inventory.view.has_tags(node.name, &wanted) {
                 continue;
             }
             let obstacle = node.barred.or(node.unfit).or_else(|| Obstacle::of_others(node, pool));
             match obstacle {
-                Some(obstacle) => *census.entry(obstacle).or_default() += 1,
-                None => able.push(place),
+                Some(obstacle) => *obstacles.entry(obstacle).or_default() += 1,
+                None => eligible.push(index),
             }
         }
-        // Nodes are in the order of their names.
-        able.sort_by_key(|place| inventory.nodes[*place].pools);
-        let count = able.len();
-        Self::Free { able: able.into(), count, census, tags }
+        // The sort is stable, so nodes with as many pools stay in the order of their names.
+        eligible.sort_by_key(|index| inventory.nodes[*index].pools);
+        let count = eligible.len();
+        Self::Free { eligible: eligible.into(), count, obstacles, tags }
     }
 
-    /// Takes a node for the place `index`; where `only` names one, no other.
+    /// Takes a node for the member `index`. If `only` is given, takes the node with this name or
+    /// none.
     pub(super) fn take(
         &mut self,
         inventory: &Inventory<'v>,
@@ -140,82 +143,84 @@ impl<'v> Choice<'v> {
         only: Option<&str>,
     ) -> Result<usize, Refusal> {
         match self {
-            Self::Free { able, .. } => {
+            Self::Free { eligible, .. } => {
                 let found = match only {
-                    None => able.pop_front(),
+                    None => eligible.pop_front(),
                     Some(name) => {
-                        let at = able.iter().position(|at| inventory.nodes[*at].name == name);
-                        at.and_then(|at| able.remove(at))
+                        let mut nodes = eligible.iter().map(|node| inventory.nodes[*node].name);
+                        let position = nodes.position(|node| node == name);
+                        position.and_then(|position| eligible.remove(position))
                     }
                 };
-                found.ok_or(Refusal::NoneAble)
+                found.ok_or(Refusal::NoneEligible)
             }
             Self::Listed(view, hosts) => {
-                let place = Self::listed(view, hosts, inventory, index)?;
-                let node = &inventory.nodes[place];
-                // What keeps others away for the moment is no reason not to reserve what the author
-                // names.
+                let node_index = Self::find_listed(view, hosts, inventory, index)?;
+                let node = &inventory.nodes[node_index];
+                // The node's `unfit` does not count: it may pass, and the author asked for the
+                // node.
                 let obstacle = node.barred.or_else(|| Obstacle::of_others(node, pool));
                 match obstacle {
-                    Some(obstacle) => Err(Refusal::Unable(format!(
+                    Some(obstacle) => Err(Refusal::Ineligible(format!(
                         "hosts[{index}], node {}, {}",
                         node.name,
-                        obstacle.words(false)
+                        obstacle.describe(false)
                     ))),
-                    None => Ok(place),
+                    None => Ok(node_index),
                 }
             }
         }
     }
 
-    /// The place of the node that `hosts[index]` is.
-    fn listed(
+    /// The index of the node that `hosts[index]` names.
+    fn find_listed(
         view: &'v View,
         hosts: &'v [Host],
         inventory: &Inventory<'v>,
         index: u32,
     ) -> Result<usize, Refusal> {
         let host = usize::try_from(index).ok().and_then(|index| hosts.get(index));
-        let host = host.ok_or(Refusal::NoneAble)?;
-        let node = one_node(view, host, index).map_err(Refusal::Unknown)?;
-        inventory
-            .place(node)
-            .ok_or_else(|| Refusal::Unknown(format!("hosts[{index}], {}, is no node", told(host))))
+        let host = host.ok_or(Refusal::NoneEligible)?;
+        let node = find_node(view, host, index).map_err(Refusal::Unknown)?;
+        inventory.index_of(node).ok_or_else(|| {
+            Refusal::Unknown(format!("hosts[{index}], {}, is not a node", format_host(host)))
+        })
     }
 
-    /// How many nodes are able, and what stands in the way of the others. `more` are counted too:
-    /// the pool has them, and gives them up.
-    pub(super) fn tell(&self, more: usize) -> String {
-        let Self::Free { count, census, tags, .. } = self else { return String::new() };
-        let able = count + more;
-        let are = |count: usize| if count == 1 { "is" } else { "are" };
-        let mut text = format!("{able} {} able", are(able));
-        let obstacles = census
+    /// Formats the number of eligible nodes and the obstacles of the others. `released` nodes are
+    /// counted as eligible, too: the pool has them, and gives them up. Empty if the author lists
+    /// the hosts.
+    pub(super) fn format_counts(&self, released: usize) -> String {
+        let Self::Free { count, obstacles, tags, .. } = self else { return String::new() };
+        let eligible = count + released;
+        let verb = if eligible == 1 { "is" } else { "are" };
+        let mut text = format!("{eligible} {verb} eligible");
+        let obstacles = obstacles
             .iter()
-            .map(|(obstacle, count)| format!("{count} {}", obstacle.words(*count != 1)));
+            .map(|(obstacle, count)| format!("{count} {}", obstacle.describe(*count != 1)));
         let obstacles: Vec<String> = obstacles.collect();
         if !obstacles.is_empty() {
             text += "; ";
             text += &obstacles.join(", ");
-        } else if able == 0 && !tags.is_empty() {
+        } else if eligible == 0 && !tags.is_empty() {
             let keys = tags.iter().map(|name| tag(name, tags.len() == 1).into_string());
-            text += &format!("; no other node carries {}", join(keys.collect()));
+            text += &format!("; no other node has {}", join(keys.collect()));
         }
         text
     }
 }
 
-/// The one node that `hosts[index]` is.
+/// The node that `hosts[index]`, which is `host`, names.
 ///
 /// # Errors
-/// Why it is not one, for people.
-pub(super) fn one_node<'v>(view: &'v View, host: &'v Host, index: u32) -> Result<&'v str, String> {
+/// The message if it is not exactly one node.
+pub(super) fn find_node<'v>(view: &'v View, host: &'v Host, index: u32) -> Result<&'v str, String> {
     match resolve(view, host) {
         Resolved::Node(node) => Ok(node),
-        Resolved::Unknown => Err(format!("hosts[{index}], {}, is no node", told(host))),
+        Resolved::Unknown => Err(format!("hosts[{index}], {}, is not a node", format_host(host))),
         Resolved::Ambiguous(nodes) => {
             let nodes = join(nodes.into_iter().map(str::to_owned).collect());
-            Err(format!("hosts[{index}], {}, is several nodes: {nodes}", told(host)))
+            Err(format!("hosts[{index}], {}, matches several nodes: {nodes}", format_host(host)))
         }
     }
 }

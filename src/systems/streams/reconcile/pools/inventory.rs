@@ -1,48 +1,49 @@
-//! What the pools are planned upon: nodes, the pods on them, and which pools have which nodes. Made
-//! once a plan, so that no pool has to look through all pods, and no node through all pools.
+//! The nodes that pools choose from: the pods on them, the pools that have them, and the obstacles
+//! that exclude them. Built once for each plan, so that no pool has to search all pods.
 
 use std::collections::HashMap;
 
+use k8s_openapi::api::core::v1::Toleration;
+
 use super::Pool;
 use super::choose::Obstacle;
-use super::node_marks::{Marks, NO_SCHEDULE};
-use crate::placement::intent::HOSTNAME;
-use crate::policy::Policy;
+use super::node_marks::Marks;
+use crate::systems::fit::{self, Candidate, PodNeeds, Question};
+use crate::systems::policy::Policy;
 use crate::systems::streams::keys::EXCLUSIVE_TAINT;
-use crate::view::{Name, Node, NodeEstate, PodEstate, View};
+use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::streams_pod::PodDetails;
+use crate::view::{Name, NodeDetails, View};
 
-/// The labels of control-plane nodes; the second is that of clusters older than 1.20.
+/// The labels of control-plane nodes. The second is used by clusters older than 1.20.
 const CONTROL_PLANE: [&str; 2] =
     ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
-/// A node as pools see it.
+/// A node, and the state that decides whether a pool may have it.
 #[derive(Debug)]
 pub(super) struct NodeState<'v> {
-    /// Its name.
     pub(super) name: &'v str,
-    /// What everybody knows of it.
-    pub(super) node: &'v Node,
-    /// What its writer knows of it.
-    pub(super) estate: &'v NodeEstate,
-    /// The marks that it carries.
+    pub(super) details: &'v NodeDetails,
+    /// The marks of pools on it.
     pub(super) marks: Marks<'v>,
-    /// Why no pool may have it.
+    /// Why no pool may have it, even one whose author lists it.
     pub(super) barred: Option<Obstacle>,
-    /// Why no pool that chooses for itself would have it.
+    /// Why the controller does not choose it for a sized pool.
     pub(super) unfit: Option<Obstacle>,
     /// The pods on it that have not ended.
-    pub(super) pods: Vec<&'v PodEstate>,
-    /// How many pools that mark nodes have it.
+    pub(super) pods: Vec<&'v PodDetails>,
+    /// The number of pools that have it and mark their nodes.
     pub(super) claims: usize,
     /// Whether one of them is exclusive.
     pub(super) exclusive: bool,
-    /// How many pools of all kinds have it.
+    /// The number of all pools that have it.
     pub(super) pools: usize,
 }
 
 impl NodeState<'_> {
-    /// Whether a pod of somebody else runs here: a Streams pod that neither tolerates the pool's
-    /// taint by name nor asks for the pool. Who tolerates everything would be here by accident.
+    /// Whether the node runs a Streams pod that does not belong to the pool: it neither tolerates
+    /// the pool's taint by key and value nor asks for the pool. A pod that tolerates every taint
+    /// does not belong to the pool for that reason: it may run here by chance.
     pub(super) fn has_foreign_pod(&self, hash: &str) -> bool {
         self.pods.iter().any(|pod| {
             pod.streams
@@ -51,38 +52,50 @@ impl NodeState<'_> {
         })
     }
 
-    /// Whether a pod here tolerates the pool's taint by name.
+    /// Whether the node runs a pod that tolerates the pool's taint by key and value.
     pub(super) fn has_pod_of(&self, hash: &str) -> bool {
         self.pods.iter().any(|pod| pod.tolerates.iter().any(|tolerated| **tolerated == *hash))
     }
 }
 
-/// A pod that is bound: the name of its node, and its own.
+/// A bound pod: the name of its node, and its own name.
 pub(super) type Bound<'v> = (&'v str, &'v Name);
 
-/// All nodes, by name.
+/// All nodes, in the order of their names.
 #[derive(Debug)]
 pub(super) struct Inventory<'v> {
     pub(super) view: &'v View,
     pub(super) nodes: Vec<NodeState<'v>>,
-    places: HashMap<&'v str, usize>,
-    /// Pods that are bound and asked for one member: by pool and index.
+    /// The index of each node in `nodes`, by name.
+    indices: HashMap<&'v str, usize>,
+    /// The bound pods that asked for one member, by the hash of the pool and the index of the
+    /// member.
     bound: HashMap<&'v str, HashMap<u32, Vec<Bound<'v>>>>,
 }
 
 impl<'v> Inventory<'v> {
     pub(super) fn new(view: &'v View, policy: &Policy) -> Self {
+        // The pods of a pool tolerate the taint of pools, and may tolerate no other.
+        let tolerations = [Toleration {
+            key: Some(EXCLUSIVE_TAINT.to_owned()),
+            operator: Some("Exists".to_owned()),
+            ..Toleration::default()
+        }];
+        let pod = PodNeeds { tolerations: &tolerations, ..PodNeeds::default() };
         let mut nodes: Vec<NodeState<'v>> = view
             .nodes()
             .filter_map(|(name, node)| {
-                let estate = node.estate.as_deref()?;
+                let details = node.details.as_deref()?;
+                let candidate = Candidate { name, node, view, usage: None };
+                let found = fit::first_obstacle(&Question::new(candidate, &pod), fit::POOL);
+                let found = found.and_then(|found| Obstacle::of_node(&found));
+                let is_deleted = |found: &Obstacle| *found == Obstacle::Deleted;
                 Some(NodeState {
                     name,
-                    node,
-                    estate,
-                    marks: Marks::of(estate),
-                    barred: barred(estate, policy),
-                    unfit: unfit(estate),
+                    details,
+                    marks: Marks::of(details),
+                    barred: found.filter(is_deleted).or_else(|| find_exclusion(details, policy)),
+                    unfit: found.filter(|found| !is_deleted(found)),
                     pods: Vec::new(),
                     claims: 0,
                     exclusive: false,
@@ -91,13 +104,13 @@ impl<'v> Inventory<'v> {
             })
             .collect();
         nodes.sort_unstable_by_key(|node| node.name);
-        let places: HashMap<&str, usize> =
-            nodes.iter().enumerate().map(|(place, node)| (node.name, place)).collect();
+        let indices: HashMap<&str, usize> =
+            nodes.iter().enumerate().map(|(index, node)| (node.name, index)).collect();
         let mut bound: HashMap<&str, HashMap<u32, Vec<Bound<'v>>>> = HashMap::new();
         for (name, pod) in view.pods().filter(|(_, pod)| !pod.finished) {
             let Some(node) = pod.node.as_deref() else { continue };
-            if let Some(place) = places.get(node) {
-                nodes[*place].pods.push(pod);
+            if let Some(index) = indices.get(node) {
+                nodes[*index].pods.push(pod);
             }
             for (hash, index) in &pod.pools {
                 if let Some(index) = index {
@@ -106,14 +119,14 @@ impl<'v> Inventory<'v> {
                 }
             }
         }
-        // The pods that messages name must not depend on the order of a map.
+        // Sorted, because messages name the first, which must not depend on the order of a map.
         bound.values_mut().flat_map(HashMap::values_mut).for_each(|pods| pods.sort_unstable());
-        Self { view, nodes, places, bound }
+        Self { view, nodes, indices, bound }
     }
 
-    /// The place of the node of this name.
-    pub(super) fn place(&self, name: &str) -> Option<usize> {
-        self.places.get(name).copied()
+    /// The index of the node with this name.
+    pub(super) fn index_of(&self, name: &str) -> Option<usize> {
+        self.indices.get(name).copied()
     }
 
     /// The bound pods that asked for this member, by the name of their node.
@@ -122,52 +135,56 @@ impl<'v> Inventory<'v> {
         of_pool.and_then(|of_pool| of_pool.get(&index)).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a pool may have a node, as far as other pools are concerned.
-    pub(super) fn is_free_for(&self, place: usize, pool: &Pool<'_>) -> bool {
-        let node = &self.nodes[place];
+    /// Whether the pools that already have a node allow that `pool` has it too.
+    pub(super) fn is_free_for(&self, index: usize, pool: &Pool<'_>) -> bool {
+        let node = &self.nodes[index];
         !node.exclusive && (node.claims == 0 || !pool.exclusive())
     }
 
-    /// Notes that a pool has a node.
-    pub(super) fn claim(&mut self, place: usize, pool: &Pool<'_>) {
-        let node = &mut self.nodes[place];
+    /// Records that a pool has a node.
+    pub(super) fn claim(&mut self, index: usize, pool: &Pool<'_>) {
+        let node = &mut self.nodes[index];
         node.claims += 1;
         node.pools += 1;
         node.exclusive |= pool.exclusive();
     }
 
-    /// Notes that a pool has a node no more.
-    pub(super) fn disclaim(&mut self, place: usize, pool: &Pool<'_>) {
-        let node = &mut self.nodes[place];
+    /// Records that a pool no longer has a node.
+    pub(super) fn disclaim(&mut self, index: usize, pool: &Pool<'_>) {
+        let node = &mut self.nodes[index];
         node.claims = node.claims.saturating_sub(1);
         node.pools = node.pools.saturating_sub(1);
         node.exclusive &= !pool.exclusive();
     }
 }
 
-fn barred(estate: &NodeEstate, policy: &Policy) -> Option<Obstacle> {
+/// Why no pool may have a node, regardless of the node's present state.
+fn find_exclusion(details: &NodeDetails, policy: &Policy) -> Option<Obstacle> {
     let selected = policy.host_pools.node_selector.iter().all(|(key, value)| {
-        estate.labels.get(key.as_str()).is_some_and(|present| **present == **value)
+        details.labels.get(key.as_str()).is_some_and(|present| **present == **value)
     });
-    if estate.identity.deleting {
-        Some(Obstacle::Deleted)
-    } else if CONTROL_PLANE.iter().any(|label| estate.labels.contains_key(*label)) {
+    if CONTROL_PLANE.iter().any(|label| details.labels.contains_key(*label)) {
         Some(Obstacle::ControlPlane)
     } else {
         (!selected).then_some(Obstacle::NotSelected)
     }
 }
 
-fn unfit(estate: &NodeEstate) -> Option<Obstacle> {
-    let keeps_away = |effect: &str| matches!(effect, NO_SCHEDULE | "NoExecute");
-    let mut taints = estate.taints.iter();
-    if !estate.ready {
-        Some(Obstacle::NotReady)
-    } else if estate.cordoned {
-        Some(Obstacle::Cordoned)
-    } else if taints.any(|taint| *taint.key != *EXCLUSIVE_TAINT && keeps_away(&taint.effect)) {
-        Some(Obstacle::Tainted)
-    } else {
-        (!estate.labels.contains_key(HOSTNAME)).then_some(Obstacle::Nameless)
+impl Obstacle {
+    /// Converts an obstacle of the node. `None` for obstacles that depend on the needs of a pod:
+    /// the pod of `Inventory::new` has none.
+    fn of_node(found: &fit::Obstacle<'_>) -> Option<Self> {
+        match found {
+            fit::Obstacle::BeingDeleted => Some(Self::Deleted),
+            fit::Obstacle::NotReady => Some(Self::NotReady),
+            fit::Obstacle::Cordoned => Some(Self::Cordoned),
+            fit::Obstacle::Taint(_) => Some(Self::Tainted),
+            fit::Obstacle::NoHostname => Some(Self::Nameless),
+            fit::Obstacle::NodeSelector
+            | fit::Obstacle::NodeAffinity
+            | fit::Obstacle::Volume { .. }
+            | fit::Obstacle::TooManyPods { .. }
+            | fit::Obstacle::Insufficient(_) => None,
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! The places of a pool: which members stand, which are lost, and which nodes take the places that
-//! are open.
+//! Decides about the members of a pool: which it keeps, which are lost, and which nodes become
+//! members.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,28 +8,28 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::choose::{Choice, Obstacle, Refusal};
 use super::inventory::{Inventory, NodeState};
-use super::{Pool, accept, few, join};
-use crate::api::host_pool::{Member, MemberState};
+use super::{Pool, accept, join, truncate};
 use crate::systems::plan::Event;
+use crate::systems::streams::api::host_pool::{Member, MemberState};
 
-/// A place of a pool.
+/// The decision about one member of a pool.
 #[derive(Debug)]
-pub(super) enum Place<'v> {
-    /// The status records its node, which lives.
-    Stands {
-        /// Where the inventory has it.
+pub(super) enum Slot<'v> {
+    /// The member keeps the node that the status records.
+    Kept {
+        /// The node's index in the inventory.
         node: usize,
-        /// As recorded.
+        /// As the status records it.
         member: &'v Member,
     },
-    /// Nobody has it.
-    Open {
-        /// As recorded: Vacant, or lost just now.
+    /// The member has no node.
+    Empty {
+        /// As the status records it: Vacant, or with a node that it has lost since.
         member: &'v Member,
     },
-    /// This plan gives it a node.
+    /// This plan chooses a node for the member.
     Chosen {
-        /// Where the inventory has it.
+        /// The node's index in the inventory.
         node: usize,
     },
 }
@@ -37,35 +37,36 @@ pub(super) enum Place<'v> {
 /// Why a pool does not have all of its members.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Shortfall {
-    /// The stable word.
+    /// The reason of the condition Ready.
     pub(super) reason: &'static str,
-    /// For people.
     pub(super) message: String,
 }
 
-/// What becomes of a pool's members.
+/// The decisions about the members of a pool.
 #[derive(Debug, Default)]
 pub(super) struct Draft<'v> {
-    /// By index.
-    pub(super) places: BTreeMap<u32, Place<'v>>,
-    /// What is wrong, if something is.
+    /// By the index of the member.
+    pub(super) slots: BTreeMap<u32, Slot<'v>>,
+    /// Why members are missing, if any are.
     pub(super) shortfall: Option<Shortfall>,
-    /// What is told of it.
+    /// The events about lost and replaced members.
     pub(super) events: Vec<Event>,
-    /// Whether all that stood are marked, so that pods find them.
+    /// Whether the nodes of all reserved members are marked, so that the members become Ready.
     pub(super) promoted: bool,
 }
 
-/// Nodes are too few, or not able.
+/// The reason if too few nodes are eligible.
 pub(super) const INSUFFICIENT_NODES: &str = "InsufficientNodes";
-/// A host of a list is no node, or not one.
+/// The reason if a listed host is not exactly one node.
 pub(super) const UNKNOWN_HOST: &str = "UnknownHost";
 
 impl<'v> Draft<'v> {
-    /// The places as the status records them. Nothing is chosen yet.
+    /// Adds the members that the status records in this state: kept if their node still qualifies,
+    /// otherwise empty.
     ///
-    /// Who comes first keeps a node that two pools record, which only an edited status can say.
-    pub(super) fn stand(
+    /// If two pools record the same node, which only happens if a status was edited, the pool that
+    /// is visited first keeps it.
+    pub(super) fn keep_recorded(
         &mut self,
         pool: &Pool<'v>,
         state: MemberState,
@@ -74,100 +75,99 @@ impl<'v> Draft<'v> {
         let mut own: HashSet<usize> = self.nodes().collect();
         let recorded = pool.pool.status.members.iter();
         for member in recorded.filter(|member| member.state == state) {
-            if member.index >= pool.wanted() || self.places.contains_key(&member.index) {
+            if member.index >= pool.wanted() || self.slots.contains_key(&member.index) {
                 continue;
             }
-            let place = if state == MemberState::Vacant {
-                Place::Open { member }
+            let slot = if state == MemberState::Vacant {
+                Slot::Empty { member }
             } else {
-                match standing(pool, member, &own, inventory) {
+                match find_kept_node(pool, member, &own, inventory) {
                     Ok(node) => {
                         own.insert(node);
                         inventory.claim(node, pool);
-                        Place::Stands { node, member }
+                        Slot::Kept { node, member }
                     }
                     Err(loss) => {
-                        self.lose(member, loss);
-                        Place::Open { member }
+                        self.report_loss(member, loss);
+                        Slot::Empty { member }
                     }
                 }
             };
-            self.places.insert(member.index, place);
+            self.slots.insert(member.index, slot);
         }
     }
 
-    fn lose(&mut self, member: &Member, loss: Loss) {
+    fn report_loss(&mut self, member: &Member, loss: Loss) {
         let why = match loss {
-            Loss::Gone => "is gone",
-            Loss::MadeAgain => "was deleted and made again",
-            // It was never more than reserved.
+            Loss::Deleted => "was deleted",
+            Loss::Recreated => "was deleted and created again",
+            // The pool had only reserved the node, so no pods can have used it.
             Loss::Taken(_) if member.state == MemberState::Reserving => return,
-            Loss::Taken(obstacle) => obstacle.words(false),
+            Loss::Taken(obstacle) => obstacle.describe(false),
         };
         let node = member.node.as_deref().unwrap_or("?");
         let note = format!("node {node}, member {}, {why}", member.index);
         self.events.push(Event { warning: true, reason: "MemberLost", note });
     }
 
-    /// Gives nodes to the places that are open and to those that the pool never had; to the latter
-    /// only if there are enough for all of them.
+    /// Chooses nodes for empty slots, and for the members that the status does not record yet. The
+    /// latter get nodes only if there are enough for all of them.
     pub(super) fn fill(
         &mut self,
         pool: &Pool<'v>,
         limit: Option<&str>,
         inventory: &mut Inventory<'v>,
     ) {
-        let open = self.places.iter().filter(|(_, place)| matches!(place, Place::Open { .. }));
-        let open: Vec<u32> = open.map(|(index, _)| *index).collect();
+        let empty = self.slots.iter().filter(|(_, slot)| matches!(slot, Slot::Empty { .. }));
+        let empty: Vec<u32> = empty.map(|(index, _)| *index).collect();
         let all = 0..if limit.is_some() { 0 } else { pool.wanted() };
-        let fresh: Vec<u32> = all.filter(|index| !self.places.contains_key(index)).collect();
+        let fresh: Vec<u32> = all.filter(|index| !self.slots.contains_key(index)).collect();
         let mut lack = Lack::default();
-        if !open.is_empty() || !fresh.is_empty() {
+        if !empty.is_empty() || !fresh.is_empty() {
             let mut own = vec![false; inventory.nodes.len()];
             self.nodes().for_each(|node| own[node] = true);
             let mut choice = Choice::new(inventory, pool, &own);
-            self.refill(pool, &open, &mut choice, &mut own, &mut lack, inventory);
+            self.refill(pool, &empty, &mut choice, &mut own, &mut lack, inventory);
             let kept = self.nodes().count();
             if lack.vacant.is_empty() || !pool.is_first_allocation() {
                 self.extend(pool, &fresh, &mut choice, &mut own, &mut lack, inventory);
-                lack.tell(&choice, kept, 0);
+                lack.format_needs(&choice, kept, 0);
             } else {
-                // A pool that has never had all of its members holds none up for others.
+                // A pool that has never had all of its members does not block nodes for others.
                 self.nodes().collect::<Vec<_>>().into_iter().for_each(|node| {
                     inventory.disclaim(node, pool);
                 });
-                self.places.clear();
+                self.slots.clear();
                 self.events.retain(|event| event.reason != "MemberReplaced");
                 lack.vacant.clear();
                 lack.fresh = pool.wanted() as usize;
-                lack.tell(&choice, 0, kept);
+                lack.format_needs(&choice, 0, kept);
             }
         }
         self.shortfall = lack.into_shortfall(limit);
     }
 
-    /// Gives nodes to lost and vacant places, each for itself.
+    /// Chooses nodes for empty slots. Each slot is filled independently of the others.
     fn refill(
         &mut self,
         pool: &Pool<'v>,
-        open: &[u32],
+        empty: &[u32],
         choice: &mut Choice<'v>,
         own: &mut [bool],
         lack: &mut Lack,
         inventory: &mut Inventory<'v>,
     ) {
-        for &index in open {
+        for &index in empty {
             let bound = inventory.bound(pool.hash, index);
-            // Pods that asked for one member expect each other on one node.
+            // All pods that asked for one member must run on one node.
             let only = bound.first().map(|(node, _)| *node);
             let scattered = bound.iter().any(|(node, _)| Some(*node) != only);
             let taken = if scattered {
-                Err(Refusal::NoneAble)
+                Err(Refusal::NoneEligible)
             } else {
                 choice.take(inventory, pool, index, only).and_then(|node| {
-                    let there = only.is_none_or(|only| inventory.nodes[node].name == only);
-                    let free = there && !own[node];
-                    if free { Ok(node) } else { Err(Refusal::NoneAble) }
+                    let is_allowed = only.is_none_or(|only| inventory.nodes[node].name == only);
+                    if is_allowed && !own[node] { Ok(node) } else { Err(Refusal::NoneEligible) }
                 })
             };
             match (taken, bound.first()) {
@@ -182,24 +182,26 @@ impl<'v> Draft<'v> {
                 )),
                 (Err(refusal), None) => {
                     lack.vacant.push(index);
-                    lack.refused(refusal);
+                    lack.add(refusal);
                 }
             }
         }
     }
 
+    /// Gives an empty slot a new node.
     fn replace(&mut self, index: u32, node: usize, inventory: &Inventory<'v>) {
-        let Some(Place::Open { member }) = self.places.insert(index, Place::Chosen { node }) else {
+        let Some(Slot::Empty { member }) = self.slots.insert(index, Slot::Chosen { node }) else {
             return;
         };
-        let NodeState { name, estate, .. } = &inventory.nodes[node];
+        let NodeState { name, details, .. } = &inventory.nodes[node];
         if member.state == MemberState::Reserving
             && member.node.as_deref() == Some(*name)
-            && member.uid.as_deref() == Some(&*estate.identity.uid)
+            && member.uid.as_deref() == Some(&*details.identity.uid)
         {
-            // Another pool's claim on it fell in this very plan. To reserve it anew would change
-            // nothing, and be said again for as long as the other's status is not written.
-            self.places.insert(index, Place::Stands { node, member });
+            // Another pool gives up this node in the same plan, so the reservation stays. A new one
+            // would be the same, and would be written again until the status of the other pool is
+            // written.
+            self.slots.insert(index, Slot::Kept { node, member });
             return;
         }
         let note = format!(
@@ -209,7 +211,7 @@ impl<'v> Draft<'v> {
         self.events.push(Event { warning: false, reason: "MemberReplaced", note });
     }
 
-    /// Gives nodes to places that the pool never had: to all of them or to none.
+    /// Chooses nodes for members that the status does not record yet: for all of them or for none.
     fn extend(
         &mut self,
         pool: &Pool<'v>,
@@ -219,13 +221,14 @@ impl<'v> Draft<'v> {
         lack: &mut Lack,
         inventory: &mut Inventory<'v>,
     ) {
-        if let Choice::Free { able, .. } = choice
-            && able.len() < fresh.len()
+        if let Choice::Free { eligible, .. } = choice
+            && eligible.len() < fresh.len()
         {
             lack.fresh = fresh.len();
             return;
         }
-        // Marks may have been taken back under pods that still run: they keep their index.
+        // If the pool had members before, pods may still run for an index: it gets their node if
+        // possible.
         let bound = |index: u32| inventory.bound(pool.hash, index).first().map(|(node, _)| *node);
         let (kept, others): (Vec<u32>, Vec<u32>) =
             fresh.iter().partition(|index| bound(**index).is_some());
@@ -238,15 +241,15 @@ impl<'v> Draft<'v> {
                 None => choice.take(inventory, pool, index, None),
             };
             match taken {
-                Ok(node) if own[node] => lack.refused(Refusal::Unknown(format!(
-                    "hosts[{index}] is node {}, as another of them is",
+                Ok(node) if own[node] => lack.add(Refusal::Unknown(format!(
+                    "hosts[{index}] and another listed host are one node, {}",
                     inventory.nodes[node].name
                 ))),
                 Ok(node) => {
                     own[node] = true;
                     chosen.push((index, node));
                 }
-                Err(refusal) => lack.refused(refusal),
+                Err(refusal) => lack.add(refusal),
             }
         }
         if chosen.len() < fresh.len() {
@@ -254,42 +257,42 @@ impl<'v> Draft<'v> {
             return;
         }
         for (index, node) in chosen {
-            self.places.insert(index, Place::Chosen { node });
+            self.slots.insert(index, Slot::Chosen { node });
             inventory.claim(node, pool);
         }
     }
 
-    /// The nodes that stand or are chosen.
+    /// The indices of the nodes that are kept or chosen.
     pub(super) fn nodes(&self) -> impl Iterator<Item = usize> {
-        self.places.values().filter_map(|place| match place {
-            Place::Stands { node, .. } | Place::Chosen { node } => Some(*node),
-            Place::Open { .. } => None,
+        self.slots.values().filter_map(|slot| match slot {
+            Slot::Kept { node, .. } | Slot::Chosen { node } => Some(*node),
+            Slot::Empty { .. } => None,
         })
     }
 
-    /// What the status says of the members.
+    /// The members for the status.
     pub(super) fn members(&self, inventory: &Inventory<'v>, now: Timestamp) -> Vec<Member> {
-        let members = self.places.iter().map(|(index, place)| match place {
-            Place::Stands { member, .. }
+        let members = self.slots.iter().map(|(index, slot)| match slot {
+            Slot::Kept { member, .. }
                 if self.promoted && member.state == MemberState::Reserving =>
             {
                 Member { state: MemberState::Ready, since: Time(now), ..(*member).clone() }
             }
-            Place::Stands { member, .. } => (*member).clone(),
-            Place::Open { member } if member.state == MemberState::Vacant => (*member).clone(),
-            Place::Open { member } => Member {
+            Slot::Kept { member, .. } => (*member).clone(),
+            Slot::Empty { member } if member.state == MemberState::Vacant => (*member).clone(),
+            Slot::Empty { member } => Member {
                 index: *index,
                 node: member.node.clone(),
                 uid: None,
                 state: MemberState::Vacant,
                 since: Time(now),
             },
-            Place::Chosen { node } => {
+            Slot::Chosen { node } => {
                 let node = &inventory.nodes[*node];
                 Member {
                     index: *index,
                     node: Some(node.name.to_owned()),
-                    uid: Some(node.estate.identity.uid.to_string()),
+                    uid: Some(node.details.identity.uid.to_string()),
                     state: MemberState::Reserving,
                     since: Time(now),
                 }
@@ -299,30 +302,34 @@ impl<'v> Draft<'v> {
     }
 }
 
-/// How a member is lost.
+/// Why a member loses its node.
 #[derive(Clone, Copy, Debug)]
 enum Loss {
-    Gone,
-    MadeAgain,
+    /// The node was deleted.
+    Deleted,
+    /// The node was deleted, and another node with its name was created.
+    Recreated,
+    /// Another pool or other pods have the node.
     Taken(Obstacle),
 }
 
-/// The node of a member, if it still is the pool's.
-fn standing<'v>(
+/// The index of a recorded member's node, if the member can keep it.
+fn find_kept_node<'v>(
     pool: &Pool<'v>,
     member: &Member,
     own: &HashSet<usize>,
     inventory: &Inventory<'v>,
 ) -> Result<usize, Loss> {
-    let place = member.node.as_deref().and_then(|node| inventory.place(node)).ok_or(Loss::Gone)?;
-    let node = &inventory.nodes[place];
-    if member.uid.as_deref() != Some(&*node.estate.identity.uid) {
-        return Err(Loss::MadeAgain);
+    let index = member.node.as_deref().and_then(|node| inventory.index_of(node));
+    let index = index.ok_or(Loss::Deleted)?;
+    let node = &inventory.nodes[index];
+    if member.uid.as_deref() != Some(&*node.details.identity.uid) {
+        return Err(Loss::Recreated);
     }
-    if own.contains(&place) {
+    if own.contains(&index) {
         return Err(Loss::Taken(Obstacle::Shared));
     }
-    // Once the label is there, pods of the pool may be.
+    // Once the node has the label, it may run pods of the pool.
     let committed =
         member.state == MemberState::Ready || node.marks.has_label(pool.hash, member.index);
     if pool.exclusive()
@@ -331,45 +338,47 @@ fn standing<'v>(
     {
         return Err(Loss::Taken(obstacle));
     }
-    if inventory.is_free_for(place, pool) {
-        Ok(place)
+    if inventory.is_free_for(index, pool) {
+        Ok(index)
     } else {
         Err(Loss::Taken(if node.exclusive { Obstacle::Exclusive } else { Obstacle::Shared }))
     }
 }
 
-/// What a pool goes without, collected.
+/// The members that a pool lacks, and the reasons.
 #[derive(Debug, Default)]
 struct Lack {
-    /// Places that wait for a pod to leave.
+    /// Messages about members that wait for a pod on another node to end.
     held: Vec<String>,
-    /// Places that were lost.
+    /// The indices of lost members that got no node.
     vacant: Vec<u32>,
-    /// How many places the pool never had.
+    /// The number of members that are not recorded yet and got no node.
     fresh: usize,
-    /// What is wrong with hosts of a list.
+    /// Messages about listed hosts that are not exactly one node.
     unknown: Vec<String>,
-    unable: Vec<String>,
-    /// How many nodes are able.
-    census: String,
+    /// Messages about listed hosts that the pool cannot have.
+    ineligible: Vec<String>,
+    /// The number of nodes that are needed, and of those that are eligible.
+    needs: String,
 }
 
 impl Lack {
-    fn refused(&mut self, refusal: Refusal) {
+    fn add(&mut self, refusal: Refusal) {
         match refusal {
-            Refusal::NoneAble => {}
+            Refusal::NoneEligible => {}
             Refusal::Unknown(problem) => self.unknown.push(problem),
-            Refusal::Unable(problem) => self.unable.push(problem),
+            Refusal::Ineligible(problem) => self.ineligible.push(problem),
         }
     }
 
-    /// Counts, once all is chosen. The pool keeps `kept` nodes, and gives `more` up.
-    fn tell(&mut self, choice: &Choice<'_>, kept: usize, more: usize) {
+    /// Sets `needs` after all nodes are chosen. The pool keeps `kept` nodes and gives up
+    /// `released`.
+    fn format_needs(&mut self, choice: &Choice<'_>, kept: usize, released: usize) {
         let need = self.vacant.len() + self.fresh;
         if need > 0 && matches!(choice, Choice::Free { .. }) {
             let nodes = if need == 1 { "node" } else { "nodes" };
             let other = if kept > 0 { "more " } else { "" };
-            self.census = format!("needs {need} {other}{nodes}, {}", choice.tell(more));
+            self.needs = format!("needs {need} {other}{nodes}, {}", choice.format_counts(released));
         }
     }
 
@@ -389,8 +398,8 @@ impl Lack {
             let indices = self.vacant.iter().map(u32::to_string).collect();
             parts.push(format!("members {} are vacant", join(indices)));
         }
-        parts.extend(Some(self.census).filter(|census| !census.is_empty()));
-        parts.extend([self.unknown, self.unable, self.held].into_iter().flat_map(few));
+        parts.extend(Some(self.needs).filter(|needs| !needs.is_empty()));
+        parts.extend([self.unknown, self.ineligible, self.held].into_iter().flat_map(truncate));
         parts.extend(limit.map(str::to_owned));
         Some(Shortfall { reason, message: parts.join("; ") })
     }

@@ -1,9 +1,9 @@
-//! The marks of pools on nodes, and the patches that set them and take them back.
+//! The marks of pools on nodes, and the patches that add and remove them.
 //!
-//! A mark is a label `<prefix><hash>=<index>` or a taint `stowplan.dev/exclusive=<hash>:NoSchedule`.
-//! Nothing else of a node is ever written. Patches are JSON patches (RFC 6902) and never strategic
-//! merges, which would replace the whole list of taints; each `test`s what it relies on, so that one
-//! which comes too late fails and changes nothing.
+//! A mark is a label `<prefix><hash>=<index>` or a taint
+//! `stowplan.dev/exclusive=<hash>:NoSchedule`. The controller writes nothing else to nodes. Patches
+//! are JSON patches (RFC 6902), because a merge patch would replace the whole list of taints. Each
+//! patch `test`s its preconditions, so that an outdated one fails and changes nothing.
 
 use std::ops::Bound;
 
@@ -13,32 +13,36 @@ use serde_json::{Value, json};
 
 use crate::systems::plan::operation::{add, remove, test, test_uid};
 use crate::systems::streams::keys::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
-use crate::view::NodeEstate;
-use crate::view::estate::Taint;
+use crate::view::NodeDetails;
+use crate::view::node::Taint;
 
-/// The effect of the taint: pods that are there stay.
+/// The field of a taint that says when it was added.
+pub(super) const TIME_ADDED: &str = "timeAdded";
+
+/// The effect of the taint: it does not evict pods that already run there.
 pub(super) const NO_SCHEDULE: &str = "NoSchedule";
 
-/// How long a new taint must have stood before a node is looked at again: a scheduler that had not
-/// heard of the taint may still bind a pod there, and the watch must tell of it.
+/// How long a new taint must have existed before the pods on its node are checked. Until a
+/// scheduler has seen the taint it may bind other pods there, and the controller's watch must have
+/// reported them.
 pub(super) const SETTLE: SignedDuration = SignedDuration::from_secs(2);
 
-/// The marks that a node carries.
+/// The marks of pools on a node.
 #[derive(Debug, Default)]
 pub(super) struct Marks<'v> {
-    /// Hash and value of each label.
+    /// The hash of the pool and the value of each label.
     pub(super) labels: Vec<(&'v str, &'v str)>,
-    /// Place in the node's list, and the taint.
+    /// Each taint, with its position in the node's list.
     pub(super) taints: Vec<(usize, &'v Taint)>,
 }
 
 impl<'v> Marks<'v> {
-    pub(super) fn of(estate: &'v NodeEstate) -> Self {
-        let labels = estate
+    pub(super) fn of(details: &'v NodeDetails) -> Self {
+        let labels = details
             .labels
             .range::<str, _>((Bound::Included(POOL_LABEL_PREFIX), Bound::Unbounded))
             .map_while(|(key, value)| Some((key.strip_prefix(POOL_LABEL_PREFIX)?, &**value)));
-        let taints = estate.taints.iter().enumerate();
+        let taints = details.taints.iter().enumerate();
         Self {
             labels: labels.collect(),
             taints: taints.filter(|(_, taint)| *taint.key == *EXCLUSIVE_TAINT).collect(),
@@ -49,13 +53,13 @@ impl<'v> Marks<'v> {
         self.labels.is_empty() && self.taints.is_empty()
     }
 
-    /// Whether the label of the pool is there with this index.
+    /// Whether the node has the label of the pool with this index.
     pub(super) fn has_label(&self, hash: &str, index: u32) -> bool {
-        // As text: pods ask for the index as it is written, and 00 is not 0.
+        // Compared as text, as node affinity does: 00 is not 0.
         self.labels.iter().any(|(of, value)| *of == hash && **value == *index.to_string())
     }
 
-    /// The taint of the pool, with its place.
+    /// The taint of the pool, with its position.
     pub(super) fn taint(&self, hash: &str) -> Option<(usize, &'v Taint)> {
         let own = |taint: &Taint| *taint.value == *hash && *taint.effect == *NO_SCHEDULE;
         self.taints.iter().copied().find(|(_, taint)| own(taint))
@@ -71,53 +75,53 @@ impl<'v> Marks<'v> {
         self.is_tainted_by_another(hash) || self.labels.iter().any(|(of, _)| *of != hash)
     }
 
-    /// Whether the API server would take a taint of the pool: it takes no second one of a key and
-    /// effect.
-    pub(super) fn has_room_for_taint(&self) -> bool {
+    /// Whether the API server would accept a taint of a pool: it refuses a second taint with the
+    /// same key and effect.
+    pub(super) fn accepts_taint(&self) -> bool {
         !self.taints.iter().any(|(_, taint)| *taint.effect == *NO_SCHEDULE)
     }
 }
 
-/// Since when a taint has stood, as far as that can be believed: a time that somebody removed, or
-/// that lies ahead by more than rounding and a change of leader explain, says nothing.
-pub(super) fn standing_since(taint: &Taint, now: Timestamp) -> Option<Timestamp> {
+/// When a taint was added. `None` if the time is missing, or is further in the future than rounding
+/// and the clock of another leader can explain.
+pub(super) fn trusted_since(taint: &Taint, now: Timestamp) -> Option<Timestamp> {
     taint.since.filter(|since| since.duration_since(now) <= SETTLE)
 }
 
-/// What a node is to get.
+/// The marks that a node lacks.
 #[derive(Debug, Default)]
 pub(super) struct Wanted<'p> {
-    /// Hash and index of each label.
+    /// The hash of the pool and the index of the member for each label.
     pub(super) labels: Vec<(&'p str, u32)>,
-    /// The pool whose taint is added.
+    /// The hash of the pool whose taint is added.
     pub(super) taint: Option<&'p str>,
-    /// The place of a taint of ours whose time is to be written anew.
-    pub(super) timed: Option<usize>,
+    /// The position of a pool's taint whose time must be set again, because it cannot be trusted.
+    pub(super) retimed: Option<usize>,
 }
 
-/// The patch that gives a node its marks.
+/// The patch that adds the marks that a node lacks.
 pub(super) fn mark(
-    estate: &NodeEstate,
+    details: &NodeDetails,
     wanted: &Wanted<'_>,
     now: Timestamp,
 ) -> Vec<PatchOperation> {
-    let mut operations = vec![test_uid(&estate.identity.uid)];
-    if let Some(place) = wanted.timed {
-        let taint = &estate.taints[place];
-        operations.extend(test_taint(place, taint));
-        let place = place.to_string();
-        operations.push(add(&["spec", "taints", &place, "timeAdded"], whole_seconds(now)));
+    let mut operations = vec![test_uid(&details.identity.uid)];
+    if let Some(position) = wanted.retimed {
+        let taint = &details.taints[position];
+        operations.extend(test_taint(position, taint));
+        let position = position.to_string();
+        operations.push(add(&["spec", "taints", &position, TIME_ADDED], whole_seconds(now)));
     }
     if let Some(hash) = wanted.taint {
         let taint = json!({
             "key": EXCLUSIVE_TAINT,
             "value": hash,
             "effect": NO_SCHEDULE,
-            "timeAdded": whole_seconds(now),
+            TIME_ADDED: whole_seconds(now),
         });
-        if estate.taints.is_empty() {
-            // Null where it is absent. Without the test a taint that somebody added meanwhile would
-            // be lost with the list.
+        if details.taints.is_empty() {
+            // An absent list tests as null. Without the test, the new list would replace a taint
+            // that was added in the meantime.
             operations.push(test(&["spec", "taints"], Value::Null));
             operations.push(add(&["spec", "taints"], json!([taint])));
         } else {
@@ -125,7 +129,7 @@ pub(super) fn mark(
         }
     }
     let labels = wanted.labels.iter().map(|(hash, index)| (label(hash), index.to_string()));
-    if estate.labels.is_empty() && !wanted.labels.is_empty() {
+    if details.labels.is_empty() && !wanted.labels.is_empty() {
         operations.push(test(&["metadata", "labels"], Value::Null));
         let labels = labels.map(|(key, index)| (key, Value::String(index))).collect();
         operations.push(add(&["metadata", "labels"], Value::Object(labels)));
@@ -137,19 +141,19 @@ pub(super) fn mark(
     operations
 }
 
-/// The patch that takes marks back: the labels of these pools, and the taints at these places.
+/// The patch that removes marks: labels (hash and value), and taints with their positions.
 pub(super) fn release(
-    estate: &NodeEstate,
+    details: &NodeDetails,
     labels: &[(&str, &str)],
     taints: &[(usize, &Taint)],
 ) -> Vec<PatchOperation> {
-    let mut operations = vec![test_uid(&estate.identity.uid)];
-    // From the last one down: the others keep their places.
+    let mut operations = vec![test_uid(&details.identity.uid)];
+    // From the last to the first, so that no removal changes the positions of the others.
     let mut taints = taints.to_vec();
-    taints.sort_unstable_by_key(|(place, _)| std::cmp::Reverse(*place));
-    for (place, taint) in taints {
-        operations.extend(test_taint(place, taint));
-        operations.push(remove(&["spec", "taints", &place.to_string()]));
+    taints.sort_unstable_by_key(|(position, _)| std::cmp::Reverse(*position));
+    for (position, taint) in taints {
+        operations.extend(test_taint(position, taint));
+        operations.push(remove(&["spec", "taints", &position.to_string()]));
     }
     for (hash, value) in labels {
         let key = label(hash);
@@ -164,20 +168,20 @@ pub(super) fn label(hash: &str) -> String {
     [POOL_LABEL_PREFIX, hash].concat()
 }
 
-/// The next whole second: the API server keeps no parts of one, and a taint must not look older than
-/// it is.
+/// The time, rounded up to whole seconds: the API server stores no fractions, and a taint must not
+/// look older than it is.
 fn whole_seconds(now: Timestamp) -> Value {
     let up = i64::from(now.subsec_nanosecond() > 0);
     let rounded = Timestamp::from_second(now.as_second().saturating_add(up)).unwrap_or(now);
     Value::String(rounded.to_string())
 }
 
-/// What tells this taint from another one in its place. A field that is absent tests as null.
-fn test_taint(place: usize, taint: &Taint) -> [PatchOperation; 3] {
-    let place = place.to_string();
+/// The operations that test that this taint is at this position. An absent field tests as null.
+fn test_taint(position: usize, taint: &Taint) -> [PatchOperation; 3] {
+    let position = position.to_string();
     let field = |name: &str, value: &str| {
         let value = if value.is_empty() { Value::Null } else { Value::from(value) };
-        test(&["spec", "taints", &place, name], value)
+        test(&["spec", "taints", &position, name], value)
     };
     [field("key", &taint.key), field("value", &taint.value), field("effect", &taint.effect)]
 }

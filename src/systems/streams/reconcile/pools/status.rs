@@ -1,4 +1,4 @@
-//! What a pool's status says, and what its users are told when that changes.
+//! Writes the status of a pool, and the events about its changes.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 use super::accept::Verdict;
-use super::choose::one_node;
+use super::choose::find_node;
 use super::inventory::Inventory;
 use super::members::{Draft, UNKNOWN_HOST};
-use super::{MOST_TOLD, Pool, node_marks};
+use super::{MAX_LISTED, Pool, node_marks};
 use crate::api::condition::{self, ACCEPTED, READY, Status, find};
-use crate::api::host_pool::{HostPoolStatus, Member, MemberState};
-use crate::systems::plan::{Action, Event, Kind, Target, Write};
+use crate::systems::plan::{Action, Event, Target, Write};
+use crate::systems::streams::api::host_pool::{HostPoolStatus, Member, MemberState};
 use crate::systems::streams::keys::EXCLUSIVE_TAINT;
-use crate::view::host_pool::{Form, Host};
+use crate::systems::streams::kinds::host_pool::{Form, Host};
+use crate::systems::streams::resources::HOST_POOL;
 
-/// What there is to say of whether a pool is ready.
+/// The condition Ready of a pool.
 struct Readiness {
     ready: bool,
     reason: &'static str,
@@ -24,16 +25,16 @@ struct Readiness {
 }
 
 impl Readiness {
-    fn allocated(message: String) -> Self {
+    fn new_ready(message: String) -> Self {
         Self { ready: true, reason: "Allocated", message }
     }
 
-    fn not(reason: &'static str, message: String) -> Self {
+    fn new_unready(reason: &'static str, message: String) -> Self {
         Self { ready: false, reason, message }
     }
 }
 
-/// Writes the status of a pool, if it says something else than before.
+/// The write of a pool's status; `None` if the status has not changed.
 pub(super) fn write<'v>(
     pool: &Pool<'v>,
     verdict: &Verdict,
@@ -44,9 +45,9 @@ pub(super) fn write<'v>(
     let old = &pool.pool.status;
     let mut new = HostPoolStatus { conditions: old.conditions.clone(), ..Default::default() };
     let (accepted, readiness) = match verdict {
-        Verdict::Open => return None,
+        Verdict::Undecided => return None,
         Verdict::Refused { reason, message } => {
-            ((Status::False, *reason, &**message), Readiness::not(reason, message.clone()))
+            ((Status::False, *reason, &**message), Readiness::new_unready(reason, message.clone()))
         }
         Verdict::Accepted { .. } => {
             let accepted = (Status::True, "Accepted", "the pool can be served");
@@ -57,18 +58,18 @@ pub(super) fn write<'v>(
                         format!("{EXCLUSIVE_TAINT}={}:{}", pool.hash, node_marks::NO_SCHEDULE)
                     });
                     new.members = draft.members(inventory, now);
-                    labelled(&new.members, draft)
+                    check_labelled(&new.members, draft)
                 }
                 Ok(Form::Literal(hosts)) => {
-                    let (members, readiness) = listed(hosts, &old.members, inventory, now);
+                    let (members, readiness) = find_listed(hosts, &old.members, inventory, now);
                     new.members = members;
                     readiness
                 }
-                Ok(Form::Tagged(_)) => Readiness::allocated(
-                    "every node that carries the tags belongs to the pool".to_owned(),
+                Ok(Form::Tagged(_)) => Readiness::new_ready(
+                    "every node that has the tags belongs to the pool".to_owned(),
                 ),
                 Ok(Form::Any | Form::Sized(..)) | Err(_) => {
-                    Readiness::allocated("every node belongs to the pool".to_owned())
+                    Readiness::new_ready("every node belongs to the pool".to_owned())
                 }
             };
             (accepted, readiness)
@@ -81,78 +82,76 @@ pub(super) fn write<'v>(
     set(ACCEPTED, accepted);
     let ready = if readiness.ready { Status::True } else { Status::False };
     set(READY, (ready, readiness.reason, &readiness.message));
-    // Times move only with what they are the times of.
+    // An unchanged condition or member keeps its time, so equality means that nothing has changed.
     if new == *old {
         return None;
     }
-    let mut events = few_of_each(std::mem::take(&mut draft.events));
-    events.extend(transition(old, accepted.0, &readiness));
-    Some(Action {
-        target: Target {
-            kind: Kind::HostPool,
-            namespace: pool.name.namespace.clone(),
-            name: pool.name.name.clone(),
-            uid: pool.pool.identity.uid.clone(),
-        },
-        write: Write::Status {
-            resource_version: pool.pool.identity.resource_version.clone(),
-            // Plain fields, none of which fails.
-            status: serde_json::to_value(&new).ok()?,
-        },
-        events,
-    })
+    let mut events = limit_events(std::mem::take(&mut draft.events));
+    events.extend(find_transition(old, accepted.0, &readiness));
+    let target = Target::new(HOST_POOL, pool.name, &pool.pool.identity.uid);
+    let write = Write::Status {
+        resource_version: pool.pool.identity.resource_version.clone(),
+        // This cannot fail: the status has only fields that serialize.
+        status: serde_json::to_value(&new).ok()?,
+    };
+    Some(Action::new(target, write, events).with_volatile(&["since", "lastTransitionTime"]))
 }
 
-/// The first events of each reason, and how many more there are: a zone may take many members along.
-fn few_of_each(events: Vec<Event>) -> Vec<Event> {
+/// Keeps the first events of each reason, and adds one that counts the others: if a zone fails,
+/// many members may be lost at once.
+fn limit_events(events: Vec<Event>) -> Vec<Event> {
     let mut counts: BTreeMap<&'static str, (usize, bool)> = BTreeMap::new();
-    let mut told: Vec<Event> = Vec::new();
+    let mut kept: Vec<Event> = Vec::new();
     for event in events {
         let (count, warning) = counts.entry(event.reason).or_default();
         *count += 1;
         *warning = event.warning;
-        if *count <= MOST_TOLD {
-            told.push(event);
+        if *count <= MAX_LISTED {
+            kept.push(event);
         }
     }
-    let more = counts.into_iter().filter(|(_, (count, _))| *count > MOST_TOLD);
-    told.extend(more.map(|(reason, (count, warning))| Event {
+    let more = counts.into_iter().filter(|(_, (count, _))| *count > MAX_LISTED);
+    kept.extend(more.map(|(reason, (count, warning))| Event {
         warning,
         reason,
-        note: format!("and {} more members", count - MOST_TOLD),
+        note: format!("and {} more members", count - MAX_LISTED),
     }));
-    told
+    kept
 }
 
-/// What is told of a change of Ready, or of Accepted, which Ready follows.
-fn transition(old: &HostPoolStatus, accepted: Status, readiness: &Readiness) -> Option<Event> {
+/// The event if the reason of Ready has changed. It also reports a refusal, whose reason both
+/// conditions have.
+fn find_transition(old: &HostPoolStatus, accepted: Status, readiness: &Readiness) -> Option<Event> {
     let before = find(&old.conditions, READY).map(|condition| condition.reason.as_str());
     let warning = !readiness.ready;
-    let told = accepted == Status::False || readiness.reason != RESERVING;
-    (told && before != Some(readiness.reason)).then(|| Event {
+    let is_reported = accepted == Status::False || readiness.reason != RESERVING;
+    (is_reported && before != Some(readiness.reason)).then(|| Event {
         warning,
         reason: readiness.reason,
         note: readiness.message.clone(),
     })
 }
 
+/// The reason while nodes are being reserved, which needs no event.
 const RESERVING: &str = "Reserving";
 
-fn labelled(members: &[Member], draft: &Draft<'_>) -> Readiness {
+/// Whether a pool that marks its nodes is ready.
+fn check_labelled(members: &[Member], draft: &Draft<'_>) -> Readiness {
     if let Some(shortfall) = &draft.shortfall {
-        return Readiness::not(shortfall.reason, shortfall.message.clone());
+        return Readiness::new_unready(shortfall.reason, shortfall.message.clone());
     }
     let reserving = members.iter().filter(|member| member.state == MemberState::Reserving).count();
     match (reserving, members.len()) {
-        (0, 1) => Readiness::allocated("1 node is the pool's".to_owned()),
-        (0, all) => Readiness::allocated(format!("{all} nodes are the pool's")),
-        (1, _) => Readiness::not(RESERVING, "1 node is being reserved".to_owned()),
-        (some, _) => Readiness::not(RESERVING, format!("{some} nodes are being reserved")),
+        (0, 1) => Readiness::new_ready("1 node is allocated".to_owned()),
+        (0, all) => Readiness::new_ready(format!("{all} nodes are allocated")),
+        (1, _) => Readiness::new_unready(RESERVING, "1 node is being reserved".to_owned()),
+        (some, _) => Readiness::new_unready(RESERVING, format!("{some} nodes are being reserved")),
     }
 }
 
-/// The members of a list that nobody reserves: the hosts that are nodes.
-fn listed(
+/// The members of a shared pool that lists its hosts: the hosts that are nodes. They are not
+/// reserved.
+fn find_listed(
     hosts: &[Host],
     old: &[Member],
     inventory: &Inventory<'_>,
@@ -161,11 +160,11 @@ fn listed(
     let mut members: Vec<Member> = Vec::with_capacity(hosts.len());
     let mut problems = Vec::new();
     for (index, host) in (0..).zip(hosts) {
-        let found = one_node(inventory.view, host, index)
-            .map(|node| inventory.place(node).map(|place| &inventory.nodes[place]));
+        let found = find_node(inventory.view, host, index)
+            .map(|node| inventory.index_of(node).map(|index| &inventory.nodes[index]));
         let node = match found {
             Ok(Some(node)) => node,
-            // Known by name only: the controller knows every node as a whole.
+            // The View has the node without details, which does not occur in the controller.
             Ok(None) => continue,
             Err(problem) => {
                 problems.push(problem);
@@ -182,7 +181,7 @@ fn listed(
         let member = Member {
             index,
             node: Some(node.name.to_owned()),
-            uid: Some(node.estate.identity.uid.to_string()),
+            uid: Some(node.details.identity.uid.to_string()),
             state: MemberState::Ready,
             since: Time(now),
         };
@@ -192,12 +191,12 @@ fn listed(
         members.push(old.iter().find(same).cloned().unwrap_or(member));
     }
     let readiness = if problems.is_empty() {
-        Readiness::allocated(match members.len() {
+        Readiness::new_ready(match members.len() {
             1 => "1 host is a node".to_owned(),
             all => format!("{all} hosts are nodes"),
         })
     } else {
-        Readiness::not(UNKNOWN_HOST, super::few(problems).join("; "))
+        Readiness::new_unready(UNKNOWN_HOST, super::truncate(problems).join("; "))
     };
     (members, readiness)
 }

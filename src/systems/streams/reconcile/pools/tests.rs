@@ -1,4 +1,4 @@
-//! What pools come to, on a cluster of documents.
+//! Tests of pools on a simulated cluster.
 
 #![allow(clippy::needless_pass_by_value, reason = "documents are written where they are given")]
 

@@ -3,12 +3,13 @@
 use serde_json::json;
 
 use super::simulator::World;
-use crate::policy::Policy;
-use crate::systems::plan::Kind;
-use crate::view::{Name, Object};
+use crate::systems::policy::Policy;
+use crate::systems::streams::kinds::host_pool::HostPools;
+use crate::systems::streams::resources::HOST_POOL;
+use crate::view::{Name, Object, TableType};
 
 #[test]
-fn a_pool_that_is_allowed_again_finds_its_pods_where_they_are() {
+fn a_pool_that_is_allowed_again_gets_the_nodes_of_its_running_pods() {
     let mut world = World::sized(4);
     world.pool("p", json!({"size": 3, "exclusivity": "Exclusive"}));
     world.settle();
@@ -23,7 +24,7 @@ fn a_pool_that_is_allowed_again_finds_its_pods_where_they_are() {
 }
 
 #[test]
-fn what_the_policy_does_not_allow_is_taken_back() {
+fn a_pool_that_the_policy_forbids_loses_its_nodes() {
     for (yaml, message) in [
         ("hostPools: {enabled: false}", "the policy turns host pools off"),
         ("streams: {enabled: false}", "the policy turns Streams off"),
@@ -44,7 +45,7 @@ fn what_the_policy_does_not_allow_is_taken_back() {
         let allowed = std::mem::replace(&mut world.policy, Policy::from_yaml(yaml).unwrap());
         let first = world.plan();
         assert!(
-            first.actions.iter().all(|action| action.target.kind == Kind::HostPool),
+            first.actions.iter().all(|action| action.target.resource == HOST_POOL),
             "a node that a status names keeps its marks: {first:#?}"
         );
         world.settle();
@@ -66,7 +67,7 @@ fn what_the_policy_does_not_allow_is_taken_back() {
 }
 
 #[test]
-fn a_namespace_that_is_not_known_yet_decides_nothing() {
+fn nothing_changes_while_the_labels_of_a_namespace_are_unknown() {
     let mut world = World::sized(2);
     world.pool("p", json!({"size": 1, "exclusivity": "Exclusive"}));
     world.settle();
@@ -119,33 +120,34 @@ fn a_namespace_has_no_more_exclusive_nodes_than_allowed() {
 }
 
 #[test]
-fn an_invalid_form_is_refused_and_named() {
+fn an_invalid_form_is_refused_with_its_problem() {
     let mut world = World::sized(1);
     world.pool("p", json!({"size": 0}));
     world.pool("q", json!({"exclusivity": "Exclusive"}));
     world.settle();
     assert_eq!(
         world.condition("p", "Accepted"),
-        "False InvalidPool: the pool has size 0; make a new one"
+        "False InvalidPool: the pool has size 0; create a new one"
     );
     assert_eq!(
         world.ready("q"),
-        "False InvalidPool: the pool is Exclusive without size or hosts; make a new one"
+        "False InvalidPool: the pool is Exclusive without size or hosts; create a new one"
     );
     assert_eq!(world.event_reasons("p"), ["InvalidPool"]);
 }
 
 #[test]
-fn what_cannot_be_read_is_left_as_it_is() {
+fn a_pool_that_cannot_be_decoded_keeps_its_nodes() {
     let mut world = World::sized(1);
     world.pool("p", json!({"size": 1, "exclusivity": "Exclusive"}));
     world.settle();
     let mut view = world.view();
     let metadata = serde_json::from_value(world.document("p")["metadata"].clone()).unwrap();
-    view.apply(Object::unreadable_host_pool(&metadata, "status of a newer release").unwrap());
+    let pools = [TableType::of::<HostPools>()];
+    view.apply(Object::unreadable(&pools, &metadata, "status of a newer release").unwrap());
     let plan = super::super::plan(&view, &world.policy, world.now);
     assert!(plan.actions.is_empty(), "{plan:#?}");
-    view.remove_host_pool(&Name::new("ns", "p"));
+    view.forget(&HOST_POOL, &Name::new("ns", "p"));
     assert_eq!(
         super::super::plan(&view, &world.policy, world.now).actions.len(),
         1,

@@ -1,13 +1,15 @@
-//! Exclusive pools: taint, wait, look again, label.
+//! Exclusive pools: taint the nodes, wait, check their pods, label them.
 
 use serde_json::{Value, json};
 
 use super::super::SETTLE;
 use super::simulator::{self, World};
-use crate::systems::plan::{Kind, Write};
+use crate::systems::plan::Write;
+use crate::systems::streams::resources::HOST_POOL;
+use crate::view::resource::NODE;
 
 #[test]
-fn an_exclusive_pool_taints_waits_looks_again_and_labels() {
+fn an_exclusive_pool_taints_waits_checks_and_labels() {
     let mut world = World::sized(3);
     world.pool("p", json!({"size": 2, "exclusivity": "Exclusive"}));
     let status = world.plan().actions.remove(0);
@@ -27,9 +29,9 @@ fn an_exclusive_pool_taints_waits_looks_again_and_labels() {
     assert_eq!(world.nodes["n00"]["spec"]["taints"][0]["timeAdded"], "2026-01-01T00:00:01Z");
     world.settle();
     assert_eq!(world.members("p"), ["0 n00 Ready", "1 n01 Ready"]);
-    assert_eq!(world.ready("p"), "True Allocated: 2 nodes are the pool's");
+    assert_eq!(world.ready("p"), "True Allocated: 2 nodes are allocated");
     assert_eq!(world.labelled("p").len(), 2);
-    assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (2, 4));
+    assert_eq!((world.take_count(HOST_POOL), world.take_count(NODE)), (2, 4));
     let taint = world.exclusive_taint("p");
     assert_eq!(world.document("p")["status"]["exclusiveTaint"], taint);
 }
@@ -46,7 +48,7 @@ fn an_exclusive_literal_pool_reserves_the_hosts_in_their_order() {
         world.ready("p"),
         "False InsufficientNodes: hosts[1], node n1, runs pods of other jobs"
     );
-    assert_eq!(world.take_count(Kind::Node), 0, "all or nothing");
+    assert_eq!(world.take_count(NODE), 0, "all or nothing");
     world.pods.clear();
     world.settle();
     assert_eq!(world.members("p"), ["0 n3 Ready", "1 n1 Ready"]);
@@ -58,11 +60,11 @@ fn an_exclusive_literal_pool_reserves_the_hosts_in_their_order() {
     assert_eq!(world.members("p"), ["0 n3 Ready", "1 n1 Vacant"]);
     assert_eq!(
         world.ready("p"),
-        "False UnknownHost: member 1 is vacant; hosts[1], name n1, is no node"
+        "False UnknownHost: member 1 is vacant; hosts[1], name n1, is not a node"
     );
     world.change_node("n2", json!({"status": {"addresses": n2}}));
     world.settle();
-    assert_eq!(world.members("p"), ["0 n3 Ready", "1 n2 Ready"], "n2 is called n1 now");
+    assert_eq!(world.members("p"), ["0 n3 Ready", "1 n2 Ready"], "n2 has the hostname n1 now");
 }
 
 #[test]
@@ -86,7 +88,7 @@ fn only_pods_of_the_pool_may_be_on_a_node_that_becomes_exclusive() {
 }
 
 #[test]
-fn a_pod_that_slips_in_behind_the_taint_makes_the_place_another_nodes() {
+fn a_node_that_gets_another_pod_after_the_taint_is_replaced() {
     let mut world = World::sized(3);
     world.pool("p", json!({"size": 2, "exclusivity": "Exclusive"}));
     for _ in 0..2 {
@@ -96,14 +98,14 @@ fn a_pod_that_slips_in_behind_the_taint_makes_the_place_another_nodes() {
     world.pod("foreign", "n01");
     world.settle();
     assert_eq!(world.members("p"), ["0 n00 Ready", "1 n02 Ready"]);
-    assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (3, 6));
+    assert_eq!((world.take_count(HOST_POOL), world.take_count(NODE)), (3, 6));
     assert!(world.taints("n01").is_empty() && world.labels("n01").is_empty());
     assert_eq!(world.event_reasons("p"), ["MemberReplaced", "Allocated"]);
     assert_eq!(world.events[0].1.note, "node n02 becomes member 1 in place of node n01");
 }
 
 #[test]
-fn no_reserved_node_is_labelled_before_all_have_stood_their_time() {
+fn no_reserved_node_is_labelled_before_the_wait_is_over_for_all() {
     let mut world = World::sized(3);
     world.pool("p", json!({"size": 2, "exclusivity": "Exclusive"}));
     for _ in 0..2 {
@@ -123,7 +125,7 @@ fn no_reserved_node_is_labelled_before_all_have_stood_their_time() {
 }
 
 #[test]
-fn a_pool_that_cannot_be_completed_holds_nothing_up() {
+fn a_pool_that_cannot_be_completed_releases_its_nodes() {
     let mut world = World::sized(2);
     world.pool("p", json!({"size": 2, "exclusivity": "Exclusive"}));
     for _ in 0..2 {
@@ -134,18 +136,18 @@ fn a_pool_that_cannot_be_completed_holds_nothing_up() {
     assert!(world.members("p").is_empty());
     assert_eq!(
         world.ready("p"),
-        "False InsufficientNodes: needs 2 nodes, 1 is able; 1 runs pods of other jobs"
+        "False InsufficientNodes: needs 2 nodes, 1 is eligible; 1 runs pods of other jobs"
     );
     assert!(world.taints("n00").is_empty() && world.taints("n01").is_empty());
     assert_eq!(world.event_reasons("p"), ["InsufficientNodes"]);
-    assert_eq!(world.take_count(Kind::HostPool), 2);
+    assert_eq!(world.take_count(HOST_POOL), 2);
     world.pods.clear();
     world.settle();
     assert_eq!(world.members("p"), ["0 n00 Ready", "1 n01 Ready"]);
 }
 
 #[test]
-fn a_pod_that_comes_once_the_label_is_there_changes_nothing() {
+fn another_pod_on_a_labelled_node_changes_nothing() {
     let mut world = World::sized(2);
     world.pool("p", json!({"size": 1, "exclusivity": "Exclusive"}));
     world.settle();
@@ -154,7 +156,7 @@ fn a_pod_that_comes_once_the_label_is_there_changes_nothing() {
 }
 
 #[test]
-fn a_first_taint_never_replaces_one_that_came_meanwhile() {
+fn the_first_taint_never_replaces_one_that_was_added_meanwhile() {
     let mut world = World::new(&["n1"]);
     world.node("n2", json!({"metadata": {"labels": null}}));
     world.pool("p", json!({"hosts": ["n1", "n2"], "exclusivity": "Exclusive"}));
@@ -170,7 +172,7 @@ fn a_first_taint_never_replaces_one_that_came_meanwhile() {
 }
 
 #[test]
-fn a_taint_whose_age_cannot_be_believed_is_timed_anew() {
+fn the_time_of_a_taint_is_set_again_if_it_is_missing_or_in_the_future() {
     let mut world = World::sized(1);
     world.pool("p", json!({"size": 1, "exclusivity": "Exclusive"}));
     for _ in 0..2 {
@@ -179,11 +181,11 @@ fn a_taint_whose_age_cannot_be_believed_is_timed_anew() {
     for time in [Value::Null, json!("2030-01-01T00:00:00Z")] {
         let mut world = world.clone();
         world.nodes.get_mut("n00").unwrap()["spec"]["taints"][0]["timeAdded"] = time;
-        world.take_count(Kind::Node);
+        world.take_count(NODE);
         let (start, pool) = (world.now, "p");
         world.settle();
         assert_eq!(world.members(pool), ["0 n00 Ready"]);
         assert!(world.now.duration_since(start) >= SETTLE);
-        assert_eq!(world.take_count(Kind::Node), 2);
+        assert_eq!(world.take_count(NODE), 2);
     }
 }

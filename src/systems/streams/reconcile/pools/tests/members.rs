@@ -1,30 +1,31 @@
-//! Which nodes become members of a pool, in which order, and what keeps nodes out.
+//! Which nodes become members of a pool, in which order, and which obstacles exclude nodes.
 
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::labels;
 use super::simulator::World;
-use crate::policy::Policy;
-use crate::systems::plan::Kind;
+use crate::systems::policy::Policy;
+use crate::systems::streams::resources::HOST_POOL;
+use crate::view::resource::NODE;
 
 #[test]
-fn a_sized_shared_pool_takes_nodes_by_name_within_its_budget() {
+fn a_sized_shared_pool_takes_nodes_by_name_with_few_writes() {
     let mut world = World::new(&["n3", "n1", "n2"]);
     world.pool("p", json!({"size": 2}));
     let first = world.plan();
     assert!(
-        first.actions.iter().all(|action| action.target.kind == Kind::HostPool),
+        first.actions.iter().all(|action| action.target.resource == HOST_POOL),
         "the status records the members before a node is written: {first:#?}"
     );
     world.settle();
     assert_eq!(world.members("p"), ["0 n1 Ready", "1 n2 Ready"]);
-    assert_eq!(world.ready("p"), "True Allocated: 2 nodes are the pool's");
+    assert_eq!(world.ready("p"), "True Allocated: 2 nodes are allocated");
     assert_eq!(world.condition("p", "Accepted"), "True Accepted: the pool can be served");
     assert_eq!(world.labels("n1"), [(world.hash("p"), "0".to_owned())]);
     assert_eq!(world.labels("n2"), [(world.hash("p"), "1".to_owned())]);
     assert!(world.labels("n3").is_empty() && world.taints("n1").is_empty());
-    assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (2, 2));
+    assert_eq!((world.take_count(HOST_POOL), world.take_count(NODE)), (2, 2));
     assert_eq!(world.event_reasons("p"), ["Allocated"]);
     let hash = world.hash("p");
     let status = &world.document("p")["status"];
@@ -33,7 +34,7 @@ fn a_sized_shared_pool_takes_nodes_by_name_within_its_budget() {
 }
 
 #[test]
-fn a_literal_shared_pool_names_its_nodes_and_writes_none() {
+fn a_shared_pool_that_lists_its_hosts_has_members_without_marks() {
     let mut world = World::new(&["n1", "n2"]);
     world.node(
         "n3",
@@ -43,21 +44,21 @@ fn a_literal_shared_pool_names_its_nodes_and_writes_none() {
     world.settle();
     assert_eq!(world.members("p"), ["0 n2 Ready", "1 n3 Ready", "2 n1 Ready"]);
     assert_eq!(world.ready("p"), "True Allocated: 3 hosts are nodes");
-    assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (1, 0));
+    assert_eq!((world.take_count(HOST_POOL), world.take_count(NODE)), (1, 0));
 
     let before = world.document("p")["status"]["members"].clone();
     world.nodes.remove("n3");
     world.now += SignedDuration::from_hours(1);
     world.settle();
     assert_eq!(world.members("p"), ["0 n2 Ready", "2 n1 Ready"]);
-    assert_eq!(world.ready("p"), "False UnknownHost: hosts[1], address 10.0.0.3, is no node");
+    assert_eq!(world.ready("p"), "False UnknownHost: hosts[1], address 10.0.0.3, is not a node");
     let after = &world.document("p")["status"]["members"];
     assert_eq!((&before[0], &before[2]), (&after[0], &after[1]), "their time does not move");
     assert_eq!(world.event_reasons("p"), ["Allocated", "UnknownHost"]);
 }
 
 #[test]
-fn a_literal_pool_whose_names_do_not_mean_one_node_each_says_so() {
+fn listed_hosts_that_are_not_one_node_each_are_reported() {
     let mut world = World::new(&["n1"]);
     for name in ["a", "b"] {
         let address = json!([{"type": "InternalIP", "address": "10.0.0.9"}]);
@@ -74,20 +75,20 @@ fn a_literal_pool_whose_names_do_not_mean_one_node_each_says_so() {
     assert_eq!(world.members("ambiguous"), ["0 n1 Ready"]);
     assert_eq!(
         world.ready("ambiguous"),
-        "False UnknownHost: hosts[1], address 10.0.0.9, is several nodes: a and b"
+        "False UnknownHost: hosts[1], address 10.0.0.9, matches several nodes: a and b"
     );
     assert_eq!(world.members("twice"), ["0 n4 Ready", "1 n1 Ready"]);
     assert_eq!(world.ready("twice"), "False UnknownHost: hosts[0] and hosts[2] are one node, n4");
     assert!(world.members("exclusive").is_empty());
     assert_eq!(
         world.ready("exclusive"),
-        "False UnknownHost: hosts[1] is node n4, as another of them is"
+        "False UnknownHost: hosts[1] and another listed host are one node, n4"
     );
-    assert_eq!(world.take_count(Kind::Node), 0);
+    assert_eq!(world.take_count(NODE), 0);
 }
 
 #[test]
-fn a_pool_without_a_size_has_no_members_of_its_own() {
+fn a_pool_without_a_size_records_no_members() {
     let mut world = World::new(&["n1"]);
     world.pool("any", json!({}));
     world.pool("tagged", json!({"tags": ["ib"]}));
@@ -96,13 +97,13 @@ fn a_pool_without_a_size_has_no_members_of_its_own() {
     assert_eq!(world.ready("any"), "True Allocated: every node belongs to the pool");
     assert_eq!(
         world.ready("tagged"),
-        "True Allocated: every node that carries the tags belongs to the pool"
+        "True Allocated: every node that has the tags belongs to the pool"
     );
-    assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (2, 0));
+    assert_eq!((world.take_count(HOST_POOL), world.take_count(NODE)), (2, 0));
 }
 
 #[test]
-fn too_few_nodes_are_counted_by_what_stands_in_the_way() {
+fn too_few_nodes_are_reported_with_the_number_of_each_obstacle() {
     let mut world = World::sized(4);
     let taint = |key: &str| json!({"spec": {"taints": [{"key": key, "effect": "NoSchedule"}]}});
     world.node("c1", json!({"spec": {"unschedulable": true}}));
@@ -127,8 +128,8 @@ fn too_few_nodes_are_counted_by_what_stands_in_the_way() {
     world.settle();
     assert_eq!(world.members("y"), ["0 n01 Ready"]);
     world.pod("q", "n02");
-    world.take_count(Kind::Node);
-    let census = "1 is being deleted, 2 are control-plane nodes, \
+    world.take_count(NODE);
+    let obstacles = "1 is being deleted, 2 are control-plane nodes, \
                   1 is outside the policy's hostPools.nodeSelector, 1 is not Ready, 2 are cordoned, \
                   2 have taints, 1 lacks the label kubernetes.io/hostname";
     world.pool("shared", json!({"size": 4}));
@@ -137,18 +138,18 @@ fn too_few_nodes_are_counted_by_what_stands_in_the_way() {
     assert_eq!(
         world.ready("shared"),
         format!(
-            "False InsufficientNodes: needs 4 nodes, 3 are able; {census}, 1 belongs to an exclusive pool"
+            "False InsufficientNodes: needs 4 nodes, 3 are eligible; {obstacles}, 1 belongs to an exclusive pool"
         )
     );
     assert_eq!(
         world.ready("exclusive"),
         format!(
-            "False InsufficientNodes: needs 2 nodes, 1 is able; {census}, \
+            "False InsufficientNodes: needs 2 nodes, 1 is eligible; {obstacles}, \
              1 belongs to an exclusive pool, 1 belongs to another pool, 1 runs pods of other jobs"
         )
     );
     assert!(world.members("shared").is_empty() && world.members("exclusive").is_empty());
-    assert_eq!(world.take_count(Kind::Node), 0, "no node is labelled or tainted");
+    assert_eq!(world.take_count(NODE), 0, "no node is labelled or tainted");
     assert_eq!(world.event_reasons("shared"), ["InsufficientNodes"]);
 
     world.node("n04", labels(json!({"zone": "a"})));
@@ -163,7 +164,7 @@ fn too_few_nodes_are_counted_by_what_stands_in_the_way() {
 }
 
 #[test]
-fn one_tag_is_a_value_and_several_are_keys() {
+fn one_tag_is_a_label_value_and_several_are_label_keys() {
     let mut world = World::new(&["n1"]);
     world.node("n2", labels(json!({"streams.ibm.com/hostpool": "ib"})));
     world.node("n3", labels(json!({"hostpool.streams.ibm.com/ib": ""})));
@@ -178,16 +179,16 @@ fn one_tag_is_a_value_and_several_are_keys() {
     world.settle();
     assert_eq!(world.members("one"), ["0 n2 Ready"]);
     assert_eq!(world.members("two"), ["0 n4 Ready"]);
-    assert_eq!(world.ready("many"), "False InsufficientNodes: needs 2 nodes, 1 is able");
+    assert_eq!(world.ready("many"), "False InsufficientNodes: needs 2 nodes, 1 is eligible");
     assert_eq!(
         world.ready("none"),
-        "False InsufficientNodes: needs 1 node, 0 are able; \
-         no other node carries streams.ibm.com/hostpool=red"
+        "False InsufficientNodes: needs 1 node, 0 are eligible; \
+         no other node has streams.ibm.com/hostpool=red"
     );
 }
 
 #[test]
-fn pools_that_are_made_together_share_nothing_that_is_exclusive() {
+fn pools_that_are_created_together_share_no_exclusive_node() {
     let mut world = World::sized(6);
     world.pool("a", json!({"size": 2, "exclusivity": "Exclusive"}));
     world.pool("b", json!({"size": 2}));
@@ -200,9 +201,9 @@ fn pools_that_are_made_together_share_nothing_that_is_exclusive() {
     assert_eq!(world.members("c"), ["0 n04 Ready", "1 n05 Ready"]);
     assert_eq!(
         world.ready("d"),
-        "False InsufficientNodes: needs 4 nodes, 2 are able; 4 belong to exclusive pools"
+        "False InsufficientNodes: needs 4 nodes, 2 are eligible; 4 belong to exclusive pools"
     );
-    assert!(world.ready("e").starts_with("False InsufficientNodes: needs 3 nodes, 2 are able"));
+    assert!(world.ready("e").starts_with("False InsufficientNodes: needs 3 nodes, 2 are eligible"));
     world.delete_pool("c");
     world.settle();
     assert_eq!(world.members("d"), ["0 n04 Ready", "1 n05 Ready", "2 n02 Ready", "3 n03 Ready"]);
@@ -219,8 +220,8 @@ fn a_pool_grows_at_its_end_and_by_all_or_nothing() {
         world.writes.clear();
         world.settle();
         assert_eq!(world.members("p"), ["0 n00 Ready", "1 n01 Ready"]);
-        assert_eq!(world.ready("p"), "False InsufficientNodes: needs 4 more nodes, 3 are able");
-        assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (1, 0));
+        assert_eq!(world.ready("p"), "False InsufficientNodes: needs 4 more nodes, 3 are eligible");
+        assert_eq!((world.take_count(HOST_POOL), world.take_count(NODE)), (1, 0));
         world.node("m", json!({}));
         world.settle();
         assert_eq!(
@@ -235,7 +236,7 @@ fn a_pool_grows_at_its_end_and_by_all_or_nothing() {
             ]
         );
         let patches = if exclusivity == "Shared" { 4 } else { 8 };
-        assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (2, patches));
+        assert_eq!((world.take_count(HOST_POOL), world.take_count(NODE)), (2, patches));
     }
 }
 

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::labels;
 use super::simulator::{self, Pace, World};
+use crate::systems::streams::kinds::StreamsView as _;
 
 #[test]
-fn it_does_not_matter_where_a_controller_stops() {
+fn the_result_does_not_depend_on_where_a_controller_stops() {
     for exclusivity in ["Shared", "Exclusive"] {
         let mut states = Vec::new();
         for pace in [Pace::All, Pace::First, Pace::Last] {
@@ -30,20 +31,20 @@ fn it_does_not_matter_where_a_controller_stops() {
     }
 }
 
-/// Something that happens to a cluster.
+/// A change of the cluster, or progress of the controller.
 #[derive(Clone, Debug)]
-enum Happening {
-    NodeGone(usize),
-    NodeMade(usize),
+enum Event {
+    NodeDeleted(usize),
+    NodeCreated(usize),
     Cordoned(usize, bool),
     Tainted(usize, bool),
-    LabelLost(usize),
-    PoolMade(usize, u32, bool),
-    PoolGone(usize),
+    LabelRemoved(usize),
+    PoolCreated(usize, u32, bool),
+    PoolDeleted(usize),
     PoolGrown(usize),
     PodBound(usize, usize, Option<usize>, bool),
-    PodGone(usize),
-    /// The controller does this many writes, and no more for now.
+    PodDeleted(usize),
+    /// The controller carries out this many writes.
     Progress(usize),
     Settled(Pace),
 }
@@ -52,47 +53,47 @@ const NODES: usize = 6;
 
 const POOLS: usize = 4;
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn any_event() -> impl Strategy<Value = Event> {
     let node = 0..NODES;
     let pool = 0..POOLS;
     prop_oneof![
-        2 => node.clone().prop_map(Happening::NodeGone),
-        3 => node.clone().prop_map(Happening::NodeMade),
-        1 => (node.clone(), any::<bool>()).prop_map(|(n, on)| Happening::Cordoned(n, on)),
-        1 => (node.clone(), any::<bool>()).prop_map(|(n, on)| Happening::Tainted(n, on)),
-        1 => node.clone().prop_map(Happening::LabelLost),
+        2 => node.clone().prop_map(Event::NodeDeleted),
+        3 => node.clone().prop_map(Event::NodeCreated),
+        1 => (node.clone(), any::<bool>()).prop_map(|(n, on)| Event::Cordoned(n, on)),
+        1 => (node.clone(), any::<bool>()).prop_map(|(n, on)| Event::Tainted(n, on)),
+        1 => node.clone().prop_map(Event::LabelRemoved),
         4 => (pool.clone(), 1..4u32, any::<bool>())
-            .prop_map(|(p, size, exclusive)| Happening::PoolMade(p, size, exclusive)),
-        1 => pool.clone().prop_map(Happening::PoolGone),
-        1 => pool.clone().prop_map(Happening::PoolGrown),
+            .prop_map(|(p, size, exclusive)| Event::PoolCreated(p, size, exclusive)),
+        1 => pool.clone().prop_map(Event::PoolDeleted),
+        1 => pool.clone().prop_map(Event::PoolGrown),
         2 => (0..4usize, node, proptest::option::of(pool), any::<bool>())
-            .prop_map(|(pod, n, p, indexed)| Happening::PodBound(pod, n, p, indexed)),
-        1 => (0..4usize).prop_map(Happening::PodGone),
-        3 => (1..6usize).prop_map(Happening::Progress),
+            .prop_map(|(pod, n, p, indexed)| Event::PodBound(pod, n, p, indexed)),
+        1 => (0..4usize).prop_map(Event::PodDeleted),
+        3 => (1..6usize).prop_map(Event::Progress),
         2 => prop_oneof![Just(Pace::All), Just(Pace::First), Just(Pace::Last)]
-            .prop_map(Happening::Settled),
+            .prop_map(Event::Settled),
     ]
 }
 
-fn happen(world: &mut World, happening: &Happening) {
+fn apply(world: &mut World, event: &Event) {
     let node = |n: &usize| format!("n{n:02}");
     let pool = |p: &usize| format!("p{p}");
     let has_pool = |world: &World, p: &usize| {
         world.pools.contains_key(&(simulator::NAMESPACE.to_owned(), pool(p)))
     };
-    match happening {
-        Happening::NodeGone(n) => {
+    match event {
+        Event::NodeDeleted(n) => {
             world.nodes.remove(&node(n));
         }
-        Happening::NodeMade(n) if !world.nodes.contains_key(&node(n)) => {
+        Event::NodeCreated(n) if !world.nodes.contains_key(&node(n)) => {
             let taints = json!([{"key": "made", "effect": "PreferNoSchedule"}]);
             world.node(&node(n), json!({"spec": {"taints": taints}}));
             world.change_node(&node(n), labels(json!({"user": "label"})));
         }
-        Happening::Cordoned(n, on) if world.nodes.contains_key(&node(n)) => {
+        Event::Cordoned(n, on) if world.nodes.contains_key(&node(n)) => {
             world.change_node(&node(n), json!({"spec": {"unschedulable": on}}));
         }
-        Happening::Tainted(n, on) if world.nodes.contains_key(&node(n)) => {
+        Event::Tainted(n, on) if world.nodes.contains_key(&node(n)) => {
             let taints = world.nodes[&node(n)]["spec"]["taints"].as_array();
             let mut taints = taints.cloned().unwrap_or_default();
             taints.retain(|taint| taint["key"] != "user");
@@ -103,31 +104,31 @@ fn happen(world: &mut World, happening: &Happening) {
             }
             world.change_node(&node(n), json!({"spec": {"taints": taints}}));
         }
-        Happening::LabelLost(n) if world.nodes.contains_key(&node(n)) => {
+        Event::LabelRemoved(n) if world.nodes.contains_key(&node(n)) => {
             if let Some((hash, _)) = world.labels(&node(n)).first() {
                 let key = format!("pool.stowplan.node-restriction.kubernetes.io/{hash}");
                 world.change_node(&node(n), labels(json!({key: null})));
             }
         }
-        Happening::PoolMade(p, size, exclusive) if !has_pool(world, p) => {
+        Event::PoolCreated(p, size, exclusive) if !has_pool(world, p) => {
             let exclusivity = if *exclusive { "Exclusive" } else { "Shared" };
             world.pool(&pool(p), json!({"size": size, "exclusivity": exclusivity}));
         }
-        Happening::PoolGone(p) if has_pool(world, p) => world.delete_pool(&pool(p)),
-        Happening::PoolGrown(p) if has_pool(world, p) => {
+        Event::PoolDeleted(p) if has_pool(world, p) => world.delete_pool(&pool(p)),
+        Event::PoolGrown(p) if has_pool(world, p) => {
             let size = world.document(&pool(p))["spec"]["size"].as_u64().unwrap();
             world.grow(&pool(p), u32::try_from(size).unwrap() + 1);
         }
-        Happening::PodBound(pod, n, p, indexed) => match p.filter(|p| has_pool(world, p)) {
+        Event::PodBound(pod, n, p, indexed) => match p.filter(|p| has_pool(world, p)) {
             None => world.pod(&format!("pod{pod}"), &node(n)),
             Some(p) => {
                 world.pod_of(&format!("pod{pod}"), &node(n), &pool(&p), indexed.then_some(0))
             }
         },
-        Happening::PodGone(pod) => {
+        Event::PodDeleted(pod) => {
             world.pods.remove(&format!("pod{pod}"));
         }
-        Happening::Progress(writes) => {
+        Event::Progress(writes) => {
             for _ in 0..*writes {
                 let plan = world.plan();
                 world.now = plan.recheck_at.unwrap_or(world.now);
@@ -136,48 +137,48 @@ fn happen(world: &mut World, happening: &Happening) {
                 }
             }
         }
-        Happening::Settled(pace) => world.settle_at(*pace),
+        Event::Settled(pace) => world.settle_at(*pace),
         _ => {}
     }
 }
 
 /// The Ready members: (pool, its UID, index) to (node, its UID).
-type Seats = BTreeMap<(String, String, u64), (String, String)>;
+type ReadyMembers = BTreeMap<(String, String, u64), (String, String)>;
 
-fn seats(world: &World) -> Seats {
-    let mut seats = Seats::new();
+fn ready_members(world: &World) -> ReadyMembers {
+    let mut members = ReadyMembers::new();
     for ((_, name), pool) in &world.pools {
         for member in pool["status"]["members"].as_array().into_iter().flatten() {
             if member["state"] == "Ready" {
                 let text = |value: &Value| value.as_str().unwrap().to_owned();
                 let of = (name.clone(), text(&pool["metadata"]["uid"]));
                 let key = (of.0, of.1, member["index"].as_u64().unwrap());
-                seats.insert(key, (text(&member["node"]), text(&member["uid"])));
+                members.insert(key, (text(&member["node"]), text(&member["uid"])));
             }
         }
     }
-    seats
+    members
 }
 
-/// Found by the property below: while the status of a pool that gave up a node could not be
-/// written, the pool that had reserved the node wrote the same reservation again and again.
+/// A regression found by the property below: while the status of a pool that gave up a node was not
+/// written yet, the pool that had reserved the node wrote the same reservation again and again.
 #[test]
-fn a_claim_that_falls_in_the_same_plan_is_no_reason_to_reserve_again() {
+fn a_node_given_up_in_the_same_plan_is_not_reserved_again() {
     let mut world = World::new(&[]);
     for n in 0..NODES {
-        happen(&mut world, &Happening::NodeMade(n));
+        apply(&mut world, &Event::NodeCreated(n));
     }
-    for happening in [
-        Happening::Cordoned(2, true),
-        Happening::PodBound(0, 3, None, false),
-        Happening::PoolMade(1, 3, true),
-        Happening::PoolMade(0, 1, true),
-        Happening::Cordoned(0, true),
-        Happening::Progress(1),
-        Happening::NodeGone(1),
-        Happening::Settled(Pace::Last),
+    for event in [
+        Event::Cordoned(2, true),
+        Event::PodBound(0, 3, None, false),
+        Event::PoolCreated(1, 3, true),
+        Event::PoolCreated(0, 1, true),
+        Event::Cordoned(0, true),
+        Event::Progress(1),
+        Event::NodeDeleted(1),
+        Event::Settled(Pace::Last),
     ] {
-        happen(&mut world, &happening);
+        apply(&mut world, &event);
     }
     assert!(world.plan().actions.is_empty());
 }
@@ -187,25 +188,25 @@ proptest! {
 
     #[test]
     fn pools_settle_in_a_consistent_state_after_any_events(
-        happenings in proptest::collection::vec(happening(), 1..30),
+        events in proptest::collection::vec(any_event(), 1..30),
     ) {
         let mut world = World::new(&[]);
         for n in 0..NODES {
-            happen(&mut world, &Happening::NodeMade(n));
+            apply(&mut world, &Event::NodeCreated(n));
         }
-        let mut before = Seats::new();
-        for happening in happenings.iter().chain([&Happening::Settled(Pace::Last)]) {
-            happen(&mut world, happening);
-            let now = seats(&world);
-            for (place, (node, uid)) in &before {
-                let lives = world.nodes.get(node).is_some_and(|n| n["metadata"]["uid"] == **uid);
-                let key = (simulator::NAMESPACE.to_owned(), place.0.clone());
+        let mut before = ReadyMembers::new();
+        for event in events.iter().chain([&Event::Settled(Pace::Last)]) {
+            apply(&mut world, event);
+            let now = ready_members(&world);
+            for (member, (node, uid)) in &before {
+                let node_exists = world.nodes.get(node).is_some_and(|n| n["metadata"]["uid"] == **uid);
+                let key = (simulator::NAMESPACE.to_owned(), member.0.clone());
                 let pool = world.pools.get(&key);
-                let stands = pool.is_some_and(|pool| pool["metadata"]["uid"] == *place.1);
+                let pool_exists = pool.is_some_and(|pool| pool["metadata"]["uid"] == *member.1);
                 // A pool that a limit refuses loses its members, too.
-                let accepted = stands && !pool.unwrap()["status"]["members"].is_null();
-                if lives && accepted {
-                    prop_assert_eq!(now.get(place), Some(&(node.clone(), uid.clone())));
+                let accepted = pool_exists && !pool.unwrap()["status"]["members"].is_null();
+                if node_exists && accepted {
+                    prop_assert_eq!(now.get(member), Some(&(node.clone(), uid.clone())));
                 }
             }
             before = now;
@@ -213,20 +214,20 @@ proptest! {
         let hashes: Vec<String> =
             world.pools.keys().map(|(_, name)| world.hash(name)).collect();
         for (name, node) in &world.nodes {
-            let ours: Vec<String> = world
+            let exclusive: Vec<String> = world
                 .taints(name)
                 .into_iter()
                 .filter_map(|taint| Some(taint.strip_prefix("stowplan.dev/exclusive=")?.to_owned()))
                 .collect();
-            prop_assert!(ours.len() <= 1, "{:?}", ours);
+            prop_assert!(exclusive.len() <= 1, "{:?}", exclusive);
             prop_assert!(world.taints(name).contains(&"made=:PreferNoSchedule".to_owned()));
             prop_assert_eq!(&node["metadata"]["labels"]["user"], "label");
             for (hash, _) in world.labels(name) {
                 prop_assert!(hashes.contains(&hash), "a mark of a deleted pool");
-                let tainted = ours.iter().any(|taint| !taint.starts_with(&*hash));
+                let tainted = exclusive.iter().any(|taint| !taint.starts_with(&*hash));
                 prop_assert!(!tainted, "{} is shared and exclusive", name);
             }
-            for taint in &ours {
+            for taint in &exclusive {
                 let hash = taint.trim_end_matches(":NoSchedule");
                 let needed = world.view().pods().any(|(_, pod)| {
                     !pod.finished
@@ -237,12 +238,12 @@ proptest! {
             }
         }
         for (_, name) in world.pools.keys() {
-            let members: BTreeMap<u32, String> = seats(&world)
+            let members: BTreeMap<u32, String> = ready_members(&world)
                 .into_iter()
                 .filter(|((pool, ..), _)| pool == name)
                 .map(|((.., index), (node, _))| (u32::try_from(index).unwrap(), node))
                 .collect();
-            prop_assert_eq!(&world.labelled(name), &members, "labels say what the status says");
+            prop_assert_eq!(&world.labelled(name), &members, "labels and status name the same members");
             for node in members.values().filter(|_| world.pools
                 [&(simulator::NAMESPACE.to_owned(), name.clone())]["spec"]["exclusivity"] == "Exclusive")
             {

@@ -4,7 +4,9 @@ use serde_json::json;
 
 use super::labels;
 use super::simulator::{self, World};
-use crate::systems::plan::{Kind, Write};
+use crate::systems::plan::Write;
+use crate::systems::streams::resources::HOST_POOL;
+use crate::view::resource::NODE;
 
 #[test]
 fn the_marks_of_a_deleted_pool_are_removed_and_nothing_else() {
@@ -23,7 +25,7 @@ fn the_marks_of_a_deleted_pool_are_removed_and_nothing_else() {
 }
 
 #[test]
-fn a_taint_stays_as_long_as_a_pod_that_tolerates_it_by_name() {
+fn a_taint_stays_while_a_pod_that_tolerates_it_runs() {
     let mut world = World::sized(1);
     world.pool("p", json!({"size": 1, "exclusivity": "Exclusive"}));
     world.settle();
@@ -31,13 +33,13 @@ fn a_taint_stays_as_long_as_a_pod_that_tolerates_it_by_name() {
     world.pod_of("last", "n00", "p", None);
     world.delete_pool("p");
     world.settle();
-    assert!(world.labels("n00").is_empty(), "no other pod comes by the label");
+    assert!(world.labels("n00").is_empty(), "no other pod is bound by the label");
     assert_eq!(world.taints("n00"), [taint]);
     world.pool("q", json!({"size": 1}));
     world.settle();
     assert_eq!(
         world.ready("q"),
-        "False InsufficientNodes: needs 1 node, 0 are able; 1 belongs to an exclusive pool"
+        "False InsufficientNodes: needs 1 node, 0 are eligible; 1 belongs to an exclusive pool"
     );
     world.pods.clear();
     world.settle();
@@ -54,11 +56,11 @@ fn a_pool_that_is_being_deleted_counts_as_deleted() {
     world.writes.clear();
     world.settle();
     assert!(world.taints("n00").is_empty() && world.labels("n01").is_empty());
-    assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (0, 2));
+    assert_eq!((world.take_count(HOST_POOL), world.take_count(NODE)), (0, 2));
 }
 
 #[test]
-fn one_patch_takes_back_all_marks_of_a_node_and_leaves_the_rest() {
+fn one_patch_removes_all_marks_of_a_node_and_nothing_else() {
     let mut world = World::new(&[]);
     let taint =
         |key: &str, value: &str| json!({"key": key, "value": value, "effect": "NoSchedule"});
@@ -67,7 +69,7 @@ fn one_patch_takes_back_all_marks_of_a_node_and_leaves_the_rest() {
         labels(json!({
             "pool.stowplan.node-restriction.kubernetes.io/aaaaaaaaaa": "0",
             "pool.stowplan.node-restriction.kubernetes.io/bbbbbbbbbb": "",
-            "pool.stowplan.node-restriction.kubernetes.io": "not ours",
+            "pool.stowplan.node-restriction.kubernetes.io": "other",
             "stowplan.dev/colocation-group": "g",
         })),
     );
@@ -82,8 +84,8 @@ fn one_patch_takes_back_all_marks_of_a_node_and_leaves_the_rest() {
     );
     let plan = world.plan();
     let [action] = plan.actions.as_slice() else { panic!("{plan:#?}") };
-    let Write::Release { operations, hashes } = &action.write else { panic!("{action:#?}") };
-    assert_eq!(hashes, &["", "aaaaaaaaaa", "bbbbbbbbbb", "cccccccccc"]);
+    let Write::Patch(operations) = &action.write else { panic!("{action:#?}") };
+    assert_eq!(action.verb(), "release");
     for change in [
         json!({"metadata": {"uid": "another"}}),
         json!({"spec": {"taints": [taint("user", "v")]}}),
@@ -102,9 +104,9 @@ fn one_patch_takes_back_all_marks_of_a_node_and_leaves_the_rest() {
         world.nodes["n1"]["metadata"]["labels"],
         json!({
             "kubernetes.io/hostname": "n1",
-            "pool.stowplan.node-restriction.kubernetes.io": "not ours",
+            "pool.stowplan.node-restriction.kubernetes.io": "other",
             "stowplan.dev/colocation-group": "g",
         })
     );
-    assert_eq!(world.take_count(Kind::Node), 1);
+    assert_eq!(world.take_count(NODE), 1);
 }

@@ -5,7 +5,8 @@ use serde_json::json;
 
 use super::labels;
 use super::simulator::World;
-use crate::systems::plan::Kind;
+use crate::systems::streams::resources::HOST_POOL;
+use crate::view::resource::NODE;
 
 #[test]
 fn many_lost_members_share_one_event() {
@@ -23,13 +24,13 @@ fn many_lost_members_share_one_event() {
     assert_eq!(
         world.ready("p"),
         "False InsufficientNodes: members 0, 1, 2, 3, 4 and 7 more are vacant; \
-         needs 12 nodes, 0 are able"
+         needs 12 nodes, 0 are eligible"
     );
 }
 
 #[test]
 fn a_lost_member_is_replaced_in_two_status_writes_and_the_others_stay() {
-    for gone in [true, false] {
+    for is_deleted in [true, false] {
         for exclusivity in ["Shared", "Exclusive"] {
             let mut world = World::sized(4);
             world.pool("p", json!({"size": 3, "exclusivity": exclusivity}));
@@ -39,8 +40,8 @@ fn a_lost_member_is_replaced_in_two_status_writes_and_the_others_stay() {
             world.events.clear();
             world.now += SignedDuration::from_hours(1);
             world.nodes.remove("n01");
-            if !gone {
-                // Another node of the name; the label came back from somewhere.
+            if !is_deleted {
+                // Another node with the name, which already has the label.
                 world.node("n01", json!({"spec": {"unschedulable": true}}));
                 let label =
                     format!("pool.stowplan.node-restriction.kubernetes.io/{}", world.hash("p"));
@@ -52,20 +53,17 @@ fn a_lost_member_is_replaced_in_two_status_writes_and_the_others_stay() {
             assert_eq!((&before[0], &before[2]), (&after[0], &after[2]));
             assert_ne!(before[1]["since"], after[1]["since"]);
             assert_eq!(world.labelled("p").len(), 3);
-            let patches = if exclusivity == "Shared" { 1 } else { 2 } + usize::from(!gone);
-            assert_eq!(
-                (world.take_count(Kind::HostPool), world.take_count(Kind::Node)),
-                (2, patches)
-            );
+            let patches = if exclusivity == "Shared" { 1 } else { 2 } + usize::from(!is_deleted);
+            assert_eq!((world.take_count(HOST_POOL), world.take_count(NODE)), (2, patches));
             assert_eq!(world.event_reasons("p"), ["MemberLost", "MemberReplaced", "Allocated"]);
-            let why = if gone { "is gone" } else { "was deleted and made again" };
+            let why = if is_deleted { "was deleted" } else { "was deleted and created again" };
             assert_eq!(world.events[0].1.note, format!("node n01, member 1, {why}"));
         }
     }
 }
 
 #[test]
-fn a_place_that_no_node_can_take_stays_vacant_and_is_named() {
+fn a_member_for_which_no_node_is_eligible_stays_vacant() {
     let mut world = World::sized(3);
     world.pool("p", json!({"size": 3}));
     world.settle();
@@ -74,7 +72,7 @@ fn a_place_that_no_node_can_take_stays_vacant_and_is_named() {
     assert_eq!(world.members("p"), ["0 n00 Ready", "1 n01 Vacant", "2 n02 Ready"]);
     assert_eq!(
         world.ready("p"),
-        "False InsufficientNodes: member 1 is vacant; needs 1 more node, 0 are able"
+        "False InsufficientNodes: member 1 is vacant; needs 1 more node, 0 are eligible"
     );
     let vacant = world.document("p")["status"]["members"][1].clone();
     assert!(vacant["uid"].is_null());
@@ -88,11 +86,11 @@ fn a_place_that_no_node_can_take_stays_vacant_and_is_named() {
     assert_eq!(
         world.members("p"),
         ["0 n00 Ready", "1 n09 Ready", "2 n02 Vacant"],
-        "each place for itself"
+        "members are replaced independently"
     );
     assert_eq!(
         world.ready("p"),
-        "False InsufficientNodes: member 2 is vacant; needs 1 more node, 0 are able"
+        "False InsufficientNodes: member 2 is vacant; needs 1 more node, 0 are eligible"
     );
     world.node("n02", json!({}));
     world.settle();
@@ -100,7 +98,7 @@ fn a_place_that_no_node_can_take_stays_vacant_and_is_named() {
 }
 
 #[test]
-fn a_place_waits_for_the_pods_that_asked_for_it() {
+fn a_lost_member_is_not_replaced_while_a_pod_of_it_runs() {
     let mut world = World::sized(3);
     world.pool("p", json!({"size": 2}));
     world.settle();
@@ -117,10 +115,10 @@ fn a_place_waits_for_the_pods_that_asked_for_it() {
         "False InsufficientNodes: \
          member 0 is vacant until pod ns/zero, which asked for it, leaves node n00"
     );
-    let mut made_again = world.clone();
-    made_again.node("n00", json!({}));
-    made_again.settle();
-    assert_eq!(made_again.members("p"), ["0 n00 Ready", "1 n02 Ready"], "where the pod is");
+    let mut recreated = world.clone();
+    recreated.node("n00", json!({}));
+    recreated.settle();
+    assert_eq!(recreated.members("p"), ["0 n00 Ready", "1 n02 Ready"], "the node of the pod");
 
     world.pods.get_mut("zero").unwrap()["status"]["phase"] = json!("Failed");
     world.settle();
@@ -128,7 +126,7 @@ fn a_place_waits_for_the_pods_that_asked_for_it() {
 }
 
 #[test]
-fn members_that_cannot_take_pods_for_now_stay_members() {
+fn members_that_temporarily_accept_no_pods_stay_members() {
     let mut world = World::sized(4);
     world.pool("p", json!({"size": 3}));
     world.settle();
@@ -139,7 +137,7 @@ fn members_that_cannot_take_pods_for_now_stay_members() {
 }
 
 #[test]
-fn marks_that_a_ready_member_lost_are_given_again() {
+fn missing_marks_of_a_ready_member_are_restored() {
     let mut world = World::sized(1);
     world.pool("p", json!({"size": 1, "exclusivity": "Exclusive"}));
     world.settle();
@@ -156,11 +154,11 @@ fn marks_that_a_ready_member_lost_are_given_again() {
         world.change_node("n00", with);
         world.settle();
         assert_eq!(world.state(), state);
-        assert_eq!((world.take_count(Kind::HostPool), world.take_count(Kind::Node)), (0, 1));
+        assert_eq!((world.take_count(HOST_POOL), world.take_count(NODE)), (0, 1));
     }
     // A taint with this key that belongs to no pool is replaced.
-    let stranger = json!([{"key": "stowplan.dev/exclusive", "value": "x", "effect": "NoSchedule"}]);
-    world.change_node("n00", json!({"spec": {"taints": stranger}}));
+    let foreign = json!([{"key": "stowplan.dev/exclusive", "value": "x", "effect": "NoSchedule"}]);
+    world.change_node("n00", json!({"spec": {"taints": foreign}}));
     world.settle();
     assert_eq!(world.state(), state);
 }

@@ -1,6 +1,6 @@
-//! A cluster of documents, and an executor that carries out plans on them as `controller` does on a
-//! real cluster: one plan after the other until a plan is empty. It refuses what the API server
-//! would refuse.
+//! A simulated cluster of JSON documents, and an executor that carries out plans on them as
+//! `controller` does on a real cluster: one plan after the other until a plan is empty. It refuses
+//! the writes that the API server would refuse.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,16 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::api;
-use crate::policy::Policy;
-use crate::systems::plan::{Action, Event, Kind, Plan, Write};
+use crate::systems;
+use crate::systems::plan::{Action, Event, Plan, Write};
+use crate::systems::policy::Policy;
+use crate::systems::streams::api::HostPool;
 use crate::systems::streams::keys::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
-use crate::view::host_pool::hash;
-use crate::view::{Object, View};
+use crate::systems::streams::kinds::host_pool::hash;
+use crate::view::resource::Resource;
+use crate::view::{Scope, View};
 
-/// The namespace of everything that a test names without one.
+/// The namespace of all objects for which a test gives none.
 pub(super) const NAMESPACE: &str = "ns";
 
 /// How many of a plan's actions are carried out before the next plan is made.
@@ -24,9 +27,9 @@ pub(super) const NAMESPACE: &str = "ns";
 pub(super) enum Pace {
     /// All.
     All,
-    /// The first, as if the controller ended after each write and another one took over.
+    /// Only the first, as if the controller stopped after each write and another one took over.
     First,
-    /// The last, likewise.
+    /// Only the last, likewise.
     Last,
 }
 
@@ -39,7 +42,7 @@ pub(super) struct World {
     pub(super) pods: BTreeMap<String, Value>,
     pub(super) namespaces: BTreeMap<String, Value>,
     /// Kind and name of each object that was written.
-    pub(super) writes: Vec<(Kind, String)>,
+    pub(super) writes: Vec<(Resource, String)>,
     /// The events: the name of the pool, and the event about it.
     pub(super) events: Vec<(String, Event)>,
     counter: u64,
@@ -85,7 +88,7 @@ impl World {
         })
     }
 
-    /// Makes an eligible node, changed by the merge patch `with` (RFC 7396).
+    /// Creates an eligible node, changed by the merge patch `with` (RFC 7396).
     pub(super) fn node(&mut self, name: &str, with: Value) {
         let mut node = json!({
             "apiVersion": "v1",
@@ -110,7 +113,6 @@ impl World {
         node["metadata"]["resourceVersion"] = json!(version.to_string());
     }
 
-    /// Makes a pool.
     pub(super) fn pool(&mut self, name: &str, spec: Value) {
         self.pool_in(NAMESPACE, name, spec);
     }
@@ -184,19 +186,19 @@ impl World {
         let mut view = View::default();
         for node in self.nodes.values() {
             let node: core::Node = serde_json::from_value(node.clone()).unwrap();
-            view.apply(Object::whole_node(&node).unwrap());
+            view.apply(systems::project(&node, Scope::Controller).unwrap());
         }
         for pool in self.pools.values() {
-            let pool: api::HostPool = serde_json::from_value(pool.clone()).unwrap();
-            view.apply(Object::host_pool(&pool).unwrap());
+            let pool: HostPool = serde_json::from_value(pool.clone()).unwrap();
+            view.apply(systems::project(&pool, Scope::Admission).unwrap());
         }
         for pod in self.pods.values() {
             let pod: core::Pod = serde_json::from_value(pod.clone()).unwrap();
-            view.apply(Object::whole_pod(&pod).unwrap());
+            view.apply(systems::project(&pod, Scope::Controller).unwrap());
         }
         for namespace in self.namespaces.values() {
             let namespace: core::Namespace = serde_json::from_value(namespace.clone()).unwrap();
-            view.apply(Object::namespace(&namespace).unwrap());
+            view.apply(systems::project(&namespace, Scope::Admission).unwrap());
         }
         view
     }
@@ -226,7 +228,10 @@ impl World {
                 match plan.recheck_at {
                     None => return,
                     Some(at) => {
-                        assert!(at > self.now, "a plan to be made again now must have actions");
+                        assert!(
+                            at > self.now,
+                            "a plan without actions must not ask to plan again at once"
+                        );
                         self.now = at;
                     }
                 }
@@ -235,13 +240,13 @@ impl World {
                 self.act(action);
             }
         }
-        panic!("no end: {:#?}", self.plan());
+        panic!("the plans do not end: {:#?}", self.plan());
     }
 
     /// Carries out one action.
     pub(super) fn act(&mut self, action: Action) {
-        let Action { target, write, events } = action;
-        self.writes.push((target.kind, target.name.to_string()));
+        let Action { target, write, events, confirmation, .. } = action;
+        self.writes.push((target.resource, target.name.to_string()));
         self.events.extend(events.into_iter().map(|event| (target.name.to_string(), event)));
         let version = self.next().to_string();
         match write {
@@ -253,10 +258,13 @@ impl World {
                 pool["status"] = status;
                 pool["metadata"]["resourceVersion"] = json!(version);
             }
-            Write::Patch(operations) => self.patch(&target.name, &operations, version),
-            Write::Release { operations, hashes } => {
+            Write::Patch(operations) if confirmation.is_none() => {
+                self.patch(&target.name, &operations, version);
+            }
+            Write::Patch(operations) => {
+                let text = serde_json::to_string(&operations).unwrap();
                 for pool in self.pools.values() {
-                    let of_pool = hashes.contains(&hash(pool["metadata"]["uid"].as_str().unwrap()));
+                    let of_pool = text.contains(&hash(pool["metadata"]["uid"].as_str().unwrap()));
                     let lives = pool["metadata"]["deletionTimestamp"].is_null();
                     let members = pool["status"]["members"].as_array().into_iter().flatten();
                     let mut members = members.filter(|member| member["state"] != "Vacant");
@@ -362,32 +370,32 @@ impl World {
     }
 
     /// How often objects of a kind were written since the last call for this kind.
-    pub(super) fn take_count(&mut self, kind: Kind) -> usize {
+    pub(super) fn take_count(&mut self, kind: Resource) -> usize {
         let count = self.writes.iter().filter(|(of, _)| *of == kind).count();
         self.writes.retain(|(of, _)| *of != kind);
         count
     }
 
-    /// Everything but times and versions.
+    /// The nodes and pools without times and versions.
     pub(super) fn state(&self) -> Value {
         let mut state = json!([
             self.nodes.values().collect::<Vec<_>>(),
             self.pools.values().collect::<Vec<_>>()
         ]);
-        forget_times(&mut state);
+        remove_times(&mut state);
         state
     }
 }
 
-fn forget_times(value: &mut Value) {
+fn remove_times(value: &mut Value) {
     match value {
         Value::Object(members) => {
             for key in ["timeAdded", "resourceVersion", "since", "lastTransitionTime"] {
                 members.remove(key);
             }
-            members.values_mut().for_each(forget_times);
+            members.values_mut().for_each(remove_times);
         }
-        Value::Array(items) => items.iter_mut().for_each(forget_times),
+        Value::Array(items) => items.iter_mut().for_each(remove_times),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

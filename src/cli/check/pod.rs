@@ -1,0 +1,287 @@
+//! Why a pod is where it is, or waits.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm};
+use kube::core::{Selector, SelectorExt as _};
+
+use super::cluster::first_obstacle;
+use super::group::{Joined, joined, report_member_outside};
+use super::words::{counted, node_remedy, nodes, of_pod, some};
+use super::{Cluster, Diagnosis, gates, streams};
+use crate::admission::Decision;
+use crate::admission::stored::decide_creation;
+use crate::kubernetes::{
+    HOSTNAME, affinity, annotation, is_finished, label, node_name, required_anti_terms,
+    required_pod_terms, scheduler_name,
+};
+use crate::placement::record;
+use crate::systems::SYSTEMS;
+use crate::systems::fit::{self, Check, Obstacle, PodNeeds, Question};
+use crate::systems::policy::Policy;
+use crate::systems::streams::kinds::streams_pod::PodDetails;
+use crate::systems::streams::kinds::streams_pod::{
+    COLOCATION_PREFIX, GROUP, JOB, PROCESSING_ELEMENT,
+};
+use crate::systems::vocabulary::{Meaning, meaning};
+use crate::view::resource::POD;
+
+/// Why a pod is where it is, or waits. `None`: there is no such pod.
+pub(super) fn pod(
+    cluster: &Cluster,
+    policy: &Policy,
+    namespace: &str,
+    name: &str,
+) -> Option<Diagnosis> {
+    let pod = cluster.pod(namespace, name)?;
+    let mut diagnosis =
+        Diagnosis { asked: asked(pod), decided: decided(pod), ..of_pod(pod, namespace) };
+    let joined = joined(cluster, policy, pod, namespace);
+    if let Some(joined) = &joined {
+        diagnosis.asked.push(joined.asked.clone());
+    }
+    if diagnosis.asked.is_empty() {
+        diagnosis.asked.push("nothing of stowplan".to_owned());
+    }
+    let node = node_name(pod);
+    if is_finished(pod) {
+        return Some(diagnosis);
+    }
+    report_missing_marks(&mut diagnosis, pod, namespace, cluster, policy);
+    report_schedulers(&mut diagnosis, pod, namespace, cluster);
+    if node.is_some() {
+        return Some(diagnosis);
+    }
+    gates::report_own(&mut diagnosis, pod);
+    gates::report_foreign(&mut diagnosis, pod);
+    let read = PodDetails::read(pod);
+    for (hash, index) in read.iter().flat_map(|read| &read.pools) {
+        streams::report_pool_of(&mut diagnosis, cluster, hash, *index);
+    }
+    let eligible = report_eligible_nodes(&mut diagnosis, pod, cluster);
+    match joined {
+        Some(Joined { placeholder, .. }) => {
+            report_member_outside(&mut diagnosis, cluster, policy, pod, namespace);
+            diagnosis.parts.push(placeholder);
+        }
+        None => report_colocation(&mut diagnosis, pod, namespace, cluster),
+    }
+    report_exlocation(&mut diagnosis, pod, namespace, cluster, &eligible);
+    if !diagnosis.has_obstacle() {
+        let what = match &diagnosis.scheduler {
+            None => "no scheduler has looked at it yet".to_owned(),
+            Some(_) => "nothing that stowplan knows of: see what the scheduler says".to_owned(),
+        };
+        let name = scheduler_name(pod);
+        diagnosis.report(what, format!("resources, volumes and ports are {name}'s business"));
+    }
+    Some(diagnosis)
+}
+
+/// What the pod asks for.
+fn asked(pod: &Pod) -> Vec<String> {
+    let annotations = pod.metadata.annotations.iter().flatten();
+    let mut asked: Vec<String> = annotations
+        .filter(|(key, _)| matches!(meaning(key), Meaning::Known(_)))
+        .map(|(key, value)| format!("{key}: {value}"))
+        .collect();
+    if let (Some(job), Some(element)) =
+        (label(&pod.metadata, JOB), label(&pod.metadata, PROCESSING_ELEMENT))
+    {
+        asked.push(format!("processing element {element} of job {job}"));
+    }
+    asked
+}
+
+/// What the pod's record says.
+fn decided(pod: &Pod) -> Vec<String> {
+    let record = annotation(&pod.metadata, record::KEY);
+    let Some(record) = record else { return vec!["nothing: it has no record".to_owned()] };
+    let mut decided: Vec<String> =
+        SYSTEMS.iter().flat_map(|system| record::entries(record, system.name)).collect();
+    if decided.is_empty() {
+        decided.push(format!("a record that cannot be read: {record}"));
+    }
+    decided
+}
+
+/// Reports what the pod would be given if it were created now.
+pub(super) fn report_missing_marks(
+    diagnosis: &mut Diagnosis,
+    pod: &Pod,
+    namespace: &str,
+    cluster: &Cluster,
+    policy: &Policy,
+) {
+    let Ok(document) = serde_json::to_value(pod) else { return };
+    let decision = decide_creation(&POD, namespace, &document, &cluster.view, policy);
+    match decision {
+        Ok(Decision::Refuse(refusal)) => {
+            let first = refusal.first();
+            diagnosis.report(
+                format!("created now, it would be refused: {}", first.problem),
+                &first.remedy,
+            );
+        }
+        Ok(Decision::Admit(admission))
+            if !admission.patch.is_empty()
+                && !admission.intents.is_empty()
+                && admission.findings.is_empty() =>
+        {
+            let marks = admission.intents.iter().map(|intent| intent.change.to_string());
+            let lacks = some(&marks.collect::<Vec<_>>());
+            diagnosis.report(
+                format!("it was admitted without stowplan, and may lack: {lacks}"),
+                "delete the pod, so that it is created again",
+            );
+        }
+        _ => {}
+    }
+}
+
+/// What the scheduler looks at for a pod. Without the label of node names there is no pod affinity.
+fn checks_for(pod: &Pod) -> &'static [Check] {
+    let on_one_node = |term: &PodAffinityTerm| term.topology_key == HOSTNAME;
+    match required_pod_terms(affinity(pod)).iter().any(on_one_node) {
+        true => fit::SCHEDULER_BESIDE,
+        false => fit::SCHEDULER,
+    }
+}
+
+/// Reports why no node is eligible, if none is. Returns the names of the eligible nodes.
+fn report_eligible_nodes<'c>(
+    diagnosis: &mut Diagnosis,
+    pod: &Pod,
+    cluster: &'c Cluster,
+) -> Vec<&'c str> {
+    let needs = pod.spec.as_ref().map(PodNeeds::of_spec).unwrap_or_default();
+    let checks = checks_for(pod);
+    let mut eligible = Vec::new();
+    let mut refused: BTreeMap<String, (Obstacle<'_>, Vec<&str>)> = BTreeMap::new();
+    for candidate in cluster.candidates() {
+        let question = Question::new(candidate, &needs);
+        let mut found: Vec<_> = fit::obstacles(&question, checks).collect();
+        if found.is_empty() {
+            eligible.push(candidate.name);
+        } else if !found.iter().any(Obstacle::is_chosen_by_pod) {
+            let first = found.swap_remove(0);
+            let of_reason = refused.entry(first.to_string());
+            of_reason.or_insert_with(|| (first, Vec::new())).1.push(candidate.name);
+        }
+    }
+    if !eligible.is_empty() || cluster.has_no_nodes() {
+        return eligible;
+    }
+    if refused.is_empty() {
+        let count = counted(cluster.candidates().count(), "node");
+        diagnosis.report(
+            format!("its node selector and node affinity match none of {count}"),
+            "see what was decided, and the pod's own nodeSelector and nodeAffinity",
+        );
+    }
+    for (obstacle, names) in refused.into_values() {
+        let tolerated = match obstacle {
+            Obstacle::Taint(_) => ", which it does not tolerate",
+            _ => "",
+        };
+        let why = obstacle.predicate(names.len() > 1);
+        diagnosis.report(
+            format!("{} {why}{tolerated}", nodes(&names)),
+            node_remedy(&obstacle, names[0]),
+        );
+    }
+    eligible
+}
+
+/// Reports the pods that the pod must be near to, where their node does not take it.
+fn report_colocation(diagnosis: &mut Diagnosis, pod: &Pod, namespace: &str, cluster: &Cluster) {
+    let needs = pod.spec.as_ref().map(PodNeeds::of_spec).unwrap_or_default();
+    for term in required_pod_terms(affinity(pod)) {
+        let mates = living(cluster, namespace, pod).filter(|other| is_about(term, other));
+        let there: BTreeMap<&str, &Pod> =
+            mates.filter_map(|other| Some((node_name(other)?, other))).collect();
+        for (node, mate) in there {
+            let mate = mate.metadata.name.as_deref().unwrap_or_default();
+            let why = match cluster.candidate(node) {
+                None => Some("does not exist".to_owned()),
+                Some(candidate) => {
+                    let question = Question::new(candidate, &needs);
+                    first_obstacle(&question, checks_for(pod)).map(|found| found.to_string())
+                }
+            };
+            if let Some(why) = why {
+                diagnosis.report(
+                    format!("its colocation group ({mate}) is on node {node}, which {why}"),
+                    "free that node, or move the group",
+                );
+            }
+        }
+    }
+}
+
+/// Reports the pods that keep the pod out of every eligible node.
+fn report_exlocation(
+    diagnosis: &mut Diagnosis,
+    pod: &Pod,
+    namespace: &str,
+    cluster: &Cluster,
+    eligible: &[&str],
+) {
+    let from = required_anti_terms(affinity(pod));
+    let by = |term: &PodAffinityTerm, other: &Pod| is_about(term, other);
+    let mut taken: BTreeMap<&str, String> = BTreeMap::new();
+    for other in living(cluster, namespace, pod) {
+        let Some(node) = node_name(other) else { continue };
+        let others = required_anti_terms(affinity(other));
+        if from.iter().any(|term| by(term, other)) || others.iter().any(|term| by(term, pod)) {
+            taken.insert(node, other.metadata.name.clone().unwrap_or_default());
+        }
+    }
+    if !eligible.is_empty() && eligible.iter().all(|node| taken.contains_key(node)) {
+        let rows: Vec<String> =
+            eligible.iter().map(|node| format!("{} on {node}", taken[node])).collect();
+        diagnosis.report(
+            format!("every eligible node has a pod that it must not be with: {}", some(&rows)),
+            "add a node, or delete one of those pods",
+        );
+    }
+}
+
+/// Reports a group with several schedulers: they do not see each other's decisions.
+fn report_schedulers(diagnosis: &mut Diagnosis, pod: &Pod, namespace: &str, cluster: &Cluster) {
+    let Some(labels) = &pod.metadata.labels else { return };
+    let is_group = |key: &str| key.starts_with(COLOCATION_PREFIX) || key == GROUP;
+    for (key, value) in labels.iter().filter(|(key, _)| is_group(key)) {
+        let mates = living(cluster, namespace, pod).filter(|other| {
+            label(&other.metadata, key) == Some(value)
+                && label(&other.metadata, JOB) == label(&pod.metadata, JOB)
+        });
+        let schedulers: BTreeSet<&str> = mates.chain([pod]).map(scheduler_name).collect();
+        if schedulers.len() > 1 {
+            let names: Vec<String> = schedulers.into_iter().map(str::to_owned).collect();
+            diagnosis.report(
+                format!("pods of its colocation group name different schedulers: {}", some(&names)),
+                "give all pods of the group one spec.schedulerName: they do not see each other's",
+            );
+        }
+    }
+}
+
+/// The pods of a namespace without `pod` and without those that have ended.
+pub(super) fn living<'c>(
+    cluster: &'c Cluster,
+    namespace: &'c str,
+    pod: &'c Pod,
+) -> impl Iterator<Item = &'c Pod> {
+    cluster
+        .in_namespace(namespace)
+        .filter(|other| other.metadata.name != pod.metadata.name && !is_finished(other))
+}
+
+/// Whether a term of pod (anti-)affinity on one node is about `other`, a pod of the same namespace.
+pub(super) fn is_about(term: &PodAffinityTerm, other: &Pod) -> bool {
+    let Some(selector) = &term.label_selector else { return false };
+    let Ok(selector) = Selector::try_from(selector.clone()) else { return false };
+    term.topology_key == HOSTNAME
+        && selector.matches(other.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
+}

@@ -1,0 +1,101 @@
+//! Watches kinds that a cluster may not serve yet, such as Tekton's.
+//!
+//! While the API server does not serve a kind, its watch counts as synced, without objects. The
+//! kind is requested again every few seconds and followed as soon as it is served.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use kube::api::{ApiResource, ListParams};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client};
+use tokio::time::sleep;
+use tracing::info;
+
+use super::{Cluster, Feed, Reported};
+use crate::view::table::{ApiObject, ApiType as _};
+
+/// The time between two requests for a kind that is not served.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// Follows a kind for as long as the process lives.
+pub(super) fn follow<K: ApiObject>(
+    cluster: Arc<Cluster>,
+    client: Client,
+    config: watcher::Config,
+    feed: Feed,
+) {
+    let following = Following { cluster, client, config, feed, reported: Reported::default() };
+    tokio::spawn(following.run::<K>());
+}
+
+struct Following {
+    cluster: Arc<Cluster>,
+    client: Client,
+    config: watcher::Config,
+    feed: Feed,
+    reported: Reported,
+}
+
+impl Following {
+    async fn run<K: ApiObject>(mut self) {
+        let kind = self.feed.kind;
+        let mut is_logged = false;
+        loop {
+            match self.find_served::<K>().await {
+                Ok(Some(resource)) => {
+                    is_logged = false;
+                    self.cluster.set_served(kind, true);
+                    self.watch::<K>(&resource).await;
+                    // The kind may no longer be served: the next request shows it.
+                    continue;
+                }
+                Ok(None) => {
+                    if !is_logged {
+                        info!(kind = kind.resource.plural, "the cluster does not serve the kind");
+                        is_logged = true;
+                    }
+                    self.cluster.set_served(kind, false);
+                    self.cluster.empty(&self.feed, &mut self.reported);
+                }
+                Err(error) => self.cluster.failed(&self.feed, &error),
+            }
+            sleep(ASK_AGAIN).await;
+        }
+    }
+
+    /// Finds the version of the kind that the API server serves. `Ok(None)`: it serves none.
+    async fn find_served<K: ApiObject>(&self) -> Result<Option<ApiResource>, kube::Error> {
+        let one = ListParams::default().limit(1);
+        for resource in self.feed.kind.api_resources() {
+            let api = Api::<K>::all_with(self.client.clone(), &K::DynamicType::of(&resource));
+            match api.list_metadata(&one).await {
+                Ok(_) => return Ok(Some(resource)),
+                Err(error) if is_not_found(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Follows the kind until the API server no longer serves it.
+    async fn watch<K: ApiObject>(&mut self, resource: &ApiResource) {
+        let Self { cluster, client, config, feed, reported } = self;
+        let api = Api::<K>::all_with(client.clone(), &K::DynamicType::of(resource));
+        let events = watcher(api, config.clone()).default_backoff();
+        let mut events = std::pin::pin!(events);
+        reported.listed.clear();
+        while let Some(event) = events.next().await {
+            match event {
+                Err(watcher::Error::InitialListFailed(error)) if is_not_found(&error) => return,
+                event => cluster.take(feed, event, reported, |object: &K| feed.read(object)),
+            }
+        }
+    }
+}
+
+fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}

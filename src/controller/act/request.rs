@@ -1,0 +1,133 @@
+//! Builds the HTTP requests that list and write objects.
+
+use hyper::Request as HttpRequest;
+use json_patch::PatchOperation;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Request;
+use serde_json::Value;
+
+use crate::systems::plan::operation::{add, replace, test_uid};
+use crate::systems::plan::{Target, Write};
+use crate::view::resource::Resource;
+
+/// The field manager of all writes.
+const MANAGER: &str = "stowplan-controller";
+
+/// Builds the request for a write.
+///
+/// # Errors
+/// If the write is [`Write::None`], or a part of the request is invalid.
+pub(super) fn request(target: &Target, write: &Write) -> Result<HttpRequest<Vec<u8>>, String> {
+    let Target { resource, namespace, name, uid } = target;
+    let request = Request::new(path(resource, namespace));
+    let manager = Some(MANAGER.to_owned());
+    let patching = PatchParams { field_manager: manager.clone(), ..PatchParams::default() };
+    let patch = |operations| Patch::<()>::Json(json_patch::Patch(operations));
+    let request = match write {
+        Write::Patch(operations) => request.patch(name, &patching, &patch(operations.clone())),
+        Write::Status { resource_version, status } => {
+            let operations = status_patch(uid, resource_version, status);
+            request.patch_subresource("status", name, &patching, &patch(operations))
+        }
+        Write::Create(object) => {
+            let parameters = PostParams { field_manager: manager, ..PostParams::default() };
+            request.create(&parameters, object.to_string().into_bytes())
+        }
+        Write::Delete { grace, version } => {
+            let preconditions = Preconditions {
+                uid: Some(uid.to_string()),
+                resource_version: version.as_deref().map(str::to_owned),
+            };
+            let parameters = DeleteParams { grace_period_seconds: *grace, ..Default::default() };
+            request.delete(name, &parameters.preconditions(preconditions))
+        }
+        Write::None => return Err("there is nothing to write".to_owned()),
+    };
+    request.map_err(|error| error.to_string())
+}
+
+/// Builds the request that lists a resource in all namespaces, consistently from etcd and not from
+/// the API server's cache.
+///
+/// # Errors
+/// If a part of the request is invalid.
+pub(super) fn list(resource: &Resource) -> Result<HttpRequest<Vec<u8>>, String> {
+    let request = Request::new(path(resource, "")).list(&ListParams::default());
+    request.map_err(|error| error.to_string())
+}
+
+/// The path of a resource's objects in a namespace; an empty namespace means all namespaces.
+fn path(resource: &Resource, namespace: &str) -> String {
+    let api = if resource.group.is_empty() { "/api" } else { "/apis" };
+    let (version, plural) = (resource.api_version(), resource.plural);
+    match resource.namespaced && !namespace.is_empty() {
+        true => format!("{api}/{version}/namespaces/{namespace}/{plural}"),
+        false => format!("{api}/{version}/{plural}"),
+    }
+}
+
+/// The patch that replaces a status. It sets `metadata.resourceVersion`: the API server answers 409
+/// if the object has another version by now.
+fn status_patch(uid: &str, resource_version: &str, status: &Value) -> Vec<PatchOperation> {
+    vec![
+        test_uid(uid),
+        replace(&["metadata", "resourceVersion"], resource_version),
+        add(&["status"], status.clone()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::view::Name;
+    use crate::view::resource::{NODE, POD};
+
+    const WIDGET: Resource = Resource {
+        group: "example.com",
+        version: "v1beta1",
+        kind: "Widget",
+        plural: "widgets",
+        namespaced: true,
+    };
+
+    #[test]
+    fn each_resource_and_write_has_its_path() {
+        let delete = Write::Delete { grace: None, version: None };
+        for (resource, namespace, write, path) in [
+            (POD, "ns", &delete, "/api/v1/namespaces/ns/pods/x"),
+            (NODE, "", &delete, "/api/v1/nodes/x"),
+            (WIDGET, "ns", &delete, "/apis/example.com/v1beta1/namespaces/ns/widgets/x"),
+            (
+                WIDGET,
+                "ns",
+                &Write::Create(json!({})),
+                "/apis/example.com/v1beta1/namespaces/ns/widgets",
+            ),
+        ] {
+            let target = Target::new(resource, &Name::new(namespace, "x"), "u");
+            assert_eq!(request(&target, write).unwrap().uri().path(), path);
+        }
+        assert_eq!(list(&WIDGET).unwrap().uri().path(), "/apis/example.com/v1beta1/widgets");
+        let target = Target::new(POD, &Name::new("ns", "x"), "u");
+        assert!(request(&target, &Write::None).is_err());
+    }
+
+    #[test]
+    fn a_deletion_names_the_uid_the_version_and_the_grace_period() {
+        let sent = |grace, version: Option<&str>| {
+            let write = Write::Delete { grace, version: version.map(Into::into) };
+            let target = Target::new(POD, &Name::new("ns", "p"), "uid-p");
+            let request = request(&target, &write).unwrap();
+            assert_eq!(request.method(), "DELETE");
+            let body: Value = serde_json::from_slice(request.body()).unwrap();
+            (body["preconditions"].clone(), body["gracePeriodSeconds"].clone())
+        };
+        assert_eq!(sent(None, None), (json!({"uid": "uid-p"}), Value::Null));
+        assert_eq!(
+            sent(Some(0), Some("7")),
+            (json!({"uid": "uid-p", "resourceVersion": "7"}), json!(0))
+        );
+    }
+}

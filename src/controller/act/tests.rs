@@ -1,0 +1,525 @@
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use json_patch::PatchOperation;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::pause::SETTLE;
+use super::writer::ROUND;
+use super::*;
+use crate::controller::fake::{Api as FakeApi, Reply};
+use crate::systems::plan::{Confirmation, Event, Refusal};
+use crate::view::resource::{NODE, POD, Resource};
+use crate::view::{Name, View};
+
+/// A resource that the executor does not know.
+const WIDGET: Resource = Resource {
+    group: "example.com",
+    version: "v1",
+    kind: "Widget",
+    plural: "widgets",
+    namespaced: true,
+};
+
+const DELETE: Write = Write::Delete { grace: None, version: None };
+
+fn node(name: &str, version: u32, labels: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": name, "uid": format!("uid-{name}"), "labels": labels,
+            "resourceVersion": version.to_string(),
+        },
+    })
+}
+
+fn target(resource: Resource, name: &str) -> Target {
+    let namespace = if resource.namespaced { "ns" } else { "" };
+    Target::new(resource, &Name::new(namespace, name), &format!("uid-{name}"))
+}
+
+fn label(name: &str, value: &str) -> Action {
+    let operations = json!([
+        {"op": "test", "path": "/metadata/uid", "value": format!("uid-{name}")},
+        {"op": "add", "path": "/metadata/labels/x", "value": value},
+    ]);
+    let write = Write::Patch(serde_json::from_value(operations).unwrap());
+    Action::new(target(NODE, name), write, vec![event("Labelled", "done")])
+}
+
+fn event(reason: &'static str, note: &str) -> Event {
+    Event { warning: false, reason, note: note.to_owned() }
+}
+
+/// An executor with a fake API server and a View of the nodes n0 to n29.
+struct Bench {
+    api: FakeApi,
+    cluster: Arc<Cluster>,
+    leadership: Leadership,
+    metrics: Arc<Metrics>,
+    executor: Executor,
+}
+
+fn bench(answer: impl FnMut(&crate::controller::fake::Call) -> Reply + Send + 'static) -> Bench {
+    let mut view = crate::systems::view();
+    for number in 0..30 {
+        let node = node(&format!("n{number}"), 1, &json!({}));
+        view.apply(crate::systems::written(&NODE, node.to_string().as_bytes()).unwrap());
+    }
+    bench_with(view, answer)
+}
+
+fn bench_with(
+    view: View,
+    answer: impl FnMut(&crate::controller::fake::Call) -> Reply + Send + 'static,
+) -> Bench {
+    let api = FakeApi::new(answer);
+    let metrics = Arc::new(Metrics::new());
+    let cluster = Arc::new(Cluster::fixed(view, Arc::clone(&metrics)));
+    let leadership = Leadership::none();
+    leadership.set(Some(Instant::now() + Duration::from_secs(1_000_000)));
+    let events = Events::start(api.client(), "me".to_owned(), Arc::clone(&metrics));
+    let executor = Executor::new(
+        api.client(),
+        Arc::clone(&cluster),
+        leadership.clone(),
+        events,
+        Arc::clone(&metrics),
+    );
+    Bench { api, cluster, leadership, metrics, executor }
+}
+
+impl Bench {
+    /// Plans these actions repeatedly for this time, as the controller does.
+    async fn plan_for(&mut self, period: Duration, actions: impl Fn() -> Vec<Action>) {
+        let end = Instant::now() + period;
+        self.executor.take(actions());
+        while timeout(end - Instant::now(), self.executor.next()).await.is_ok() {
+            self.executor.take(actions());
+        }
+    }
+
+    fn wrote(&self, kind: &'static str, verb: &'static str, outcome: &'static str) -> u64 {
+        let labels = crate::telemetry::WriteLabels { kind, verb, outcome };
+        self.metrics.controller_writes.get_or_create(&labels).get()
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        let events = self.api.events();
+        events.iter().map(|event| event["reason"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn the_view_shows_the_answer_before_events_are_recorded() {
+    let mut bench = bench(|call| match call.method.as_str() {
+        "PATCH" => Reply::json(200, &node("n1", 2, &json!({"x": "y"}))),
+        _ => Reply::json(201, &call.body),
+    });
+    let mut changes = bench.cluster.changes();
+    bench.executor.take(vec![label("n1", "y")]);
+    assert_eq!(bench.metrics.controller_actions.get(), 1);
+    bench.executor.next().await;
+    assert!(changes.has_changed().unwrap(), "a new plan is due");
+    changes.mark_unchanged();
+    let labelled = bench.cluster.view().node("n1").unwrap().details.clone().unwrap();
+    assert_eq!(labelled.labels.get("x").map(AsRef::as_ref), Some("y"));
+    tokio::time::sleep(SECOND).await;
+    let calls = bench.api.calls();
+    assert_eq!(calls.len(), 2, "{calls:?}");
+    let (patch, event) = (&calls[0], &calls[1]);
+    assert_eq!(
+        (patch.path.as_str(), patch.query.as_str()),
+        ("/api/v1/nodes/n1", "&fieldManager=stowplan-controller")
+    );
+    assert_eq!(patch.content_type, "application/json-patch+json");
+    assert_eq!(patch.body[0], json!({"op": "test", "path": "/metadata/uid", "value": "uid-n1"}));
+    assert_eq!(event.path, "/apis/events.k8s.io/v1/namespaces/default/events");
+    assert_eq!(event.body["reason"], "Labelled");
+    assert_eq!(
+        event.body["regarding"],
+        json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"})
+    );
+    assert_eq!(event.body["reportingController"], "stowplan");
+    assert_eq!(event.body["reportingInstance"], "me");
+    assert_eq!(bench.wrote("nodes", "patch", "done"), 1);
+    bench.executor.take(Vec::new());
+    assert_eq!(bench.metrics.controller_actions.get(), 0);
+}
+
+/// The times at which a write to one node is sent within a minute, if it is always answered like
+/// this.
+async fn tries(reply: impl Fn() -> Reply + Send + 'static) -> (Vec<Duration>, Bench) {
+    let start = Instant::now();
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&times);
+    let mut bench = bench(move |call| {
+        if call.path.contains("/events") {
+            return Reply::json(201, &call.body);
+        }
+        seen.lock().unwrap().push(start.elapsed());
+        reply()
+    });
+    bench.plan_for(SECOND * 60, || vec![label("n1", "y")]).await;
+    let times = times.lock().unwrap().clone();
+    (times, bench)
+}
+
+#[tokio::test(start_paused = true)]
+async fn pauses_grow_with_each_failure_of_a_kind() {
+    // Jitter makes each pause up to twice as long.
+    let (times, bench) = tries(|| Reply::status(409, "Conflict")).await;
+    assert!((15..=40).contains(&times.len()), "{times:?}");
+    assert!(times[1] <= Duration::from_millis(250), "soon: {times:?}");
+    assert!(bench.reasons().is_empty(), "no person has to act");
+
+    let (times, bench) = tries(|| Reply::status(500, "InternalError")).await;
+    assert!((5..=9).contains(&times.len()), "{times:?}");
+    assert!(bench.reasons().is_empty());
+
+    let (times, bench) = tries(|| Reply::Drop).await;
+    assert!((5..=9).contains(&times.len()), "the answer is lost: {times:?}");
+    assert_eq!(bench.wrote("nodes", "patch", "unsure"), times.len() as u64);
+
+    let (times, bench) = tries(|| Reply::Hang).await;
+    assert!((3..=7).contains(&times.len()), "{times:?}");
+    assert!(times[1] >= WRITE_TIMEOUT, "one at a time: {times:?}");
+    drop(bench);
+
+    let (times, bench) = tries(|| Reply::status(403, "Forbidden")).await;
+    assert!((5..=6).contains(&times.len()), "{times:?}");
+    assert_eq!(bench.reasons(), ["WriteRefused"], "recorded once");
+    let note = bench.api.events()[0]["note"].as_str().unwrap().to_owned();
+    assert!(note.contains("the write patch nodes n1: because of Forbidden; "), "{note}");
+
+    let (times, bench) = tries(|| Reply::json(200, &node("n1", 2, &json!({})))).await;
+    assert!((6..=10).contains(&times.len()), "something reverts it: {times:?}");
+    assert_eq!(bench.wrote("nodes", "patch", "done"), times.len() as u64);
+
+    let (times, _) = tries(|| Reply::status(404, "NotFound")).await;
+    assert!((29..=31).contains(&times.len()), "repeated until the watch shows it: {times:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_was_reverted_once_is_repeated_at_once() {
+    let mut bench = bench(|_| Reply::json(200, &node("n1", 2, &json!({}))));
+    for _ in 0..5 {
+        bench.executor.take(vec![label("n1", "y")]);
+        bench.executor.next().await;
+        // The View shows it.
+        bench.executor.take(Vec::new());
+    }
+    assert_eq!(bench.api.writes().len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_different_write_ends_a_pause_but_a_different_time_does_not() {
+    let mut bench = bench(|_| Reply::status(403, "Forbidden"));
+    let times = AtomicU32::new(0);
+    let status = |status: &str| {
+        let seconds = times.fetch_add(1, Ordering::SeqCst) % 60;
+        let since = format!("2026-01-01T00:00:{seconds:02}Z");
+        let status = json!({"state": status, "members": [{"since": since}]});
+        // The version differs, too.
+        let resource_version = (100 + seconds).to_string().into();
+        let write = Write::Status { resource_version, status };
+        let action = Action::new(target(WIDGET, "p"), write, Vec::new());
+        vec![action.with_volatile(&["since"])]
+    };
+    bench.plan_for(SECOND / 2, || status("a")).await;
+    for _ in 0..50 {
+        bench.executor.take(status("a"));
+        bench.executor.start_writes();
+    }
+    assert_eq!(bench.api.writes().len(), 1);
+    bench.plan_for(SECOND / 2, || status("b")).await;
+    let writes = bench.api.writes();
+    assert_eq!(writes.len(), 2, "{writes:?}");
+    assert_eq!(writes[1].path, "/apis/example.com/v1/namespaces/ns/widgets/p/status");
+    assert_eq!(writes[1].body[0], json!({"op": "test", "path": "/metadata/uid", "value": "uid-p"}));
+    assert_eq!(
+        writes[1].body[1],
+        json!({"op": "replace", "path": "/metadata/resourceVersion", "value": "152"})
+    );
+    assert_eq!(writes[1].body[2]["op"], "add");
+    assert_eq!(writes[1].body[2]["path"], "/status");
+    assert_eq!(writes[1].body[2]["value"]["state"], "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_while_the_api_server_is_busy() {
+    let start = Instant::now();
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&times);
+    let mut bench = bench(move |call| {
+        if call.path.contains("/events") {
+            return Reply::json(201, &call.body);
+        }
+        let mut seen = seen.lock().unwrap();
+        seen.push(start.elapsed());
+        match seen.len() {
+            1 => Reply::Answer { code: 429, retry_after: Some("9"), body: b"later".to_vec() },
+            _ => Reply::json(200, &node("n1", 2, &json!({}))),
+        }
+    });
+    let busy = vec![label("n1", "y")];
+    bench.plan_for(SECOND, || busy.clone()).await;
+    bench.plan_for(SECOND * 7, || vec![label("n1", "y"), label("n2", "y")]).await;
+    assert_eq!(times.lock().unwrap().len(), 1);
+    bench.plan_for(SECOND * 3 / 2, || vec![label("n2", "y")]).await;
+    let times = times.lock().unwrap().clone();
+    assert!(times.len() > 1 && times[1] >= SECOND * 9, "{times:?}");
+    assert_eq!(bench.wrote("nodes", "patch", "throttled"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_or_deletion_is_not_repeated_before_the_watch_shows_it() {
+    for (write, path) in [
+        (
+            Write::Create(json!({"metadata": {"name": "p"}})),
+            "/apis/example.com/v1/namespaces/ns/widgets",
+        ),
+        (DELETE, "/apis/example.com/v1/namespaces/ns/widgets/p"),
+    ] {
+        let mut bench = bench(|_| Reply::status(200, "Success"));
+        let plan = || vec![Action::new(target(WIDGET, "p"), write.clone(), Vec::new())];
+        bench.plan_for(SETTLE - Duration::from_millis(1), plan).await;
+        let writes = bench.api.writes();
+        assert_eq!(writes.len(), 1, "{writes:?}");
+        assert_eq!(writes[0].path, path);
+        if write == DELETE {
+            assert_eq!(writes[0].body["preconditions"], json!({"uid": "uid-p"}));
+        }
+        bench.plan_for(SECOND, plan).await;
+        assert_eq!(bench.api.writes().len(), 2, "then it is repeated");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_creation_is_an_event_on_the_owner() {
+    let mut bench = bench(|call| match call.path.contains("/events") {
+        true => Reply::json(201, &call.body),
+        false => Reply::status(403, "Forbidden"),
+    });
+    let owner = json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "name": "j", "uid": "uid-j", "controller": true});
+    let object = json!({"metadata": {"name": "p", "ownerReferences": [owner]}});
+    let mut target = target(WIDGET, "p");
+    target.uid = "".into();
+    let action = Action::new(target, Write::Create(object), Vec::new());
+    bench.plan_for(SECOND, || vec![action.clone()]).await;
+    let events = bench.api.events();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(
+        events[0]["regarding"],
+        json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "namespace": "ns", "name": "j", "uid": "uid-j"})
+    );
+}
+
+/// The creation of an object that the pod `a` waits for.
+fn awaited_creation() -> Action {
+    let mut target = target(WIDGET, "p");
+    target.uid = "".into();
+    let refusal = Refusal {
+        reason: "WidgetNotMade",
+        note: "widget p cannot be made".to_owned(),
+        waiting: vec![Target::new(POD, &Name::new("ns", "a"), "uid-a")],
+    };
+    let write = Write::Create(json!({"metadata": {"name": "p"}}));
+    Action::new(target, write, Vec::new()).with_refusal(refusal)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_creation_is_an_event_on_the_objects_that_wait_for_it() {
+    let mut bench = bench(|call| match call.path.contains("/events") {
+        true => Reply::json(201, &call.body),
+        false => Reply::status(403, "exceeded quota"),
+    });
+    let action = awaited_creation();
+    bench.plan_for(SECOND * 30, || vec![action.clone()]).await;
+    let events = bench.api.events();
+    assert_eq!(events.len(), 1, "none about the missing object: {events:?}");
+    assert_eq!(events[0]["reason"], "WidgetNotMade");
+    assert_eq!(
+        events[0]["regarding"],
+        json!({"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "a", "uid": "uid-a"})
+    );
+    assert!(events[0]["note"].as_str().unwrap().contains("exceeded quota"), "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_taken_name_is_an_event_and_is_retried_with_growing_pauses() {
+    let mut bench = bench(|call| match call.path.contains("/events") {
+        true => Reply::json(201, &call.body),
+        false => Reply::status(409, "AlreadyExists"),
+    });
+    let action = awaited_creation();
+    bench.plan_for(SECOND / 2, || vec![action.clone()]).await;
+    assert!(bench.api.events().is_empty(), "it may be stowplan's own");
+    bench.plan_for(SECOND * 60, || vec![action.clone()]).await;
+    assert!((5..=7).contains(&bench.api.writes().len()), "{:?}", bench.api.writes());
+    let events = bench.api.events();
+    assert_eq!(events.len(), 1, "{events:?}");
+    let note = events[0]["note"].as_str().unwrap();
+    assert!(
+        note.starts_with("widget p cannot be made: ") && note.contains("is not stowplan's"),
+        "{note}"
+    );
+}
+
+/// Removes these labels from a node, unless a listed widget names both node and label.
+fn release(name: &str, labels: &[&str]) -> Action {
+    fn reduce(
+        widgets: &[Value],
+        node: &Target,
+        operations: &[PatchOperation],
+    ) -> Option<Vec<PatchOperation>> {
+        let is_held = |operation: &&PatchOperation| {
+            let of_node = widgets.iter().filter(|widget| widget["node"] == *node.name);
+            let mut held = of_node.filter_map(|widget| widget["label"].as_str());
+            held.any(|label| operation.path().as_str().ends_with(label))
+        };
+        let left: Vec<_> = operations.iter().filter(|it| !is_held(it)).cloned().collect();
+        (!left.is_empty()).then_some(left)
+    }
+    let remove =
+        |label: &&str| json!({"op": "remove", "path": format!("/metadata/labels/{label}")});
+    let operations: Vec<Value> = labels.iter().map(remove).collect();
+    let write = Write::Patch(serde_json::from_value(json!(operations)).unwrap());
+    Action::new(target(NODE, name), write, Vec::new()).with_confirmation(Confirmation {
+        verb: "release",
+        resource: WIDGET,
+        reduce,
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_operations_that_a_fresh_list_confirms_are_sent() {
+    let widgets = ["n1", "n2"].map(|node| json!({"node": node, "label": "held"}));
+    let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": widgets});
+    let mut bench = bench(move |call| match call.method.as_str() {
+        "GET" => Reply::json(200, &list),
+        _ => Reply::json(200, &node("n2", 2, &json!({}))),
+    });
+    bench.executor.take(vec![
+        release("n1", &["held"]),
+        release("n2", &["held", "free"]),
+        release("n3", &["free"]),
+    ]);
+    for _ in 0..3 {
+        bench.executor.next().await;
+    }
+    let calls = bench.api.calls();
+    let lists: Vec<_> = calls.iter().filter(|call| call.method == "GET").collect();
+    assert_eq!(lists.len(), 1, "one list for the round: {calls:?}");
+    assert_eq!(lists[0].path, "/apis/example.com/v1/widgets");
+    assert!(!lists[0].query.contains("resourceVersion"), "{}", lists[0].query);
+    let sent: Vec<_> = calls[1..].iter().map(|call| (call.path.as_str(), &call.body)).collect();
+    let free = json!([{"op": "remove", "path": "/metadata/labels/free"}]);
+    assert_eq!(sent, [("/api/v1/nodes/n2", &free), ("/api/v1/nodes/n3", &free)]);
+    assert_eq!(bench.wrote("nodes", "release", "kept"), 1);
+    assert_eq!(bench.wrote("nodes", "release", "done"), 2);
+    for (node, pause, lists) in [("n4", ROUND / 2, 1), ("n5", ROUND / 2, 2)] {
+        tokio::time::sleep(pause).await;
+        bench.executor.take(vec![release(node, &["free"])]);
+        bench.executor.next().await;
+        let calls = bench.api.calls().into_iter().filter(|call| call.method == "GET");
+        assert_eq!(calls.count(), lists, "in the same round, and after it");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_list_nothing_is_sent() {
+    for reply in [
+        || Reply::status(500, "InternalError"),
+        || Reply::json(200, &json!("no list")),
+        || Reply::Drop,
+    ] {
+        let mut bench = bench(move |_| reply());
+        bench.plan_for(SECOND * 20, || vec![release("n1", &["free"])]).await;
+        let calls = bench.api.calls();
+        assert!((2..10).contains(&calls.len()), "{calls:?}");
+        assert!(calls.iter().all(|call| call.method == "GET"), "{calls:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn eight_writes_at_once_and_one_per_object() {
+    let mut bench = bench(|call| match call.path.strip_prefix("/api/v1/nodes/") {
+        Some(name) => Reply::Late(200, node(name, 2, &json!({}))),
+        None => Reply::Late(201, call.body.clone()),
+    });
+    let all = || (0..30).map(|number| label(&format!("n{number}"), "y")).collect::<Vec<_>>();
+    bench.executor.take(all());
+    for _ in 0..30 {
+        // Planned again meanwhile: an object with a write in flight is skipped.
+        assert!(bench.executor.running.len() <= CONCURRENCY);
+        bench.executor.next().await;
+    }
+    assert!(bench.executor.running.is_empty() && bench.executor.waiting.is_empty());
+    // One event may be sent at the same time.
+    assert!(
+        (CONCURRENCY..=CONCURRENCY + 1).contains(&bench.api.max_concurrency()),
+        "{}",
+        bench.api.max_concurrency()
+    );
+    let mut paths: Vec<_> = bench.api.writes().into_iter().map(|call| call.path).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    assert_eq!((paths.len(), bench.api.writes().len()), (30, 30));
+
+    bench.executor.take(all());
+    bench.executor.start_writes();
+    bench.executor.take(all());
+    assert_eq!(bench.executor.running.len(), CONCURRENCY);
+    assert_eq!(
+        bench.executor.waiting.len(),
+        30 - CONCURRENCY,
+        "an object with a write in flight is not queued again"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_writes_to_one_object_are_never_in_flight_at_once() {
+    let mut bench = bench(|_| Reply::Hang);
+    bench.executor.take(vec![label("n1", "a"), label("n1", "b"), label("n2", "c")]);
+    bench.executor.start_writes();
+    assert_eq!(bench.executor.running.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_lease_nothing_is_written() {
+    let mut bench = bench(|_| Reply::json(200, &node("n1", 2, &json!({}))));
+    bench.leadership.set(Some(Instant::now() + SECOND));
+    tokio::time::advance(SECOND).await;
+    bench.executor.take(vec![label("n1", "y")]);
+    bench.executor.next().await;
+    assert!(bench.api.calls().is_empty());
+    assert_eq!(bench.wrote("nodes", "patch", "unsent"), 1);
+    bench.leadership.set(Some(Instant::now() + SECOND));
+    bench.executor.take(vec![label("n1", "y")]);
+    bench.executor.next().await;
+    assert_eq!(bench.wrote("nodes", "patch", "done"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_without_a_write_is_recorded_once() {
+    let mut bench = bench(|call| Reply::json(201, &call.body));
+    let event_only = |note: &str| {
+        let event = Event { warning: true, reason: "NotPlaced", note: note.to_owned() };
+        Action::new(target(POD, "p"), Write::None, vec![event])
+    };
+    for note in ["a", "a", "b", "a", "b"] {
+        bench.executor.take(vec![event_only(note)]);
+        let _ = timeout(SECOND, bench.executor.next()).await;
+    }
+    let events = bench.api.events();
+    let notes: Vec<_> = events.iter().map(|event| event["note"].as_str().unwrap()).collect();
+    assert_eq!(notes, ["a", "b"]);
+    assert_eq!(events[0]["type"], "Warning");
+    assert!(bench.api.writes().is_empty());
+    assert_eq!(bench.metrics.controller_actions.get(), 0);
+}

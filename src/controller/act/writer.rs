@@ -1,0 +1,237 @@
+//! Carries out one write: confirms it, sends the request, and records the outcome.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use hyper::header::RETRY_AFTER;
+use kube::Client;
+use kube::client::Body;
+use kube::core::ObjectList;
+use serde_json::Value;
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{info, warn};
+
+use super::answer::{Answer, Outcome, judge};
+use super::audience::{refusal_events, regarding};
+use super::limit::Limiter;
+use super::request;
+use crate::cluster::Cluster;
+use crate::controller::causes;
+use crate::controller::events::Events;
+use crate::controller::lease::Leadership;
+use crate::systems;
+use crate::systems::plan::{Action, Target, Write};
+use crate::telemetry::{Metrics, shown};
+use crate::view::resource::Resource;
+
+/// How long a write may take: at most the time between the lease's renew deadline and its expiry.
+pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a list may take.
+const LIST_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How long one list is used to confirm writes.
+pub(super) const ROUND: Duration = Duration::from_secs(1);
+
+/// The actions of all plans within [`ROUND`]. They share one list of each resource that confirms
+/// them.
+///
+/// The list protects against a watch that lags and against writes of an earlier leader. Both are
+/// older than a second, and the View shows this process's own writes at once, so a shared list is
+/// fresh enough.
+#[derive(Debug)]
+pub(super) struct Round {
+    until: Instant,
+    lists: Mutex<HashMap<Resource, Arc<OnceCell<Vec<Value>>>>>,
+}
+
+impl Round {
+    pub(super) fn beginning_at(now: Instant) -> Self {
+        Self { until: now + ROUND, lists: Mutex::default() }
+    }
+
+    pub(super) fn has_ended(&self, now: Instant) -> bool {
+        self.until <= now
+    }
+
+    fn list_of(&self, resource: Resource) -> Arc<OnceCell<Vec<Value>>> {
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(lists.entry(resource).or_default())
+    }
+}
+
+/// What all writes share.
+pub(super) struct Writer {
+    client: Client,
+    cluster: Arc<Cluster>,
+    leadership: Leadership,
+    events: Events,
+    pub(super) metrics: Arc<Metrics>,
+    limiter: Mutex<Limiter>,
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Writer").finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    pub(super) fn new(
+        client: Client,
+        cluster: Arc<Cluster>,
+        leadership: Leadership,
+        events: Events,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { client, cluster, leadership, events, metrics, limiter: Mutex::default() }
+    }
+
+    /// Records the events of an action, except those that this process has recorded before.
+    pub(super) fn record_events_once(&self, action: &Action) {
+        let regarding = regarding(action);
+        for event in &action.events {
+            self.events.record_once(&regarding, event);
+        }
+    }
+
+    /// Carries out an action and records the outcome in logs, metrics and events.
+    pub(super) async fn carry_out(
+        &self,
+        action: &Action,
+        round: &Round,
+        was_refused: bool,
+    ) -> Outcome {
+        let outcome = match self.attempt(action, round).await {
+            Ok(outcome) | Err(outcome) => outcome,
+        };
+        if let Outcome::Throttled(pause) = outcome {
+            self.limiter().pause(Instant::now() + pause);
+        }
+        let Target { resource, namespace, name, .. } = &action.target;
+        let (kind, verb, word) = (resource.plural, action.verb(), outcome.as_str());
+        self.metrics.count_write(kind, verb, word);
+        match &outcome {
+            Outcome::Refused(problem) | Outcome::Taken(problem) | Outcome::Unsure(problem) => {
+                warn!(kind, %namespace, %name, verb, outcome = word, problem = &*shown(problem), "write");
+            }
+            _ => info!(kind, %namespace, %name, verb, outcome = word, "write"),
+        }
+        match &outcome {
+            Outcome::Done => {
+                let regarding = regarding(action);
+                action.events.iter().for_each(|event| self.events.record(&regarding, event));
+            }
+            Outcome::Refused(problem) => self.record_refusal(action, problem),
+            // The first time, the object may be stowplan's own, which the watch has not shown yet.
+            Outcome::Taken(problem) if was_refused => {
+                let problem = format!("{problem}, and the existing object is not stowplan's");
+                self.record_refusal(action, &problem);
+            }
+            _ => {}
+        }
+        outcome
+    }
+
+    fn record_refusal(&self, action: &Action, problem: &str) {
+        for (regarding, event) in refusal_events(action, problem) {
+            self.events.record_once(&regarding, &event);
+        }
+    }
+
+    /// Sends an action's write. `Ok` and `Err` both contain the outcome.
+    async fn attempt(&self, action: &Action, round: &Round) -> Result<Outcome, Outcome> {
+        let Some(write) = self.prepare(action, round).await? else { return Ok(Outcome::Kept) };
+        let request = request::request(&action.target, &write).map_err(Outcome::Refused)?;
+        let answer = self.send(request, WRITE_TIMEOUT).await?;
+        let outcome = judge(&write, &answer);
+        if outcome == Outcome::Done
+            && let Some(object) = systems::written(&action.target.resource, &answer.body)
+        {
+            self.cluster.learn(object);
+        }
+        Ok(outcome)
+    }
+
+    /// Reduces a write to its confirmed operations. `None`: a fresh list contradicts all of them.
+    async fn prepare<'a>(
+        &self,
+        action: &'a Action,
+        round: &Round,
+    ) -> Result<Option<Cow<'a, Write>>, Outcome> {
+        match (&action.confirmation, &action.write) {
+            (Some(confirmation), Write::Patch(operations)) => {
+                let list = round.list_of(confirmation.resource);
+                let objects = list.get_or_try_init(|| self.list(&confirmation.resource)).await?;
+                let reduced = (confirmation.reduce)(objects, &action.target, operations);
+                Ok(reduced.map(|operations| Cow::Owned(Write::Patch(operations))))
+            }
+            (_, write) => Ok(Some(Cow::Borrowed(write))),
+        }
+    }
+
+    async fn list(&self, resource: &Resource) -> Result<Vec<Value>, Outcome> {
+        let request = request::list(resource).map_err(Outcome::Refused)?;
+        let answer = self.send(request, LIST_TIMEOUT).await?;
+        if !answer.status.is_success() {
+            return Err(judge(&Write::None, &answer));
+        }
+        let list: ObjectList<Value> = serde_json::from_slice(&answer.body)
+            .map_err(|error| Outcome::Unsure(format!("the list of {resource}: {error}")))?;
+        Ok(list.items)
+    }
+
+    /// Sends a request as soon as the limiter allows, if this process leads at that time.
+    ///
+    /// # Errors
+    /// The outcome of a request without an answer.
+    async fn send(
+        &self,
+        request: hyper::Request<Vec<u8>>,
+        limit: Duration,
+    ) -> Result<Answer, Outcome> {
+        let turn = self.limiter().take(Instant::now());
+        sleep_until(turn).await;
+        if self.busy_until().is_some_and(|until| Instant::now() < until) {
+            return Err(Outcome::Unsent);
+        }
+        let answer = async {
+            // No await may come between this check and the request.
+            if !self.leadership.is_held() {
+                return Err(Outcome::Unsent);
+            }
+            let response = self.client.send(request.map(Body::from)).await;
+            let (head, body) = response.map_err(|error| unsure(&error))?.into_parts();
+            let body = body.collect().await.map_err(|error| unsure(&error))?;
+            let retry_after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+            let seconds = retry_after.and_then(|value| value.parse().ok());
+            Ok(Answer {
+                status: head.status,
+                retry_after: seconds.map(Duration::from_secs),
+                body: body.to_bytes().to_vec(),
+            })
+        };
+        match timeout(limit, answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Outcome::Unsure(format!("no answer within {} s", limit.as_secs()))),
+        }
+    }
+
+    fn limiter(&self) -> MutexGuard<'_, Limiter> {
+        self.limiter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The API server accepts no writes before this time.
+    pub(super) fn busy_until(&self) -> Option<Instant> {
+        self.limiter().busy_until
+    }
+}
+
+fn unsure(error: &(dyn std::error::Error + 'static)) -> Outcome {
+    Outcome::Unsure(causes(error))
+}

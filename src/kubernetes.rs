@@ -1,0 +1,155 @@
+//! Accessors for fields of Kubernetes objects that are optional at every level, and constants of
+//! Kubernetes.
+
+use k8s_openapi::api::core::v1::{
+    Affinity, NodeSelectorTerm, Pod, PodAffinityTerm, PodCondition, PodSpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// The label with a unique value on each node: the topology key for "on the same node".
+pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// The field with the required terms of an affinity of any kind.
+pub(crate) const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+
+/// The scheduler of pods without `spec.schedulerName`.
+pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+#[must_use]
+pub(crate) fn label<'m>(metadata: &'m ObjectMeta, key: &str) -> Option<&'m str> {
+    metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+#[must_use]
+pub(crate) fn annotation<'m>(metadata: &'m ObjectMeta, key: &str) -> Option<&'m str> {
+    metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// The required node affinity terms; `None`: there is no required node affinity, so every node is
+/// allowed.
+#[must_use]
+pub(crate) fn required_node_terms(affinity: Option<&Affinity>) -> Option<&[NodeSelectorTerm]> {
+    let node = affinity?.node_affinity.as_ref()?;
+    let required = node.required_during_scheduling_ignored_during_execution.as_ref()?;
+    Some(&required.node_selector_terms)
+}
+
+/// The required terms of pod affinity.
+#[must_use]
+pub(crate) fn required_pod_terms(affinity: Option<&Affinity>) -> &[PodAffinityTerm] {
+    let toward = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
+    toward
+        .and_then(|of| of.required_during_scheduling_ignored_during_execution.as_deref())
+        .unwrap_or_default()
+}
+
+/// The required terms of pod anti-affinity.
+#[must_use]
+pub(crate) fn required_anti_terms(affinity: Option<&Affinity>) -> &[PodAffinityTerm] {
+    let from = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+    from.and_then(|of| of.required_during_scheduling_ignored_during_execution.as_deref())
+        .unwrap_or_default()
+}
+
+/// `spec.affinity` of a pod.
+#[must_use]
+pub(crate) fn affinity(pod: &Pod) -> Option<&Affinity> {
+    pod.spec.as_ref()?.affinity.as_ref()
+}
+
+/// The names of a pod's scheduling gates.
+pub(crate) fn gates(pod: &Pod) -> impl Iterator<Item = &str> {
+    let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
+    gates.into_iter().flatten().map(|gate| gate.name.as_str())
+}
+
+/// The names of the PersistentVolumeClaims that a pod mounts, in the order of its volumes.
+pub(crate) fn claims(spec: &PodSpec) -> impl Iterator<Item = &str> {
+    let volumes = spec.volumes.iter().flatten();
+    volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str()))
+}
+
+/// The node that a pod is bound to.
+#[must_use]
+pub(crate) fn node_name(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|node| !node.is_empty())
+}
+
+/// `spec.schedulerName`, or the name of the default scheduler.
+#[must_use]
+pub(crate) fn scheduler_name(pod: &Pod) -> &str {
+    let spec = pod.spec.as_ref();
+    spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or(DEFAULT_SCHEDULER)
+}
+
+/// Whether a pod has finished: its phase is Succeeded or Failed.
+#[must_use]
+pub(crate) fn is_finished(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// The condition of a pod with this type.
+#[must_use]
+pub(crate) fn condition<'p>(pod: &'p Pod, type_: &str) -> Option<&'p PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn missing_fields_are_read_as_their_defaults() {
+        for pod in [
+            json!({}),
+            json!({"spec": {"containers": []}}),
+            json!({"spec": {"containers": [], "affinity": {}, "nodeName": ""}, "status": {}}),
+            json!({"spec": {"containers": [], "volumes": [{"name": "v", "emptyDir": {}}],
+                "affinity": {"nodeAffinity": {}, "podAffinity": {}, "podAntiAffinity": {}}}}),
+        ] {
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            assert_eq!(required_node_terms(affinity(&pod)), None);
+            assert!(required_pod_terms(affinity(&pod)).is_empty());
+            assert!(required_anti_terms(affinity(&pod)).is_empty());
+            assert_eq!((gates(&pod).next(), node_name(&pod)), (None, None));
+            assert_eq!(pod.spec.iter().flat_map(claims).next(), None);
+            assert_eq!(scheduler_name(&pod), "default-scheduler");
+            assert!(!is_finished(&pod) && condition(&pod, "Ready").is_none());
+            assert_eq!((label(&pod.metadata, "a"), annotation(&pod.metadata, "a")), (None, None));
+        }
+    }
+
+    #[test]
+    fn present_fields_are_found() {
+        let terms = json!([{"topologyKey": HOSTNAME}]);
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
+            "spec": {
+                "containers": [], "nodeName": "n1", "schedulerName": "other",
+                "schedulingGates": [{"name": "gate"}],
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "claim"}}],
+                "affinity": {
+                    "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}},
+                    "podAffinity": {REQUIRED: terms}, "podAntiAffinity": {REQUIRED: terms},
+                },
+            },
+            "status": {"phase": "Failed", "conditions": [{"type": "Ready", "status": "False"}]},
+        }))
+        .unwrap();
+        assert_eq!(required_node_terms(affinity(&pod)).map(<[_]>::len), Some(1));
+        assert_eq!(required_pod_terms(affinity(&pod)).len(), 1);
+        assert_eq!(required_anti_terms(affinity(&pod)).len(), 1);
+        assert_eq!((gates(&pod).next(), node_name(&pod)), (Some("gate"), Some("n1")));
+        assert_eq!(pod.spec.iter().flat_map(claims).next(), Some("claim"));
+        assert_eq!(scheduler_name(&pod), "other");
+        assert!(is_finished(&pod) && condition(&pod, "Ready").is_some());
+        assert_eq!(
+            (label(&pod.metadata, "a"), annotation(&pod.metadata, "c")),
+            (Some("b"), Some("d"))
+        );
+    }
+}

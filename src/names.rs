@@ -1,0 +1,134 @@
+//! The grammar of Kubernetes' names and labels, and the digests that generated names are made of.
+//!
+//! The checks are those of `k8s.io/apimachinery/pkg/util/validation`, whose function each one
+//! names.
+
+use sha1::Sha1;
+use sha2::{Digest as _, Sha256};
+
+/// The longest DNS label, label name and label value, in bytes.
+const MAX_LABEL: usize = 63;
+
+/// The longest DNS subdomain, in bytes.
+const MAX_SUBDOMAIN: usize = 253;
+
+/// Whether `text` can be the name of most objects: a DNS subdomain of RFC 1123
+/// (`IsDNS1123Subdomain`). Its labels may be longer than 63 bytes, as Kubernetes allows.
+#[must_use]
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= MAX_SUBDOMAIN && text.split('.').all(has_dns_label_form)
+}
+
+/// Whether `text` can be the name of a namespace, a Service or a volume: a DNS label of RFC 1123
+/// (`IsDNS1123Label`).
+#[must_use]
+pub(crate) fn is_dns_label(text: &str) -> bool {
+    text.len() <= MAX_LABEL && has_dns_label_form(text)
+}
+
+/// Lower-case letters, digits and hyphens, alphanumeric at both ends; of any length but 0.
+fn has_dns_label_form(text: &str) -> bool {
+    let is_edge = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    has_form(text, is_edge, |byte| *byte == b'-')
+}
+
+/// Whether `text` is a label value that is not empty, which is also the form of the name in a label
+/// key, after its prefix (`IsValidLabelValue`, `IsQualifiedName`).
+#[must_use]
+pub(crate) fn is_label_name(text: &str) -> bool {
+    text.len() <= MAX_LABEL
+        && has_form(text, u8::is_ascii_alphanumeric, |byte| matches!(byte, b'-' | b'.' | b'_'))
+}
+
+/// Whether `text` is not empty, has `is_edge` bytes at both ends, and between them those and
+/// others.
+fn has_form(text: &str, is_edge: impl Fn(&u8) -> bool, is_other: impl Fn(&u8) -> bool) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(&is_edge)
+        && bytes.last().is_some_and(&is_edge)
+        && bytes.iter().all(|byte| is_edge(byte) || is_other(byte))
+}
+
+/// The first ten lower-case hexadecimal digits of the SHA-256 of `text`, for names that must be
+/// short. The same in every process and release.
+#[must_use]
+pub(crate) fn short_digest(text: &str) -> String {
+    hex(&Sha256::digest(text)[..5], b"0123456789abcdef")
+}
+
+/// Whether `text` has the form of a [`short_digest`], whatever the case of its letters.
+#[must_use]
+pub(crate) fn is_short_digest(text: &str) -> bool {
+    text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The SHA-1 of `text`: 40 upper-case hexadecimal digits. A fingerprint that fits a label key, not
+/// a protection against forgery.
+#[must_use]
+pub(crate) fn sha1_hex(text: &str) -> String {
+    hex(&Sha1::digest(text), b"0123456789ABCDEF")
+}
+
+fn hex(bytes: &[u8], digits: &[u8; 16]) -> String {
+    let digit = |value: u8| char::from(digits[usize::from(value)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Texts, and whether each is a DNS subdomain, a DNS label and a label name.
+    #[test]
+    fn names_are_checked_as_kubernetes_checks_them() {
+        let (x63, x64) = ("x".repeat(63), "x".repeat(64));
+        let (x253, x254) = ("x".repeat(253), "x".repeat(254));
+        let dotted = format!("{x63}.{x63}.{x63}.{}", "x".repeat(61));
+        let huge = "a".repeat(262_144);
+        for (text, expected) in [
+            ("a", [true, true, true]),
+            ("0", [true, true, true]),
+            ("a-b", [true, true, true]),
+            ("a--b", [true, true, true]),
+            ("a.b", [true, false, true]),
+            ("0.0", [true, false, true]),
+            ("a_b", [false, false, true]),
+            ("a..b", [false, false, true]),
+            ("a.-b", [false, false, true]),
+            ("A", [false, false, true]),
+            (&x63, [true, true, true]),
+            (&x64, [true, false, false]),
+            (&x253, [true, false, false]),
+            (&dotted, [true, false, false]),
+            (&x254, [false, false, false]),
+            (&huge, [false, false, false]),
+            ("", [false, false, false]),
+            (".", [false, false, false]),
+            ("-", [false, false, false]),
+            ("a-", [false, false, false]),
+            ("-a", [false, false, false]),
+            (".a", [false, false, false]),
+            ("a.", [false, false, false]),
+            ("a b", [false, false, false]),
+            ("a\n", [false, false, false]),
+            ("a/b", [false, false, false]),
+            ("é", [false, false, false]),
+            ("aéa", [false, false, false]),
+            ("٣", [false, false, false]),
+        ] {
+            let found = [is_dns_subdomain(text), is_dns_label(text), is_label_name(text)];
+            assert_eq!(found, expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn digests_are_stable() {
+        assert_eq!(short_digest(""), "e3b0c44298");
+        assert_eq!(short_digest("foo"), "2c26b46b68");
+        assert!(is_short_digest(&short_digest("é")));
+        for text in ["", "e3b0c4429", "e3b0c442980", "g3b0c44298", "é3b0c4429"] {
+            assert!(!is_short_digest(text), "{text}");
+        }
+        assert_eq!(sha1_hex("together"), "9034FF9E2B8F00B47A44DFAF3C2A37176C101E2A");
+    }
+}

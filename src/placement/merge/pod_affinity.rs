@@ -1,0 +1,115 @@
+//! Adds pod affinity and anti-affinity terms to those that the pod has.
+
+use k8s_openapi::api::core::v1::{PodAffinityTerm, WeightedPodAffinityTerm};
+
+use super::{PREFERRED, REQUIRED};
+use crate::placement::intent::{Change, Enforcement, Intent, PodTerm};
+use crate::placement::patch::Editor;
+use crate::placement::patch::Step::Member;
+use crate::placement::pod::Pod;
+use crate::placement::reason::{Finding, Reason};
+
+/// The terms of a pod's affinity or anti-affinity.
+#[derive(Clone, Copy, Default)]
+struct Terms<'p> {
+    required: &'p [PodAffinityTerm],
+    preferred: &'p [WeightedPodAffinityTerm],
+}
+
+impl Terms<'_> {
+    /// Whether `term` is there from an earlier round.
+    fn have(&self, term: &PodTerm) -> bool {
+        match term.enforcement {
+            Enforcement::Required => self.required.iter().any(|own| term.is_own_mark(own)),
+            Enforcement::Preferred => {
+                self.preferred.iter().any(|own| term.is_own_mark(&own.pod_affinity_term))
+            }
+        }
+    }
+}
+
+/// Adds the pod affinity and anti-affinity of `intents` to the pod's own.
+pub(super) fn add(
+    pod: &Pod<'_>,
+    intents: &[Intent],
+    editor: &mut Editor<'_>,
+    findings: &mut Vec<Finding>,
+) {
+    let (affinity, anti_affinity) = (affinity(pod), anti_affinity(pod));
+    let mut added_required: Option<&Intent> = None;
+    for intent in intents {
+        match &intent.change {
+            Change::PodAffinity(term) if !affinity.have(term) => {
+                if term.enforcement == Enforcement::Required {
+                    if added_required.is_some() || !affinity.required.is_empty() {
+                        findings.push(second_required_term(intent, added_required));
+                        continue;
+                    }
+                    added_required = Some(intent);
+                }
+                write(editor, "podAffinity", term);
+            }
+            Change::PodAntiAffinity(term) if !anti_affinity.have(term) => {
+                write(editor, "podAntiAffinity", term);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The finding that a required term cannot be added beside `other`, or beside the pod's own.
+fn second_required_term(intent: &Intent, other: Option<&Intent>) -> Finding {
+    let other = other.map_or_else(
+        || "its own required pod affinity".to_owned(),
+        |other| format!("that of {}", other.why),
+    );
+    let problem = format!(
+        "the pod would have a second required pod-affinity term beside {other}, and the scheduler counts only pods that match both"
+    );
+    let remedy = "remove one of them, or make the pod's own term preferred";
+    Finding::new(Reason::PodAffinityConflict, intent.key, problem, remedy)
+}
+
+fn write(editor: &mut Editor<'_>, member: &'static str, term: &PodTerm) {
+    let list = match term.enforcement {
+        Enforcement::Required => REQUIRED,
+        Enforcement::Preferred => PREFERRED,
+    };
+    editor.append(&[Member("spec"), Member("affinity"), Member(member), Member(list)], term);
+}
+
+fn affinity<'p>(pod: &'p Pod<'_>) -> Terms<'p> {
+    pod.affinity.pod_affinity.as_ref().map_or_else(Terms::default, |affinity| Terms {
+        required: list(affinity.required_during_scheduling_ignored_during_execution.as_ref()),
+        preferred: list(affinity.preferred_during_scheduling_ignored_during_execution.as_ref()),
+    })
+}
+
+fn anti_affinity<'p>(pod: &'p Pod<'_>) -> Terms<'p> {
+    pod.affinity.pod_anti_affinity.as_ref().map_or_else(Terms::default, |affinity| Terms {
+        required: list(affinity.required_during_scheduling_ignored_during_execution.as_ref()),
+        preferred: list(affinity.preferred_during_scheduling_ignored_during_execution.as_ref()),
+    })
+}
+
+fn list<T>(list: Option<&Vec<T>>) -> &[T] {
+    list.map_or(&[], Vec::as_slice)
+}
+
+/// The pod's required pod-affinity terms.
+#[must_use]
+pub(crate) fn required_pod_terms<'p>(pod: &'p Pod<'_>) -> &'p [PodAffinityTerm] {
+    affinity(pod).required
+}
+
+/// Whether the pod has the required pod-affinity term `term` already, or can be given it.
+///
+/// It cannot if it has another required term: the scheduler counts an existing pod only if it matches
+/// *all* required terms of the new one, so a second term would make both ineffective (seen on the
+/// scheduler of Kubernetes 1.36). Systems that have an alternative ask here first; for the others the
+/// merge reports the conflict.
+#[must_use]
+pub fn takes_pod_term(pod: &Pod<'_>, term: &PodTerm) -> bool {
+    let required = required_pod_terms(pod);
+    required.is_empty() || required.iter().any(|own| term.is_own_mark(own))
+}

@@ -1,0 +1,277 @@
+//! An object of any kind as a request carries it: metadata decoded, the spec left as raw slices.
+//!
+//! Only fields that stowplan reads are decoded. Everything else is skipped, so fields of newer
+//! Kubernetes releases pass through untouched. Each byte is scanned once: the members of the spec
+//! that a placement may need are kept as raw slices, and decoded only if the object has one of
+//! stowplan's keys, which nearly none has.
+
+use std::fmt;
+
+use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::wire::{Text, TextMap, null_is_default, object_or_default};
+
+/// The fields that objects of every kind have.
+#[derive(Debug, Default, Deserialize)]
+pub struct Object<'a> {
+    /// Empty if absent; an API server always sends it.
+    #[serde(borrow, default, deserialize_with = "object_or_default")]
+    pub metadata: Metadata<'a>,
+    /// The undecoded spec.
+    #[serde(borrow, default)]
+    pub spec: Spec<'a>,
+}
+
+/// The part of `metadata` that identity and constraints come from.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata<'a> {
+    /// Absent until the API server has generated it from `generateName`.
+    #[serde(borrow, default)]
+    pub name: Option<Text<'a>>,
+    /// `None` for absent and for null: a patch must create the parent then.
+    #[serde(borrow, default)]
+    pub labels: Option<TextMap<'a>>,
+    /// `None` for absent and for null: a patch must create the parent then.
+    #[serde(borrow, default)]
+    pub annotations: Option<TextMap<'a>>,
+    /// The owners.
+    #[serde(borrow, default, deserialize_with = "null_is_default")]
+    pub owner_references: Vec<OwnerReference<'a>>,
+}
+
+impl Metadata<'_> {
+    /// The value of a label.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.as_ref()?.get(key)
+    }
+
+    /// The value of an annotation.
+    #[must_use]
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.as_ref()?.get(key)
+    }
+
+    /// The owner that is the managing controller. An API server takes no more than one.
+    #[must_use]
+    pub fn controller(&self) -> Option<&OwnerReference<'_>> {
+        self.owner_references.iter().find(|owner| owner.controller == Some(true))
+    }
+}
+
+/// One entry of `metadata.ownerReferences`.
+///
+/// The API server checks that all fields but `controller` are present and not empty. It does not
+/// check that the owner exists: the author of the object can write anything.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnerReference<'a> {
+    /// API group and version of the owner, for example `apps/v1`.
+    #[serde(borrow, default)]
+    pub api_version: Option<Text<'a>>,
+    /// Kind of the owner, for example `DaemonSet`.
+    #[serde(borrow, default)]
+    pub kind: Option<Text<'a>>,
+    /// Name of the owner, in the namespace of the object.
+    #[serde(borrow, default)]
+    pub name: Option<Text<'a>>,
+    /// UID of the owner.
+    #[serde(borrow, default)]
+    pub uid: Option<Text<'a>>,
+    /// Whether this owner is the managing controller.
+    #[serde(default)]
+    pub controller: Option<bool>,
+}
+
+impl OwnerReference<'_> {
+    /// Whether the owner is of this kind in this API group, whatever the version. The core group is
+    /// empty.
+    #[must_use]
+    pub fn is(&self, group: &str, kind: &str) -> bool {
+        let version = self.api_version.as_ref().map_or("", Text::as_str);
+        let own = version.split_once('/').map_or("", |(group, _)| group);
+        own == group && self.kind.as_ref().is_some_and(|own| own.as_str() == kind)
+    }
+}
+
+/// A spec: the members that a placement changes or must respect, as raw slices.
+///
+/// Any JSON value is accepted; the members are decoded only for objects that stowplan decides on.
+#[derive(Debug, Default)]
+pub enum Spec<'a> {
+    /// Absent or null; hand-written reviews may lack it.
+    #[default]
+    Absent,
+    /// An object.
+    Members(Members<'a>),
+    /// A list, a string, a number or a boolean: invalid for every kind that stowplan reads.
+    NoObject,
+}
+
+/// Undecoded members of a spec. A null is kept as it is, and means the same as an absent member.
+#[derive(Debug, Default)]
+pub struct Members<'a> {
+    /// A pod's `affinity`.
+    pub affinity: Option<&'a RawValue>,
+    /// A pod's `nodeName`.
+    pub node_name: Option<&'a RawValue>,
+    /// A pod's `nodeSelector`.
+    pub node_selector: Option<&'a RawValue>,
+    /// A pod's `schedulingGates`.
+    pub scheduling_gates: Option<&'a RawValue>,
+    /// A pod's `tolerations`.
+    pub tolerations: Option<&'a RawValue>,
+    /// A pod's `volumes`.
+    pub volumes: Option<&'a RawValue>,
+    /// A claim's `accessModes`.
+    pub access_modes: Option<&'a RawValue>,
+    /// A claim's `selector`.
+    pub selector: Option<&'a RawValue>,
+    /// A claim's `storageClassName`.
+    pub storage_class_name: Option<&'a RawValue>,
+    /// A claim's `volumeName`.
+    pub volume_name: Option<&'a RawValue>,
+}
+
+impl<'a> Members<'a> {
+    /// The field that keeps the member of this name, if there is one.
+    fn slot(&mut self, name: &str) -> Option<&mut Option<&'a RawValue>> {
+        Some(match name {
+            "accessModes" => &mut self.access_modes,
+            "affinity" => &mut self.affinity,
+            "nodeName" => &mut self.node_name,
+            "nodeSelector" => &mut self.node_selector,
+            "schedulingGates" => &mut self.scheduling_gates,
+            "selector" => &mut self.selector,
+            "storageClassName" => &mut self.storage_class_name,
+            "tolerations" => &mut self.tolerations,
+            "volumeName" => &mut self.volume_name,
+            "volumes" => &mut self.volumes,
+            _ => return None,
+        })
+    }
+}
+
+/// Decodes a raw member; `None` for absent and for null.
+///
+/// # Errors
+/// If it has the wrong type.
+pub(crate) fn decode_member<'a, T: Deserialize<'a>>(
+    member: Option<&'a RawValue>,
+) -> Result<Option<T>, serde_json::Error> {
+    member.map_or(Ok(None), |raw| serde_json::from_str(raw.get()))
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Spec<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Spec<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a spec")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Members::default();
+                while let Some(key) = map.next_key::<Text<'de>>()? {
+                    let Some(member) = members.slot(key.as_str()) else {
+                        map.next_value::<IgnoredAny>()?;
+                        continue;
+                    };
+                    if member.replace(map.next_value::<&'de RawValue>()?).is_some() {
+                        return Err(A::Error::custom(format_args!(
+                            "duplicate field `{}`",
+                            key.as_str()
+                        )));
+                    }
+                }
+                Ok(Spec::Members(members))
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Spec::Absent)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Spec::NoObject)
+            }
+
+            fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
+                Ok(Spec::NoObject)
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+                Ok(Spec::NoObject)
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+                Ok(Spec::NoObject)
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+                Ok(Spec::NoObject)
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+                Ok(Spec::NoObject)
+            }
+        }
+
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_and_absent_are_the_same() {
+        for json in [
+            r#"{}"#,
+            r#"{"metadata":null,"spec":null}"#,
+            r#"{"metadata":{"labels":null,"annotations":null,"ownerReferences":null}}"#,
+        ] {
+            let object: Object<'_> = serde_json::from_str(json).unwrap();
+            assert!(object.metadata.labels.is_none(), "{json}");
+            assert!(object.metadata.owner_references.is_empty(), "{json}");
+            assert!(matches!(object.spec, Spec::Absent), "{json}");
+        }
+    }
+
+    #[test]
+    fn the_managing_controller_is_known_by_group_and_kind() {
+        let json = r#"{"metadata":{"ownerReferences":[
+            {"apiVersion":"v1","kind":"Pod","name":"o","uid":"1"},
+            {"apiVersion":"tekton.dev/v1","kind":"TaskRun","name":"r","uid":"2","controller":true}]}}"#;
+        let object: Object<'_> = serde_json::from_str(json).unwrap();
+        let owner = object.metadata.controller().unwrap();
+        assert!(owner.is("tekton.dev", "TaskRun"));
+        assert!(!owner.is("tekton.dev", "PipelineRun") && !owner.is("tekton", "TaskRun"));
+        assert_eq!(owner.uid.as_ref().map(Text::as_str), Some("2"));
+        assert!(object.metadata.owner_references[0].is("", "Pod"));
+        for without_controller in
+            [r#"[]"#, "null", r#"[{}]"#, r#"[{"controller":null,"uid":null}]"#]
+        {
+            let json = format!(r#"{{"metadata":{{"ownerReferences":{without_controller}}}}}"#);
+            let object: Object<'_> = serde_json::from_str(&json).unwrap();
+            assert!(object.metadata.controller().is_none(), "{without_controller}");
+        }
+        let nameless = OwnerReference::default();
+        assert!(!nameless.is("", "") && !nameless.is("tekton.dev", "TaskRun"));
+    }
+
+    #[test]
+    fn keys_in_another_case_are_other_keys() {
+        let object: Object<'_> =
+            serde_json::from_str(r#"{"Metadata":{"labels":{"a":"b"}},"SPEC":{}}"#).unwrap();
+        assert!(object.metadata.labels.is_none());
+        assert!(matches!(object.spec, Spec::Absent));
+    }
+}

@@ -1,0 +1,244 @@
+//! Finds the leader among groups that share a claim: all others follow it to its node.
+//!
+//! The list of live groups is built once, sorted by rank, and indexed by claim. Groups with a
+//! placeholder come first, the oldest first, because the claim may be in use on their node. Groups
+//! without one follow in the order of their creation. A run that may never start is not a leader.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::{Group, Groups, of_run};
+use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
+use crate::systems::coschedule::kinds::placeholder::Placeholder;
+use crate::systems::coschedule::{family, keys};
+use crate::systems::policy::Policy;
+use crate::view::{Name, View};
+
+/// An earlier group with the same claim, whose node another group must share.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Leader {
+    /// The owner of the group.
+    pub who: Who,
+    /// The name of its placeholder.
+    pub placeholder: Box<str>,
+    /// The shared claim.
+    pub claim: Box<str>,
+}
+
+/// The owner of a group.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Who {
+    /// A run.
+    Run(Name),
+    /// A native group.
+    Group(Box<str>),
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(run) => write!(formatter, "PipelineRun {}", run.name),
+            Self::Group(group) => write!(formatter, "group {group}"),
+        }
+    }
+}
+
+/// A group that can be a leader: one of a run, or a native one.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveGroup {
+    placeholder: Name,
+    who: Who,
+    /// The UID of its run: groups of one run do not follow each other.
+    run_uid: Option<Box<str>>,
+    claims: BTreeSet<Box<str>>,
+    rank: Rank,
+}
+
+/// The order of leaders: the least one leads.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Rank {
+    /// Whether it has no placeholder yet.
+    is_new: bool,
+    /// When its placeholder was created, or else the group itself.
+    since: Option<Timestamp>,
+    created: Option<Timestamp>,
+    id: Box<str>,
+}
+
+impl LiveGroup {
+    /// The groups of a root run; none if the run is not active, or may never start.
+    pub(crate) fn of_run(
+        name: &Name,
+        run: &PipelineRun,
+        groups: &Groups,
+        view: &View,
+    ) -> impl Iterator<Item = Self> {
+        let rank = rank_of_run(name, run, view);
+        let live = rank.into_iter().flat_map(move |rank| {
+            groups.groups.iter().map(move |group| {
+                let names = group.claims.iter().flat_map(|claim| {
+                    let provisioned = || keys::provisioned(&claim.name, &group.name).into();
+                    let own = claim.is_replaceable().then(provisioned);
+                    own.into_iter().chain([claim.name.clone()])
+                });
+                Self {
+                    placeholder: Name::new(&name.namespace, &group.name),
+                    who: Who::Run(name.clone()),
+                    run_uid: Some(run.identity.uid.clone()),
+                    claims: names.collect(),
+                    rank: rank.clone(),
+                }
+            })
+        });
+        live.filter(|group| !is_failed(&group.placeholder, view))
+    }
+
+    /// The native groups that have a placeholder.
+    pub(crate) fn of_placeholders(view: &View) -> impl Iterator<Item = Self> {
+        view.placeholders().filter_map(|(name, placeholder)| {
+            let Placeholder { identity, failed, run, group, .. } = placeholder;
+            let group = group.as_deref().filter(|_| run.is_none() && !failed)?;
+            if identity.deleting || *name.name != *keys::of_native(&name.namespace, group) {
+                return None;
+            }
+            let since = identity.created;
+            let rank = Rank { is_new: false, since, created: since, id: name.name.clone() };
+            Some(Self {
+                placeholder: name.clone(),
+                who: Who::Group(group.into()),
+                run_uid: None,
+                claims: placeholder.mounted(name).map(|claim| claim.name).collect(),
+                rank,
+            })
+        })
+    }
+
+    /// A native group that has no placeholder yet. `since`: when its oldest pod was created.
+    #[must_use]
+    pub(crate) fn beginning(
+        placeholder: &Name,
+        group: &str,
+        claims: &[&str],
+        since: Option<Timestamp>,
+    ) -> Self {
+        let id = placeholder.name.clone();
+        Self {
+            placeholder: placeholder.clone(),
+            who: Who::Group(group.into()),
+            run_uid: None,
+            claims: claims.iter().map(|claim| (*claim).into()).collect(),
+            rank: Rank { is_new: true, since, created: None, id },
+        }
+    }
+}
+
+/// The live groups, sorted by rank.
+#[derive(Debug, Default)]
+pub(crate) struct Leaders {
+    groups: Vec<LiveGroup>,
+    by_claim: HashMap<Name, Vec<usize>>,
+    by_placeholder: HashMap<Name, usize>,
+}
+
+impl Leaders {
+    /// Sorts and indexes the live groups.
+    #[must_use]
+    pub(crate) fn new(mut groups: Vec<LiveGroup>) -> Self {
+        groups.sort_by(|a, b| a.rank.cmp(&b.rank));
+        let mut by_claim: HashMap<Name, Vec<usize>> = HashMap::new();
+        let mut by_placeholder = HashMap::new();
+        for (index, group) in groups.iter().enumerate() {
+            by_placeholder.insert(group.placeholder.clone(), index);
+            for claim in &group.claims {
+                let claim = Name::new(&group.placeholder.namespace, claim);
+                by_claim.entry(claim).or_default().push(index);
+            }
+        }
+        Self { groups, by_claim, by_placeholder }
+    }
+
+    /// The leader of a run's group.
+    #[must_use]
+    pub(crate) fn of_group(&self, name: &Name, run: &PipelineRun, group: &Group) -> Option<Leader> {
+        let placeholder = Name::new(&name.namespace, &group.name);
+        let claims = group.claims.iter().filter(|claim| claim.one_node).map(|claim| &*claim.name);
+        self.first(&placeholder, Some(&run.identity.uid), claims)
+    }
+
+    /// The leader of a native group whose pods mount these claims on one node.
+    #[must_use]
+    pub(crate) fn of_native(&self, placeholder: &Name, claims: &[&str]) -> Option<Leader> {
+        self.first(placeholder, None, claims.iter().copied())
+    }
+
+    /// The first group that uses one of the claims, if its rank is before that of `placeholder`'s group. A
+    /// group that is not live ranks last. The first group has no leader itself.
+    fn first<'c>(
+        &self,
+        placeholder: &Name,
+        run_uid: Option<&str>,
+        claims: impl Iterator<Item = &'c str>,
+    ) -> Option<Leader> {
+        let is_other = |index: &&usize| {
+            let group = &self.groups[**index];
+            let is_of_run = run_uid.is_some() && group.run_uid.as_deref() == run_uid;
+            group.placeholder != *placeholder && !is_of_run
+        };
+        let users = claims.filter_map(|claim| {
+            let users = self.by_claim.get(&Name::new(&placeholder.namespace, claim))?;
+            users.iter().find(is_other).map(|index| (*index, claim))
+        });
+        let (index, claim) = users.min_by_key(|(index, _)| *index)?;
+        let first = &self.groups[index];
+        let own = self.by_placeholder.get(placeholder).map(|own| &self.groups[*own].rank);
+        own.is_none_or(|own| first.rank < *own).then(|| Leader {
+            who: first.who.clone(),
+            placeholder: first.placeholder.name.clone(),
+            claim: claim.into(),
+        })
+    }
+}
+
+/// The leader of a run's group, as [`Leaders::of_group`] finds it among the groups that the View knows.
+#[must_use]
+pub(crate) fn leader(
+    name: &Name,
+    run: &PipelineRun,
+    group: &Group,
+    view: &View,
+    policy: &Policy,
+) -> Option<Leader> {
+    let mut live: Vec<LiveGroup> = LiveGroup::of_placeholders(view).collect();
+    let is_candidate = |other: &PipelineRun| other.parent.is_none() && !other.done;
+    let here = |other: &Name| other.namespace == name.namespace;
+    for (other, run) in view.pipeline_runs().filter(|(of, run)| here(of) && is_candidate(run)) {
+        if let Ok(groups) = of_run(other, run, view, policy) {
+            live.extend(LiveGroup::of_run(other, run, &groups, view));
+        }
+    }
+    Leaders::new(live).of_group(name, run, group)
+}
+
+fn is_failed(placeholder: &Name, view: &View) -> bool {
+    view.placeholder(placeholder).is_some_and(|placeholder| placeholder.failed)
+}
+
+/// The rank of a root run; `None` if it is not active, or may never start.
+fn rank_of_run(name: &Name, run: &PipelineRun, view: &View) -> Option<Rank> {
+    let PipelineRun { identity, done, .. } = run;
+    if *done || identity.deleting {
+        return None;
+    }
+    let (created, id) = (identity.created, identity.uid.clone());
+    let usable = family::placeholders(run, view)
+        .filter(|(_, placeholder)| !placeholder.failed && !placeholder.identity.deleting);
+    if let Some(since) = usable.map(|(_, placeholder)| placeholder.identity.created).min() {
+        return Some(Rank { is_new: false, since, created, id });
+    }
+    let signs = family::signs(name, run, view);
+    let is_starting = signs.has_started && !signs.is_assisted;
+    is_starting.then_some(Rank { is_new: true, since: created, created: None, id })
+}

@@ -1,0 +1,203 @@
+//! [`CoscheduleView`]: the queries that decisions make to the tables of coscheduling.
+
+use super::member::{Member, Members};
+use super::mounts::Mounts;
+use super::namespace::NamespaceModes;
+use super::pipeline::{NamedPipeline, Pipelines};
+use super::pipeline_run::{PipelineRun, PipelineRuns};
+use super::placeholder::{FIRST, Placeholder, PlaceholderPod, PlaceholderPods, Placeholders};
+use super::storage::{Claim, Claims, StorageClass, StorageClasses, Volume, Volumes};
+use super::task_run::{TaskCounts, TaskRun, TaskRuns};
+use crate::view::{Name, View};
+
+/// The queries of coscheduling to a View. An object is found once its watch has delivered it.
+pub(crate) trait CoscheduleView {
+    fn task_run(&self, name: &Name) -> Option<&TaskRun>;
+
+    /// The runs with a TaskRun that Tekton's own affinity assistant places.
+    fn assisted_runs(&self) -> impl Iterator<Item = &PipelineRun>;
+
+    /// How many TaskRuns the PipelineRun with this UID has.
+    fn tasks_of_run(&self, namespace: &str, uid: &str) -> TaskCounts;
+
+    /// Whether the cluster serves Tekton's kinds. True until a watch reports otherwise.
+    fn has_tekton(&self) -> bool;
+
+    fn pipeline_run(&self, name: &Name) -> Option<&PipelineRun>;
+
+    /// The PipelineRun with this UID.
+    fn run_by_uid(&self, uid: &str) -> Option<(&Name, &PipelineRun)>;
+
+    /// All PipelineRuns, unordered.
+    fn pipeline_runs(&self) -> impl Iterator<Item = (&Name, &PipelineRun)>;
+
+    /// The child runs of the PipelineRun with this UID, sorted by name.
+    fn runs_below(&self, uid: &str) -> impl Iterator<Item = (&Name, &PipelineRun)>;
+
+    fn pipeline(&self, name: &Name) -> Option<&NamedPipeline>;
+
+    fn claim(&self, name: &Name) -> Option<&Claim>;
+
+    /// The claims that the PipelineRun with this UID owns, sorted by name.
+    fn claims_of_run(&self, uid: &str) -> impl Iterator<Item = (&Name, &Claim)>;
+
+    fn storage_class(&self, name: &str) -> Option<&StorageClass>;
+
+    /// All storage classes, unordered.
+    fn storage_classes(&self) -> impl Iterator<Item = (&str, &StorageClass)>;
+
+    fn volume(&self, name: &str) -> Option<&Volume>;
+
+    fn placeholder(&self, name: &Name) -> Option<&Placeholder>;
+
+    /// All placeholders, unordered.
+    fn placeholders(&self) -> impl Iterator<Item = (&Name, &Placeholder)>;
+
+    /// The placeholders that the PipelineRun with this UID owns, sorted by name.
+    fn placeholders_of_run(&self, uid: &str) -> impl Iterator<Item = (&Name, &Placeholder)>;
+
+    /// The pod of the placeholder with this name.
+    fn placeholder_pod(&self, placeholder: &Name) -> Option<&PlaceholderPod>;
+
+    /// The pods of all placeholders, unordered.
+    fn placeholder_pods(&self) -> impl Iterator<Item = (&Name, &PlaceholderPod)>;
+
+    /// A pod that is, or may become, a member of a group.
+    fn member(&self, name: &Name) -> Option<&Member>;
+
+    /// All pods that are, or may become, members of groups, unordered.
+    fn members(&self) -> impl Iterator<Item = (&Name, &Member)>;
+
+    /// The pods that were admitted for a placeholder, sorted by name.
+    fn members_of(&self, placeholder: &Name) -> impl Iterator<Item = (&Name, &Member)>;
+
+    /// Whether a pod that has not ended mounts a claim, whatever created the pod and whether it has a
+    /// node. Always false outside the controller.
+    fn is_mounted(&self, claim: &Name) -> bool;
+
+    /// The unparsed annotation `stowplan.dev/coschedule` of a namespace.
+    fn namespace_mode(&self, name: &str) -> Option<&str>;
+}
+
+impl CoscheduleView for View {
+    fn task_run(&self, name: &Name) -> Option<&TaskRun> {
+        self.table::<TaskRuns>()?.runs.get(name)
+    }
+
+    fn assisted_runs(&self) -> impl Iterator<Item = &PipelineRun> {
+        let assisted = self.table::<TaskRuns>().into_iter().flat_map(|runs| &runs.assisted_runs);
+        assisted.filter_map(|of| {
+            let (name, run) = self.run_by_uid(&of.name)?;
+            (name.namespace == of.namespace).then_some(run)
+        })
+    }
+
+    fn tasks_of_run(&self, namespace: &str, uid: &str) -> TaskCounts {
+        let runs = self.table::<TaskRuns>();
+        let counts = runs.and_then(|runs| runs.by_run.get(&Name::new(namespace, uid)));
+        counts.copied().unwrap_or_default()
+    }
+
+    fn has_tekton(&self) -> bool {
+        !self.table::<TaskRuns>().is_some_and(|runs| runs.unserved)
+    }
+
+    fn pipeline_run(&self, name: &Name) -> Option<&PipelineRun> {
+        self.table::<PipelineRuns>()?.runs.get(name)
+    }
+
+    fn run_by_uid(&self, uid: &str) -> Option<(&Name, &PipelineRun)> {
+        self.table::<PipelineRuns>()?.with_uid(uid)
+    }
+
+    fn pipeline_runs(&self) -> impl Iterator<Item = (&Name, &PipelineRun)> {
+        self.table::<PipelineRuns>().into_iter().flat_map(|runs| &runs.runs)
+    }
+
+    fn runs_below(&self, uid: &str) -> impl Iterator<Item = (&Name, &PipelineRun)> {
+        let runs = self.table::<PipelineRuns>().into_iter();
+        runs.flat_map(move |runs| {
+            let names = runs.owned(&runs.by_parent, uid);
+            names.filter_map(|name| runs.runs.get_key_value(name))
+        })
+    }
+
+    fn pipeline(&self, name: &Name) -> Option<&NamedPipeline> {
+        self.table::<Pipelines>()?.0.get(name)
+    }
+
+    fn claim(&self, name: &Name) -> Option<&Claim> {
+        self.table::<Claims>()?.claims.get(name)
+    }
+
+    fn claims_of_run(&self, uid: &str) -> impl Iterator<Item = (&Name, &Claim)> {
+        let tables = self.table::<PipelineRuns>().zip(self.table::<Claims>()).into_iter();
+        tables.flat_map(move |(runs, claims)| {
+            let names = runs.owned(&claims.by_run, uid);
+            names.filter_map(|name| claims.claims.get_key_value(name))
+        })
+    }
+
+    fn storage_class(&self, name: &str) -> Option<&StorageClass> {
+        self.table::<StorageClasses>()?.0.get(name)
+    }
+
+    fn storage_classes(&self) -> impl Iterator<Item = (&str, &StorageClass)> {
+        let classes = self.table::<StorageClasses>().into_iter().flat_map(|classes| &classes.0);
+        classes.map(|(name, class)| (&**name, class))
+    }
+
+    fn volume(&self, name: &str) -> Option<&Volume> {
+        self.table::<Volumes>()?.0.get(name)
+    }
+
+    fn placeholder(&self, name: &Name) -> Option<&Placeholder> {
+        self.table::<Placeholders>()?.placeholders.get(name)
+    }
+
+    fn placeholders(&self) -> impl Iterator<Item = (&Name, &Placeholder)> {
+        self.table::<Placeholders>().into_iter().flat_map(|of| &of.placeholders)
+    }
+
+    fn placeholders_of_run(&self, uid: &str) -> impl Iterator<Item = (&Name, &Placeholder)> {
+        let tables = self.table::<PipelineRuns>().zip(self.table::<Placeholders>()).into_iter();
+        tables.flat_map(move |(runs, of)| {
+            let names = runs.owned(&of.by_run, uid);
+            names.filter_map(|name| of.placeholders.get_key_value(name))
+        })
+    }
+
+    fn placeholder_pod(&self, placeholder: &Name) -> Option<&PlaceholderPod> {
+        let Name { namespace, name } = placeholder;
+        let name = Name::new(namespace, &[&**name, FIRST].concat());
+        self.table::<PlaceholderPods>()?.0.get(&name)
+    }
+
+    fn placeholder_pods(&self) -> impl Iterator<Item = (&Name, &PlaceholderPod)> {
+        self.table::<PlaceholderPods>().into_iter().flat_map(|pods| &pods.0)
+    }
+
+    fn member(&self, name: &Name) -> Option<&Member> {
+        self.table::<Members>()?.members.get(name)
+    }
+
+    fn members(&self) -> impl Iterator<Item = (&Name, &Member)> {
+        self.table::<Members>().into_iter().flat_map(|members| &members.members)
+    }
+
+    fn members_of(&self, placeholder: &Name) -> impl Iterator<Item = (&Name, &Member)> {
+        let members = self.table::<Members>().into_iter();
+        members.flat_map(move |members| {
+            let names = members.by_placeholder.get(placeholder);
+            names.filter_map(|name| members.members.get_key_value(name))
+        })
+    }
+
+    fn is_mounted(&self, claim: &Name) -> bool {
+        self.table::<Mounts>().is_some_and(|mounts| mounts.pods.contains_key(claim))
+    }
+
+    fn namespace_mode(&self, name: &str) -> Option<&str> {
+        self.table::<NamespaceModes>()?.0.get(name).map(AsRef::as_ref)
+    }
+}

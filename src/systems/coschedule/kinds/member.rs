@@ -1,0 +1,233 @@
+//! The pods of groups.
+
+use std::collections::{BTreeMap, HashMap};
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
+use k8s_openapi::jiff::Timestamp;
+
+use super::placeholder::{self, PlaceholderPod};
+use crate::kubernetes::{
+    affinity, annotation, condition, gates, is_finished, label, node_name, required_node_terms,
+    required_pod_terms,
+};
+use crate::systems::coschedule::keys::{ASSISTANT, GATE, GROUP, INSTANCE, MEMBER};
+use crate::systems::vocabulary::{IGNORE, is_opted_out};
+use crate::systems::wake::woken;
+use crate::view::index::Sets;
+use crate::view::owner::Owner;
+use crate::view::pod::{PODS, all_for_controller};
+use crate::view::resources::Resources;
+use crate::view::table::Watch;
+use crate::view::{Identity, Kind, Name, Scope, Table};
+
+/// A pod that is, or may become, a member of a group.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Member {
+    pub identity: Identity,
+    /// The label [`MEMBER`]: the name of the placeholder that it was admitted for.
+    pub placeholder: Option<Box<str>>,
+    /// The annotation [`GROUP`]: the native group that it requests.
+    pub group: Option<Box<str>>,
+    /// The TaskRun that created it.
+    pub task_run: Option<Owner>,
+    /// The node it is bound to.
+    pub node: Option<Box<str>>,
+    /// Whether it has ended.
+    pub finished: bool,
+    pub details: Option<Box<MemberDetails>>,
+}
+
+/// The fields of a member that only the controller keeps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct MemberDetails {
+    /// The index of [`GATE`] among its scheduling gates.
+    pub gate: Option<usize>,
+    /// Whether `spec.affinity` exists, which decides the path of a patch that adds node terms.
+    pub has_affinity: bool,
+    /// The same of `spec.affinity.nodeAffinity`.
+    pub has_node_affinity: bool,
+    /// Whether it has the required pod affinity to its placeholder. Then a node that it requires by
+    /// name was requested by its author.
+    pub follows: bool,
+    /// Whether Tekton's own affinity assistant places it.
+    pub assisted: bool,
+    /// Whether its label [`IGNORE`] opts it out: stowplan does not change it.
+    pub ignored: bool,
+    /// Set while the scheduler finds no node for it.
+    pub unschedulable: Option<Unschedulable>,
+    /// When it was last woken, in seconds since 1970.
+    pub woken: Option<i64>,
+    /// The claims that it mounts, sorted, each once.
+    pub claims: Box<[Box<str>]>,
+    /// The sum of its resource requests.
+    pub requests: Resources,
+    /// `spec.nodeSelector`.
+    pub node_selector: BTreeMap<Box<str>, Box<str>>,
+    /// The terms of its required node affinity; `None` without required node affinity.
+    pub terms: Option<Box<[NodeSelectorTerm]>>,
+    pub tolerations: Box<[Toleration]>,
+}
+
+/// Since when and why the scheduler finds no node for a pod.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Unschedulable {
+    pub since: Timestamp,
+    /// The scheduler's message.
+    pub message: Box<str>,
+}
+
+impl Unschedulable {
+    /// Reads the condition `PodScheduled` of a pod. `None` for a gated pod.
+    #[must_use]
+    pub(crate) fn read(pod: &core::Pod) -> Option<Self> {
+        Self::with_reason(pod, &["Unschedulable"])
+    }
+
+    /// Reads it also if the scheduler found a node but could not bind the pod to it, usually because
+    /// of a claim's volume.
+    #[must_use]
+    pub(crate) fn read_with_errors(pod: &core::Pod) -> Option<Self> {
+        Self::with_reason(pod, &["Unschedulable", "SchedulerError"])
+    }
+
+    fn with_reason(pod: &core::Pod, reasons: &[&str]) -> Option<Self> {
+        let condition = condition(pod, "PodScheduled")?;
+        let reason = condition.reason.as_deref().unwrap_or_default();
+        let has_reason = condition.status == "False" && reasons.contains(&reason);
+        let since = condition.last_transition_time.as_ref().filter(|_| has_reason)?.0;
+        Some(Self { since, message: condition.message.as_deref().unwrap_or_default().into() })
+    }
+}
+
+impl Member {
+    /// Reads a pod. `None` if it cannot be a member, or is the pod of a placeholder. Only the
+    /// controller keeps details.
+    #[must_use]
+    pub(crate) fn read(pod: &core::Pod, scope: Scope) -> Option<Self> {
+        let metadata = &pod.metadata;
+        let member_of = label(metadata, MEMBER);
+        // A pod with the labels of two placeholders is kept: the scheduler counts it as a member.
+        if PlaceholderPod::of(metadata).is_some_and(|own| member_of.is_none_or(|of| of == own)) {
+            return None;
+        }
+        let member = Self {
+            identity: Identity::from(metadata),
+            placeholder: member_of.map(Into::into),
+            group: annotation(metadata, GROUP).map(Into::into),
+            task_run: Owner::of_tekton(metadata, "TaskRun"),
+            node: node_name(pod).map(Into::into),
+            finished: is_finished(pod),
+            details: None,
+        };
+        if member.placeholder.is_none() && member.group.is_none() && member.task_run.is_none() {
+            return None;
+        }
+        let details = (scope == Scope::Controller).then(|| {
+            Box::new(MemberDetails {
+                assisted: annotation(metadata, ASSISTANT).is_some(),
+                ignored: is_opted_out(label(metadata, IGNORE)),
+                woken: woken(pod),
+                follows: member.placeholder.as_deref().is_some_and(|of| follows(pod, of)),
+                ..MemberDetails::read(pod)
+            })
+        });
+        Some(Self { details, ..member })
+    }
+
+    /// The node that it is bound to, unless it has ended.
+    #[must_use]
+    pub(crate) fn place(&self) -> Option<&str> {
+        self.node.as_deref().filter(|_| !self.finished)
+    }
+}
+
+impl MemberDetails {
+    fn read(pod: &core::Pod) -> Self {
+        let Some(spec) = &pod.spec else { return Self::default() };
+        let affinity = affinity(pod);
+        Self {
+            gate: gates(pod).position(|gate| gate == GATE),
+            has_affinity: affinity.is_some(),
+            has_node_affinity: affinity.is_some_and(|affinity| affinity.node_affinity.is_some()),
+            unschedulable: Unschedulable::read(pod),
+            claims: placeholder::claims(spec),
+            requests: Resources::requested(spec),
+            node_selector: spec
+                .node_selector
+                .iter()
+                .flatten()
+                .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+                .collect(),
+            terms: required_node_terms(affinity).map(Into::into),
+            tolerations: spec.tolerations.clone().unwrap_or_default().into(),
+            ..Self::default()
+        }
+    }
+}
+
+/// Whether a pod has the required pod affinity to a placeholder.
+#[must_use]
+pub(crate) fn follows(pod: &core::Pod, placeholder: &str) -> bool {
+    required_pod_terms(affinity(pod)).iter().any(|term| {
+        let selector = term.label_selector.as_ref();
+        let labels = selector.and_then(|selector| selector.match_labels.as_ref());
+        labels.and_then(|labels| labels.get(INSTANCE)).is_some_and(|of| of == placeholder)
+    })
+}
+
+/// The table of pods that are, or may become, members of groups.
+#[derive(Debug, Default)]
+pub(crate) struct Members {
+    pub(super) members: HashMap<Name, Member>,
+    /// The members of each placeholder.
+    pub(super) by_placeholder: Sets<Name>,
+}
+
+fn placeholder_of(name: &Name, member: &Member) -> Option<Name> {
+    member.placeholder.as_deref().map(|placeholder| Name::new(&name.namespace, placeholder))
+}
+
+impl Table for Members {
+    type Object = core::Pod;
+    type Row = Member;
+    const KIND: &'static Kind = &PODS;
+    const COUNTED_AS: Option<&'static str> = Some("members");
+
+    fn watches(scope: Scope) -> Vec<Watch> {
+        match scope {
+            Scope::Admission => vec![Watch { store: "pods of groups", selector: MEMBER.into() }],
+            _ => all_for_controller(scope),
+        }
+    }
+
+    fn read(pod: &core::Pod, scope: Scope) -> Option<Member> {
+        Member::read(pod, scope)
+    }
+
+    fn put(&mut self, name: Name, member: Member) {
+        if let Some(placeholder) = placeholder_of(&name, &member) {
+            self.by_placeholder.add(placeholder, &name);
+        }
+        self.members.insert(name, member);
+    }
+
+    fn forget(&mut self, name: &Name) {
+        let Some(member) = self.members.remove(name) else { return };
+        if let Some(placeholder) = placeholder_of(name, &member) {
+            self.by_placeholder.remove(placeholder, name);
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.members.len()
+    }
+
+    fn version(&self, name: &Name) -> Option<&Identity> {
+        Self::version_of(self.members.get(name)?)
+    }
+
+    fn version_of(member: &Member) -> Option<&Identity> {
+        Some(&member.identity)
+    }
+}

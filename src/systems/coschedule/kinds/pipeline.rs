@@ -1,0 +1,251 @@
+//! Tekton Pipelines: which task uses which workspaces.
+
+use std::collections::{BTreeSet, HashMap};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::DynamicObject;
+use serde_json::Value;
+
+use super::pipeline_run::VARIABLE;
+use super::tekton;
+use crate::kubernetes::annotation;
+use crate::systems::coschedule::keys::MODE;
+use crate::systems::coschedule::resources::PIPELINE;
+use crate::view::document::{Part, Reader};
+use crate::view::{Identity, Kind, Name, Scope, Table};
+
+/// A Pipeline of the cluster.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct NamedPipeline {
+    pub identity: Identity,
+    /// The unparsed annotation [`MODE`], which Tekton copies to the Pipeline's runs.
+    pub mode: Option<Box<str>>,
+    pub pipeline: Pipeline,
+    /// The first field that could not be read, and why.
+    pub problem: Option<Box<str>>,
+}
+
+/// The spec of a pipeline, from a Pipeline or from inside a run.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Pipeline {
+    /// Its tasks in order, then those of `finally`.
+    pub tasks: Box<[PipelineTask]>,
+    /// Whether one of its tasks is itself a pipeline.
+    pub nested: bool,
+}
+
+/// A task of a pipeline.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct PipelineTask {
+    pub name: Box<str>,
+    /// The workspaces that it uses, by their names in the pipeline, each once.
+    pub workspaces: Box<[Box<str>]>,
+    /// The claims that the volumes of an inline task mount, besides its workspaces. Each once.
+    pub mounted: Box<[Box<str>]>,
+}
+
+impl NamedPipeline {
+    /// Reads a Pipeline of any API version.
+    #[must_use]
+    pub(crate) fn read(metadata: &ObjectMeta, document: &Value) -> Self {
+        let mut reader = Reader::default();
+        let document = reader.whole(document);
+        let spec = document.and_then(|document| reader.part(&document, "spec"));
+        let pipeline = spec.map(|spec| Pipeline::read(&mut reader, &spec)).unwrap_or_default();
+        Self {
+            identity: Identity::from(metadata),
+            mode: annotation(metadata, MODE).map(Into::into),
+            pipeline,
+            problem: reader.problem(),
+        }
+    }
+}
+
+impl Pipeline {
+    /// Reads the spec of a pipeline.
+    pub(crate) fn read(reader: &mut Reader, spec: &Part<'_>) -> Self {
+        let mut tasks = Vec::new();
+        let mut nested = false;
+        for key in ["tasks", "finally"] {
+            for task in reader.parts(spec, key) {
+                nested |= task.has("pipelineSpec") || task.has("pipelineRef");
+                let mut workspaces: BTreeSet<Box<str>> = BTreeSet::new();
+                for workspace in reader.parts(&task, "workspaces") {
+                    // By default the pipeline's workspace has the same name as the task's.
+                    let named = reader.text(&workspace, "workspace");
+                    let name = named.or_else(|| reader.text(&workspace, "name"));
+                    workspaces.extend(name.map(Into::into));
+                }
+                // An inline task gets the workspaces that its steps refer to, even those that it
+                // does not declare (Tekton, "Propagated Workspaces").
+                let inline = task.value("taskSpec");
+                workspaces.extend(inline.map(undeclared_workspaces).unwrap_or_default());
+                let mounted = inline.map(mounted_claims).unwrap_or_default();
+                tasks.push(PipelineTask {
+                    name: reader.text(&task, "name").unwrap_or_default().into(),
+                    workspaces: workspaces.into_iter().collect(),
+                    mounted: mounted.into_iter().collect(),
+                });
+            }
+        }
+        Self { tasks: tasks.into(), nested }
+    }
+}
+
+/// The claims among the volumes of a task, except those whose names have variables.
+fn mounted_claims(task: &Value) -> BTreeSet<Box<str>> {
+    let volumes = task.get("volumes").and_then(Value::as_array).into_iter().flatten();
+    let claims = volumes
+        .filter_map(|volume| volume.get("persistentVolumeClaim")?.get("claimName")?.as_str())
+        .filter(|claim| !claim.is_empty() && !claim.contains(VARIABLE));
+    claims.map(Into::into).collect()
+}
+
+/// The workspaces that strings in a task refer to as `$(workspaces.NAME.path)`, and that the task
+/// does not declare.
+fn undeclared_workspaces(task: &Value) -> BTreeSet<Box<str>> {
+    const BEGINNING: &str = "$(workspaces.";
+    let declared = task.get("workspaces").and_then(Value::as_array).into_iter().flatten();
+    let declared: BTreeSet<&str> =
+        declared.filter_map(|workspace| workspace.get("name")?.as_str()).collect();
+    let mut names = BTreeSet::new();
+    let mut unvisited = vec![task];
+    while let Some(value) = unvisited.pop() {
+        match value {
+            Value::Object(members) => unvisited.extend(members.values()),
+            Value::Array(items) => unvisited.extend(items),
+            Value::String(text) => {
+                for (at, _) in text.match_indices(BEGINNING) {
+                    let rest = &text[at + BEGINNING.len()..];
+                    let name = rest.split(['.', ')']).next().unwrap_or_default();
+                    if !name.is_empty() && !declared.contains(name) {
+                        names.insert(name.into());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+static PIPELINES: Kind = tekton::kind(PIPELINE);
+
+/// The table of Pipelines.
+#[derive(Debug, Default)]
+pub(crate) struct Pipelines(pub(super) HashMap<Name, NamedPipeline>);
+
+impl Table for Pipelines {
+    type Object = DynamicObject;
+    type Row = NamedPipeline;
+    const KIND: &'static Kind = &PIPELINES;
+    const COUNTED_AS: Option<&'static str> = Some("pipelines");
+
+    fn read(object: &DynamicObject, _: Scope) -> Option<NamedPipeline> {
+        Some(NamedPipeline::read(&object.metadata, &object.data))
+    }
+
+    fn put(&mut self, name: Name, pipeline: NamedPipeline) {
+        self.0.insert(name, pipeline);
+    }
+
+    fn forget(&mut self, name: &Name) {
+        self.0.remove(name);
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn version(&self, name: &Name) -> Option<&Identity> {
+        Self::version_of(self.0.get(name)?)
+    }
+
+    fn version_of(pipeline: &NamedPipeline) -> Option<&Identity> {
+        Some(&pipeline.identity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(spec: &Value) -> NamedPipeline {
+        NamedPipeline::read(&ObjectMeta::default(), &json!({"spec": spec}))
+    }
+
+    #[test]
+    fn tasks_use_the_pipelines_workspaces() {
+        let step = json!({"script": "cd $(workspaces.extra.path) && ls $(workspaces.own.path)"});
+        let found = read(&json!({
+            "tasks": [
+                {"name": "a", "workspaces": [{"name": "source", "workspace": "ws"}, {"name": "ws"}]},
+                {"name": "b", "workspaces": [{"name": "cache"}]},
+                {"name": "c", "workspaces": [{"name": "own", "workspace": "ws"}],
+                 "taskSpec": {"steps": [step], "workspaces": [{"name": "own"}]}},
+            ],
+            "finally": [{"name": "z", "workspaces": [{"name": "x", "workspace": "ws"}]}],
+        }));
+        let tasks: Vec<(String, String)> = found
+            .pipeline
+            .tasks
+            .iter()
+            .map(|task| (task.name.to_string(), task.workspaces.join(" ")))
+            .collect();
+        let expected = [("a", "ws"), ("b", "cache"), ("c", "extra ws"), ("z", "ws")];
+        assert_eq!(tasks, expected.map(|(name, of)| (name.to_owned(), of.to_owned())));
+        assert!(!found.pipeline.nested && found.problem.is_none());
+    }
+
+    #[test]
+    fn an_inline_task_may_mount_claims_itself() {
+        let claim = |name: &str| json!({"name": "v", "persistentVolumeClaim": {"claimName": name}});
+        let found = read(&json!({
+            "tasks": [
+                {"name": "a", "taskSpec": {"volumes": [claim("c2"), {"name": "e", "emptyDir": {}}, claim("c1"), claim("c2")]}},
+                {"name": "b", "taskSpec": {"volumes": [claim("$(params.claim)")]}},
+                {"name": "c", "taskRef": {"name": "t"}},
+                {"name": "d", "taskSpec": null},
+            ],
+            "finally": [{"name": "z", "taskSpec": {"volumes": [claim("c1")]}}],
+        }));
+        assert_eq!(found.problem, None);
+        let tasks: Vec<_> =
+            found.pipeline.tasks.iter().map(|task| task.mounted.join(" ")).collect();
+        assert_eq!(tasks, ["c1 c2", "", "", "", "c1"]);
+        // Custom tasks may have a spec of another shape.
+        let found = read(&json!({"tasks": [{"name": "a", "taskSpec": {"volumes": {"a": "b"}}}]}));
+        assert_eq!(found.problem, None);
+    }
+
+    #[test]
+    fn a_task_may_be_a_pipeline() {
+        assert!(
+            read(&json!({"tasks": [{"name": "a", "pipelineRef": {"name": "p"}}]})).pipeline.nested
+        );
+        assert!(read(&json!({"finally": [{"name": "a", "pipelineSpec": {}}]})).pipeline.nested);
+        assert!(!read(&json!({"tasks": [{"name": "a", "pipelineSpec": null}]})).pipeline.nested);
+    }
+
+    #[test]
+    fn a_field_of_the_wrong_type_is_reported_and_the_rest_is_read() {
+        for (spec, problem, tasks) in [
+            (json!([]), Some("spec: is not an object"), 0),
+            (json!(null), None, 0),
+            (json!({"tasks": {}}), Some("spec.tasks: is not a list"), 0),
+            (json!({"tasks": [7, {"name": "a"}]}), Some("spec.tasks[0]: is not an object"), 1),
+            (json!({"tasks": [{"name": 7}]}), Some("spec.tasks[0].name: is not a string"), 1),
+            (
+                json!({"tasks": [{"name": "é", "workspaces": [{"name": []}]}, {"name": "b"}]}),
+                Some("spec.tasks[0].workspaces[0].name: is not a string"),
+                2,
+            ),
+        ] {
+            let found = read(&spec);
+            assert_eq!(found.problem.as_deref(), problem, "{spec}");
+            assert_eq!(found.pipeline.tasks.len(), tasks, "{spec}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn an_ended_run_keeps_only_the_fields_that_its_claims_need() {
+    let mut document = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+        "metadata": {"name": "r", "namespace": "ci", "uid": "u", "annotations": {
+            MODE: "pipelineruns", AUTO_CLEANUP: "true"}},
+        "spec": {
+            "workspaces": [
+                {"name": "a", "volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}},
+                {"name": "b", "persistentVolumeClaim": {"claimName": "c"}},
+            ],
+            "pipelineSpec": {"tasks": [{"name": "t", "taskRef": {"name": "t"}}]},
+            "taskRunTemplate": {"serviceAccountName": "s", "podTemplate": {
+                "nodeSelector": {"a": "b"},
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "d"}}]}},
+            "taskRunSpecs": [{"pipelineTaskName": "t", "podTemplate": {"nodeSelector": {"a": "c"}}}],
+        },
+    });
+    let read = |document: &Value| {
+        let metadata = serde_json::from_value(document["metadata"].clone()).unwrap();
+        PipelineRun::read(&metadata, document, Scope::Controller)
+    };
+    let names = |run: &PipelineRun| -> Vec<String> {
+        run.workspaces.iter().map(|workspace| workspace.name.to_string()).collect()
+    };
+    let kept = read(&document).without_pod_fields();
+    assert_eq!((kept.auto_cleanup, kept.mode.as_deref()), (true, Some("pipelineruns")));
+    assert_eq!(names(&kept), ["a", "b"]);
+    let rest = PipelineRun {
+        identity: kept.identity.clone(),
+        mode: kept.mode.clone(),
+        workspaces: kept.workspaces.clone(),
+        auto_cleanup: true,
+        ..PipelineRun::default()
+    };
+    assert_eq!(kept, rest);
+    assert!(kept.workspaces.iter().all(|workspace| workspace.source == WorkspaceSource::Free));
+
+    // A child run keeps its claims: the groups of the run above are derived from them.
+    document["metadata"]["ownerReferences"] = json!([{"apiVersion": "tekton.dev/v1",
+        "kind": "PipelineRun", "name": "above", "uid": "above", "controller": true}]);
+    let kept = read(&document).without_pod_fields();
+    let WorkspaceSource::Template(template) = &kept.workspaces[0].source else {
+        panic!("{kept:?}");
+    };
+    assert_eq!(template.document, None);
+    assert_eq!(kept.workspaces[1].source, WorkspaceSource::Claim("c".into()));
+}

@@ -1,0 +1,301 @@
+//! Placeholders: the StatefulSets of groups, and their pods.
+
+use std::collections::{BTreeMap, HashMap};
+
+use k8s_openapi::api::apps::v1 as apps;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
+
+use super::member::Unschedulable;
+use crate::kubernetes::{self, annotation, condition, is_finished, label, node_name};
+use crate::systems::coschedule::keys::{FAILED, GROUP, GROUP_KEY, MODE, PLACEHOLDER};
+use crate::systems::coschedule::pod_plan::PodPlan;
+use crate::systems::coschedule::resources::STATEFUL_SET;
+use crate::systems::wake::woken;
+use crate::view::index::Sets;
+use crate::view::owner::Owner;
+use crate::view::pod::{PODS, all_for_controller};
+use crate::view::resources::Resources;
+use crate::view::table::Watch;
+use crate::view::{Identity, Kind, Name, Scope, Table};
+
+/// The prefix of the annotations that are kept.
+const PREFIX: &str = "stowplan.dev/";
+
+/// The suffix that a StatefulSet adds to its name for its first pod, a placeholder's only one.
+pub(crate) const FIRST: &str = "-0";
+
+/// A placeholder: a StatefulSet whose label [`PLACEHOLDER`] is its own name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Placeholder {
+    pub identity: Identity,
+    /// The PipelineRun that owns it; `None` for a native group.
+    pub run: Option<Owner>,
+    /// The native group that it is for.
+    pub group: Option<Box<str>>,
+    /// The unparsed mode that its run had when it was created.
+    pub mode: Option<Box<str>>,
+    /// The key of its group in the run; empty if the run has one group.
+    pub key: Option<Box<str>>,
+    /// Whether it has the annotation [`FAILED`].
+    pub failed: bool,
+    /// The claims that its pod mounts by name, sorted.
+    pub claims: Box<[Box<str>]>,
+    /// The names of its claim templates, sorted.
+    pub templates: Box<[Box<str>]>,
+    pub details: Option<Box<PlaceholderDetails>>,
+}
+
+/// The fields of a placeholder that only the controller keeps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PlaceholderDetails {
+    /// Its annotations that start with `stowplan.dev/`.
+    pub annotations: BTreeMap<Box<str>, Box<str>>,
+    /// The plan of its pod template; `None` if that is missing or invalid.
+    pub plan: Option<PodPlan>,
+    /// The resource requests of its pod.
+    pub requests: Resources,
+    /// The tolerations of its pod.
+    pub tolerations: Box<[Toleration]>,
+    /// The node selector of its pod.
+    pub node_selector: BTreeMap<Box<str>, Box<str>>,
+    /// `spec.replicas`.
+    pub replicas: Option<i32>,
+    /// Whether its pod template has annotations: a patch adds one, or else the whole map.
+    pub has_annotations: bool,
+    /// The same of labels.
+    pub has_labels: bool,
+}
+
+impl Placeholder {
+    /// The claims that the StatefulSet creates for its pod. `name`: that of the placeholder.
+    pub(crate) fn made(&self, name: &str) -> impl Iterator<Item = String> {
+        self.templates.iter().map(move |template| format!("{template}-{name}{FIRST}"))
+    }
+
+    /// All claims that its pod mounts. `name`: that of the placeholder.
+    pub(crate) fn mounted(&self, name: &Name) -> impl Iterator<Item = Name> {
+        let by_name = self.claims.iter().map(ToString::to_string);
+        by_name.chain(self.made(&name.name)).map(|claim| Name::new(&name.namespace, &claim))
+    }
+
+    /// Reads a StatefulSet. `None` if it is not a placeholder. Admission keeps no details.
+    #[must_use]
+    pub(crate) fn read(set: &apps::StatefulSet, scope: Scope) -> Option<Self> {
+        let metadata = &set.metadata;
+        let own_name = label(metadata, PLACEHOLDER)?;
+        if Some(own_name) != metadata.name.as_deref() {
+            return None;
+        }
+        let text = |key: &str| annotation(metadata, key).map(Into::into);
+        let spec = set.spec.as_ref();
+        let pod = spec.and_then(|spec| spec.template.spec.as_ref());
+        let pod_metadata = spec.and_then(|spec| spec.template.metadata.as_ref());
+        let templates = spec.and_then(|spec| spec.volume_claim_templates.as_ref());
+        let names = templates.into_iter().flatten().filter_map(|of| of.metadata.name.as_deref());
+        let details = (scope != Scope::Admission).then(|| {
+            Box::new(PlaceholderDetails {
+                annotations: metadata
+                    .annotations
+                    .iter()
+                    .flatten()
+                    .filter(|(key, _)| key.starts_with(PREFIX))
+                    .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+                    .collect(),
+                plan: pod_metadata.and_then(|metadata| PodPlan::read(metadata, own_name)),
+                requests: pod.map(Resources::requested).unwrap_or_default(),
+                tolerations: pod.and_then(|pod| pod.tolerations.clone()).unwrap_or_default().into(),
+                node_selector: pod
+                    .and_then(|pod| pod.node_selector.as_ref())
+                    .into_iter()
+                    .flatten()
+                    .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+                    .collect(),
+                replicas: spec.and_then(|spec| spec.replicas),
+                has_annotations: pod_metadata
+                    .is_some_and(|metadata| metadata.annotations.is_some()),
+                has_labels: pod_metadata.is_some_and(|metadata| metadata.labels.is_some()),
+            })
+        });
+        Some(Self {
+            identity: Identity::from(metadata),
+            run: Owner::of_tekton(metadata, "PipelineRun"),
+            group: text(GROUP),
+            mode: text(MODE),
+            key: text(GROUP_KEY),
+            failed: annotation(metadata, FAILED).is_some(),
+            claims: pod.map(claims).unwrap_or_default(),
+            templates: sorted(names.map(Into::into)),
+            details,
+        })
+    }
+}
+
+/// The claims that a pod mounts, sorted, each once.
+pub(crate) fn claims(pod: &core::PodSpec) -> Box<[Box<str>]> {
+    sorted(kubernetes::claims(pod).map(Into::into))
+}
+
+fn sorted(names: impl IntoIterator<Item = Box<str>>) -> Box<[Box<str>]> {
+    let mut names: Vec<Box<str>> = names.into_iter().collect();
+    names.sort_unstable();
+    names.dedup();
+    names.into()
+}
+
+/// The pod of a placeholder.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct PlaceholderPod {
+    pub identity: Identity,
+    /// The name of the placeholder.
+    pub placeholder: Box<str>,
+    /// The node it is bound to.
+    pub node: Option<Box<str>>,
+    /// Whether it has ended, so that it no longer keeps its group on the node.
+    pub finished: bool,
+    /// When it was bound to its node.
+    pub scheduled_since: Option<Timestamp>,
+    /// Set while the scheduler finds no node for it.
+    pub unschedulable: Option<Unschedulable>,
+    /// Its plan; `None` if that is missing or invalid. Only the controller keeps it.
+    pub plan: Option<Box<PodPlan>>,
+    /// When it was last woken, in seconds since 1970. Only the controller keeps it.
+    pub woken: Option<i64>,
+}
+
+impl PlaceholderPod {
+    /// Reads a pod. `None` if it is not that of a placeholder.
+    #[must_use]
+    pub(crate) fn read(pod: &core::Pod, scope: Scope) -> Option<Self> {
+        let placeholder = Self::of(&pod.metadata)?;
+        let is_complete = scope == Scope::Controller && pod.spec.is_some();
+        let plan = || PodPlan::read(&pod.metadata, placeholder).map(Box::new);
+        Some(Self {
+            identity: Identity::from(&pod.metadata),
+            placeholder: placeholder.into(),
+            node: node_name(pod).map(Into::into),
+            finished: is_finished(pod),
+            scheduled_since: condition(pod, "PodScheduled")
+                .filter(|condition| condition.status == "True")
+                .and_then(|condition| condition.last_transition_time.as_ref())
+                .map(|time| time.0),
+            unschedulable: Unschedulable::read_with_errors(pod),
+            plan: is_complete.then(plan).flatten(),
+            woken: is_complete.then(|| woken(pod)).flatten(),
+        })
+    }
+
+    /// The name of the placeholder, if the metadata is that of a placeholder's pod.
+    #[must_use]
+    pub(crate) fn of(pod: &ObjectMeta) -> Option<&str> {
+        let placeholder = label(pod, PLACEHOLDER)?;
+        let name = pod.name.as_deref()?.strip_suffix(FIRST)?;
+        (name == placeholder).then_some(placeholder)
+    }
+
+    /// The node that it is bound to, unless it has ended or is being deleted.
+    #[must_use]
+    pub(crate) fn place(&self) -> Option<&str> {
+        self.node.as_deref().filter(|_| !self.finished && !self.identity.deleting)
+    }
+}
+
+static STATEFUL_SETS: Kind = Kind {
+    without: Some("placeholders are reported as if there were none"),
+    ..Kind::built_in(STATEFUL_SET)
+};
+
+/// The table of placeholders.
+#[derive(Debug, Default)]
+pub(crate) struct Placeholders {
+    pub(super) placeholders: HashMap<Name, Placeholder>,
+    /// The placeholders that a run owns, by its UID.
+    pub(super) by_run: Sets<Box<str>>,
+}
+
+impl Table for Placeholders {
+    type Object = apps::StatefulSet;
+    type Row = Placeholder;
+    const KIND: &'static Kind = &STATEFUL_SETS;
+    const COUNTED_AS: Option<&'static str> = Some("placeholders");
+
+    fn watches(_: Scope) -> Vec<Watch> {
+        vec![Watch { store: "placeholders", selector: PLACEHOLDER.into() }]
+    }
+
+    fn read(set: &apps::StatefulSet, scope: Scope) -> Option<Placeholder> {
+        Placeholder::read(set, scope)
+    }
+
+    fn put(&mut self, name: Name, placeholder: Placeholder) {
+        if let Some(run) = &placeholder.run {
+            self.by_run.add(run.uid.clone(), &name);
+        }
+        self.placeholders.insert(name, placeholder);
+    }
+
+    fn forget(&mut self, name: &Name) {
+        let Some(placeholder) = self.placeholders.remove(name) else { return };
+        if let Some(run) = placeholder.run {
+            self.by_run.remove(run.uid, name);
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.placeholders.len()
+    }
+
+    fn version(&self, name: &Name) -> Option<&Identity> {
+        Self::version_of(self.placeholders.get(name)?)
+    }
+
+    fn version_of(placeholder: &Placeholder) -> Option<&Identity> {
+        Some(&placeholder.identity)
+    }
+}
+
+/// The table of the pods of placeholders.
+#[derive(Debug, Default)]
+pub(crate) struct PlaceholderPods(pub(super) HashMap<Name, PlaceholderPod>);
+
+impl Table for PlaceholderPods {
+    type Object = core::Pod;
+    type Row = PlaceholderPod;
+    const KIND: &'static Kind = &PODS;
+    const COUNTED_AS: Option<&'static str> = None;
+
+    fn watches(scope: Scope) -> Vec<Watch> {
+        match scope {
+            Scope::Admission => {
+                vec![Watch { store: "pods of placeholders", selector: PLACEHOLDER.into() }]
+            }
+            _ => all_for_controller(scope),
+        }
+    }
+
+    fn read(pod: &core::Pod, scope: Scope) -> Option<PlaceholderPod> {
+        PlaceholderPod::read(pod, scope)
+    }
+
+    fn put(&mut self, name: Name, pod: PlaceholderPod) {
+        self.0.insert(name, pod);
+    }
+
+    fn forget(&mut self, name: &Name) {
+        self.0.remove(name);
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn version(&self, name: &Name) -> Option<&Identity> {
+        Self::version_of(self.0.get(name)?)
+    }
+
+    fn version_of(pod: &PlaceholderPod) -> Option<&Identity> {
+        Some(&pod.identity)
+    }
+}

@@ -1,0 +1,374 @@
+//! Claims, storage classes and volumes.
+
+use std::collections::{BTreeMap, HashMap};
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::core::v1::NodeSelectorTerm;
+use k8s_openapi::api::storage::v1 as storage;
+use k8s_openapi::jiff::Timestamp;
+
+use crate::kubernetes::{annotation, label};
+use crate::systems::coschedule::keys::{GROUP, MODE, PLACEHOLDER};
+use crate::systems::coschedule::resources::{CLAIM, STORAGE_CLASS, VOLUME};
+use crate::view::index::Sets;
+use crate::view::owner::Owner;
+use crate::view::{Identity, Kind, Name, Scope, Table};
+
+/// The annotation that set a claim's storage class before `spec.storageClassName` existed.
+/// Kubernetes prefers it to the field.
+pub(crate) const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// The annotations that make a storage class the default one.
+const DEFAULT: [&str; 2] = [
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+];
+
+/// The provisioner of classes whose volumes an administrator creates.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+/// The access modes of a claim.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct AccessModes {
+    /// ReadWriteOnce: by the pods of one node.
+    pub once: bool,
+    /// ReadWriteMany: by the pods of several nodes.
+    pub many: bool,
+    /// ReadOnlyMany: by the pods of several nodes, none of which writes.
+    pub many_readers: bool,
+    /// ReadWriteOncePod: by one pod in the whole cluster.
+    pub one_pod: bool,
+}
+
+impl AccessModes {
+    /// Reads the names of the API, and ignores unknown ones.
+    pub(crate) fn read<'w>(names: impl IntoIterator<Item = &'w str>) -> Self {
+        let mut modes = Self::default();
+        for name in names {
+            match name {
+                "ReadWriteOnce" => modes.once = true,
+                "ReadWriteMany" => modes.many = true,
+                "ReadOnlyMany" => modes.many_readers = true,
+                "ReadWriteOncePod" => modes.one_pod = true,
+                _ => {}
+            }
+        }
+        modes
+    }
+
+    /// Whether all pods that mount the claim must be on one node. True for a claim without known
+    /// modes, and for one that several nodes may read but only one may write: a volume is mounted in
+    /// one mode at a time, and tasks write.
+    #[must_use]
+    pub(crate) fn need_one_node(self) -> bool {
+        let only_readers = self.many_readers && !self.once;
+        !self.many && !only_readers && !self.one_pod
+    }
+}
+
+/// The fields of a PersistentVolumeClaim that decide where its pods may run, and its cleanup.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Claim {
+    pub identity: Identity,
+    /// `spec.accessModes`.
+    pub access_modes: AccessModes,
+    /// The effective storage class: that of the beta annotation, else `spec.storageClassName`. Empty
+    /// for a claim that requests a volume without a class.
+    pub class: Option<Box<str>>,
+    /// `spec.volumeName`: the volume that it is bound to or requests.
+    pub volume: Option<Box<str>>,
+    /// Whether its phase is `Bound`.
+    pub bound: bool,
+    /// The PipelineRun that owns it.
+    pub run: Option<Owner>,
+    /// The TaskRun that owns it, if a user created that TaskRun.
+    pub task_run: Option<Owner>,
+    /// The annotation [`GROUP`].
+    pub group: Option<Box<str>>,
+    /// The label [`PLACEHOLDER`]: the placeholder that the claim was created for.
+    pub placeholder: Option<Box<str>>,
+    /// The unparsed annotation [`MODE`]. On the claim of a placeholder it is the mode that the run had
+    /// when the placeholder was created.
+    pub mode: Option<Box<str>>,
+    /// The index of the finalizer [`PROTECTION`] in `metadata.finalizers`.
+    pub protection: Option<usize>,
+}
+
+/// The finalizer with which Kubernetes keeps a claim while a pod names it, even an ended one.
+pub(crate) const PROTECTION: &str = "kubernetes.io/pvc-protection";
+
+impl From<&core::PersistentVolumeClaim> for Claim {
+    fn from(claim: &core::PersistentVolumeClaim) -> Self {
+        let spec = claim.spec.as_ref();
+        let annotation = |key: &str| annotation(&claim.metadata, key);
+        let class = spec.and_then(|spec| spec.storage_class_name.as_deref());
+        let status = claim.status.as_ref();
+        let placeholder = label(&claim.metadata, PLACEHOLDER);
+        let run = Owner::of_tekton(&claim.metadata, "PipelineRun");
+        Self {
+            identity: Identity::from(&claim.metadata),
+            access_modes: AccessModes::read(
+                spec.and_then(|spec| spec.access_modes.as_ref())
+                    .into_iter()
+                    .flatten()
+                    .map(String::as_str),
+            ),
+            class: annotation(BETA_CLASS).or(class).map(Into::into),
+            volume: spec
+                .and_then(|spec| spec.volume_name.as_deref())
+                .filter(|name| !name.is_empty())
+                .map(Into::into),
+            bound: status.and_then(|status| status.phase.as_deref()) == Some("Bound"),
+            run: run.or_else(|| {
+                placeholder.and_then(|_| Owner::of_placeholders_claim(&claim.metadata))
+            }),
+            task_run: Owner::of_tekton(&claim.metadata, "TaskRun"),
+            group: annotation(GROUP).map(Into::into),
+            placeholder: placeholder.map(Into::into),
+            mode: annotation(MODE).map(Into::into),
+            protection: claim
+                .metadata
+                .finalizers
+                .iter()
+                .flatten()
+                .position(|finalizer| finalizer == PROTECTION),
+        }
+    }
+}
+
+/// A StorageClass. Two classes that differ only in `waits` are siblings.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct StorageClass {
+    /// Whether its binding mode is `WaitForFirstConsumer`: a volume is created where its first pod is.
+    pub waits: bool,
+    /// For a default class: when it was created. Of several default classes the newest is used.
+    pub default_since: Option<Timestamp>,
+    pub provisioning: Provisioning,
+}
+
+/// How a class creates volumes: all fields that make a difference to the volume.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Provisioning {
+    /// `provisioner`.
+    pub provisioner: Box<str>,
+    /// `parameters`.
+    pub parameters: BTreeMap<Box<str>, Box<str>>,
+    /// `reclaimPolicy`, by default `Delete`.
+    pub reclaim_policy: Box<str>,
+    /// `mountOptions`, sorted.
+    pub mount_options: Box<[Box<str>]>,
+    /// `allowVolumeExpansion`.
+    pub expands: bool,
+    /// `allowedTopologies`, with sorted terms, keys and values.
+    pub topologies: Box<[Topology]>,
+}
+
+/// A term of `allowedTopologies`: keys with their values.
+pub(crate) type Topology = Box<[(Box<str>, Box<[Box<str>]>)]>;
+
+impl From<&storage::StorageClass> for StorageClass {
+    fn from(class: &storage::StorageClass) -> Self {
+        let sorted = |texts: &mut dyn Iterator<Item = &String>| {
+            let mut texts: Vec<Box<str>> = texts.map(|text| text.as_str().into()).collect();
+            texts.sort_unstable();
+            texts.into_boxed_slice()
+        };
+        let terms = class.allowed_topologies.iter().flatten().map(|term| {
+            let expressions = term.match_label_expressions.iter().flatten();
+            let mut keys: Vec<_> = expressions
+                .map(|of| (of.key.as_str().into(), sorted(&mut of.values.iter())))
+                .collect();
+            keys.sort_unstable();
+            keys.into_boxed_slice()
+        });
+        let mut topologies: Vec<Topology> = terms.collect();
+        topologies.sort_unstable();
+        let mut annotations = DEFAULT.iter().map(|key| annotation(&class.metadata, key));
+        let is_default = annotations.any(|value| value == Some("true"));
+        let created = class.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        Self {
+            default_since: is_default.then(|| created.unwrap_or(Timestamp::MIN)),
+            waits: class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
+            provisioning: Provisioning {
+                provisioner: class.provisioner.as_str().into(),
+                parameters: class
+                    .parameters
+                    .iter()
+                    .flatten()
+                    .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+                    .collect(),
+                reclaim_policy: class.reclaim_policy.as_deref().unwrap_or("Delete").into(),
+                mount_options: sorted(&mut class.mount_options.iter().flatten()),
+                expands: class.allow_volume_expansion.unwrap_or_default(),
+                topologies: topologies.into(),
+            },
+        }
+    }
+}
+
+impl Provisioning {
+    /// Whether an administrator creates the volumes of the class. Two such classes can be equal in
+    /// all fields and still have different volumes.
+    #[must_use]
+    pub(crate) fn is_manual(&self) -> bool {
+        *self.provisioner == *NO_PROVISIONER
+    }
+}
+
+/// The fields of a PersistentVolume that decide which nodes can mount it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Volume {
+    /// The terms of its required node affinity, of which a node must match one; empty: all nodes can
+    /// mount it.
+    pub terms: Box<[NodeSelectorTerm]>,
+}
+
+impl From<&core::PersistentVolume> for Volume {
+    fn from(volume: &core::PersistentVolume) -> Self {
+        let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
+        let required = affinity.and_then(|affinity| affinity.required.as_ref());
+        Self {
+            terms: required
+                .map(|required| required.node_selector_terms.clone().into())
+                .unwrap_or_default(),
+        }
+    }
+}
+
+static CLAIMS: Kind = Kind {
+    without: Some("every claim is treated as one that a single node mounts"),
+    ..Kind::built_in(CLAIM)
+};
+
+/// The table of claims.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    pub(super) claims: HashMap<Name, Claim>,
+    /// The claims that a run owns, by its UID.
+    pub(super) by_run: Sets<Box<str>>,
+}
+
+impl Table for Claims {
+    type Object = core::PersistentVolumeClaim;
+    type Row = Claim;
+    const KIND: &'static Kind = &CLAIMS;
+    const COUNTED_AS: Option<&'static str> = Some("persistentvolumeclaims");
+
+    fn read(claim: &core::PersistentVolumeClaim, _: Scope) -> Option<Claim> {
+        Some(Claim::from(claim))
+    }
+
+    fn put(&mut self, name: Name, claim: Claim) {
+        if let Some(run) = &claim.run {
+            self.by_run.add(run.uid.clone(), &name);
+        }
+        self.claims.insert(name, claim);
+    }
+
+    fn forget(&mut self, name: &Name) {
+        if let Some(run) = self.claims.remove(name).and_then(|claim| claim.run) {
+            self.by_run.remove(run.uid, name);
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.claims.len()
+    }
+
+    fn version(&self, name: &Name) -> Option<&Identity> {
+        Self::version_of(self.claims.get(name)?)
+    }
+
+    fn version_of(claim: &Claim) -> Option<&Identity> {
+        Some(&claim.identity)
+    }
+}
+
+static STORAGE_CLASSES: Kind = Kind {
+    without: Some("claims are reported as if they kept their class"),
+    ..Kind::built_in(STORAGE_CLASS)
+};
+
+/// The table of storage classes.
+#[derive(Debug, Default)]
+pub(crate) struct StorageClasses(pub(super) HashMap<Box<str>, StorageClass>);
+
+impl Table for StorageClasses {
+    type Object = storage::StorageClass;
+    type Row = StorageClass;
+    const KIND: &'static Kind = &STORAGE_CLASSES;
+    const COUNTED_AS: Option<&'static str> = Some("storageclasses");
+
+    fn read(class: &storage::StorageClass, _: Scope) -> Option<StorageClass> {
+        Some(StorageClass::from(class))
+    }
+
+    fn put(&mut self, name: Name, class: StorageClass) {
+        self.0.insert(name.name, class);
+    }
+
+    fn forget(&mut self, name: &Name) {
+        self.0.remove(&name.name);
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+static VOLUMES: Kind =
+    Kind { without: Some("which nodes can mount a volume is not known"), ..Kind::built_in(VOLUME) };
+
+/// The table of volumes.
+#[derive(Debug, Default)]
+pub(crate) struct Volumes(pub(super) HashMap<Box<str>, Volume>);
+
+impl Table for Volumes {
+    type Object = core::PersistentVolume;
+    type Row = Volume;
+    const KIND: &'static Kind = &VOLUMES;
+    const COUNTED_AS: Option<&'static str> = Some("persistentvolumes");
+
+    fn read(volume: &core::PersistentVolume, _: Scope) -> Option<Volume> {
+        Some(Volume::from(volume))
+    }
+
+    fn put(&mut self, name: Name, volume: Volume) {
+        self.0.insert(name.name, volume);
+    }
+
+    fn forget(&mut self, name: &Name) {
+        self.0.remove(&name.name);
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A volume is mounted in one of its modes at a time, and tasks write.
+    #[test]
+    fn claims_that_one_node_writes_need_one_node() {
+        for (names, needs) in [
+            (&[][..], true),
+            (&["ReadWriteOnce"], true),
+            (&["ReadWriteOnce", "ReadOnlyMany"], true),
+            (&["ReadWriteOnce", "ReadWriteMany"], false),
+            (&["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"], false),
+            (&["ReadWriteMany"], false),
+            (&["ReadOnlyMany"], false),
+            (&["ReadWriteOncePod"], false),
+            (&["Unknown"], true),
+        ] {
+            assert_eq!(
+                AccessModes::read(names.iter().copied()).need_one_node(),
+                needs,
+                "{names:?}"
+            );
+        }
+    }
+}

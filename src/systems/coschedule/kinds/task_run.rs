@@ -1,0 +1,187 @@
+//! Tekton TaskRuns, and how many each PipelineRun has.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::DynamicObject;
+use serde_json::Value;
+
+use super::pipeline_run::is_done;
+use super::tekton;
+use crate::kubernetes::{annotation, label};
+use crate::systems::coschedule::keys::{ASSISTANT, MODE, PIPELINE_TASK};
+use crate::systems::coschedule::resources::TASK_RUN;
+use crate::view::owner::Owner;
+use crate::view::{Identity, Kind, Name, Scope, Table};
+
+/// The fields of a TaskRun that decide which group its pod belongs to.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct TaskRun {
+    pub identity: Identity,
+    /// The PipelineRun that created it; `None` for one that a user created.
+    pub run: Option<Owner>,
+    /// The name of its task in the pipeline, from the label [`PIPELINE_TASK`]. Users can set any
+    /// value, so it may select among the tasks of one run, but never between runs.
+    pub task: Option<Box<str>>,
+    /// The unparsed annotation [`MODE`].
+    pub mode: Option<Box<str>>,
+    /// Whether Tekton's own affinity assistant places its pods.
+    pub assisted: bool,
+    pub done: bool,
+}
+
+impl TaskRun {
+    /// Reads a TaskRun of any API version.
+    #[must_use]
+    pub(crate) fn read(metadata: &ObjectMeta, document: &Value) -> Self {
+        Self {
+            identity: Identity::from(metadata),
+            run: Owner::of_tekton(metadata, "PipelineRun"),
+            task: label(metadata, PIPELINE_TASK).map(Into::into),
+            mode: annotation(metadata, MODE).map(Into::into),
+            assisted: annotation(metadata, ASSISTANT).is_some(),
+            done: is_done(document),
+        }
+    }
+}
+
+static TASK_RUNS: Kind = tekton::kind(TASK_RUN);
+
+/// The table of TaskRuns.
+#[derive(Debug, Default)]
+pub(crate) struct TaskRuns {
+    pub(super) runs: HashMap<Name, TaskRun>,
+    /// The TaskRuns of each PipelineRun, by its namespace and UID.
+    pub(super) by_run: HashMap<Name, TaskCounts>,
+    /// The namespace and UID of the PipelineRuns with a TaskRun that Tekton's own affinity assistant
+    /// places. Empty where the assistant is off.
+    pub(super) assisted_runs: HashSet<Name>,
+    /// The watch reported that the cluster does not serve TaskRuns. False until it has reported.
+    pub(super) unserved: bool,
+}
+
+/// How many TaskRuns a PipelineRun has, active and ended ones.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct TaskCounts {
+    /// All of them.
+    pub made: u32,
+    /// Those that Tekton's own affinity assistant places.
+    pub assisted: u32,
+}
+
+/// The namespace and UID of the PipelineRun that owns a TaskRun. An owner is in the namespace of the
+/// object that it owns.
+fn owning_run(name: &Name, task_run: &TaskRun) -> Option<Name> {
+    task_run.run.as_ref().map(|run| Name::new(&name.namespace, &run.uid))
+}
+
+impl Table for TaskRuns {
+    type Object = DynamicObject;
+    type Row = TaskRun;
+    const KIND: &'static Kind = &TASK_RUNS;
+    const COUNTED_AS: Option<&'static str> = Some("taskruns");
+
+    fn read(object: &DynamicObject, scope: Scope) -> Option<TaskRun> {
+        let run = TaskRun::read(&object.metadata, &object.data);
+        // An ended TaskRun that Tekton's assistant placed still shows that the assistant is on.
+        (scope != Scope::Admission || !run.done || run.assisted).then_some(run)
+    }
+
+    fn put(&mut self, name: Name, run: TaskRun) {
+        if let Some(owner) = owning_run(&name, &run) {
+            if run.assisted {
+                self.assisted_runs.insert(owner.clone());
+            }
+            let counts = self.by_run.entry(owner).or_default();
+            counts.made += 1;
+            counts.assisted += u32::from(run.assisted);
+        }
+        self.runs.insert(name, run);
+    }
+
+    fn forget(&mut self, name: &Name) {
+        let Some(run) = self.runs.remove(name) else { return };
+        let Some(owner) = owning_run(name, &run) else { return };
+        let Entry::Occupied(mut counts) = self.by_run.entry(owner) else { return };
+        counts.get_mut().made -= 1;
+        counts.get_mut().assisted -= u32::from(run.assisted);
+        if counts.get().assisted == 0 {
+            self.assisted_runs.remove(counts.key());
+        }
+        if counts.get().made == 0 {
+            counts.remove();
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.runs.len()
+    }
+
+    fn version(&self, name: &Name) -> Option<&Identity> {
+        Self::version_of(self.runs.get(name)?)
+    }
+
+    fn version_of(run: &TaskRun) -> Option<&Identity> {
+        Some(&run.identity)
+    }
+
+    fn set_served(&mut self, served: bool) -> bool {
+        std::mem::replace(&mut self.unserved, !served) == served
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::CoscheduleView as _;
+    use super::super::pipeline_run::PipelineRuns;
+    use super::*;
+    use crate::systems;
+    use crate::systems::coschedule::resources::PIPELINE_RUN;
+    use crate::view::{Object, View};
+
+    fn task_run(name: &str, namespace: &str, assisted: bool, done: bool) -> Object {
+        let annotations = if assisted { json!({ASSISTANT: "a"}) } else { json!({}) };
+        let status = if done { "True" } else { "Unknown" };
+        let document = json!({
+            "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+            "metadata": {"name": name, "namespace": namespace, "annotations": annotations,
+                "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "r",
+                    "uid": "u", "controller": true}]},
+            "status": {"conditions": [{"type": "Succeeded", "status": status}]},
+        });
+        systems::object(document).unwrap().unwrap()
+    }
+
+    #[test]
+    fn task_runs_are_counted_per_run_until_deleted() {
+        let mut view = View::default();
+        let counts = |view: &View| {
+            let TaskCounts { made, assisted } = view.tasks_of_run("ns", "u");
+            (made, assisted)
+        };
+        view.apply(task_run("a", "ns", false, false));
+        view.apply(task_run("b", "ns", true, false));
+        view.apply(task_run("c", "other", true, false));
+        assert_eq!(counts(&view), (2, 1));
+        assert_eq!(view.assisted_runs().count(), 0, "the View has no such run");
+        let run = json!({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+            "metadata": {"name": "r", "namespace": "ns", "uid": "u"}, "spec": {}});
+        view.apply(systems::object(run).unwrap().unwrap());
+        assert_eq!(view.assisted_runs().count(), 1, "the run of c would be in another namespace");
+        view.apply(task_run("b", "ns", true, true));
+        assert_eq!(counts(&view), (2, 1), "a TaskRun that has ended still counts");
+        view.forget(&TASK_RUN, &Name::new("ns", "b"));
+        assert_eq!((counts(&view), view.assisted_runs().count()), ((1, 0), 0));
+        view.forget(&PIPELINE_RUN, &Name::new("ns", "r"));
+        view.forget(&TASK_RUN, &Name::new("ns", "a"));
+        view.forget(&TASK_RUN, &Name::new("other", "c"));
+        let runs = view.table::<TaskRuns>().unwrap();
+        assert!(runs.by_run.is_empty() && runs.assisted_runs.is_empty(), "{runs:?}");
+        let runs = view.table::<PipelineRuns>().unwrap();
+        assert!(runs.by_uid.is_empty() && runs.by_parent.is_empty());
+        assert_eq!(view.held(), 0);
+    }
+}

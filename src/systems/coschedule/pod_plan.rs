@@ -1,0 +1,242 @@
+//! The plan of a placeholder's pod: the nodes that it may be on, whether it is held to its members, and
+//! the claims that it mounts.
+//!
+//! The plan is recorded as JSON in an annotation of the pod template, so that the StatefulSet and its
+//! pod both have it. Affinity and volumes are written from it and never read back: the pod is outdated
+//! if its plan differs from its template's. Users can edit the annotation. If it is missing or
+//! malformed, the template is written again.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+
+use super::keys::{MEMBER, PLAN};
+
+/// The most nodes that a plan excludes. At about 80 bytes each, the object stays far below the limit of
+/// the API server.
+pub(crate) const MOST_EXCLUDED: usize = 4_096;
+
+/// The most bytes of node names in a plan: the API server accepts 256 KiB of annotations.
+const MOST_BYTES: usize = 192 * 1_024;
+
+/// The most claims of a placeholder.
+const MOST_CLAIMS: usize = 1_024;
+
+/// The longest name of a node or a claim.
+const LONGEST_NAME: usize = 253;
+
+/// The plan of a placeholder's pod.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct PodPlan {
+    /// The allowed nodes.
+    pub nodes: Nodes,
+    /// Whether it must be on the node of a running member, if there is one.
+    pub held: bool,
+    /// The claims that it mounts by name, in this order.
+    pub claims: Vec<Box<str>>,
+}
+
+/// The allowed nodes of a placeholder, in addition to the requirements of its run's pod template.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Nodes {
+    #[default]
+    Any,
+    /// This node.
+    Only(Box<str>),
+    /// Any node except these, which are sorted.
+    Except(Vec<Box<str>>),
+}
+
+/// The plan as JSON.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Recorded {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    only: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    except: Vec<Box<str>>,
+    held: bool,
+    claims: Vec<Box<str>>,
+}
+
+impl Nodes {
+    /// Any node except these. Keeps the first `most` names, as far as they fit into the annotation.
+    #[must_use]
+    pub(crate) fn except<'n>(names: impl IntoIterator<Item = &'n str>, most: usize) -> Self {
+        let mut bytes = 0;
+        let fits = |name: &&str| {
+            bytes += name.len() + 3;
+            bytes <= MOST_BYTES
+        };
+        let names = names.into_iter().take(most).take_while(fits);
+        let mut names: Vec<Box<str>> = names.map(Into::into).collect();
+        names.sort_unstable();
+        names.dedup();
+        if names.is_empty() { Self::Any } else { Self::Except(names) }
+    }
+
+    /// The only node that is allowed, if there is one.
+    #[must_use]
+    pub(crate) fn only(&self) -> Option<&str> {
+        match self {
+            Self::Only(node) => Some(node),
+            Self::Any | Self::Except(_) => None,
+        }
+    }
+
+    /// The excluded nodes, sorted.
+    #[must_use]
+    pub(crate) fn excluded(&self) -> &[Box<str>] {
+        match self {
+            Self::Except(nodes) => nodes,
+            Self::Any | Self::Only(_) => &[],
+        }
+    }
+
+    #[must_use]
+    pub(crate) fn excludes(&self, node: &str) -> bool {
+        self.excluded().binary_search_by(|excluded| (**excluded).cmp(node)).is_ok()
+    }
+
+    #[must_use]
+    pub(crate) fn allows(&self, node: &str) -> bool {
+        self.only().is_none_or(|only| only == node) && !self.excludes(node)
+    }
+}
+
+impl PodPlan {
+    /// Reads the plan of a pod, or of the pod template of the placeholder of this name. `None` if it is
+    /// missing or malformed, or if the label of members is missing: without it the pod would not match its
+    /// own required affinity, and could not be scheduled.
+    #[must_use]
+    pub(crate) fn read(metadata: &ObjectMeta, placeholder: &str) -> Option<Self> {
+        let label = metadata.labels.as_ref()?.get(MEMBER)?;
+        let text = metadata.annotations.as_ref()?.get(PLAN)?;
+        (label == placeholder).then(|| Self::parse(text))?
+    }
+
+    /// Parses the annotation. `None` if it is malformed or too large.
+    #[must_use]
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let Recorded { only, mut except, held, claims } = serde_json::from_str(text).ok()?;
+        let is_name = |name: &str| {
+            let of_name = |c: u8| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
+            (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(of_name)
+        };
+        let are_names = only.iter().chain(&except).chain(&claims).map(AsRef::as_ref).all(is_name);
+        let are_few = except.len() <= MOST_EXCLUDED && claims.len() <= MOST_CLAIMS;
+        if !are_names || !are_few {
+            return None;
+        }
+        let nodes = match only {
+            Some(_) if !except.is_empty() => return None,
+            Some(node) => Nodes::Only(node),
+            None if except.is_empty() => Nodes::Any,
+            None => {
+                except.sort_unstable();
+                except.dedup();
+                Nodes::Except(except)
+            }
+        };
+        Some(Self { nodes, held, claims })
+    }
+
+    /// Formats the annotation.
+    #[must_use]
+    pub(crate) fn text(&self) -> String {
+        let recorded = Recorded {
+            only: self.nodes.only().map(Into::into),
+            except: self.nodes.excluded().to_vec(),
+            held: self.held,
+            claims: self.claims.clone(),
+        };
+        serde_json::to_string(&recorded).unwrap_or_default()
+    }
+
+    /// Whether it mounts this claim.
+    #[must_use]
+    pub(crate) fn mounts(&self, claim: &str) -> bool {
+        self.claims.iter().any(|own| **own == *claim)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_read_as_it_was_written() {
+        for (nodes, text) in [
+            (Nodes::Any, r#"{"held":true,"claims":["c.d"]}"#),
+            (Nodes::Only("n1".into()), r#"{"only":"n1","held":true,"claims":["c.d"]}"#),
+            (
+                Nodes::except(["n2", "n1"], 9),
+                r#"{"except":["n1","n2"],"held":true,"claims":["c.d"]}"#,
+            ),
+        ] {
+            let plan = PodPlan { nodes, held: true, claims: vec!["c.d".into()] };
+            assert_eq!(plan.text(), text);
+            assert_eq!(PodPlan::parse(text), Some(plan));
+        }
+    }
+
+    #[test]
+    fn forged_malformed_and_oversized_plans_are_none() {
+        let many = |count: usize| vec!["n"; count];
+        let of = |except: &[&str], claims: &[&str]| {
+            serde_json::json!({"except": except, "held": true, "claims": claims}).to_string()
+        };
+        assert!(PodPlan::parse(&of(&many(MOST_EXCLUDED), &[])).is_some());
+        for text in [
+            "",
+            "null",
+            "[]",
+            "{}",
+            r#"{"held":true}"#,
+            r#"{"held":"true","claims":[]}"#,
+            r#"{"held":true,"claims":[],"more":1}"#,
+            r#"{"held":true,"claims":[7]}"#,
+            r#"{"only":"n1","except":["n2"],"held":true,"claims":[]}"#,
+            r#"{"only":"","held":true,"claims":[]}"#,
+            r#"{"only":"N 1","held":true,"claims":[]}"#,
+            &of(&[], &["é"]),
+            &of(&[], &["a/b"]),
+            &of(&[], &[&"c".repeat(254)]),
+            &of(&[], &many(MOST_CLAIMS + 1)),
+            &of(&many(MOST_EXCLUDED + 1), &[]),
+            &"[".repeat(262_144),
+        ] {
+            assert_eq!(PodPlan::parse(text), None, "{:.60}", text);
+        }
+    }
+
+    #[test]
+    fn a_plan_needs_the_label_of_members() {
+        let read = |labels: &[(&str, &str)]| {
+            let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+            let metadata = ObjectMeta {
+                labels: Some(labels.iter().map(pair).collect()),
+                annotations: Some([(PLAN.to_owned(), PodPlan::default().text())].into()),
+                ..ObjectMeta::default()
+            };
+            PodPlan::read(&metadata, "p")
+        };
+        assert_eq!(read(&[(MEMBER, "p")]), Some(PodPlan::default()));
+        assert_eq!(read(&[(MEMBER, "q")]), None);
+        assert_eq!(read(&[]), None);
+    }
+
+    #[test]
+    fn excluded_nodes_fit_into_the_annotation() {
+        let names: Vec<String> = (0..10_000).map(|n| format!("{n:0200}")).collect();
+        let plan = PodPlan {
+            nodes: Nodes::except(names.iter().map(String::as_str), MOST_EXCLUDED),
+            ..PodPlan::default()
+        };
+        assert!(plan.text().len() < 200 * 1_024);
+        assert!(plan.nodes.excludes(&names[0]) && !plan.nodes.allows(&names[0]));
+        assert!(plan.nodes.allows(&names[9_999]));
+        assert_eq!(PodPlan::parse(&plan.text()), Some(plan));
+        assert_eq!(Nodes::except(["a", "b", "c"], 2).excluded().len(), 2);
+        assert_eq!(Nodes::except([], 2), Nodes::Any);
+    }
+}

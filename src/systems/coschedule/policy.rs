@@ -1,0 +1,230 @@
+//! The section `coschedule` of the policy.
+
+use std::collections::BTreeMap;
+
+use crate::names::is_dns_subdomain;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+use super::keys::PARKED;
+use crate::policy::{Period, Quantity};
+
+/// Coscheduling of Tekton runs and other groups.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Coschedule {
+    /// Whether any group is coscheduled.
+    pub enabled: bool,
+    /// What of a Tekton run shares a node, where neither run nor namespace says.
+    pub mode: CoscheduleMode,
+    /// How a member follows its placeholder.
+    pub binding: Binding,
+    /// What becomes of the claims of a run.
+    pub volumes: Volumes,
+    /// Storage classes to use instead of others, by name: for claims of groups whose class binds
+    /// Immediately and has no sibling that waits for the first pod.
+    #[serde(deserialize_with = "class_map")]
+    pub class_map: BTreeMap<String, String>,
+    /// How far an isolated placeholder keeps others away.
+    pub isolation_scope: IsolationScope,
+    /// How long members may be unschedulable before their placeholder moves; at least a second.
+    #[serde(deserialize_with = "grace_period")]
+    pub grace_period: Period,
+    /// How long a native group outlives its last member.
+    #[serde(rename = "groupTTL")]
+    pub group_ttl: Period,
+    /// What becomes of members while no controller is there.
+    pub controller_absent: ControllerAbsent,
+    /// The placeholder pods.
+    pub placeholder: Placeholder,
+}
+
+/// What of a Tekton run shares a node (TEP-0135).
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CoscheduleMode {
+    /// Nothing.
+    Disabled,
+    /// Tasks that share a workspace.
+    #[default]
+    Workspaces,
+    /// The whole run; TEP-0135 writes it without a hyphen.
+    #[serde(rename = "pipelineruns")]
+    PipelineRuns,
+    /// The whole run, alone on its node.
+    IsolatePipelinerun,
+}
+
+/// How a member follows its placeholder.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Binding {
+    /// By pod affinity.
+    #[default]
+    Affinity,
+    /// By node affinity to the placeholder's node.
+    Node,
+    /// By node affinity while a member runs there, else by pod affinity.
+    Auto,
+}
+
+/// What becomes of the claims of a run.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Volumes {
+    /// They keep their names and owners.
+    #[default]
+    Adopt,
+    /// The placeholder's own claims take their place (the literal form of TEP-0135).
+    Provision,
+}
+
+/// How far an isolated placeholder keeps others away.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum IsolationScope {
+    /// In the whole cluster.
+    #[default]
+    Cluster,
+    /// In its namespace.
+    Namespace,
+}
+
+/// What becomes of members while no controller is there.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ControllerAbsent {
+    /// They are admitted without their group.
+    #[default]
+    Admit,
+    /// They wait.
+    Wait,
+}
+
+/// The placeholder pods.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Placeholder {
+    /// Their image; empty: stowplan's own.
+    pub image: String,
+    /// What they request.
+    pub requests: Requests,
+    /// Their priority class; empty: that of the run.
+    pub priority_class_name: String,
+}
+
+/// Resource requests.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Requests {
+    /// Processor time.
+    pub cpu: Quantity,
+    /// Memory.
+    pub memory: Quantity,
+}
+
+impl Default for Coschedule {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            mode: CoscheduleMode::default(),
+            binding: Binding::default(),
+            volumes: Volumes::default(),
+            class_map: BTreeMap::new(),
+            isolation_scope: IsolationScope::default(),
+            grace_period: Period::from_secs(30),
+            group_ttl: Period::from_secs(300),
+            controller_absent: ControllerAbsent::default(),
+            placeholder: Placeholder::default(),
+        }
+    }
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self { cpu: Quantity::known("10m"), memory: Quantity::known("16Mi") }
+    }
+}
+
+/// Rejects a grace period below a second: a placeholder would move before the scheduler has tried its
+/// members.
+fn grace_period<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Period, D::Error> {
+    let period = Period::deserialize(deserializer)?;
+    match period >= Period::from_secs(1) {
+        true => Ok(period),
+        false => Err(de::Error::custom(format!("gracePeriod is {period}; give it at least 1s"))),
+    }
+}
+
+/// Both sides are names of StorageClasses, and not the same.
+fn class_map<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, String>, D::Error> {
+    let map = BTreeMap::<String, String>::deserialize(deserializer)?;
+    for (from, to) in &map {
+        if let Some(name) = [from, to].into_iter().find(|name| !is_dns_subdomain(name)) {
+            return Err(de::Error::custom(format!(
+                "classMap: {name:?} cannot be the name of a StorageClass; write lower-case letters, digits, '-' and '.', at most 253"
+            )));
+        }
+        if from == to {
+            return Err(de::Error::custom(format!(
+                "classMap: {from} stands for itself; name another class, or leave it out"
+            )));
+        }
+        if to == PARKED {
+            return Err(de::Error::custom(format!(
+                "classMap: claims of class {PARKED} are never bound; name another class for {from}"
+            )));
+        }
+    }
+    Ok(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::systems::policy::Policy;
+
+    #[test]
+    fn an_error_names_what_is_wrong() {
+        for (text, part) in [
+            ("coschedule: {gracePeriod: soon}", "500ms, 30s or 5m"),
+            ("coschedule: {gracePeriod: 30}", "500ms, 30s or 5m"),
+            ("coschedule: {gracePeriod: -1s}", "500ms, 30s or 5m"),
+            ("coschedule: {gracePeriod: 999ms}", "gracePeriod is 999ms; give it at least 1s"),
+            ("coschedule: {groupTTL: ~}", "null"),
+            ("coschedule: {groupTTL: 1m30s}", "500ms, 30s or 5m"),
+            ("coschedule: {groupTTL: 99999999999999999999h}", "500ms, 30s or 5m"),
+            ("coschedule: {placeholder: {requests: {cpu: much}}}", "10m, 0.5 or 16Mi"),
+            ("coschedule: {placeholder: {requests: {cpu: -1}}}", "10m, 0.5 or 16Mi"),
+            ("coschedule: {placeholder: {requests: {memory: 16MB}}}", "10m, 0.5 or 16Mi"),
+            ("coschedule: {placeholder: {requests: {memory: []}}}", "10m, 0.5 or 16Mi"),
+            ("coschedule: {placeholder: {requests: {memory: é}}}", "10m, 0.5 or 16Mi"),
+            ("coschedule: {classMap: {Fast: slow}}", "Fast"),
+            ("coschedule: {classMap: {fast: \"\"}}", "StorageClass"),
+            ("coschedule: {classMap: {fast: fast}}", "stands for itself"),
+            ("coschedule: {classMap: {fast: stowplan-parked}}", "never bound"),
+            ("coschedule: {mode: pipeline-runs}", "pipeline-runs"),
+        ] {
+            let error = Policy::from_yaml(text).expect_err(text);
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn lengths_of_time_and_amounts_are_read_and_written() {
+        let text = "coschedule: {gracePeriod: 90s, groupTTL: 0ms, classMap: {a.b: c-d}, placeholder: {requests: {cpu: 0.5, memory: 1e}}}";
+        assert!(Policy::from_yaml(text).is_err(), "1e is not an amount");
+        let section = Policy::from_yaml(&text.replace("1e", "1Gi")).unwrap().coschedule;
+        assert_eq!(section.grace_period.length(), Duration::from_secs(90));
+        assert_eq!(section.group_ttl.length(), Duration::ZERO);
+        assert_eq!(section.placeholder.requests.cpu.as_str(), "0.5");
+        assert_eq!(section.placeholder.requests.memory.as_str(), "1Gi");
+        let written = serde_json::to_value(Policy::default()).unwrap();
+        assert_eq!(written["coschedule"]["gracePeriod"], "30s");
+        assert_eq!(written["coschedule"]["groupTTL"], "5m");
+        assert_eq!(written["coschedule"]["placeholder"]["requests"]["cpu"], "10m");
+    }
+}

@@ -1,0 +1,193 @@
+//! Builds the objects that Tekton creates for a PipelineRun, with the fields that placement reads: the
+//! claims of the workspaces' templates, and for each task a TaskRun and its pod. Tests compare them with
+//! recorded objects of Tekton.
+
+use serde_json::{Map, Value, json};
+
+use crate::systems::coschedule::keys::PIPELINE_TASK;
+use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
+use crate::systems::coschedule::kinds::pipeline_run::{PipelineSource, WorkspaceSource};
+use crate::systems::preview::Completion;
+use crate::view::{Name, View};
+
+/// Adds to a run from a file the fields that the API server sets: a name, a creation time and a UID.
+pub(super) fn complete(metadata: &mut Map<String, Value>, completion: &Completion<'_>) {
+    metadata.insert("name".to_owned(), name(completion.document).into());
+    // Runs of the cluster are older than those of the input.
+    let created = metadata.entry("creationTimestamp").or_insert(Value::Null);
+    if created.is_null() {
+        *created = completion.now.to_string().into();
+    }
+    if !metadata.get("uid").is_some_and(Value::is_string) {
+        metadata.insert("uid".to_owned(), completion.position.into());
+    }
+}
+
+/// The name of a run, or one that the API server could generate from `generateName`.
+fn name(document: &Value) -> String {
+    let text = |key: &str| {
+        document
+            .pointer(&format!("/metadata/{key}"))
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+    };
+    match (text("name"), text("generateName")) {
+        (Some(name), _) => name.to_owned(),
+        (None, Some(prefix)) => format!("{prefix}00000"),
+        (None, None) => String::new(),
+    }
+}
+
+/// The fields of a pipeline's task that its pod depends on.
+pub(super) struct PipelineTask {
+    pub(super) name: String,
+    /// The claims that its pod mounts, sorted.
+    pub(super) claims: Vec<String>,
+}
+
+/// The tasks of a run.
+///
+/// # Errors
+/// Why they are not known, as it is shown to users.
+pub(super) fn tasks(
+    name: &Name,
+    run: &PipelineRun,
+    view: &View,
+) -> Result<Vec<PipelineTask>, String> {
+    let pipeline = match &run.pipeline {
+        PipelineSource::Inline(pipeline) => pipeline,
+        PipelineSource::Named(named) => {
+            let known = view.pipeline(&Name::new(&name.namespace, named));
+            let unknown =
+                || format!("Pipeline {named} is not known here, and so its tasks are not");
+            &known.ok_or_else(unknown)?.pipeline
+        }
+        PipelineSource::Resolver => {
+            return Err("its tasks come from a resolver, and are not known here".to_owned());
+        }
+        PipelineSource::Absent => return Err("it has no pipeline, and so no tasks".to_owned()),
+    };
+    // Tekton creates a child run for a nested pipeline.
+    if pipeline.nested {
+        let text = "its pipeline has nested pipelines, whose tasks are not known here";
+        return Err(text.to_owned());
+    }
+    let claim = |workspace: &str| {
+        let workspace = run.workspaces.iter().find(|known| *known.name == *workspace)?;
+        match &workspace.source {
+            WorkspaceSource::Template(template) => Some(template.claim.to_string()),
+            WorkspaceSource::Claim(claim) => Some(claim.to_string()),
+            WorkspaceSource::Unresolved | WorkspaceSource::Free => None,
+        }
+    };
+    let tasks = pipeline.tasks.iter().map(|task| {
+        let of_workspaces = task.workspaces.iter().filter_map(|of| claim(of));
+        let own = task.mounted.iter().map(ToString::to_string);
+        let mut claims: Vec<String> = of_workspaces.chain(own).collect();
+        claims.sort_unstable();
+        claims.dedup();
+        PipelineTask { name: task.name.to_string(), claims }
+    });
+    Ok(tasks.collect())
+}
+
+fn owner(kind: &str, name: &str, uid: &str) -> Value {
+    json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": name, "uid": uid,
+        "controller": true, "blockOwnerDeletion": true}])
+}
+
+/// Builds the claim that Tekton creates from a workspace's template.
+pub(super) fn claim(
+    name: &Name,
+    run: &PipelineRun,
+    claim: &str,
+    document: &Value,
+    workspace: &str,
+) -> Value {
+    let workspaces = document.pointer("/spec/workspaces").and_then(Value::as_array);
+    let template = workspaces
+        .into_iter()
+        .flatten()
+        .find(|known| known["name"] == workspace)
+        .and_then(|known| known.get("volumeClaimTemplate"));
+    let part = |key: &str| template.and_then(|template| template.get(key)).cloned();
+    let mut metadata = match part("metadata") {
+        Some(Value::Object(metadata)) => metadata,
+        _ => Map::new(),
+    };
+    metadata.insert("name".to_owned(), claim.into());
+    metadata.insert("namespace".to_owned(), (*name.namespace).into());
+    metadata
+        .insert("ownerReferences".to_owned(), owner("PipelineRun", &name.name, &run.identity.uid));
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": metadata, "spec": part("spec").unwrap_or_else(|| json!({})),
+    })
+}
+
+/// Builds the TaskRun of a task, and its pod.
+pub(super) fn pod(
+    name: &Name,
+    run: &PipelineRun,
+    task: &PipelineTask,
+    number: usize,
+    document: &Value,
+) -> (Value, Value) {
+    let task_run = format!("{}-{}", name.name, task.name);
+    let uid = format!("{}-{number}", run.identity.uid);
+    let text = |key: &str| document.pointer(&format!("/metadata/{key}")).cloned();
+    let of_task = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+        "metadata": {
+            "name": task_run, "namespace": name.namespace, "uid": uid,
+            "labels": {(PIPELINE_TASK): task.name},
+            "ownerReferences": owner("PipelineRun", &name.name, &run.identity.uid),
+        },
+    });
+    let template = |path: &str| document.pointer(path).cloned();
+    let template =
+        template("/spec/taskRunTemplate/podTemplate").or_else(|| template("/spec/podTemplate"));
+    let specs = document.pointer("/spec/taskRunSpecs").and_then(Value::as_array);
+    let own = specs.into_iter().flatten().find(|spec| spec["pipelineTaskName"] == *task.name);
+    let own = own.and_then(|spec| spec.get("podTemplate").or_else(|| spec.get("taskPodTemplate")));
+    let mut spec = Map::new();
+    // Fields of a task's own template replace those of the run's.
+    for template in template.iter().chain(own).filter_map(Value::as_object) {
+        for key in ["nodeSelector", "affinity", "tolerations", "volumes", "schedulerName"] {
+            if let Some(value) = template.get(key) {
+                spec.insert(key.to_owned(), value.clone());
+            }
+        }
+    }
+    let mut volumes = match spec.remove("volumes") {
+        Some(Value::Array(volumes)) => volumes,
+        _ => Vec::new(),
+    };
+    volumes.extend(task.claims.iter().enumerate().map(|(index, claim)| {
+        json!({"name": format!("ws-{index}"), "persistentVolumeClaim": {"claimName": claim}})
+    }));
+    spec.insert("volumes".to_owned(), volumes.into());
+    spec.insert("containers".to_owned(), json!([{"name": "step", "image": "step"}]));
+    let mut labels = match text("labels") {
+        Some(Value::Object(labels)) => labels,
+        _ => Map::new(),
+    };
+    for (key, value) in [
+        ("tekton.dev/pipelineRun", &*name.name),
+        (PIPELINE_TASK, &task.name),
+        ("tekton.dev/taskRun", &task_run),
+    ] {
+        labels.insert(key.to_owned(), value.into());
+    }
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": format!("{task_run}-pod"), "namespace": name.namespace, "labels": labels,
+            "annotations": text("annotations").unwrap_or_else(|| json!({})),
+            "ownerReferences": owner("TaskRun", &task_run, &uid),
+        },
+        "spec": spec,
+    });
+    (of_task, pod)
+}

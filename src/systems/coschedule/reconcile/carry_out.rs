@@ -1,0 +1,218 @@
+//! Turns decisions into the actions of a plan, without deciding anything.
+
+use std::collections::{BTreeMap, HashSet};
+
+use json_patch::PatchOperation;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
+
+use super::next::{Decision, Next, Step};
+use super::state::{Facts, State};
+use super::{Why, reason};
+use crate::systems::coschedule::keys::{IDLE_SINCE, MEMBER, MISSING_SINCE, PLAN};
+use crate::systems::coschedule::kinds::member::Member;
+use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
+use crate::systems::coschedule::kinds::placeholder::Placeholder;
+use crate::systems::coschedule::placeholder::{mounts, volumes};
+use crate::systems::coschedule::pod_plan::PodPlan;
+use crate::systems::coschedule::resources::{PIPELINE_RUN, STATEFUL_SET, TASK_RUN};
+use crate::systems::plan::operation::{add, remove, test_uid};
+use crate::systems::plan::{Action, Event, Plan, Target, Write};
+use crate::systems::wake;
+use crate::view::resource::{POD, Resource};
+use crate::view::{Name, View};
+
+/// The annotations whose values are times.
+const TIMES: &[&str] = &[IDLE_SINCE, MISSING_SINCE];
+
+/// A plan that is being built.
+pub(super) struct PlanBuilder<'t, 'v> {
+    pub(super) facts: &'t Facts<'v>,
+    plan: Plan,
+    /// The objects that already have an action.
+    taken: HashSet<Target>,
+    /// Events about objects.
+    events: BTreeMap<Target, Vec<Event>>,
+}
+
+impl<'t, 'v> PlanBuilder<'t, 'v> {
+    pub(super) fn new(facts: &'t Facts<'v>) -> Self {
+        Self { facts, plan: Plan::default(), taken: HashSet::new(), events: BTreeMap::new() }
+    }
+
+    pub(super) fn view(&self) -> &'v View {
+        self.facts.view
+    }
+
+    /// Adds an action, unless its object already has one: that is left to the next plan.
+    pub(super) fn act(&mut self, action: Action) {
+        if self.taken.insert(action.target.clone()) {
+            self.plan.actions.push(action);
+        }
+    }
+
+    pub(super) fn write(&mut self, resource: Resource, name: &Name, uid: &str, write: Write) {
+        let action = Action::new(target(resource, name, uid), write, Vec::new());
+        self.act(action.with_volatile(TIMES));
+    }
+
+    /// Patches the StatefulSet of a placeholder. Its pod is not affected until it is deleted.
+    pub(super) fn change(
+        &mut self,
+        name: &Name,
+        placeholder: &Placeholder,
+        mut operations: Vec<PatchOperation>,
+    ) {
+        let uid = &placeholder.identity.uid;
+        operations.insert(0, test_uid(uid));
+        self.write(STATEFUL_SET, name, uid, Write::Patch(operations));
+    }
+
+    pub(super) fn recheck_by(&mut self, at: Timestamp) {
+        self.plan.recheck_by(at);
+    }
+
+    pub(super) fn report(&mut self, target: Target, event: Event) {
+        let events = self.events.entry(target).or_default();
+        if !events.contains(&event) {
+            events.push(event);
+        }
+    }
+
+    pub(super) fn report_run(
+        &mut self,
+        name: &Name,
+        run: &PipelineRun,
+        reason: &'static str,
+        note: &str,
+    ) {
+        let event = Event { warning: true, reason, note: note.to_owned() };
+        self.report(target(PIPELINE_RUN, name, &run.identity.uid), event);
+    }
+
+    /// Reports to waiting pods, their TaskRuns and their run why they wait.
+    pub(super) fn report_waiting(
+        &mut self,
+        run: Option<(&Name, &PipelineRun)>,
+        waiting: &[(&Name, &Member)],
+        why: &Why,
+    ) {
+        let (reason, note) = (why.reason(), why.to_string());
+        if let Some((name, run)) = run {
+            self.report_run(name, run, reason, &note);
+        }
+        let event = || Event { warning: true, reason, note: note.clone() };
+        for (name, member) in waiting {
+            self.report(target(POD, name, &member.identity.uid), event());
+            if let Some(owner) = &member.task_run {
+                let of = Name::new(&name.namespace, &owner.name);
+                self.report(target(TASK_RUN, &of, &owner.uid), event());
+            }
+        }
+    }
+
+    /// The plan. Objects with events but without an action get an action without a write.
+    pub(super) fn finish(self) -> Plan {
+        let Self { mut plan, taken, events, .. } = self;
+        for (target, events) in events {
+            if !taken.contains(&target) {
+                plan.actions.push(Action::new(target, Write::None, events));
+            }
+        }
+        plan
+    }
+
+    /// Adds the actions of a decision about a placeholder.
+    pub(super) fn carry_out(&mut self, state: &State<'_>, decision: Decision<'_>) {
+        let Decision { next, members, waits, recheck_at } = decision;
+        recheck_at.into_iter().for_each(|at| self.recheck_by(at));
+        waits.iter().for_each(|why| self.report_waiting(state.run, &state.waiting, why));
+        for (name, member, step) in members {
+            self.carry_out_step(name, member, step);
+        }
+        let (name, placeholder) = (state.name, state.placeholder);
+        match next {
+            Next::Nothing => {}
+            Next::Unmark(marks) => {
+                let remove = |mark| remove(&["metadata", "annotations", mark]);
+                self.change(name, placeholder, marks.into_iter().map(remove).collect());
+            }
+            Next::Mark(mark, value) => {
+                let add = add(&["metadata", "annotations", mark], value);
+                self.change(name, placeholder, vec![add]);
+            }
+            Next::Resize => {
+                self.change(name, placeholder, vec![add(&["spec", "replicas"], 1)]);
+            }
+            Next::Rewrite(plan) => self.change(name, placeholder, template(state, &plan)),
+            Next::Wake => {
+                let Some(pod) = state.pod else { return };
+                let pod_name = state.pod_name();
+                let now = self.facts.now;
+                self.act(wake::call(&pod_name, &pod.identity.uid, now, "placeholder"));
+            }
+            Next::Recreate { why, is_forced } => {
+                let Some(pod) = state.pod else { return };
+                // Do not delete a pod that was bound after the decision.
+                let version = pod.node.is_none().then(|| pod.identity.resource_version.clone());
+                let write = Write::Delete { grace: is_forced.then_some(0), version };
+                self.write(POD, &state.pod_name(), &pod.identity.uid, write);
+                if let (Some(why), Some((run_name, run))) = (why, state.run) {
+                    let note = format!("placeholder {} leaves its node: {why}", name.name);
+                    let reason = reason::PLACEHOLDER_MOVED;
+                    let run = target(PIPELINE_RUN, run_name, &run.identity.uid);
+                    self.report(run, Event { warning: false, reason, note });
+                }
+            }
+        }
+    }
+
+    fn carry_out_step(&mut self, name: &Name, member: &Member, step: Step) {
+        let uid = &member.identity.uid;
+        match step {
+            Step::Admit(node) => self.lift(name, member, Some(&node), Vec::new()),
+            Step::Wake => self.act(wake::call(name, uid, self.facts.now, "coscheduled group")),
+            Step::Release(why) => self.release(name, member, &why),
+            Step::Strand(note) => {
+                let event = Event { warning: true, reason: reason::BOUND_ELSEWHERE, note };
+                self.report(target(POD, name, uid), event);
+            }
+        }
+    }
+
+    /// Deletes a waiting member that its TaskRun recreates, unless it has changed since the decision: it
+    /// may have been bound.
+    pub(super) fn release(&mut self, name: &Name, member: &Member, why: &str) {
+        let version = Some(member.identity.resource_version.clone());
+        let note = format!("{why}; deleted, so that its TaskRun creates it again");
+        let events = vec![Event { warning: false, reason: reason::RECREATED, note }];
+        let target = target(POD, name, &member.identity.uid);
+        self.act(Action::new(target, Write::Delete { grace: None, version }, events));
+    }
+}
+
+/// The operations that write a plan into the pod template: the plan, the label that the affinity
+/// matches, the volumes with their mounts, and the affinity.
+fn template(state: &State<'_>, plan: &PodPlan) -> Vec<PatchOperation> {
+    const TEMPLATE: [&str; 2] = ["spec", "template"];
+    let at = |path: &[&str], value: serde_json::Value| add(&[&TEMPLATE[..], path].concat(), value);
+    let put = |map: &str, key: &str, value: &str, has_map: bool| match has_map {
+        true => at(&["metadata", map, key], json!(value)),
+        false => at(&["metadata", map], json!({key: value})),
+    };
+    let details = state.details;
+    let templates = &state.placeholder.templates;
+    let affinity = state.desired.map(|desired| desired.blueprint.affinity(plan));
+    let mut operations = vec![
+        put("labels", MEMBER, &state.name.name, details.has_labels),
+        put("annotations", PLAN, &plan.text(), details.has_annotations),
+        at(&["spec", "volumes"], json!(volumes(&plan.claims))),
+        at(&["spec", "containers", "0", "volumeMounts"], json!(mounts(&plan.claims, templates))),
+    ];
+    operations.extend(affinity.map(|affinity| at(&["spec", "affinity"], affinity)));
+    operations
+}
+
+pub(super) fn target(resource: Resource, name: &Name, uid: &str) -> Target {
+    Target::new(resource, name, uid)
+}

@@ -1,0 +1,172 @@
+//! The requirements of a group's placeholder and waiting pods, and the nodes that meet them.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use k8s_openapi::api::core::v1::NodeSelectorTerm;
+
+use crate::placement::affinity::bound_to;
+use crate::systems::coschedule::kinds::member::MemberDetails;
+use crate::systems::coschedule::kinds::placeholder::Placeholder;
+use crate::systems::coschedule::kinds::placeholder::PlaceholderDetails;
+use crate::systems::coschedule::placeholder::Blueprint;
+use crate::systems::coschedule::volumes;
+use crate::systems::fit::{self, Candidate, Group, Obstacle, PodNeeds};
+use crate::view::{Name, Node, NodeDetails, Resources, View};
+
+/// The requirements of a placeholder and of the pods that wait for it.
+#[derive(Debug)]
+pub(super) struct Demand<'v>(Group<'v>);
+
+/// The free capacity of a node.
+#[derive(Debug)]
+pub(super) struct FreeCapacity<'v> {
+    node: &'v str,
+    milli_cpu: i64,
+    memory: i64,
+    /// The number of further pods that it takes.
+    pods: usize,
+}
+
+impl<'v> FreeCapacity<'v> {
+    /// The free capacity of all nodes, sorted by name. In a full cluster every waiting group looks at
+    /// every node: these numbers rule out most nodes without the full check.
+    pub(super) fn of_all(view: &'v View) -> Vec<Self> {
+        let of = |(node, known): (&'v str, &'v Node)| {
+            let details = known.details.as_deref()?;
+            let usage = view.node_usage(node);
+            let left = |amount: fn(&Resources) -> i64| {
+                let taken = usage.map_or(0, |usage| amount(&usage.requested));
+                amount(&details.allocatable).saturating_sub(taken)
+            };
+            Some(Self {
+                node,
+                milli_cpu: left(|of| of.milli_cpu),
+                memory: left(|of| of.memory),
+                pods: details.pod_limit.saturating_sub(usage.map_or(0, |usage| usage.pods)),
+            })
+        };
+        let mut all: Vec<Self> = view.nodes().filter_map(of).collect();
+        all.sort_unstable_by_key(|free| free.node);
+        all
+    }
+}
+
+impl<'v> Demand<'v> {
+    pub(super) fn of(
+        name: &Name,
+        placeholder: &'v Placeholder,
+        details: &'v PlaceholderDetails,
+        blueprint: Option<&Blueprint<'_>>,
+        waiting: Vec<&'v MemberDetails>,
+        view: &'v View,
+    ) -> Self {
+        let selector = details.node_selector.iter();
+        Self(Group {
+            placeholder: PodNeeds {
+                node_selector: selector.map(|(key, value)| (&**key, &**value)).collect(),
+                node_terms: blueprint.and_then(Blueprint::node_terms).map(Cow::Owned),
+                tolerations: &details.tolerations,
+                requests: Some(Cow::Borrowed(&details.requests)),
+            },
+            waiting: waiting.into_iter().map(needs).collect(),
+            volumes: volumes::of_claims(placeholder.mounted(name), view),
+        })
+    }
+
+    /// The cordon or taint with which a node refuses the placeholder.
+    pub(super) fn barred_by<'n>(&self, node: &'n NodeDetails) -> Option<Obstacle<'n>> {
+        fit::closed_by(node, self.0.placeholder.tolerations)
+    }
+
+    /// Whether a node could take the placeholder and any of the waiting pods. `has_placeholder`: the
+    /// placeholder is already on the node.
+    pub(super) fn suits(&self, name: &str, view: &View, has_placeholder: bool) -> bool {
+        Candidate::find(name, view)
+            .is_some_and(|candidate| self.0.obstacle(candidate, has_placeholder).is_none())
+    }
+
+    /// Whether the node of the placeholder could take this pod.
+    pub(super) fn lets_in(&self, pod: &MemberDetails, name: &str, view: &View) -> bool {
+        Candidate::find(name, view)
+            .is_some_and(|candidate| self.0.obstacle_for(&needs(pod), candidate).is_none())
+    }
+
+    /// Whether a node could take the placeholder, whichever pods wait for it.
+    pub(super) fn takes_placeholder(&self, name: &str, view: &View) -> bool {
+        Candidate::find(name, view)
+            .is_some_and(|candidate| self.0.placeholder_obstacle(candidate, false).is_none())
+    }
+
+    /// The nodes that suit, except `but`, sorted by name. `free`: the free capacity of all nodes.
+    pub(super) fn suitable(
+        &self,
+        view: &'v View,
+        free: &[FreeCapacity<'v>],
+        but: &str,
+    ) -> Vec<&'v str> {
+        let further = 1 + usize::from(!self.0.waiting.is_empty());
+        let milli_cpu = self.least(|of| of.milli_cpu);
+        let memory = self.least(|of| of.memory);
+        let may_suit = |free: &&FreeCapacity<'_>| {
+            free.pods >= further && free.milli_cpu >= milli_cpu && free.memory >= memory
+        };
+        let names = free.iter().filter(may_suit).map(|free| free.node);
+        names.filter(|name| *name != but && self.suits(name, view, false)).collect()
+    }
+
+    /// The least free amount that a node needs for the placeholder and any one of the waiting pods.
+    fn least(&self, amount: impl Fn(&Resources) -> i64) -> i64 {
+        let of = |pod: &PodNeeds<'_>| pod.requests.as_deref().map_or(0, &amount);
+        let own = of(&self.0.placeholder);
+        let waiting = self.0.waiting.iter().map(of);
+        // An amount that a pod does not request is not checked.
+        let sums = waiting.filter(|amount| *amount > 0).map(|amount| own.saturating_add(amount));
+        sums.chain(Some(own).filter(|own| *own > 0)).max().unwrap_or(i64::MIN)
+    }
+
+    /// Whether no node but `node` can mount the volumes.
+    pub(super) fn is_pinned_to(&self, node: &str, view: &View) -> bool {
+        self.0.volumes.pin_to(node, view).is_some()
+    }
+
+    /// Describes the volumes that only `node` can mount.
+    pub(super) fn pins(&self, node: &str, view: &View) -> String {
+        self.0.volumes.pin_to(node, view).map(|pin| pin.to_string()).unwrap_or_default()
+    }
+}
+
+/// The requirements of a waiting pod, without a node name that stowplan added.
+fn needs(pod: &MemberDetails) -> PodNeeds<'_> {
+    let selector = pod.node_selector.iter();
+    PodNeeds {
+        node_selector: selector.map(|(key, value)| (&**key, &**value)).collect(),
+        node_terms: own_terms(pod),
+        tolerations: &pod.tolerations,
+        requests: Some(Cow::Borrowed(&pod.requests)),
+    }
+}
+
+/// The node that stowplan made a pod require by name, instead of adding the pod-affinity term.
+pub(super) fn bound_by_name(pod: &MemberDetails) -> Option<&str> {
+    let terms = pod.terms.as_deref().filter(|_| pod.gate.is_none() && !pod.follows);
+    bound_to(terms?)
+}
+
+/// The required node terms of a pod, without a node name that stowplan added.
+pub(super) fn own_terms(pod: &MemberDetails) -> Option<Cow<'_, [NodeSelectorTerm]>> {
+    let terms = pod.terms.as_deref()?;
+    match bound_by_name(pod) {
+        Some(_) => fit::unbound_terms(terms),
+        None => Some(Cow::Borrowed(terms)),
+    }
+}
+
+/// All nodes except those in `suitable`, sorted by name.
+pub(super) fn others<'v>(view: &'v View, suitable: &[&str]) -> Vec<&'v str> {
+    let suitable: HashSet<&str> = suitable.iter().copied().collect();
+    let others = view.nodes().map(|(name, _)| name).filter(|name| !suitable.contains(name));
+    let mut others: Vec<&str> = others.collect();
+    others.sort_unstable();
+    others
+}

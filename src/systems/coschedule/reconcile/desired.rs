@@ -1,0 +1,341 @@
+//! Computes the placeholders that should exist, from the active groups of runs and of pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::demand::own_terms;
+use super::reason;
+use crate::kubernetes::REQUIRED;
+use crate::systems::coschedule::claims::{Stays, is_parked};
+use crate::systems::coschedule::family::{self, Signs};
+use crate::systems::coschedule::groups::{
+    self, Group, GroupClaim, Groups, Leader, Leaders, LiveGroup,
+};
+use crate::systems::coschedule::keys;
+use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::kinds::member::Member;
+use crate::systems::coschedule::kinds::pipeline_run::{
+    Labels, PipelineRun, Template, WorkspaceSource,
+};
+use crate::systems::coschedule::placeholder::{Blueprint, Cause, Isolation};
+use crate::systems::coschedule::policy::Volumes;
+use crate::systems::policy::Policy;
+use crate::systems::vocabulary::is_namespace_opted_out;
+use crate::view::{Name, Owner, View};
+
+/// The active runs and native groups.
+#[derive(Debug)]
+pub(super) struct Sources<'v> {
+    view: &'v View,
+    policy: &'v Policy,
+    runs: Vec<Run<'v>>,
+    natives: Vec<Native<'v>>,
+    leaders: Leaders,
+    /// The events to report about runs.
+    pub(super) notes: Vec<Note<'v>>,
+}
+
+/// An active root run.
+#[derive(Debug)]
+struct Run<'v> {
+    name: &'v Name,
+    run: &'v PipelineRun,
+    groups: Groups,
+    /// Whether it has a TaskRun.
+    has_started: bool,
+}
+
+/// A native group with an active pod.
+#[derive(Debug)]
+struct Native<'v> {
+    name: Name,
+    group: &'v str,
+    claims: Vec<&'v str>,
+    /// The node requirements of its oldest pod, as a pod template.
+    template: Value,
+}
+
+/// An event to report about a run.
+#[derive(Debug)]
+pub(super) struct Note<'v> {
+    pub(super) name: &'v Name,
+    pub(super) run: &'v PipelineRun,
+    pub(super) reason: &'static str,
+    pub(super) text: String,
+}
+
+/// A placeholder that should exist.
+#[derive(Debug)]
+pub(super) struct Desired<'s> {
+    pub(super) blueprint: Blueprint<'s>,
+    /// Whether it should be created now if it does not exist.
+    pub(super) is_due: bool,
+    pub(super) run: Option<(&'s Name, &'s PipelineRun)>,
+    /// The groups of its run.
+    pub(super) groups: Option<&'s Groups>,
+    /// The earlier group that uses one of its claims.
+    pub(super) leader: Option<Leader>,
+}
+
+impl<'v> Sources<'v> {
+    pub(super) fn new(view: &'v View, policy: &'v Policy) -> Self {
+        let (runs, natives, notes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut sources = Self { view, policy, runs, natives, leaders: Leaders::default(), notes };
+        if policy.coschedule.enabled {
+            let mut live: Vec<LiveGroup> = LiveGroup::of_placeholders(view).collect();
+            sources.find_runs(&mut live);
+            sources.find_natives(&mut live);
+            sources.leaders = Leaders::new(live);
+        }
+        sources
+    }
+
+    fn find_runs(&mut self, live: &mut Vec<LiveGroup>) {
+        let is_active =
+            |run: &PipelineRun| !run.done && !run.identity.deleting && run.parent.is_none();
+        let mut runs: Vec<_> =
+            self.view.pipeline_runs().filter(|(_, run)| is_active(run)).collect();
+        runs.retain(|(name, _)| !self.is_opted_out(&name.namespace));
+        runs.sort_unstable_by_key(|(name, _)| *name);
+        for (name, run) in runs {
+            let Signs { has_started, is_assisted } = family::signs(name, run, self.view);
+            if is_assisted {
+                let mut text = "Tekton's own affinity assistant places this run, so stowplan does not; set `coschedule: disabled` in Tekton's ConfigMap feature-flags".to_owned();
+                // Tekton creates the first claim before anything shows that its assistant is on.
+                let mut claims = self.view.claims_of_run(&run.identity.uid);
+                if claims.any(|(_, claim)| is_parked(claim)) {
+                    text += ", then create the run again: its claims are parked, so that none of its pods can run";
+                }
+                self.notes.push(Note { name, run, reason: reason::ASSISTANT_IS_ON, text });
+                self.keep_groups_with_members(name, run, live);
+                continue;
+            }
+            let groups = match groups::of_run(name, run, self.view, self.policy) {
+                Ok(groups) => groups,
+                Err(bad) => {
+                    let finding = bad.finding();
+                    let text = finding.to_string();
+                    self.notes.push(Note { name, run, reason: finding.reason.as_str(), text });
+                    continue;
+                }
+            };
+            for conflict in &groups.conflicts {
+                let text = conflict.to_string();
+                self.notes.push(Note { name, run, reason: reason::GROUP_CONFLICT, text });
+            }
+            for stays in self.classes_that_stay(name, &groups) {
+                let text = stays.text().to_owned();
+                self.notes.push(Note { name, run, reason: reason::CLASS_BINDS_AT_ONCE, text });
+            }
+            live.extend(LiveGroup::of_run(name, run, &groups, self.view));
+            if !groups.groups.is_empty() {
+                self.runs.push(Run { name, run, groups, has_started });
+            }
+        }
+    }
+
+    /// Keeps those groups of a run placed by Tekton's assistant that have members: pods that were
+    /// admitted before that was known wait for a placeholder.
+    fn keep_groups_with_members(
+        &mut self,
+        name: &'v Name,
+        run: &'v PipelineRun,
+        live: &mut Vec<LiveGroup>,
+    ) {
+        let Ok(mut groups) = groups::of_run(name, run, self.view, self.policy) else { return };
+        live.extend(LiveGroup::of_run(name, run, &groups, self.view));
+        groups.groups.retain(|group| {
+            let placeholder = Name::new(&name.namespace, &group.name);
+            let uid = Some(&*run.identity.uid);
+            self.view.members_of(&placeholder).any(|(pod, member)| {
+                let is_assisted = member.details.as_ref().is_some_and(|details| details.assisted);
+                !member.finished
+                    && !is_assisted
+                    && family::belongs(pod, member, &group.name, uid, self.view)
+            })
+        });
+        if !groups.groups.is_empty() {
+            self.runs.push(Run { name, run, groups, has_started: true });
+        }
+    }
+
+    /// The reasons why claims of a run keep classes that bind at once. A missing sibling matters only if
+    /// the group has several claims.
+    fn classes_that_stay(&self, run: &Name, groups: &Groups) -> BTreeSet<Stays> {
+        let of_group = |group: &'_ Group| {
+            let is_alone = group.claims.len() < 2;
+            let made = group.claims.iter().filter(|claim| claim.template);
+            let classes = made.filter_map(|claim| {
+                let claim = self.view.claim(&Name::new(&run.namespace, &claim.name))?;
+                Stays::of(claim.class.as_deref()?, self.view, self.policy)
+            });
+            let matters = move |stays: &Stays| !is_alone || matches!(stays, Stays::NoSuchClass(_));
+            classes.filter(matters).collect::<Vec<_>>()
+        };
+        groups.groups.iter().flat_map(of_group).collect()
+    }
+
+    /// Whether a namespace is opted out, or excluded by the policy.
+    pub(super) fn is_opted_out(&self, namespace: &str) -> bool {
+        is_namespace_opted_out(namespace, self.view) || self.policy.excludes(namespace)
+    }
+
+    fn find_natives(&mut self, live: &mut Vec<LiveGroup>) {
+        let mut found: BTreeMap<Name, Vec<(&'v Name, &'v Member, &'v str)>> = BTreeMap::new();
+        for (name, member) in self.view.members().filter(|(_, member)| !member.finished) {
+            let (Some(placeholder), Some(group)) = (&member.placeholder, &member.group) else {
+                continue;
+            };
+            let namespace = &name.namespace;
+            // Users can set the label, so the group must match it.
+            if **placeholder == *keys::of_native(namespace, group) {
+                let placeholder = Name::new(namespace, placeholder);
+                found.entry(placeholder).or_default().push((name, member, group));
+            }
+        }
+        for (name, mut members) in found {
+            if self.is_opted_out(&name.namespace) {
+                continue;
+            }
+            members.sort_unstable_by_key(|(name, member, _)| (member.identity.created, *name));
+            let Some(&(_, oldest, group)) = members.first() else { continue };
+            let mut claims: Vec<&str> = Vec::new();
+            for (_, member, _) in &members {
+                claims.extend(claims_on_one_node(&name.namespace, member, self.view));
+            }
+            claims.sort_unstable();
+            claims.dedup();
+            let template = template_of(oldest);
+            if self.view.placeholder(&name).is_none() {
+                let since = oldest.identity.created;
+                live.push(LiveGroup::beginning(&name, group, &claims, since));
+            }
+            self.natives.push(Native { name, group, claims, template });
+        }
+    }
+
+    /// The placeholders that should exist, by name.
+    pub(super) fn desired(&self) -> BTreeMap<Name, Desired<'_>> {
+        let of_runs = self.runs.iter().flat_map(|run| {
+            let groups = run.groups.groups.iter();
+            groups.map(move |group| self.of_group(run, group))
+        });
+        let natives = self.natives.iter().map(|native| self.of_native(native));
+        of_runs.chain(natives).map(|desired| (desired.blueprint.name.clone(), desired)).collect()
+    }
+
+    fn of_group<'s>(&'s self, run: &'s Run<'v>, group: &'s Group) -> Desired<'s> {
+        let name = Name::new(&run.name.namespace, &group.name);
+        let existing = self.view.placeholder(&name);
+        // A parked claim is never bound: only the placeholder's own claim can replace it.
+        let is_parked = |claim: &GroupClaim| {
+            let known = self.view.claim(&Name::new(&name.namespace, &claim.name));
+            match known {
+                Some(known) => is_parked(known),
+                None => {
+                    claim.is_replaceable() && self.policy.coschedule.volumes == Volumes::Provision
+                }
+            }
+        };
+        // The claim templates of an existing StatefulSet cannot be changed.
+        let has_template = |claim: &GroupClaim| match existing {
+            Some(existing) => {
+                let template = keys::template(&claim.name);
+                existing.templates.iter().any(|own| **own == *template)
+            }
+            None => is_parked(claim),
+        };
+        let document = |claim: &str| {
+            let templates =
+                run.run.workspaces.iter().filter_map(|workspace| match &workspace.source {
+                    WorkspaceSource::Template(template) => Some(template),
+                    _ => None,
+                });
+            let mut of_claim = templates.filter(|template| *template.claim == *claim);
+            of_claim.find_map(|template: &Template| template.document.as_deref())
+        };
+        let mut claims = Vec::new();
+        let mut templates = Vec::new();
+        for claim in &group.claims {
+            match document(&claim.name).filter(|_| claim.is_replaceable() && has_template(claim)) {
+                Some(document) => templates.push((claim.name.to_string(), document)),
+                // A pod that mounts it can never run.
+                None if claim.template && is_parked(claim) => {}
+                None => claims.push(&*claim.name),
+            }
+        }
+        let leader = self.leaders.of_group(run.name, run.run, group);
+        let owner = Owner { name: run.name.name.clone(), uid: run.run.identity.uid.clone() };
+        Desired {
+            blueprint: Blueprint {
+                name: name.clone(),
+                cause: Cause::Run { owner, key: &group.key, mode: run.groups.mode },
+                claims,
+                templates,
+                template: run.run.pod_template.as_deref(),
+                service_account: run.run.service_account.as_deref(),
+                node_selector: &group.node_selector,
+                isolation: self.isolation(group.isolated),
+            },
+            is_due: run.has_started,
+            run: Some((run.name, run.run)),
+            groups: Some(&run.groups),
+            leader,
+        }
+    }
+
+    fn of_native<'s>(&'s self, native: &'s Native<'v>) -> Desired<'s> {
+        Desired {
+            blueprint: Blueprint {
+                name: native.name.clone(),
+                cause: Cause::Native(native.group),
+                claims: native.claims.clone(),
+                templates: Vec::new(),
+                template: Some(&native.template),
+                service_account: None,
+                node_selector: &NO_LABELS,
+                isolation: self.isolation(false),
+            },
+            is_due: true,
+            run: None,
+            groups: None,
+            leader: self.leaders.of_native(&native.name, &native.claims),
+        }
+    }
+
+    fn isolation(&self, required: bool) -> Isolation {
+        Isolation { required, scope: self.policy.coschedule.isolation_scope }
+    }
+}
+
+/// The node selector of native groups.
+static NO_LABELS: std::sync::LazyLock<Labels> = std::sync::LazyLock::new(Labels::default);
+
+/// The existing claims of a pod that a single node mounts.
+pub(super) fn claims_on_one_node<'v>(
+    namespace: &str,
+    member: &'v Member,
+    view: &View,
+) -> Vec<&'v str> {
+    let claims = member.details.iter().flat_map(|details| &details.claims);
+    let on_one_node = |claim: &&str| {
+        let found = view.claim(&Name::new(namespace, claim));
+        // A parked claim is never bound: a pod that mounts it is recreated with another one.
+        found.is_some_and(|claim| claim.access_modes.need_one_node() && !is_parked(claim))
+    };
+    claims.map(AsRef::as_ref).filter(on_one_node).collect()
+}
+
+/// The node requirements of a pod, as a pod template.
+fn template_of(member: &Member) -> Value {
+    let Some(details) = &member.details else { return Value::Null };
+    let mut template =
+        json!({"nodeSelector": details.node_selector, "tolerations": details.tolerations});
+    if let Some(terms) = own_terms(details) {
+        template["affinity"]["nodeAffinity"] = json!({
+            REQUIRED: {"nodeSelectorTerms": terms},
+        });
+    }
+    template
+}

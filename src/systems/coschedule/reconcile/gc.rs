@@ -1,0 +1,185 @@
+//! Garbage collection of placeholders whose run has ended, whose native group has no members, or that
+//! have no owner, and of the claims of ended runs.
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::carry_out::PlanBuilder;
+use super::desired::Sources;
+use super::duration;
+use super::state::{Facts, read_time};
+use crate::systems::coschedule::keys::{self, IDLE_SINCE, NAME_PREFIX};
+use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
+use crate::systems::coschedule::kinds::placeholder::Placeholder;
+use crate::systems::coschedule::kinds::storage::Claim;
+use crate::systems::coschedule::kinds::storage::PROTECTION;
+use crate::systems::coschedule::policy::CoscheduleMode;
+use crate::systems::coschedule::resources::{CLAIM, STATEFUL_SET};
+use crate::systems::coschedule::{family, mode};
+use crate::systems::plan::Write;
+use crate::systems::plan::operation::{add, remove, test, test_uid};
+use crate::view::Name;
+
+/// Whether a placeholder is kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fate<'v> {
+    /// It is needed, by this run or by a native group.
+    Needed(Option<(&'v Name, &'v PipelineRun)>),
+    /// It is not changed. It is checked again at this time, if any.
+    Untouched(Option<Timestamp>),
+    /// Its native group has no members, which is recorded with the time.
+    Idle,
+    /// It is no longer needed, and is deleted.
+    Ended,
+}
+
+/// Decides whether a placeholder is kept. `is_desired`: an active group needs it.
+pub(super) fn fate<'v>(
+    name: &Name,
+    placeholder: &Placeholder,
+    is_desired: bool,
+    facts: &Facts<'v>,
+) -> Fate<'v> {
+    // Users can set the label on a StatefulSet that is not stowplan's.
+    if placeholder.identity.deleting || !name.name.starts_with(NAME_PREFIX) {
+        return Fate::Untouched(None);
+    }
+    let view = facts.view;
+    let run_uid = placeholder.run.as_ref().map(|run| &*run.uid);
+    let has_members = || {
+        view.members_of(name).any(|(pod, member)| {
+            !member.finished && family::belongs(pod, member, &name.name, run_uid, view)
+        })
+    };
+    match (&placeholder.run, &placeholder.group) {
+        // Without Tekton's kinds no run can be found, and the API server deletes what runs own.
+        (Some(_), _) if !view.has_tekton() => Fate::Untouched(None),
+        (Some(owner), _) => match view.run_by_uid(&owner.uid) {
+            // An owner must be in the same namespace.
+            Some((run, _)) if run.namespace != name.namespace => Fate::Ended,
+            Some((_, run)) if run.done || run.identity.deleting => Fate::Ended,
+            Some(run) if is_desired || has_members() => Fate::Needed(Some(run)),
+            Some(_) | None => Fate::Ended,
+        },
+        (None, Some(_)) if has_members() => Fate::Needed(None),
+        (None, Some(_)) => fate_without_members(placeholder, facts),
+        (None, None) => Fate::Ended,
+    }
+}
+
+/// A native group's placeholder without members is kept for `groupTTL`: the group's next pod should get
+/// the same node.
+fn fate_without_members<'v>(placeholder: &Placeholder, facts: &Facts<'v>) -> Fate<'v> {
+    let details = placeholder.details.as_deref();
+    let Some(since) = details.and_then(|details| read_time(details, IDLE_SINCE)) else {
+        return Fate::Idle;
+    };
+    match since.checked_add(duration(facts.policy.coschedule.group_ttl)) {
+        Ok(due) if due <= facts.now => Fate::Ended,
+        Ok(due) => Fate::Untouched(Some(due)),
+        // A time beyond the range is never reached.
+        Err(_) => Fate::Untouched(None),
+    }
+}
+
+impl<'v> PlanBuilder<'_, 'v> {
+    pub(super) fn carry_out_fate(
+        &mut self,
+        name: &Name,
+        placeholder: &Placeholder,
+        fate: Fate<'_>,
+    ) {
+        match fate {
+            Fate::Needed(_) | Fate::Untouched(None) => {}
+            Fate::Untouched(Some(until)) => self.recheck_by(until),
+            Fate::Idle => {
+                let now = self.facts.now.as_second().to_string();
+                let mark = add(&["metadata", "annotations", IDLE_SINCE], now);
+                self.change(name, placeholder, vec![mark]);
+            }
+            Fate::Ended => {
+                let write = Write::Delete { grace: None, version: None };
+                self.write(STATEFUL_SET, name, &placeholder.identity.uid, write);
+            }
+        }
+    }
+
+    /// Deletes the template claims of ended runs by Tekton's rules: a claim of a placeholder is deleted if
+    /// the placeholder was for all pods of the run, and other claims if the run's annotation asks for it.
+    ///
+    /// The effective mode may have changed since the run started. So a placeholder's claim carries the
+    /// mode that it was created for; a claim without one is kept.
+    ///
+    /// Kubernetes keeps a deleted claim while a pod names it, even an ended one, and Tekton keeps the
+    /// pods of ended runs. So its finalizer is removed once every pod that mounts the claim has ended.
+    pub(super) fn clean_up(&mut self, sources: &Sources<'v>) {
+        let mut ended: Vec<_> = self.view().pipeline_runs().filter(|(_, run)| run.done).collect();
+        let has_any = |run: &PipelineRun| {
+            let mut claims = self.view().claims_of_run(&run.identity.uid);
+            claims.any(|(_, claim)| run.auto_cleanup || claim.placeholder.is_some())
+        };
+        ended.retain(|(name, run)| {
+            !run.identity.deleting
+                && has_any(run)
+                && !sources.is_opted_out(&name.namespace)
+                && self.view().placeholders_of_run(&run.identity.uid).next().is_none()
+        });
+        if ended.is_empty() || !self.facts.policy.coschedule.enabled {
+            return;
+        }
+        ended.sort_unstable_by_key(|(name, _)| *name);
+        for (name, run) in ended {
+            let deletes_tektons = run.auto_cleanup && self.was_coscheduled(name, run);
+            for (claim_name, claim) in self.view().claims_of_run(&run.identity.uid) {
+                let is_deletable = match &claim.placeholder {
+                    None => deletes_tektons,
+                    Some(_) => match claim.mode.as_deref().and_then(mode::read) {
+                        None | Some(CoscheduleMode::Disabled) => false,
+                        Some(CoscheduleMode::Workspaces) => run.auto_cleanup,
+                        Some(_) => true,
+                    },
+                };
+                if is_deletable && !self.view().is_mounted(claim_name) {
+                    self.remove_claim(claim_name, claim);
+                }
+            }
+        }
+    }
+
+    /// Whether an ended run was coscheduled: its mode is not `disabled`, or it has claims or pods of
+    /// placeholders from the time before that.
+    fn was_coscheduled(&self, name: &Name, run: &PipelineRun) -> bool {
+        let uid = &run.identity.uid;
+        let is_disabled = match mode::of_run(name, run, self.view(), self.facts.policy) {
+            Ok(mode) => mode == CoscheduleMode::Disabled,
+            Err(_) => true,
+        };
+        let has_pod_of = |key: &str| {
+            let placeholder = Name::new(&name.namespace, &keys::of_run(uid, key));
+            self.view().members_of(&placeholder).next().is_some()
+        };
+        !is_disabled
+            || self.view().claims_of_run(uid).any(|(_, claim)| claim.placeholder.is_some())
+            || has_pod_of("")
+            || run.workspaces.iter().any(|workspace| has_pod_of(&workspace.name))
+    }
+
+    fn remove_claim(&mut self, name: &Name, claim: &Claim) {
+        let write = match (claim.identity.deleting, claim.protection) {
+            (false, _) => Write::Delete { grace: None, version: None },
+            (true, Some(index)) => {
+                let index = index.to_string();
+                let path = ["metadata", "finalizers", &index];
+                Write::Patch(vec![
+                    test_uid(&claim.identity.uid),
+                    // The index is that of this version.
+                    test(&["metadata", "resourceVersion"], &*claim.identity.resource_version),
+                    test(&path, PROTECTION),
+                    remove(&path),
+                ])
+            }
+            (true, None) => return,
+        };
+        self.write(CLAIM, name, &claim.identity.uid, write);
+    }
+}

@@ -1,0 +1,126 @@
+//! Steps for the members of a placeholder.
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::{Decider, Step};
+use crate::systems::coschedule::groups::{self, Membership};
+use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
+use crate::systems::coschedule::reconcile::demand::{Demand, bound_by_name};
+use crate::systems::coschedule::reconcile::state::{
+    PATIENCE, can_follow, is_placed, recreating_task_run,
+};
+use crate::systems::wake;
+
+impl<'v> Decider<'_, 'v> {
+    /// Recreates waiting members that now belong to another group of their run. When they were
+    /// admitted, it was not yet known which nodes can mount the run's volumes.
+    pub(super) fn recreate_members_of_other_groups(&mut self) {
+        let groups = self.state.desired.and_then(|desired| desired.groups);
+        let Some(groups) = groups.filter(|groups| groups.groups.len() > 1) else { return };
+        let view = self.facts.view;
+        for &(name, member) in &self.state.waiting {
+            let Some(details) = member.details.as_deref() else { continue };
+            // Users can set the label.
+            if !is_placed(member) || member.group.is_some() {
+                continue;
+            }
+            let Some(task_run) = recreating_task_run(name, member, view) else { continue };
+            let claims: Vec<&str> = details.claims.iter().map(AsRef::as_ref).collect();
+            let selector: Vec<(&str, &str)> =
+                details.node_selector.iter().map(|(key, value)| (&**key, &**value)).collect();
+            let is_free = groups::needs_no_node(&name.namespace, view);
+            let task = task_run.task.as_deref();
+            if let Membership::Of(group) = groups.membership(task, &claims, &selector, is_free)
+                && group.name != self.state.name.name
+            {
+                let why = format!(
+                    "no node can mount all volumes of its run, and it now belongs to placeholder {}",
+                    group.name
+                );
+                self.step(name, member, Step::Release(why));
+            }
+        }
+    }
+
+    /// Recreates waiting members that require a node by name which the placeholder has left: they
+    /// cannot run on any other. This is done after the placeholder has left, because a pod that is
+    /// created before requires the same node again.
+    ///
+    /// stowplan added that requirement, so the policy's `repair` need not allow it.
+    pub(super) fn recreate_members_bound_elsewhere(&mut self) {
+        let node = self.state.pod.and_then(PlaceholderPod::place);
+        for &(name, member) in &self.state.waiting {
+            let Some(details) = member.details.as_deref() else { continue };
+            let Some(bound) = bound_by_name(details).filter(|bound| Some(*bound) != node) else {
+                continue;
+            };
+            if recreating_task_run(name, member, self.facts.view).is_some() {
+                let why = format!("it requires node {bound}, which its group has left");
+                self.step(name, member, Step::Release(why));
+            } else if let Some(node) = node {
+                let note = format!(
+                    "it requires node {bound}, and its group is now on node {node}: it must be deleted and created again"
+                );
+                self.step(name, member, Step::Strand(note));
+            }
+        }
+    }
+
+    /// Lets waiting members run on the placeholder's node: removes gates, and wakes members that the
+    /// scheduler refused. A member whose gate is removed requires the node from then on, so the node
+    /// must be eligible for it. Returns whether a gate is removed.
+    pub(super) fn admit_and_wake(
+        &mut self,
+        pod: &PlaceholderPod,
+        node: &str,
+        demand: &Demand<'v>,
+    ) -> bool {
+        let (state, view) = (self.state, self.facts.view);
+        let mut admits = false;
+        for &(name, member) in &state.waiting {
+            let gated = member.details.as_deref().filter(|details| details.gate.is_some());
+            if gated.is_some_and(|details| demand.lets_in(details, node, view)) {
+                self.step(name, member, Step::Admit(node.into()));
+                admits = true;
+            }
+        }
+        for (name, member, details, since) in state.unschedulable(pod.scheduled_since) {
+            let Some(due) = wake::due(since, details.woken, PATIENCE) else { continue };
+            // A wake-up helps only a member that fits here.
+            let is_bound_elsewhere = bound_by_name(details).is_some_and(|bound| bound != node);
+            if is_bound_elsewhere || !demand.lets_in(details, node, view) {
+                continue;
+            }
+            if due <= self.facts.now {
+                self.step(name, member, Step::Wake);
+            } else {
+                self.recheck_by(due);
+            }
+        }
+        admits
+    }
+
+    /// Since when the first of the members waits that have waited longer than the grace period.
+    pub(super) fn first_overdue(
+        &mut self,
+        pod: &PlaceholderPod,
+        node: &str,
+        demand: &Demand<'v>,
+    ) -> Option<Timestamp> {
+        let view = self.facts.view;
+        let placed = pod.scheduled_since;
+        let unschedulable = self
+            .state
+            .unschedulable(placed)
+            .filter(|(name, member, ..)| can_follow(name, member, view))
+            .map(|(.., since)| since);
+        // The scheduler does not report on gated pods.
+        let gated = self.state.waiting.iter().filter_map(|(_, member)| {
+            let details = member.details.as_deref().filter(|details| details.gate.is_some())?;
+            let is_kept_out = !demand.lets_in(details, node, view);
+            member.identity.created.max(placed).filter(|_| is_kept_out)
+        });
+        let since = unschedulable.chain(gated).min()?;
+        self.elapsed_or_recheck(since, self.facts.grace()).then_some(since)
+    }
+}

@@ -1,0 +1,226 @@
+//! The next step for a placeholder whose pod is bound to a node.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::template::except;
+use super::{Decider, Next, Trouble};
+use crate::systems::coschedule::kinds::member::Member;
+use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
+use crate::systems::coschedule::pod_plan::Nodes;
+use crate::systems::coschedule::reconcile::demand::{Demand, others};
+use crate::systems::coschedule::reconcile::{Follow, Why};
+use crate::view::Name;
+
+/// The placeholder leaves a full node after so many grace periods even if no other node fits: only a
+/// pending pod makes a cluster autoscaler act.
+const GIVE_UP: i32 = 10;
+
+impl<'v> Decider<'_, 'v> {
+    /// The pod is bound to a node.
+    pub(super) fn on_node(&mut self, pod: &PlaceholderPod, node: &str) -> Next {
+        let (state, view) = (self.state, self.facts.view);
+        let demand = state.demand(view, state.desired);
+        let known = view.node(node).and_then(|node| node.details.as_deref());
+        let Some(details) = known.filter(|known| known.ready) else {
+            return self.on_lost_node(node, &demand);
+        };
+        if pod.identity.deleting {
+            return Next::Nothing;
+        }
+        // The members run on another node: the pod was deleted while they ran, or the scheduler first
+        // chose their node for it, and then another because a claim changed before it was bound.
+        let apart = state.only_node().filter(|members| *members != node);
+        if let Some(members) = apart.filter(|members| demand.takes_placeholder(members, view)) {
+            let next = self.rewrite(Nodes::Only(members.into()));
+            let why = Some(Trouble::Apart(members.into()));
+            let recreate = state.desired.map(|_| Next::Recreate { why, is_forced: false });
+            return next.or(recreate).unwrap_or_default();
+        }
+        let follow = state.desired.map_or(Follow::Anywhere, |desired| self.follow(desired));
+        let is_outdated = pod.plan.as_deref() != state.details.plan.as_ref();
+        let claims = pod.plan.as_ref().map(|plan| &plan.claims);
+        let trouble = if let Some(bar) = demand.barred_by(details) {
+            Trouble::Barred(node.into(), bar.to_string())
+        } else if let Follow::On(other) = follow
+            && other != node
+        {
+            Trouble::Follows(other.into())
+        } else if is_outdated && state.plan().nodes.excludes(node) {
+            Trouble::Excluded(node.into())
+        } else if claims != Some(&state.plan().claims) && is_outdated {
+            Trouble::OtherClaims
+        } else if let Some(since) = self.first_overdue(pod, node, &demand) {
+            // While members are admitted, the others wait.
+            return match self.admit_and_wake(pod, node, &demand) {
+                true => Next::Nothing,
+                false => self.leave_full_node(pod, node, since, &demand),
+            };
+        } else {
+            self.admit_and_wake(pod, node, &demand);
+            return Next::Nothing;
+        };
+        let may_wait = matches!(trouble, Trouble::Excluded(_) | Trouble::OtherClaims);
+        if may_wait && !state.running.is_empty() && self.admit_and_wake(pod, node, &demand) {
+            return Next::Nothing;
+        }
+        if let Some(next) = self.keep_on_node(node, &trouble) {
+            return next;
+        }
+        match &trouble {
+            Trouble::Excluded(_) | Trouble::OtherClaims => recreate(trouble),
+            Trouble::Follows(other) => {
+                self.rewrite(Nodes::Only(other.clone())).unwrap_or_else(|| recreate(trouble))
+            }
+            _ if demand.is_pinned_to(node, view) => {
+                self.wait(Why::Pinned(trouble, demand.pins(node, view)))
+            }
+            // A template that allows no other node is changed first.
+            _ if state.plan().nodes.only().is_some() => {
+                self.rewrite(Nodes::Any).unwrap_or_else(|| recreate(trouble))
+            }
+            _ => recreate(trouble),
+        }
+    }
+
+    /// Keeps the pod on its node in spite of `trouble` while members or followers run there; else
+    /// drops a hold that would bring it back.
+    pub(super) fn keep_on_node(&mut self, node: &str, trouble: &Trouble) -> Option<Next> {
+        let state = self.state;
+        if state.keeps(node) {
+            return Some(self.wait_for_members(node, &trouble.to_string()));
+        }
+        if let Some((user, claim)) = self.facts.used_by_others(state, node) {
+            let note = format!(
+                "{trouble}, and pod {} of another group still runs on {node} with claim {claim}: the group moves when that pod has ended",
+                user.name
+            );
+            return Some(self.wait(Why::Members(note)));
+        }
+        self.drop_hold()
+    }
+
+    /// The pod is bound to a node that was deleted or is NotReady.
+    pub(super) fn on_lost_node(&mut self, node: &str, demand: &Demand<'v>) -> Next {
+        let (state, view) = (self.state, self.facts.view);
+        let known = view.node(node).and_then(|node| node.details.as_deref());
+        let trouble = match known {
+            Some(_) => Trouble::NotReady(node.into()),
+            None => Trouble::Deleted(node.into()),
+        };
+        if state.keeps(node) {
+            return self.wait_for_members(node, &trouble.to_string());
+        }
+        if known.is_some() && demand.is_pinned_to(node, view) {
+            return self.wait(Why::Pinned(trouble, demand.pins(node, view)));
+        }
+        // A pod that tolerates the taints of a NotReady node can be bound to it again.
+        let comes_back = known.is_some_and(|known| demand.barred_by(known).is_none());
+        if comes_back && !state.plan().nodes.excludes(node) {
+            let follow = state.desired.map(|desired| (desired, self.follow(desired)));
+            let Some((desired, _)) = follow.filter(|(_, follow)| *follow != Follow::On(node))
+            else {
+                return self.wait(Why::NoOtherNode(trouble));
+            };
+            let excluded = state.plan().nodes.excluded().iter().map(AsRef::as_ref);
+            let nodes = except(std::iter::once(node).chain(excluded), desired);
+            if let Some(next) = self.rewrite(nodes) {
+                return next;
+            }
+        }
+        let why = Some(trouble);
+        self.drop_hold().unwrap_or(Next::Recreate { why, is_forced: true })
+    }
+
+    /// Waiting members do not fit on the placeholder's node: excludes all nodes on which they would not
+    /// fit. First the template is changed; the next decision then recreates the pod.
+    pub(super) fn leave_full_node(
+        &mut self,
+        pod: &PlaceholderPod,
+        node: &str,
+        since: Timestamp,
+        demand: &Demand<'v>,
+    ) -> Next {
+        let (state, view) = (self.state, self.facts.view);
+        let trouble = Trouble::Full(node.into());
+        if let Some(next) = self.keep_on_node(node, &trouble) {
+            return next;
+        }
+        if demand.is_pinned_to(node, view) {
+            return self.wait(Why::Pinned(trouble, demand.pins(node, view)));
+        }
+        let Some(desired) = state.desired else { return self.wait_unschedulable() };
+        let suitable = demand.suitable(view, self.facts.free_capacity(), node);
+        let patience = self.facts.grace().checked_mul(GIVE_UP).unwrap_or(SignedDuration::MAX);
+        // By stowplan's own numbers the members fit here, but the scheduler refuses them. Each other
+        // node is tried once: if the cause is not the node, trying them again soon does not help.
+        let fits_here = demand.suits(node, view, true);
+        if fits_here {
+            self.wait_unschedulable();
+        }
+        let mut excluded = if suitable.is_empty() {
+            if fits_here {
+                return Next::Nothing;
+            }
+            self.wait_for_capacity();
+            if !self.elapsed_or_recheck(since, patience) {
+                return Next::Nothing;
+            }
+            others(view, &[])
+        } else if fits_here {
+            let is_tried = |name: &&str| state.plan().nodes.excludes(name);
+            let untried: Vec<&str> =
+                suitable.iter().copied().filter(|name| !is_tried(name)).collect();
+            if !untried.is_empty() {
+                others(view, &untried)
+            } else if self.elapsed_or_recheck(pod.scheduled_since.unwrap_or(since), patience) {
+                others(view, &suitable)
+            } else {
+                return Next::Nothing;
+            }
+        } else {
+            others(view, &suitable)
+        };
+        // This node is first, so that it is kept if the list is cut: the pod would come back.
+        excluded.retain(|other| *other != node);
+        excluded.insert(0, node);
+        self.rewrite(except(excluded, desired)).unwrap_or_default()
+    }
+
+    pub(super) fn wait_for_capacity(&mut self) {
+        let largest = self.state.waiting.iter().filter_map(|(name, member)| {
+            let requests = &member.details.as_ref()?.requests;
+            Some((requests.milli_cpu, requests.memory, *name))
+        });
+        if let Some((milli_cpu, memory, name)) = largest.max() {
+            self.wait(Why::NoNodeFits { pod: name.name.clone(), milli_cpu, memory });
+        }
+    }
+
+    pub(super) fn wait_unschedulable(&mut self) -> Next {
+        let message = self.state.unschedulable(None).next().and_then(|(_, _, details, _)| {
+            let message = &details.unschedulable.as_ref()?.message;
+            Some(message.trim_end_matches('.').to_owned())
+        });
+        self.wait(Why::Unschedulable(message.unwrap_or_default()))
+    }
+
+    /// The group does not move while a member runs: reports to the waiting members which one.
+    pub(super) fn wait_for_members(&mut self, node: &str, why: &str) -> Next {
+        let state = self.state;
+        let is_here = |(_, member): &&(&Name, &Member)| member.place() == Some(node);
+        let running = state.running.iter().find(is_here).or_else(|| state.running.first());
+        let Some((running, member)) = running.filter(|_| !state.waiting.is_empty()) else {
+            return Next::Nothing;
+        };
+        let note = format!(
+            "{why}, and pod {} of the group still runs on {}: the group moves when that pod has ended",
+            running.name,
+            member.place().unwrap_or(node)
+        );
+        self.wait(Why::Members(note))
+    }
+}
+
+fn recreate(why: Trouble) -> Next {
+    Next::Recreate { why: Some(why), is_forced: false }
+}

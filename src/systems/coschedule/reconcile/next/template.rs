@@ -1,0 +1,80 @@
+//! Changes to the pod template of a placeholder.
+
+use std::collections::BTreeSet;
+
+use super::{Decider, Next};
+use crate::systems::coschedule::claims::is_parked;
+use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::pod_plan::{Nodes, PodPlan};
+use crate::systems::coschedule::reconcile::desired::{Desired, claims_on_one_node};
+use crate::view::Name;
+
+impl<'v> Decider<'_, 'v> {
+    /// Changes the nodes of the template; `None` if it has these already.
+    pub(super) fn rewrite(&self, nodes: Nodes) -> Option<Next> {
+        let plan = self.state.plan();
+        let held = self.state.should_be_held();
+        let new = PodPlan { nodes, held, claims: plan.claims.clone() };
+        (self.state.desired.is_some() && new != *plan).then_some(Next::Rewrite(new))
+    }
+
+    /// Drops the hold of a template that holds the pod to pods that it should leave.
+    pub(super) fn drop_hold(&self) -> Option<Next> {
+        let is_due = self.state.must_drop_hold() && self.state.desired.is_some();
+        is_due.then(|| Next::Rewrite(PodPlan { held: false, ..self.state.plan().clone() }))
+    }
+
+    /// Writes a plan into a template without one, and restores a missing hold.
+    pub(super) fn restore_plan(&self) -> Option<Next> {
+        let state = self.state;
+        let plan = match (&state.details.plan, state.desired?) {
+            (Some(plan), _) => PodPlan { held: true, ..plan.clone() },
+            (None, desired) => PodPlan {
+                claims: state.placeholder.claims.to_vec(),
+                held: state.should_be_held(),
+                ..desired.blueprint.first_plan(Nodes::Any)
+            },
+        };
+        let is_missing = state.details.plan.is_none();
+        let needs_hold = !state.plan().held && state.should_be_held();
+        (is_missing || needs_hold).then_some(Next::Rewrite(plan))
+    }
+
+    /// The claims that the template should mount, if it mounts others and no member runs: those that
+    /// waiting members mount and those of the group, without those of other groups and those that
+    /// only one pod may use.
+    pub(super) fn changed_claims(&self) -> Option<Vec<Box<str>>> {
+        let state = self.state;
+        let desired = state.desired.filter(|_| state.running.is_empty())?;
+        let mut added: BTreeSet<&str> = desired.blueprint.claims.iter().copied().collect();
+        for (_, member) in &state.waiting {
+            added.extend(claims_on_one_node(&state.name.namespace, member, self.facts.view));
+        }
+        let plan = state.plan();
+        let kept = plan.claims.iter().filter(|claim| !self.must_not_mount(desired, claim)).cloned();
+        let mut claims: Vec<Box<str>> = kept.collect();
+        added.retain(|claim| {
+            !plan.mounts(claim) && !state.makes(claim) && !self.must_not_mount(desired, claim)
+        });
+        claims.extend(added.into_iter().map(Into::into));
+        (claims != plan.claims).then_some(claims)
+    }
+
+    /// Whether the placeholder must not mount a claim.
+    pub(super) fn must_not_mount(&self, desired: &Desired<'_>, claim: &str) -> bool {
+        let known = self.facts.view.claim(&Name::new(&self.state.name.namespace, claim));
+        let is_unusable = known.is_some_and(|known| known.access_modes.one_pod || is_parked(known));
+        let mut others = desired.groups.iter().flat_map(|groups| &groups.groups);
+        let mut is_of_other_group =
+            || others.any(|group| group.name != self.state.name.name && group.has(claim));
+        // A plan can be edited, and may name a claim that does not exist.
+        let is_foreign =
+            !desired.blueprint.claims.contains(&claim) && (known.is_none() || is_of_other_group());
+        is_unusable || is_foreign
+    }
+}
+
+/// Any node except these, as far as the placeholder can exclude them.
+pub(super) fn except<'n>(nodes: impl IntoIterator<Item = &'n str>, desired: &Desired<'_>) -> Nodes {
+    Nodes::except(nodes, desired.blueprint.most_excluded())
+}

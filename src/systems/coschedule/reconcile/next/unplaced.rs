@@ -1,0 +1,151 @@
+//! The next step for a placeholder without a pod, or whose pod has no node.
+
+use k8s_openapi::jiff::SignedDuration;
+
+use super::template::except;
+use super::{Decider, Next, Step};
+use crate::policy::Repair;
+use crate::systems::coschedule::keys::{FAILED, MISSING_SINCE};
+use crate::systems::coschedule::kinds::member::Unschedulable;
+use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
+use crate::systems::coschedule::pod_plan::Nodes;
+use crate::systems::coschedule::reconcile::demand::others;
+use crate::systems::coschedule::reconcile::state::{PATIENCE, read_time, recreating_task_run};
+use crate::systems::coschedule::reconcile::{Follow, Why};
+use crate::systems::wake;
+
+/// The time that the StatefulSet controller gets to create a pod.
+const CREATION: SignedDuration = SignedDuration::from_secs(30);
+
+/// The part of the scheduler's message that says that required pod affinity was not met.
+const NO_AFFINITY_MATCH: &str = "didn't match pod affinity rules";
+
+impl<'v> Decider<'_, 'v> {
+    /// The StatefulSet has no pod. Either it will create one soon, or something prevents that: after a
+    /// while this is reported, new members no longer wait for it, and waiting ones are recreated if the
+    /// policy allows.
+    pub(super) fn without_pod(&mut self) -> Next {
+        let state = self.state;
+        let Some(since) = read_time(state.details, MISSING_SINCE) else {
+            let created = state.placeholder.identity.created;
+            return match created.is_some_and(|at| self.elapsed_or_recheck(at, CREATION)) {
+                true => Next::Mark(MISSING_SINCE, self.facts.now.as_second().to_string()),
+                false => Next::Nothing,
+            };
+        };
+        if !self.elapsed_or_recheck(since, CREATION) {
+            return Next::Nothing;
+        }
+        self.wait(Why::NotMade(state.name.name.clone()));
+        if !state.placeholder.failed {
+            return Next::Mark(FAILED, "true".to_owned());
+        }
+        if self.facts.policy.repair == Repair::RecreatePending {
+            for &(name, member) in &state.waiting {
+                // A new pod would need the same claim, which only the StatefulSet creates.
+                let mut claims = member.details.iter().flat_map(|details| &details.claims);
+                let is_stuck = claims.any(|claim| state.makes(claim));
+                if !is_stuck && recreating_task_run(name, member, self.facts.view).is_some() {
+                    let why = "its group has no placeholder".to_owned();
+                    self.step(name, member, Step::Release(why));
+                }
+            }
+        }
+        Next::Nothing
+    }
+
+    /// The placeholder's pod has no node.
+    pub(super) fn without_node(&mut self, pod: &PlaceholderPod) -> Next {
+        let state = self.state;
+        if pod.plan.as_deref() != state.details.plan.as_ref() {
+            return Next::Recreate { why: None, is_forced: false };
+        }
+        let Some(unschedulable) = &pod.unschedulable else { return Next::Nothing };
+        let held = state.plan().held.then(|| self.held_without_node(pod, unschedulable)).flatten();
+        if let Some(next) = held {
+            return next;
+        }
+        if let Some(next) = self.find_node(unschedulable) {
+            return next;
+        }
+        if self.elapsed_or_recheck(unschedulable.since, self.facts.grace()) {
+            let message = unschedulable.message.trim_end_matches('.').to_owned();
+            return self.wait(Why::NotPlaced { placeholder: state.name.name.clone(), message });
+        }
+        Next::Nothing
+    }
+
+    /// The pod has no node, and is held to members. If any run, it joins them or waits until they have
+    /// ended: on another node it would split the group.
+    pub(super) fn held_without_node(
+        &mut self,
+        pod: &PlaceholderPod,
+        unschedulable: &Unschedulable,
+    ) -> Option<Next> {
+        let state = self.state;
+        if let Some(next) = self.drop_hold() {
+            return Some(next);
+        }
+        let Some(first) = state.nodes().next() else { return self.wake(pod, unschedulable) };
+        // Waiting members were refused there, but the running ones were not.
+        let is_kept_out = |node: &&str| !state.plan().nodes.allows(node);
+        if let (Some(node), Some(desired)) = (state.only_node().filter(is_kept_out), state.desired)
+            && state.demand(self.facts.view, Some(desired)).takes_placeholder(node, self.facts.view)
+            && let Some(next) = self.rewrite(Nodes::Only(node.into()))
+        {
+            return Some(next);
+        }
+        if self.elapsed_or_recheck(unschedulable.since, self.facts.grace()) {
+            let message = unschedulable.message.trim_end_matches('.');
+            let why = format!("placeholder {} has no node ({message})", state.name.name);
+            self.wait_for_members(first, &why);
+        }
+        Some(Next::Nothing)
+    }
+
+    /// Wakes a pod after the last pod ended that its required affinity matched: the scheduler would
+    /// not try it again for five minutes (kubernetes#141354).
+    pub(super) fn wake(
+        &mut self,
+        pod: &PlaceholderPod,
+        unschedulable: &Unschedulable,
+    ) -> Option<Next> {
+        if !unschedulable.message.contains(NO_AFFINITY_MATCH) {
+            return None;
+        }
+        let due = wake::due(unschedulable.since, pod.woken, PATIENCE)?;
+        if due > self.facts.now {
+            self.recheck_by(due);
+            return None;
+        }
+        Some(Next::Wake)
+    }
+
+    /// Changes the template to one with which the pod could get a node.
+    pub(super) fn find_node(&mut self, unschedulable: &Unschedulable) -> Option<Next> {
+        let state = self.state;
+        let desired = state.desired?;
+        match self.follow(desired) {
+            // Its members hold it there until they have ended.
+            _ if state.should_be_held() && state.is_sent_to_members() => None,
+            Follow::On(node) => self.rewrite(Nodes::Only(node.into())),
+            // The leader that it followed has ended.
+            Follow::Anywhere if state.plan().nodes.only().is_some() => self.rewrite(Nodes::Any),
+            // Excluded nodes may have free capacity again. They are tried only after the grace
+            // period.
+            Follow::Anywhere
+                if self.elapsed_or_recheck(unschedulable.since, self.facts.grace()) =>
+            {
+                let view = self.facts.view;
+                let demand = state.demand(view, Some(desired));
+                let mut excluded = state.plan().nodes.excluded().iter();
+                if !excluded.any(|node| demand.suits(node, view, false)) {
+                    return None;
+                }
+                let suitable = demand.suitable(view, self.facts.free_capacity(), "");
+                self.rewrite(except(others(view, &suitable), desired))
+            }
+            Follow::Anywhere | Follow::Unknown(_) => None,
+        }
+    }
+}

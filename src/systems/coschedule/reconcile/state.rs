@@ -1,0 +1,319 @@
+//! The state that a decision is based on: a placeholder's StatefulSet, its pod, its members, and
+//! which of these keep it on its node.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::demand::{Demand, FreeCapacity, bound_by_name};
+use super::desired::{Desired, claims_on_one_node};
+use super::{Follow, Why, duration};
+use crate::systems::coschedule::family;
+use crate::systems::coschedule::groups::Leader;
+use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MISSING_SINCE};
+use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::kinds::member::Member;
+use crate::systems::coschedule::kinds::member::MemberDetails;
+use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
+use crate::systems::coschedule::kinds::placeholder::Placeholder;
+use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
+use crate::systems::coschedule::kinds::placeholder::{FIRST, PlaceholderDetails};
+use crate::systems::coschedule::kinds::task_run::TaskRun;
+use crate::systems::coschedule::pod_plan::{Nodes, PodPlan};
+use crate::systems::fit;
+use crate::systems::policy::Policy;
+use crate::view::{Name, View};
+
+/// How long a pod is unschedulable beside its group before it is woken. The scheduler usually tries
+/// again by itself within ten seconds, and each wake-up is a write.
+pub(super) const PATIENCE: SignedDuration = SignedDuration::from_secs(12);
+
+/// Bound pods by namespace and claim. Each entry repeats the claim.
+type Users<'v> = HashMap<(&'v str, &'v str), Vec<(&'v Name, &'v Member, &'v str)>>;
+
+/// The input of decisions besides the placeholder's own state.
+pub(super) struct Facts<'v> {
+    pub(super) view: &'v View,
+    pub(super) policy: &'v Policy,
+    pub(super) now: Timestamp,
+    /// The bound pods by claim, computed when first needed.
+    users: OnceCell<Users<'v>>,
+    /// The free capacity of all nodes, computed when first needed.
+    free_capacity: OnceCell<Vec<FreeCapacity<'v>>>,
+}
+
+impl<'v> Facts<'v> {
+    pub(super) fn new(view: &'v View, policy: &'v Policy, now: Timestamp) -> Self {
+        Self { view, policy, now, users: OnceCell::new(), free_capacity: OnceCell::new() }
+    }
+
+    pub(super) fn grace(&self) -> SignedDuration {
+        duration(self.policy.coschedule.grace_period)
+    }
+
+    pub(super) fn free_capacity(&self) -> &[FreeCapacity<'v>] {
+        self.free_capacity.get_or_init(|| FreeCapacity::of_all(self.view))
+    }
+
+    /// A pod of another group that runs on `node` with a claim of this placeholder which a single node
+    /// mounts: a member of a group that follows this one. With the claim's name.
+    pub(super) fn used_by_others(
+        &self,
+        state: &State<'v>,
+        node: &str,
+    ) -> Option<(&'v Name, &'v str)> {
+        let users = self.users.get_or_init(|| users(self.view));
+        let Name { namespace, name: own } = state.name;
+        let claims = state.placeholder.claims.iter();
+        let mut used = claims.filter_map(|claim| users.get(&(&**namespace, &**claim)));
+        used.find_map(|users| {
+            let is_other = |(_, member, _): &&(&Name, &Member, &str)| {
+                member.place() == Some(node) && member.placeholder.as_ref() != Some(own)
+            };
+            users.iter().find(is_other).map(|(name, _, claim)| (*name, *claim))
+        })
+    }
+
+    /// Where a placeholder must be because of its leader.
+    pub(super) fn follow(&self, desired: &Desired<'_>) -> Follow<'v> {
+        let Some(Leader { who, placeholder, claim }) = &desired.leader else {
+            return Follow::Anywhere;
+        };
+        let shared = format!("claim {claim} is also used by the earlier {who}");
+        if desired.blueprint.isolation.required {
+            let note =
+                format!("{shared}, and runs are isolated: this one starts when that one has ended");
+            return Follow::Unknown(Why::SharedClaim(note));
+        }
+        let placeholder = Name::new(&desired.blueprint.name.namespace, placeholder);
+        match self.view.placeholder_pod(&placeholder).and_then(PlaceholderPod::place) {
+            Some(node) => Follow::On(node),
+            None => {
+                let note = format!("{shared}, whose placeholder has no node yet");
+                Follow::Unknown(Why::SharedClaim(note))
+            }
+        }
+    }
+}
+
+/// The bound pods by those of their claims that a single node mounts.
+fn users(view: &View) -> Users<'_> {
+    let mut users = Users::new();
+    for (name, member) in view.members().filter(|(_, member)| member.place().is_some()) {
+        for claim in claims_on_one_node(&name.namespace, member, view) {
+            users.entry((&name.namespace, claim)).or_default().push((name, member, claim));
+        }
+    }
+    // Events name the first pod, which must be the same in each plan.
+    users.values_mut().for_each(|users| users.sort_unstable_by_key(|(name, ..)| *name));
+    users
+}
+
+/// Whether a placeholder should be held to the nodes of its members.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Hold {
+    /// Yes, although no member runs yet.
+    Free,
+    /// Yes: members run, and it joins them or waits until they have ended.
+    Members,
+    /// No: members of a native group run on nodes that take no new pods. They may run for ever, and a
+    /// drain waits until replacements run on another node, so the group continues there.
+    Closed,
+    /// No: the scheduler counts pods as members that stowplan has not placed. These are pods with a
+    /// forged label, pods that bypassed the scheduler, and pods terminating on a NotReady node.
+    Foreign,
+}
+
+/// A placeholder with its members.
+pub(super) struct State<'v> {
+    pub(super) name: &'v Name,
+    pub(super) placeholder: &'v Placeholder,
+    pub(super) details: &'v PlaceholderDetails,
+    pub(super) pod: Option<&'v PlaceholderPod>,
+    pub(super) run: Option<(&'v Name, &'v PipelineRun)>,
+    /// What it should be. `None` if its namespace, its run or the policy opts out; its template is
+    /// then not changed.
+    pub(super) desired: Option<&'v Desired<'v>>,
+    /// Bound members that have not ended, except those terminating on a NotReady node.
+    pub(super) running: Vec<(&'v Name, &'v Member)>,
+    /// Members without a node that are not being deleted.
+    pub(super) waiting: Vec<(&'v Name, &'v Member)>,
+    pub(super) hold: Hold,
+}
+
+/// Replaces the plan of a template without one.
+static NO_PLAN: PodPlan = PodPlan { nodes: Nodes::Any, held: false, claims: Vec::new() };
+
+impl<'v> State<'v> {
+    pub(super) fn new(
+        name: &'v Name,
+        placeholder: &'v Placeholder,
+        details: &'v PlaceholderDetails,
+        run: Option<(&'v Name, &'v PipelineRun)>,
+        desired: Option<&'v Desired<'v>>,
+        view: &'v View,
+    ) -> Self {
+        let (mut running, mut waiting) = (Vec::new(), Vec::new());
+        let mut has_foreign = false;
+        let run_uid = placeholder.run.as_ref().map(|run| &*run.uid);
+        for (member_name, member) in view.members_of(name).filter(|(_, member)| !member.finished) {
+            let belongs = family::belongs(member_name, member, &name.name, run_uid, view);
+            match member.place() {
+                Some(node) if belongs && !(member.identity.deleting && is_lost(node, view)) => {
+                    running.push((member_name, member));
+                    has_foreign |= !is_placed(member);
+                }
+                Some(_) => has_foreign = true,
+                None if belongs && !member.identity.deleting => waiting.push((member_name, member)),
+                None => {}
+            }
+        }
+        let pod = view.placeholder_pod(name);
+        let hold = if has_foreign { Hold::Foreign } else { Hold::Free };
+        let mut state =
+            Self { name, placeholder, details, pod, run, desired, running, waiting, hold };
+        if state.nodes().next().is_some() {
+            state.hold = if state.is_on_closed_nodes(view) { Hold::Closed } else { Hold::Members };
+        }
+        state
+    }
+
+    /// Whether a native group's members run on nodes of which one takes no new pods, and none takes
+    /// the placeholder.
+    fn is_on_closed_nodes(&self, view: &'v View) -> bool {
+        let is_open = |node: &str| {
+            let details = view.node(node).and_then(|node| node.details.as_deref());
+            details.is_some_and(|of| {
+                of.ready && fit::closed_by(of, &self.details.tolerations).is_none()
+            })
+        };
+        if self.placeholder.group.is_none() || self.nodes().all(is_open) {
+            return false;
+        }
+        let demand = self.demand(view, None);
+        let takes =
+            |node: &str| self.plan().nodes.allows(node) && demand.takes_placeholder(node, view);
+        !self.nodes().any(takes)
+    }
+
+    /// The plan of its template.
+    pub(super) fn plan(&self) -> &'v PodPlan {
+        self.details.plan.as_ref().unwrap_or(&NO_PLAN)
+    }
+
+    /// The name of its pod.
+    pub(super) fn pod_name(&self) -> Name {
+        Name::new(&self.name.namespace, &[&*self.name.name, FIRST].concat())
+    }
+
+    /// The nodes of the running members that stowplan has placed.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &'v str> {
+        let placed = self.running.iter().filter(|(_, member)| is_placed(member));
+        placed.filter_map(|(_, member)| member.place())
+    }
+
+    /// The node of these members, if all run on the same one.
+    pub(super) fn only_node(&self) -> Option<&'v str> {
+        let mut nodes = self.nodes();
+        let first = nodes.next()?;
+        nodes.all(|other| other == first).then_some(first)
+    }
+
+    /// Whether the template should hold it to its members.
+    pub(super) fn should_be_held(&self) -> bool {
+        matches!(self.hold, Hold::Free | Hold::Members)
+            && self.desired.is_some_and(|desired| desired.blueprint.can_be_held())
+    }
+
+    /// Whether the template holds it, but should not.
+    pub(super) fn must_drop_hold(&self) -> bool {
+        self.plan().held && matches!(self.hold, Hold::Foreign | Hold::Closed)
+    }
+
+    /// Whether running members keep its pod on this node.
+    pub(super) fn keeps(&self, node: &str) -> bool {
+        let is_here = |(_, member): &(&Name, &Member)| member.place() == Some(node);
+        match self.hold {
+            Hold::Closed => self.running.iter().any(is_here),
+            _ => !self.running.is_empty(),
+        }
+    }
+
+    /// Whether its plan allows only one node, and a member runs there.
+    pub(super) fn is_sent_to_members(&self) -> bool {
+        let only = self.plan().nodes.only();
+        only.is_some() && self.running.iter().any(|(_, member)| member.place() == only)
+    }
+
+    /// Whether its StatefulSet creates this claim.
+    pub(super) fn makes(&self, claim: &str) -> bool {
+        self.placeholder.made(&self.name.name).any(|made| made == claim)
+    }
+
+    /// The annotations that no longer apply.
+    pub(super) fn outdated_marks(&self) -> Vec<&'static str> {
+        let with_pod: &[_] = if self.pod.is_some() { &[MISSING_SINCE, FAILED] } else { &[] };
+        let marks = [IDLE_SINCE].into_iter().chain(with_pod.iter().copied());
+        marks.filter(|mark| self.details.annotations.contains_key(*mark)).collect()
+    }
+
+    /// The requirements of the placeholder and of the waiting members that can follow it.
+    pub(super) fn demand(&self, view: &'v View, desired: Option<&Desired<'_>>) -> Demand<'v> {
+        let waiting = self.waiting.iter().filter(|(name, member)| can_follow(name, member, view));
+        let waiting = waiting.filter_map(|(_, member)| member.details.as_deref()).collect();
+        let blueprint = desired.map(|desired| &desired.blueprint);
+        Demand::of(self.name, self.placeholder, self.details, blueprint, waiting, view)
+    }
+
+    /// The members that the scheduler finds no node for. With the time since when each has been
+    /// unschedulable beside the placeholder, which has its node since `placed`.
+    pub(super) fn unschedulable(
+        &self,
+        placed: Option<Timestamp>,
+    ) -> impl Iterator<Item = (&'v Name, &'v Member, &'v MemberDetails, Timestamp)> {
+        self.waiting.iter().filter_map(move |(name, member)| {
+            let details = member.details.as_deref()?;
+            let since = details.unschedulable.as_ref().filter(|_| details.gate.is_none())?.since;
+            Some((*name, *member, details, placed.map_or(since, |placed| placed.max(since))))
+        })
+    }
+}
+
+/// Reads the time in an annotation, in seconds since 1970.
+pub(super) fn read_time(details: &PlaceholderDetails, annotation: &str) -> Option<Timestamp> {
+    Timestamp::from_second(details.annotations.get(annotation)?.parse().ok()?).ok()
+}
+
+/// Whether stowplan's affinity, gate or node requirement places the pod with its placeholder.
+pub(super) fn is_placed(member: &Member) -> bool {
+    let is_marked =
+        |pod: &MemberDetails| pod.follows || pod.gate.is_some() || bound_by_name(pod).is_some();
+    member.details.as_deref().is_some_and(is_marked)
+}
+
+/// Whether a waiting pod can follow its placeholder to another node: unless it requires a node by name
+/// and would not be recreated.
+pub(super) fn can_follow(name: &Name, member: &Member, view: &View) -> bool {
+    let bound = member.details.as_deref().and_then(bound_by_name);
+    bound.is_none() || recreating_task_run(name, member, view).is_some()
+}
+
+/// Whether a node was deleted or is NotReady.
+fn is_lost(node: &str, view: &View) -> bool {
+    let details = view.node(node).and_then(|node| node.details.as_ref());
+    details.is_none_or(|details| !details.ready)
+}
+
+/// The TaskRun that recreates a pod if it is deleted. Only a TaskRun keeps the pod's name, and only
+/// while the pod has no node.
+pub(super) fn recreating_task_run<'v>(
+    name: &Name,
+    member: &Member,
+    view: &'v View,
+) -> Option<&'v TaskRun> {
+    let owner = member.task_run.as_ref().filter(|_| member.node.is_none())?;
+    let known = view.task_run(&Name::new(&name.namespace, &owner.name))?;
+    let is_active = !known.done && !known.identity.deleting;
+    (is_active && known.identity.uid == owner.uid).then_some(known)
+}

@@ -1,0 +1,191 @@
+//! What is next for a placeholder, as a table; and plans that somebody has forged.
+
+use serde_json::{Value, json};
+
+use super::simulator::{NAMESPACE, World};
+use super::{LONG, SOON, begun};
+use crate::systems::coschedule::keys::PLAN;
+use crate::systems::coschedule::reconcile::next::{Next, Step};
+use crate::systems::coschedule::reconcile::{Explained, explain};
+use crate::view::Name;
+
+fn explained(world: &World) -> Explained {
+    let name = Name::new(NAMESPACE, &world.placeholder("run"));
+    explain(&world.view(), &world.policy, world.now, &name).unwrap()
+}
+
+/// A decision in short: what is next, the reasons of those that wait, and the steps of members.
+fn shown(Explained { next, waits, members }: &Explained) -> String {
+    let mut shown = match next {
+        Next::Nothing => "nothing".to_owned(),
+        Next::Unmark(marks) => format!("unmark {}", marks.join(", ")),
+        Next::Mark(mark, _) => format!("mark {mark}"),
+        Next::Resize => "resize".to_owned(),
+        Next::Rewrite(plan) => format!("rewrite {}", plan.text()),
+        Next::Wake => "wake".to_owned(),
+        Next::Recreate { why: None, .. } => "recreate".to_owned(),
+        Next::Recreate { why: Some(why), is_forced } => {
+            format!("{}: {why}", if *is_forced { "force" } else { "recreate" })
+        }
+    };
+    waits.iter().for_each(|why| shown += &format!("; {}", why.reason()));
+    for (name, step) in members {
+        let step = match step {
+            Step::Admit(node) => format!("admitted to {node}"),
+            Step::Wake => "woken".to_owned(),
+            Step::Release(_) => "released".to_owned(),
+            Step::Strand(_) => "stranded".to_owned(),
+        };
+        shown += &format!("; {} {step}", name.name);
+    }
+    shown
+}
+
+/// Gives the template this plan; null: none, nor any other annotation.
+fn forge(world: &mut World, plan: &Value) {
+    let set = world.sets.get_mut(&world.placeholder("run")).unwrap();
+    let annotations = if plan.is_null() { Value::Null } else { json!({PLAN: plan}) };
+    set["spec"]["template"]["metadata"]["annotations"] = annotations;
+}
+
+/// Takes its node from the placeholder's pod.
+fn unbind(world: &mut World) {
+    let pod = world.pods.get_mut(&format!("{}-0", world.placeholder("run"))).unwrap();
+    pod["spec"].as_object_mut().unwrap().remove("nodeName");
+}
+
+#[test]
+fn the_next_step_for_a_placeholder() {
+    type Change = fn(&mut World);
+    let fresh = r#"rewrite {"held":true,"claims":["c"]}"#;
+    let cases: &[(&str, Change, &str)] = &[
+        ("a member runs beside it", |_| {}, "nothing"),
+        (
+            "another number of replicas",
+            |world| {
+                let set = world.sets.get_mut(&world.placeholder("run")).unwrap();
+                set["spec"]["replicas"] = json!(0);
+            },
+            "resize",
+        ),
+        (
+            "an annotation that is no longer true",
+            |world| {
+                let set = world.sets.get_mut(&world.placeholder("run")).unwrap();
+                set["metadata"]["annotations"]["stowplan.dev/idle-since"] = json!("1");
+            },
+            "unmark stowplan.dev/idle-since",
+        ),
+        ("no plan", |world| forge(world, &Value::Null), fresh),
+        ("a malformed plan", |world| forge(world, &json!("{")), fresh),
+        ("an oversized plan", |world| forge(world, &json!("[".repeat(200_000))), fresh),
+        (
+            "a plan that does not hold it",
+            |world| forge(world, &json!(r#"{"held":false,"claims":["c"]}"#)),
+            fresh,
+        ),
+        (
+            "a plan that excludes its node, and a member runs there",
+            |world| forge(world, &json!(r#"{"except":["n1"],"held":true,"claims":["c"]}"#)),
+            "nothing",
+        ),
+        (
+            "the same, and no member runs",
+            |world| {
+                forge(world, &json!(r#"{"except":["n1"],"held":true,"claims":["c"]}"#));
+                world.finish("a");
+            },
+            "recreate: waiting pods do not fit on node n1",
+        ),
+        (
+            "a plan without its claim, and no member runs",
+            |world| {
+                forge(world, &json!(r#"{"held":true,"claims":[]}"#));
+                world.finish("a");
+            },
+            fresh,
+        ),
+        (
+            "its node is cordoned, and a member runs there",
+            |world| {
+                world.cordon("n1", true);
+                world.member("b", "run", 100);
+            },
+            "nothing; WaitsForMembers",
+        ),
+        (
+            "its node is cordoned",
+            |world| {
+                world.cordon("n1", true);
+                world.finish("a");
+            },
+            "recreate: node n1 is cordoned",
+        ),
+        (
+            "its node is NotReady",
+            |world| {
+                world.ready("n1", false);
+                world.finish("a");
+            },
+            "force: node n1 is NotReady",
+        ),
+        (
+            "its node was deleted",
+            |world| {
+                world.nodes.remove("n1");
+                world.finish("a");
+            },
+            "force: node n1 was deleted",
+        ),
+        (
+            "its pod has no node, and another plan than its template",
+            |world| {
+                forge(world, &json!(r#"{"only":"n2","held":true,"claims":["c"]}"#));
+                unbind(world);
+            },
+            "recreate",
+        ),
+        ("its pod has no node", unbind, "nothing"),
+        (
+            "a gated member",
+            |world| world.gated("b", "run", &Value::Null),
+            "nothing; b admitted to n1",
+        ),
+    ];
+    for (what, change, expected) in cases {
+        let mut world = begun(&["n1", "n2"]);
+        change(&mut world);
+        assert_eq!(shown(&explained(&world)), *expected, "{what}");
+    }
+}
+
+/// Whatever somebody writes there: the group stays on one node, its next member runs, and it comes to
+/// rest.
+#[test]
+fn a_forged_plan_splits_no_group_and_causes_no_loop() {
+    for plan in [
+        Value::Null,
+        json!(""),
+        json!("null"),
+        json!(r#"{"only":"no-such-node","held":true,"claims":["c"]}"#),
+        json!(r#"{"except":["n1"],"held":true,"claims":["c"]}"#),
+        json!(r#"{"held":false,"claims":["another"]}"#),
+        json!(r#"{"held":true,"claims":["no/name"]}"#),
+    ] {
+        let mut world = begun(&["n1", "n2"]);
+        let writes = world.writes.len();
+        forge(&mut world, &plan);
+        world.settle(LONG);
+        world.member("b", "run", 100);
+        world.settle(SOON);
+        assert_eq!((world.node_of("a"), world.node_of("b")), (Some("n1"), Some("n1")), "{plan}");
+        world.finish("a");
+        world.finish("b");
+        world.settle(LONG);
+        world.member("d", "run", 100);
+        world.settle(LONG);
+        assert_eq!(world.node_of("d"), world.place("run"), "{plan}");
+        assert!(world.place("run").is_some(), "{plan}: {:?}", world.writes);
+        assert!(world.writes.len() <= writes + 4, "{plan}: {:?}", world.writes);
+    }
+}

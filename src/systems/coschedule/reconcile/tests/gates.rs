@@ -1,0 +1,171 @@
+//! Members that are bound to a node by name, and their gates.
+
+use serde_json::{Value, json};
+
+use super::simulator::{self, Pace, World};
+use super::{LONG, SOON};
+use crate::policy::Repair;
+use crate::systems::coschedule::reconcile::reason;
+use crate::view::resource::POD;
+
+#[test]
+fn gates_are_removed_when_the_placeholder_has_a_node() {
+    let zone = |zone: &str| json!([{"key": "zone", "operator": "In", "values": [zone]}]);
+    let field = |node: &str| json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    let own = json!({"key": "metadata.name", "operator": "NotIn", "values": ["n9"]});
+    for (terms, lifted) in [
+        (Value::Null, json!([{"matchFields": [field("n1")]}])),
+        (
+            json!([{"matchExpressions": zone("a")}, {"matchFields": [own]}]),
+            json!([
+                {"matchExpressions": zone("a"), "matchFields": [field("n1")]},
+                {"matchFields": [own, field("n1")]},
+            ]),
+        ),
+        (json!([{}, {"matchFields": [own]}]), json!([{}, {"matchFields": [own, field("n1")]}])),
+    ] {
+        let mut world = World::new(&["n1", "n2"]);
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.gated("a", "run", &terms);
+        world.settle(SOON);
+        let pod = &world.pods["a"]["spec"];
+        assert_eq!(pod["schedulingGates"], json!([{"name": "example.com/mine"}]));
+        let present = &pod["affinity"]["nodeAffinity"][simulator::REQUIRED]["nodeSelectorTerms"];
+        assert_eq!(*present, lifted);
+    }
+}
+
+#[test]
+fn a_gate_without_a_placeholder_is_removed() {
+    let mut world = World::new(&["n1"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.gated("a", "run", &Value::Null);
+    world.end("run");
+    world.settle(SOON);
+    assert_eq!(world.node_of("a"), Some("n1"));
+    assert_eq!(world.told(POD, "a"), [reason::GATE_LIFTED]);
+}
+
+/// The binding is ours, so that it is ours to take back, whatever the policy says of other pods.
+#[test]
+fn a_member_that_requires_the_former_node_is_recreated() {
+    for repair in [Repair::Report, Repair::RecreatePending] {
+        for pace in [Pace::Whole, Pace::First, Pace::Last] {
+            let mut world = World::new(&["n1", "n2"]);
+            world.policy.repair = repair;
+            world.pace = pace;
+            world.claim("c");
+            world.run("run", &["c"], &[]);
+            world.member("first", "run", 100);
+            world.pods.clear();
+            world.settle(SOON);
+            world.gated("a", "run", &Value::Null);
+            world.member("b", "run", 100);
+            // Lifted at once, and then the node is full before the scheduler looks.
+            let lifted =
+                world.plan().actions.into_iter().find(|of| &*of.target.name == "a").unwrap();
+            world.act(lifted);
+            world.stranger("s", "n1", 950);
+            world.settle(LONG);
+            assert_eq!(world.told(POD, "a"), [reason::RECREATED], "{:?}", world.events);
+            let n2 = Some("n2");
+            assert_eq!((world.node_of("a"), world.node_of("b"), world.place("run")), (n2, n2, n2));
+            let deleted = world.writes.iter().filter(|write| *write == "delete Pod a").count();
+            assert_eq!(deleted, 1, "{:?}", world.writes);
+        }
+    }
+}
+
+/// Nobody makes it again, so that it stays, and the others do not wait for it.
+#[test]
+fn a_member_without_a_task_run_that_requires_the_former_node_is_reported() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.native("a", "group");
+    world.native("b", "group");
+    world.settle(SOON);
+    assert_eq!((world.node_of("a"), world.node_of("b")), (Some("n1"), Some("n1")));
+    world.finish("a");
+    world.finish("b");
+    for name in ["bare", "follows"] {
+        world.native(name, "group");
+    }
+    let field = json!({"key": "metadata.name", "operator": "In", "values": ["n1"]});
+    let bound = json!({simulator::REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}});
+    world.pods.get_mut("bare").unwrap()["spec"]["affinity"] = json!({"nodeAffinity": bound});
+    world.stranger("s", "n1", 950);
+    world.settle(LONG);
+    assert_eq!((world.node_of("bare"), world.node_of("follows")), (None, Some("n2")));
+    assert_eq!(world.told(POD, "bare"), [reason::BOUND_ELSEWHERE], "{:?}", world.events);
+    let (_, event) =
+        world.events.iter().find(|(_, event)| event.reason == reason::BOUND_ELSEWHERE).unwrap();
+    assert!(event.note.contains("it must be deleted and created again"), "{event:?}");
+    assert!(world.pods.contains_key("bare"), "{:?}", world.writes);
+
+    // Alone it can only come in where it is bound to: nothing is moved for it, nor is it called.
+    world.finish("follows");
+    let writes = world.writes.len();
+    world.settle(LONG);
+    assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
+}
+
+/// A node that its author names is not ours to take back.
+#[test]
+fn a_member_whose_author_requires_a_node_is_not_recreated() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("first", "run", 100);
+    world.pods.clear();
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n1"));
+    world.member("a", "run", 100);
+    let field = json!({"key": "metadata.name", "operator": "In", "values": ["n2"]});
+    world.pods.get_mut("a").unwrap()["spec"]["affinity"]["nodeAffinity"] =
+        json!({simulator::REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}});
+    world.settle(LONG);
+    assert_eq!((world.node_of("a"), world.place("run")), (Some("n2"), Some("n2")));
+    assert!(!world.writes.contains(&"delete Pod a".to_owned()), "{:?}", world.writes);
+}
+
+/// A gate that is lifted to a node cannot be taken back: what the member itself says of nodes, and the
+/// room there, come first.
+#[test]
+fn a_gate_is_removed_only_if_the_node_is_eligible() {
+    let zone = json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]);
+    type Change = fn(&mut World);
+    let cases: [(&str, Value, u32, Change); 4] = [
+        ("its own terms", zone, 100, |_| {}),
+        ("its selector", Value::Null, 100, |world| {
+            world.pods.get_mut("a").unwrap()["spec"]["nodeSelector"] = json!({"zone": "b"});
+        }),
+        ("a taint that the placeholder tolerates", Value::Null, 100, |world| {
+            let taint = json!({"key": "k", "effect": "NoSchedule"});
+            World::change(world.nodes.get_mut("n1").unwrap(), json!({"spec": {"taints": [taint]}}));
+        }),
+        ("the room", Value::Null, 600, |world| world.stranger("s", "n1", 500)),
+    ];
+    for (why, terms, cpu, change) in cases {
+        let mut world = World::new(&["n1", "n2"]);
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.template("run", &json!({"tolerations": [{"key": "k", "operator": "Exists"}]}));
+        let label = json!({"metadata": {"labels": {"zone": "b"}}});
+        World::change(world.nodes.get_mut("n2").unwrap(), label);
+        world.member("first", "run", 100);
+        world.pods.clear();
+        world.settle(SOON);
+        assert_eq!(world.place("run"), Some("n1"));
+        world.gated_with("a", "run", &terms, cpu);
+        world.pods.get_mut("a").unwrap()["spec"]["tolerations"] = Value::Null;
+        change(&mut world);
+        world.settle(SOON);
+        assert_eq!(world.node_of("a"), None, "{why}");
+        let spec = &world.pods["a"]["spec"];
+        assert_eq!(spec["schedulingGates"].as_array().map(Vec::len), Some(2), "{why}: {spec}");
+        world.settle(60);
+        assert_eq!((world.node_of("a"), world.place("run")), (Some("n2"), Some("n2")), "{why}");
+        assert!(!world.writes.contains(&"delete Pod a".to_owned()), "{why}: {:?}", world.writes);
+    }
+}

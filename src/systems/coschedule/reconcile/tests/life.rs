@@ -1,0 +1,287 @@
+//! Placeholders are made, missed and deleted.
+
+use k8s_openapi::jiff::SignedDuration;
+use serde_json::json;
+
+use super::simulator::{NAMESPACE, World};
+use super::{LONG, SOON, begun};
+use crate::policy::Repair;
+use crate::systems::coschedule::keys;
+use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::policy::Volumes;
+use crate::systems::coschedule::reconcile::reason;
+use crate::systems::coschedule::resources::PIPELINE_RUN;
+use crate::view::Name;
+use crate::view::resource::POD;
+
+#[test]
+fn a_run_has_a_placeholder_from_its_first_task_to_its_end() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.run("run", &[], &["source", "cache"]);
+    world.settle(SOON);
+    assert!(world.sets.is_empty(), "no task yet");
+    world.member("a", "run", 100);
+    world.settle(SOON);
+    world.member("b", "run", 100);
+    world.settle(SOON);
+    assert_eq!((world.node_of("a"), world.node_of("b")), (world.place("run"), world.place("run")));
+    assert!(world.place("run").is_some());
+    let set = &world.sets[&world.placeholder("run")];
+    let volumes = set["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
+    assert_eq!(volumes.len(), 2);
+    assert_eq!(world.writes.len(), 1, "{:?}", world.writes);
+    world.finish("a");
+    world.finish("b");
+    world.end("run");
+    world.settle(LONG);
+    assert!(world.sets.is_empty());
+    assert_eq!(world.writes.len(), 2, "{:?}", world.writes);
+    assert!(world.events.is_empty(), "{:?}", world.events);
+}
+
+#[test]
+fn a_kept_class_that_binds_at_once_is_reported_if_it_matters() {
+    let class = |name: &str, kind: &str, mode: &str| {
+        json!({
+            "metadata": {"name": name}, "provisioner": "example.com/disk",
+            "parameters": {"kind": kind}, "volumeBindingMode": mode,
+        })
+    };
+    for (of_claim, templates, told) in [
+        ("alone", &["a", "b"][..], true),
+        // Volumes cannot lie apart where there is one.
+        ("alone", &["a"], false),
+        ("has-sibling", &["a", "b"], false),
+        ("waits", &["a", "b"], false),
+        ("mapped", &["a", "b"], false),
+        ("mapped-to-nothing", &["a"], true),
+        ("unknown", &["a", "b"], false),
+    ] {
+        let mut world = World::new(&["n1"]);
+        world.classes = vec![
+            class("alone", "1", "Immediate"),
+            class("has-sibling", "2", "Immediate"),
+            class("waits", "2", "WaitForFirstConsumer"),
+            class("mapped", "3", "Immediate"),
+            class("mapped-to-nothing", "4", "Immediate"),
+        ];
+        let map = [("mapped", "waits"), ("mapped-to-nothing", "no-such-class")];
+        world.policy.coschedule.class_map =
+            map.map(|(from, to)| (from.to_owned(), to.to_owned())).into();
+        world.run("run", &[], templates);
+        for claim in world.claims.values_mut() {
+            World::change(claim, json!({"spec": {"storageClassName": of_claim}}));
+        }
+        world.member("a", "run", 100);
+        world.settle(SOON);
+        let wanted: &[_] = if told { &[reason::CLASS_BINDS_AT_ONCE] } else { &[] };
+        assert_eq!(
+            world.told(PIPELINE_RUN, "run"),
+            wanted,
+            "{of_claim}, {templates:?}: {:?}",
+            world.events
+        );
+    }
+}
+
+#[test]
+fn no_placeholder_is_created_for_runs_that_opt_out() {
+    let mut world = World::new(&["n1"]);
+    world.run("off", &["c"], &[]);
+    world.run("assisted", &["c"], &[]);
+    world.run("free", &[], &[]);
+    world.run("wrong", &["c"], &[]);
+    world.run("ended", &["c"], &[]);
+    world.run("going", &["c"], &[]);
+    for run in ["off", "assisted", "wrong", "ended", "going"] {
+        world.member(&format!("{run}-pod"), run, 100);
+        world.pods.clear();
+    }
+    let annotate = |world: &mut World, run: &str, mode: &str| {
+        World::change(
+            world.runs.get_mut(run).unwrap(),
+            json!({"metadata": {"annotations": {keys::MODE: mode}}}),
+        );
+    };
+    annotate(&mut world, "off", "disabled");
+    annotate(&mut world, "wrong", "pipeline-runs");
+    world.end("ended");
+    World::change(
+        world.runs.get_mut("going").unwrap(),
+        json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+    );
+    let task = world.task_runs.get_mut("assisted-pod").unwrap();
+    World::change(
+        task,
+        json!({"metadata": {"annotations": {keys::ASSISTANT: "affinity-assistant-1"}}}),
+    );
+    world.settle(LONG);
+    assert!(world.writes.is_empty(), "{:?}", world.writes);
+    assert_eq!(world.told(PIPELINE_RUN, "assisted"), [reason::ASSISTANT_IS_ON]);
+    assert_eq!(world.told(PIPELINE_RUN, "wrong"), ["InvalidMode"]);
+    assert_eq!(world.events.len(), 2);
+
+    annotate(&mut world, "off", "workspaces");
+    world.policy.coschedule.enabled = false;
+    world.settle(LONG);
+    assert!(world.writes.is_empty(), "the policy turns it off");
+    world.policy.coschedule.enabled = true;
+    world.policy.excluded_namespaces.insert(NAMESPACE.to_owned());
+    world.settle(LONG);
+    assert!(world.writes.is_empty(), "the namespace is left alone");
+    world.policy.excluded_namespaces.clear();
+    world.settle(SOON);
+    assert_eq!(world.sets.len(), 1);
+}
+
+/// By kube-downscaler, or by hand.
+#[test]
+fn the_size_of_a_placeholder_is_restored() {
+    let mut world = World::new(&["n1"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.pods.clear();
+    world.settle(SOON);
+    for size in [0, 2] {
+        let placeholder = world.placeholder("run");
+        world.sets.get_mut(&placeholder).unwrap()["spec"]["replicas"] = json!(size);
+        let writes = world.writes.len();
+        world.settle(LONG);
+        assert_eq!(world.sets[&placeholder]["spec"]["replicas"], 1);
+        assert_eq!(world.place("run"), Some("n1"));
+        assert_eq!(world.writes.len(), writes + 1, "{:?}", world.writes);
+        assert!(world.events.is_empty(), "{:?}", world.events);
+    }
+}
+
+#[test]
+fn a_native_group_outlives_its_last_pod_for_a_while() {
+    let mut world = World::new(&["n1"]);
+    let name = world.native("a", "group");
+    world.settle(SOON);
+    assert_eq!(world.node_of("a"), Some("n1"));
+    world.finish("a");
+    world.settle(60);
+    assert!(world.sets.contains_key(&name), "the next pod may come");
+    world.native("b", "group");
+    world.settle(LONG);
+    assert!(world.sets.contains_key(&name));
+    assert_eq!(world.node_of("b"), Some("n1"));
+    world.pods.remove("b");
+    world.settle(299);
+    assert!(world.sets.contains_key(&name), "{:?}", world.sets);
+    world.settle(10);
+    assert!(world.sets.is_empty());
+    assert_eq!(world.writes.len(), 5, "made, idle, not idle, idle, removed: {:?}", world.writes);
+}
+
+#[test]
+fn a_label_alone_creates_no_group() {
+    let mut world = World::new(&["n1"]);
+    world.native("a", "group");
+    world.pods.get_mut("a").unwrap()["metadata"]["labels"][keys::MEMBER] =
+        json!("affinity-assistant-0000000000");
+    world.settle(LONG);
+    assert!(world.writes.is_empty(), "{:?}", world.writes);
+}
+
+#[test]
+fn placeholders_without_an_owner_are_deleted_and_foreign_objects_kept() {
+    let mut world = World::new(&["n1"]);
+    let own = json!({"spec": {"template": {"metadata": {}, "spec": {"containers": []}}, "selector": {}, "serviceName": ""}});
+    for (number, name) in ["affinity-assistant-0000000000", "mine"].into_iter().enumerate() {
+        let mut set = own.clone();
+        set["metadata"] = json!({"name": name, "namespace": NAMESPACE, "uid": format!("set-{number}"),
+            "labels": {keys::PLACEHOLDER: name}});
+        world.sets.insert(name.to_owned(), set);
+    }
+    world.settle(SOON);
+    assert_eq!(world.sets.keys().collect::<Vec<_>>(), ["mine"]);
+}
+
+#[test]
+fn a_recreated_run_of_the_same_name_has_a_new_placeholder() {
+    let mut world = begun(&["n1"]);
+    let old = world.placeholder("run");
+    world.pods.remove("a");
+    world.runs.remove("run");
+    world.run("run", &["c"], &[]);
+    world.member("b", "run", 100);
+    world.settle(SOON);
+    assert_ne!(world.placeholder("run"), old);
+    assert_eq!(world.sets.keys().collect::<Vec<_>>(), [&world.placeholder("run")]);
+    assert_eq!(world.node_of("b"), Some("n1"));
+}
+
+#[test]
+fn members_of_a_failed_placeholder_are_reported_and_recreated() {
+    for repair in [Repair::Report, Repair::RecreatePending] {
+        let mut world = World::new(&["n1"]);
+        world.policy.repair = repair;
+        world.makes_pods = false;
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.member("a", "run", 100);
+        world.settle(50);
+        assert!(world.events.is_empty(), "{:?}", world.events);
+        world.settle(LONG);
+        let view = world.view();
+        let name = Name::new(NAMESPACE, &world.placeholder("run"));
+        assert!(view.placeholder(&name).unwrap().failed, "for the webhook");
+        assert_eq!(world.told(PIPELINE_RUN, "run"), [reason::PLACEHOLDER_NOT_MADE]);
+        assert_eq!(world.pods.contains_key("a"), repair == Repair::Report);
+        let writes = world.writes.len();
+        assert!(writes <= 4, "{:?}", world.writes);
+        // The quota is raised.
+        world.makes_pods = true;
+        world.settle(LONG);
+        assert!(!world.view().placeholder(&name).unwrap().failed);
+        assert_eq!(world.writes.len(), writes + 1);
+    }
+}
+
+/// A claim of the placeholder's own is made with it: there is nothing to come back with.
+#[test]
+fn members_that_need_a_claim_of_a_failed_placeholder_are_reported_and_kept() {
+    let mut world = World::new(&["n1"]);
+    world.policy.repair = Repair::RecreatePending;
+    world.policy.coschedule.volumes = Volumes::Provision;
+    world.makes_pods = false;
+    world.run("run", &[], &["source"]);
+    let claims: Vec<String> = world.claims.keys().cloned().collect();
+    for claim in world.claims.values_mut() {
+        World::change(claim, json!({"spec": {"storageClassName": keys::PARKED}}));
+    }
+    world.member("a", "run", 100);
+    world.mount("a", &keys::provisioned(&claims[0], &world.placeholder("run")));
+    let uid = world.pods["a"]["metadata"]["uid"].clone();
+    world.settle(LONG);
+    assert_eq!(world.told(POD, "a"), [reason::PLACEHOLDER_NOT_MADE]);
+    assert_eq!(world.pods["a"]["metadata"]["uid"], uid);
+    assert!(world.writes.len() <= 3, "{:?}", world.writes);
+}
+
+#[test]
+fn a_forgotten_member_is_woken_if_it_fits() {
+    let mut world = World::new(&["n1"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.member("large", "run", 2_000);
+    world.settle(SOON);
+    // The scheduler has not looked again.
+    for name in ["a", "large"] {
+        let pod = world.pods.get_mut(name).unwrap();
+        pod["spec"].as_object_mut().unwrap().remove("nodeName");
+        pod["status"] = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+            "reason": "Unschedulable", "lastTransitionTime": world.now.to_string()}]});
+    }
+    world.now += SignedDuration::from_secs(11);
+    assert!(world.plan().actions.is_empty(), "the scheduler's own turn");
+    world.now += SignedDuration::from_secs(1);
+    let plan = world.plan();
+    let woken: Vec<_> = plan.actions.iter().map(|action| &*action.target.name).collect();
+    assert_eq!(woken, ["a"]);
+    assert_eq!(plan.actions[0].events[0].reason, "Woken");
+}

@@ -1,0 +1,322 @@
+//! Placeholders leave nodes that are closed, lost or full.
+
+use serde_json::json;
+
+use super::simulator::{self, World};
+use super::{LONG, SOON, begun};
+use crate::systems::coschedule::reconcile::reason;
+use crate::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
+use crate::view::resource::POD;
+
+#[test]
+fn a_cordoned_node_is_left_unless_a_member_runs() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.pods.clear();
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n1"));
+    world.cordon("n1", true);
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n2"), "before the first pod");
+    assert_eq!(world.told(PIPELINE_RUN, "run"), [reason::PLACEHOLDER_MOVED]);
+
+    world.member("b", "run", 100);
+    world.settle(SOON);
+    world.cordon("n1", false);
+    world.cordon("n2", true);
+    world.member("d", "run", 100);
+    world.settle(LONG);
+    assert_eq!(
+        (world.node_of("b"), world.place("run")),
+        (Some("n2"), Some("n2")),
+        "nothing is killed"
+    );
+    assert_eq!(world.node_of("d"), None);
+    assert!(world.told(POD, "d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
+    world.finish("b");
+    world.settle(SOON);
+    assert_eq!((world.node_of("d"), world.place("run")), (Some("n1"), Some("n1")));
+}
+
+/// The scheduler places members beside a placeholder that it has not bound yet, and may bind elsewhere; and
+/// anybody can delete it.
+#[test]
+fn a_placeholder_on_another_node_than_its_members_moves_to_them() {
+    let mut world = begun(&["n1", "n2"]);
+    assert_eq!((world.node_of("a"), world.place("run")), (Some("n1"), Some("n1")));
+    let placeholder = format!("{}-0", world.placeholder("run"));
+    world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
+    world.settle(SOON);
+    assert_eq!((world.node_of("a"), world.place("run")), (Some("n1"), Some("n1")));
+    assert_eq!(world.told(PIPELINE_RUN, "run"), [reason::PLACEHOLDER_MOVED]);
+    world.member("b", "run", 100);
+    world.settle(SOON);
+    assert_eq!(world.node_of("b"), Some("n1"));
+
+    // Where it cannot come to them it stays, and goes on with the next ones.
+    world.cordon("n1", true);
+    world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
+    let moves = world.told(PIPELINE_RUN, "run").len();
+    world.settle(LONG);
+    assert_eq!(world.place("run"), Some("n2"));
+    assert_eq!(world.told(PIPELINE_RUN, "run").len(), moves);
+    world.finish("a");
+    world.finish("b");
+    world.end("run");
+    world.settle(LONG);
+    assert!(world.sets.is_empty());
+}
+
+#[test]
+fn a_taint_that_the_placeholder_does_not_tolerate_is_like_a_cordon() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.pods.clear();
+    world.settle(SOON);
+    let taint =
+        |effect: &str| json!({"spec": {"taints": [{"key": "k", "value": "v", "effect": effect}]}});
+    World::change(world.nodes.get_mut("n1").unwrap(), taint("PreferNoSchedule"));
+    let plan = world.plan();
+    assert!(plan.actions.is_empty(), "{plan:?}");
+    World::change(world.nodes.get_mut("n1").unwrap(), taint("NoExecute"));
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n2"));
+    assert!(
+        world.events.iter().any(|(_, event)| event.note.contains("taint k=v:NoExecute")),
+        "{:?}",
+        world.events
+    );
+}
+
+#[test]
+fn a_placeholder_on_a_deleted_or_not_ready_node_is_replaced() {
+    for is_gone in [true, false] {
+        let mut world = begun(&["n1", "n2"]);
+        let lose = |world: &mut World| match is_gone {
+            true => _ = world.nodes.remove("n1"),
+            false => world.ready("n1", false),
+        };
+        lose(&mut world);
+        world.member("b", "run", 100);
+        world.settle(LONG);
+        assert_eq!(world.place("run"), Some("n1"), "a member runs there, as far as is known");
+        let deleted = json!({"metadata": {"deletionTimestamp": world.now.to_string()}});
+        World::change(world.pods.get_mut("a").unwrap(), deleted.clone());
+        // Somebody has deleted the placeholder's pod, too: its kubelet does not answer.
+        let pod = format!("{}-0", world.placeholder("run"));
+        World::change(world.pods.get_mut(&pod).unwrap(), deleted);
+        world.settle(SOON);
+        assert_eq!((world.place("run"), world.node_of("b")), (Some("n2"), Some("n2")));
+        assert!(world.writes.contains(&format!("kill Pod {pod}")), "{:?}", world.writes);
+    }
+}
+
+#[test]
+fn a_full_node_is_left_for_one_where_the_largest_fits() {
+    let mut world = begun(&["n1", "n2", "n3", "n4"]);
+    assert_eq!(world.place("run"), Some("n1"));
+    for (node, cpu) in [("n1", 500), ("n2", 500), ("n3", 700), ("n4", 300)] {
+        world.stranger(&format!("stranger-{node}"), node, cpu);
+    }
+    world.member("large", "run", 600);
+    world.member("small", "run", 10);
+    world.settle(LONG);
+    assert_eq!(world.node_of("large"), None, "a still runs");
+    assert_eq!(world.told(POD, "large"), [reason::WAITS_FOR_MEMBERS]);
+    world.finish("a");
+    world.finish("small");
+    world.settle(LONG);
+    let n4 = Some("n4");
+    assert_eq!((world.node_of("large"), world.place("run")), (n4, n4), "{:?}", world.writes);
+    let moves = world.writes.iter().filter(|write| write.starts_with("delete Pod")).count();
+    assert_eq!(moves, 1, "at once to where it fits: {:?}", world.writes);
+}
+
+#[test]
+fn a_node_at_its_pod_limit_is_full() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 0);
+    world.pods.clear();
+    world.settle(SOON);
+    for number in 0..9 {
+        world.stranger(&format!("s{number}"), "n1", 0);
+    }
+    world.member("b", "run", 0);
+    world.settle(LONG);
+    assert_eq!((world.node_of("b"), world.place("run")), (Some("n2"), Some("n2")));
+}
+
+#[test]
+fn without_a_fitting_node_it_waits_then_leaves_and_takes_the_first_that_fits() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 2_000);
+    world.settle(100);
+    assert_eq!(world.place("run"), Some("n1"));
+    assert_eq!(world.told(PIPELINE_RUN, "run"), [reason::NO_NODE_FITS]);
+    world.settle(LONG);
+    assert_eq!(world.place("run"), None, "for the autoscaler: {:?}", world.writes);
+    let writes = world.writes.len();
+    world.settle(LONG);
+    assert_eq!(world.writes.len(), writes, "it rests: {:?}", world.writes);
+    let large = json!({"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}});
+    World::change(world.nodes.get_mut("n2").unwrap(), large);
+    world.settle(SOON);
+    assert_eq!((world.node_of("a"), world.place("run")), (Some("n2"), Some("n2")));
+}
+
+#[test]
+fn a_new_node_takes_waiting_members() {
+    let mut world = World::new(&["n1"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 900);
+    world.stranger("s", "n1", 500);
+    world.settle(LONG);
+    assert_eq!(world.node_of("a"), None);
+    world.node("n2");
+    world.settle(60);
+    assert_eq!(
+        (world.node_of("a"), world.place("run")),
+        (Some("n2"), Some("n2")),
+        "{:?}",
+        world.writes
+    );
+}
+
+#[test]
+fn members_refused_for_an_unknown_reason_move_the_group_a_limited_number_of_times() {
+    let mut world = World::new(&["n1", "n2", "n3"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    // Nobody but the scheduler reads this: no two of those with the label on a node.
+    let term = json!({"labelSelector": {"matchLabels": {"of": "strangers"}}, "topologyKey": "kubernetes.io/hostname"});
+    let pod = world.pods.get_mut("a").unwrap();
+    pod["spec"]["affinity"]["podAntiAffinity"] = json!({simulator::REQUIRED: [term]});
+    for node in ["n1", "n2"] {
+        world.stranger(node, node, 0);
+        world.pods.get_mut(node).unwrap()["metadata"]["labels"] = json!({"of": "strangers"});
+    }
+    world.settle(LONG);
+    assert_eq!(
+        (world.node_of("a"), world.place("run")),
+        (Some("n3"), Some("n3")),
+        "{:?}",
+        world.writes
+    );
+    let moves = world.writes.iter().filter(|write| write.starts_with("delete Pod")).count();
+    assert!(moves <= 2, "{:?}", world.writes);
+}
+
+/// The scheduler would put it back at once, and each time it is another pod.
+#[test]
+fn a_placeholder_that_tolerates_all_stays_on_a_cordoned_node_but_not_on_a_lost_one() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.template("run", &json!({"tolerations": [{"operator": "Exists"}]}));
+    world.member("a", "run", 100);
+    world.pods.clear();
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n1"));
+    let writes = world.writes.len();
+    world.cordon("n1", true);
+    world.member("b", "run", 100);
+    world.settle(LONG);
+    assert_eq!((world.node_of("b"), world.place("run")), (Some("n1"), Some("n1")));
+    assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
+    world.finish("b");
+    world.ready("n1", false);
+    world.settle(LONG);
+    assert_eq!(world.place("run"), Some("n2"));
+    assert_eq!(world.writes.len(), writes + 2, "kept out, and killed: {:?}", world.writes);
+    // Nowhere to go: it waits, and comes back when the node answers.
+    world.ready("n2", false);
+    world.settle(LONG);
+    assert_eq!(world.place("run"), None, "{:?}", world.writes);
+    let writes = world.writes.len();
+    world.settle(LONG);
+    assert_eq!(world.writes.len(), writes, "it rests: {:?}", world.writes);
+    world.ready("n1", true);
+    world.settle(SOON);
+    assert_eq!(world.place("run"), Some("n1"));
+}
+
+/// It takes its own part of the node that it goes to.
+#[test]
+fn a_member_that_needs_a_whole_node_fits_on_none_beside_its_placeholder() {
+    for (cpu, fits) in [(1_000, false), (991, false), (990, true)] {
+        let mut world = World::new(&["n1", "n2", "n3"]);
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.member("first", "run", 100);
+        world.pods.clear();
+        world.settle(SOON);
+        world.stranger("s", "n1", 500);
+        world.member("a", "run", cpu);
+        world.settle(LONG);
+        assert_eq!(world.node_of("a"), if fits { Some("n2") } else { None }, "{cpu}");
+        let told = world.told(POD, "a").contains(&reason::NO_NODE_FITS);
+        assert_eq!(told, !fits, "{cpu}: {:?}", world.events);
+        let moves = world.writes.iter().filter(|write| write.starts_with("delete Pod")).count();
+        assert_eq!(moves, 1, "{cpu}: {:?}", world.writes);
+    }
+}
+
+#[test]
+fn a_placeholder_does_not_move_to_an_ineligible_node() {
+    let zone = json!([{"key": "zone", "operator": "In", "values": ["a"]}]);
+    for template in [
+        json!({"nodeSelector": {"zone": "a"}}),
+        json!({"affinity": {"nodeAffinity": {simulator::REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": zone}]}}}}),
+    ] {
+        let mut world = World::new(&["n1", "n2"]);
+        let label = json!({"metadata": {"labels": {"zone": "a"}}});
+        World::change(world.nodes.get_mut("n1").unwrap(), label);
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.template("run", &template);
+        world.member("first", "run", 100);
+        world.pods.clear();
+        world.settle(SOON);
+        assert_eq!(world.place("run"), Some("n1"));
+        world.stranger("s", "n1", 500);
+        world.member("a", "run", 600);
+        world.settle(100);
+        assert_eq!(world.place("run"), Some("n1"), "{:?}", world.writes);
+        assert_eq!(world.told(POD, "a"), [reason::NO_NODE_FITS]);
+    }
+}
+
+/// What the scheduler alone knows may hold everywhere: each node is tried once, and then it rests.
+#[test]
+fn a_reason_that_applies_to_all_nodes_is_reported_and_not_retried_for_ever() {
+    let mut world = World::new(&["n1", "n2", "n3"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.mount("a", "missing");
+    let moves =
+        |world: &World| world.writes.iter().filter(|write| write.starts_with("delete Pod")).count();
+    world.settle(31);
+    for (kind, name) in [(POD, "a"), (TASK_RUN, "a"), (PIPELINE_RUN, "run")] {
+        let told = world.told(kind, name);
+        assert!(told.contains(&reason::MEMBERS_UNSCHEDULABLE), "{kind:?}: {told:?}");
+    }
+    world.settle(250);
+    assert_eq!(moves(&world), 2, "one round: {:?}", world.writes);
+    world.settle(LONG);
+    // A round of three nodes and a rest are 330 seconds at least.
+    assert!((3..=3 * 12).contains(&moves(&world)), "{:?}", world.writes);
+    world.claim("missing");
+    world.settle(SOON);
+    assert!(world.node_of("a").is_some());
+}

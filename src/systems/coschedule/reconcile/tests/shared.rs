@@ -1,0 +1,333 @@
+//! Groups that share claims or nodes with others.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use super::simulator::{NAMESPACE, World};
+use super::{LONG, SOON};
+use crate::systems::coschedule::keys;
+use crate::systems::coschedule::policy::CoscheduleMode;
+use crate::systems::coschedule::reconcile::reason;
+use crate::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
+use crate::systems::plan::Write;
+use crate::view::resource::POD;
+
+#[test]
+fn two_runs_with_one_claim_share_a_node_or_wait_for_each_other() {
+    for mode in [CoscheduleMode::Workspaces, CoscheduleMode::IsolatePipelinerun] {
+        let mut world = World::new(&["n1", "n2"]);
+        world.policy.coschedule.mode = mode;
+        world.claim("c");
+        world.run("first", &["c"], &[]);
+        world.now += SignedDuration::from_secs(1);
+        world.run("second", &["c"], &[]);
+        let key = if mode == CoscheduleMode::Workspaces { "c" } else { "" };
+        let name = |world: &World, run: &str| {
+            keys::of_run(world.runs[run]["metadata"]["uid"].as_str().unwrap(), key)
+        };
+        let (first, second) = (name(&world, "first"), name(&world, "second"));
+        world.member("a", "first", 100);
+        world.member("b", "second", 100);
+        world.pods.clear();
+        world.settle(LONG);
+        let place =
+            |world: &World, name: &str| world.node_of(&format!("{name}-0")).map(str::to_owned);
+        assert_eq!(place(&world, &first).as_deref(), Some("n1"));
+        if mode == CoscheduleMode::IsolatePipelinerun {
+            assert!(!world.sets.contains_key(&second));
+            assert_eq!(world.told(PIPELINE_RUN, "second"), [reason::SHARED_CLAIM]);
+            world.member_of("d", "second", &second, 100);
+            world.settle(SOON);
+            assert_eq!(world.told(TASK_RUN, "d"), [reason::SHARED_CLAIM]);
+            assert_eq!(world.told(POD, "d"), [reason::SHARED_CLAIM]);
+            world.pods.remove("d");
+            world.end("first");
+            world.settle(SOON);
+            assert!(place(&world, &second).is_some());
+            continue;
+        }
+        assert_eq!(place(&world, &second).as_deref(), Some("n1"));
+        world.cordon("n1", true);
+        world.settle(LONG);
+        assert_eq!(place(&world, &first).as_deref(), Some("n2"));
+        assert_eq!(place(&world, &second).as_deref(), Some("n2"), "it follows: {:?}", world.writes);
+        world.end("first");
+        world.settle(SOON);
+        world.cordon("n1", false);
+        world.cordon("n2", true);
+        world.settle(LONG);
+        assert_eq!(
+            place(&world, &second).as_deref(),
+            Some("n1"),
+            "nobody leads it: {:?}",
+            world.writes
+        );
+    }
+}
+
+/// Else the later run's pods would be on one node with the claim, and the earlier one's on another.
+#[test]
+fn a_leader_does_not_leave_while_a_follower_uses_the_claim() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("first", &["c"], &[]);
+    world.now += SignedDuration::from_secs(1);
+    world.run("second", &["c"], &[]);
+    world.member("a", "first", 100);
+    world.pods.clear();
+    world.settle(SOON);
+    world.member("b", "second", 100);
+    world.mount("b", "c");
+    world.settle(SOON);
+    assert_eq!((world.place("first"), world.node_of("b")), (Some("n1"), Some("n1")));
+    world.cordon("n1", true);
+    world.member("d", "first", 100);
+    world.settle(LONG);
+    assert_eq!((world.place("first"), world.place("second")), (Some("n1"), Some("n1")));
+    assert!(world.told(POD, "d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
+    world.finish("b");
+    world.settle(SOON);
+    assert_eq!((world.place("first"), world.node_of("d")), (Some("n2"), Some("n2")));
+    world.settle(LONG);
+    assert_eq!(world.place("second"), Some("n2"), "it follows");
+}
+
+#[test]
+fn isolated_runs_never_share_a_node_and_the_last_waits() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.policy.coschedule.mode = CoscheduleMode::IsolatePipelinerun;
+    for run in ["r1", "r2", "r3"] {
+        world.run(run, &[], &[]);
+        world.member(run, run, 10);
+        world.pods.clear();
+    }
+    world.settle(LONG);
+    let place = |world: &World, run: &str| {
+        let name = keys::of_run(world.runs[run]["metadata"]["uid"].as_str().unwrap(), "");
+        world.node_of(&format!("{name}-0")).map(str::to_owned)
+    };
+    let places = ["r1", "r2", "r3"].map(|run| place(&world, run));
+    assert_eq!(places.iter().flatten().collect::<BTreeSet<_>>().len(), 2);
+    let waits = ["r1", "r2", "r3"].into_iter().find(|run| place(&world, run).is_none()).unwrap();
+    assert_eq!(world.told(PIPELINE_RUN, waits), [reason::PLACEHOLDER_NOT_PLACED]);
+    let runs = ["r1", "r2", "r3"].into_iter().find(|run| *run != waits).unwrap();
+    world.end(runs);
+    world.settle(SOON);
+    assert!(place(&world, waits).is_some());
+}
+
+/// In Tekton's default mode only the TaskRuns say so that use a claim; and Tekton's flag may change while
+/// a run goes on.
+#[test]
+fn members_admitted_before_tektons_assistant_was_detected_have_a_placeholder() {
+    for stands in [true, false] {
+        let mut world = World::new(&["n1"]);
+        world.claim("c");
+        world.run("run", &["c"], &[]);
+        world.member("a", "run", 100);
+        if stands {
+            world.settle(SOON);
+            assert_eq!(world.node_of("a"), Some("n1"));
+        }
+        world.task_run("b", "run");
+        world.assist("b");
+        world.settle(SOON);
+        assert_eq!(world.node_of("a"), Some("n1"));
+        assert_eq!(world.told(PIPELINE_RUN, "run"), [reason::ASSISTANT_IS_ON]);
+        // One that comes meanwhile, too; one that has ended says it as well.
+        let ended = json!({"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}});
+        World::change(world.task_runs.get_mut("b").unwrap(), ended);
+        world.member("d", "run", 100);
+        world.settle(SOON);
+        assert_eq!(world.node_of("d"), Some("n1"));
+        assert_eq!(world.sets.len(), 1);
+        world.finish("a");
+        world.finish("d");
+        world.settle(SOON);
+        assert!(world.sets.is_empty(), "nobody needs it any more");
+        let writes = world.writes.len();
+        world.settle(LONG);
+        assert_eq!(world.writes.len(), writes);
+    }
+}
+
+/// An earlier run that is pending, waits for approval, is deleted, is placed by Tekton or has a placeholder
+/// that cannot be made holds up nobody.
+#[test]
+fn a_run_that_never_starts_delays_no_other() {
+    for mode in [CoscheduleMode::PipelineRuns, CoscheduleMode::IsolatePipelinerun] {
+        for what in ["pending", "deleted", "assisted", "group", "failed"] {
+            let mut world = World::new(&["n1", "n2"]);
+            world.policy.coschedule.mode = mode;
+            world.claim("c");
+            world.run("first", &["c"], &[]);
+            let run = world.runs.get_mut("first").unwrap();
+            match what {
+                "deleted" => World::change(
+                    run,
+                    json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+                ),
+                "group" => {
+                    World::change(run, json!({"metadata": {"annotations": {keys::GROUP: "g"}}}))
+                }
+                _ => {}
+            }
+            if what != "pending" {
+                world.task_run("t", "first");
+            }
+            if what == "assisted" {
+                world.assist("t");
+            }
+            if what == "failed" {
+                world.makes_pods = false;
+                world.settle(LONG);
+                assert_eq!(world.sets.len(), 1);
+            }
+            world.now += SignedDuration::from_secs(1);
+            world.run("second", &["c"], &[]);
+            world.task_run("u", "second");
+            world.settle(SOON);
+            let uid = world.runs["second"]["metadata"]["uid"].as_str().unwrap();
+            let second = keys::of_run(uid, "");
+            assert!(world.sets.contains_key(&second), "{mode:?}, {what}");
+            assert_eq!(world.told(PIPELINE_RUN, "second"), [""; 0], "{mode:?}, {what}");
+            assert_eq!(world.sets.len(), 1 + usize::from(what == "failed"));
+        }
+    }
+}
+
+/// Who was there first stays where it is, and who was made earlier and begins later comes to it.
+#[test]
+fn a_run_that_starts_late_follows_the_claim() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("first", &["c"], &[]);
+    world.now += SignedDuration::from_secs(1);
+    world.run("second", &["c"], &[]);
+    world.member("b", "second", 100);
+    world.mount("b", "c");
+    world.settle(SOON);
+    assert_eq!(world.place("second"), Some("n1"));
+    world.stranger("s", "n2", 10);
+    world.member("a", "first", 100);
+    world.settle(SOON);
+    assert_eq!((world.place("first"), world.node_of("a")), (Some("n1"), Some("n1")));
+    assert_eq!(world.place("second"), Some("n1"));
+    assert!(world.told(PIPELINE_RUN, "second").is_empty(), "{:?}", world.events);
+}
+
+/// Its pods carry the annotation as well, and are of that group.
+#[test]
+fn a_run_that_names_a_group_has_one_placeholder() {
+    let mut world = World::new(&["n1"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    let annotations = json!({"metadata": {"annotations": {keys::GROUP: "g"}}});
+    World::change(world.runs.get_mut("run").unwrap(), annotations);
+    world.task_run("t", "run");
+    let native = world.native("a", "g");
+    world.mount("a", "c");
+    world.settle(SOON);
+    assert_eq!(world.sets.keys().collect::<Vec<_>>(), [&native]);
+    assert_eq!(world.node_of("a"), Some("n1"));
+}
+
+#[test]
+fn a_native_group_and_a_run_with_one_claim_share_a_node() {
+    for is_run_first in [true, false] {
+        let mut world = World::new(&["n1", "n2"]);
+        world.claim("c");
+        if is_run_first {
+            world.run("run", &["c"], &[]);
+            world.member("a", "run", 100);
+            world.mount("a", "c");
+            world.settle(SOON);
+        }
+        world.now += SignedDuration::from_secs(1);
+        // Where it would go by itself.
+        let other = world.native("b", "g");
+        world.mount("b", "c");
+        if !is_run_first {
+            world.settle(SOON);
+            world.run("run", &["c"], &[]);
+            world.member("a", "run", 100);
+            world.mount("a", "c");
+        }
+        let set = world.sets.get_mut(&other);
+        assert_eq!(set.is_some(), !is_run_first);
+        world.settle(LONG);
+        let follower = if is_run_first { other.clone() } else { world.placeholder("run") };
+        let bound = &world.sets[&follower]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
+        assert!(bound.to_string().contains("n1"), "{bound}");
+        assert_eq!((world.node_of("a"), world.node_of("b")), (Some("n1"), Some("n1")));
+        let leads = if is_run_first { world.placeholder("run") } else { other.clone() };
+        let leading = &world.sets[&leads]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
+        assert!(leading.is_null(), "{leading}");
+    }
+}
+
+#[test]
+fn two_native_groups_with_one_claim_share_a_node_from_the_start() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    for (pod, group) in [("a", "g"), ("b", "h")] {
+        world.native(pod, group);
+        world.mount(pod, "c");
+    }
+    world.settle(LONG);
+    assert_eq!((world.node_of("a"), world.node_of("b")), (Some("n1"), Some("n1")));
+    assert_eq!(world.writes.len(), 2, "{:?}", world.writes);
+    let bound = |set: &&Value| {
+        let affinity = &set["spec"]["template"]["spec"]["affinity"];
+        affinity["nodeAffinity"].to_string().contains("n1")
+    };
+    assert_eq!(world.sets.values().filter(bound).count(), 1, "the second to the first's node");
+}
+
+/// An owner reference and a label are their authors' words.
+#[test]
+fn forged_owner_references_in_another_namespace_have_no_effect() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.pods.clear();
+    let uid = world.runs["run"]["metadata"]["uid"].clone();
+    let own = world.placeholder("run");
+    for (namespace, name) in [("evil", &*own), (NAMESPACE, "affinity-assistant-0000000000")] {
+        let set = json!({
+            "metadata": {
+                "name": name, "namespace": namespace, "uid": format!("forged-{namespace}"),
+                "labels": {keys::PLACEHOLDER: name},
+                "annotations": {keys::MODE: "disabled", keys::GROUP_KEY: "c"},
+                "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "run",
+                    "uid": uid, "controller": true}],
+            },
+            "spec": {"template": {"metadata": {}, "spec": {"containers": []}}, "selector": {}, "serviceName": ""},
+        });
+        world.sets.insert(format!("{namespace}/{name}"), set);
+    }
+    let plan = world.plan();
+    let made: Vec<_> = plan
+        .actions
+        .iter()
+        .filter(|action| matches!(action.write, Write::Create(_)))
+        .map(|action| (&*action.target.namespace, &*action.target.name))
+        .collect();
+    assert_eq!(made, [(NAMESPACE, &*own)]);
+
+    // A TaskRun of another namespace neither begins nor assists a run.
+    let mut world = World::new(&["n1"]);
+    world.claim("c");
+    world.run("run", &["c"], &[]);
+    world.task_run("t", "run");
+    World::change(
+        world.task_runs.get_mut("t").unwrap(),
+        json!({"metadata": {"namespace": "evil"}}),
+    );
+    world.assist("t");
+    world.settle(SOON);
+    assert!(world.writes.is_empty() && world.events.is_empty(), "{:?}", world.events);
+}

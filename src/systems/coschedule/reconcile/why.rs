@@ -1,0 +1,85 @@
+//! The events that explain to users why members wait, each with its stable reason.
+
+use std::fmt;
+
+use super::next::Trouble;
+use super::reason;
+
+/// Why members of a group wait.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Why {
+    /// An earlier run or group uses one of its claims. The text of the event.
+    SharedClaim(String),
+    /// The StatefulSet with this name has no pod.
+    NotMade(Box<str>),
+    /// The placeholder has no node.
+    NotPlaced {
+        /// Its name.
+        placeholder: Box<str>,
+        /// The scheduler's message.
+        message: String,
+    },
+    /// The placeholder should leave its node, but no other node is eligible.
+    NoOtherNode(Trouble),
+    /// A member still runs. The text of the event.
+    Members(String),
+    /// The placeholder should leave its node, but only that node can mount the group's volumes, which
+    /// are described.
+    Pinned(Trouble, String),
+    /// No node has enough free capacity for this pod, the largest that waits.
+    NoNodeFits {
+        /// Its name.
+        pod: Box<str>,
+        /// The CPU that it requests, in thousandths of a core.
+        milli_cpu: i64,
+        /// The memory that it requests, in bytes.
+        memory: i64,
+    },
+    /// The node has free capacity, but the scheduler refuses the pods with this message.
+    Unschedulable(String),
+}
+
+impl Why {
+    /// The reason of its events.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::SharedClaim(_) => reason::SHARED_CLAIM,
+            Self::NotMade(_) => reason::PLACEHOLDER_NOT_MADE,
+            Self::NotPlaced { .. } | Self::NoOtherNode(_) => reason::PLACEHOLDER_NOT_PLACED,
+            Self::Members(_) => reason::WAITS_FOR_MEMBERS,
+            Self::Pinned(..) => reason::VOLUME_PINS_NODE,
+            Self::NoNodeFits { .. } => reason::NO_NODE_FITS,
+            Self::Unschedulable(_) => reason::MEMBERS_UNSCHEDULABLE,
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SharedClaim(note) | Self::Members(note) => formatter.write_str(note),
+            Self::NotMade(name) => write!(
+                formatter,
+                "StatefulSet {name} has no pod; a quota or Pod Security may be the cause, see its events (kubectl describe statefulset {name})"
+            ),
+            Self::NotPlaced { placeholder, message } => {
+                write!(formatter, "placeholder {placeholder} has no node: {message}")
+            }
+            Self::NoOtherNode(trouble) => {
+                write!(formatter, "{trouble}, and no other node is eligible for the placeholder")
+            }
+            Self::Pinned(trouble, pins) => write!(formatter, "{trouble}, and {pins}"),
+            Self::NoNodeFits { pod, milli_cpu, memory } => write!(
+                formatter,
+                "no node can take pod {pod} (cpu {milli_cpu}m, memory {} MiB) now; the largest waiting pod decides on which nodes the group can be",
+                memory / 1024 / 1024
+            ),
+            Self::Unschedulable(message) => {
+                write!(
+                    formatter,
+                    "the group's node has enough free capacity, but the scheduler reports: {message}"
+                )
+            }
+        }
+    }
+}

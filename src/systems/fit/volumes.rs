@@ -1,0 +1,84 @@
+//! The volumes of a pod or group that not every node can mount.
+
+use std::fmt;
+
+use k8s_openapi::api::core::v1::NodeSelectorTerm;
+
+use crate::view::{View, selector};
+
+/// A volume that not every node can mount.
+#[derive(Clone, Debug)]
+pub(crate) struct Volume<'v> {
+    /// The name of the claim that is bound to the volume.
+    pub claim: Box<str>,
+    pub name: &'v str,
+    /// The node affinity terms. A node must match one of them.
+    pub terms: &'v [NodeSelectorTerm],
+}
+
+impl Volume<'_> {
+    /// Whether a node can mount it.
+    #[must_use]
+    pub(crate) fn reaches(&self, node: &str, view: &View) -> bool {
+        selector::may_select(self.terms, node, |key| view.node_label(node, key))
+    }
+}
+
+/// The volumes that not every node can mount, in the order of the claims.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Volumes<'v>(Vec<Volume<'v>>);
+
+impl<'v> Volumes<'v> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Volume<'v>> {
+        self.0.iter()
+    }
+
+    /// Whether a node can mount all of them.
+    #[must_use]
+    pub(crate) fn all_reach(&self, node: &str, view: &View) -> bool {
+        self.0.iter().all(|volume| volume.reaches(node, view))
+    }
+
+    /// Finds the volumes that no node but `node` can mount: one of them alone, or all of them
+    /// together. `None`: another node can mount all of them.
+    #[must_use]
+    pub(crate) fn pin_to<'p>(&'p self, node: &'p str, view: &View) -> Option<Pin<'p, 'v>> {
+        let others = || view.nodes().map(|(name, _)| name).filter(|name| *name != node);
+        if self.0.is_empty() || others().any(|other| self.all_reach(other, view)) {
+            return None;
+        }
+        let is_only_there =
+            |volume: &&Volume<'v>| !others().any(|other| volume.reaches(other, view));
+        let alone = self.0.iter().find(is_only_there);
+        Some(Pin { volumes: alone.map_or(&self.0, std::slice::from_ref), node })
+    }
+}
+
+impl<'v> FromIterator<Volume<'v>> for Volumes<'v> {
+    fn from_iter<I: IntoIterator<Item = Volume<'v>>>(volumes: I) -> Self {
+        Self(volumes.into_iter().collect())
+    }
+}
+
+/// Volumes that only one node can mount.
+#[derive(Debug)]
+pub(crate) struct Pin<'p, 'v> {
+    volumes: &'p [Volume<'v>],
+    node: &'p str,
+}
+
+impl fmt::Display for Pin<'_, '_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { volumes, node } = self;
+        if let [Volume { claim, name, .. }] = volumes {
+            return write!(
+                formatter,
+                "volume {name} of claim {claim} can be mounted on no node but {node}"
+            );
+        }
+        let named =
+            volumes.iter().map(|Volume { claim, name, .. }| format!("{name} of claim {claim}"));
+        let named = named.collect::<Vec<_>>().join(", ");
+        write!(formatter, "the volumes {named} can be mounted together on no node but {node}")
+    }
+}

@@ -1,0 +1,121 @@
+//! The administrator's policy: a YAML file with a JSON schema. This module combines the sections of
+//! the systems.
+//!
+//! Every key has a default, so an empty file is a valid policy. An unknown key is an error: a
+//! misspelt restriction would have no effect.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::coschedule::policy::Coschedule;
+use super::katalyst::policy::Katalyst;
+use super::mpi::policy::Mpi;
+use super::streams::policy::{HostPools, Streams};
+use crate::policy::{OnInvalid, Repair, parse};
+
+/// What the administrator decides.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Policy {
+    /// What becomes of a pod that cannot be placed as it asks. `warn` admits it without our
+    /// placement and with a warning.
+    pub on_invalid: OnInvalid,
+    /// Whether a pod gets the annotation `stowplan.dev/placement`, which says what holds.
+    pub record_placement: bool,
+    /// Namespaces whose pods are never touched. The webhook's own namespace always belongs to them.
+    pub excluded_namespaces: BTreeSet<String>,
+    /// What becomes of pods that were admitted while the webhook was away. Read by the controller.
+    pub repair: Repair,
+    /// Who may use HostPools.
+    pub host_pools: HostPools,
+    /// IBM Streams host constraints.
+    pub streams: Streams,
+    /// Coscheduling of Tekton runs and of other groups.
+    pub coschedule: Coschedule,
+    /// MPI clusters. Not served by this release yet.
+    pub mpi: Mpi,
+    /// Katalyst NUMA affinity. Not served by this release yet.
+    pub katalyst: Katalyst,
+}
+
+impl Policy {
+    /// Parses a policy file. An empty file is the default policy.
+    ///
+    /// # Errors
+    /// If the text is too long or not a valid policy; the message contains line and column.
+    pub fn from_yaml(text: &str) -> Result<Self, String> {
+        parse(text)
+    }
+
+    /// The JSON schema of a policy file (draft 2020-12).
+    #[must_use]
+    pub fn schema() -> serde_json::Value {
+        schemars::schema_for!(Self).to_value()
+    }
+
+    /// Whether stowplan never changes the pods of this namespace.
+    #[must_use]
+    pub fn excludes(&self, namespace: &str) -> bool {
+        self.excluded_namespaces.contains(namespace)
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            on_invalid: OnInvalid::default(),
+            record_placement: true,
+            excluded_namespaces: ["kube-system", "kube-node-lease"].map(String::from).into(),
+            repair: Repair::default(),
+            host_pools: HostPools::default(),
+            streams: Streams::default(),
+            coschedule: Coschedule::default(),
+            mpi: Mpi::default(),
+            katalyst: Katalyst::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::MAX_BYTES;
+
+    #[test]
+    fn an_empty_file_is_the_default() {
+        for text in ["", "\n", "# nothing\n", "{}", "null", "---\n"] {
+            assert_eq!(Policy::from_yaml(text), Ok(Policy::default()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_default_can_be_read_back() {
+        let written = serde_json::to_string(&Policy::default()).unwrap();
+        assert_eq!(Policy::from_yaml(&written), Ok(Policy::default()));
+    }
+
+    #[test]
+    fn an_error_names_what_is_wrong() {
+        for (text, part) in [
+            ("onInvalid: refuze", "refuze"),
+            ("onInvald: refuse", "onInvald"),
+            ("hostPools: []", ""),
+            ("- a", ""),
+            ("onInvalid: refuse\nonInvalid: warn", ""),
+            ("{", ""),
+            ("recordPlacement: \u{0}", ""),
+        ] {
+            let error = Policy::from_yaml(text).expect_err(text);
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        assert!(Policy::from_yaml(&"#".repeat(MAX_BYTES + 1)).is_err());
+    }
+
+    #[test]
+    fn a_null_section_is_an_error_or_the_default_but_never_a_panic() {
+        let _ = Policy::from_yaml("streams:");
+        let _ = Policy::from_yaml("streams: ~\nmpi: null");
+    }
+}

@@ -1,0 +1,110 @@
+//! Previews for the command `plan` of objects from which a controller creates other objects: the
+//! claims and pods of a PipelineRun, and the check of a complete StreamsJob.
+//!
+//! A system imitates that controller as far as placement is concerned and passes each created
+//! object to the function `decide`, a parameter: this module does not depend on admission.
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::systems::policy::Policy;
+use crate::view::resource::Resource;
+use crate::view::{Name, View};
+
+/// Ends a sentence whose statement could differ if a cluster were given.
+pub(crate) const NO_CLUSTER: &str = "(no cluster given: use --cluster or --live)";
+
+/// A kind of objects that a system previews.
+#[derive(Debug)]
+pub struct PreviewedKind {
+    /// The kind; objects of every version are previewed.
+    pub resource: Resource,
+    /// Adds to an object from a file the fields that the API server would set at its creation,
+    /// before the object is added to the View. `None`: there are none.
+    pub complete: Option<CompleteFn>,
+    /// Previews one object.
+    ///
+    /// # Errors
+    /// If the object is invalid, or one that would be created from it.
+    pub preview: PreviewFn,
+}
+
+/// The inputs for completing an object from a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Completion<'d> {
+    /// The object as written in the file.
+    pub document: &'d Value,
+    /// Identifies the object among all objects of the input.
+    pub position: &'d str,
+    /// The time of its creation.
+    pub now: Timestamp,
+}
+
+/// The object to be previewed.
+#[derive(Clone, Copy, Debug)]
+pub struct Given<'d> {
+    /// Its namespace, and its name in the View.
+    pub name: &'d Name,
+    /// The object as written in the file, with `apiVersion` and `kind`.
+    pub document: &'d Value,
+    /// Whether the View contains the objects of a cluster.
+    pub has_cluster: bool,
+}
+
+/// Completes the metadata of an object from a file.
+pub(crate) type CompleteFn = fn(&mut Map<String, Value>, &Completion<'_>);
+
+/// Previews one object.
+pub(crate) type PreviewFn =
+    fn(&Given<'_>, &mut View, &Policy, Decide<'_>) -> Result<Preview, String>;
+
+/// Decides on the creation of an object of a kind, in the namespace of the previewed object.
+///
+/// # Errors
+/// If the object is not valid for its kind.
+pub(crate) type Decide<'d> = &'d mut dyn FnMut(&Resource, &Value, &View) -> Result<Decided, String>;
+
+/// The parts of a decision that previews use.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    /// The index among all decisions of this preview.
+    pub number: usize,
+    pub verdict: Verdict,
+    /// The changes to the object, each as a line of text.
+    pub changes: Vec<String>,
+    /// The warnings for the object's author.
+    pub warnings: Vec<String>,
+    /// The message of a refusal.
+    pub refusal: Option<String>,
+}
+
+/// The result of a decision.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Verdict {
+    /// No system concerns the object.
+    Passed,
+    /// The object is admitted without changes.
+    Admitted,
+    /// The object is admitted with changes, or with those of an earlier admission round.
+    Placed,
+    /// The object is refused.
+    Refused,
+}
+
+/// The preview of one object.
+#[derive(Clone, Debug, Default)]
+pub struct Preview {
+    /// The decision that represents the object, by [`Decided::number`]. `None`: there was no
+    /// decision.
+    pub decision: Option<usize>,
+    /// Whether that decision is about the object itself, so that its patch applies to it.
+    pub is_of_object: bool,
+    /// The result in a few words. `None`: that of the decision.
+    pub verdict: Option<String>,
+    /// Further lines for people, indented; each ends with a line feed.
+    pub text: String,
+    /// Further fields for programs.
+    pub fields: Map<String, Value>,
+    /// Unknown facts that could change the decision.
+    pub unknown: Option<String>,
+}

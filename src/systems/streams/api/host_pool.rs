@@ -1,0 +1,229 @@
+//! HostPool: hosts that pods can ask for by one name (Streams design, "Hostpools").
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps, ValidationRule,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::condition::{self, Condition, item_schema};
+
+/// The most hosts that a pool can list. Each is a node selector term of its own in a pod.
+pub const MAX_HOSTS: usize = 256;
+
+/// What hosts a pool has: a list of them, or what they must be like.
+#[derive(
+    Clone, CustomResource, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize,
+)]
+#[kube(
+    group = "stowplan.dev",
+    version = "v1alpha1",
+    kind = "HostPool",
+    namespaced,
+    shortname = "hp",
+    category = "stowplan",
+    status = "HostPoolStatus",
+    doc = "Hosts that pods can ask for by one name: a list of them, or what they must be like.",
+    printcolumn = r#"{"name":"Size","type":"integer","jsonPath":".spec.size"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].reason"}"#,
+    printcolumn = r#"{"name":"Tags","type":"string","jsonPath":".spec.tags","priority":1}"#,
+    printcolumn = r#"{"name":"Hosts","type":"string","jsonPath":".spec.hosts","priority":1}"#,
+    printcolumn = r#"{"name":"Exclusivity","type":"string","jsonPath":".spec.exclusivity"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct HostPoolSpec {
+    /// The hosts by name or IP address. Their order is meaning: `pool[0]` is the first. Excludes
+    /// size and tags.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Vec<String>>,
+    /// How many hosts the pool has. Without it, every node that carries the tags belongs to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u32>,
+    /// What a host must carry, all of it: one tag is the node label
+    /// `streams.ibm.com/hostpool=<tag>`, several are one node label `hostpool.streams.ibm.com/<tag>`
+    /// each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+    /// Whether other jobs may use the hosts.
+    #[serde(default)]
+    pub exclusivity: Exclusivity,
+}
+
+/// Whether other jobs may use a pool's hosts.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+pub enum Exclusivity {
+    /// They may.
+    #[default]
+    Shared,
+    /// They may not. Needs size or hosts.
+    Exclusive,
+}
+
+/// What the controller has made of a pool.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostPoolStatus {
+    /// Accepted: the pool can be served. Ready: its members are there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// The hosts of a pool that has a size or a list, by index.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<Member>,
+    /// The key of the node label by which pods find the members; its value is the index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_label: Option<String>,
+    /// The taint that keeps others away, as `key=value:effect`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusive_taint: Option<String>,
+}
+
+/// One host of a pool.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Member {
+    /// Its place in the pool, from 0. It never moves while the member lives.
+    pub index: u32,
+    /// The node's name. A vacant place keeps the name of the node that it lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The node's UID: a node that is made again under its old name is another node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// Whether pods can find it.
+    pub state: MemberState,
+    /// Since when.
+    #[schemars(with = "String")]
+    pub since: Time,
+}
+
+/// Whether pods can find a member.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+pub enum MemberState {
+    /// The node carries the pool's label.
+    Ready,
+    /// The node was lost, and no other has taken its place.
+    Vacant,
+    /// The node is chosen, and not ready for the pool yet.
+    Reserving,
+}
+
+/// The definition, with what a Rust type cannot say: bounds, and rules between fields.
+#[must_use]
+pub(crate) fn definition(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
+    for version in &mut definition.spec.versions {
+        let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
+        let spec = schema.and_then(|schema| schema.properties.as_mut()?.get_mut("spec"));
+        if let Some(spec) = spec {
+            constrain(spec);
+        }
+        if let Some(status) = status_schema(version) {
+            constrain_status(status);
+        }
+    }
+    definition
+}
+
+/// The schema of the status in a version of a definition.
+pub(crate) fn status_schema(
+    version: &mut CustomResourceDefinitionVersion,
+) -> Option<&mut JSONSchemaProps> {
+    let schema = version.schema.as_mut()?.open_api_v3_schema.as_mut()?;
+    schema.properties.as_mut()?.get_mut("status")
+}
+
+fn constrain_status(status: &mut JSONSchemaProps) {
+    let properties = status.properties.get_or_insert_default();
+    if let Some(conditions) = properties.get_mut("conditions") {
+        condition::constrain(conditions);
+    }
+    if let Some(members) = properties.get_mut("members") {
+        members.x_kubernetes_list_type = Some("map".to_owned());
+        members.x_kubernetes_list_map_keys = Some(vec!["index".to_owned()]);
+        if let Some(item) = item_schema(members) {
+            let properties = item.properties.get_or_insert_default();
+            if let Some(since) = properties.get_mut("since") {
+                since.format = Some("date-time".to_owned());
+            }
+            if let Some(index) = properties.get_mut("index") {
+                index.format = Some("int32".to_owned());
+            }
+        }
+    }
+}
+
+pub(crate) fn constrain(spec: &mut JSONSchemaProps) {
+    let properties = spec.properties.get_or_insert_default();
+    if let Some(hosts) = properties.get_mut("hosts") {
+        hosts.nullable = None;
+        hosts.min_items = Some(1);
+        hosts.max_items = i64::try_from(MAX_HOSTS).ok();
+        // The API server itself finds duplicates in a set; a rule that compares each with each
+        // exceeds its budget for 256 long names.
+        hosts.x_kubernetes_list_type = Some("set".to_owned());
+        items(hosts, 1, 253);
+    }
+    if let Some(size) = properties.get_mut("size") {
+        size.nullable = None;
+        size.format = Some("int32".to_owned());
+        size.minimum = Some(1.0);
+        size.maximum = Some(5000.0);
+    }
+    if let Some(tags) = properties.get_mut("tags") {
+        tags.nullable = None;
+        tags.min_items = Some(1);
+        tags.max_items = Some(16);
+        tags.x_kubernetes_list_type = Some("set".to_owned());
+        items(tags, 1, 63);
+        if let Some(item) = item_schema(tags) {
+            item.pattern = Some("^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$".to_owned());
+        }
+    }
+    spec.x_kubernetes_validations = Some(vec![
+        rule(
+            "!has(self.hosts) || (!has(self.size) && !has(self.tags))",
+            "hosts excludes size and tags: a list of hosts has its own length",
+        ),
+        rule(
+            "self.exclusivity != 'Exclusive' || has(self.size) || has(self.hosts)",
+            "Exclusive needs size or hosts: a pool without an end cannot be reserved",
+        ),
+        // These stand on `spec`: a transition rule on an optional field is skipped when the field
+        // comes or goes.
+        // Order is meaning, and sets compare without it: `map` makes plain lists of them.
+        rule(
+            "has(self.hosts) == has(oldSelf.hosts) && (!has(self.hosts) || self.hosts.map(h, h) == oldSelf.hosts.map(h, h))",
+            "hosts is immutable: make a new pool",
+        ),
+        rule(
+            "has(self.tags) == has(oldSelf.tags) && (!has(self.tags) || self.tags == oldSelf.tags)",
+            "tags is immutable: make a new pool",
+        ),
+        rule(
+            "self.exclusivity == oldSelf.exclusivity",
+            "exclusivity is immutable: make a new pool",
+        ),
+        rule(
+            "has(self.size) == has(oldSelf.size) && (!has(self.size) || self.size >= oldSelf.size)",
+            "size can only grow: make a new pool",
+        ),
+    ]);
+}
+
+pub(crate) fn items(list: &mut JSONSchemaProps, shortest: i64, longest: i64) {
+    if let Some(item) = item_schema(list) {
+        item.min_length = Some(shortest);
+        item.max_length = Some(longest);
+    }
+}
+
+pub(crate) fn rule(rule: &str, message: &str) -> ValidationRule {
+    ValidationRule {
+        rule: rule.to_owned(),
+        message: Some(message.to_owned()),
+        ..ValidationRule::default()
+    }
+}

@@ -1,0 +1,308 @@
+//! StreamsJob: what the submission of a Streams job says of hosts: its pools and, for each
+//! processing element, its operators with their host constraints (Streams design, "Host
+//! Constraints").
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, ValidationRule,
+};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::host_pool::{self, Exclusivity, items, rule, status_schema};
+use crate::api::condition::{self, Condition, item_schema};
+
+/// The most pools of a job.
+pub const MAX_POOLS: usize = 64;
+/// The most processing elements of a job.
+pub const MAX_ELEMENTS: usize = 1000;
+/// The most operators of a processing element.
+pub const MAX_OPERATORS: usize = 200;
+/// The most tokens of one kind on an operator.
+pub const MAX_TOKENS: usize = 16;
+
+/// A job: its host pools, and what its processing elements ask for.
+#[derive(
+    Clone, CustomResource, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize,
+)]
+#[kube(
+    group = "stowplan.dev",
+    version = "v1alpha1",
+    kind = "StreamsJob",
+    namespaced,
+    shortname = "sj",
+    category = "stowplan",
+    status = "StreamsJobStatus",
+    doc = "A Streams job: its host pools, and the host constraints of its processing elements.",
+    printcolumn = r#"{"name":"Accepted","type":"string","jsonPath":".status.conditions[?(@.type=='Accepted')].status"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].reason"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct StreamsJobSpec {
+    /// Whether colocation, exlocation and isolation must hold or are only preferred.
+    #[serde(default)]
+    pub enforcement: Enforcement,
+    /// The job's pools. Each becomes a HostPool that this job owns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<Pool>,
+    /// The job's processing elements. One is one pod, labelled `streams.ibm.com/pe`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processing_elements: Vec<ProcessingElement>,
+}
+
+/// Whether constraints between pods must hold.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+pub enum Enforcement {
+    /// A pod waits until they hold.
+    #[default]
+    Required,
+    /// The scheduler favours them.
+    Preferred,
+}
+
+/// A pool of the job: a list of hosts, or what they must be like (`createPool`).
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Pool {
+    /// Its SPL name.
+    pub name: String,
+    /// The hosts by name or IP address, in order. Excludes size and tags.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Vec<String>>,
+    /// How many hosts the pool has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u32>,
+    /// What a host must carry, all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+    /// Whether other jobs may use the hosts.
+    #[serde(default)]
+    pub exclusivity: Exclusivity,
+}
+
+/// A processing element: what runs as one pod.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProcessingElement {
+    /// Its name, the value of the pod's label `streams.ibm.com/pe`.
+    pub name: String,
+    /// The operators that were fused into it. Its constraints are the union of theirs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operators: Vec<Operator>,
+}
+
+/// An operator and its host constraints (SPL, `placement`).
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Operator {
+    /// Its name in the job.
+    pub name: String,
+    /// `host(...)`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
+    /// `hostColocation(...)`: one host for all operators with an equal token.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_colocation: Vec<String>,
+    /// `hostExlocation(...)`: pairwise different hosts for all operators with an equal token.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_exlocation: Vec<String>,
+    /// `hostIsolation`: a host without any other processing element of the job.
+    #[serde(default)]
+    pub host_isolation: bool,
+}
+
+/// A host: exactly one of name, address and pool.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Host {
+    /// `host("foo.watson.ibm.com")`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// `host("10.4.40.83")`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// `host(Pool)`: a pool of the job, by its SPL name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// `host(Pool[5])`: the member of that pool, from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+}
+
+/// What the controller has made of a job.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StreamsJobStatus {
+    /// Accepted: the job can be placed. Ready: its pools are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// The HostPools of the job, by SPL name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<OwnedPool>,
+    /// Processing elements that share a host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Group>,
+    /// The order in which to create the pods so that none is stranded: constrained ones first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub creation_order: Vec<String>,
+}
+
+/// A HostPool of a job.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnedPool {
+    /// Its SPL name.
+    pub name: String,
+    /// The HostPool's name.
+    pub host_pool: String,
+}
+
+/// Processing elements that share a host.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Group {
+    /// The value of the label `stowplan.dev/colocation-group` of their pods.
+    pub name: String,
+    /// The processing elements, in the order of the spec.
+    pub processing_elements: Vec<String>,
+    /// The node on which they are, once one of them is bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+}
+
+/// The definition, with what a Rust type cannot say: bounds, and rules between fields.
+#[must_use]
+pub(crate) fn definition(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
+    for version in &mut definition.spec.versions {
+        let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
+        let spec = schema.and_then(|schema| schema.properties.as_mut()?.get_mut("spec"));
+        if let Some(spec) = spec {
+            constrain(spec);
+        }
+        let status = status_schema(version);
+        let properties = status.and_then(|status| status.properties.as_mut());
+        if let Some(conditions) = properties.and_then(|status| status.get_mut("conditions")) {
+            condition::constrain(conditions);
+        }
+    }
+    definition
+}
+
+fn constrain(spec: &mut JSONSchemaProps) {
+    spec.x_kubernetes_validations = Some(transitions());
+    let properties = spec.properties.get_or_insert_default();
+    if let Some(pools) = properties.get_mut("pools") {
+        bound(pools, MAX_POOLS);
+        named(pools);
+        if let Some(pool) = item_schema(pools) {
+            host_pool::constrain(pool);
+            name(pool, "^[A-Za-z_][A-Za-z0-9_]*$", 253);
+            // A HostPool's lists are sets; here they stay plain, and the check finds what is there
+            // twice: sets compare without their order, and making them lists again for each of 64
+            // pools costs more than the API server spends on a rule.
+            for list in ["hosts", "tags"] {
+                let list = pool.properties.as_mut().and_then(|pool| pool.get_mut(list));
+                if let Some(list) = list {
+                    list.x_kubernetes_list_type = Some("atomic".to_owned());
+                }
+            }
+            for rule in pool.x_kubernetes_validations.iter_mut().flatten() {
+                rule.rule = rule.rule.replace(".map(h, h)", "");
+                rule.message =
+                    rule.message.take().map(|told| told.replace("a new pool", "a new job"));
+            }
+        }
+    }
+    if let Some(elements) = properties.get_mut("processingElements") {
+        bound(elements, MAX_ELEMENTS);
+        named(elements);
+        if let Some(element) = item_schema(elements) {
+            name(element, "^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", 63);
+            let operators = element.properties.as_mut().and_then(|p| p.get_mut("operators"));
+            if let Some(operators) = operators {
+                bound(operators, MAX_OPERATORS);
+                named(operators);
+                if let Some(operator) = item_schema(operators) {
+                    constrain_operator(operator);
+                }
+            }
+        }
+    }
+}
+
+/// What may change of a job: a pool may grow (which the rules of each pool say), nothing else. What the
+/// elements say is too much for a rule, so that `/validate` compares it; here stands what is cheap.
+fn transitions() -> Vec<ValidationRule> {
+    let same_number = |list: &str| {
+        format!(
+            "has(self.{list}) == has(oldSelf.{list}) && (!has(self.{list}) || self.{list}.size() == oldSelf.{list}.size())"
+        )
+    };
+    vec![
+        rule("self.enforcement == oldSelf.enforcement", "enforcement is immutable: make a new job"),
+        rule(&same_number("pools"), "pools neither come nor go: make a new job"),
+        rule(
+            &same_number("processingElements"),
+            "processing elements neither come nor go: make a new job",
+        ),
+    ]
+}
+
+fn constrain_operator(operator: &mut JSONSchemaProps) {
+    name(operator, "", 1024);
+    let properties = operator.properties.get_or_insert_default();
+    for tokens in ["hostColocation", "hostExlocation"] {
+        if let Some(tokens) = properties.get_mut(tokens) {
+            bound(tokens, MAX_TOKENS);
+            items(tokens, 1, 1024);
+        }
+    }
+    if let Some(host) = properties.get_mut("host") {
+        host.nullable = None;
+        // No list and no macro in the rule: as often as it may be evaluated, the API server would
+        // refuse the whole definition for the cost.
+        host.x_kubernetes_validations = Some(vec![
+            rule(
+                // Read for each of 200,000 operators at the most, so that it must be cheap.
+                "(has(self.name) ? 1 : 0) + (has(self.address) ? 1 : 0) + (has(self.pool) ? 1 : 0) == 1",
+                "give exactly one of name, address and pool",
+            ),
+            rule("!has(self.index) || has(self.pool)", "index stands beside pool only"),
+        ]);
+        for (key, longest) in [("name", 253), ("address", 45), ("pool", 253)] {
+            if let Some(field) = host.properties.as_mut().and_then(|p| p.get_mut(key)) {
+                field.nullable = None;
+                field.min_length = Some(1);
+                field.max_length = Some(longest);
+            }
+        }
+        if let Some(index) = host.properties.as_mut().and_then(|p| p.get_mut("index")) {
+            index.nullable = None;
+            index.format = Some("int32".to_owned());
+            index.minimum = Some(0.0);
+            index.maximum = Some(4999.0);
+        }
+    }
+}
+
+fn bound(list: &mut JSONSchemaProps, longest: usize) {
+    list.max_items = i64::try_from(longest).ok();
+}
+
+/// A list whose items are told apart by their names.
+fn named(list: &mut JSONSchemaProps) {
+    list.x_kubernetes_list_type = Some("map".to_owned());
+    list.x_kubernetes_list_map_keys = Some(vec!["name".to_owned()]);
+}
+
+fn name(object: &mut JSONSchemaProps, pattern: &str, longest: i64) {
+    if let Some(name) = object.properties.as_mut().and_then(|p| p.get_mut("name")) {
+        name.min_length = Some(1);
+        name.max_length = Some(longest);
+        if !pattern.is_empty() {
+            name.pattern = Some(pattern.to_owned());
+        }
+    }
+}

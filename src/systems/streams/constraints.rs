@@ -1,0 +1,164 @@
+//! Translates colocation, exlocation and isolation into pod affinity and anti-affinity.
+
+use super::request::Request;
+use super::{Placing, keys};
+use crate::placement::intent::{
+    Change, Enforcement, HOSTNAME, LabelRequirement, Operator, PodTerm, Selector,
+    label_requirement, on_labels,
+};
+use crate::placement::reason::{Reason, quoted};
+use crate::systems::streams::kinds::StreamsView as _;
+
+impl Placing<'_> {
+    /// `hostColocation`: all pods with the token run on one node. `node` is the node that the pod's
+    /// host or pool requires, if it is only one.
+    pub(super) fn colocate(&mut self, request: &Request, node: Option<&str>) {
+        let key = keys::HOST_COLOCATION;
+        let [token] = request.colocation.as_slice() else { return };
+        let label = token.label_key(keys::COLOCATION_LABEL_PREFIX);
+        let value = token.label_value();
+
+        if request.host.is_some() || request.pool.is_some() {
+            self.warn(key, "the group's other pods do not inherit this pod's host or pool");
+        }
+        let is_labelled = self.pod.label(&label) == Some(&*value);
+        // A preferred term does not exclude the node.
+        let is_required = request.enforcement == Enforcement::Required;
+        if let Some(node) = node.filter(|_| is_required && !is_labelled) {
+            let job = request.job.as_deref();
+            let group = self.view.colocation_nodes(self.pod.namespace, (&label, &value), job);
+            if !group.is_empty() && !group.contains(node) {
+                let nodes: Vec<_> = group.into_iter().collect();
+                self.report(
+                    Reason::GroupElsewhere,
+                    key,
+                    format!(
+                        "the group {} runs on node {}, and this pod must go to node {node}",
+                        quoted(token.as_str()),
+                        nodes.join(", ")
+                    ),
+                    "name the group's node as host, or move the group first",
+                );
+            }
+        }
+
+        let job = request.job.as_deref().filter(|_| !self.is_compatible());
+        let selector = Selector::Expressions {
+            identity: vec![label_requirement(label.clone(), Operator::In, &value)],
+            further: job.map(same_job).into_iter().collect(),
+            may_also_have: &[keys::JOB],
+        };
+        let term = PodTerm { enforcement: request.enforcement, selector };
+        self.change(key, token.as_str(), Change::Label { key: label, value });
+        self.change(key, token.as_str(), Change::PodAffinity(term));
+        self.record(
+            key,
+            token.as_str(),
+            by_enforcement(request.enforcement, "one node for all", "near the others"),
+        );
+        self.warn_about_node_name(key);
+    }
+
+    /// `hostExlocation`: no two pods with the token run on one node. The pods of a `group` of a
+    /// StreamsJob share their tokens, so the pods of the same group are exempt.
+    pub(super) fn exlocate(&mut self, request: &Request, group: Option<&str>) {
+        let key = keys::HOST_EXLOCATION;
+        for token in &request.exlocation {
+            let label = token.label_key(keys::EXLOCATION_LABEL_PREFIX);
+            let value = token.label_value();
+            let mut further = Vec::new();
+            if !self.is_compatible() {
+                further.extend(request.job.as_deref().map(same_job));
+            }
+            match group {
+                // Under `compat: upstream` too: otherwise the pod could not join its own group.
+                Some(group) => {
+                    further.push(label_requirement(keys::GROUP, Operator::NotIn, group));
+                }
+                // Otherwise a rollout might never finish: the old pod of a processing element would
+                // exclude the new one from its node, and is deleted only when the new one is ready.
+                None if !self.is_compatible() => {
+                    further.extend(request.processing_element.as_deref().map(other_element));
+                }
+                None => {}
+            }
+            let selector = Selector::Expressions {
+                identity: vec![label_requirement(label.clone(), Operator::In, &value)],
+                further,
+                may_also_have: &[keys::JOB, keys::PROCESSING_ELEMENT, keys::GROUP],
+            };
+            let term = PodTerm { enforcement: request.enforcement, selector };
+            self.change(key, token.as_str(), Change::Label { key: label, value });
+            self.change(key, token.as_str(), Change::PodAntiAffinity(term));
+            if !self.is_compatible() {
+                self.require_hostname_label(key, token.as_str(), request.enforcement);
+            }
+            self.record(
+                key,
+                token.as_str(),
+                by_enforcement(request.enforcement, "a node each", "rather a node each"),
+            );
+        }
+        if !request.exlocation.is_empty() {
+            self.warn_about_node_name(key);
+        }
+    }
+
+    /// `hostIsolation`: no other processing element of the job runs on the pod's node.
+    pub(super) fn isolate(&mut self, request: &Request) {
+        let key = keys::HOST_ISOLATION;
+        let Some(operator) = &request.isolation else { return };
+        let (Some(job), Some(element)) = (&request.job, &request.processing_element) else {
+            return;
+        };
+        if self.is_compatible() {
+            self.warn(
+                key,
+                "compat upstream: written as without compat; its own form needs a StreamsJob",
+            );
+        }
+        let selector = Selector::Expressions {
+            identity: vec![same_job(job), other_element(element)],
+            further: Vec::new(),
+            may_also_have: &[],
+        };
+        let term = PodTerm { enforcement: request.enforcement, selector };
+        self.change(key, operator, Change::PodAntiAffinity(term));
+        self.require_hostname_label(key, operator, request.enforcement);
+        let decision = by_enforcement(
+            request.enforcement,
+            "no other pod of job",
+            "rather no other pod of job",
+        );
+        self.record(key, operator, &[decision, " ", job].concat());
+        self.warn_about_node_name(key);
+    }
+
+    /// Excludes nodes without the hostname label: the scheduler takes every anti-affinity by
+    /// hostname as satisfied there.
+    fn require_hostname_label(&mut self, key: &'static str, value: &str, enforcement: Enforcement) {
+        if enforcement == Enforcement::Required {
+            self.change(key, value, Change::NodeAffinity(vec![on_labels(&[(HOSTNAME, None)])]));
+        }
+    }
+}
+
+/// Selects the text of a record by the enforcement.
+pub(super) fn by_enforcement(
+    enforcement: Enforcement,
+    required: &'static str,
+    preferred: &'static str,
+) -> &'static str {
+    match enforcement {
+        Enforcement::Required => required,
+        Enforcement::Preferred => preferred,
+    }
+}
+
+fn same_job(job: &str) -> LabelRequirement {
+    label_requirement(keys::JOB, Operator::In, job)
+}
+
+fn other_element(element: &str) -> LabelRequirement {
+    label_requirement(keys::PROCESSING_ELEMENT, Operator::NotIn, element)
+}

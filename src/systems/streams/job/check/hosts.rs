@@ -1,0 +1,320 @@
+//! Checks whether there are hosts for the elements that must share a host, and for those that must
+//! not.
+
+use std::collections::{HashMap, HashSet};
+
+use super::Check;
+use super::pools::tag_keys;
+use crate::placement::reason::{Reason, quoted};
+use crate::systems::streams::api::streams_job::Enforcement;
+use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::host_pool::Form;
+use crate::systems::streams::kinds::streams_job::closure::{Claim, Location, Operator, Pool, Unit};
+
+impl<'c> Check<'c> {
+    /// The node of a claim's location, if it is exactly one.
+    fn find_pinned_node(&mut self, claim: &'c Claim) -> Option<&'c str> {
+        let closure = self.closure;
+        match &claim.location {
+            Location::Host(host) => self.find_node(host, |check| {
+                format!("which {} asks for", check.format_operator(claim.by))
+            }),
+            Location::Pool { pool, index: Some(index) } => {
+                let host = closure.pools[*pool].listed(*index)?;
+                self.nodes.get(host).copied().flatten()
+            }
+            Location::Pool { .. } => None,
+        }
+    }
+
+    /// Checks each unit: one host must be possible for all of its elements.
+    pub(super) fn check_units(&mut self) {
+        for unit in &self.closure.units {
+            if let Some((token, by, clash)) = unit
+                .exlocations
+                .iter()
+                .find_map(|exlocation| Some((&exlocation.token, exlocation.by, exlocation.clash?)))
+            {
+                let problem = format!(
+                    "{} and {} must be apart (hostExlocation {}) and must share a host{}",
+                    self.format_operator(by),
+                    self.format_operator(clash),
+                    quoted(token),
+                    if by.element == clash.element {
+                        ": they are in one processing element"
+                    } else {
+                        ""
+                    }
+                );
+                let remedy = "remove the token from one of them, or the constraint that joins them (hostColocation, host)";
+                self.report(Reason::ExlocatedTogether, problem, remedy);
+            }
+            if let (Some(by), [_, _, ..]) = (unit.isolated, unit.elements.as_slice()) {
+                let other = unit.elements.iter().find(|element| **element != by.element);
+                let other = other.map_or("", |other| &*self.spec.processing_elements[*other].name);
+                let problem = format!(
+                    "{} has hostIsolation and must share its host with processing element {}",
+                    self.format_operator(by),
+                    quoted(other)
+                );
+                let remedy = "remove hostIsolation, or the constraint that joins them (hostColocation, host)";
+                self.report(Reason::IsolationShared, problem, remedy);
+            }
+            if self.spec.enforcement == Enforcement::Required {
+                self.check_common_host(unit.claims.iter().filter(|claim| claim.first));
+                self.check_exclusive_pools(unit);
+            } else {
+                for element in &unit.elements {
+                    self.check_common_host(unit.claims_of(*element, false));
+                }
+            }
+        }
+    }
+
+    /// Reports a finding if no host satisfies all of these claims.
+    fn check_common_host(&mut self, claims: impl Iterator<Item = &'c Claim> + Clone) {
+        // Nearly always there is at most one claim, which cannot contradict another.
+        let mut first_two = claims.clone().take(2);
+        if let (only, None) = (first_two.next(), first_two.next()) {
+            only.into_iter().for_each(|claim| _ = self.find_pinned_node(claim));
+            return;
+        }
+        // The nodes that satisfy the claims so far; `None` for every node.
+        let mut left: Option<Vec<&str>> = None;
+        let mut tags: Vec<Box<str>> = Vec::new();
+        let mut members: HashMap<usize, (u32, &Claim)> = HashMap::new();
+        let mut reserved: Option<(usize, &Claim)> = None;
+        let mut last: Option<&Claim> = None;
+        for claim in claims {
+            let before = last.replace(claim);
+            if let Location::Pool { pool, index } = claim.location {
+                if let Some(index) = index
+                    && let Some((other, by)) = members.insert(pool, (index, claim))
+                    && other != index
+                {
+                    return self.report_no_common_host(by, claim);
+                }
+                if self.closure.pools[pool].exclusive
+                    && let Some((other, by)) = reserved.replace((pool, claim))
+                    && other != pool
+                {
+                    return self.report_no_common_host(by, claim);
+                }
+            }
+            let Some(allowed) = self.find_allowed(claim, &mut tags) else { return };
+            left = match (left, allowed) {
+                (None, allowed) => allowed,
+                (left, None) => left,
+                (Some(left), Some(allowed)) => {
+                    Some(left.into_iter().filter(|node| allowed.contains(node)).collect())
+                }
+            };
+            let view = self.view;
+            let tagged = |node: &&str| view.node(node).is_some() && view.has_tags(node, &tags);
+            let possible = match &mut left {
+                Some(left) => {
+                    left.retain(|node| tagged(node));
+                    !left.is_empty()
+                }
+                None => view.has_node_with_tags(&tags),
+            };
+            if !possible {
+                // If no node satisfies the first claim alone, `check_pools` reports its pool.
+                return before
+                    .into_iter()
+                    .for_each(|before| self.report_no_common_host(before, claim));
+            }
+        }
+    }
+
+    /// The nodes that a claim allows: `Some(None)` for all nodes with `tags`, to which this adds
+    /// the tags of the claim's pool; `None` if the claim or its pool is invalid.
+    fn find_allowed(
+        &mut self,
+        claim: &'c Claim,
+        tags: &mut Vec<Box<str>>,
+    ) -> Option<Option<Vec<&'c str>>> {
+        let closure = self.closure;
+        let Location::Pool { pool, index } = &claim.location else {
+            return Some(Some(vec![self.find_pinned_node(claim)?]));
+        };
+        match closure.pools[*pool].form.as_ref().ok()? {
+            Form::Literal(_) if index.is_some() => Some(Some(vec![self.find_pinned_node(claim)?])),
+            Form::Literal(hosts) => {
+                Some(Some(hosts.iter().filter_map(|host| self.nodes.get(host).copied()?).collect()))
+            }
+            Form::Tagged(own) | Form::Sized(_, own) => {
+                tags.extend(tag_keys(own));
+                Some(None)
+            }
+            Form::Any => Some(None),
+        }
+    }
+
+    fn report_no_common_host(&mut self, one: &Claim, other: &Claim) {
+        let problem = format!(
+            "{} asks for {}, {} asks for {}, they must share a host, and no host is both",
+            self.format_operator(one.by),
+            self.format_location(&one.location),
+            self.format_operator(other.by),
+            self.format_location(&other.location)
+        );
+        let remedy = "ask for one host in both, or remove the constraint that joins them (hostColocation, fusion)";
+        self.report(Reason::NoCommonHost, problem, remedy);
+    }
+
+    /// Checks that no element of a unit asks for another host if one of them is in an exclusive
+    /// pool: it could not run on the pool's host, or would run there without being part of the
+    /// pool.
+    fn check_exclusive_pools(&mut self, unit: &Unit) {
+        let of_pool = |claim: &&Claim| match claim.location {
+            Location::Pool { pool, .. } => self.closure.pools[pool].exclusive.then_some(pool),
+            Location::Host(_) => None,
+        };
+        let Some((inside, pool)) =
+            unit.claims.iter().find_map(|claim| Some((claim, of_pool(&claim)?)))
+        else {
+            return;
+        };
+        let members: HashSet<usize> = unit
+            .claims
+            .iter()
+            .filter(|claim| of_pool(claim) == Some(pool))
+            .map(|claim| claim.by.element)
+            .collect();
+        let outside = unit.claims.iter().find(|claim| !members.contains(&claim.by.element));
+        if let Some(outside) = outside {
+            let problem = format!(
+                "{} is in exclusive {}, {} asks for {}, and they must share a host",
+                self.format_operator(inside.by),
+                self.format_pool(pool),
+                self.format_operator(outside.by),
+                self.format_location(&outside.location)
+            );
+            let remedy = "ask for the exclusive pool in both, or remove the host of the second: it must run with the first";
+            self.report(Reason::ExclusivePoolSplit, problem, remedy);
+        }
+    }
+
+    /// Checks exlocation: units with the same token must not be pinned to one node, and must not be
+    /// more than their pool has hosts.
+    pub(super) fn check_exlocation(&mut self) {
+        let closure = self.closure;
+        let mut by_token: HashMap<&str, Vec<(&'c Unit, Operator)>> = HashMap::new();
+        let mut order = Vec::new();
+        for unit in &closure.units {
+            for exlocation in &unit.exlocations {
+                let units = by_token.entry(&exlocation.token).or_insert_with(|| {
+                    order.push(&*exlocation.token);
+                    Vec::new()
+                });
+                units.push((unit, exlocation.by));
+            }
+        }
+        for token in order {
+            let units = by_token.remove(token).unwrap_or_default();
+            let mut on_node: HashMap<&str, Operator> = HashMap::new();
+            let mut in_pool: HashMap<usize, u32> = HashMap::new();
+            for (unit, by) in &units {
+                if let Some(node) =
+                    unit.claims.iter().find_map(|claim| self.find_pinned_node(claim))
+                    && let Some(other) = on_node.insert(node, *by)
+                {
+                    let problem = format!(
+                        "{} and {} must be apart (hostExlocation {}), and node {node} is the host of both",
+                        self.format_operator(other),
+                        self.format_operator(*by),
+                        quoted(token)
+                    );
+                    let remedy = "ask for different hosts, or remove the token from one of them";
+                    self.report(Reason::ExlocatedTogether, problem, remedy);
+                }
+                find_pools(unit)
+                    .into_iter()
+                    .for_each(|pool| *in_pool.entry(pool).or_default() += 1);
+            }
+            for (index, pool) in closure.pools.iter().enumerate() {
+                let wanted = in_pool.get(&index).copied().unwrap_or_default();
+                if let Some(size) = exceeded_size(pool, wanted) {
+                    let problem = format!(
+                        "{wanted} groups of processing elements must be apart (hostExlocation {}) in {}, which has {size} hosts",
+                        quoted(token),
+                        self.format_pool(index)
+                    );
+                    let remedy =
+                        "make the pool larger, or remove operators from the pool or from the token";
+                    self.report(Reason::TooManyExlocated, problem, remedy);
+                }
+            }
+        }
+    }
+
+    /// Checks isolation: an isolated element must not be pinned to the node of another element, and
+    /// needs a host of its pool for itself.
+    pub(super) fn check_isolation(&mut self) {
+        let closure = self.closure;
+        if closure.isolated.is_empty() {
+            return;
+        }
+        // The first unit of each node. Isolated units are visited before the others.
+        let mut on_node: HashMap<&str, (&Unit, Operator)> = HashMap::new();
+        let mut in_pool: HashMap<usize, (u32, bool)> = HashMap::new();
+        let (isolated, others): (Vec<&Unit>, Vec<&Unit>) =
+            closure.units.iter().partition(|unit| unit.isolated.is_some());
+        for unit in isolated.into_iter().chain(others) {
+            for pool in find_pools(unit) {
+                let (alone, shared) = in_pool.entry(pool).or_default();
+                match unit.isolated {
+                    Some(_) => *alone += 1,
+                    None => *shared = true,
+                }
+            }
+            let pinned = unit
+                .claims
+                .iter()
+                .find_map(|claim| Some((self.find_pinned_node(claim)?, claim.by)));
+            let Some((node, by)) = pinned else { continue };
+            let (first, isolated) = *on_node.entry(node).or_insert((unit, by));
+            if !std::ptr::eq(first, unit) && first.isolated.is_some() {
+                let problem = format!(
+                    "{} has hostIsolation, and node {node} is also the host of {}",
+                    self.format_operator(first.isolated.unwrap_or(isolated)),
+                    self.format_operator(by)
+                );
+                let remedy = "ask for another host in one of them, or remove hostIsolation";
+                self.report(Reason::IsolationShared, problem, remedy);
+            }
+        }
+        for (index, pool) in closure.pools.iter().enumerate() {
+            let Some((alone, shared)) = in_pool.get(&index) else { continue };
+            let wanted = alone + u32::from(*shared && *alone > 0);
+            if let Some(size) = exceeded_size(pool, wanted) {
+                let problem = format!(
+                    "{alone} processing elements with hostIsolation{} need {wanted} hosts of {}, which has {size}",
+                    if *shared { " and the other elements of the pool" } else { "" },
+                    self.format_pool(index)
+                );
+                let remedy = "make the pool larger, or remove operators from the pool";
+                self.report(Reason::TooManyExlocated, problem, remedy);
+            }
+        }
+    }
+}
+
+/// The pools that a unit must be in, each once.
+fn find_pools(unit: &Unit) -> Vec<usize> {
+    let mut pools = Vec::new();
+    for claim in &unit.claims {
+        if let Location::Pool { pool, .. } = claim.location
+            && !pools.contains(&pool)
+        {
+            pools.push(pool);
+        }
+    }
+    pools
+}
+
+/// The size of a pool if `wanted` hosts are more than it has.
+fn exceeded_size(pool: &Pool, wanted: u32) -> Option<u32> {
+    pool.size().filter(|size| wanted > *size)
+}

@@ -1,0 +1,131 @@
+//! Places a pod as a member of its StreamsJob.
+
+use super::super::constraints::by_enforcement;
+use super::super::request::Request;
+use super::super::token::Token;
+use super::super::{Placing, keys};
+use super::{Member, format_entry};
+use crate::placement::intent::{
+    Change, Enforcement, Operator, PodTerm, Selector, label_requirement,
+};
+use crate::placement::reason::Reason;
+use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::streams_job::closure::Location;
+
+impl Placing<'_> {
+    /// Places the pod as a member of its StreamsJob.
+    pub(super) fn place_member(&mut self, member: &Member<'_>) {
+        let request = Request::parse(self.pod, true, &mut self.outcome);
+        self.compare_annotations(member, &request);
+        self.member =
+            Some(format!("StreamsJob {}, processing element {}", member.name, member.element.name));
+        let group = member.unit.group.as_deref();
+        self.outcome.holds.push(format_entry(member.name, &member.element.name, group));
+
+        let locations: Vec<Location> =
+            member.claims().map(|claim| claim.location.clone()).collect();
+        let mut node = None;
+        for location in &locations {
+            let value = member.format_location(location);
+            let found = self.resolve_location_in_job(member, location, &value);
+            node = node.or(found);
+        }
+        self.colocate_member(member, node.as_deref());
+        let request = Request {
+            exlocation: member.exlocation(),
+            isolation: None,
+            enforcement: member.enforcement(),
+            ..request
+        };
+        self.exlocate(&request, group);
+        self.isolate_member(member, &request);
+        let constrained = !self.outcome.intents.is_empty();
+        if self.pod.is_controlled_by("DaemonSet") && constrained {
+            self.report(
+                Reason::DaemonSetPod,
+                keys::STREAMS_JOB,
+                "the pod belongs to a DaemonSet, which gives each node one pod".to_owned(),
+                "use a Deployment, a StatefulSet or a Job",
+            );
+        }
+    }
+
+    /// Colocation in a job: a label for each token and one for the group. The pod affinity selects
+    /// by the group only: with a term for each token, one pod would have to match all of the terms.
+    /// `compat: upstream` does not change that.
+    fn colocate_member(&mut self, member: &Member<'_>, node: Option<&str>) {
+        let key = keys::HOST_COLOCATION;
+        for token in member.colocation() {
+            let label = token.label_key(keys::COLOCATION_LABEL_PREFIX);
+            let value = token.label_value();
+            self.change(key, token.as_str(), Change::Label { key: label, value });
+        }
+        let Some(group) = member.unit.group.as_deref() else { return };
+        let is_labelled = self.pod.label(keys::GROUP) == Some(group);
+        let enforcement = member.enforcement();
+        if let Some(node) = node.filter(|_| !is_labelled && enforcement == Enforcement::Required) {
+            let nodes = self.view.colocation_nodes(self.pod.namespace, (keys::GROUP, group), None);
+            if !nodes.is_empty() && !nodes.contains(node) {
+                let nodes: Vec<_> = nodes.into_iter().collect();
+                let problem = format!(
+                    "its group {group} runs on node {}, and it must go to node {node}",
+                    nodes.join(", ")
+                );
+                self.report(Reason::GroupElsewhere, key, problem, "move the group first");
+            }
+        }
+        let selector = Selector::by(label_requirement(keys::GROUP, Operator::In, group));
+        let term = PodTerm { enforcement, selector };
+        let value = group.to_owned();
+        self.change(keys::GROUP, group, Change::Label { key: keys::GROUP.to_owned(), value });
+        self.change(keys::GROUP, group, Change::PodAffinity(term));
+        let tokens = member.colocation();
+        let decision = by_enforcement(enforcement, "one node for all", "near the others");
+        match tokens.is_empty() {
+            true => self.record(keys::GROUP, group, decision),
+            false => tokens.iter().for_each(|token| self.record(key, token.as_str(), decision)),
+        }
+        self.warn_about_node_name(key);
+    }
+
+    /// Isolation in a job. Under `compat: upstream` the pods of the other elements get a label, by
+    /// which the isolated pod keeps off their nodes.
+    fn isolate_member(&mut self, member: &Member<'_>, request: &Request) {
+        let key = keys::HOST_ISOLATION;
+        if !self.is_compatible() {
+            let mut operators = member.element.operators.iter();
+            let Some(operator) = operators.find(|operator| operator.host_isolation) else { return };
+            let isolation = Some(operator.name.clone());
+            let request = Request {
+                isolation,
+                job: request.job.clone(),
+                processing_element: request.processing_element.clone(),
+                enforcement: request.enforcement,
+                ..Request::default()
+            };
+            self.outcome.findings.extend(request.check_isolation().err());
+            return self.isolate(&request);
+        }
+        for by in &member.job.closure.isolated {
+            let Some(operator) = member.operator(*by) else { continue };
+            // A job with an invalid operator name is not accepted.
+            let Ok(token) = Token::of_operator(&operator.name) else { continue };
+            let label = token.label_key(keys::ISOLATION_LABEL_PREFIX);
+            let value = token.label_value();
+            if by.element != member.index {
+                self.change(key, token.as_str(), Change::Label { key: label, value });
+                continue;
+            }
+            let selector = Selector::by(label_requirement(label, Operator::In, &value));
+            let term = PodTerm { enforcement: request.enforcement, selector };
+            self.change(key, token.as_str(), Change::PodAntiAffinity(term));
+            let decision = by_enforcement(
+                request.enforcement,
+                "no other pod of job",
+                "rather no other pod of job",
+            );
+            self.record(key, token.as_str(), &format!("{decision} {}", member.name));
+            self.warn_about_node_name(key);
+        }
+    }
+}

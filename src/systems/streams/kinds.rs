@@ -1,0 +1,105 @@
+//! The kinds of objects that the Streams constraints read: a projection and a table for each, and
+//! [`StreamsView`] for queries about them.
+
+pub(crate) mod host_pool;
+pub(crate) mod node_marks;
+pub(crate) mod streams_job;
+pub(crate) mod streams_pod;
+
+use std::collections::BTreeSet;
+
+use crate::view::{Name, View};
+use host_pool::{HostPool, HostPools};
+use node_marks::NodeMarks;
+use streams_job::{StreamsJob, StreamsJobs};
+use streams_pod::{PodDetails, StreamsPods};
+
+/// Queries about pools, jobs and the pods of jobs.
+pub(crate) trait StreamsView {
+    /// A HostPool, if the View has it.
+    fn host_pool(&self, name: &Name) -> Option<&HostPool>;
+
+    fn host_pools(&self) -> impl Iterator<Item = (&Name, &HostPool)>;
+
+    /// A StreamsJob, if the View has it.
+    fn streams_job(&self, name: &Name) -> Option<&StreamsJob>;
+
+    fn streams_jobs(&self) -> impl Iterator<Item = (&Name, &StreamsJob)>;
+
+    /// The Streams pods whose details are kept: all of them in the controller's View, none
+    /// elsewhere.
+    fn pods(&self) -> impl Iterator<Item = (&Name, &PodDetails)>;
+
+    /// The nodes that run pods of a colocation group: pods with this label (key and value) and, if
+    /// `job` is given, of this job. As for the scheduler, finished pods do not count.
+    fn colocation_nodes(
+        &self,
+        namespace: &str,
+        label: (&str, &str),
+        job: Option<&str>,
+    ) -> BTreeSet<&str>;
+
+    /// The number of nodes that have all of these tags (see [`node_marks::tag`]). Without tags, the
+    /// number of all nodes.
+    fn nodes_with_tags(&self, tags: &[Box<str>]) -> usize;
+
+    /// Whether at least one node has all of these tags (see [`node_marks::tag`]).
+    fn has_node_with_tags(&self, tags: &[Box<str>]) -> bool {
+        self.nodes_with_tags(tags) > 0
+    }
+
+    /// Whether this node has all of these tags (see [`node_marks::tag`]).
+    fn has_tags(&self, node: &str, tags: &[Box<str>]) -> bool;
+
+    /// The hash of the exclusive pool whose taint a node has.
+    fn exclusive_pool(&self, node: &str) -> Option<&str>;
+}
+
+impl StreamsView for View {
+    fn host_pool(&self, name: &Name) -> Option<&HostPool> {
+        self.table::<HostPools>()?.0.get(name)
+    }
+
+    fn host_pools(&self) -> impl Iterator<Item = (&Name, &HostPool)> {
+        self.table::<HostPools>().into_iter().flat_map(|pools| &pools.0)
+    }
+
+    fn streams_job(&self, name: &Name) -> Option<&StreamsJob> {
+        self.table::<StreamsJobs>()?.0.get(name)
+    }
+
+    fn streams_jobs(&self) -> impl Iterator<Item = (&Name, &StreamsJob)> {
+        self.table::<StreamsJobs>().into_iter().flat_map(|jobs| &jobs.0)
+    }
+
+    fn pods(&self) -> impl Iterator<Item = (&Name, &PodDetails)> {
+        self.table::<StreamsPods>().into_iter().flat_map(StreamsPods::iter)
+    }
+
+    fn colocation_nodes(
+        &self,
+        namespace: &str,
+        label: (&str, &str),
+        job: Option<&str>,
+    ) -> BTreeSet<&str> {
+        let pods = self.table::<StreamsPods>();
+        pods.map(|pods| pods.nodes_of_group(namespace, label, job)).unwrap_or_default()
+    }
+
+    fn nodes_with_tags(&self, tags: &[Box<str>]) -> usize {
+        if tags.is_empty() {
+            return self.node_count();
+        }
+        self.table::<NodeMarks>().map_or(0, |marks| marks.with_tags(tags))
+    }
+
+    fn has_tags(&self, node: &str, tags: &[Box<str>]) -> bool {
+        let marks = || self.table::<NodeMarks>()?.get(node);
+        tags.is_empty()
+            || marks().is_some_and(|marks| tags.iter().all(|tag| marks.tags.contains(tag)))
+    }
+
+    fn exclusive_pool(&self, node: &str) -> Option<&str> {
+        self.table::<NodeMarks>()?.get(node)?.exclusive.as_deref()
+    }
+}

@@ -1,0 +1,335 @@
+//! The table of HostPools: the spec of each, parsed into one of the possible [`Form`]s.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::api as group;
+use crate::names::{is_label_name, short_digest};
+use crate::systems::streams::api;
+use crate::systems::streams::api::host_pool::{
+    Exclusivity, HostPoolSpec, HostPoolStatus, MAX_HOSTS,
+};
+use crate::view::node::canonical;
+use crate::view::table::Definition;
+use crate::view::{Identity, Kind, Name, Scope, Table};
+
+use crate::systems::streams::resources::HOST_POOL;
+
+pub(crate) const HOST_POOLS: Kind = Kind {
+    definition: Definition::Own,
+    without: Some("decisions assume that there are no pools"),
+    unserved: Some("the cluster does not know HostPools: stowplan is not installed in it"),
+    across_namespaces: true,
+    ..Kind::built_in(HOST_POOL)
+};
+
+/// The prefix of the node label by which a pod finds the members of a pool; the pool's hash
+/// follows, and the value is the member's index. Kubelets may not edit labels there.
+pub const POOL_LABEL_PREFIX: &str = "pool.stowplan.node-restriction.kubernetes.io/";
+
+/// The taint of the nodes of an exclusive pool; its value is the pool's hash, its effect
+/// NoSchedule.
+pub const EXCLUSIVE_TAINT: &str = "stowplan.dev/exclusive";
+
+/// The fields of a HostPool that decisions read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct HostPool {
+    pub identity: Identity,
+    /// The ten characters that identify the pool in the labels and taints of nodes. `None` if the
+    /// object has no UID, because it is not created yet.
+    pub hash: Option<Box<str>>,
+    /// The form, or why it is invalid, as the end of a sentence that begins with the pool. The
+    /// CRD's schema refuses most invalid specs, but does not validate files and objects older than
+    /// the schema.
+    pub form: Result<Form, String>,
+    /// Whether the object can be decoded. If not, perhaps because a newer release wrote it, neither
+    /// spec nor status is known, and their defaults here mean nothing.
+    pub readable: bool,
+    /// Whether no other job may use its hosts.
+    pub exclusive: bool,
+    /// The name and UID of the StreamsJob that owns it.
+    pub job: Option<(Box<str>, Box<str>)>,
+    pub status: HostPoolStatus,
+}
+
+/// The forms of a pool (Streams design, "Hostpools").
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Form {
+    /// `hosts`: exactly these, in this order.
+    Literal(Box<[Host]>),
+    /// Unsized, with tags: every node that has all of them.
+    Tagged(Box<[Box<str>]>),
+    /// Unsized, without tags: every node.
+    Any,
+    /// Sized: this many nodes that have all of the tags. The controller chooses them.
+    Sized(u32, Box<[Box<str>]>),
+}
+
+impl HostPool {
+    /// Whether the controller labels the pool's hosts, so that pods find them by the label.
+    #[must_use]
+    pub(crate) fn is_labelled(&self) -> bool {
+        self.exclusive || matches!(self.form, Ok(Form::Sized(..)))
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tagged = |tags: &[Box<str>]| {
+            if tags.is_empty() { String::new() } else { format!(" tagged {}", tags.join(" and ")) }
+        };
+        match self {
+            Self::Literal(hosts) => write!(formatter, "{} listed hosts", hosts.len()),
+            Self::Tagged(tags) => write!(formatter, "every node{}", tagged(tags)),
+            Self::Any => formatter.write_str("every node"),
+            Self::Sized(size, tags) => write!(formatter, "{size} nodes{}", tagged(tags)),
+        }
+    }
+}
+
+/// The [`hash`] of a pool, if it has a UID.
+#[must_use]
+pub(crate) fn hash_of(metadata: &ObjectMeta) -> Option<Box<str>> {
+    let uid = metadata.uid.as_deref().filter(|uid| !uid.is_empty())?;
+    Some(hash(uid).into())
+}
+
+/// The ten characters that identify a pool on nodes: the start of the hexadecimal SHA-256 of its
+/// UID.
+#[must_use]
+pub fn hash(uid: &str) -> String {
+    short_digest(uid)
+}
+
+/// A host, as authors name it.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Host {
+    /// A node's name, or its Hostname or InternalDNS address.
+    Name(Box<str>),
+    /// A node's InternalIP or ExternalIP.
+    Address(IpAddr),
+}
+
+impl Host {
+    /// Parses a name or an address.
+    ///
+    /// # Errors
+    /// The problem, as the end of a sentence that begins with the value.
+    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
+        if let Ok(address) = text.parse() {
+            return Ok(Self::Address(canonical(address)));
+        }
+        if text.is_empty() {
+            return Err("is empty");
+        }
+        if text.trim() != text {
+            return Err("has white space at its ends");
+        }
+        if text.len() > 253 {
+            return Err("is longer than 253 characters");
+        }
+        if text.contains(':') {
+            return Err("is not an IPv6 address (write it without brackets, zone or port)");
+        }
+        // 10.04.40.83 or 10.4.40.999: a mistyped address, which no node has as its name.
+        if text.bytes().all(|b| b.is_ascii_digit() || b == b'.') && text.contains('.') {
+            return Err("is not an IPv4 address (four numbers of 0 to 255 without leading zeros)");
+        }
+        let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+        let bytes = text.as_bytes();
+        let ends = [bytes.first(), bytes.last()];
+        if !text.bytes().all(inner) || !ends.into_iter().flatten().all(u8::is_ascii_alphanumeric) {
+            return Err("is neither a host name nor an IP address");
+        }
+        Ok(Self::Name(text.into()))
+    }
+}
+
+impl From<&api::HostPool> for HostPool {
+    fn from(pool: &api::HostPool) -> Self {
+        let owners = pool.metadata.owner_references.iter().flatten();
+        let job = owners
+            .filter(|owner| owner.api_version == group::VERSION && owner.kind == "StreamsJob")
+            .find(|owner| owner.controller == Some(true))
+            .map(|owner| (owner.name.as_str().into(), owner.uid.as_str().into()));
+        Self {
+            identity: Identity::from(&pool.metadata),
+            hash: hash_of(&pool.metadata),
+            form: form(&pool.spec),
+            readable: true,
+            exclusive: pool.spec.exclusivity == Exclusivity::Exclusive,
+            job,
+            status: pool.status.clone().unwrap_or_default(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct HostPools(pub(super) HashMap<Name, HostPool>);
+
+impl Table for HostPools {
+    type Object = api::HostPool;
+    type Row = HostPool;
+    const KIND: &'static Kind = &HOST_POOLS;
+    const COUNTED_AS: Option<&'static str> = Some("hostpools");
+
+    fn read(pool: &api::HostPool, _: Scope) -> Option<HostPool> {
+        Some(HostPool::from(pool))
+    }
+
+    fn unreadable(metadata: &ObjectMeta, problem: &str) -> Option<HostPool> {
+        Some(HostPool {
+            identity: Identity::from(metadata),
+            hash: hash_of(metadata),
+            form: Err(format!("cannot be read: {problem}")),
+            readable: false,
+            exclusive: false,
+            job: None,
+            status: HostPoolStatus::default(),
+        })
+    }
+
+    fn put(&mut self, name: Name, pool: HostPool) {
+        self.0.insert(name, pool);
+    }
+
+    fn forget(&mut self, name: &Name) {
+        self.0.remove(name);
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn version(&self, name: &Name) -> Option<&Identity> {
+        Self::version_of(self.0.get(name)?)
+    }
+
+    fn version_of(pool: &HostPool) -> Option<&Identity> {
+        Some(&pool.identity)
+    }
+}
+
+/// Parses the form of a pool.
+///
+/// # Errors
+/// The problem, as the end of a sentence that begins with the pool.
+pub(crate) fn form(spec: &HostPoolSpec) -> Result<Form, String> {
+    let exclusive = spec.exclusivity == Exclusivity::Exclusive;
+    if let Some(hosts) = &spec.hosts {
+        if spec.size.is_some() || spec.tags.is_some() {
+            return Err("has hosts beside size or tags".to_owned());
+        }
+        if hosts.is_empty() || hosts.len() > MAX_HOSTS {
+            return Err(format!("has {} hosts, and 1 to {MAX_HOSTS} are allowed", hosts.len()));
+        }
+        let mut members: Vec<Host> = Vec::with_capacity(hosts.len());
+        for (index, text) in hosts.iter().enumerate() {
+            let host = Host::parse(text)
+                .map_err(|problem| format!("has hosts[{index}], which {problem}"))?;
+            if members.contains(&host) {
+                return Err(format!("has hosts[{index}] twice"));
+            }
+            members.push(host);
+        }
+        return Ok(Form::Literal(members.into()));
+    }
+    if spec.size == Some(0) {
+        return Err("has size 0".to_owned());
+    }
+    let tags: Vec<Box<str>> = spec.tags.iter().flatten().map(|tag| tag.as_str().into()).collect();
+    if let Some(tag) = tags.iter().find(|tag| !is_label_name(tag)) {
+        return Err(format!("has the tag {tag:?}, which is not a label name"));
+    }
+    match spec.size {
+        Some(size) => Ok(Form::Sized(size, tags.into())),
+        None if exclusive => Err("is Exclusive without size or hosts".to_owned()),
+        None if tags.is_empty() => Ok(Form::Any),
+        None => Ok(Form::Tagged(tags.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_the_same_in_every_notation() {
+        let wanted = Host::Address("10.4.40.83".parse().unwrap());
+        assert_eq!(Host::parse("10.4.40.83"), Ok(wanted.clone()));
+        assert_eq!(Host::parse("::ffff:10.4.40.83"), Ok(wanted.clone()));
+        assert_eq!(Host::parse("::ffff:0a04:2853"), Ok(wanted));
+        assert_eq!(Host::parse("2001:DB8::0001"), Host::parse("2001:db8:0:0::1"));
+    }
+
+    #[test]
+    fn names_are_parsed() {
+        for name in ["foo.watson.ibm.com", "n1", "Node-1", "a_b", "1", "10-4-40-83"] {
+            assert_eq!(Host::parse(name), Ok(Host::Name(name.into())), "{name}");
+        }
+    }
+
+    #[test]
+    fn text_that_is_neither_a_name_nor_an_address_is_refused() {
+        let long = "a".repeat(254);
+        for text in [
+            "",
+            " ",
+            "foo bar",
+            " n1",
+            "n1\n",
+            "-n1",
+            "n1-",
+            "n1.",
+            "10.04.40.83",
+            "10.4.40.999",
+            "10.4.40",
+            "[::1]",
+            "fe80::1%eth0",
+            "n1:22",
+            "é",
+            "a/b",
+            "{}",
+            "n1,n2",
+            "\u{0}",
+            &long,
+        ] {
+            assert!(Host::parse(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_valid_forms_are_parsed_and_others_are_refused() {
+        let spec = |json: &str| form(&serde_json::from_str::<HostPoolSpec>(json).unwrap());
+        let sized = |tags: &[&str]| Ok(Form::Sized(10, tags.iter().map(|&t| t.into()).collect()));
+        assert_eq!(spec(r#"{"size":10,"tags":["ib","blue"]}"#), sized(&["ib", "blue"]));
+        assert_eq!(spec(r#"{"size":10,"tags":["ib"],"exclusivity":"Exclusive"}"#), sized(&["ib"]));
+        assert_eq!(spec(r#"{"size":10}"#), sized(&[]));
+        assert_eq!(spec(r#"{"size":10,"exclusivity":"Exclusive"}"#), sized(&[]));
+        assert_eq!(spec(r#"{"tags":["ib"]}"#), Ok(Form::Tagged(["ib".into()].into())));
+        assert_eq!(spec("{}"), Ok(Form::Any));
+        assert!(matches!(spec(r#"{"hosts":["a","10.8.5.6"]}"#), Ok(Form::Literal(_))));
+        assert!(matches!(
+            spec(r#"{"hosts":["a"],"exclusivity":"Exclusive"}"#),
+            Ok(Form::Literal(_))
+        ));
+        for bad in [
+            r#"{"hosts":[]}"#,
+            r#"{"hosts":["a","a"]}"#,
+            r#"{"hosts":["10.8.5.6","::ffff:10.8.5.6"]}"#,
+            r#"{"hosts":["a b"]}"#,
+            r#"{"hosts":["a"],"size":1}"#,
+            r#"{"hosts":["a"],"tags":["x"]}"#,
+            r#"{"size":0}"#,
+            r#"{"tags":["a b"]}"#,
+            r#"{"tags":[""]}"#,
+            r#"{"exclusivity":"Exclusive"}"#,
+            r#"{"tags":["ib"],"exclusivity":"Exclusive"}"#,
+        ] {
+            assert!(spec(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The table of node marks: the tags of nodes, and the taint of an exclusive pool.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1 as core;
+
+use super::host_pool::EXCLUSIVE_TAINT;
+use crate::view::node::NODES;
+use crate::view::{Kind, Name, Scope, Table};
+
+/// The node label of a pool with one tag: `streams.ibm.com/hostpool=<tag>` (Streams design, "Any
+/// host from a hostpool").
+pub(crate) const TAG_KEY: &str = "streams.ibm.com/hostpool";
+
+/// The prefix of the node labels of pools with several tags. A node must have all of them, and one
+/// key has one value, so each tag is a key of its own.
+pub(crate) const TAG_PREFIX: &str = "hostpool.streams.ibm.com/";
+
+/// A tag in the form that nodes are indexed by. `alone`: it is the pool's only tag.
+#[must_use]
+pub(crate) fn tag(name: &str, alone: bool) -> Box<str> {
+    if alone { format!("{TAG_KEY}={name}").into() } else { format!("{TAG_PREFIX}{name}").into() }
+}
+
+/// The labels and taints of a node that pools read.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Marks {
+    /// Tags: `key=value` for [`TAG_KEY`], only the key under [`TAG_PREFIX`]. Nodes with the same
+    /// tags share one allocation.
+    pub tags: Arc<[Box<str>]>,
+    /// The hash of the exclusive pool whose taint the node has.
+    pub exclusive: Option<Box<str>>,
+}
+
+impl From<&core::Node> for Marks {
+    fn from(node: &core::Node) -> Self {
+        let labels = node.metadata.labels.iter().flatten();
+        let tags = labels
+            .filter_map(|(key, value)| match key.as_str() {
+                TAG_KEY => Some(tag(value, true)),
+                _ if key.starts_with(TAG_PREFIX) => Some(key.as_str().into()),
+                _ => None,
+            })
+            .collect();
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+        let exclusive = taints
+            .into_iter()
+            .flatten()
+            .find(|taint| taint.key == EXCLUSIVE_TAINT)
+            .and_then(|taint| taint.value.as_deref())
+            .map(Into::into);
+        Self { tags, exclusive }
+    }
+}
+
+/// The table of node marks. Nodes without marks have no entry.
+#[derive(Debug, Default)]
+pub(crate) struct NodeMarks {
+    nodes: HashMap<Box<str>, Marks>,
+    /// The number of nodes with each set of tags. Even a cluster of many nodes has few different
+    /// sets.
+    tag_sets: HashMap<Arc<[Box<str>]>, usize>,
+}
+
+impl NodeMarks {
+    /// The marks of a node; `None` if it has none.
+    #[must_use]
+    pub(crate) fn get(&self, node: &str) -> Option<&Marks> {
+        self.nodes.get(node)
+    }
+
+    /// The number of nodes that have all of these tags, of which there must be at least one.
+    #[must_use]
+    pub(crate) fn with_tags(&self, tags: &[Box<str>]) -> usize {
+        let sets = self.tag_sets.iter();
+        sets.filter(|(set, _)| tags.iter().all(|tag| set.contains(tag)))
+            .map(|(_, nodes)| nodes)
+            .sum()
+    }
+}
+
+impl Table for NodeMarks {
+    type Object = core::Node;
+    type Row = Marks;
+    const KIND: &'static Kind = &NODES;
+    const COUNTED_AS: Option<&'static str> = None;
+
+    fn read(node: &core::Node, _: Scope) -> Option<Marks> {
+        let marks = Marks::from(node);
+        (!marks.tags.is_empty() || marks.exclusive.is_some()).then_some(marks)
+    }
+
+    fn put(&mut self, name: Name, mut marks: Marks) {
+        if !marks.tags.is_empty() {
+            let known = self.tag_sets.get_key_value(&marks.tags).map(|(set, _)| Arc::clone(set));
+            marks.tags = known.unwrap_or(marks.tags);
+            *self.tag_sets.entry(Arc::clone(&marks.tags)).or_default() += 1;
+        }
+        self.nodes.insert(name.name, marks);
+    }
+
+    fn forget(&mut self, name: &Name) {
+        let Some(marks) = self.nodes.remove(&name.name) else { return };
+        if let Entry::Occupied(mut set) = self.tag_sets.entry(marks.tags) {
+            *set.get_mut() -= 1;
+            if *set.get() == 0 {
+                set.remove();
+            }
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn label(&self, name: &Name, key: &str) -> Option<Option<&str>> {
+        let tags = self.get(&name.name).map(|marks| &*marks.tags).unwrap_or_default();
+        if key == TAG_KEY {
+            let mut tags = tags.iter();
+            return Some(tags.find_map(|tag| tag.strip_prefix(TAG_KEY)?.strip_prefix('=')));
+        }
+        // Under this prefix only the keys are kept, so the value of a present label is not known.
+        let is_absent = key.starts_with(TAG_PREFIX) && !tags.iter().any(|tag| **tag == *key);
+        is_absent.then_some(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_counted_by_their_tags() {
+        let marks = |tags: &[&str]| Marks {
+            tags: tags.iter().map(|&tag| tag.into()).collect(),
+            exclusive: None,
+        };
+        let mut nodes = NodeMarks::default();
+        nodes.put(Name::cluster_wide("n1"), marks(&["a", "b"]));
+        nodes.put(Name::cluster_wide("n2"), marks(&["b", "c"]));
+        nodes.put(Name::cluster_wide("n3"), marks(&["a", "b"]));
+        let tagged = |nodes: &NodeMarks, tags: &[&str]| {
+            nodes.with_tags(&tags.iter().map(|&tag| tag.into()).collect::<Vec<_>>())
+        };
+        assert_eq!(tagged(&nodes, &["a", "b"]), 2);
+        assert_eq!(tagged(&nodes, &["b"]), 3);
+        assert_eq!(tagged(&nodes, &["a", "c"]), 0);
+        nodes.forget(&Name::cluster_wide("n1"));
+        assert_eq!(tagged(&nodes, &["a", "b"]), 1, "n3 has them");
+        for name in ["n3", "n2", "n2"] {
+            nodes.forget(&Name::cluster_wide(name));
+        }
+        assert!(nodes.tag_sets.is_empty() && nodes.nodes.is_empty());
+    }
+
+    #[test]
+    fn the_labels_of_tags_can_be_queried() {
+        let mut nodes = NodeMarks::default();
+        let tags = [tag("fast", true), tag("b", false)].into();
+        nodes.put(Name::cluster_wide("n"), Marks { tags, exclusive: None });
+        let label = |node: &str, key: &str| {
+            let label = nodes.label(&Name::cluster_wide(node), key);
+            label.map(|value| value.map(str::to_owned))
+        };
+        assert_eq!(label("n", "arch"), None);
+        assert_eq!(label("n", TAG_KEY), Some(Some("fast".to_owned())));
+        assert_eq!(label("n", "hostpool.streams.ibm.com/a"), Some(None));
+        assert_eq!(label("n", "hostpool.streams.ibm.com/b"), None, "its value is not kept");
+        assert_eq!(label("other", TAG_KEY), Some(None));
+    }
+}

@@ -1,0 +1,98 @@
+//! The table of StreamsJobs: each with its spec, and the [`Closure`] that is derived from the spec.
+
+pub(crate) mod closure;
+
+use std::collections::HashMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::systems::streams::api;
+use crate::systems::streams::api::streams_job::{StreamsJobSpec, StreamsJobStatus};
+use crate::view::table::Definition;
+use crate::view::{Identity, Kind, Name, Scope, Table};
+pub(crate) use closure::Closure;
+
+use crate::systems::streams::resources::STREAMS_JOB;
+
+pub(crate) const STREAMS_JOBS: Kind = Kind {
+    definition: Definition::Own,
+    without: Some("decisions assume that there are no jobs"),
+    across_namespaces: true,
+    ..Kind::built_in(STREAMS_JOB)
+};
+
+/// The fields of a StreamsJob that decisions read.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StreamsJob {
+    pub identity: Identity,
+    /// The spec, or why it cannot be read, as the end of a sentence that begins with the job.
+    pub spec: Result<StreamsJobSpec, String>,
+    /// The units of processing elements that share a host, and their constraints. Computed once
+    /// here, so that the admission of a pod only looks them up.
+    pub closure: Closure,
+    pub status: StreamsJobStatus,
+}
+
+impl StreamsJob {
+    /// A job that cannot be decoded because of `problem`.
+    #[must_use]
+    pub(crate) fn unreadable(metadata: &ObjectMeta, problem: &str) -> Self {
+        Self {
+            identity: Identity::from(metadata),
+            spec: Err(format!("cannot be read: {problem}")),
+            closure: Closure::default(),
+            status: StreamsJobStatus::default(),
+        }
+    }
+}
+
+impl From<&api::StreamsJob> for StreamsJob {
+    fn from(job: &api::StreamsJob) -> Self {
+        let identity = Identity::from(&job.metadata);
+        let name = job.metadata.name.as_deref().unwrap_or_default();
+        Self {
+            closure: Closure::of(name, &identity.uid, &job.spec),
+            identity,
+            spec: Ok(job.spec.clone()),
+            status: job.status.clone().unwrap_or_default(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct StreamsJobs(pub(super) HashMap<Name, StreamsJob>);
+
+impl Table for StreamsJobs {
+    type Object = api::StreamsJob;
+    type Row = StreamsJob;
+    const KIND: &'static Kind = &STREAMS_JOBS;
+    const COUNTED_AS: Option<&'static str> = Some("streamsjobs");
+
+    fn read(job: &api::StreamsJob, _: Scope) -> Option<StreamsJob> {
+        Some(StreamsJob::from(job))
+    }
+
+    fn unreadable(metadata: &ObjectMeta, problem: &str) -> Option<StreamsJob> {
+        Some(StreamsJob::unreadable(metadata, problem))
+    }
+
+    fn put(&mut self, name: Name, job: StreamsJob) {
+        self.0.insert(name, job);
+    }
+
+    fn forget(&mut self, name: &Name) {
+        self.0.remove(name);
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn version(&self, name: &Name) -> Option<&Identity> {
+        Self::version_of(self.0.get(name)?)
+    }
+
+    fn version_of(job: &StreamsJob) -> Option<&Identity> {
+        Some(&job.identity)
+    }
+}

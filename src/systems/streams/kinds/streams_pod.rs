@@ -1,0 +1,357 @@
+//! The table of Streams pods: their colocation labels, their job and their node.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::jiff::Timestamp;
+
+use super::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
+use crate::kubernetes;
+use crate::systems::wake::woken;
+use crate::view::index::Texts;
+use crate::view::pod::{PODS, all_for_controller};
+use crate::view::table::Watch;
+use crate::view::{Identity, Kind, Name, Scope, Table};
+
+/// The label that names a pod's job.
+pub const JOB: &str = "streams.ibm.com/job";
+/// The label of every Streams pod; its value is [`APP_VALUE`].
+pub(crate) const APP: &str = "app";
+/// The value of [`APP`] on a Streams pod.
+pub(crate) const APP_VALUE: &str = "streams";
+/// The prefix of the label key of a colocation token; its SHA-1 follows.
+pub const COLOCATION_PREFIX: &str = "streams.ibm.com/hostcolocation.";
+
+/// The label of the pods that a StreamsJob puts on one host; its value names the group.
+pub(crate) const GROUP: &str = "stowplan.dev/colocation-group";
+/// The label that names a pod's processing element.
+pub(crate) const PROCESSING_ELEMENT: &str = "streams.ibm.com/pe";
+
+/// A pod of a Streams job.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct StreamsPod {
+    /// The label `streams.ibm.com/job`.
+    pub job: Option<Box<str>>,
+    /// The node it is bound to.
+    pub node: Option<Box<str>>,
+    /// Whether its containers have ended, so that it uses none of its node's resources.
+    pub finished: bool,
+    /// Its colocation labels (key and value).
+    pub colocation: Box<[(Box<str>, Box<str>)]>,
+    /// Fields that only the controller keeps.
+    pub details: Option<Box<PodDetails>>,
+}
+
+impl From<&core::Pod> for StreamsPod {
+    fn from(pod: &core::Pod) -> Self {
+        Self {
+            job: kubernetes::label(&pod.metadata, JOB).map(Into::into),
+            node: kubernetes::node_name(pod).map(Into::into),
+            finished: kubernetes::is_finished(pod),
+            colocation: find_colocation_labels(pod),
+            details: None,
+        }
+    }
+}
+
+/// The colocation labels of a pod (key and value): of tokens, and of the group of a StreamsJob.
+fn find_colocation_labels(pod: &core::Pod) -> Box<[(Box<str>, Box<str>)]> {
+    let labels = pod.metadata.labels.iter().flatten();
+    labels
+        .filter(|(key, _)| key.starts_with(COLOCATION_PREFIX) || *key == GROUP)
+        .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+        .collect()
+}
+
+fn is_streams_pod(pod: &core::Pod) -> bool {
+    let label = |key: &str| kubernetes::label(&pod.metadata, key);
+    label(JOB).is_some() || label(APP) == Some(APP_VALUE)
+}
+
+/// The fields that only the controller keeps of a Streams pod, and of any other pod that asks for
+/// the hosts of a pool.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct PodDetails {
+    pub identity: Identity,
+    /// Whether it is a Streams pod: no other pods prevent a node from becoming exclusive.
+    pub streams: bool,
+    /// The label `streams.ibm.com/job`.
+    pub job: Option<Box<str>>,
+    /// The node it is bound to.
+    pub node: Option<Box<str>>,
+    /// Whether its containers have ended.
+    pub finished: bool,
+    /// The pool members that its required node affinity asks for: the pool's hash, and the index if
+    /// it asks for one member.
+    pub pools: Box<[(Box<str>, Option<u32>)]>,
+    /// The hashes of the pools whose taint it tolerates by key and value.
+    pub tolerates: Box<[Box<str>]>,
+    /// Its colocation labels (key and value): of tokens, and of the group of a StreamsJob.
+    pub groups: Box<[(Box<str>, Box<str>)]>,
+    /// When it became unschedulable; `None` if it is not.
+    pub unschedulable_since: Option<Timestamp>,
+    /// The label `stowplan.dev/wake`: when the controller last woke it, in seconds since 1970.
+    pub woken: Option<i64>,
+}
+
+impl PodDetails {
+    /// Reads a pod. `None` if it is not a Streams pod and does not ask for a pool's hosts.
+    #[must_use]
+    pub(crate) fn read(pod: &core::Pod) -> Option<Self> {
+        let streams = is_streams_pod(pod);
+        let pools = find_pools(pod);
+        let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_ref());
+        let tolerates: Box<[Box<str>]> = tolerations
+            .into_iter()
+            .flatten()
+            .filter(|toleration| toleration.key.as_deref() == Some(EXCLUSIVE_TAINT))
+            .filter_map(|toleration| toleration.value.as_deref().map(Into::into))
+            .collect();
+        if !streams && pools.is_empty() && tolerates.is_empty() {
+            return None;
+        }
+        let unschedulable = kubernetes::condition(pod, "PodScheduled").filter(|condition| {
+            condition.status == "False" && condition.reason.as_deref() == Some("Unschedulable")
+        });
+        Some(Self {
+            identity: Identity::from(&pod.metadata),
+            streams,
+            job: kubernetes::label(&pod.metadata, JOB).map(Into::into),
+            node: kubernetes::node_name(pod).map(Into::into),
+            finished: kubernetes::is_finished(pod),
+            pools,
+            tolerates,
+            groups: find_colocation_labels(pod),
+            unschedulable_since: unschedulable
+                .and_then(|condition| condition.last_transition_time.as_ref().map(|time| time.0)),
+            woken: woken(pod),
+        })
+    }
+}
+
+/// The pool members that the pod's required node affinity asks for: the pool's hash, and the index
+/// if it asks for one member.
+fn find_pools(pod: &core::Pod) -> Box<[(Box<str>, Option<u32>)]> {
+    let terms = kubernetes::required_node_terms(kubernetes::affinity(pod));
+    let mut pools: Vec<(Box<str>, Option<u32>)> = Vec::new();
+    for term in terms.unwrap_or_default() {
+        for requirement in term.match_expressions.iter().flatten() {
+            let Some(hash) = requirement.key.strip_prefix(POOL_LABEL_PREFIX) else { continue };
+            let mut add = |index| {
+                let member = (hash.into(), index);
+                if !pools.contains(&member) {
+                    pools.push(member);
+                }
+            };
+            match requirement.operator.as_str() {
+                "Exists" => add(None),
+                "In" => requirement
+                    .values
+                    .iter()
+                    .flatten()
+                    .filter_map(|value| value.parse().ok())
+                    .for_each(|index| add(Some(index))),
+                _ => {}
+            }
+        }
+    }
+    pools.into()
+}
+
+/// A colocation group: the pods of a namespace with one colocation label.
+#[derive(Debug, Eq, Hash, PartialEq)]
+struct Group {
+    namespace: Box<str>,
+    key: Box<str>,
+    value: Box<str>,
+}
+
+/// How many pods of one group and one job run on a node.
+#[derive(Debug)]
+struct Count {
+    job: Option<Arc<str>>,
+    node: Arc<str>,
+    pods: usize,
+}
+
+/// The contribution of a pod to the counts of its groups, kept so that it can be subtracted.
+#[derive(Debug)]
+struct Contribution {
+    job: Option<Arc<str>>,
+    /// `None` if the pod is not bound yet, has ended or is in no group.
+    node: Option<Arc<str>>,
+    groups: Box<[Arc<Group>]>,
+    details: Option<Box<PodDetails>>,
+}
+
+/// The table of Streams pods, and the nodes of each colocation group.
+#[derive(Debug, Default)]
+pub(crate) struct StreamsPods {
+    pods: HashMap<Name, Contribution>,
+    /// The pods on each node, by colocation group. A group without pods has no entry.
+    groups: HashMap<Arc<Group>, Vec<Count>>,
+    texts: Texts,
+}
+
+impl StreamsPods {
+    /// The pods whose details are kept.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Name, &PodDetails)> {
+        self.pods.iter().filter_map(|(name, pod)| Some((name, pod.details.as_deref()?)))
+    }
+
+    /// The nodes that run pods of a colocation group: pods with this label (key and value) and, if
+    /// `job` is given, of this job. As for the scheduler, finished pods do not count.
+    #[must_use]
+    pub(crate) fn nodes_of_group(
+        &self,
+        namespace: &str,
+        label: (&str, &str),
+        job: Option<&str>,
+    ) -> BTreeSet<&str> {
+        let group =
+            Group { namespace: namespace.into(), key: label.0.into(), value: label.1.into() };
+        let counts = self.groups.get(&group).into_iter().flatten();
+        counts
+            .filter(|count| job.is_none_or(|job| count.job.as_deref() == Some(job)))
+            .map(|count| &*count.node)
+            .collect()
+    }
+}
+
+impl Table for StreamsPods {
+    type Object = core::Pod;
+    type Row = StreamsPod;
+    const KIND: &'static Kind = &PODS;
+    const COUNTED_AS: Option<&'static str> = Some("pods");
+
+    fn watches(scope: Scope) -> Vec<Watch> {
+        if scope != Scope::Admission {
+            return all_for_controller(scope);
+        }
+        // A label selector has no "or", so two selectors that have no pod in common.
+        let without_job = format!("{APP}={APP_VALUE},!{JOB}");
+        vec![
+            Watch { store: "pods of jobs", selector: JOB.into() },
+            Watch { store: "pods without a job", selector: without_job.into() },
+        ]
+    }
+
+    fn read(pod: &core::Pod, scope: Scope) -> Option<StreamsPod> {
+        if scope != Scope::Controller {
+            return is_streams_pod(pod).then(|| pod.into());
+        }
+        let details = Some(Box::new(PodDetails::read(pod)?));
+        Some(StreamsPod { details, ..pod.into() })
+    }
+
+    fn put(&mut self, name: Name, pod: StreamsPod) {
+        // Of a pod without a group only the number is kept.
+        let grouped = !pod.colocation.is_empty();
+        let job = pod.job.as_deref().filter(|_| grouped).map(|job| self.texts.hold(job));
+        let node = pod.node.as_deref().filter(|_| grouped && !pod.finished);
+        let node = node.map(|node| self.texts.hold(node));
+        let groups = pod.colocation.iter().map(|(key, value)| {
+            let group =
+                Group { namespace: name.namespace.clone(), key: key.clone(), value: value.clone() };
+            let known = self.groups.get_key_value(&group).map(|(group, _)| Arc::clone(group));
+            let group = known.unwrap_or_else(|| Arc::new(group));
+            let counts = self.groups.entry(Arc::clone(&group)).or_default();
+            if let Some(node) = &node {
+                match counts.iter_mut().find(|count| count.node == *node && count.job == job) {
+                    Some(count) => count.pods += 1,
+                    None => {
+                        // Nearly every group is on one node.
+                        counts.reserve_exact(1);
+                        counts.push(Count { job: job.clone(), node: Arc::clone(node), pods: 1 });
+                    }
+                }
+            }
+            group
+        });
+        let groups = groups.collect();
+        self.pods.insert(name, Contribution { job, node, groups, details: pod.details });
+    }
+
+    fn forget(&mut self, name: &Name) {
+        let Some(pod) = self.pods.remove(name) else { return };
+        let Contribution { job, node, groups, .. } = pod;
+        for group in groups {
+            let Some(counts) = self.groups.get_mut(&group) else { continue };
+            let is_own = |count: &Count| Some(&count.node) == node.as_ref() && count.job == job;
+            if let Some(index) = counts.iter().position(is_own) {
+                counts[index].pods -= 1;
+                if counts[index].pods == 0 {
+                    counts.swap_remove(index);
+                }
+            }
+            // Only the map's key and `group` are left: no other pod is in the group.
+            if Arc::strong_count(&group) == 2 {
+                self.groups.remove(&group);
+            }
+        }
+        self.texts.release(job);
+        self.texts.release(node);
+    }
+
+    fn count(&self) -> usize {
+        self.pods.len()
+    }
+
+    fn version(&self, name: &Name) -> Option<&Identity> {
+        Some(&self.pods.get(name)?.details.as_ref()?.identity)
+    }
+
+    fn version_of(pod: &StreamsPod) -> Option<&Identity> {
+        Some(&pod.details.as_ref()?.identity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(job: &str, node: &str, finished: bool, groups: &[&str]) -> StreamsPod {
+        StreamsPod {
+            job: Some(job.into()),
+            node: Some(node.into()).filter(|_| !node.is_empty()),
+            finished,
+            colocation: groups.iter().map(|&group| (group.into(), "v".into())).collect(),
+            details: None,
+        }
+    }
+
+    #[test]
+    fn a_group_has_the_nodes_of_its_unfinished_pods_and_is_removed_with_the_last() {
+        let mut pods = StreamsPods::default();
+        let apply = |pods: &mut StreamsPods, name: &str, pod| {
+            pods.forget(&Name::new("ns", name));
+            pods.put(Name::new("ns", name), pod);
+        };
+        apply(&mut pods, "p1", pod("j1", "n1", false, &["g", "h"]));
+        apply(&mut pods, "p2", pod("j1", "n1", false, &["g"]));
+        apply(&mut pods, "p3", pod("j2", "n2", false, &["g"]));
+        apply(&mut pods, "p4", pod("j1", "n3", true, &["g"]));
+        apply(&mut pods, "p5", pod("j1", "", false, &["g"]));
+        apply(&mut pods, "p6", pod("j1", "n4", false, &[]));
+        let nodes = |pods: &StreamsPods, group: &str, job: Option<&str>| {
+            let nodes = pods.nodes_of_group("ns", (group, "v"), job);
+            nodes.into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(nodes(&pods, "g", Some("j1")), ["n1"]);
+        assert_eq!(nodes(&pods, "g", None), ["n1", "n2"]);
+        assert_eq!(nodes(&pods, "h", None), ["n1"]);
+        assert!(pods.nodes_of_group("other", ("g", "v"), None).is_empty());
+
+        pods.forget(&Name::new("ns", "p1"));
+        assert_eq!(nodes(&pods, "g", Some("j1")), ["n1"], "p2 is still there");
+        assert!(nodes(&pods, "h", None).is_empty());
+        apply(&mut pods, "p2", pod("j1", "n1", true, &["g"]));
+        assert!(nodes(&pods, "g", Some("j1")).is_empty(), "it has ended");
+        for name in ["p2", "p3", "p4", "p5", "p6", "p6"] {
+            pods.forget(&Name::new("ns", name));
+        }
+        assert!(pods.groups.is_empty() && pods.texts.is_empty(), "{pods:?}");
+        assert_eq!(pods.count(), 0);
+    }
+}

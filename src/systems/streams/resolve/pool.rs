@@ -1,0 +1,393 @@
+//! Finds the nodes of a pool, by its form, and binds the pod to them.
+
+use std::collections::HashSet;
+
+use super::super::job::Member;
+use super::super::request::PoolReference;
+use super::super::{Placing, guard, keys};
+use super::{Resolved, Wording, format_host, resolve};
+use crate::api::condition::{ACCEPTED, Condition, READY, Status, find};
+use crate::placement::intent::{Change, NodeTerm, on_labels, on_node};
+use crate::placement::reason::{Reason, quoted};
+use crate::systems::streams::api::host_pool::MemberState;
+use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool};
+use crate::systems::streams::kinds::node_marks::{TAG_KEY, TAG_PREFIX, tag};
+use crate::systems::streams::kinds::streams_job::closure::Pool;
+use crate::systems::streams::resources::HOST_POOL;
+use crate::view::{Key, Name};
+
+impl Placing<'_> {
+    /// Binds the pod to a pool of its StreamsJob; `value` is the location as the job writes it.
+    /// Returns the node if only one is possible.
+    pub(super) fn resolve_pool_in_job(
+        &mut self,
+        member: &Member<'_>,
+        pool: &Pool,
+        index: Option<u32>,
+        value: &str,
+    ) -> Option<String> {
+        // The job describes such a pool completely, so its HostPool is not needed.
+        if !pool.is_labelled() {
+            return self.resolve_form(value, &pool.host_pool, None, pool.form.as_ref(), index);
+        }
+        let key = keys::HOST_POOL;
+        let name = Name::new(self.pod.namespace, &pool.host_pool);
+        let view = self.view;
+        let found = view.host_pool(&name);
+        let owner = found.and_then(|found| found.job.as_ref());
+        let found = match (found, owner) {
+            (Some(found), Some((_, uid))) if *uid == member.job.identity.uid => found,
+            // A HostPool of an earlier job of this name will be deleted with that job.
+            (found, owner)
+                if found.is_none() || owner.is_some_and(|(job, _)| **job == *member.name) =>
+            {
+                let problem = format!("HostPool {} of the job does not exist yet", name.name);
+                self.outcome.awaited.push(Key::new(HOST_POOL, name));
+                let remedy = "wait for stowplan's controller (`kubectl describe streamsjob` shows what it waits for)";
+                self.report(Reason::UnknownPool, key, problem, remedy);
+                return None;
+            }
+            _ => {
+                let problem = format!("HostPool {} is not owned by the job", name.name);
+                let remedy = "delete that HostPool, or rename the pool in a new job";
+                self.report(Reason::PoolReserved, key, problem, remedy);
+                return None;
+            }
+        };
+        self.resolve_form(value, &name.name, Some(found), pool.form.as_ref(), index)
+    }
+
+    /// Binds the pod to the HostPool that its annotation names. Returns the node if only one is
+    /// possible.
+    pub(super) fn resolve_pool(
+        &mut self,
+        value: &str,
+        reference: &PoolReference,
+    ) -> Option<String> {
+        let key = keys::HOST_POOL;
+        let name = Name::new(self.pod.namespace, &reference.name);
+        let view = self.view;
+        let Some(pool) = view.host_pool(&name) else {
+            self.outcome.awaited.push(Key::new(HOST_POOL, name));
+            self.report(
+                Reason::UnknownPool,
+                key,
+                format!(
+                    "namespace {} has no HostPool {}",
+                    self.pod.namespace,
+                    quoted(&reference.name)
+                ),
+                "create it first (`kubectl get hostpools` lists the existing ones)",
+            );
+            return None;
+        };
+        if let Some((job, _)) = &pool.job
+            && self.pod.label(keys::JOB) != Some(&**job)
+        {
+            self.report(
+                Reason::PoolReserved,
+                key,
+                format!("HostPool {} serves StreamsJob {job} only", reference.name),
+                "use another pool, or label the pod with that job",
+            );
+            return None;
+        }
+        let labelled = pool.is_labelled().then_some(pool);
+        self.resolve_form(value, &reference.name, labelled, pool.form.as_ref(), reference.index)
+    }
+
+    /// Binds the pod to a pool of this form. `labelled` is the HostPool if the controller labels
+    /// its members. Returns the node if only one is possible.
+    fn resolve_form(
+        &mut self,
+        value: &str,
+        name: &str,
+        labelled: Option<&HostPool>,
+        form: Result<&Form, &String>,
+        index: Option<u32>,
+    ) -> Option<String> {
+        let key = keys::HOST_POOL;
+        match (form, index, labelled) {
+            (Err(problem), ..) => {
+                let problem = format!("HostPool {name} {problem}");
+                self.report(Reason::InvalidPool, key, problem, "mend the HostPool");
+                None
+            }
+            (Ok(form @ (Form::Sized(..) | Form::Literal(_))), index, Some(pool)) => {
+                self.bind_to_labelled(value, name, pool, guard::hosts(Some(form)), index);
+                None
+            }
+            (Ok(Form::Literal(hosts)), Some(index), _) => {
+                self.bind_to_member(value, name, hosts, index)
+            }
+            (Ok(Form::Literal(hosts)), None, _) => self.bind_to_listed(value, name, hosts),
+            (Ok(Form::Tagged(_) | Form::Any), Some(_), _) => {
+                self.report(
+                    Reason::IndexOutOfRange,
+                    key,
+                    format!("HostPool {name} has no size, so no member has an index"),
+                    "leave the index out, or use a pool that lists its hosts",
+                );
+                None
+            }
+            (Ok(Form::Tagged(tags)), None, _) => {
+                self.bind_to_tagged(value, name, tags);
+                None
+            }
+            // Every node is eligible, so there is no intent. A sized pool is always labelled.
+            (Ok(Form::Any | Form::Sized(..)), None, _) | (Ok(Form::Sized(..)), Some(_), None) => {
+                None
+            }
+        }
+    }
+
+    /// Binds the pod to a pool whose members the controller labels. Until a node has the label, the
+    /// scheduler keeps the pod pending.
+    fn bind_to_labelled(
+        &mut self,
+        value: &str,
+        name: &str,
+        pool: &HostPool,
+        size: u32,
+        index: Option<u32>,
+    ) {
+        let key = keys::HOST_POOL;
+        let Some(hash) = pool.hash.as_deref() else {
+            self.report(
+                Reason::PoolNotReady,
+                key,
+                format!("HostPool {name} has no UID, so it is not created yet"),
+                "create it, or give it as `kubectl get hostpools -o yaml` prints it",
+            );
+            return;
+        };
+        if let Some(index) = index.filter(|index| *index >= size) {
+            self.report(
+                Reason::IndexOutOfRange,
+                key,
+                format!(
+                    "HostPool {name} has {size} hosts, and {index} is not among 0 to {}",
+                    size - 1
+                ),
+                "use an index of the pool; it starts at 0",
+            );
+            return;
+        }
+        if let Some((reason, problem)) = find_obstacle(pool) {
+            self.report(
+                reason,
+                key,
+                format!("HostPool {name} {problem}"),
+                "see its status (`kubectl describe hostpool`)",
+            );
+            return;
+        }
+        self.require_members(value, hash, pool.exclusive, index);
+        let which = index.map_or_else(|| "members".to_owned(), |index| format!("member {index}"));
+        self.record(
+            key,
+            value,
+            &format!("{which} of pool {hash}{}", if pool.exclusive { ", exclusive" } else { "" }),
+        );
+        self.warn_about_node_name(key);
+    }
+
+    /// Requires a member of the pool with this hash, and tolerates the taint of an exclusive pool.
+    pub(super) fn require_members(
+        &mut self,
+        value: &str,
+        hash: &str,
+        exclusive: bool,
+        index: Option<u32>,
+    ) {
+        let key = keys::HOST_POOL;
+        let label = [keys::POOL_LABEL_PREFIX, hash].concat();
+        let index = index.map(|index| index.to_string());
+        let term = on_labels(&[(&label, index.as_deref())]);
+        self.change(key, value, Change::NodeAffinity(vec![term]));
+        if exclusive {
+            let toleration = Change::Toleration {
+                key: keys::EXCLUSIVE_TAINT,
+                value: hash.to_owned(),
+                effect: "NoSchedule",
+            };
+            self.change(key, value, toleration);
+        }
+    }
+
+    /// Reports a finding if the policy allows no pools in the pod's namespace.
+    pub(super) fn check_pool_policy(&mut self) {
+        let subject = self.subject(keys::HOST_POOL);
+        let allowed = guard::pools(&subject, self.pod.namespace, self.view, self.policy);
+        self.outcome.findings.extend(allowed.err().filter(|finding| {
+            // A pod with several pools gets the finding once.
+            !self.outcome.findings.contains(finding)
+        }));
+    }
+
+    /// Binds the pod to one host of a pool that lists its hosts.
+    fn bind_to_member(
+        &mut self,
+        value: &str,
+        pool: &str,
+        hosts: &[Host],
+        index: u32,
+    ) -> Option<String> {
+        let key = keys::HOST_POOL;
+        let host = usize::try_from(index).ok().and_then(|index| hosts.get(index));
+        let Some(host) = host else {
+            self.report(
+                Reason::IndexOutOfRange,
+                key,
+                format!(
+                    "HostPool {pool} has {} hosts, and {index} is not among 0 to {}",
+                    hosts.len(),
+                    hosts.len() - 1
+                ),
+                "use an index of the pool's list; it starts at 0",
+            );
+            return None;
+        };
+        self.bind_to_host(
+            key,
+            value,
+            host,
+            &Wording {
+                what: format!("hosts[{index}] of HostPool {pool}, {}", format_host(host)),
+                verbs: ["is", "are"],
+                if_unknown: "use another index, or mend the HostPool",
+                if_ambiguous: "name the node itself in the HostPool",
+            },
+        )
+    }
+
+    /// Binds the pod to any listed host that is a node and is not reserved by another pool.
+    fn bind_to_listed(&mut self, value: &str, pool: &str, hosts: &[Host]) -> Option<String> {
+        let key = keys::HOST_POOL;
+        let mut nodes: Vec<&str> = Vec::with_capacity(hosts.len());
+        let mut seen = HashSet::with_capacity(hosts.len());
+        let mut missing = 0;
+        for host in hosts {
+            match resolve(self.view, host) {
+                Resolved::Node(node) if !seen.insert(node) => {
+                    let problem = format!(
+                        "HostPool {pool} lists node {node} twice, once as {}",
+                        format_host(host)
+                    );
+                    self.report(Reason::InvalidPool, key, problem, "list each node once");
+                    return None;
+                }
+                Resolved::Node(node) if self.reserved_by(node).is_some() => missing += 1,
+                Resolved::Node(node) => nodes.push(node),
+                Resolved::Unknown => missing += 1,
+                Resolved::Ambiguous(nodes) => {
+                    let problem = format!(
+                        "HostPool {pool} lists {}, which several nodes have: {}",
+                        format_host(host),
+                        nodes.join(", ")
+                    );
+                    self.report(
+                        Reason::AmbiguousHost,
+                        key,
+                        problem,
+                        "name the node itself in the HostPool",
+                    );
+                    return None;
+                }
+            }
+        }
+        if nodes.is_empty() {
+            self.report(
+                Reason::UnknownHost,
+                key,
+                format!(
+                    "none of the {} hosts of HostPool {pool} is an unreserved node of this cluster",
+                    hosts.len()
+                ),
+                "mend the HostPool",
+            );
+            return None;
+        }
+        if let Some(other) = self.pod.node_name.filter(|node| !nodes.contains(node)) {
+            let problem =
+                format!("spec.nodeName is {}, which is not in HostPool {pool}", quoted(other));
+            self.report(
+                Reason::NodeNameConflict,
+                key,
+                problem,
+                "remove spec.nodeName, or name a host of the pool",
+            );
+            return None;
+        }
+        if missing > 0 {
+            let text = format!(
+                "{missing} of {} hosts of HostPool {pool} are reserved or not nodes, and are ignored",
+                hosts.len()
+            );
+            self.warn(key, &text);
+        }
+        self.change(
+            key,
+            value,
+            Change::NodeAffinity(nodes.iter().map(|node| on_node(node)).collect()),
+        );
+        let decision = match nodes.as_slice() {
+            [node] => format!("node {node}"),
+            nodes => format!("one of {} nodes", nodes.len()),
+        };
+        self.record(key, value, &decision);
+        self.warn_about_node_name(key);
+        None
+    }
+
+    /// Binds the pod to the nodes that have all of these tags.
+    fn bind_to_tagged(&mut self, value: &str, pool: &str, tags: &[Box<str>]) {
+        let key = keys::HOST_POOL;
+        let names: Vec<&str> = tags.iter().map(AsRef::as_ref).collect();
+        let indexed: Vec<Box<str>> = names.iter().map(|name| tag(name, names.len() == 1)).collect();
+        if !self.view.has_node_with_tags(&indexed) {
+            let wanted = indexed.join(" and ");
+            self.report(
+                Reason::NoTaggedNode,
+                key,
+                format!("no node carries the tags of HostPool {pool}: {wanted}"),
+                "label a node (`kubectl label node NODE KEY=VALUE`)",
+            );
+            return;
+        }
+        self.change(key, value, Change::NodeAffinity(vec![tag_term(&names)]));
+        self.record(key, value, &format!("nodes tagged {}", names.join(" and ")));
+        self.warn_about_node_name(key);
+    }
+}
+
+/// Why pods cannot be placed on the members of a pool: the reason, and the problem as the end of a
+/// sentence about the pool.
+fn find_obstacle(pool: &HostPool) -> Option<(Reason, String)> {
+    let conditions = &pool.status.conditions;
+    let current = |condition: &&Condition| {
+        condition.status == Status::False
+            && condition.observed_generation == Some(pool.identity.generation)
+    };
+    if let Some(refused) = find(conditions, ACCEPTED).filter(current) {
+        return Some((Reason::InvalidPool, format!("is not accepted: {}", refused.message)));
+    }
+    // Pods can be placed as long as one member is ready.
+    let is_empty = !pool.status.members.iter().any(|member| member.state == MemberState::Ready);
+    let unready = find(conditions, READY).filter(current).filter(|_| is_empty)?;
+    // While the controller reserves nodes the pod is admitted; it stays pending until they are
+    // ready.
+    (unready.reason != "Reserving")
+        .then(|| (Reason::PoolNotReady, format!("has no members: {}", unready.message)))
+}
+
+/// The term that selects the nodes with all of these tags. A single tag is the value of
+/// [`TAG_KEY`]; of several tags, each is a label key of its own.
+pub(super) fn tag_term(tags: &[&str]) -> NodeTerm {
+    if let [tag] = tags {
+        return on_labels(&[(TAG_KEY, Some(tag))]);
+    }
+    let keys: Vec<String> = tags.iter().map(|tag| format!("{TAG_PREFIX}{tag}")).collect();
+    on_labels(&keys.iter().map(|key| (key.as_str(), None)).collect::<Vec<_>>())
+}

@@ -1,0 +1,80 @@
+//! Keeps the location that the pod's record names: a decision of an earlier round.
+
+use super::super::{NAME, Placing, format_cause, keys};
+use super::pool::tag_term;
+use super::{all_terms, is_pinned};
+use crate::names::is_short_digest;
+use crate::placement::affinity::{implies, pinned_node};
+use crate::placement::intent::on_labels;
+use crate::placement::record;
+
+impl Placing<'_> {
+    /// Keeps the decision of an earlier round even if the cluster has changed since then. Both the
+    /// pod's record and its node affinity or node name must state the decision. An author who
+    /// forges both only constrains the pod further.
+    ///
+    /// Returns `None` if there is no such decision, otherwise the node if only one is possible.
+    pub(super) fn keep_recorded(
+        &mut self,
+        key: &'static str,
+        value: &str,
+    ) -> Option<Option<String>> {
+        if !self.policy.record_placement {
+            // This round removes the record, so it must not use it either.
+            return None;
+        }
+        let entries = record::entries(self.pod.annotation(record::KEY)?, NAME);
+        let cause = format_cause(key, value);
+        let mut decisions =
+            entries.iter().filter_map(|entry| entry.strip_prefix(&cause)?.strip_prefix(": "));
+        let decision = decisions.next()?;
+        if let Some(node) = decision.strip_prefix("node ") {
+            if !is_pinned(self.pod, node) && self.pod.node_name != Some(node) {
+                return None;
+            }
+            self.bind_to_node(key, value, node);
+            return Some(Some(node.to_owned()));
+        }
+        if let Some((index, hash, exclusive)) = parse_members(decision) {
+            let label = [keys::POOL_LABEL_PREFIX, hash].concat();
+            let index = index.map(|index| index.to_string());
+            let term = on_labels(&[(&label, index.as_deref())]);
+            if !all_terms(self.pod, |present| implies(present, &term)) {
+                return None;
+            }
+            let index = index.and_then(|index| index.parse().ok());
+            self.require_members(value, hash, exclusive, index);
+            self.record(key, value, decision);
+            self.warn_about_node_name(key);
+            return Some(None);
+        }
+        let is_confirmed = if let Some(tags) = decision.strip_prefix("nodes tagged ") {
+            let term = tag_term(&tags.split(" and ").collect::<Vec<_>>());
+            all_terms(self.pod, |present| implies(present, &term))
+        } else {
+            all_terms(self.pod, |present| pinned_node(present).is_some())
+        };
+        if !is_confirmed {
+            return None;
+        }
+        self.record(key, value, decision);
+        self.warn_about_node_name(key);
+        Some(None)
+    }
+}
+
+/// Parses a recorded decision about the members of a labelled pool: the index if it is one member,
+/// the pool's hash, and whether the pool is exclusive.
+fn parse_members(decision: &str) -> Option<(Option<u32>, &str, bool)> {
+    let (which, pool) = decision.split_once(" of pool ")?;
+    let index = match which.strip_prefix("member") {
+        Some("s") => None,
+        Some(index) => Some(index.trim_start().parse().ok()?),
+        None => return None,
+    };
+    let (hash, exclusive) = match pool.strip_suffix(", exclusive") {
+        Some(hash) => (hash, true),
+        None => (pool, false),
+    };
+    is_short_digest(hash).then_some((index, hash, exclusive))
+}

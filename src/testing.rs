@@ -1,0 +1,122 @@
+//! What tests, benches and fuzz targets use of this crate: the one door besides the binary.
+//!
+//! The paths are those of the crate's own modules. Nothing here is a stable interface: stowplan is a
+//! program, and its interface is the command line, the annotations and the objects.
+
+pub mod admission {
+    //! See `src/admission.rs`.
+    pub use crate::admission::{
+        Admission, Decision, ParseError, Pass, Refusal, Review, answer, decide,
+    };
+}
+
+pub mod api {
+    //! See `src/api.rs`.
+    pub use crate::api::{VERSION, condition};
+}
+
+pub mod cluster {
+    //! See `src/cluster.rs`.
+    pub use crate::cluster::Cluster;
+}
+
+pub mod placement {
+    //! See `src/placement.rs`.
+    pub use crate::placement::{record, toleration};
+
+    pub mod claim {
+        //! See `src/placement/claim.rs`.
+        pub use crate::placement::claim::{CLASS_ANNOTATION, Claim, merge};
+    }
+    pub mod intent {
+        //! See `src/placement/intent.rs`.
+        pub use crate::placement::intent::{
+            Change, Enforcement, Intent, PodTerm, Selector, on_node,
+        };
+    }
+    pub mod merge {
+        //! See `src/placement/merge.rs`.
+        pub use crate::placement::merge::{merge, takes_pod_term};
+    }
+    pub mod object {
+        //! See `src/placement/object.rs`.
+        pub use crate::placement::object::Object;
+    }
+    pub mod pod {
+        //! See `src/placement/pod.rs`.
+        pub use crate::placement::pod::Pod;
+    }
+    pub mod reason {
+        //! See `src/placement/reason.rs`.
+        pub use crate::placement::reason::{Finding, Reason, Warning};
+    }
+}
+
+pub mod server {
+    //! See `src/server.rs`.
+    pub use crate::server::{Stop, bind, limits, serve, service};
+}
+
+pub mod systems {
+    //! See `src/systems.rs`.
+    pub use crate::systems::{SYSTEMS, TABLES, object, plan, policy, project, view};
+
+    pub mod coschedule {
+        //! See `src/systems/coschedule.rs`.
+        pub use crate::systems::coschedule::{keys, resources};
+
+        pub mod kinds {
+            //! See `src/systems/coschedule/kinds.rs`.
+            pub mod pipeline_run {
+                //! See `src/systems/coschedule/kinds/pipeline_run.rs`.
+                pub use crate::systems::coschedule::kinds::pipeline_run::claim_name;
+            }
+        }
+    }
+    pub mod streams {
+        //! See `src/systems/streams.rs`.
+        pub use crate::systems::streams::api;
+
+        pub mod kinds {
+            //! See `src/systems/streams/kinds.rs`.
+            pub mod host_pool {
+                //! See `src/systems/streams/kinds/host_pool.rs`.
+                pub use crate::systems::streams::kinds::host_pool::{
+                    EXCLUSIVE_TAINT, POOL_LABEL_PREFIX, hash,
+                };
+            }
+            pub mod streams_job {
+                //! See `src/systems/streams/kinds/streams_job.rs`.
+                pub mod closure {
+                    //! See `src/systems/streams/kinds/streams_job/closure.rs`.
+                    pub use crate::systems::streams::kinds::streams_job::closure::host_pool_name;
+                }
+            }
+            pub mod streams_pod {
+                //! See `src/systems/streams/kinds/streams_pod.rs`.
+                pub use crate::systems::streams::kinds::streams_pod::{COLOCATION_PREFIX, JOB};
+            }
+        }
+    }
+}
+
+pub mod policy {
+    //! See `src/policy.rs`.
+    pub use crate::policy::{MAX_BYTES, parse};
+}
+
+pub mod telemetry {
+    //! See `src/telemetry.rs`.
+    pub use crate::telemetry::{KindLabels, Metrics};
+}
+
+pub mod tls {
+    //! See `src/tls.rs`.
+    pub use crate::tls::{Change, Files};
+}
+
+pub mod view {
+    //! See `src/view.rs`.
+    pub use crate::view::table::{Object, Scope};
+    pub use crate::view::{Key, Name, View, resource};
+}

@@ -1,0 +1,132 @@
+//! The resources that pods use on their nodes. Each system keeps the other fields of its own pods.
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::core::v1 as core;
+
+use super::resource::POD;
+use super::table::{Kind, Scope, Table, Watch};
+use super::{Name, Resources};
+
+pub(crate) const PODS: Kind = Kind::built_in(POD);
+
+/// The watches of a table that reads all pods for the controller, and none for admission.
+#[must_use]
+pub(crate) fn all_for_controller(scope: Scope) -> Vec<Watch> {
+    match scope {
+        Scope::Controller => vec![Watch { store: POD.plural, selector: "".into() }],
+        Scope::Admission | Scope::File => Vec::new(),
+    }
+}
+
+/// Whether a pod has finished, so that it no longer uses resources of its node.
+#[must_use]
+pub(crate) fn is_finished(pod: &core::Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// The resources that a bound pod uses.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Usage {
+    pub node: Box<str>,
+    pub requests: Resources,
+}
+
+/// The resources of a node that its unfinished pods use.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct NodeUsage {
+    /// The number of pods.
+    pub pods: usize,
+    /// The sum of their requests.
+    pub requested: Resources,
+}
+
+/// The resources that bound pods use. Only in the controller's View.
+#[derive(Debug, Default)]
+pub(crate) struct Usages {
+    of_pods: HashMap<Name, Usage>,
+    of_nodes: HashMap<Box<str>, NodeUsage>,
+}
+
+impl Usages {
+    /// The resources that the pods on a node use; `None`: there are no pods.
+    #[must_use]
+    pub(crate) fn of_node(&self, node: &str) -> Option<&NodeUsage> {
+        self.of_nodes.get(node)
+    }
+}
+
+impl Table for Usages {
+    type Object = core::Pod;
+    type Row = Usage;
+    const KIND: &'static Kind = &PODS;
+    const COUNTED_AS: Option<&'static str> = Some("bound pods");
+
+    fn watches(scope: Scope) -> Vec<Watch> {
+        all_for_controller(scope)
+    }
+
+    fn read(pod: &core::Pod, scope: Scope) -> Option<Usage> {
+        let spec = pod.spec.as_ref().filter(|_| scope == Scope::Controller && !is_finished(pod))?;
+        let node = spec.node_name.as_deref()?.into();
+        Some(Usage { node, requests: Resources::requested(spec) })
+    }
+
+    fn put(&mut self, name: Name, usage: Usage) {
+        let node = self.of_nodes.entry(usage.node.clone()).or_default();
+        node.pods += 1;
+        node.requested = node.requested.plus(&usage.requests);
+        self.of_pods.insert(name, usage);
+    }
+
+    fn forget(&mut self, name: &Name) {
+        let Some(usage) = self.of_pods.remove(name) else { return };
+        let Some(node) = self.of_nodes.get_mut(&usage.node) else { return };
+        node.pods -= 1;
+        node.requested = node.requested.minus(&usage.requests);
+        if node.pods == 0 {
+            self.of_nodes.remove(&usage.node);
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.of_pods.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::view::{Object, TableType, View};
+
+    const TABLES: &[TableType] = &[TableType::of::<Usages>()];
+
+    #[test]
+    fn a_pod_uses_resources_of_its_node_until_it_finishes() {
+        let pod = |name: &str, node: Option<&str>, phase: &str| {
+            let requests = json!({"requests": {"cpu": "100m"}});
+            let pod = json!({"metadata": {"name": name, "namespace": "ns"},
+                "spec": {"nodeName": node, "containers": [{"name": "c", "resources": requests}]},
+                "status": {"phase": phase}});
+            let pod: core::Pod = serde_json::from_value(pod).unwrap();
+            Object::read(TABLES, &pod, Scope::Controller)
+        };
+        let mut view = View::default();
+        view.apply(pod("p", Some("n"), "Pending").unwrap());
+        view.apply(pod("q", Some("n"), "Running").unwrap());
+        assert!(pod("r", None, "Pending").is_none(), "it has no node");
+        let usage = view.node_usage("n").unwrap();
+        assert_eq!((usage.pods, usage.requested.milli_cpu), (2, 200));
+        view.apply(pod("p", Some("m"), "Running").unwrap());
+        assert_eq!(view.node_usage("n").unwrap().requested.milli_cpu, 100);
+        assert!(pod("q", Some("n"), "Succeeded").is_none(), "it is forgotten");
+        view.forget(&POD, &Name::new("ns", "q"));
+        assert!(view.node_usage("n").is_none());
+        view.forget(&POD, &Name::new("ns", "p"));
+        let usages = view.table::<Usages>().unwrap();
+        assert!(usages.of_nodes.is_empty() && usages.of_pods.is_empty());
+    }
+}

@@ -1,0 +1,486 @@
+//! The tables of a View. Each keeps some fields of the objects of one kind.
+//!
+//! A kind is one resource of the API server. Several tables may read it: one system reads the job
+//! of a pod, another the resources that the pod uses on its node. Each table is an implementation
+//! of [`Table`]. Reading, applying, forgetting, counting and comparing versions loop over all
+//! tables of a kind, so that all tables show the same state of an object.
+
+use std::any::{Any, TypeId};
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource as _;
+use kube::core::discovery::ApiResource;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Identity, Name, Resource};
+
+/// The purpose of a View, which determines the objects and fields that it keeps.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Scope {
+    /// The fields that the admission of pods and claims needs, from a cluster.
+    Admission,
+    /// Also the details that the controller needs.
+    Controller,
+    /// The fields that admission needs, from files; finished objects are kept, too.
+    File,
+}
+
+/// The origin of a kind's definition.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Definition {
+    /// Every cluster serves it.
+    BuiltIn,
+    /// A CustomResourceDefinition in stowplan's chart. An object that does not decode, for example
+    /// because a newer release wrote it, is kept with the error.
+    Own,
+    /// A CustomResourceDefinition of another project. The cluster may not serve it, may serve it
+    /// later, and may serve any of several versions.
+    Foreign,
+}
+
+/// A kind of objects that a View reads.
+#[derive(Debug)]
+pub struct Kind {
+    pub resource: Resource,
+    pub definition: Definition,
+    /// The versions that can be read, the preferred one first; empty: that of the resource.
+    pub versions: &'static [&'static str],
+    /// The warning of a command whose user may not list the kind; `None`: that is an error.
+    pub without: Option<&'static str>,
+    /// The warning of a command if the cluster does not serve the kind; `None`: there is no
+    /// warning.
+    pub unserved: Option<&'static str>,
+    /// Whether a decision in one namespace needs the objects of other namespaces.
+    pub across_namespaces: bool,
+}
+
+impl Kind {
+    /// A kind that every cluster serves.
+    #[must_use]
+    pub const fn built_in(resource: Resource) -> Self {
+        Self {
+            resource,
+            definition: Definition::BuiltIn,
+            versions: &[],
+            without: None,
+            unserved: None,
+            across_namespaces: false,
+        }
+    }
+
+    /// Whether an object with this `apiVersion` and `kind` is of this kind.
+    fn is_named(&self, version: &str, kind: &str) -> bool {
+        if self.resource.kind != kind {
+            return false;
+        }
+        match self.definition {
+            // Objects of unknown, newer versions are read as far as possible.
+            Definition::Foreign => {
+                version.split_once('/').is_some_and(|(group, _)| group == self.resource.group)
+            }
+            _ => self.resource.api_version() == version,
+        }
+    }
+
+    /// The kind in each version that can be read, the preferred one first.
+    pub fn api_resources(&self) -> impl Iterator<Item = ApiResource> {
+        let own = std::slice::from_ref(&self.resource.version);
+        let versions = if self.versions.is_empty() { own } else { self.versions };
+        versions.iter().map(|version| Resource { version, ..self.resource }.api_resource())
+    }
+
+    /// The name of an object of this kind; `None`: it has no `metadata.name`. A namespaced object
+    /// without a namespace is in `default`, as with kubectl.
+    #[must_use]
+    pub fn name(&self, metadata: &ObjectMeta) -> Option<Name> {
+        let namespace = match self.resource.namespaced {
+            true => metadata.namespace.as_deref().unwrap_or("default"),
+            false => "",
+        };
+        Some(Name::new(namespace, metadata.name.as_deref()?))
+    }
+}
+
+/// A watch that feeds tables. Tables of one kind with the same `store` share it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Watch {
+    /// The name in logs and metrics.
+    pub store: &'static str,
+    /// The label selector of the objects; empty: all objects.
+    pub selector: Cow<'static, str>,
+}
+
+/// A Rust type into which the API server's objects are decoded.
+pub trait ApiObject:
+    kube::Resource<DynamicType: ApiType> + DeserializeOwned + Clone + Debug + Send + Sync + 'static
+{
+}
+
+impl<K> ApiObject for K where
+    K: kube::Resource<DynamicType: ApiType>
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// The dynamic part of an object type that a client needs for requests.
+pub trait ApiType: Clone + Debug + Eq + Hash + Send + Sync + 'static {
+    /// The dynamic type of this resource.
+    fn of(resource: &ApiResource) -> Self;
+}
+
+impl ApiType for () {
+    fn of(_: &ApiResource) -> Self {}
+}
+
+impl ApiType for ApiResource {
+    fn of(resource: &ApiResource) -> Self {
+        resource.clone()
+    }
+}
+
+/// The fields that a View keeps of the objects of a kind, by name.
+pub trait Table: Any + Debug + Default + Send + Sync {
+    /// The type of the objects.
+    type Object: ApiObject;
+    /// The fields that are kept of one object.
+    type Row: Clone + Debug + Send + 'static;
+    /// The kind of the objects.
+    const KIND: &'static Kind;
+    /// The value of the label `kind` in metrics; `None`: metrics do not count the table.
+    const COUNTED_AS: Option<&'static str>;
+
+    /// The watches that feed the table.
+    #[must_use]
+    fn watches(scope: Scope) -> Vec<Watch> {
+        let _ = scope;
+        vec![Watch { store: Self::KIND.resource.plural, selector: "".into() }]
+    }
+
+    /// Reads an object; `None`: the table does not keep it.
+    fn read(object: &Self::Object, scope: Scope) -> Option<Self::Row>;
+
+    /// Reads an object that does not decode; `None`: the table does not keep it.
+    #[must_use]
+    fn unreadable(metadata: &ObjectMeta, problem: &str) -> Option<Self::Row> {
+        let _ = (metadata, problem);
+        None
+    }
+
+    /// Adds an object. The table must not contain the name.
+    fn put(&mut self, name: Name, row: Self::Row);
+
+    /// Removes an object, if it is in the table.
+    fn forget(&mut self, name: &Name);
+
+    /// The number of objects in the table.
+    fn count(&self) -> usize;
+
+    /// The version of an object in the table, if known.
+    fn version(&self, name: &Name) -> Option<&Identity> {
+        let _ = name;
+        None
+    }
+
+    /// The version of a row, if known.
+    #[must_use]
+    fn version_of(row: &Self::Row) -> Option<&Identity> {
+        let _ = row;
+        None
+    }
+
+    /// The value of an object's label. `None`: the table does not know the label; `Some(None)`: the
+    /// object does not have it.
+    fn label(&self, name: &Name, key: &str) -> Option<Option<&str>> {
+        let _ = (name, key);
+        None
+    }
+
+    /// Records whether the cluster serves the kind; returns whether that has changed. Only called
+    /// for kinds with a foreign definition.
+    fn set_served(&mut self, served: bool) -> bool {
+        let _ = served;
+        false
+    }
+}
+
+/// A row of any table.
+type Row = Box<dyn AnyRow>;
+
+/// A [`Table::Row`] without its type.
+trait AnyRow: Any + Debug + Send {
+    fn copied(&self) -> Row;
+}
+
+impl<R: Any + Clone + Debug + Send> AnyRow for R {
+    fn copied(&self) -> Row {
+        Box::new(self.clone())
+    }
+}
+
+/// A type that implements [`Table`], as a value.
+#[derive(Clone, Copy, Debug)]
+pub struct TableType {
+    kind: &'static Kind,
+    id: fn() -> TypeId,
+    object: fn() -> TypeId,
+    make: fn() -> Box<dyn AnyTable>,
+    watches: fn(Scope) -> Vec<Watch>,
+    decode: fn(Value) -> Result<Decoded, serde_json::Error>,
+    read: fn(&dyn Any, Scope) -> Option<Row>,
+    unreadable: fn(&ObjectMeta, &str) -> Option<Row>,
+    version_of: fn(&dyn Any) -> Option<&Identity>,
+}
+
+/// An object with its name.
+struct Decoded {
+    name: Option<Name>,
+    object: Box<dyn Any>,
+}
+
+impl TableType {
+    /// The value for `T`.
+    #[must_use]
+    pub const fn of<T: Table>() -> Self {
+        Self {
+            kind: T::KIND,
+            id: TypeId::of::<T>,
+            object: TypeId::of::<T::Object>,
+            make: || Box::new(Slot(T::default())),
+            watches: T::watches,
+            decode: |document| {
+                let object: T::Object = serde_json::from_value(document)?;
+                Ok(Decoded { name: T::KIND.name(object.meta()), object: Box::new(object) })
+            },
+            read: |object, scope| {
+                let row = T::read(object.downcast_ref()?, scope)?;
+                Some(Box::new(row))
+            },
+            unreadable: |metadata, problem| {
+                let row = T::unreadable(metadata, problem)?;
+                Some(Box::new(row))
+            },
+            version_of: |row| T::version_of(row.downcast_ref()?),
+        }
+    }
+
+    /// The kind of the table's objects.
+    #[must_use]
+    pub fn kind(&self) -> &'static Kind {
+        self.kind
+    }
+
+    /// The watches that feed the table.
+    #[must_use]
+    pub fn watches(&self, scope: Scope) -> Vec<Watch> {
+        (self.watches)(scope)
+    }
+
+    /// Whether this watch feeds the table.
+    #[must_use]
+    pub fn is_fed_by(&self, kind: &Kind, store: &str, scope: Scope) -> bool {
+        self.kind.resource == kind.resource
+            && self.watches(scope).iter().any(|watch| watch.store == store)
+    }
+
+    pub(super) fn id(&self) -> TypeId {
+        (self.id)()
+    }
+
+    pub(super) fn make(&self) -> Box<dyn AnyTable> {
+        (self.make)()
+    }
+}
+
+/// An object that was read for a View: one row for each table of its kind.
+#[derive(Clone, Debug)]
+pub struct Object {
+    kind: &'static Kind,
+    name: Name,
+    facets: Vec<Facet>,
+}
+
+/// The row of one table; `None`: the table does not keep the object.
+#[derive(Debug)]
+pub(super) struct Facet {
+    pub(super) table: TableType,
+    row: Option<Row>,
+}
+
+impl Clone for Facet {
+    fn clone(&self) -> Self {
+        Self { table: self.table, row: self.row.as_ref().map(|row| (**row).copied()) }
+    }
+}
+
+impl Object {
+    /// Reads an object for those of `tables` that read its type. `None`: no table keeps it, or it
+    /// has no name, which never comes from an API server.
+    pub fn read<'t, K: ApiObject>(
+        tables: impl IntoIterator<Item = &'t TableType>,
+        object: &K,
+        scope: Scope,
+    ) -> Option<Self> {
+        let tables = tables.into_iter().filter(|table| (table.object)() == TypeId::of::<K>());
+        let tables: Vec<TableType> = tables.copied().collect();
+        let name = tables.first()?.kind.name(object.meta())?;
+        Self::of(name, tables, |table| (table.read)(object, scope))
+    }
+
+    /// Reads an object that does not decode. `problem` is the error.
+    pub fn unreadable<'t>(
+        tables: impl IntoIterator<Item = &'t TableType>,
+        metadata: &ObjectMeta,
+        problem: &str,
+    ) -> Option<Self> {
+        let tables: Vec<TableType> = tables.into_iter().copied().collect();
+        let name = tables.first()?.kind.name(metadata)?;
+        Self::of(name, tables, |table| (table.unreadable)(metadata, problem))
+    }
+
+    /// Reads the document of an object according to its `apiVersion` and `kind`. `Ok(None)`: no
+    /// table keeps it.
+    ///
+    /// # Errors
+    /// If the document is not a valid object of its kind, or has no name.
+    pub fn from_document(
+        tables: &'static [TableType],
+        document: Value,
+        scope: Scope,
+    ) -> Result<Option<Self>, String> {
+        let text = |key: &str| document.get(key).and_then(Value::as_str).unwrap_or_default();
+        let (version, named) = (text("apiVersion"), text("kind"));
+        let of_kind = tables.iter().filter(|table| table.kind.is_named(version, named));
+        let of_kind: Vec<TableType> = of_kind.copied().collect();
+        let Some(first) = of_kind.first().copied() else { return Ok(None) };
+        let kind = first.kind.resource.kind;
+        let decoded =
+            (first.decode)(document).map_err(|error| format!("not a valid {kind}: {error}"))?;
+        let name = decoded.name.ok_or_else(|| format!("a {kind} without metadata.name"))?;
+        Ok(Self::of(name, of_kind, |table| (table.read)(&*decoded.object, scope)))
+    }
+
+    fn of(
+        name: Name,
+        tables: Vec<TableType>,
+        read: impl Fn(&TableType) -> Option<Row>,
+    ) -> Option<Self> {
+        let kind = tables.first()?.kind;
+        let facets = tables.into_iter().map(|table| Facet { row: read(&table), table });
+        let facets: Vec<Facet> = facets.collect();
+        facets.iter().any(|facet| facet.row.is_some()).then_some(Self { kind, name, facets })
+    }
+
+    #[must_use]
+    pub fn resource(&self) -> &'static Resource {
+        &self.kind.resource
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// The row of the table `T`, if it keeps the object.
+    #[must_use]
+    pub fn row<T: Table>(&self) -> Option<&T::Row> {
+        let facet = self.facets.iter().find(|facet| facet.table.id() == TypeId::of::<T>())?;
+        let row: &dyn Any = &**facet.row.as_ref()?;
+        row.downcast_ref()
+    }
+
+    /// The row of the table `T` for changes.
+    pub fn row_mut<T: Table>(&mut self) -> Option<&mut T::Row> {
+        let mut facets = self.facets.iter_mut();
+        let facet = facets.find(|facet| facet.table.id() == TypeId::of::<T>())?;
+        let row: &mut dyn Any = &mut **facet.row.as_mut()?;
+        row.downcast_mut()
+    }
+
+    /// The version of the object, if known.
+    #[must_use]
+    pub fn identity(&self) -> Option<&Identity> {
+        self.facets.iter().find_map(|facet| (facet.table.version_of)(&**facet.row.as_ref()?))
+    }
+
+    pub(super) fn tables(&self) -> impl Iterator<Item = &TableType> {
+        self.facets.iter().map(|facet| &facet.table)
+    }
+
+    pub(super) fn into_facets(self) -> (Name, Vec<Facet>) {
+        (self.name, self.facets)
+    }
+}
+
+impl Facet {
+    /// Replaces the row of `name` in `table`.
+    pub(super) fn store(self, name: &Name, table: &mut dyn AnyTable) {
+        table.forget(name);
+        if let Some(row) = self.row {
+            table.put(name.clone(), row);
+        }
+    }
+}
+
+/// A table of a View, without its type.
+pub(super) trait AnyTable: Any + Debug + Send + Sync {
+    fn kind(&self) -> &'static Kind;
+    fn put(&mut self, name: Name, row: Box<dyn Any>);
+    fn forget(&mut self, name: &Name);
+    fn counted(&self) -> Option<(&'static str, usize)>;
+    #[cfg(test)]
+    fn count(&self) -> usize;
+    fn version(&self, name: &Name) -> Option<&Identity>;
+    fn label(&self, name: &Name, key: &str) -> Option<Option<&str>>;
+    fn set_served(&mut self, served: bool) -> bool;
+}
+
+/// A table in a View.
+#[derive(Debug)]
+pub(super) struct Slot<T>(pub(super) T);
+
+impl<T: Table> AnyTable for Slot<T> {
+    fn kind(&self) -> &'static Kind {
+        T::KIND
+    }
+
+    fn put(&mut self, name: Name, row: Box<dyn Any>) {
+        // The row always has the type of the table that read it.
+        if let Ok(row) = row.downcast() {
+            self.0.put(name, *row);
+        }
+    }
+
+    fn forget(&mut self, name: &Name) {
+        self.0.forget(name);
+    }
+
+    fn counted(&self) -> Option<(&'static str, usize)> {
+        T::COUNTED_AS.map(|counted| (counted, self.0.count()))
+    }
+
+    #[cfg(test)]
+    fn count(&self) -> usize {
+        self.0.count()
+    }
+
+    fn version(&self, name: &Name) -> Option<&Identity> {
+        self.0.version(name)
+    }
+
+    fn label(&self, name: &Name, key: &str) -> Option<Option<&str>> {
+        self.0.label(name, key)
+    }
+
+    fn set_served(&mut self, served: bool) -> bool {
+        self.0.set_served(served)
+    }
+}

@@ -1,0 +1,175 @@
+//! The documents refer to things that exist: files, headings, tests, words of events.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The Markdown files whose links are checked: the root's, `docs`, and those of other folders.
+fn documents() -> Vec<PathBuf> {
+    let root = Path::new(ROOT);
+    let mut files: Vec<PathBuf> = ["", "docs", "testbed", "fuzz", "certs", "charts/stowplan"]
+        .iter()
+        .flat_map(|folder| fs::read_dir(root.join(folder)).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .collect();
+    files.sort();
+    assert!(files.len() >= 11, "{files:?}");
+    files
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The lines outside fenced blocks.
+fn prose(text: &str) -> Vec<&str> {
+    let mut is_open = false;
+    text.lines()
+        .filter(|line| {
+            let is_fence = line.trim_start().starts_with("```");
+            is_open ^= is_fence;
+            !is_open && !is_fence
+        })
+        .collect()
+}
+
+/// The anchors of a file's headings, as GitHub builds them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    prose(text)
+        .into_iter()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| {
+            let heading = line.trim_start_matches('#').trim().to_lowercase();
+            heading
+                .chars()
+                .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+                .map(|c| if c == ' ' { '-' } else { c })
+                .collect()
+        })
+        .collect()
+}
+
+/// The targets of `[text](target)`.
+fn links(text: &str) -> Vec<String> {
+    prose(text)
+        .join("\n")
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn relative_links_resolve() {
+    let mut checked = 0;
+    for file in documents() {
+        for link in links(&read(&file)) {
+            if link.starts_with("http") {
+                continue;
+            }
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let mut target = match path {
+                "" => file.clone(),
+                path => file.parent().unwrap().join(path),
+            };
+            assert!(target.exists(), "{}: {link}", file.display());
+            if target.is_dir() {
+                target.push("README.md");
+            }
+            if !anchor.is_empty() {
+                let anchors = anchors(&read(&target));
+                assert!(anchors.contains(anchor), "{}: {link}: {anchors:?}", file.display());
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked > 50, "{checked}");
+}
+
+/// The text of all Rust files below a folder.
+fn sources(folder: &Path, into: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push_str(&read(&path));
+        }
+    }
+}
+
+fn sources_of(folders: &[&str]) -> String {
+    let mut text = String::new();
+    for folder in folders {
+        sources(&Path::new(ROOT).join(folder), &mut text);
+    }
+    text
+}
+
+#[test]
+fn every_test_of_the_table_of_faults_exists() {
+    let tests = sources_of(&["tests", "testbed/tests"]);
+    let functions: Vec<&str> =
+        tests.split("fn ").skip(1).filter_map(|rest| rest.split('(').next()).collect();
+    let page = read(&Path::new(ROOT).join("docs/reliability.md"));
+    let mut named = 0;
+    for row in page.lines().filter(|line| line.starts_with("| ")) {
+        let Some(cell) = row.trim_end_matches(" |").rsplit(" | ").next() else { continue };
+        // The last column: names in backticks, and nothing else but commas.
+        for name in cell.split('`').skip(1).step_by(2) {
+            // A test may be named with a prefix of its group.
+            let suffix = format!("_{name}");
+            let is_named = |function: &&str| *function == name || function.ends_with(&suffix);
+            assert!(functions.iter().any(is_named), "{name}: no such test");
+            named += 1;
+        }
+    }
+    assert!(named > 60, "{named}");
+}
+
+#[test]
+fn every_event_and_condition_that_is_listed_exists() {
+    let sources = sources_of(&["src"]);
+    let root = Path::new(ROOT);
+    let mut seen = 0;
+    for (page, headings) in [
+        ("docs/operations.md", &["## Events", "## Conditions"][..]),
+        ("docs/tekton.md", &["### Events"]),
+    ] {
+        let text = read(&root.join(page));
+        for heading in headings {
+            let section = text.split(&format!("\n{heading}\n")).nth(1);
+            let section = section.unwrap_or_else(|| panic!("{page} has no {heading}"));
+            for row in section.lines().take_while(|line| !line.starts_with('#')) {
+                let words = row.split('`').skip(1).step_by(2);
+                let is_reason = |word: &&str| {
+                    word.starts_with(|c: char| c.is_ascii_uppercase())
+                        && word.chars().all(|c| c.is_ascii_alphabetic())
+                };
+                for word in words.filter(is_reason).filter(|_| row.starts_with("| ")) {
+                    // Refusals are words of an enum, the others are literals.
+                    let is_there = sources.contains(&format!("\"{word}\""))
+                        || sources.contains(&format!("{word} => "));
+                    assert!(is_there, "{page}: {word}");
+                    seen += 1;
+                }
+            }
+        }
+    }
+    assert!(seen > 40, "{seen}");
+}
+
+#[test]
+fn the_readme_stays_short() {
+    let readme = read(&Path::new(ROOT).join("README.md"));
+    assert!(readme.lines().count() <= 180);
+    for line in readme.lines() {
+        assert!(line.chars().count() <= 120, "{line}");
+    }
+}
