@@ -47,7 +47,7 @@ fn pooled_connections_stay_open_until_the_delay_is_over() {
     let mut pooled: Vec<_> = (0..25).map(|_| Connection::open(&webhook)).collect();
     pooled.iter_mut().for_each(must_serve);
     webhook.terminate();
-    webhook.until("stopping", || webhook.log().contains("still serving"));
+    webhook.until("stopping", || webhook.log().contains("requests are still served"));
     pause(1000);
     assert!(pooled.iter_mut().all(Connection::is_open));
     pooled.iter_mut().for_each(must_serve);
