@@ -227,7 +227,7 @@ fn run(
     let mut of_set = metadata(&placeholder, &format!("set-{uid}"));
     of_set["ownerReferences"] = owner;
     of_set["labels"] = json!({keys::PLACEHOLDER: placeholder});
-    of_set["annotations"] = json!({keys::GROUP_KEY: "source", keys::MODE: "workspaces"});
+    of_set["annotations"] = json!({keys::RECORD: r#"{"key":"source","workspaces":["source"]}"#, keys::MODE: "workspaces"});
     let volume = json!({"name": "source", "persistentVolumeClaim": {"claimName": claim}});
     let set: k8s_openapi::api::apps::v1::StatefulSet = serde_json::from_value(json!({
         "metadata": of_set,

@@ -177,13 +177,16 @@ pub(crate) fn class() -> Value {
 }
 
 pub(crate) fn stateful_set(mode: &str, claims: &[&str]) -> Value {
+    let key = if mode == "workspaces" { "source" } else { "" };
+    let workspaces = json!(["source", "cache"]);
+    let record = json!({"key": key, "workspaces": workspaces, "tasks": ["clone", "build"]});
     let volume =
         |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
     json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet",
         "metadata": {"name": PLACEHOLDER, "namespace": "default", "uid": "set",
             "labels": {"stowplan.dev/placeholder": PLACEHOLDER},
-            "annotations": {"stowplan.dev/coschedule": mode},
+            "annotations": {"stowplan.dev/coschedule": mode, "coschedule.stowplan.dev/group": record.to_string()},
             "ownerReferences": owner("PipelineRun", "image", "run-uid")},
         "spec": {"selector": {}, "template": {
             "metadata": of_template(PLACEHOLDER, claims),

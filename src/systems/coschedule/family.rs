@@ -1,6 +1,6 @@
 //! Finds the runs, TaskRuns, placeholders and pods that belong to a run.
 
-use super::groups::{self, MAX_DEPTH};
+use super::groups::{self, MAX_DEPTH, Record};
 use super::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
@@ -47,16 +47,16 @@ pub(super) fn below<'v>(run: &PipelineRun, view: &'v View) -> Vec<(&'v Name, &'v
     found
 }
 
-/// The placeholders of a root run: those whose name is derived from its UID and their key. Users can set
-/// owner references, so these alone do not count.
-pub(crate) fn placeholders<'v>(
+/// The placeholders of a root run with their records: those whose name is derived from its UID and the
+/// key of their record. Users can set owner references, so these alone do not count.
+pub(crate) fn recorded<'v>(
     run: &'v PipelineRun,
     view: &'v View,
-) -> impl Iterator<Item = (&'v Name, &'v Placeholder)> {
+) -> impl Iterator<Item = (&'v Placeholder, &'v Record)> {
     let uid = &*run.identity.uid;
-    view.placeholders_of_run(uid).filter(move |(name, placeholder)| {
-        let key = placeholder.key.as_deref().unwrap_or_default();
-        *name.name == *keys::of_run(uid, key)
+    view.placeholders_of_run(uid).filter_map(move |(name, placeholder)| {
+        let record = placeholder.record.as_deref()?;
+        (*name.name == *keys::of_run(uid, &record.key)).then_some((placeholder, record))
     })
 }
 

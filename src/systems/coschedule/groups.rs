@@ -12,15 +12,19 @@
 //!   tasks without a common claim contradict each other. If a task needs both, that is a
 //!   [`Conflict`], which is reported.
 //!
+//! A group is decided once, recorded with its placeholder, and read from there afterwards. Only its
+//! volumes can still split it.
+//!
 //! # Modules
-//! `derive`: finds the claims and tasks of a run. `parts`: joins them to parts. `split`: splits parts
-//! whose volumes no common node can mount. `membership`: which group a pod belongs to. `leader`: which
-//! of the groups that share a claim comes first.
+//! `record`: a group as it was decided. `derive`: finds the claims and tasks of a run. `parts`: joins
+//! them to parts. `split`: splits parts whose volumes no common node can mount. `membership`: which
+//! group a pod belongs to. `leader`: which of the groups that share a claim comes first.
 
 mod derive;
 mod leader;
 mod membership;
 mod parts;
+mod record;
 mod split;
 
 use std::collections::BTreeSet;
@@ -37,6 +41,7 @@ use crate::view::{Key, Name, View};
 pub(crate) use leader::{Leader, Leaders, LiveGroup, Who, leader};
 pub(crate) use membership::Membership;
 pub(super) use membership::needs_no_node;
+pub(crate) use record::Record;
 
 /// The most levels of pipelines in pipelines that are followed.
 pub(super) const MAX_DEPTH: usize = 16;
@@ -63,6 +68,8 @@ pub(crate) struct Group {
     pub key: Box<str>,
     /// The name of its placeholder.
     pub name: Box<str>,
+    /// The workspaces of the run whose claims it has.
+    pub workspaces: BTreeSet<Box<str>>,
     /// The claims that its placeholder mounts, in the order of the run's workspaces.
     pub claims: Vec<GroupClaim>,
     /// Whether the claims of some of its workspaces are not known yet.

@@ -22,8 +22,9 @@ pub const GATE: &str = "stowplan.dev/placeholder";
 /// The label of a placeholder, its pod and its claims; its value is the placeholder's name.
 pub const PLACEHOLDER: &str = "stowplan.dev/placeholder";
 
-/// The annotation of a placeholder with the key of its group (`Group::key`).
-pub const GROUP_KEY: &str = "stowplan.dev/group-key";
+/// The annotation of a run's placeholder: the `Record` of its group. Like [`PLAN`] it has another prefix
+/// than the annotations that users write.
+pub const RECORD: &str = "coschedule.stowplan.dev/group";
 
 /// The annotation of a placeholder whose StatefulSet cannot create a pod: new members do not wait
 /// for it.

@@ -74,8 +74,8 @@ pub(crate) enum Source<'v> {
 /// Where the mode of a root run comes from: the first source, in their order, that has one.
 #[must_use]
 pub(crate) fn source<'v>(name: &Name, run: &'v PipelineRun, view: &'v View) -> Source<'v> {
-    let made = family::placeholders(run, view);
-    let mut modes = made.filter_map(|(_, placeholder)| read(placeholder.mode.as_deref()?));
+    let made = family::recorded(run, view);
+    let mut modes = made.filter_map(|(placeholder, _)| read(placeholder.mode.as_deref()?));
     if let Some(mode) = modes.next() {
         return Source::Placeholder(mode);
     }

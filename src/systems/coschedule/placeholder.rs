@@ -11,8 +11,9 @@
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use serde_json::{Map, Value, json};
 
+use super::groups::Record;
 use super::keys::{
-    COMPONENT, COMPONENT_VALUE, GROUP, GROUP_KEY, INSTANCE, MEMBER, MODE, PLACEHOLDER, PLAN,
+    COMPONENT, COMPONENT_VALUE, GROUP, INSTANCE, MEMBER, MODE, PLACEHOLDER, PLAN, RECORD,
 };
 use super::mode;
 use super::pod_plan::{MOST_EXCLUDED, Nodes, PodPlan};
@@ -53,8 +54,8 @@ pub(crate) enum Cause<'v> {
     /// A group of a PipelineRun, which owns it.
     Run {
         owner: Owner,
-        /// The group's key in it.
-        key: &'v str,
+        /// The group's record.
+        record: Record,
         /// The effective mode of the run.
         mode: CoscheduleMode,
     },
@@ -91,8 +92,8 @@ impl Blueprint<'_> {
         let of_pod = json!({"labels": pod_labels, "annotations": {PLAN: plan.text()}});
         let mut metadata = json!({"name": name, "namespace": namespace, "labels": labels});
         match &self.cause {
-            Cause::Run { owner, key, mode } => {
-                metadata["annotations"] = json!({MODE: mode::word(*mode), GROUP_KEY: key});
+            Cause::Run { owner, record, mode } => {
+                metadata["annotations"] = json!({MODE: mode::word(*mode), RECORD: record.text()});
                 let mut owner = reference(owner);
                 // It must not delay the deletion of its run.
                 owner["blockOwnerDeletion"] = json!(false);

@@ -1,16 +1,16 @@
-//! Derives the groups of a run: finds its claims and which of its tasks use them, and forms parts.
+//! Derives the groups of a run: finds its claims and which of its tasks use them, and makes groups of
+//! the parts that these form.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
-use super::parts::selector_of;
+use super::record::Record;
 use super::{Group, GroupClaim, Groups};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline::Pipeline;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::pipeline_run::{Labels, PipelineSource, WorkspaceSource};
-use crate::systems::coschedule::kinds::placeholder::Placeholder;
 use crate::systems::coschedule::kinds::storage::AccessModes;
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::resources::CLAIM;
@@ -18,35 +18,29 @@ use crate::systems::coschedule::resources::PIPELINE;
 use crate::systems::coschedule::{family, keys};
 use crate::view::{Key, Name, View};
 
-/// Derives the groups of a run. `groups` has the mode, and no groups yet.
+/// Derives the groups of a run: reads those that are recorded, and forms groups of the claims and tasks
+/// that no record has. `groups` has the mode, and no groups yet.
 pub(super) fn derive(name: &Name, run: &PipelineRun, view: &View, groups: Groups) -> Groups {
-    let mode = groups.mode;
+    let mut records: Vec<&Record> = family::recorded(run, view).map(|(_, record)| record).collect();
+    records.sort_unstable_by_key(|record| &record.key);
     let mut derivation = Derivation {
         name,
         run,
         view,
         units: Vec::new(),
         by_claim: HashMap::new(),
+        by_workspace: HashMap::new(),
         tasks: None,
-        existing: existing(run, view),
+        records,
         is_pipeline_missing: false,
         groups,
     };
     derivation.find();
-    let mut parts = if derivation.existing.is_empty() || !derivation.is_pipeline_missing {
-        let parts = match mode {
-            CoscheduleMode::Workspaces => derivation.by_workspaces(),
-            _ => derivation.by_selectors(),
-        };
-        parts.iter().for_each(|part| derivation.report_conflicts(part));
-        let parts = parts.into_iter().flat_map(|part| derivation.split_by_placeholders(part));
-        parts.flat_map(|part| derivation.split_by_volumes(part)).collect()
-    } else {
-        derivation.parts_of_placeholders()
-    };
-    derivation.keep_keys(&mut parts);
-    for part in &parts {
-        derivation.group(part);
+    derivation.report_volumes();
+    let parts = derivation.parts();
+    let parts = parts.into_iter().flat_map(|part| derivation.split_by_volumes(part));
+    for part in merged(parts) {
+        derivation.group(&part);
     }
     let Derivation { units, mut groups, .. } = derivation;
     let grouped: BTreeSet<&str> =
@@ -54,6 +48,25 @@ pub(super) fn derive(name: &Name, run: &PipelineRun, view: &View, groups: Groups
     let claims = units.iter().filter_map(|unit| unit.claim);
     groups.free = claims.filter(|claim| !grouped.contains(claim)).map(Into::into).collect();
     groups
+}
+
+/// Merges parts with the same key, and sorts them by their first units. A part without units is last.
+fn merged<'v>(parts: impl Iterator<Item = Part<'v>>) -> Vec<Part<'v>> {
+    let mut by_key: BTreeMap<Box<str>, Part<'v>> = BTreeMap::new();
+    for part in parts {
+        match by_key.get_mut(&part.key) {
+            Some(known) => {
+                known.units.extend(part.units);
+                known.tasks.extend(part.tasks);
+            }
+            None => {
+                by_key.insert(part.key.clone(), part);
+            }
+        }
+    }
+    let mut merged: Vec<Part<'v>> = by_key.into_values().collect();
+    merged.sort_by_key(|part| (part.units.is_empty(), part.units.first().copied()));
+    merged
 }
 
 /// A claim of the run, or a workspace whose claim is not known yet.
@@ -76,12 +89,14 @@ pub(super) struct Task<'v> {
     pub(super) selector: &'v Labels,
 }
 
-/// The units and tasks of a future group, by their indexes.
+/// A future group: its units by their indexes, and its tasks by name.
 #[derive(Default)]
 pub(super) struct Part<'v> {
     pub(super) key: Box<str>,
     pub(super) units: BTreeSet<usize>,
-    pub(super) tasks: BTreeSet<usize>,
+    pub(super) tasks: BTreeSet<&'v str>,
+    /// Whether its tasks are known.
+    pub(super) has_tasks: bool,
     pub(super) selector: BTreeMap<&'v str, &'v str>,
 }
 
@@ -92,10 +107,12 @@ pub(super) struct Derivation<'v> {
     pub(super) view: &'v View,
     pub(super) units: Vec<Unit<'v>>,
     pub(super) by_claim: HashMap<&'v str, usize>,
+    /// The units by the workspaces of the run.
+    pub(super) by_workspace: HashMap<&'v str, usize>,
     /// `None` if it is not known which task uses which claims.
     pub(super) tasks: Option<Vec<Task<'v>>>,
-    /// The existing placeholders of the run, with their groups' keys.
-    pub(super) existing: Vec<(&'v str, &'v Placeholder)>,
+    /// The recorded groups of the run, sorted by key.
+    pub(super) records: Vec<&'v Record>,
     /// Whether the Pipeline that the run names does not exist.
     pub(super) is_pipeline_missing: bool,
     pub(super) groups: Groups,
@@ -116,10 +133,6 @@ impl<'v> Derivation<'v> {
             }
         }
         let Some(pipeline) = self.pipeline() else { return self.find_units_below() };
-        let mut of_workspace: BTreeMap<&str, usize> = BTreeMap::new();
-        for (unit, of) in self.units.iter().enumerate() {
-            of_workspace.extend(of.workspaces.iter().map(|workspace| (*workspace, unit)));
-        }
         for task in &pipeline.tasks {
             for claim in &task.mounted {
                 let unit = self.claim_unit(self.name, claim);
@@ -128,7 +141,7 @@ impl<'v> Derivation<'v> {
         }
         let selectors = self.selectors();
         let tasks = pipeline.tasks.iter().map(|task| {
-            let own = task.workspaces.iter().filter_map(|of| of_workspace.get(&**of));
+            let own = task.workspaces.iter().filter_map(|of| self.by_workspace.get(&**of));
             let of_template = by_task.get(&*task.name).into_iter().flatten();
             Task {
                 name: &task.name,
@@ -147,8 +160,8 @@ impl<'v> Derivation<'v> {
                 let key = Name::new(&self.name.namespace, named);
                 let known = self.view.pipeline(&key);
                 self.is_pipeline_missing = known.is_none();
-                // Existing placeholders already decide the groups.
-                if self.is_pipeline_missing && self.existing.is_empty() {
+                // Records already decide the groups.
+                if self.is_pipeline_missing && self.records.is_empty() {
                     self.groups.awaited.push(Key::new(PIPELINE, key));
                 }
                 known.filter(|known| known.problem.is_none()).map(|known| &known.pipeline)
@@ -156,66 +169,6 @@ impl<'v> Derivation<'v> {
             _ => None,
         };
         pipeline.filter(|pipeline| !pipeline.nested)
-    }
-
-    /// Whether a placeholder was created for a unit: it mounts the claim, or has the key of the
-    /// workspace whose claim is not known yet.
-    pub(super) fn was_made_for(
-        &self,
-        (key, placeholder): (&str, &Placeholder),
-        unit: usize,
-    ) -> bool {
-        let unit = &self.units[unit];
-        match unit.claim {
-            Some(claim) => mounts(placeholder, claim),
-            None => unit.workspaces.contains(&key),
-        }
-    }
-
-    /// One part for each existing placeholder: members have already joined it, so later ones must too,
-    /// even if the Pipeline was deleted. Units without a placeholder belong to the first part, or else
-    /// form a part of their own.
-    fn parts_of_placeholders(&mut self) -> Vec<Part<'v>> {
-        let is_whole_run = self.groups.mode != CoscheduleMode::Workspaces;
-        let existing = self.existing.clone();
-        let namespace = &self.name.namespace;
-        for claim in existing.iter().flat_map(|(_, placeholder)| &placeholder.claims) {
-            // A claim that became known later, as the result of a task.
-            if self.view.claim(&Name::new(namespace, claim)).is_some() {
-                self.claim_unit(self.name, claim);
-            }
-        }
-        let mut left: BTreeSet<usize> = (0..self.units.len())
-            .filter(|unit| match is_whole_run {
-                true => self.units[*unit].mountable,
-                false => self.units[*unit].one_node,
-            })
-            .collect();
-        let all = left.clone();
-        let mut parts: Vec<Part<'v>> = Vec::new();
-        for (key, placeholder) in existing {
-            let has = |unit: &usize| self.was_made_for((key, placeholder), *unit);
-            // A unit that needs one node belongs to one part only.
-            let is_free = |unit: &usize| left.contains(unit) || !self.units[*unit].one_node;
-            let units: BTreeSet<usize> =
-                all.iter().copied().filter(|unit| has(unit) && is_free(unit)).collect();
-            left.retain(|unit| !units.contains(unit));
-            let selector = selector_of(key).filter(|_| is_whole_run);
-            let selector = selector.unwrap_or_else(|| self.common_selector());
-            parts.push(Part { key: key.into(), units, tasks: BTreeSet::new(), selector });
-        }
-        parts.sort_by_key(|part| part.units.first().copied());
-        if let Some(first) = parts.first_mut() {
-            let joins = |unit: &usize| is_whole_run || self.units[*unit].claim.is_none();
-            let (joining, others) = left.into_iter().partition(joins);
-            left = others;
-            first.units.extend::<BTreeSet<usize>>(joining);
-        }
-        if !left.is_empty() {
-            let (key, selector) = (self.key_of(&left), self.common_selector());
-            parts.push(Part { key, units: left, tasks: BTreeSet::new(), selector });
-        }
-        parts
     }
 
     /// Finds the claims of all runs below the run.
@@ -243,6 +196,7 @@ impl<'v> Derivation<'v> {
             };
             if std::ptr::eq(run, self.run) {
                 self.units[unit].workspaces.push(&workspace.name);
+                self.by_workspace.insert(&workspace.name, unit);
             }
         }
     }
@@ -295,40 +249,21 @@ impl<'v> Derivation<'v> {
     }
 
     fn group(&mut self, part: &Part<'v>) {
-        let Part { key, units, tasks, selector } = part;
-        let claims = units.iter().filter_map(|unit| {
-            let Unit { claim, template, one_node, .. } = self.units[*unit];
+        let Part { key, units, tasks, has_tasks, selector } = part;
+        let units = || units.iter().map(|unit| &self.units[*unit]);
+        let claims = units().filter_map(|&Unit { claim, template, one_node, .. }| {
             Some(GroupClaim { name: claim?.into(), template, one_node })
         });
-        let tasks = self
-            .tasks
-            .as_ref()
-            .map(|known| tasks.iter().map(|task| known[*task].name.into()).collect());
+        let workspaces = units().flat_map(|unit| &unit.workspaces);
         self.groups.groups.push(Group {
             name: keys::of_run(&self.run.identity.uid, key).into(),
+            workspaces: workspaces.map(|workspace| (*workspace).into()).collect(),
             claims: claims.collect(),
-            derived: units.iter().any(|unit| self.units[*unit].claim.is_none()),
-            tasks,
+            derived: units().any(|unit| unit.claim.is_none()),
+            tasks: has_tasks.then(|| tasks.iter().map(|task| (*task).into()).collect()),
             node_selector: selector.iter().map(|(&k, &v)| (k.into(), v.into())).collect(),
             isolated: self.groups.mode == CoscheduleMode::IsolatePipelinerun,
             key: key.clone(),
         });
     }
-}
-
-/// The existing placeholders of a run with their groups' keys, sorted by key.
-fn existing<'v>(run: &'v PipelineRun, view: &'v View) -> Vec<(&'v str, &'v Placeholder)> {
-    let made = family::placeholders(run, view);
-    let mut made: Vec<_> = made
-        .map(|(_, placeholder)| (placeholder.key.as_deref().unwrap_or_default(), placeholder))
-        .collect();
-    made.sort_unstable_by_key(|(key, _)| *key);
-    made
-}
-
-/// Whether a placeholder mounts a claim of its run, or its own claim that replaces it.
-pub(super) fn mounts(placeholder: &Placeholder, claim: &str) -> bool {
-    let template = keys::template(claim);
-    placeholder.claims.iter().any(|own| **own == *claim)
-        || placeholder.templates.iter().any(|own| **own == *template)
 }

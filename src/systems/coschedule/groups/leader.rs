@@ -233,9 +233,9 @@ fn rank_of_run(name: &Name, run: &PipelineRun, view: &View) -> Option<Rank> {
         return None;
     }
     let (created, id) = (identity.created, identity.uid.clone());
-    let usable = family::placeholders(run, view)
-        .filter(|(_, placeholder)| !placeholder.failed && !placeholder.identity.deleting);
-    if let Some(since) = usable.map(|(_, placeholder)| placeholder.identity.created).min() {
+    let usable = family::recorded(run, view)
+        .filter(|(placeholder, _)| !placeholder.failed && !placeholder.identity.deleting);
+    if let Some(since) = usable.map(|(placeholder, _)| placeholder.identity.created).min() {
         return Some(Rank { is_new: false, since, created, id });
     }
     let signs = family::signs(name, run, view);

@@ -1,29 +1,111 @@
-//! Joins the claims and tasks of a run to parts, which become groups.
+//! Joins the claims and tasks of a run to parts, which become groups. Then the records are applied: each
+//! keeps its claims and tasks, whatever the Pipeline says now.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Conflict;
-use super::derive::{Derivation, Part, Task, Unit, mounts};
+use super::derive::{Derivation, Part, Task};
+use super::record::Record;
+use crate::systems::coschedule::policy::CoscheduleMode;
 
 /// The most parts that a run is split into by the node selectors of its tasks.
 const MAX_PARTS: usize = 64;
 
 impl<'v> Derivation<'v> {
-    /// The units of each existing placeholder, which stay together even if no known task uses all of
-    /// them.
-    pub(super) fn units_of_placeholders(&self) -> Vec<Vec<usize>> {
-        let units = self.units.iter().enumerate().filter(|(_, unit)| unit.one_node);
-        let made = self.existing.iter();
-        made.map(|(_, placeholder)| {
-            let has = |unit: &Unit<'_>| unit.claim.is_some_and(|claim| mounts(placeholder, claim));
-            units.clone().filter(|(_, unit)| has(unit)).map(|(index, _)| index).collect()
-        })
-        .collect()
+    /// All parts of the run.
+    pub(super) fn parts(&mut self) -> Vec<Part<'v>> {
+        let derived = match self.groups.mode {
+            CoscheduleMode::Workspaces => self.by_workspaces(),
+            _ => self.by_selectors(),
+        };
+        match self.records.is_empty() {
+            true => derived,
+            false => self.apply_records(derived),
+        }
+    }
+
+    /// The recorded parts, and what no record has of the derived ones.
+    fn apply_records(&self, derived: Vec<Part<'v>>) -> Vec<Part<'v>> {
+        let (mut parts, by_unit) = self.recorded_parts();
+        let recorded: BTreeMap<Box<str>, usize> =
+            parts.iter().enumerate().map(|(index, part)| (part.key.clone(), index)).collect();
+        let named: BTreeSet<&str> = parts.iter().flat_map(|part| &part.tasks).copied().collect();
+        for task in self.tasks.iter().flatten().filter(|task| !named.contains(task.name)) {
+            if let Some(part) = task.units.iter().find_map(|unit| by_unit.get(unit)) {
+                parts[*part].tasks.insert(task.name);
+            }
+        }
+        let taken: BTreeSet<&str> = parts.iter().flat_map(|part| &part.tasks).copied().collect();
+        for mut part in derived {
+            part.units.retain(|unit| !by_unit.contains_key(unit));
+            part.tasks.retain(|task| !taken.contains(task));
+            if !part.has_tasks {
+                let joins = |unit: &usize| self.joins_first_part(*unit);
+                let (joining, left) = part.units.into_iter().partition(joins);
+                parts[0].units.extend::<BTreeSet<usize>>(joining);
+                part.units = left;
+                part.key = self.key_of(&part.units);
+            }
+            let is_needed =
+                !part.tasks.is_empty() || part.units.iter().any(|unit| self.units[*unit].one_node);
+            match recorded.get(&part.key).filter(|_| part.has_tasks) {
+                Some(known) => {
+                    parts[*known].units.extend(part.units);
+                    parts[*known].tasks.extend(part.tasks);
+                }
+                None if is_needed => parts.push(part),
+                None => {}
+            }
+        }
+        parts
+    }
+
+    /// Whether a unit that no record has joins the first recorded part if it is not known which tasks use
+    /// it: one of a child run, which appears later, or of a run with one group. The other claims of a run
+    /// whose Pipeline was deleted form a group of their own.
+    fn joins_first_part(&self, unit: usize) -> bool {
+        self.groups.mode != CoscheduleMode::Workspaces
+            || !self.is_pipeline_missing
+            || self.units[unit].claim.is_none()
+    }
+
+    /// Whether a group of this mode can have a unit.
+    pub(super) fn is_groupable(&self, unit: usize) -> bool {
+        match self.groups.mode {
+            CoscheduleMode::Workspaces => self.units[unit].one_node,
+            _ => self.units[unit].mountable,
+        }
+    }
+
+    /// The parts of the recorded groups, and the one of each unit that needs one node.
+    fn recorded_parts(&self) -> (Vec<Part<'v>>, BTreeMap<usize, usize>) {
+        let mut by_unit = BTreeMap::new();
+        let part = |(index, record): (usize, &&'v Record)| {
+            let of_claims = record.claims.iter().filter_map(|claim| self.by_claim.get(&**claim));
+            let workspaces = record.workspaces.iter();
+            let of_workspaces = workspaces.filter_map(|of| self.by_workspace.get(&**of));
+            let units = of_claims.chain(of_workspaces).copied().collect::<BTreeSet<usize>>();
+            // A unit that needs one node is in the first of its parts.
+            let is_its = |unit: &usize| {
+                let mut is_free = || *by_unit.entry(*unit).or_insert(index) == index;
+                self.is_groupable(*unit) && (!self.units[*unit].one_node || is_free())
+            };
+            let selector = record.node_selector.iter();
+            Part {
+                key: record.key.clone(),
+                units: units.into_iter().filter(is_its).collect(),
+                tasks: record.tasks.iter().flatten().map(AsRef::as_ref).collect(),
+                has_tasks: record.tasks.is_some() || self.tasks.is_some(),
+                selector: selector.map(|(key, value)| (&**key, &**value)).collect(),
+            }
+        };
+        let parts = self.records.iter().enumerate().map(part).collect();
+        (parts, by_unit)
     }
 
     /// Connected components of the units that need one node: a task joins the units that it uses. Each
     /// with the tasks that use it.
-    pub(super) fn components(&self, tasks: &[Task<'v>]) -> Vec<(BTreeSet<usize>, BTreeSet<usize>)> {
+    fn components(&self, tasks: &[Task<'v>]) -> Vec<(BTreeSet<usize>, BTreeSet<usize>)> {
         fn find(parent: &mut [usize], mut of: usize) -> usize {
             while parent[of] != of {
                 parent[of] = parent[parent[of]];
@@ -33,11 +115,10 @@ impl<'v> Derivation<'v> {
         }
         let one_node = |unit: &usize| self.units[*unit].one_node;
         let mut parent: Vec<usize> = (0..self.units.len()).collect();
-        let used = tasks.iter().map(|task| task.units.iter().copied().filter(one_node).collect());
-        for together in used.chain(self.units_of_placeholders()) {
-            let together: Vec<usize> = together;
-            let Some((&first, others)) = together.split_first() else { continue };
-            for &other in others {
+        for task in tasks {
+            let mut used = task.units.iter().copied().filter(one_node);
+            let Some(first) = used.next() else { continue };
+            for other in used {
                 let (a, b) = (find(&mut parent, first), find(&mut parent, other));
                 // The earlier unit becomes the representative.
                 parent[a.max(b)] = a.min(b);
@@ -65,7 +146,7 @@ impl<'v> Derivation<'v> {
         }
     }
 
-    pub(super) fn by_workspaces(&mut self) -> Vec<Part<'v>> {
+    fn by_workspaces(&mut self) -> Vec<Part<'v>> {
         let Some(tasks) = self.tasks.take() else {
             // Without known tasks, all claims that need one node are one part.
             let units: BTreeSet<usize> =
@@ -75,24 +156,23 @@ impl<'v> Derivation<'v> {
             // The claims of child runs change, but the key must not.
             let key = if of_run { self.key_of(&units) } else { "".into() };
             let empty = units.is_empty();
-            let part = Part { key, units, tasks: BTreeSet::new(), selector };
+            let part = Part { key, units, selector, ..Part::default() };
             return if empty { Vec::new() } else { vec![part] };
         };
         let mut parts = Vec::new();
         for (units, users) in self.components(&tasks) {
             let selector = self.join_selectors(&tasks, &users);
-            parts.push(Part { key: "".into(), units, tasks: users, selector });
+            let users = users.into_iter().map(|task| tasks[task].name).collect();
+            let key = self.key_of(&units);
+            parts.push(Part { key, units, tasks: users, has_tasks: true, selector });
         }
         self.tasks = Some(tasks);
-        for part in &mut parts {
-            part.key = self.key_of(&part.units);
-        }
         parts
     }
 
     /// Combines the node selectors of tasks. If they contradict each other, reports the conflict and
     /// returns the run's own.
-    pub(super) fn join_selectors(
+    fn join_selectors(
         &mut self,
         tasks: &[Task<'v>],
         users: &BTreeSet<usize>,
@@ -122,7 +202,7 @@ impl<'v> Derivation<'v> {
 
     /// The combined node selectors of the run and all its tasks, or the run's own if they contradict
     /// each other.
-    pub(super) fn common_selector(&self) -> BTreeMap<&'v str, &'v str> {
+    fn common_selector(&self) -> BTreeMap<&'v str, &'v str> {
         let run = self.run;
         let own = || run.node_selector.iter().map(|(key, value)| (&**key, &**value));
         let mut joined: BTreeMap<&'v str, &'v str> = own().collect();
@@ -137,7 +217,7 @@ impl<'v> Derivation<'v> {
     }
 
     /// One part for all tasks, or several if tasks without a common claim select different nodes.
-    pub(super) fn by_selectors(&mut self) -> Vec<Part<'v>> {
+    fn by_selectors(&mut self) -> Vec<Part<'v>> {
         let mountable: BTreeSet<usize> =
             (0..self.units.len()).filter(|unit| self.units[*unit].mountable).collect();
         let Some(tasks) = self.tasks.take() else {
@@ -159,6 +239,7 @@ impl<'v> Derivation<'v> {
         // In the order of the pipeline, so that the first part has the first task.
         bundles.sort_by_key(|bundle| bundle.first().copied());
         let mut parts: Vec<Part<'v>> = Vec::new();
+        let mut members: Vec<BTreeSet<usize>> = Vec::new();
         for bundle in bundles {
             let selector = self.join_selectors(&tasks, &bundle);
             let fits = |part: &Part<'v>| {
@@ -168,22 +249,27 @@ impl<'v> Derivation<'v> {
             };
             match parts.iter().position(fits) {
                 Some(part) => {
-                    parts[part].tasks.extend(bundle);
+                    members[part].extend(bundle);
                     parts[part].selector.extend(selector);
                 }
                 // Each part costs a placeholder, so their number is limited.
-                None if parts.len() == MAX_PARTS => parts[0].tasks.extend(bundle),
-                None => parts.push(Part { tasks: bundle, selector, ..Part::default() }),
+                None if parts.len() == MAX_PARTS => members[0].extend(bundle),
+                None => {
+                    parts.push(Part { selector, has_tasks: true, ..Part::default() });
+                    members.push(bundle);
+                }
             }
         }
         if parts.is_empty() {
-            parts.push(Part::default());
+            parts.push(Part { has_tasks: true, ..Part::default() });
+            members.push(BTreeSet::new());
         }
         let several = parts.len() > 1;
         let mut left = mountable;
-        for part in &mut parts {
+        for (part, members) in parts.iter_mut().zip(members) {
+            part.tasks = members.iter().map(|task| tasks[*task].name).collect();
             let used: BTreeSet<usize> =
-                part.tasks.iter().flat_map(|task| &tasks[*task].units).copied().collect();
+                members.iter().flat_map(|task| &tasks[*task].units).copied().collect();
             // A claim that several nodes can mount is mounted by every part that uses it.
             let shared = |unit: &usize| self.units[*unit].mountable && !self.units[*unit].one_node;
             let is_mine = |unit: &usize| left.contains(unit) || shared(unit);
@@ -205,9 +291,4 @@ impl<'v> Derivation<'v> {
 fn key_of_selector(selector: &BTreeMap<&str, &str>) -> Box<str> {
     let labels = selector.iter().map(|(key, value)| format!("{key}={value}"));
     labels.collect::<Vec<_>>().join(",").into()
-}
-
-/// Parses such a key; `None` for another key. Keys and values of labels have no equals sign or comma.
-pub(super) fn selector_of(key: &str) -> Option<BTreeMap<&str, &str>> {
-    key.split(',').map(|label| label.split_once('=')).collect()
 }

@@ -397,22 +397,33 @@ fn an_unknown_pipeline_has_one_group_of_all_claims_that_need_one_node() {
     assert_eq!(told(&made), ["a: @ / 1", "b: c1 / 2"]);
 
     // The placeholder was made before the Pipeline was known: what it has stays together.
-    let set = json!({
-        "apiVersion": "apps/v1", "kind": "StatefulSet",
-        "metadata": {"name": keys::of_run(UID, "a"), "namespace": "ci",
-            "labels": {"stowplan.dev/placeholder": keys::of_run(UID, "a")},
-            "annotations": {keys::GROUP_KEY: "a"},
-            "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "run", "uid": UID, "controller": true}]},
-        "spec": {"selector": {}, "serviceName": "", "template": {"spec": {"containers": [], "volumes": [
-            {"name": "workspace-0", "persistentVolumeClaim": {"claimName": claim_name(None, "a", UID)}},
-            {"name": "workspace-1", "persistentVolumeClaim": {"claimName": "c1"}}]}}},
-    });
+    let set = placeholder("a", &[&claim_name(None, "a", UID), "c1"], &[], "workspaces");
     let made = groups(named, &[c1, pipeline, set], "workspaces");
     assert_eq!(told(&made), ["a: @ c1 / 1 2"]);
 }
 
+/// The placeholder of a group whose tasks were not known.
 fn placeholder(key: &str, claims: &[&str], templates: &[&str], mode: &str) -> Value {
-    let name = keys::of_run(UID, key);
+    let record = Record {
+        key: key.into(),
+        workspaces: [key.into()].into(),
+        claims: claims.iter().chain(templates).map(|claim| (*claim).into()).collect(),
+        ..Record::default()
+    };
+    placeholder_of(&record, claims, templates, mode)
+}
+
+/// The placeholders of these groups, as they are recorded.
+fn placeholders_of(groups: &Groups) -> Vec<Value> {
+    let placeholder = |group: &Group| {
+        let claims: Vec<&str> = group.claims.iter().map(|claim| &*claim.name).collect();
+        placeholder_of(&Record::of(group), &claims, &[], mode::word(groups.mode))
+    };
+    groups.groups.iter().map(placeholder).collect()
+}
+
+fn placeholder_of(record: &Record, claims: &[&str], templates: &[&str], mode: &str) -> Value {
+    let name = keys::of_run(UID, &record.key);
     let volumes = claims
         .iter()
         .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}));
@@ -422,7 +433,7 @@ fn placeholder(key: &str, claims: &[&str], templates: &[&str], mode: &str) -> Va
     json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet",
         "metadata": {"name": name, "namespace": "ci", "labels": {"stowplan.dev/placeholder": name},
-            "annotations": {keys::GROUP_KEY: key, keys::MODE: mode},
+            "annotations": {keys::RECORD: record.text(), keys::MODE: mode},
             "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "run", "uid": UID, "controller": true}]},
         "spec": {"selector": {}, "serviceName": "",
             "template": {"spec": {"containers": [], "volumes": volumes.collect::<Vec<_>>()}},

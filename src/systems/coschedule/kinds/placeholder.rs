@@ -10,7 +10,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::member::Unschedulable;
 use crate::kubernetes::{self, annotation, condition, is_finished, label, node_name};
-use crate::systems::coschedule::keys::{FAILED, GROUP, GROUP_KEY, MODE, PLACEHOLDER};
+use crate::systems::coschedule::groups::Record;
+use crate::systems::coschedule::keys::{FAILED, GROUP, MODE, PLACEHOLDER, RECORD};
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::resources::STATEFUL_SET;
 use crate::systems::wake::woken;
@@ -37,8 +38,8 @@ pub(crate) struct Placeholder {
     pub group: Option<Box<str>>,
     /// The unparsed mode that its run had when it was created.
     pub mode: Option<Box<str>>,
-    /// The key of its group in the run; empty if the run has one group.
-    pub key: Option<Box<str>>,
+    /// The recorded group of its run; `None` if the record is missing or malformed.
+    pub record: Option<Box<Record>>,
     /// Whether it has the annotation [`FAILED`].
     pub failed: bool,
     /// The claims that its pod mounts by name, sorted.
@@ -51,7 +52,9 @@ pub(crate) struct Placeholder {
 /// The fields of a placeholder that only the controller keeps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PlaceholderDetails {
-    /// Its annotations that start with `stowplan.dev/`.
+    /// Whether it has annotations.
+    pub is_annotated: bool,
+    /// Those that start with `stowplan.dev/`.
     pub annotations: BTreeMap<Box<str>, Box<str>>,
     /// The plan of its pod template; `None` if that is missing or invalid.
     pub plan: Option<PodPlan>,
@@ -97,6 +100,7 @@ impl Placeholder {
         let names = templates.into_iter().flatten().filter_map(|of| of.metadata.name.as_deref());
         let details = (scope != Scope::Admission).then(|| {
             Box::new(PlaceholderDetails {
+                is_annotated: metadata.annotations.is_some(),
                 annotations: metadata
                     .annotations
                     .iter()
@@ -124,7 +128,7 @@ impl Placeholder {
             run: Owner::of_tekton(metadata, "PipelineRun"),
             group: text(GROUP),
             mode: text(MODE),
-            key: text(GROUP_KEY),
+            record: annotation(metadata, RECORD).and_then(Record::parse).map(Box::new),
             failed: annotation(metadata, FAILED).is_some(),
             claims: pod.map(claims).unwrap_or_default(),
             templates: sorted(names.map(Into::into)),

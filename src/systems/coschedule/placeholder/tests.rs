@@ -7,7 +7,7 @@ fn blueprint<'v>(name: &Name, template: Option<&'v Value>) -> Blueprint<'v> {
         name: name.clone(),
         cause: Cause::Run {
             owner: Owner { name: "run".into(), uid: "uid-run".into() },
-            key: "source",
+            record: Record { key: "source".into(), ..Record::default() },
             mode: CoscheduleMode::Workspaces,
         },
         claims: vec!["a", "b"],
@@ -56,7 +56,7 @@ fn the_document_without_a_template() {
         "kind": "StatefulSet",
         "metadata": {
             "name": "affinity-assistant-0123456789", "namespace": "ns", "labels": labels,
-            "annotations": {"stowplan.dev/coschedule": "workspaces", "stowplan.dev/group-key": "source"},
+            "annotations": {"stowplan.dev/coschedule": "workspaces", "coschedule.stowplan.dev/group": r#"{"key":"source"}"#},
             "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "run",
                 "uid": "uid-run", "controller": true, "blockOwnerDeletion": false}],
         },

@@ -16,7 +16,7 @@ use crate::systems::coschedule::kinds::placeholder::Placeholder;
 use crate::systems::coschedule::placeholder::{mounts, volumes};
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::resources::{PIPELINE_RUN, STATEFUL_SET, TASK_RUN};
-use crate::systems::plan::operation::{add, remove, test_uid};
+use crate::systems::plan::operation::{add, remove, test, test_uid};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::wake;
 use crate::view::resource::{POD, Resource};
@@ -138,8 +138,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                 self.change(name, placeholder, marks.into_iter().map(remove).collect());
             }
             Next::Mark(mark, value) => {
-                let add = add(&["metadata", "annotations", mark], value);
-                self.change(name, placeholder, vec![add]);
+                self.change(name, placeholder, annotate(state.placeholder, mark, value));
             }
             Next::Resize => {
                 self.change(name, placeholder, vec![add(&["spec", "replicas"], 1)]);
@@ -188,6 +187,23 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         let events = vec![Event { warning: false, reason: reason::RECREATED, note }];
         let target = target(POD, name, &member.identity.uid);
         self.act(Action::new(target, Write::Delete { grace: None, version }, events));
+    }
+}
+
+/// The operations that set an annotation of a StatefulSet.
+pub(super) fn annotate(
+    placeholder: &Placeholder,
+    annotation: &str,
+    value: String,
+) -> Vec<PatchOperation> {
+    let is_annotated = placeholder.details.as_ref().is_some_and(|details| details.is_annotated);
+    match is_annotated {
+        true => vec![add(&["metadata", "annotations", annotation], value)],
+        false => vec![
+            // Do not replace annotations that were added since.
+            test(&["metadata", "resourceVersion"], &*placeholder.identity.resource_version),
+            add(&["metadata", "annotations"], json!({annotation: value})),
+        ],
     }
 }
 

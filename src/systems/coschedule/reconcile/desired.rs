@@ -10,7 +10,7 @@ use crate::kubernetes::REQUIRED;
 use crate::systems::coschedule::claims::{Stays, is_parked};
 use crate::systems::coschedule::family::{self, Signs};
 use crate::systems::coschedule::groups::{
-    self, Group, GroupClaim, Groups, Leader, Leaders, LiveGroup,
+    self, Group, GroupClaim, Groups, Leader, Leaders, LiveGroup, Record,
 };
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
@@ -270,7 +270,7 @@ impl<'v> Sources<'v> {
         Desired {
             blueprint: Blueprint {
                 name: name.clone(),
-                cause: Cause::Run { owner, key: &group.key, mode: run.groups.mode },
+                cause: Cause::Run { owner, record: Record::of(group), mode: run.groups.mode },
                 claims,
                 templates,
                 template: run.run.pod_template.as_deref(),

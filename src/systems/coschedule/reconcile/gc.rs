@@ -3,7 +3,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::carry_out::PlanBuilder;
+use super::carry_out::{PlanBuilder, annotate};
 use super::desired::Sources;
 use super::duration;
 use super::state::{Facts, read_time};
@@ -17,7 +17,7 @@ use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::resources::{CLAIM, STATEFUL_SET};
 use crate::systems::coschedule::{family, mode};
 use crate::systems::plan::Write;
-use crate::systems::plan::operation::{add, remove, test, test_uid};
+use crate::systems::plan::operation::{remove, test, test_uid};
 use crate::view::Name;
 
 /// Whether a placeholder is kept.
@@ -94,8 +94,7 @@ impl<'v> PlanBuilder<'_, 'v> {
             Fate::Untouched(Some(until)) => self.recheck_by(until),
             Fate::Idle => {
                 let now = self.facts.now.as_second().to_string();
-                let mark = add(&["metadata", "annotations", IDLE_SINCE], now);
-                self.change(name, placeholder, vec![mark]);
+                self.change(name, placeholder, annotate(placeholder, IDLE_SINCE, now));
             }
             Fate::Ended => {
                 let write = Write::Delete { grace: None, version: None };

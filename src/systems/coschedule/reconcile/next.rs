@@ -5,7 +5,8 @@
 //! The first rule that applies decides. The cluster must show the effect of a step before the next.
 //!
 //! 1. Remove outdated annotations, and restore the one replica of the StatefulSet.
-//! 2. Write a plan into a template without a valid one, and restore the hold to members (`template`).
+//! 2. Write a plan into a template without a valid one, restore the hold to members, and record the group
+//!    of a placeholder without a valid record (`template`).
 //! 3. While no member runs: add new claims, and remove those of other groups (`template`).
 //! 4. No pod: after a while record that, so that members no longer wait for it (`unplaced`).
 //! 5. A pod without a node: recreate it if its plan differs from the template's. Else change the
@@ -146,7 +147,7 @@ impl<'v> Decider<'_, 'v> {
         if state.details.replicas.is_some_and(|replicas| replicas != 1) {
             return Next::Resize;
         }
-        if let Some(next) = self.restore_plan() {
+        if let Some(next) = self.restore_plan().or_else(|| self.restore_record()) {
             return next;
         }
         self.recreate_members_of_other_groups();

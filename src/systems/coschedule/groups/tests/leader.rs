@@ -133,7 +133,8 @@ fn documents_of(name: &str, sharer: &Sharer) -> Vec<Value> {
     }
     if let Some((created, failed)) = sharer.placeholder {
         let placeholder = keys::of_run(name, "");
-        let mut annotations = json!({keys::MODE: "pipelineruns", keys::GROUP_KEY: ""});
+        let record = Record::default().text();
+        let mut annotations = json!({keys::MODE: "pipelineruns", keys::RECORD: record});
         if failed {
             annotations[keys::FAILED] = json!("true");
         }

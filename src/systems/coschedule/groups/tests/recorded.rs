@@ -33,6 +33,9 @@ fn without_the_pipeline_existing_placeholders_decide_the_groups() {
     assert_eq!(told(&known), ["a: @ / 1", "b: @ c1 / 2"]);
     let gone = with(&sets);
     assert_eq!(told(&gone), ["a: @ / ", "b: @ c1 / "]);
+    let recorded = with(&placeholders_of(&known));
+    assert_eq!(told(&recorded), told(&known));
+    assert_eq!((names(&recorded), recorded.awaited.len()), (names(&known), 0));
     assert_eq!((names(&gone), gone.awaited.len()), (names(&known), 0));
     for (claims, key) in
         [(vec![own("a")], "a"), (vec![own("b")], "b"), (vec!["c1".to_owned()], "b")]
@@ -60,7 +63,7 @@ fn without_the_pipeline_existing_placeholders_decide_the_groups() {
         ],
         "workspaces",
     );
-    assert_eq!(told(&made), ["a: @ / ", "w: by-result? / "]);
+    assert_eq!(told(&made), ["a: @ / ", "w: ? / "]);
     for claim in ["by-result", "another-result"] {
         let Membership::Of(group) = made.membership(None, &[claim], &[], |_| false) else {
             panic!("{claim}")
@@ -69,7 +72,7 @@ fn without_the_pipeline_existing_placeholders_decide_the_groups() {
     }
     // Nobody's, by its name.
     let mut forged = placeholder("a", &[&own("a"), "c1"], &[], "workspaces");
-    forged["metadata"]["annotations"][keys::GROUP_KEY] = json!("b");
+    forged["metadata"]["annotations"][keys::RECORD] = json!(r#"{"key":"b"}"#);
     let none = with(&[forged]);
     assert_eq!((told(&none), none.awaited.len()), (vec!["a: @ @ c1 / ".to_owned()], 1));
 }
@@ -86,17 +89,10 @@ fn without_the_pipeline_a_run_of_two_architectures_keeps_its_parts() {
         "spec": {"tasks": [task("1", &["x"]), task("2", &["x", "a"])]},
     });
     let (x, a) = (claim_name(None, "x", UID), claim_name(None, "a", UID));
-    let sets = [
-        placeholder("arch=amd64", &[&x], &[], "pipelineruns"),
-        placeholder("arch=arm64", &[&x, &a], &[], "pipelineruns"),
-    ];
     let known = groups(document.clone(), &[pipeline], "pipelineruns");
-    let gone = groups(document, &sets, "pipelineruns");
     assert_eq!(told(&known), ["arch=amd64: @ / 1", "arch=arm64: @ @ / 2"]);
-    assert_eq!(
-        (told(&gone), gone.awaited.len()),
-        (vec!["arch=amd64: @ / ".to_owned(), "arch=arm64: @ @ / ".to_owned()], 0)
-    );
+    let gone = groups(document, &placeholders_of(&known), "pipelineruns");
+    assert_eq!((told(&gone), gone.awaited.len()), (told(&known), 0));
     for (before, after) in known.groups.iter().zip(&gone.groups) {
         assert_eq!((&before.name, &before.node_selector), (&after.name, &after.node_selector));
         assert_eq!(before.claims, after.claims);
@@ -191,4 +187,94 @@ fn a_group_with_a_placeholder_keeps_its_name() {
         assert_eq!(after.owner_of(&own[1]).map(|group| &*group.key), Some("b"));
     }
     assert_eq!(told(&groups(document, &[joined], "workspaces")), ["a: @ @ / 1 2"]);
+}
+
+/// Every question after the first placeholder exists is answered as before, whichever of the placeholders
+/// exist already.
+#[test]
+fn recorded_groups_are_those_that_were_derived() {
+    let of_arch = |task: &str, arch: &str| json!({"pipelineTaskName": task, "podTemplate": {"nodeSelector": {"arch": arch}}});
+    let mut by_arch = run(
+        &[template("x", RWX), template("a", RWO), bound("w", "$(tasks.1.results.r)")],
+        &[task("1", &["x"]), task("2", &["x", "a"]), task("3", &["w"]), task("4", &[])],
+    );
+    by_arch["spec"]["taskRunSpecs"] = json!([of_arch("1", "amd64"), of_arch("2", "arm64")]);
+    let several = run(
+        &[template("a", RWO), template("b", RWO), bound("c", "c1"), bound("d", "c2")],
+        &[task("1", &["a"]), task("2", &["b", "c"]), task("3", &["d"]), task("4", &[])],
+    );
+    let volumes = [
+        claim("c1", RWO, Some("v1")),
+        claim("c2", RWO, Some("v2")),
+        volume("v1", "zone", "1"),
+        volume("v2", "zone", "2"),
+    ];
+    for document in [by_arch, several] {
+        for mode in ["workspaces", "pipelineruns", "isolate-pipelinerun"] {
+            let derived = groups(document.clone(), &volumes, mode);
+            let placeholders = placeholders_of(&derived);
+            for kept in 0..1 << placeholders.len() {
+                let some =
+                    placeholders.iter().enumerate().filter(|(index, _)| kept >> index & 1 == 1);
+                let some = some.map(|(_, placeholder)| placeholder.clone());
+                let others: Vec<Value> = volumes.iter().cloned().chain(some).collect();
+                let read = groups(document.clone(), &others, mode);
+                assert_eq!(read, derived, "{mode} {kept:b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_recorded_group_is_still_split_when_its_volumes_are_created_apart() {
+    let document = run(
+        &[bound("1", "c1"), bound("2", "c2"), template("3", RWO)],
+        &[task("x", &["1", "2", "3"]), task("y", &["2"])],
+    );
+    let claims =
+        |volumes: [Option<&str>; 2]| [claim("c1", RWO, volumes[0]), claim("c2", RWO, volumes[1])];
+    let one = groups(document.clone(), &claims([None, None]), "workspaces");
+    assert_eq!(told(&one), ["1: c1 c2 @ / x y"]);
+    let volumes = [volume("v1", "zone", "1"), volume("v2", "zone", "2")];
+    let bound = [&claims([Some("v1"), Some("v2")])[..], &volumes].concat();
+    let first = [&bound[..], &placeholders_of(&one)].concat();
+    let split = groups(document.clone(), &first, "workspaces");
+    assert_eq!(told(&split), ["1: c1 @ / x", "2: c2 / y"]);
+    assert_eq!(split.conflicts.len(), 1);
+    // The second placeholder exists, and the first one's record still has both claims.
+    let both = [&first[..], &placeholders_of(&split)[1..]].concat();
+    assert_eq!(groups(document, &both, "workspaces"), split);
+}
+
+#[test]
+fn claims_and_tasks_that_are_not_recorded_join_or_form_groups() {
+    let document = run(
+        &[template("a", RWO), template("b", RWO)],
+        &[task("1", &["a"]), task("2", &["b"]), task("3", &["a"])],
+    );
+    let with = |record: &str, mode: &str| {
+        let mut set = placeholder("a", &[], &[], mode);
+        set["metadata"]["annotations"][keys::RECORD] = json!(record);
+        told(&groups(document.clone(), &[set], mode))
+    };
+    for (record, expected) in [
+        (r#"{"key":"a","workspaces":["a"],"tasks":["1"]}"#, ["a: @ / 1 3", "b: @ / 2"]),
+        (
+            r#"{"key":"a","workspaces":["a"],"tasks":["1","3","gone"]}"#,
+            ["a: @ / 1 3 gone", "b: @ / 2"],
+        ),
+        // A task that the record names stays, whatever it uses.
+        (r#"{"key":"a","workspaces":["a"],"tasks":["1","2","3"]}"#, ["a: @ / 1 2 3", "b: @ / "]),
+        // Claims that the run does not have are not believed.
+        (r#"{"key":"a","workspaces":["a","?"],"claims":["foreign"]}"#, ["a: @ / 1 3", "b: @ / 2"]),
+        // Not valid: as if there were none.
+        ("{}", ["a: @ / 1 3", "b: @ / 2"]),
+        (r#"{"key":"b","workspaces":["a","b"]}"#, ["a: @ / 1 3", "b: @ / 2"]),
+    ] {
+        assert_eq!(with(record, "workspaces"), expected, "{record}");
+    }
+    assert_eq!(
+        with(r#"{"key":"a","workspaces":["a"],"tasks":["1"]}"#, "pipelineruns"),
+        ["a: @ / 1 3", ": @ / 2"]
+    );
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use super::{Decider, Next};
 use crate::systems::coschedule::claims::is_parked;
+use crate::systems::coschedule::keys::{self, RECORD};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::placeholder::Cause;
 use crate::systems::coschedule::pod_plan::{Nodes, PodPlan};
 use crate::systems::coschedule::reconcile::desired::{Desired, claims_on_one_node};
 use crate::view::Name;
@@ -38,6 +40,17 @@ impl<'v> Decider<'_, 'v> {
         let is_missing = state.details.plan.is_none();
         let needs_hold = !state.plan().held && state.should_be_held();
         (is_missing || needs_hold).then_some(Next::Rewrite(plan))
+    }
+
+    /// Records the group of a placeholder without a valid record.
+    pub(super) fn restore_record(&self) -> Option<Next> {
+        let Cause::Run { owner, record, .. } = &self.state.desired?.blueprint.cause else {
+            return None;
+        };
+        let known = self.state.placeholder.record.as_deref();
+        let is_valid = known
+            .is_some_and(|known| *self.state.name.name == *keys::of_run(&owner.uid, &known.key));
+        (!is_valid).then(|| Next::Mark(RECORD, record.text()))
     }
 
     /// The claims that the template should mount, if it mounts others and no member runs: those that

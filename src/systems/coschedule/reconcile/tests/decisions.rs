@@ -1,10 +1,10 @@
-//! What is next for a placeholder, as a table; and plans that somebody has forged.
+//! The next step for a placeholder, as a table; and forged plans and records.
 
 use serde_json::{Value, json};
 
 use super::simulator::{NAMESPACE, World};
 use super::{LONG, SOON, begun};
-use crate::systems::coschedule::keys::PLAN;
+use crate::systems::coschedule::keys::{PLAN, RECORD};
 use crate::systems::coschedule::reconcile::next::{Next, Step};
 use crate::systems::coschedule::reconcile::{Explained, explain};
 use crate::view::Name;
@@ -48,6 +48,15 @@ fn forge(world: &mut World, plan: &Value) {
     set["spec"]["template"]["metadata"]["annotations"] = annotations;
 }
 
+/// Gives the StatefulSet this record; null: none, nor any other annotation.
+fn forge_record(world: &mut World, record: &Value) {
+    let set = world.sets.get_mut(&world.placeholder("run")).unwrap();
+    match record {
+        Value::Null => set["metadata"]["annotations"] = Value::Null,
+        record => set["metadata"]["annotations"][RECORD] = record.clone(),
+    }
+}
+
 /// Takes its node from the placeholder's pod.
 fn unbind(world: &mut World) {
     let pod = world.pods.get_mut(&format!("{}-0", world.placeholder("run"))).unwrap();
@@ -58,6 +67,7 @@ fn unbind(world: &mut World) {
 fn the_next_step_for_a_placeholder() {
     type Change = fn(&mut World);
     let fresh = r#"rewrite {"held":true,"claims":["c"]}"#;
+    let recorded = "mark coschedule.stowplan.dev/group";
     let cases: &[(&str, Change, &str)] = &[
         ("a member runs beside it", |_| {}, "nothing"),
         (
@@ -83,6 +93,19 @@ fn the_next_step_for_a_placeholder() {
             "a plan that does not hold it",
             |world| forge(world, &json!(r#"{"held":false,"claims":["c"]}"#)),
             fresh,
+        ),
+        ("no record", |world| forge_record(world, &Value::Null), recorded),
+        ("a malformed record", |world| forge_record(world, &json!("{")), recorded),
+        ("an oversized record", |world| forge_record(world, &json!("[".repeat(262_144))), recorded),
+        (
+            "the record of another group",
+            |world| forge_record(world, &json!(r#"{"key":"another"}"#)),
+            recorded,
+        ),
+        (
+            "a record without claims, and a member runs there",
+            |world| forge_record(world, &json!(r#"{"key":"c"}"#)),
+            "nothing",
         ),
         (
             "a plan that excludes its node, and a member runs there",
@@ -187,5 +210,42 @@ fn a_forged_plan_splits_no_group_and_causes_no_loop() {
         assert_eq!(world.node_of("d"), world.place("run"), "{plan}");
         assert!(world.place("run").is_some(), "{plan}: {:?}", world.writes);
         assert!(world.writes.len() <= writes + 4, "{plan}: {:?}", world.writes);
+    }
+}
+
+/// The group stays on one node, and its next member runs. A record that is not valid is written again.
+#[test]
+fn a_forged_record_splits_no_group_and_causes_no_loop() {
+    let valid = {
+        let world = begun(&["n1", "n2"]);
+        let set = &world.sets[&world.placeholder("run")];
+        set["metadata"]["annotations"][RECORD].clone()
+    };
+    for (record, is_restored) in [
+        (Value::Null, true),
+        (json!(""), true),
+        (json!("null"), true),
+        (json!(r#"{"key":"another"}"#), true),
+        (json!(r#"{"key":"c","more":1}"#), true),
+        (json!(r#"{"key":"c","claims":["another"],"tasks":["gone"]}"#), false),
+        (json!(r#"{"key":"c","nodeSelector":{"a":"b"}}"#), false),
+    ] {
+        let mut world = begun(&["n1", "n2"]);
+        let writes = world.writes.len();
+        forge_record(&mut world, &record);
+        world.settle(LONG);
+        world.member("b", "run", 100);
+        world.settle(SOON);
+        assert_eq!((world.node_of("a"), world.node_of("b")), (Some("n1"), Some("n1")), "{record}");
+        let set = &world.sets[&world.placeholder("run")];
+        let now = &set["metadata"]["annotations"][RECORD];
+        assert_eq!(now, if is_restored { &valid } else { &record });
+        world.finish("a");
+        world.finish("b");
+        world.settle(LONG);
+        world.member("d", "run", 100);
+        world.settle(LONG);
+        assert_eq!(world.node_of("d"), world.place("run"), "{record}");
+        assert!(world.writes.len() <= writes + 4, "{record}: {:?}", world.writes);
     }
 }

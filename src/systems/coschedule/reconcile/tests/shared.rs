@@ -301,7 +301,7 @@ fn forged_owner_references_in_another_namespace_have_no_effect() {
             "metadata": {
                 "name": name, "namespace": namespace, "uid": format!("forged-{namespace}"),
                 "labels": {keys::PLACEHOLDER: name},
-                "annotations": {keys::MODE: "disabled", keys::GROUP_KEY: "c"},
+                "annotations": {keys::MODE: "disabled", keys::RECORD: r#"{"key":"c"}"#},
                 "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "run",
                     "uid": uid, "controller": true}],
             },
