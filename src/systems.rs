@@ -14,6 +14,8 @@ pub(crate) mod mpi;
 pub mod plan;
 pub mod policy;
 pub(crate) mod preview;
+#[cfg(test)]
+pub(crate) mod simulation;
 pub(crate) mod streams;
 pub(crate) mod validation;
 pub(crate) mod vocabulary;

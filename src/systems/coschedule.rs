@@ -8,7 +8,7 @@
 //!
 //! [`groups`] finds the groups of a run, [`native`] those of other pods. [`member`] decides about pods
 //! at admission, `claims` about claims. [`family`] finds the objects that belong to a run.
-//! [`placeholder`] writes the StatefulSet by a [`pod_plan`]. [`reconcile`] creates, moves and deletes
+//! [`placeholder`] writes the StatefulSet by a [`pod_plan`], with the [`record`] of its group. [`reconcile`] creates, moves and deletes
 //! it.
 
 mod claims;
@@ -24,6 +24,7 @@ pub(crate) mod pod_plan;
 pub(crate) mod policy;
 mod preview;
 pub(crate) mod reconcile;
+pub(crate) mod record;
 pub mod resources;
 pub(crate) mod volumes;
 

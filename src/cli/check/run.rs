@@ -42,7 +42,7 @@ pub(super) fn pipeline_run(
         diagnosis.decided.push("nothing: it has ended".to_owned());
         return Some(diagnosis);
     }
-    let (root_name, root, missing) = groups::root(&key, run, view);
+    let (root_name, root, missing) = family::root(&key, run, view);
     if let Some(above) = missing {
         diagnosis.report(
             format!("it is a part of {above}, which is unknown: it is not placed"),

@@ -9,13 +9,12 @@ use super::groups::{self, Groups};
 use super::member::owner_of;
 use super::mode;
 use super::native::NativeGroup;
-use super::{NAME, keys};
+use super::{NAME, family, keys};
 use crate::placement::claim::Claim;
 use crate::placement::intent::{Change, Intent};
 use crate::placement::reason::Warning;
 use crate::systems::Outcome;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
-use crate::systems::coschedule::kinds::storage::Claim as Known;
 use crate::systems::coschedule::policy::{ControllerAbsent, CoscheduleMode, Volumes};
 use crate::systems::coschedule::resources::{PIPELINE_RUN, STORAGE_CLASS, TASK_RUN};
 use crate::systems::policy::Policy;
@@ -41,11 +40,6 @@ pub(super) fn sibling<'v>(class: &str, view: &'v View) -> Option<&'v str> {
         .filter(|(_, other)| other.waits && other.provisioning == *provisioning)
         .filter(|(name, _)| *name != keys::PARKED);
     alike.map(|(name, _)| name).min()
-}
-
-/// Whether a claim is parked, because a placeholder's own claim replaces it.
-pub(super) fn is_parked(claim: &Known) -> bool {
-    claim.class.as_deref() == Some(keys::PARKED)
 }
 
 /// Why a claim keeps a class that binds at once.
@@ -131,7 +125,7 @@ impl ClaimRequest<'_> {
         let Some((name, run)) = run else {
             return self.wait_for(Key::new(PIPELINE_RUN, Name::new(namespace, &owner.name)));
         };
-        let (root_name, root, missing) = groups::root(name, run, view);
+        let (root_name, root, missing) = family::root(name, run, view);
         if let Some(key) = missing {
             return self.wait_for(key);
         }

@@ -1,12 +1,39 @@
 //! Finds the runs, TaskRuns, placeholders and pods that belong to a run.
 
-use super::groups::{self, MAX_DEPTH, Record};
 use super::keys;
+use super::record::Record;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::Placeholder;
-use crate::view::{Name, View};
+use crate::systems::coschedule::resources::PIPELINE_RUN;
+use crate::view::{Key, Name, View};
+
+/// The most levels of pipelines in pipelines that are followed.
+const MAX_DEPTH: usize = 16;
+
+/// Finds the root run of `run`. If a run between the two has not been delivered, returns the last one
+/// found and the key of the missing one.
+#[must_use]
+pub(crate) fn root<'v>(
+    name: &'v Name,
+    run: &'v PipelineRun,
+    view: &'v View,
+) -> (&'v Name, &'v PipelineRun, Option<Key>) {
+    let mut root = (name, run);
+    for _ in 0..MAX_DEPTH {
+        let Some(parent) = &root.1.parent else { return (root.0, root.1, None) };
+        match view.run_by_uid(&parent.uid) {
+            // An owner must be in the same namespace.
+            Some(found) if found.0.namespace == name.namespace => root = found,
+            _ => {
+                let awaited = Key::new(PIPELINE_RUN, Name::new(&name.namespace, &parent.name));
+                return (root.0, root.1, Some(awaited));
+            }
+        }
+    }
+    (root.0, root.1, None)
+}
 
 /// What the TaskRuns of a run and its child runs show.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -84,7 +111,7 @@ pub(crate) fn belongs(
         let Some(maker) = &task_run.run else { return false };
         match view.run_by_uid(&maker.uid) {
             Some((name, run)) if name.namespace == *namespace => {
-                *groups::root(name, run, view).1.identity.uid == *uid
+                *root(name, run, view).1.identity.uid == *uid
             }
             _ => *maker.uid == *uid,
         }

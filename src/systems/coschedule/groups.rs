@@ -16,15 +16,14 @@
 //! volumes can still split it.
 //!
 //! # Modules
-//! `record`: a group as it was decided. `derive`: finds the claims and tasks of a run. `parts`: joins
-//! them to parts. `split`: splits parts whose volumes no common node can mount. `membership`: which
-//! group a pod belongs to. `leader`: which of the groups that share a claim comes first.
+//! `derive`: finds the claims and tasks of a run. `parts`: joins them to parts. `split`: splits parts
+//! whose volumes no common node can mount. `membership`: which group a pod belongs to. `leader`: which
+//! of the groups that share a claim comes first.
 
 mod derive;
 mod leader;
 mod membership;
 mod parts;
-mod record;
 mod split;
 
 use std::collections::BTreeSet;
@@ -32,19 +31,14 @@ use std::fmt;
 
 use super::keys;
 use super::mode::{self, BadMode};
-use crate::systems::coschedule::kinds::CoscheduleView as _;
+use super::record::Record;
 use crate::systems::coschedule::kinds::pipeline_run::{Labels, PipelineRun};
 use crate::systems::coschedule::policy::CoscheduleMode;
-use crate::systems::coschedule::resources::PIPELINE_RUN;
 use crate::systems::policy::Policy;
 use crate::view::{Key, Name, View};
 pub(crate) use leader::{Leader, Leaders, LiveGroup, Who, leader};
 pub(crate) use membership::Membership;
 pub(super) use membership::needs_no_node;
-pub(crate) use record::Record;
-
-/// The most levels of pipelines in pipelines that are followed.
-pub(super) const MAX_DEPTH: usize = 16;
 
 /// The groups of a run, including those of its child runs.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -135,29 +129,6 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// Finds the root run of `run`. If a run between the two has not been delivered, returns the last one
-/// found and the key of the missing one.
-#[must_use]
-pub(crate) fn root<'v>(
-    name: &'v Name,
-    run: &'v PipelineRun,
-    view: &'v View,
-) -> (&'v Name, &'v PipelineRun, Option<Key>) {
-    let mut root = (name, run);
-    for _ in 0..MAX_DEPTH {
-        let Some(parent) = &root.1.parent else { return (root.0, root.1, None) };
-        match view.run_by_uid(&parent.uid) {
-            // An owner must be in the same namespace.
-            Some(found) if found.0.namespace == name.namespace => root = found,
-            _ => {
-                let awaited = Key::new(PIPELINE_RUN, Name::new(&name.namespace, &parent.name));
-                return (root.0, root.1, Some(awaited));
-            }
-        }
-    }
-    (root.0, root.1, None)
-}
-
 /// The groups of a root run.
 ///
 /// # Errors
@@ -187,6 +158,18 @@ impl GroupClaim {
 }
 
 impl Group {
+    /// Its record.
+    #[must_use]
+    pub(crate) fn record(&self) -> Record {
+        Record {
+            key: self.key.clone(),
+            workspaces: self.workspaces.clone(),
+            claims: self.claims.iter().map(|claim| claim.name.clone()).collect(),
+            tasks: self.tasks.clone(),
+            node_selector: self.node_selector.iter().cloned().collect(),
+        }
+    }
+
     /// Whether the placeholder mounts this claim: one that the run names, or the placeholder's own.
     #[must_use]
     pub(crate) fn has(&self, claim: &str) -> bool {

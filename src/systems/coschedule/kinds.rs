@@ -11,5 +11,6 @@ pub(crate) mod placeholder;
 pub(crate) mod storage;
 pub(crate) mod task_run;
 pub(crate) mod tekton;
+pub(crate) mod unschedulable;
 
 pub(crate) use index::CoscheduleView;

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use super::groups::{self, Group, Groups, Membership};
 use super::mode::{self, BadMode};
 use super::native::NativeGroup;
-use super::{NAME, claims, family, keys};
+use super::{NAME, family, keys};
 use crate::placement::affinity::{matches_nothing, pinned_node};
 use crate::placement::intent::{Change, Enforcement, Intent, PodTerm, Selector, on_node};
 use crate::placement::merge::{required_node_terms, required_pod_terms, takes_pod_term};
@@ -73,7 +73,7 @@ pub(crate) fn belonging<'v>(
     let Some((name, run)) = run else {
         return Belonging::Unknown(Key::new(PIPELINE_RUN, Name::new(namespace, &maker.name)));
     };
-    let (root_name, root, missing) = groups::root(name, run, view);
+    let (root_name, root, missing) = family::root(name, run, view);
     if let Some(key) = missing {
         return Belonging::Unknown(key);
     }
@@ -263,7 +263,7 @@ impl PodRequest<'_> {
     /// Whether a claim is parked, or will be when it is created.
     fn is_parked(&self, claim: &Name) -> bool {
         match self.view.claim(claim) {
-            Some(known) => claims::is_parked(known),
+            Some(known) => known.is_parked(),
             None => self.policy.coschedule.volumes == Volumes::Provision,
         }
     }

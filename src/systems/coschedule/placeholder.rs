@@ -11,12 +11,12 @@
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use serde_json::{Map, Value, json};
 
-use super::groups::Record;
 use super::keys::{
     COMPONENT, COMPONENT_VALUE, GROUP, INSTANCE, MEMBER, MODE, PLACEHOLDER, PLAN, RECORD,
 };
 use super::mode;
 use super::pod_plan::{MOST_EXCLUDED, Nodes, PodPlan};
+use super::record::Record;
 use crate::kubernetes::{HOSTNAME, REQUIRED};
 use crate::systems::coschedule::kinds::pipeline_run::Labels;
 use crate::systems::coschedule::policy::{

@@ -10,41 +10,26 @@
 //! look-up. The check takes time linear in the size of the job, and looks up each host once.
 
 pub(crate) mod check;
+pub(super) mod member;
 mod place;
 
 use super::keys;
 use super::request::Request;
-use super::token::Token;
 use super::{NAME, Placing, format_cause};
 use crate::api::condition::{ACCEPTED, Status, find};
 use crate::names::is_dns_subdomain;
-use crate::placement::intent::Enforcement;
 use crate::placement::object::Metadata;
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::placement::record;
 use crate::systems::policy::Policy;
-use crate::systems::streams::api::streams_job::{
-    Enforcement as Wanted, ProcessingElement, StreamsJobSpec,
-};
+use crate::systems::streams::api::streams_job::Enforcement;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::streams_job::StreamsJob;
-use crate::systems::streams::kinds::streams_job::closure::{Claim, Location, Operator, Unit};
+use crate::systems::streams::kinds::streams_job::closure::{Claim, Location};
 use crate::systems::streams::resources::STREAMS_JOB;
 use crate::view::{Key, Name, View};
-
-/// A pod as a member of its job.
-pub(super) struct Member<'v> {
-    pub(super) name: &'v str,
-    pub(super) job: &'v StreamsJob,
-    /// `job.spec`, which is valid.
-    pub(super) spec: &'v StreamsJobSpec,
-    /// The index of the pod's processing element in the spec.
-    pub(super) index: usize,
-    pub(super) element: &'v ProcessingElement,
-    /// The processing elements that share a host, among them the pod's.
-    pub(super) unit: &'v Unit,
-}
+use member::Member;
 
 /// The StreamsJob that a pod refers to.
 pub(super) struct Reference<'p> {
@@ -276,8 +261,8 @@ impl<'p> Placing<'p> {
             && request.enforcement != member.enforcement()
         {
             let own = match member.spec.enforcement {
-                Wanted::Required => "required",
-                Wanted::Preferred => "preferred",
+                Enforcement::Required => "required",
+                Enforcement::Preferred => "preferred",
             };
             self.report_contradiction(member, keys::HOST_ENFORCEMENT, value, &[own.to_owned()]);
         }
@@ -305,64 +290,6 @@ impl<'p> Placing<'p> {
             ),
             "remove the annotation: the constraints come from the job",
         ));
-    }
-}
-
-impl Member<'_> {
-    /// Whether colocation, exlocation and isolation are required or preferred.
-    pub(super) fn enforcement(&self) -> Enforcement {
-        match self.spec.enforcement {
-            Wanted::Required => Enforcement::Required,
-            Wanted::Preferred => Enforcement::Preferred,
-        }
-    }
-
-    /// The hosts and pools that the pod must be bound to.
-    pub(super) fn claims(&self) -> impl Iterator<Item = &Claim> {
-        self.unit.claims_of(self.index, self.spec.enforcement == Wanted::Required)
-    }
-
-    /// The location as the job writes it: a host, `P2`, `P2[5]`.
-    pub(super) fn format_location(&self, location: &Location) -> String {
-        match location {
-            Location::Host(_) => {
-                let claim = self.unit.claims.iter().find(|claim| claim.location == *location);
-                let host = claim.and_then(|claim| self.operator(claim.by)?.host.as_ref());
-                let text = host.and_then(|host| host.name.clone().or_else(|| host.address.clone()));
-                text.unwrap_or_default()
-            }
-            Location::Pool { pool, index } => {
-                let name = self.spec.pools.get(*pool).map_or("", |pool| pool.name.as_str());
-                index.map_or_else(|| name.to_owned(), |index| format!("{name}[{index}]"))
-            }
-        }
-    }
-
-    pub(super) fn operator(
-        &self,
-        by: Operator,
-    ) -> Option<&crate::systems::streams::api::streams_job::Operator> {
-        self.spec.processing_elements.get(by.element)?.operators.get(by.operator)
-    }
-
-    /// The element's own colocation tokens, each once.
-    pub(super) fn colocation(&self) -> Vec<Token> {
-        let mut tokens: Vec<Token> = Vec::new();
-        for text in self.element.operators.iter().flat_map(|operator| &operator.host_colocation) {
-            // A job with an invalid token is not accepted, so this skips none.
-            if let Ok(token) = Token::of_operator(text)
-                && !tokens.contains(&token)
-            {
-                tokens.push(token);
-            }
-        }
-        tokens
-    }
-
-    /// The exlocation tokens of the element's unit.
-    pub(super) fn exlocation(&self) -> Vec<Token> {
-        let tokens = self.unit.exlocations.iter();
-        tokens.filter_map(|exlocation| Token::of_operator(&exlocation.token).ok()).collect()
     }
 }
 

@@ -6,7 +6,7 @@
 mod pool;
 mod recorded;
 
-use super::job::Member;
+use super::job::member::Member;
 use super::request::Request;
 use super::{Placing, keys};
 use crate::systems::streams::kinds::StreamsView as _;

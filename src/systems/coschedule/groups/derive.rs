@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
-use super::record::Record;
 use super::{Group, GroupClaim, Groups};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline::Pipeline;
@@ -13,6 +12,7 @@ use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::pipeline_run::{Labels, PipelineSource, WorkspaceSource};
 use crate::systems::coschedule::kinds::storage::AccessModes;
 use crate::systems::coschedule::policy::CoscheduleMode;
+use crate::systems::coschedule::record::Record;
 use crate::systems::coschedule::resources::CLAIM;
 use crate::systems::coschedule::resources::PIPELINE;
 use crate::systems::coschedule::{family, keys};

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Conflict;
 use super::derive::{Derivation, Part, Task};
-use super::record::Record;
 use crate::systems::coschedule::policy::CoscheduleMode;
+use crate::systems::coschedule::record::Record;
 
 /// The most parts that a run is split into by the node selectors of its tasks.
 const MAX_PARTS: usize = 64;

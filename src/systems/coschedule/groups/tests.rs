@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::systems;
+use crate::systems::coschedule::family::root;
+use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::claim_name;
 use crate::systems::coschedule::resources::{CLAIM, PIPELINE_RUN};
 use crate::view::View;
@@ -417,7 +419,7 @@ fn placeholder(key: &str, claims: &[&str], templates: &[&str], mode: &str) -> Va
 fn placeholders_of(groups: &Groups) -> Vec<Value> {
     let placeholder = |group: &Group| {
         let claims: Vec<&str> = group.claims.iter().map(|claim| &*claim.name).collect();
-        placeholder_of(&Record::of(group), &claims, &[], mode::word(groups.mode))
+        placeholder_of(&group.record(), &claims, &[], mode::word(groups.mode))
     };
     groups.groups.iter().map(placeholder).collect()
 }

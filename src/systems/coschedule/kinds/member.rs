@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
-use k8s_openapi::jiff::Timestamp;
 
 use super::placeholder::{self, PlaceholderPod};
+use super::unschedulable::Unschedulable;
 use crate::kubernetes::{
-    affinity, annotation, condition, gates, is_finished, label, node_name, required_node_terms,
+    affinity, annotation, gates, is_finished, label, node_name, required_node_terms,
     required_pod_terms,
 };
 use crate::systems::coschedule::keys::{ASSISTANT, GATE, GROUP, INSTANCE, MEMBER};
@@ -67,37 +67,6 @@ pub(crate) struct MemberDetails {
     /// The terms of its required node affinity; `None` without required node affinity.
     pub terms: Option<Box<[NodeSelectorTerm]>>,
     pub tolerations: Box<[Toleration]>,
-}
-
-/// Since when and why the scheduler finds no node for a pod.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Unschedulable {
-    pub since: Timestamp,
-    /// The scheduler's message.
-    pub message: Box<str>,
-}
-
-impl Unschedulable {
-    /// Reads the condition `PodScheduled` of a pod. `None` for a gated pod.
-    #[must_use]
-    pub(crate) fn read(pod: &core::Pod) -> Option<Self> {
-        Self::with_reason(pod, &["Unschedulable"])
-    }
-
-    /// Reads it also if the scheduler found a node but could not bind the pod to it, usually because
-    /// of a claim's volume.
-    #[must_use]
-    pub(crate) fn read_with_errors(pod: &core::Pod) -> Option<Self> {
-        Self::with_reason(pod, &["Unschedulable", "SchedulerError"])
-    }
-
-    fn with_reason(pod: &core::Pod, reasons: &[&str]) -> Option<Self> {
-        let condition = condition(pod, "PodScheduled")?;
-        let reason = condition.reason.as_deref().unwrap_or_default();
-        let has_reason = condition.status == "False" && reasons.contains(&reason);
-        let since = condition.last_transition_time.as_ref().filter(|_| has_reason)?.0;
-        Some(Self { since, message: condition.message.as_deref().unwrap_or_default().into() })
-    }
 }
 
 impl Member {

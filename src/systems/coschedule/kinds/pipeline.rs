@@ -6,7 +6,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicObject;
 use serde_json::Value;
 
-use super::pipeline_run::VARIABLE;
 use super::tekton;
 use crate::kubernetes::annotation;
 use crate::systems::coschedule::keys::MODE;
@@ -97,7 +96,7 @@ fn mounted_claims(task: &Value) -> BTreeSet<Box<str>> {
     let volumes = task.get("volumes").and_then(Value::as_array).into_iter().flatten();
     let claims = volumes
         .filter_map(|volume| volume.get("persistentVolumeClaim")?.get("claimName")?.as_str())
-        .filter(|claim| !claim.is_empty() && !claim.contains(VARIABLE));
+        .filter(|claim| !claim.is_empty() && !claim.contains(tekton::VARIABLE));
     claims.map(Into::into).collect()
 }
 

@@ -21,9 +21,6 @@ use crate::view::index::Sets;
 use crate::view::owner::Owner;
 use crate::view::{Identity, Kind, Name, Scope, Table};
 
-/// The start of a variable that Tekton replaces during the run.
-pub(crate) const VARIABLE: &str = "$(";
-
 /// The fields of a PipelineRun that decide how its pods and claims are placed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PipelineRun {
@@ -239,7 +236,7 @@ impl PipelineRun {
         let claim = reader.part(workspace, "persistentVolumeClaim");
         let claim = claim.and_then(|claim| reader.text(&claim, "claimName"));
         match claim.map(|claim| substitute(claim, params)) {
-            Some(claim) if claim.contains(VARIABLE) => WorkspaceSource::Unresolved,
+            Some(claim) if claim.contains(tekton::VARIABLE) => WorkspaceSource::Unresolved,
             Some(claim) if !claim.is_empty() => WorkspaceSource::Claim(claim.into()),
             _ => WorkspaceSource::Free,
         }
@@ -314,7 +311,7 @@ fn mounted_claims(reader: &mut Reader, template: &Part<'_>) -> Box<[Box<str>]> {
     let claims = volumes.iter().filter_map(|volume| {
         let claim = reader.part(volume, "persistentVolumeClaim")?;
         let name = reader.text(&claim, "claimName")?;
-        (!name.contains(VARIABLE)).then(|| name.into())
+        (!name.contains(tekton::VARIABLE)).then(|| name.into())
     });
     claims.collect()
 }

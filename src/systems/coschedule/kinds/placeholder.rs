@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 
-use super::member::Unschedulable;
+use super::unschedulable::Unschedulable;
 use crate::kubernetes::{self, annotation, condition, is_finished, label, node_name};
-use crate::systems::coschedule::groups::Record;
 use crate::systems::coschedule::keys::{FAILED, GROUP, MODE, PLACEHOLDER, RECORD};
 use crate::systems::coschedule::pod_plan::PodPlan;
+use crate::systems::coschedule::record::Record;
 use crate::systems::coschedule::resources::STATEFUL_SET;
 use crate::systems::wake::woken;
 use crate::view::index::Sets;

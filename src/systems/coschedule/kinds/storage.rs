@@ -8,7 +8,7 @@ use k8s_openapi::api::storage::v1 as storage;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::kubernetes::{annotation, label};
-use crate::systems::coschedule::keys::{GROUP, MODE, PLACEHOLDER};
+use crate::systems::coschedule::keys::{GROUP, MODE, PARKED, PLACEHOLDER};
 use crate::systems::coschedule::resources::{CLAIM, STORAGE_CLASS, VOLUME};
 use crate::view::index::Sets;
 use crate::view::owner::Owner;
@@ -96,6 +96,14 @@ pub(crate) struct Claim {
 
 /// The finalizer with which Kubernetes keeps a claim while a pod names it, even an ended one.
 pub(crate) const PROTECTION: &str = "kubernetes.io/pvc-protection";
+
+impl Claim {
+    /// Whether it is parked, because a placeholder's own claim replaces it.
+    #[must_use]
+    pub(crate) fn is_parked(&self) -> bool {
+        self.class.as_deref() == Some(PARKED)
+    }
+}
 
 impl From<&core::PersistentVolumeClaim> for Claim {
     fn from(claim: &core::PersistentVolumeClaim) -> Self {

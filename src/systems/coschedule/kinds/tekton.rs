@@ -8,6 +8,9 @@ use crate::view::{Kind, Owner, Resource};
 /// The API group of Tekton's objects, in all versions.
 pub(crate) const GROUP: &str = "tekton.dev";
 
+/// The start of a variable that Tekton replaces during the run.
+pub(crate) const VARIABLE: &str = "$(";
+
 /// The kind of a Tekton resource.
 pub(super) const fn kind(resource: Resource) -> Kind {
     Kind {

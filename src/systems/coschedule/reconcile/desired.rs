@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::demand::own_terms;
 use super::reason;
 use crate::kubernetes::REQUIRED;
-use crate::systems::coschedule::claims::{Stays, is_parked};
+use crate::systems::coschedule::claims::Stays;
 use crate::systems::coschedule::family::{self, Signs};
 use crate::systems::coschedule::groups::{
-    self, Group, GroupClaim, Groups, Leader, Leaders, LiveGroup, Record,
+    self, Group, GroupClaim, Groups, Leader, Leaders, LiveGroup,
 };
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
@@ -104,7 +104,7 @@ impl<'v> Sources<'v> {
                 let mut text = "Tekton's own affinity assistant places this run, so stowplan does not; set `coschedule: disabled` in Tekton's ConfigMap feature-flags".to_owned();
                 // Tekton creates the first claim before anything shows that its assistant is on.
                 let mut claims = self.view.claims_of_run(&run.identity.uid);
-                if claims.any(|(_, claim)| is_parked(claim)) {
+                if claims.any(|(_, claim)| claim.is_parked()) {
                     text += ", then create the run again: its claims are parked, so that none of its pods can run";
                 }
                 self.notes.push(Note { name, run, reason: reason::ASSISTANT_IS_ON, text });
@@ -232,7 +232,7 @@ impl<'v> Sources<'v> {
         let is_parked = |claim: &GroupClaim| {
             let known = self.view.claim(&Name::new(&name.namespace, &claim.name));
             match known {
-                Some(known) => is_parked(known),
+                Some(known) => known.is_parked(),
                 None => {
                     claim.is_replaceable() && self.policy.coschedule.volumes == Volumes::Provision
                 }
@@ -270,7 +270,7 @@ impl<'v> Sources<'v> {
         Desired {
             blueprint: Blueprint {
                 name: name.clone(),
-                cause: Cause::Run { owner, record: Record::of(group), mode: run.groups.mode },
+                cause: Cause::Run { owner, record: group.record(), mode: run.groups.mode },
                 claims,
                 templates,
                 template: run.run.pod_template.as_deref(),
@@ -322,7 +322,7 @@ pub(super) fn claims_on_one_node<'v>(
     let on_one_node = |claim: &&str| {
         let found = view.claim(&Name::new(namespace, claim));
         // A parked claim is never bound: a pod that mounts it is recreated with another one.
-        found.is_some_and(|claim| claim.access_modes.need_one_node() && !is_parked(claim))
+        found.is_some_and(|claim| claim.access_modes.need_one_node() && !claim.is_parked())
     };
     claims.map(AsRef::as_ref).filter(on_one_node).collect()
 }

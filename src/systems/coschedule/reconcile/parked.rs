@@ -13,9 +13,9 @@ use k8s_openapi::jiff::SignedDuration;
 use super::carry_out::PlanBuilder;
 use super::desired::Desired;
 use super::state::recreating_task_run;
-use crate::systems::coschedule::claims::is_parked;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
+use crate::systems::coschedule::kinds::storage::Claim;
 use crate::view::Name;
 
 /// The longest time that a pod waits before it is deleted.
@@ -28,7 +28,7 @@ impl PlanBuilder<'_, '_> {
             let claims = desired.blueprint.templates.iter();
             claims.map(|(claim, _)| Name::new(&name.namespace, claim))
         });
-        let is_parked = |claim: &Name| self.view().claim(claim).is_some_and(is_parked);
+        let is_parked = |claim: &Name| self.view().claim(claim).is_some_and(Claim::is_parked);
         let parked: BTreeSet<Name> = replaced.filter(is_parked).collect();
         if parked.is_empty() {
             return;

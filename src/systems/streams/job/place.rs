@@ -4,7 +4,8 @@ use super::super::constraints::by_enforcement;
 use super::super::request::Request;
 use super::super::token::Token;
 use super::super::{Placing, keys};
-use super::{Member, format_entry};
+use super::format_entry;
+use super::member::Member;
 use crate::placement::intent::{
     Change, Enforcement, Operator, PodTerm, Selector, label_requirement,
 };

@@ -16,7 +16,8 @@
 //! # Files
 //! - [`accept`]: which pools may have nodes.
 //! - [`inventory`]: the nodes, their pods and their pools.
-//! - [`members`]: which members a pool keeps, loses and gets; [`choose`]: which nodes it gets.
+//! - [`members`]: which members a pool keeps, loses and gets; [`choose`]: which nodes it gets;
+//!   [`obstacle`]: why it cannot have others.
 //! - [`status`]: the status of a pool and the events about it.
 //! - [`node_marks`]: the patches of nodes; [`release`]: the confirmation of those that remove
 //!   marks.
@@ -27,6 +28,7 @@ mod choose;
 mod inventory;
 mod members;
 mod node_marks;
+mod obstacle;
 mod release;
 mod status;
 #[cfg(test)]

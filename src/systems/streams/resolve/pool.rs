@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::super::job::Member;
+use super::super::job::member::Member;
 use super::super::request::PoolReference;
 use super::super::{Placing, guard, keys};
 use super::{Resolved, Wording, format_host, resolve};

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use super::{Decider, Next};
-use crate::systems::coschedule::claims::is_parked;
 use crate::systems::coschedule::keys::{self, RECORD};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::placeholder::Cause;
@@ -76,7 +75,8 @@ impl<'v> Decider<'_, 'v> {
     /// Whether the placeholder must not mount a claim.
     pub(super) fn must_not_mount(&self, desired: &Desired<'_>, claim: &str) -> bool {
         let known = self.facts.view.claim(&Name::new(&self.state.name.namespace, claim));
-        let is_unusable = known.is_some_and(|known| known.access_modes.one_pod || is_parked(known));
+        let is_unusable =
+            known.is_some_and(|known| known.access_modes.one_pod || known.is_parked());
         let mut others = desired.groups.iter().flat_map(|groups| &groups.groups);
         let mut is_of_other_group =
             || others.any(|group| group.name != self.state.name.name && group.has(claim));

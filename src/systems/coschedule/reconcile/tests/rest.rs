@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::simulator::{NAMESPACE, Pace, World, is_member};
 use super::{LONG, SOON};
 use crate::systems::coschedule::keys;
+use crate::systems::simulation::cases;
 
 /// What may happen while runs go on.
 #[derive(Clone, Debug)]
@@ -100,10 +101,10 @@ fn happen(world: &mut World, happening: &Happening, number: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(cases(96))]
 
-    /// Whatever happens, at whatever pace the plan is carried out, nothing is killed (the simulator sees
-    /// to that), everybody comes in once there is room, each group is on one node, and at the end
+    /// After any events, and at any pace of the executor: no running pod is deleted (the simulator
+    /// checks that), each pod runs once there is capacity, each group is on one node, and at the end
     /// nothing is left.
     #[test]
     fn it_comes_to_rest(

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use k8s_openapi::api::core::v1::Toleration;
 
 use super::Pool;
-use super::choose::Obstacle;
 use super::node_marks::Marks;
+use super::obstacle::Obstacle;
 use crate::systems::fit::{self, Candidate, PodNeeds, Question};
 use crate::systems::policy::Policy;
 use crate::systems::streams::keys::EXCLUSIVE_TAINT;

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, HashSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
-use super::choose::{Choice, Obstacle, Refusal};
+use super::choose::{Choice, Refusal};
 use super::inventory::{Inventory, NodeState};
+use super::obstacle::Obstacle;
 use super::{Pool, accept, join, truncate};
 use crate::systems::plan::Event;
 use crate::systems::streams::api::host_pool::{Member, MemberState};

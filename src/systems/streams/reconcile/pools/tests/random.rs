@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::labels;
 use super::simulator::{self, Pace, World};
+use crate::systems::simulation::cases;
 use crate::systems::streams::kinds::StreamsView as _;
 
 #[test]
@@ -184,7 +185,7 @@ fn a_node_given_up_in_the_same_plan_is_not_reserved_again() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(192))]
+    #![proptest_config(cases(192))]
 
     #[test]
     fn pools_settle_in_a_consistent_state_after_any_events(

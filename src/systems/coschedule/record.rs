@@ -11,8 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::Group;
-
 /// The most bytes of a record: the API server accepts 256 KiB of annotations.
 const MOST_BYTES: usize = 192 * 1_024;
 
@@ -37,18 +35,6 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The record of a group.
-    #[must_use]
-    pub(crate) fn of(group: &Group) -> Self {
-        Self {
-            key: group.key.clone(),
-            workspaces: group.workspaces.clone(),
-            claims: group.claims.iter().map(|claim| claim.name.clone()).collect(),
-            tasks: group.tasks.clone(),
-            node_selector: group.node_selector.iter().cloned().collect(),
-        }
-    }
-
     /// Parses the annotation. `None` if it is malformed or too large.
     #[must_use]
     pub(crate) fn parse(text: &str) -> Option<Self> {
