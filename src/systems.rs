@@ -7,6 +7,7 @@
 //! [`policy::Policy`], one line in `tables!` for each table, and one line in [`definitions`] for
 //! each kind of its own.
 
+pub(crate) mod check;
 pub(crate) mod coschedule;
 pub(crate) mod fit;
 pub(crate) mod katalyst;
@@ -34,6 +35,7 @@ use crate::view::table::ApiObject;
 use crate::view::{
     Key, Namespaces, Nodes, Object, Resource, Scope, Table, TableType, Usages, View,
 };
+use check::{CheckedKind, PodCheckFn};
 use coschedule::kinds::member::Members;
 use coschedule::kinds::mounts::Mounts;
 use coschedule::kinds::namespace::NamespaceModes;
@@ -42,6 +44,7 @@ use coschedule::kinds::pipeline_run::PipelineRuns;
 use coschedule::kinds::placeholder::{PlaceholderPods, Placeholders};
 use coschedule::kinds::storage::{Claims, StorageClasses, Volumes};
 use coschedule::kinds::task_run::TaskRuns;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use plan::Plan;
 use policy::Policy;
@@ -74,14 +77,31 @@ pub struct System {
     /// for every object of its kinds, so it must be cheap: it reads only labels and owners. `None`:
     /// never.
     pub concerns: Option<fn(&str, &Metadata<'_>, &View) -> bool>,
+    /// Whether a pod without any of the system's keys may need a decision, by its labels and owners
+    /// alone. `None`: never.
+    pub(crate) may_concern: Option<fn(&ObjectMeta) -> bool>,
+    /// The controller of a pod, if it is of a kind that only the system knows.
+    pub(crate) pod_owner: Option<fn(&ObjectMeta) -> Option<PodOwner>>,
     /// Plans changes of the cluster. `None`: the system makes no changes.
     pub plan: Option<fn(&View, &Policy, Timestamp) -> Plan>,
     /// The rules for objects of its own kinds.
     pub validations: &'static [Validation],
     /// The kinds that the command `plan` previews by this system.
     pub previews: &'static [PreviewedKind],
+    /// The kinds that the command `check` diagnoses by this system.
+    pub(crate) checks: &'static [CheckedKind],
+    /// What the system adds to the diagnosis of a pod by `check`. `None`: nothing.
+    pub(crate) check_pod: Option<PodCheckFn>,
     /// Whether the policy enables the system.
     pub enabled: fn(&Policy) -> bool,
+}
+
+/// A kind of objects that create pods, and create a pod again if it is deleted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PodOwner {
+    pub(crate) kind: &'static str,
+    /// Whether the owner fails if its pod is deleted while running.
+    pub(crate) fails_with_pod: bool,
 }
 
 /// A prefix of annotation keys.

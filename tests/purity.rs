@@ -344,10 +344,6 @@ const KINDS: &[(&str, &[&str])] = &[
 /// Where systems are put together: their list, and the prefixes of all keys.
 const TOGETHER: &[&str] = &["systems.rs", "systems/vocabulary.rs"];
 
-/// Files outside the folders of the systems that still name their keys or kinds. Take one off to see
-/// it names.
-const LEFT: &[&str] = &["cli/check.rs", "controller/report.rs"];
-
 #[test]
 fn a_systems_keys_and_kinds_stand_in_its_folder_alone() {
     let source = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
@@ -364,10 +360,7 @@ fn a_systems_keys_and_kinds_stand_in_its_folder_alone() {
     let mut broken = Vec::new();
     let mut known = 0;
     for (system, kinds) in [("mpi", &[][..]), ("katalyst", &[][..])].iter().chain(KINDS) {
-        let own = |file: &str| {
-            let file = file.strip_prefix("systems/").unwrap_or_default();
-            file.strip_prefix(system).is_some_and(|rest| rest.starts_with(['/', '.']))
-        };
+        let own = |file: &str| is_of_system(file, system);
         let of_system = read.iter().filter(|(file, _)| own(file));
         let keys: Vec<&str> = of_system
             .flat_map(|(_, literals)| literals)
@@ -377,7 +370,7 @@ fn a_systems_keys_and_kinds_stand_in_its_folder_alone() {
         assert!(!keys.is_empty(), "{system} declares no key");
         known += keys.len();
         for (file, literals) in read.iter().filter(|(file, _)| !own(file)) {
-            if TOGETHER.contains(&file.as_str()) || LEFT.contains(&file.as_str()) {
+            if TOGETHER.contains(&file.as_str()) {
                 continue;
             }
             for literal in literals {
@@ -391,6 +384,55 @@ fn a_systems_keys_and_kinds_stand_in_its_folder_alone() {
     broken.sort();
     broken.dedup();
     assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// Whether a file, relative to `src`, is in the folder of a system or is the file beside it.
+fn is_of_system(file: &str, system: &str) -> bool {
+    let file = file.strip_prefix("systems/").unwrap_or_default();
+    file.strip_prefix(system).is_some_and(|rest| rest.starts_with(['/', '.']))
+}
+
+/// Where the modules of systems are named: where systems are put together, and the door for tests.
+const NAMES_MODULES: &[&str] = &["systems.rs", "systems/policy.rs", "testing.rs"];
+
+#[test]
+fn a_systems_module_is_named_in_its_folder_alone() {
+    let source = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
+    let mut files = Vec::new();
+    collect(source, &mut files);
+    let mut broken = Vec::new();
+    for file in &files {
+        let relative = file.strip_prefix(source).unwrap().to_str().unwrap();
+        let text = fs::read_to_string(file).unwrap();
+        for path in paths(without_tests(&text)) {
+            let Some(system) = system_of(&path) else { continue };
+            if !NAMES_MODULES.contains(&relative) && !is_of_system(relative, system) {
+                broken.push(format!("{relative} names {}", path.join("::")));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// The system whose module a path leads into.
+fn system_of(path: &[String]) -> Option<&str> {
+    let at = path.iter().position(|name| name == "systems")?;
+    let name = path.get(at + 1)?;
+    ["streams", "coschedule", "mpi", "katalyst"].into_iter().find(|system| system == name)
+}
+
+#[test]
+fn the_module_of_a_system_is_seen_in_any_use() {
+    for (text, system) in [
+        ("use crate::systems::streams::keys;", Some("streams")),
+        ("use crate::{view, systems::{fit, coschedule::keys}};", Some("coschedule")),
+        ("fn f() { systems::mpi::KEYS; }", Some("mpi")),
+        ("use crate::systems::{self, SYSTEMS, fit};", None),
+        ("// crate::systems::streams", None),
+    ] {
+        let paths = paths(text);
+        assert_eq!(paths.iter().find_map(|path| system_of(path)), system, "{text}");
+    }
 }
 
 /// Whether a text is the full key of an annotation or a label, of a domain that is not Kubernetes' own.

@@ -1,18 +1,12 @@
 //! `stowplan check`: why a pod, a job, a pool or a Tekton run waits, and what to do about it.
 //!
 //! The cluster is read once. A diagnosis shows the requests of the object, the decisions of
-//! stowplan, the message of the scheduler, and each obstacle with its remedy. This module decides
-//! nothing: whether a node takes a pod is decided by `systems::fit`, which the reconcilers use,
-//! too.
+//! stowplan, the message of the scheduler, and each obstacle with its remedy. Each system diagnoses
+//! its own kinds (`systems::check`); this module reads, diagnoses pods as far as all systems have
+//! that in common, and prints.
 
-mod cluster;
-mod gates;
-mod group;
+mod files;
 mod pod;
-mod reconciler;
-mod run;
-mod streams;
-mod words;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -22,12 +16,18 @@ use std::str::FromStr;
 use anyhow::Context as _;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
-use serde::Serialize;
+use k8s_openapi::jiff::Timestamp;
 
 use super::{input, live};
+use crate::systems::SYSTEMS;
+use crate::systems::check::{CheckedKind, Context, Diagnosis, Obstacle};
+use crate::view::Name;
 
 /// The exit code if there is an obstacle.
 const OBSTACLE: u8 = 1;
+
+/// The names of pods on the command line.
+const POD_NAMES: [&str; 3] = ["pod", "pods", "po"];
 
 /// The arguments of `stowplan check`.
 #[derive(Args, Debug)]
@@ -81,18 +81,16 @@ enum Format {
 }
 
 /// The object that the user asks about.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug)]
 struct Asked {
-    kind: Kind,
+    /// `None`: a pod.
+    kind: Option<&'static CheckedKind>,
     name: String,
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Kind {
-    Pod,
-    Job,
-    Pool,
-    Run,
+/// The kinds that the systems diagnose.
+fn checked_kinds() -> impl Iterator<Item = &'static CheckedKind> {
+    SYSTEMS.iter().flat_map(|system| system.checks)
 }
 
 impl FromStr for Asked {
@@ -103,89 +101,50 @@ impl FromStr for Asked {
             .split_once('/')
             .filter(|(_, name)| !name.is_empty() && !name.contains('/'))
             .ok_or("write KIND/NAME, as pod/parallel-0")?;
-        let kind = match kind {
-            "pod" | "pods" | "po" => Kind::Pod,
-            "job" | "streamsjob" | "streamsjobs" | "sj" => Kind::Job,
-            "pool" | "hostpool" | "hostpools" | "hp" => Kind::Pool,
-            "run" | "pipelinerun" | "pipelineruns" | "pr" | "prs" => Kind::Run,
-            _ => return Err("KIND is one of pod, job, pool and pipelinerun".to_owned()),
+        let kind = match checked_kinds().find(|of| of.names.contains(&kind)) {
+            None if POD_NAMES.contains(&kind) => None,
+            None => return Err(format!("KIND is one of {}", format_kinds())),
+            found => found,
         };
         Ok(Self { kind, name: name.to_owned() })
     }
 }
 
-/// The result for one object, and for its parts.
-#[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Diagnosis {
-    kind: &'static str,
-    namespace: String,
-    name: String,
-    /// Where the object is placed: the node of a pod, the members of a pool, or the volume of a
-    /// claim.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    placed: Vec<String>,
-    /// The requests: annotations, or the object's spec in short.
-    asked: Vec<String>,
-    /// The decisions of stowplan.
-    decided: Vec<String>,
-    /// The message of the scheduler.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    scheduler: Option<String>,
-    /// Why the object waits.
-    obstacles: Vec<Obstacle>,
-    /// The diagnoses of the objects that belong to it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    parts: Vec<Self>,
-}
-
-/// A reason why an object waits, and the remedy.
-#[derive(Debug, Eq, PartialEq, Serialize)]
-struct Obstacle {
-    what: String,
-    remedy: String,
-}
-
-impl Diagnosis {
-    fn has_obstacle(&self) -> bool {
-        !self.obstacles.is_empty() || self.parts.iter().any(Self::has_obstacle)
-    }
-
-    /// Adds an obstacle, unless the same one was added before.
-    fn report(&mut self, what: impl Into<String>, remedy: impl Into<String>) {
-        let obstacle = Obstacle { what: what.into(), remedy: remedy.into() };
-        if !self.obstacles.contains(&obstacle) {
-            self.obstacles.push(obstacle);
-        }
+/// The first name of each kind, for people.
+fn format_kinds() -> String {
+    let names = checked_kinds().filter_map(|kind| kind.names.first());
+    let names: Vec<&str> = POD_NAMES.iter().take(1).chain(names).copied().collect();
+    match names.split_last() {
+        Some((last, first)) if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        _ => names.concat(),
     }
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let policy = input::read_policy(arguments.policy.as_deref())?;
+    let Asked { kind, name } = &arguments.object;
     let (cluster, namespace) = if arguments.cluster.is_empty() {
-        let with_all_pods = arguments.object.kind == Kind::Run;
+        let with_all_pods = kind.is_some_and(|kind| kind.needs_all_pods);
         let live = live::read_for_check(arguments.namespace.as_deref(), with_all_pods)?;
         live.warnings.iter().for_each(|warning| super::print_notice(warning));
         (live.cluster, live.namespace)
     } else {
-        (cluster::from_files(&arguments.cluster)?, "default".to_owned())
+        (files::read(&arguments.cluster)?, "default".to_owned())
     };
     let namespace = arguments.namespace.clone().unwrap_or(namespace);
-    let Asked { kind, name } = &arguments.object;
-    let diagnosis = match kind {
-        Kind::Pod => pod::pod(&cluster, &policy, &namespace, name),
-        Kind::Job => streams::job(&cluster, &policy, &namespace, name),
-        Kind::Pool => streams::pool(&cluster, &namespace, name),
-        Kind::Run => run::pipeline_run(&cluster, &policy, &namespace, name),
+    let context =
+        Context { cluster: &cluster, policy: &policy, now: Timestamp::now(), pods: pod::CHECKS };
+    let key = Name::new(&namespace, name);
+    let (diagnosis, missing) = match kind {
+        Some(kind) => ((kind.check)(&context, &key), kind.missing),
+        None => {
+            let pod = cluster.pod(&namespace, name);
+            (pod.map(|pod| pod::diagnose(&context, &key, pod)), "pod")
+        }
     };
-    let what = match kind {
-        Kind::Pod => "pod",
-        Kind::Job => "StreamsJob, and no pod with the label streams.ibm.com/job,",
-        Kind::Pool => "HostPool",
-        Kind::Run => "PipelineRun",
-    };
-    let diagnosis = diagnosis
-        .with_context(|| format!("namespace {namespace} has no {what} {name} (another one: -n)"))?;
+    let diagnosis = diagnosis.with_context(|| {
+        format!("namespace {namespace} has no {missing} {name} (another one: -n)")
+    })?;
     let output = match arguments.output {
         Format::Text => super::escape_for_terminal(&format_text(&diagnosis)),
         Format::Json => format!("{}\n", serde_json::to_string_pretty(&diagnosis)?),
@@ -193,8 +152,6 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     super::print(&output)?;
     Ok(if diagnosis.has_obstacle() { ExitCode::from(OBSTACLE) } else { ExitCode::SUCCESS })
 }
-
-pub(super) use cluster::Cluster;
 
 /// Formats a diagnosis for people.
 fn format_text(diagnosis: &Diagnosis) -> String {
@@ -228,5 +185,37 @@ fn write(text: &mut String, diagnosis: &Diagnosis, indent: &str) {
     let inner = format!("{indent}  ");
     for part in &diagnosis.parts {
         write(text, part, &inner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Args as _;
+
+    use super::*;
+
+    #[test]
+    fn each_kind_is_found_by_each_of_its_names_and_is_in_the_help() {
+        let help = Arguments::augment_args(clap::Command::new("check")).render_help().to_string();
+        assert!(help.contains("pod/NAME"), "{help}");
+        for kind in checked_kinds() {
+            for name in kind.names {
+                let asked: Asked = format!("{name}/x").parse().unwrap();
+                assert!(asked.kind.is_some_and(|found| std::ptr::eq(found, kind)), "{name}");
+            }
+            assert!(help.contains(&format!("{}/NAME", kind.names[0])), "{:?}", kind.names);
+        }
+        for name in POD_NAMES {
+            assert!(format!("{name}/x").parse::<Asked>().unwrap().kind.is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_kind_is_refused_with_the_known_ones() {
+        let problem = "node/n1".parse::<Asked>().unwrap_err();
+        assert_eq!(problem, "KIND is one of pod, job, pool and pipelinerun");
+        for text in ["", "pod", "pod/", "/x", "pod/a/b"] {
+            assert!(text.parse::<Asked>().is_err(), "{text}");
+        }
     }
 }

@@ -14,9 +14,9 @@ use kube::{Api, Client, Config};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::check;
 use crate::cluster::is_held;
 use crate::controller::lease;
+use crate::systems::check::Cluster;
 use crate::systems::{self, TABLES};
 use crate::view::resource::{NODE, POD};
 use crate::view::table::{Definition, Watch};
@@ -49,7 +49,7 @@ pub(super) fn read() -> anyhow::Result<Live> {
 
 /// The cluster, for `check`.
 pub(super) struct LiveCheck {
-    pub(super) cluster: check::Cluster,
+    pub(super) cluster: Cluster,
     /// The namespace that was read.
     pub(super) namespace: String,
     /// What could not be read, and what that means for the result.
@@ -73,7 +73,7 @@ pub(super) fn read_for_check(
 async fn list_for_check(namespace: Option<&str>, with_all_pods: bool) -> anyhow::Result<LiveCheck> {
     let (client, of_context) = connect().await?;
     let namespace = namespace.map_or(of_context, str::to_owned);
-    let mut cluster = check::Cluster::default();
+    let mut cluster = Cluster::default();
     let mut lists = Lists { client, namespace: Some(namespace), warnings: Vec::new() };
     for node in list_all::<core::Node>(&lists.client, "nodes", None).await? {
         cluster.add_node(node);
@@ -213,7 +213,7 @@ impl Lists {
     }
 
     /// Reads whether stowplan's controller runs: one holds the lease.
-    async fn find_controller(&mut self, cluster: &mut check::Cluster) -> Result<(), Unlisted> {
+    async fn find_controller(&mut self, cluster: &mut Cluster) -> Result<(), Unlisted> {
         let api = Api::<Lease>::all(self.client.clone());
         let named = ListParams::default().fields(&format!("metadata.name={}", lease::NAME));
         let leases = api.list(&named).await.map(|list| list.items);

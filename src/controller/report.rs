@@ -4,14 +4,15 @@
 //! The watch of pods passes each pod here before it is projected. If a pod has no record of a
 //! decision, the function that the webhook calls decides it again, and only the result is kept. An
 //! event on the pod lists what it lacks. Under the policy `repair: recreatePending` a pending pod
-//! is deleted if its owner creates a replacement, which then passes the webhook. A TaskRun creates
-//! a replacement too, but fails if its pod is deleted while running; so its pod is deleted only in
-//! the version in which it is known to be unbound.
+//! is deleted if its owner creates a replacement, which then passes the webhook. An owner of a
+//! system's kind may fail if its pod is deleted while running; then the pod is deleted only in the
+//! version in which it is known to be unbound.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -22,21 +23,18 @@ use crate::placement::record;
 use crate::policy::Repair;
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::policy::Policy;
-use crate::systems::streams::kinds::streams_pod::JOB;
 use crate::systems::vocabulary::{Meaning, meaning};
+use crate::systems::{PodOwner, SYSTEMS, System};
 use crate::view::resource::POD;
-use crate::view::{Identity, Name, Owner, View};
+use crate::view::{Identity, Name, View};
 
 /// The minimum age of a pending pod that is recreated. If no pod of an owner reaches the webhook,
 /// this limits the recreation to one pod per minute.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(1);
 
-/// Kinds of owners that replace a deleted pod.
-const REPLACING_OWNERS: [&str; 6] =
-    ["ReplicaSet", "StatefulSet", "Job", "ReplicationController", "DaemonSet", TASK_RUN];
-
-/// Tekton's TaskRun. Its pods have none of stowplan's keys, but can belong to groups.
-const TASK_RUN: &str = "TaskRun";
+/// Kinds of Kubernetes that replace a deleted pod. The systems know further ones.
+const REPLACING_OWNERS: [&str; 5] =
+    ["ReplicaSet", "StatefulSet", "Job", "ReplicationController", "DaemonSet"];
 
 /// The pods that may have been admitted without the webhook.
 #[derive(Debug, Default)]
@@ -50,8 +48,8 @@ struct Seen {
     identity: Identity,
     /// The pod is unbound, and its owner replaces it if it is deleted.
     is_replaceable: bool,
-    /// A TaskRun owns the pod: it fails if the pod is deleted while running.
-    is_of_task_run: bool,
+    /// The owner that fails if the pod is deleted while running.
+    fragile_owner: Option<PodOwner>,
     /// The webhook would refuse the pod.
     is_refused: bool,
     state: State,
@@ -86,7 +84,7 @@ impl Report {
         }
         let identity = Identity::from(&pod.metadata);
         let is_replaceable = is_replaceable(pod);
-        let is_of_task_run = Owner::of_tekton(&pod.metadata, TASK_RUN).is_some();
+        let fragile_owner = find_owner(pod).filter(|owner| owner.fails_with_pod);
         match pods.get_mut(&name).filter(|seen| seen.identity.uid == identity.uid) {
             Some(seen) => {
                 seen.is_replaceable = is_replaceable && !seen.is_refused;
@@ -97,7 +95,7 @@ impl Report {
                 let state = State::Undecided(Box::new(document));
                 pods.insert(
                     name,
-                    Seen { identity, is_replaceable, is_of_task_run, is_refused: false, state },
+                    Seen { identity, is_replaceable, fragile_owner, is_refused: false, state },
                 );
             }
         }
@@ -155,7 +153,7 @@ impl Seen {
         let due = self.identity.created.and_then(|created| created.checked_add(PATIENCE).ok());
         if may_delete && due.is_none_or(|due| due <= now) {
             let note = format!("{missing}; deleted, so that its owner creates it again");
-            let version = self.is_of_task_run.then(|| self.identity.resource_version.clone());
+            let version = self.fragile_owner.map(|_| self.identity.resource_version.clone());
             return (
                 Write::Delete { grace: None, version },
                 Event { warning: true, reason: "Recreated", note },
@@ -164,9 +162,9 @@ impl Seen {
         if let Some(due) = due.filter(|_| may_delete) {
             plan.recheck_by(due);
         }
-        let remedy = match self.is_of_task_run && !self.is_replaceable {
-            true => "deleting the pod now would fail its TaskRun",
-            false => "delete the pod so that it is created again",
+        let remedy = match self.fragile_owner.filter(|_| !self.is_replaceable) {
+            Some(owner) => format!("deleting the pod now would fail its {}", owner.kind),
+            None => "delete the pod so that it is created again".to_owned(),
         };
         let note = format!("{missing}; {remedy}");
         (Write::None, Event { warning: true, reason: "NotPlaced", note })
@@ -186,10 +184,9 @@ fn may_lack_placement(pod: &Pod) -> bool {
     let has_key = annotations.is_some_and(|annotations| {
         annotations.keys().any(|key| matches!(meaning(key), Meaning::Known(_)))
     });
-    let has_job = metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(JOB));
+    let concerns = |system: &System| system.may_concern.is_some_and(|concerns| concerns(metadata));
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let is_of_task_run = || Owner::of_tekton(metadata, TASK_RUN).is_some();
-    (has_key || has_job || is_of_task_run())
+    (has_key || SYSTEMS.iter().any(concerns))
         && !has_record
         && metadata.deletion_timestamp.is_none()
         && !matches!(phase, Some("Succeeded" | "Failed"))
@@ -198,10 +195,15 @@ fn may_lack_placement(pod: &Pod) -> bool {
 fn is_replaceable(pod: &Pod) -> bool {
     let unbound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none());
     let mut owners = pod.metadata.owner_references.iter().flatten();
-    unbound
-        && owners.any(|owner| {
-            owner.controller == Some(true) && REPLACING_OWNERS.contains(&owner.kind.as_str())
-        })
+    let is_replacing = |owner: &OwnerReference| {
+        owner.controller == Some(true) && REPLACING_OWNERS.contains(&owner.kind.as_str())
+    };
+    unbound && (find_owner(pod).is_some() || owners.any(is_replacing))
+}
+
+/// Finds the owner of a pod, if it is of a kind that a system knows.
+fn find_owner(pod: &Pod) -> Option<PodOwner> {
+    SYSTEMS.iter().find_map(|system| (system.pod_owner?)(&pod.metadata))
 }
 
 /// Decides a pod again. Returns a text that describes what the pod lacks, and whether the webhook

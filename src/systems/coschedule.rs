@@ -11,6 +11,7 @@
 //! [`placeholder`] writes the StatefulSet by a [`pod_plan`], with the [`record`] of its group. [`reconcile`] creates, moves and deletes
 //! it.
 
+mod check;
 mod claims;
 pub(crate) mod family;
 pub(crate) mod groups;
@@ -28,7 +29,10 @@ pub(crate) mod record;
 pub mod resources;
 pub(crate) mod volumes;
 
-use super::{Gate, System};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{Gate, PodOwner, System};
+use crate::view::Owner;
 
 /// The system.
 pub(crate) const SYSTEM: System = System {
@@ -43,10 +47,20 @@ pub(crate) const SYSTEM: System = System {
     request: Some(member::request),
     claim: Some(claims::request),
     concerns: Some(member::concerns),
+    may_concern: Some(|metadata| owner_of_pod(metadata).is_some()),
+    pod_owner: Some(owner_of_pod),
     plan: Some(reconcile::plan),
     validations: &[],
     previews: preview::KINDS,
+    checks: check::KINDS,
+    check_pod: Some(check::check_pod),
     enabled: |policy| policy.coschedule.enabled,
 };
 
 const NAME: &str = "coschedule";
+
+/// Finds the TaskRun of a pod. Such a pod has none of stowplan's keys, but can belong to a group.
+fn owner_of_pod(metadata: &ObjectMeta) -> Option<PodOwner> {
+    let kind = resources::TASK_RUN.kind;
+    Owner::of_tekton(metadata, kind).map(|_| PodOwner { kind, fails_with_pod: true })
+}

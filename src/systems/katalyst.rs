@@ -19,8 +19,12 @@ pub(crate) const SYSTEM: System = System {
     request: None,
     claim: None,
     concerns: None,
+    may_concern: None,
+    pod_owner: None,
     plan: None,
     validations: &[],
     previews: &[],
+    checks: &[],
+    check_pod: None,
     enabled: |policy| policy.katalyst.mode != KatalystMode::Disabled,
 };

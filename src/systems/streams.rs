@@ -12,6 +12,7 @@
 //! [`Placing`] is the state of these steps; each file adds the methods of its step to it.
 
 pub mod api;
+mod check;
 mod constraints;
 pub(crate) mod guard;
 pub(crate) mod job;
@@ -27,6 +28,7 @@ pub(crate) mod token;
 mod validate;
 
 use super::{Outcome, Prefix, System};
+use crate::kubernetes::label;
 use crate::placement::intent::{Change, Intent};
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, Warning, quoted, shorten};
@@ -47,9 +49,13 @@ pub(crate) const SYSTEM: System = System {
     request: Some(place_pod),
     claim: None,
     concerns: Some(job::concerns),
+    may_concern: Some(|metadata| label(metadata, keys::JOB).is_some()),
+    pod_owner: None,
     plan: Some(reconcile::plan),
     validations: validate::KINDS,
     previews: preview::KINDS,
+    checks: check::KINDS,
+    check_pod: Some(check::check_pod),
     enabled: |policy| policy.streams.enabled,
 };
 

@@ -1,72 +1,65 @@
-//! Why a pod is where it is, or waits.
+//! Why a pod is where it is, or waits: what all systems have in common, and what each adds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm};
 use kube::core::{Selector, SelectorExt as _};
 
-use super::cluster::first_obstacle;
-use super::group::{Joined, joined, report_member_outside};
-use super::words::{counted, node_remedy, nodes, of_pod, some};
-use super::{Cluster, Diagnosis, gates, streams};
 use crate::admission::Decision;
 use crate::admission::stored::decide_creation;
 use crate::kubernetes::{
-    HOSTNAME, affinity, annotation, is_finished, label, node_name, required_anti_terms,
+    HOSTNAME, affinity, annotation, is_finished, node_name, required_anti_terms,
     required_pod_terms, scheduler_name,
 };
 use crate::placement::record;
 use crate::systems::SYSTEMS;
+use crate::systems::check::cluster::first_obstacle;
+use crate::systems::check::words::{counted, node_remedy, nodes, of_pod, some};
+use crate::systems::check::{Context, Diagnosis, PodChecks, PodReport, gates};
 use crate::systems::fit::{self, Check, Obstacle, PodNeeds, Question};
-use crate::systems::policy::Policy;
-use crate::systems::streams::kinds::streams_pod::PodDetails;
-use crate::systems::streams::kinds::streams_pod::{
-    COLOCATION_PREFIX, GROUP, JOB, PROCESSING_ELEMENT,
-};
 use crate::systems::vocabulary::{Meaning, meaning};
+use crate::view::Name;
 use crate::view::resource::POD;
 
-/// Why a pod is where it is, or waits. `None`: there is no such pod.
-pub(super) fn pod(
-    cluster: &Cluster,
-    policy: &Policy,
-    namespace: &str,
-    name: &str,
-) -> Option<Diagnosis> {
-    let pod = cluster.pod(namespace, name)?;
+/// The diagnosis of pods, for the systems.
+pub(super) const CHECKS: PodChecks = PodChecks { diagnose, report_missing_changes };
+
+/// Why a pod is where it is, or waits.
+pub(super) fn diagnose(context: &Context<'_>, name: &Name, pod: &Pod) -> Diagnosis {
+    let checks = SYSTEMS.iter().filter_map(|system| system.check_pod);
+    let mut reports: Vec<PodReport> = checks.map(|check| check(context, name, pod)).collect();
     let mut diagnosis =
-        Diagnosis { asked: asked(pod), decided: decided(pod), ..of_pod(pod, namespace) };
-    let joined = joined(cluster, policy, pod, namespace);
-    if let Some(joined) = &joined {
-        diagnosis.asked.push(joined.asked.clone());
+        Diagnosis { asked: asked(pod), decided: decided(pod), ..of_pod(pod, &name.namespace) };
+    for report in &mut reports {
+        diagnosis.asked.append(&mut report.asked);
     }
     if diagnosis.asked.is_empty() {
         diagnosis.asked.push("nothing of stowplan".to_owned());
     }
     let node = node_name(pod);
     if is_finished(pod) {
-        return Some(diagnosis);
+        return diagnosis;
     }
-    report_missing_marks(&mut diagnosis, pod, namespace, cluster, policy);
-    report_schedulers(&mut diagnosis, pod, namespace, cluster);
+    report_missing_changes(context, name, pod, &mut diagnosis);
+    let mut of_pending = Vec::new();
+    let mut led: Option<Diagnosis> = None;
+    for report in reports {
+        diagnosis.extend(report.unfinished);
+        of_pending.push(report.pending);
+        led = led.or(report.led);
+    }
     if node.is_some() {
-        return Some(diagnosis);
+        return diagnosis;
     }
     gates::report_own(&mut diagnosis, pod);
     gates::report_foreign(&mut diagnosis, pod);
-    let read = PodDetails::read(pod);
-    for (hash, index) in read.iter().flat_map(|read| &read.pools) {
-        streams::report_pool_of(&mut diagnosis, cluster, hash, *index);
+    of_pending.into_iter().for_each(|findings| diagnosis.extend(findings));
+    let eligible = report_eligible_nodes(&mut diagnosis, pod, context);
+    match led {
+        Some(led) => diagnosis.extend(led),
+        None => report_colocation(&mut diagnosis, pod, name, context),
     }
-    let eligible = report_eligible_nodes(&mut diagnosis, pod, cluster);
-    match joined {
-        Some(Joined { placeholder, .. }) => {
-            report_member_outside(&mut diagnosis, cluster, policy, pod, namespace);
-            diagnosis.parts.push(placeholder);
-        }
-        None => report_colocation(&mut diagnosis, pod, namespace, cluster),
-    }
-    report_exlocation(&mut diagnosis, pod, namespace, cluster, &eligible);
+    report_exlocation(&mut diagnosis, pod, name, context, &eligible);
     if !diagnosis.has_obstacle() {
         let what = match &diagnosis.scheduler {
             None => "no scheduler has looked at it yet".to_owned(),
@@ -75,22 +68,16 @@ pub(super) fn pod(
         let name = scheduler_name(pod);
         diagnosis.report(what, format!("resources, volumes and ports are {name}'s business"));
     }
-    Some(diagnosis)
+    diagnosis
 }
 
-/// What the pod asks for.
+/// The annotations of the pod that are stowplan's.
 fn asked(pod: &Pod) -> Vec<String> {
     let annotations = pod.metadata.annotations.iter().flatten();
-    let mut asked: Vec<String> = annotations
+    annotations
         .filter(|(key, _)| matches!(meaning(key), Meaning::Known(_)))
         .map(|(key, value)| format!("{key}: {value}"))
-        .collect();
-    if let (Some(job), Some(element)) =
-        (label(&pod.metadata, JOB), label(&pod.metadata, PROCESSING_ELEMENT))
-    {
-        asked.push(format!("processing element {element} of job {job}"));
-    }
-    asked
+        .collect()
 }
 
 /// What the pod's record says.
@@ -105,16 +92,16 @@ fn decided(pod: &Pod) -> Vec<String> {
     decided
 }
 
-/// Reports what the pod would be given if it were created now.
-pub(super) fn report_missing_marks(
-    diagnosis: &mut Diagnosis,
+/// Reports what the webhook would change in the pod if it were created now.
+fn report_missing_changes(
+    context: &Context<'_>,
+    name: &Name,
     pod: &Pod,
-    namespace: &str,
-    cluster: &Cluster,
-    policy: &Policy,
+    diagnosis: &mut Diagnosis,
 ) {
     let Ok(document) = serde_json::to_value(pod) else { return };
-    let decision = decide_creation(&POD, namespace, &document, &cluster.view, policy);
+    let Context { cluster, policy, .. } = context;
+    let decision = decide_creation(&POD, &name.namespace, &document, &cluster.view, policy);
     match decision {
         Ok(Decision::Refuse(refusal)) => {
             let first = refusal.first();
@@ -128,8 +115,8 @@ pub(super) fn report_missing_marks(
                 && !admission.intents.is_empty()
                 && admission.findings.is_empty() =>
         {
-            let marks = admission.intents.iter().map(|intent| intent.change.to_string());
-            let lacks = some(&marks.collect::<Vec<_>>());
+            let changes = admission.intents.iter().map(|intent| intent.change.to_string());
+            let lacks = some(&changes.collect::<Vec<_>>());
             diagnosis.report(
                 format!("it was admitted without stowplan, and may lack: {lacks}"),
                 "delete the pod, so that it is created again",
@@ -152,8 +139,9 @@ fn checks_for(pod: &Pod) -> &'static [Check] {
 fn report_eligible_nodes<'c>(
     diagnosis: &mut Diagnosis,
     pod: &Pod,
-    cluster: &'c Cluster,
+    context: &Context<'c>,
 ) -> Vec<&'c str> {
+    let cluster = context.cluster;
     let needs = pod.spec.as_ref().map(PodNeeds::of_spec).unwrap_or_default();
     let checks = checks_for(pod);
     let mut eligible = Vec::new();
@@ -194,10 +182,11 @@ fn report_eligible_nodes<'c>(
 }
 
 /// Reports the pods that the pod must be near to, where their node does not take it.
-fn report_colocation(diagnosis: &mut Diagnosis, pod: &Pod, namespace: &str, cluster: &Cluster) {
+fn report_colocation(diagnosis: &mut Diagnosis, pod: &Pod, name: &Name, context: &Context<'_>) {
+    let cluster = context.cluster;
     let needs = pod.spec.as_ref().map(PodNeeds::of_spec).unwrap_or_default();
     for term in required_pod_terms(affinity(pod)) {
-        let mates = living(cluster, namespace, pod).filter(|other| is_about(term, other));
+        let mates = cluster.others(&name.namespace, pod).filter(|other| is_about(term, other));
         let there: BTreeMap<&str, &Pod> =
             mates.filter_map(|other| Some((node_name(other)?, other))).collect();
         for (node, mate) in there {
@@ -223,14 +212,14 @@ fn report_colocation(diagnosis: &mut Diagnosis, pod: &Pod, namespace: &str, clus
 fn report_exlocation(
     diagnosis: &mut Diagnosis,
     pod: &Pod,
-    namespace: &str,
-    cluster: &Cluster,
+    name: &Name,
+    context: &Context<'_>,
     eligible: &[&str],
 ) {
     let from = required_anti_terms(affinity(pod));
     let by = |term: &PodAffinityTerm, other: &Pod| is_about(term, other);
     let mut taken: BTreeMap<&str, String> = BTreeMap::new();
-    for other in living(cluster, namespace, pod) {
+    for other in context.cluster.others(&name.namespace, pod) {
         let Some(node) = node_name(other) else { continue };
         let others = required_anti_terms(affinity(other));
         if from.iter().any(|term| by(term, other)) || others.iter().any(|term| by(term, pod)) {
@@ -247,39 +236,8 @@ fn report_exlocation(
     }
 }
 
-/// Reports a group with several schedulers: they do not see each other's decisions.
-fn report_schedulers(diagnosis: &mut Diagnosis, pod: &Pod, namespace: &str, cluster: &Cluster) {
-    let Some(labels) = &pod.metadata.labels else { return };
-    let is_group = |key: &str| key.starts_with(COLOCATION_PREFIX) || key == GROUP;
-    for (key, value) in labels.iter().filter(|(key, _)| is_group(key)) {
-        let mates = living(cluster, namespace, pod).filter(|other| {
-            label(&other.metadata, key) == Some(value)
-                && label(&other.metadata, JOB) == label(&pod.metadata, JOB)
-        });
-        let schedulers: BTreeSet<&str> = mates.chain([pod]).map(scheduler_name).collect();
-        if schedulers.len() > 1 {
-            let names: Vec<String> = schedulers.into_iter().map(str::to_owned).collect();
-            diagnosis.report(
-                format!("pods of its colocation group name different schedulers: {}", some(&names)),
-                "give all pods of the group one spec.schedulerName: they do not see each other's",
-            );
-        }
-    }
-}
-
-/// The pods of a namespace without `pod` and without those that have ended.
-pub(super) fn living<'c>(
-    cluster: &'c Cluster,
-    namespace: &'c str,
-    pod: &'c Pod,
-) -> impl Iterator<Item = &'c Pod> {
-    cluster
-        .in_namespace(namespace)
-        .filter(|other| other.metadata.name != pod.metadata.name && !is_finished(other))
-}
-
 /// Whether a term of pod (anti-)affinity on one node is about `other`, a pod of the same namespace.
-pub(super) fn is_about(term: &PodAffinityTerm, other: &Pod) -> bool {
+fn is_about(term: &PodAffinityTerm, other: &Pod) -> bool {
     let Some(selector) = &term.label_selector else { return false };
     let Ok(selector) = Selector::try_from(selector.clone()) else { return false };
     term.topology_key == HOSTNAME

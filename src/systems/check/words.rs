@@ -7,19 +7,19 @@ use crate::kubernetes::{HOSTNAME, condition, node_name};
 use crate::systems::fit::Obstacle;
 
 /// What to do where stowplan's controller has not acted.
-pub(super) const SEE_CONTROLLER: &str =
+pub(crate) const SEE_CONTROLLER: &str =
     "see that stowplan's controller runs: `kubectl get lease -A | grep stowplan`";
 
 /// The most names that a sentence lists.
 const LISTED: usize = 5;
 
 /// `1 node`, `2 nodes`.
-pub(super) fn counted(count: usize, what: &str) -> String {
+pub(crate) fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// The first of several names, and how many more there are.
-pub(super) fn some<N: AsRef<str>>(names: &[N]) -> String {
+pub(crate) fn some<N: AsRef<str>>(names: &[N]) -> String {
     let listed: Vec<&str> = names.iter().take(LISTED).map(AsRef::as_ref).collect();
     let listed = listed.join(", ");
     match names.len().saturating_sub(LISTED) {
@@ -29,12 +29,12 @@ pub(super) fn some<N: AsRef<str>>(names: &[N]) -> String {
 }
 
 /// `node n1`, `nodes n1, n2`.
-pub(super) fn nodes(names: &[&str]) -> String {
+pub(crate) fn nodes(names: &[&str]) -> String {
     format!("{} {}", if names.len() == 1 { "node" } else { "nodes" }, some(names))
 }
 
 /// What to do about a node that takes no pods, or not those of stowplan.
-pub(super) fn node_remedy(obstacle: &Obstacle<'_>, node: &str) -> String {
+pub(crate) fn node_remedy(obstacle: &Obstacle<'_>, node: &str) -> String {
     match obstacle {
         Obstacle::Cordoned => format!("kubectl uncordon {node}"),
         Obstacle::NoHostname => format!("kubectl label node {node} {HOSTNAME}={node}"),
@@ -43,7 +43,7 @@ pub(super) fn node_remedy(obstacle: &Obstacle<'_>, node: &str) -> String {
 }
 
 /// What the scheduler says of a pod that it has not bound.
-pub(super) fn scheduler(pod: &Pod) -> Option<String> {
+pub(crate) fn scheduler(pod: &Pod) -> Option<String> {
     let condition = condition(pod, "PodScheduled").filter(|of| of.status != "True")?;
     let reason = condition.reason.as_deref().unwrap_or_default();
     let message = condition.message.as_deref().unwrap_or_default();
@@ -52,7 +52,7 @@ pub(super) fn scheduler(pod: &Pod) -> Option<String> {
 }
 
 /// The beginning of the diagnosis of a pod: its node, and what the scheduler says.
-pub(super) fn of_pod(pod: &Pod, namespace: &str) -> Diagnosis {
+pub(crate) fn of_pod(pod: &Pod, namespace: &str) -> Diagnosis {
     let mut diagnosis = Diagnosis {
         kind: "Pod",
         namespace: namespace.to_owned(),

@@ -2,9 +2,9 @@
 
 use super::Facts;
 use super::ask::NodeWhy;
-use crate::cli::check::Diagnosis;
-use crate::cli::check::cluster::states_capacity;
-use crate::cli::check::words::SEE_CONTROLLER;
+use crate::systems::check::Diagnosis;
+use crate::systems::check::cluster::states_capacity;
+use crate::systems::check::words::SEE_CONTROLLER;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::FIRST;
 use crate::systems::coschedule::pod_plan::{Nodes, PodPlan};

@@ -3,11 +3,10 @@
 //! Each obstacle is reported once, where it arises: at the run, the placeholder, a claim or a pod.
 
 use super::group::Facts;
-use super::pod::report_missing_marks;
 use super::reconciler::Planned;
-use super::words::{SEE_CONTROLLER, of_pod, some};
-use super::{Cluster, Diagnosis};
 use crate::kubernetes::{is_finished, label, node_name};
+use crate::systems::check::words::{SEE_CONTROLLER, of_pod, some};
+use crate::systems::check::{Context, Diagnosis};
 use crate::systems::coschedule::family;
 use crate::systems::coschedule::groups::{self, Conflict, Group, Groups};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
@@ -23,26 +22,16 @@ use crate::systems::vocabulary::{IGNORE, is_namespace_opted_out};
 use crate::view::{Key, Name, Owner, View};
 
 /// Why a run waits. `None`: there is no such run.
-pub(super) fn pipeline_run(
-    cluster: &Cluster,
-    policy: &Policy,
-    namespace: &str,
-    name: &str,
-) -> Option<Diagnosis> {
+pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
+    let Context { cluster, policy, .. } = context;
     let view = &cluster.view;
-    let key = Name::new(namespace, name);
-    let run = view.pipeline_run(&key)?;
-    let mut diagnosis = Diagnosis {
-        kind: PIPELINE_RUN.kind,
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        ..Diagnosis::default()
-    };
+    let run = view.pipeline_run(key)?;
+    let mut diagnosis = Diagnosis::new(PIPELINE_RUN.kind, key);
     if run.done {
         diagnosis.decided.push("nothing: it has ended".to_owned());
         return Some(diagnosis);
     }
-    let (root_name, root, missing) = family::root(&key, run, view);
+    let (root_name, root, missing) = family::root(key, run, view);
     if let Some(above) = missing {
         diagnosis.report(
             format!("it is a part of {above}, which is unknown: it is not placed"),
@@ -50,12 +39,12 @@ pub(super) fn pipeline_run(
         );
         return Some(diagnosis);
     }
-    if *root_name != key {
+    if root_name != key {
         diagnosis
             .asked
             .push(format!("a part of PipelineRun {}, whose groups follow", root_name.name));
     }
-    if let Some(why) = ignored_because(namespace, view, policy) {
+    if let Some(why) = ignored_because(&key.namespace, view, policy) {
         diagnosis.decided.push(format!("nothing: {why}"));
         return Some(diagnosis);
     }
@@ -80,9 +69,8 @@ pub(super) fn pipeline_run(
         diagnosis.decided.push("nothing: each of its pods is placed by itself".to_owned());
         return Some(diagnosis);
     }
-    let planned = Planned::new(cluster, policy);
-    Run { cluster, policy, name: root_name, run: root, groups: &groups, planned }
-        .report(&mut diagnosis);
+    let planned = Planned::new(context);
+    Run { context, name: root_name, run: root, groups: &groups, planned }.report(&mut diagnosis);
     Some(diagnosis)
 }
 
@@ -118,8 +106,7 @@ pub(super) fn claims_of(group: &Group) -> Vec<String> {
 
 /// A run that has not ended, and its groups.
 struct Run<'c> {
-    cluster: &'c Cluster,
-    policy: &'c Policy,
+    context: &'c Context<'c>,
     name: &'c Name,
     run: &'c PipelineRun,
     groups: &'c Groups,
@@ -148,7 +135,7 @@ impl Run<'_> {
             diagnosis.decided.push("nothing: none of its claims needs one node".to_owned());
             return;
         }
-        let is_managed = self.cluster.view.controller_present();
+        let is_managed = self.context.cluster.view.controller_present();
         if !is_managed {
             diagnosis.report(
                 "no controller of stowplan renews its Lease, so placeholders are neither created, moved nor removed",
@@ -159,7 +146,7 @@ impl Run<'_> {
             diagnosis.report(conflict.to_string(), remedy_of(conflict));
         }
         let has_started = self.has_started();
-        if !has_started && self.cluster.knows(TASK_RUN.kind) {
+        if !has_started && self.context.cluster.knows(TASK_RUN.kind) {
             diagnosis.report(
                 "Tekton has created no TaskRun of it yet, and placeholders are created with the first",
                 format!("kubectl describe pipelinerun {name} -n {namespace}"),
@@ -179,7 +166,7 @@ impl Run<'_> {
             PipelineSource::Resolver => {
                 diagnosis.decided.push(format!("its pipeline is a resolver's, so {one_group}"));
             }
-            PipelineSource::Named(named) if self.cluster.knows(PIPELINE.kind) => {
+            PipelineSource::Named(named) if self.context.cluster.knows(PIPELINE.kind) => {
                 let awaited = |key: &Key| key.resource == PIPELINE;
                 if self.groups.awaited.iter().any(awaited) {
                     diagnosis.report(
@@ -205,11 +192,11 @@ impl Run<'_> {
 
     /// What its TaskRuns show, and those of the runs that it has created.
     fn signs(&self) -> family::Signs {
-        family::signs(self.name, self.run, &self.cluster.view)
+        family::signs(self.name, self.run, &self.context.cluster.view)
     }
 
     fn has_started(&self) -> bool {
-        let view = &self.cluster.view;
+        let view = &self.context.cluster.view;
         let has_members = |group: &Group| {
             view.members_of(&Name::new(&self.name.namespace, &group.name)).next().is_some()
         };
@@ -220,8 +207,7 @@ impl Run<'_> {
     fn group(&self, diagnosis: &mut Diagnosis, group: &Group, is_managed: bool) -> Diagnosis {
         let Name { namespace, name } = self.name;
         let placeholder = Name::new(namespace, &group.name);
-        let facts =
-            Facts::new(self.cluster, self.policy, &placeholder, claims_of(group), group.isolated);
+        let facts = Facts::new(self.context, &placeholder, claims_of(group), group.isolated);
         let mut part = facts.placeholder();
         part.asked.insert(0, asked_by(group));
         self.report_leader(diagnosis, group);
@@ -232,8 +218,8 @@ impl Run<'_> {
             |claim: &String| group.claims.iter().any(|own| own.template && *own.name == **claim);
         let claims = facts.claims.iter();
         part.parts.extend(claims.map(|claim| facts.claim(claim, of_template(claim))));
-        for (member, _) in self.cluster.view.members_of(&placeholder) {
-            let pod = self.cluster.pod(namespace, &member.name);
+        for (member, _) in self.context.cluster.view.members_of(&placeholder) {
+            let pod = self.context.cluster.pod(namespace, &member.name);
             part.parts.extend(pod.map(|pod| facts.diagnose_member(pod)));
         }
         part
@@ -242,8 +228,8 @@ impl Run<'_> {
     /// Reports the earlier group that uses a claim of this one: they share a node. Whether this one
     /// waits for it is the reconciler's decision.
     fn report_leader(&self, diagnosis: &mut Diagnosis, group: &Group) {
-        let view = &self.cluster.view;
-        let leader = groups::leader(self.name, self.run, group, view, self.policy);
+        let view = &self.context.cluster.view;
+        let leader = groups::leader(self.name, self.run, group, view, self.context.policy);
         let Some(groups::Leader { who, placeholder, claim }) = leader else { return };
         let shared = format!("claim {claim} is also used by the earlier {who}");
         let placeholder = Name::new(&self.name.namespace, &placeholder);
@@ -270,17 +256,18 @@ impl Run<'_> {
     /// The run's waiting pods that were admitted to no group.
     fn report_strays(&self, diagnosis: &mut Diagnosis) {
         let namespace = &self.name.namespace;
-        for pod in self.cluster.in_namespace(namespace).filter(|pod| !is_finished(pod)) {
+        for pod in self.context.cluster.in_namespace(namespace).filter(|pod| !is_finished(pod)) {
             let Some(owner) = Owner::of_tekton(&pod.metadata, TASK_RUN.kind) else { continue };
             if label(&pod.metadata, keys::MEMBER).is_some() || node_name(pod).is_some() {
                 continue;
             }
-            let of = belonging(namespace, &owner, &self.cluster.view, self.policy);
+            let of = belonging(namespace, &owner, &self.context.cluster.view, self.context.policy);
             if !matches!(of, Belonging::Run(of) if of.name == self.name) {
                 continue;
             }
             let mut part = of_pod(pod, namespace);
-            report_missing_marks(&mut part, pod, namespace, self.cluster, self.policy);
+            let name = Name::new(namespace, &part.name);
+            (self.context.pods.report_missing_changes)(self.context, &name, pod, &mut part);
             if part.has_obstacle() {
                 diagnosis.parts.push(part);
             }

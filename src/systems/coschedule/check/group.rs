@@ -10,22 +10,24 @@ mod explain;
 mod joined;
 mod words;
 
-pub(super) use joined::{Joined, joined, report_member_outside};
+pub(in crate::systems::coschedule) use joined::check_pod;
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::words::scheduler;
-use super::{Cluster, Diagnosis, reconciler};
+use super::reconciler;
 use crate::kubernetes::{is_finished, node_name};
 use crate::placement::affinity::bound_to;
+use crate::systems::check::words::scheduler;
+use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::placeholder::FIRST;
 use crate::systems::coschedule::kinds::placeholder::Placeholder;
 use crate::systems::coschedule::policy::{CoscheduleMode, IsolationScope};
 use crate::systems::coschedule::reconcile::Explained;
+use crate::systems::coschedule::resources::STATEFUL_SET;
 use crate::systems::coschedule::{family, mode, volumes};
 use crate::systems::fit::{PodNeeds, Volume, Volumes};
 use crate::systems::policy::Policy;
@@ -57,12 +59,12 @@ pub(super) struct Facts<'c> {
 impl<'c> Facts<'c> {
     /// `claims` and `isolated`: what counts while the placeholder does not exist.
     pub(super) fn new(
-        cluster: &'c Cluster,
-        policy: &'c Policy,
+        context: &Context<'c>,
         name: &'c Name,
         claims: Vec<String>,
         isolated: bool,
     ) -> Self {
+        let Context { cluster, policy, .. } = *context;
         let made = cluster.view.placeholder(name);
         let claims = match made {
             Some(made) => made.mounted(name).map(|claim| claim.name.into()).collect(),
@@ -106,7 +108,7 @@ impl<'c> Facts<'c> {
             needs: spec.map(PodNeeds::of_spec).unwrap_or_default(),
             running,
             waiting,
-            explained: reconciler::explain(cluster, policy, name),
+            explained: reconciler::explain(context, name),
         }
     }
 
@@ -188,14 +190,8 @@ impl<'c> Facts<'c> {
 
     /// The placeholder itself, and why it is not where it should be.
     pub(super) fn placeholder(&self) -> Diagnosis {
-        let Name { namespace, name } = self.name;
-        let mut diagnosis = Diagnosis {
-            kind: "StatefulSet",
-            namespace: namespace.to_string(),
-            name: name.to_string(),
-            scheduler: self.pod.and_then(scheduler),
-            ..Diagnosis::default()
-        };
+        let mut diagnosis = Diagnosis::new(STATEFUL_SET.kind, self.name);
+        diagnosis.scheduler = self.pod.and_then(scheduler);
         diagnosis.placed.extend(self.node().map(|node| format!("node {node}")));
         self.report_pod(&mut diagnosis);
         diagnosis

@@ -3,17 +3,20 @@
 use k8s_openapi::api::core::v1::Pod;
 
 use super::Facts;
-use crate::cli::check::Diagnosis;
-use crate::cli::check::pod::living;
-use crate::cli::check::words::{counted, some};
 use crate::kubernetes::{claims, node_name};
+use crate::systems::check::Diagnosis;
+use crate::systems::check::words::{counted, some};
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::view::Name;
 
 impl Facts<'_> {
     /// A claim of the group. `of_template`: Tekton creates it from a template.
-    pub(in crate::cli::check) fn claim(&self, claim: &str, of_template: bool) -> Diagnosis {
+    pub(in crate::systems::coschedule::check) fn claim(
+        &self,
+        claim: &str,
+        of_template: bool,
+    ) -> Diagnosis {
         let view = &self.cluster.view;
         let namespace = &self.name.namespace;
         let mut diagnosis = Diagnosis {
@@ -97,7 +100,9 @@ impl Facts<'_> {
             let spec = other.spec.as_ref();
             spec.is_some_and(|spec| claims(spec).any(|own| own == claim))
         };
-        let elsewhere = living(self.cluster, &self.name.namespace, pod)
+        let elsewhere = self
+            .cluster
+            .others(&self.name.namespace, pod)
             .filter(uses)
             .find_map(|other| Some((other, node_name(other).filter(|other| *other != node)?)));
         if let Some((other, where_)) = elsewhere.filter(|_| one_node) {

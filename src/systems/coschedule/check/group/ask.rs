@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::Facts;
-use crate::cli::check::cluster::first_obstacle;
 use crate::kubernetes::node_name;
+use crate::systems::check::cluster::first_obstacle;
 use crate::systems::coschedule::reconcile::Step;
 use crate::systems::fit::{self, Candidate, Obstacle, Question};
 

@@ -3,33 +3,38 @@
 use k8s_openapi::api::core::v1::Pod;
 
 use super::Facts;
-use crate::cli::check::reconciler::Planned;
-use crate::cli::check::run::claims_of;
-use crate::cli::check::{Cluster, Diagnosis};
 use crate::kubernetes::{annotation, label};
+use crate::systems::check::{Context, Diagnosis, PodReport};
+use crate::systems::coschedule::check::reconciler::Planned;
+use crate::systems::coschedule::check::run::claims_of;
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::member::{Belonging, belonging};
 use crate::systems::coschedule::resources::TASK_RUN;
-use crate::systems::policy::Policy;
 use crate::view::resource::POD;
 use crate::view::{Name, Owner};
 
-/// The group of a pod.
-pub(in crate::cli::check) struct Joined {
-    /// What the pod asks for.
-    pub(in crate::cli::check) asked: String,
-    pub(in crate::cli::check) placeholder: Diagnosis,
+/// What coscheduling knows about a pod: the placeholder of its group, and why the pod is not on the
+/// placeholder's node.
+pub(in crate::systems::coschedule) fn check_pod(
+    context: &Context<'_>,
+    name: &Name,
+    pod: &Pod,
+) -> PodReport {
+    match find_group(context, name, pod) {
+        Some((asked, led)) => {
+            PodReport { asked: vec![asked], led: Some(led), ..PodReport::default() }
+        }
+        None => PodReport::default(),
+    }
 }
 
-/// The group that a pod was admitted to, or whose placeholder's pod it is.
-pub(in crate::cli::check) fn joined(
-    cluster: &Cluster,
-    policy: &Policy,
-    pod: &Pod,
-    namespace: &str,
-) -> Option<Joined> {
+/// The group that a pod was admitted to, or whose placeholder's pod it is: what the pod asks for,
+/// and the diagnosis with the placeholder as a part.
+fn find_group(context: &Context<'_>, pod_name: &Name, pod: &Pod) -> Option<(String, Diagnosis)> {
+    let Context { cluster, policy, .. } = context;
+    let namespace = &*pod_name.namespace;
     if let Some(own) = PlaceholderPod::of(&pod.metadata) {
         let name = Name::new(namespace, own);
         let made = cluster.view.placeholder(&name);
@@ -41,8 +46,9 @@ pub(in crate::cli::check) fn joined(
             Some((None, Some(group))) => format!("the pods of group {group}"),
             _ => "a group that is unknown".to_owned(),
         };
-        let placeholder = Facts::new(cluster, policy, &name, Vec::new(), false).placeholder();
-        return Some(Joined { asked: format!("a node for {group}"), placeholder });
+        let placeholder = Facts::new(context, &name, Vec::new(), false).placeholder();
+        let led = Diagnosis { parts: vec![placeholder], ..Diagnosis::default() };
+        return Some((format!("a node for {group}"), led));
     }
     let placeholder = label(&pod.metadata, keys::MEMBER)?;
     let owner = Owner::of_tekton(&pod.metadata, TASK_RUN.kind);
@@ -65,33 +71,20 @@ pub(in crate::cli::check) fn joined(
         },
     };
     let name = Name::new(namespace, placeholder);
-    let facts = Facts::new(cluster, policy, &name, claims, isolated);
+    let facts = Facts::new(context, &name, claims, isolated);
     let mut diagnosis = facts.placeholder();
     if !facts.is_made() {
-        let own = pod.metadata.name.as_deref().unwrap_or_default();
-        let planned = Planned::new(cluster, policy);
-        let member = Name::new(namespace, own);
-        let mut waits = planned.shared_claims(POD, &member).peekable();
+        let planned = Planned::new(context);
+        let mut waits = planned.shared_claims(POD, pod_name).peekable();
         if waits.peek().is_none() {
-            facts.report_missing(&mut diagnosis, "pod", own);
+            facts.report_missing(&mut diagnosis, "pod", &pod_name.name);
         }
         for note in waits {
             diagnosis.report(note, "wait until that one has a node, or has ended");
         }
     }
-    Some(Joined { asked, placeholder: diagnosis })
-}
-
-/// Reports why a pod without a node is not beside its placeholder, and what the controller does with
-/// it.
-pub(in crate::cli::check) fn report_member_outside(
-    diagnosis: &mut Diagnosis,
-    cluster: &Cluster,
-    policy: &Policy,
-    pod: &Pod,
-    namespace: &str,
-) {
-    let Some(placeholder) = label(&pod.metadata, keys::MEMBER) else { return };
-    let name = Name::new(namespace, placeholder);
-    Facts::new(cluster, policy, &name, Vec::new(), false).report_outside(diagnosis, pod);
+    let mut led = Diagnosis::default();
+    facts.report_outside(&mut led, pod);
+    led.parts.push(diagnosis);
+    Some((asked, led))
 }

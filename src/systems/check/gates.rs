@@ -8,7 +8,7 @@ use crate::kubernetes::gates;
 use crate::systems;
 
 /// Reports the gates of stowplan's systems that hold a pod.
-pub(super) fn report_own(diagnosis: &mut Diagnosis, pod: &Pod) {
+pub(crate) fn report_own(diagnosis: &mut Diagnosis, pod: &Pod) {
     for gate in gates(pod).filter_map(systems::gate) {
         let what = format!("the gate {} holds it until {}", gate.name, gate.until);
         diagnosis.report(what, gate.remedy);
@@ -16,7 +16,7 @@ pub(super) fn report_own(diagnosis: &mut Diagnosis, pod: &Pod) {
 }
 
 /// Reports the gates that hold a pod and are not stowplan's.
-pub(super) fn report_foreign(diagnosis: &mut Diagnosis, pod: &Pod) {
+pub(crate) fn report_foreign(diagnosis: &mut Diagnosis, pod: &Pod) {
     let others: Vec<&str> = gates(pod).filter(|gate| systems::gate(gate).is_none()).collect();
     if !others.is_empty() {
         diagnosis.report(

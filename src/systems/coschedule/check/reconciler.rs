@@ -5,35 +5,36 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::Cluster;
+use crate::systems::check::Context;
 use crate::systems::coschedule::reconcile::{self, Explained, reason};
 use crate::systems::plan::{Plan, Write};
-use crate::systems::policy::Policy;
 use crate::view::{Name, Resource};
 
-/// When the grace period ends that begins now.
-fn end_of_grace(policy: &Policy) -> Timestamp {
-    let now = Timestamp::now();
-    let grace = SignedDuration::try_from(policy.coschedule.grace_period.length());
+/// The end of the grace period that begins now.
+fn end_of_grace(context: &Context<'_>) -> Timestamp {
+    let now = context.now;
+    let grace = SignedDuration::try_from(context.policy.coschedule.grace_period.length());
     grace.ok().and_then(|grace| now.checked_add(grace).ok()).unwrap_or(now)
 }
 
 /// What the reconciler would do with a placeholder. `None`: the placeholder does not exist, its group
 /// has ended, or the nodes are unknown.
-pub(super) fn explain(cluster: &Cluster, policy: &Policy, placeholder: &Name) -> Option<Explained> {
+pub(super) fn explain(context: &Context<'_>, placeholder: &Name) -> Option<Explained> {
+    let Context { cluster, policy, .. } = context;
     // Without nodes every node counts as deleted.
     if cluster.has_no_nodes() {
         return None;
     }
-    reconcile::explain(&cluster.view, policy, end_of_grace(policy), placeholder)
+    reconcile::explain(&cluster.view, policy, end_of_grace(context), placeholder)
 }
 
 /// The next plan of the reconciler.
 pub(super) struct Planned(Plan);
 
 impl Planned {
-    pub(super) fn new(cluster: &Cluster, policy: &Policy) -> Self {
-        Self(reconcile::plan(&cluster.view, policy, end_of_grace(policy)))
+    pub(super) fn new(context: &Context<'_>) -> Self {
+        let Context { cluster, policy, .. } = context;
+        Self(reconcile::plan(&cluster.view, policy, end_of_grace(context)))
     }
 
     /// Whether it creates a placeholder.

@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::Pod;
 use super::Facts;
 use super::ask::{NodeWhy, Outside, Unplaced};
 use super::explain::wait_a_moment;
-use crate::cli::check::words::{counted, node_remedy, nodes, of_pod, some};
-use crate::cli::check::{Diagnosis, gates};
 use crate::kubernetes::{is_finished, node_name};
+use crate::systems::check::words::{counted, node_remedy, nodes, of_pod, some};
+use crate::systems::check::{Diagnosis, gates};
 use crate::systems::coschedule::kinds::placeholder::FIRST;
 use crate::systems::coschedule::reconcile::{Step, Why};
 use crate::systems::coschedule::resources::TASK_RUN;
@@ -112,7 +112,7 @@ impl Unplaced<'_> {
 
 impl Facts<'_> {
     /// A pod of the group.
-    pub(in crate::cli::check) fn diagnose_member(&self, pod: &Pod) -> Diagnosis {
+    pub(in crate::systems::coschedule::check) fn diagnose_member(&self, pod: &Pod) -> Diagnosis {
         let mut diagnosis = of_pod(pod, &self.name.namespace);
         if node_name(pod).is_none() && !is_finished(pod) {
             gates::report_foreign(&mut diagnosis, pod);

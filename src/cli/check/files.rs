@@ -1,0 +1,64 @@
+//! Reads the cluster for `check` from files.
+
+use std::path::PathBuf;
+
+use k8s_openapi::api::coordination::v1::Lease;
+
+use crate::cli::input::{self, Problems};
+use crate::controller::lease;
+use crate::systems;
+use crate::systems::check::Cluster;
+
+/// The cluster of the objects in `paths`.
+///
+/// # Errors
+/// [`Problems`]: everything that cannot be read or is not an object.
+pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<Cluster> {
+    let mut cluster = Cluster::default();
+    let mut problems = Problems::default();
+    let documents = input::read_documents(paths, &mut problems);
+    for document in &documents {
+        for item in document.items(&mut problems) {
+            let object = item.to_object();
+            // If there is one object of a kind, the files have all objects of that kind.
+            cluster.known.insert(item.kind.clone());
+            let problem = match (item.version.as_str(), item.kind.as_str()) {
+                ("v1", "Node") => {
+                    serde_json::from_value(object).map(|node| cluster.add_node(node)).err()
+                }
+                ("v1", "Pod") => {
+                    serde_json::from_value(object).map(|pod| cluster.add_pod(pod)).err()
+                }
+                ("coordination.k8s.io/v1", "Lease") => serde_json::from_value(object)
+                    .map(|lease| add_lease(&lease, &mut cluster))
+                    .err(),
+                _ => match systems::object(object) {
+                    Ok(object) => {
+                        object.into_iter().for_each(|object| cluster.view.apply(object));
+                        None
+                    }
+                    Err(problem) => {
+                        problems.push(format!("{}: {problem}", document.location));
+                        None
+                    }
+                },
+            };
+            if let Some(problem) = problem {
+                let kind = &item.kind;
+                problems.push(format!("{}: not a valid {kind}: {problem}", document.location));
+            }
+        }
+    }
+    problems.into_result()?;
+    Ok(cluster)
+}
+
+/// Reads a Lease from a file. The file may be old, so the time of renewal does not count: the
+/// controller is absent only if the Lease has no holder.
+fn add_lease(lease: &Lease, cluster: &mut Cluster) {
+    if lease.metadata.name.as_deref() == Some(lease::NAME) {
+        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+        let is_held = holder.is_some_and(|holder| !holder.is_empty());
+        cluster.view.set_controller_present(is_held);
+    }
+}

@@ -1,0 +1,132 @@
+//! Diagnoses for the command `check`: why an object waits, and what to do about it.
+//!
+//! A system diagnoses the objects of its own kinds, and adds to the diagnosis of any pod what only
+//! it knows. The command reads the cluster, prints the diagnosis, and diagnoses pods as far as all
+//! systems have that in common; it passes that function in [`Context::pods`]: this module does not
+//! depend on admission. Nothing is decided here: whether a node takes a pod is decided by
+//! [`fit`](super::fit), which the reconcilers use, too.
+
+pub(crate) mod cluster;
+pub(crate) mod gates;
+pub(crate) mod words;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
+
+use crate::systems::policy::Policy;
+use crate::view::Name;
+pub(crate) use cluster::Cluster;
+
+/// A kind of objects that a system diagnoses.
+#[derive(Debug)]
+pub(crate) struct CheckedKind {
+    /// The names of the kind on the command line. The first is used in messages.
+    pub(crate) names: &'static [&'static str],
+    /// What there is none of if the object does not exist, for people.
+    pub(crate) missing: &'static str,
+    /// Whether a diagnosis depends on pods of other namespaces: on the free capacity of nodes.
+    pub(crate) needs_all_pods: bool,
+    /// Diagnoses the object of this name. `None`: it does not exist.
+    pub(crate) check: fn(&Context<'_>, &Name) -> Option<Diagnosis>,
+}
+
+/// Finds what a system knows about a pod with this name.
+pub(crate) type PodCheckFn = fn(&Context<'_>, &Name, &Pod) -> PodReport;
+
+/// What a diagnosis is based on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context<'c> {
+    pub(crate) cluster: &'c Cluster,
+    pub(crate) policy: &'c Policy,
+    /// The time of the diagnosis.
+    pub(crate) now: Timestamp,
+    pub(crate) pods: PodChecks,
+}
+
+/// The diagnosis of pods that all systems have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PodChecks {
+    /// Diagnoses a pod of the cluster.
+    pub(crate) diagnose: fn(&Context<'_>, &Name, &Pod) -> Diagnosis,
+    /// Reports what the webhook would change in a pod if it were created now.
+    pub(crate) report_missing_changes: fn(&Context<'_>, &Name, &Pod, &mut Diagnosis),
+}
+
+/// What a system adds to the diagnosis of a pod, at the stages of that diagnosis.
+#[derive(Debug, Default)]
+pub(crate) struct PodReport {
+    /// The requests of the pod, besides its annotations.
+    pub(crate) asked: Vec<String>,
+    /// For a pod that has not ended.
+    pub(crate) unfinished: Diagnosis,
+    /// For a pod that has no node.
+    pub(crate) pending: Diagnosis,
+    /// For a pod that has no node and has to be on the node of another object, with that object as a
+    /// part. `None`: there is none, and the pod's own affinity is examined instead.
+    pub(crate) led: Option<Diagnosis>,
+}
+
+/// The result for one object, and for its parts.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Diagnosis {
+    pub(crate) kind: &'static str,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// Where the object is placed: the node of a pod, the members of a pool, or the volume of a
+    /// claim.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) placed: Vec<String>,
+    /// The requests: annotations, or the object's spec in short.
+    pub(crate) asked: Vec<String>,
+    /// The decisions of stowplan.
+    pub(crate) decided: Vec<String>,
+    /// The message of the scheduler.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) scheduler: Option<String>,
+    /// Why the object waits.
+    pub(crate) obstacles: Vec<Obstacle>,
+    /// The diagnoses of the objects that belong to it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) parts: Vec<Self>,
+}
+
+/// A reason why an object waits, and the remedy. The subject is the object of the diagnosis.
+#[derive(Debug, Eq, PartialEq, Serialize)]
+pub(crate) struct Obstacle {
+    pub(crate) what: String,
+    pub(crate) remedy: String,
+}
+
+impl Diagnosis {
+    /// A diagnosis without content.
+    pub(crate) fn new(kind: &'static str, name: &Name) -> Self {
+        let Name { namespace, name } = name;
+        Self { kind, namespace: namespace.to_string(), name: name.to_string(), ..Self::default() }
+    }
+
+    /// Whether the object or a part of it has an obstacle.
+    pub(crate) fn has_obstacle(&self) -> bool {
+        !self.obstacles.is_empty() || self.parts.iter().any(Self::has_obstacle)
+    }
+
+    /// Adds an obstacle, unless the same one was added before.
+    pub(crate) fn report(&mut self, what: impl Into<String>, remedy: impl Into<String>) {
+        self.add(Obstacle { what: what.into(), remedy: remedy.into() });
+    }
+
+    /// Adds the content of another diagnosis of the same object.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.asked.extend(other.asked);
+        self.decided.extend(other.decided);
+        other.obstacles.into_iter().for_each(|obstacle| self.add(obstacle));
+        self.parts.extend(other.parts);
+    }
+
+    fn add(&mut self, obstacle: Obstacle) {
+        if !self.obstacles.contains(&obstacle) {
+            self.obstacles.push(obstacle);
+        }
+    }
+}

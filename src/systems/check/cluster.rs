@@ -1,0 +1,100 @@
+//! The cluster as a diagnosis sees it: the View of the controller, and the pods.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+
+use crate::kubernetes::is_finished;
+use crate::systems;
+use crate::systems::fit::{self, Candidate, Check, Obstacle, Question};
+use crate::view::{Resources, Scope, View};
+
+/// A cluster as it was at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Cluster {
+    pub(crate) view: View,
+    /// The names of all nodes.
+    nodes: BTreeSet<String>,
+    /// Those of the namespace that is asked about; where they come from files, of all namespaces.
+    pub(crate) pods: Vec<Pod>,
+    /// The kinds of which all objects are known: only of these an object can be said not to exist.
+    pub(crate) known: BTreeSet<String>,
+}
+
+impl Cluster {
+    pub(crate) fn add_node(&mut self, node: Node) {
+        systems::project(&node, Scope::Controller)
+            .into_iter()
+            .for_each(|object| self.view.apply(object));
+        self.nodes.extend(node.metadata.name);
+    }
+
+    pub(crate) fn add_pod(&mut self, mut pod: Pod) {
+        // As for kubectl, an object without a namespace is in `default`.
+        pod.metadata.namespace.get_or_insert_with(|| "default".to_owned());
+        systems::project(&pod, Scope::Controller)
+            .into_iter()
+            .for_each(|object| self.view.apply(object));
+        self.pods.push(pod);
+    }
+
+    /// Whether nothing is known of nodes.
+    pub(crate) fn has_no_nodes(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// The node of this name, with what the pods on it take.
+    pub(crate) fn candidate<'c>(&'c self, name: &'c str) -> Option<Candidate<'c>> {
+        Candidate::find(name, &self.view)
+    }
+
+    /// All nodes, in the order of their names.
+    pub(crate) fn candidates(&self) -> impl Iterator<Item = Candidate<'_>> {
+        self.nodes.iter().filter_map(|name| self.candidate(name))
+    }
+
+    /// Whether a node exists and its condition Ready is True.
+    pub(crate) fn is_ready(&self, name: &str) -> bool {
+        let details = self.view.node(name).and_then(|node| node.details.as_deref());
+        details.is_some_and(|node| node.ready)
+    }
+
+    /// Whether all objects of a kind are known.
+    pub(crate) fn knows(&self, kind: &str) -> bool {
+        self.known.contains(kind)
+    }
+
+    pub(crate) fn pod(&self, namespace: &str, name: &str) -> Option<&Pod> {
+        self.in_namespace(namespace).find(|pod| pod.metadata.name.as_deref() == Some(name))
+    }
+
+    pub(crate) fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &Pod> {
+        self.pods.iter().filter(move |pod| pod.metadata.namespace.as_deref() == Some(namespace))
+    }
+
+    /// The pods of a namespace besides `pod` that have not ended.
+    pub(crate) fn others<'c>(
+        &'c self,
+        namespace: &'c str,
+        pod: &'c Pod,
+    ) -> impl Iterator<Item = &'c Pod> {
+        self.in_namespace(namespace)
+            .filter(|other| other.metadata.name != pod.metadata.name && !is_finished(other))
+    }
+}
+
+/// Whether a node states what pods may take of it. One from a file may not.
+pub(crate) fn states_capacity(candidate: Candidate<'_>) -> bool {
+    let details = candidate.node.details.as_deref();
+    details.is_some_and(|node| node.allocatable != Resources::default())
+}
+
+/// The first obstacle, without the capacity of a node that does not state it.
+pub(crate) fn first_obstacle<'q>(
+    question: &Question<'q>,
+    checks: &[Check],
+) -> Option<Obstacle<'q>> {
+    let counts =
+        |found: &Obstacle<'_>| !found.is_lack_of_capacity() || states_capacity(question.candidate);
+    fit::obstacles(question, checks).find(counts)
+}

@@ -1,0 +1,27 @@
+//! Diagnoses for `check`: why a StreamsJob or a HostPool is not ready, and what Streams adds to the
+//! diagnosis of a pod.
+
+mod conditions;
+mod job;
+mod pod;
+mod pool;
+
+pub(super) use pod::check as check_pod;
+
+use crate::systems::check::CheckedKind;
+
+/// The kinds of objects that Streams diagnoses.
+pub(super) const KINDS: &[CheckedKind] = &[
+    CheckedKind {
+        names: &["job", "streamsjob", "streamsjobs", "sj"],
+        missing: "StreamsJob, and no pod with the label streams.ibm.com/job,",
+        needs_all_pods: false,
+        check: job::diagnose,
+    },
+    CheckedKind {
+        names: &["pool", "hostpool", "hostpools", "hp"],
+        missing: "HostPool",
+        needs_all_pods: false,
+        check: pool::diagnose,
+    },
+];

@@ -1,0 +1,67 @@
+//! Why the pods of a StreamsJob wait.
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::conditions::report_conditions;
+use super::pool;
+use crate::kubernetes::label;
+use crate::systems::check::words::counted;
+use crate::systems::check::{Context, Diagnosis};
+use crate::systems::streams::keys::{JOB, PROCESSING_ELEMENT};
+use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::resources::STREAMS_JOB;
+use crate::view::Name;
+
+/// Why the pods of a job wait. `None`: there is neither a StreamsJob nor a pod of it.
+pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
+    let Context { cluster, .. } = context;
+    let Name { namespace, name } = key;
+    let job = cluster.view.streams_job(key);
+    let mut pods: Vec<&Pod> = cluster
+        .in_namespace(namespace)
+        .filter(|pod| label(&pod.metadata, JOB) == Some(&**name))
+        .collect();
+    pods.sort_by_key(|pod| {
+        (label(&pod.metadata, PROCESSING_ELEMENT), pod.metadata.name.as_deref())
+    });
+    if job.is_none() && pods.is_empty() {
+        return None;
+    }
+    let mut diagnosis = Diagnosis::new(STREAMS_JOB.kind, key);
+    match job {
+        None => diagnosis
+            .asked
+            .push(format!("no StreamsJob; {} by their annotations", counted(pods.len(), "pod"))),
+        Some(job) => {
+            if let Ok(spec) = &job.spec {
+                diagnosis.asked.push(format!(
+                    "{} and {}",
+                    counted(spec.processing_elements.len(), "processing element"),
+                    counted(spec.pools.len(), "pool")
+                ));
+            }
+            report_conditions(&mut diagnosis, &job.status.conditions, job.identity.generation);
+            for group in &job.status.groups {
+                let host = group.host.as_deref().unwrap_or("no node yet");
+                let elements = group.processing_elements.join(", ");
+                diagnosis.decided.push(format!("group {}: {elements} on {host}", group.name));
+            }
+        }
+    }
+    let mut pools: Vec<&Name> = cluster
+        .view
+        .host_pools()
+        .filter(|(pool, known)| {
+            pool.namespace == *namespace
+                && known.job.as_ref().is_some_and(|(owner, _)| owner == name)
+        })
+        .map(|(pool, _)| pool)
+        .collect();
+    pools.sort();
+    diagnosis.parts.extend(pools.into_iter().filter_map(|pool| pool::diagnose(context, pool)));
+    diagnosis.parts.extend(pods.into_iter().filter_map(|pod| {
+        let name = Name::new(namespace, pod.metadata.name.as_deref()?);
+        Some((context.pods.diagnose)(context, &name, pod))
+    }));
+    Some(diagnosis)
+}

@@ -1,0 +1,85 @@
+//! What the constraints of Streams add to the diagnosis of a pod.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::pool::find_problem;
+use crate::kubernetes::{label, scheduler_name};
+use crate::systems::check::words::some;
+use crate::systems::check::{Cluster, Context, Diagnosis, PodReport};
+use crate::systems::streams::api::host_pool::Member;
+use crate::systems::streams::keys::{COLOCATION_LABEL_PREFIX, GROUP, JOB, PROCESSING_ELEMENT};
+use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::streams_pod::PodDetails;
+use crate::view::Name;
+
+/// What Streams knows about a pod.
+pub(in crate::systems::streams) fn check(
+    context: &Context<'_>,
+    name: &Name,
+    pod: &Pod,
+) -> PodReport {
+    let cluster = context.cluster;
+    let mut report = PodReport::default();
+    if let (Some(job), Some(element)) =
+        (label(&pod.metadata, JOB), label(&pod.metadata, PROCESSING_ELEMENT))
+    {
+        report.asked.push(format!("processing element {element} of job {job}"));
+    }
+    report_schedulers(&mut report.unfinished, pod, name, cluster);
+    let read = PodDetails::read(pod);
+    for (hash, index) in read.iter().flat_map(|read| &read.pools) {
+        report_pool_of(&mut report.pending, cluster, hash, *index);
+    }
+    report
+}
+
+/// Reports a group with several schedulers: they do not see each other's decisions.
+fn report_schedulers(diagnosis: &mut Diagnosis, pod: &Pod, name: &Name, cluster: &Cluster) {
+    let Some(labels) = &pod.metadata.labels else { return };
+    let is_group = |key: &str| key.starts_with(COLOCATION_LABEL_PREFIX) || key == GROUP;
+    for (key, value) in labels.iter().filter(|(key, _)| is_group(key)) {
+        let mates = cluster.others(&name.namespace, pod).filter(|other| {
+            label(&other.metadata, key) == Some(value)
+                && label(&other.metadata, JOB) == label(&pod.metadata, JOB)
+        });
+        let schedulers: BTreeSet<&str> = mates.chain([pod]).map(scheduler_name).collect();
+        if schedulers.len() > 1 {
+            let names: Vec<String> = schedulers.into_iter().map(str::to_owned).collect();
+            diagnosis.report(
+                format!("pods of its colocation group name different schedulers: {}", some(&names)),
+                "give all pods of the group one spec.schedulerName: they do not see each other's",
+            );
+        }
+    }
+}
+
+/// Reports why the members of the pool that a pod asks for are not usable.
+fn report_pool_of(diagnosis: &mut Diagnosis, cluster: &Cluster, hash: &str, index: Option<u32>) {
+    let owner = cluster.view.host_pools().find(|(_, pool)| pool.hash.as_deref() == Some(hash));
+    let Some((name, pool)) = owner else {
+        diagnosis.report(
+            format!("it asks for the members of pool {hash}, which does not exist"),
+            "create the pod again: a HostPool that is created again is another one",
+        );
+        return;
+    };
+    let Name { namespace, name } = name;
+    let wanted = |member: &&Member| index.is_none_or(|index| member.index == index);
+    let members: Vec<&Member> = pool.status.members.iter().filter(wanted).collect();
+    if members.is_empty() {
+        diagnosis.report(
+            format!("HostPool {name} has no such member yet"),
+            format!("stowplan check pool/{name} -n {namespace}"),
+        );
+    }
+    // One good member is enough.
+    let problems: Vec<_> =
+        members.iter().filter_map(|member| find_problem(cluster, pool, member)).collect();
+    if problems.len() == members.len() {
+        for (what, remedy) in problems {
+            diagnosis.report(format!("HostPool {name}: {what}"), remedy);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Why a HostPool is not ready.
+
+use super::conditions::report_conditions;
+use crate::systems::check::words::SEE_CONTROLLER;
+use crate::systems::check::{Cluster, Context, Diagnosis};
+use crate::systems::fit::{self, Obstacle, PodNeeds, Question};
+use crate::systems::streams::api::host_pool::{Member, MemberState};
+use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::host_pool::{HostPool, POOL_LABEL_PREFIX};
+use crate::systems::streams::resources::HOST_POOL;
+use crate::view::Name;
+
+/// Why a pool is not ready. `None`: there is no such pool.
+pub(super) fn diagnose(context: &Context<'_>, name: &Name) -> Option<Diagnosis> {
+    let cluster = context.cluster;
+    let pool = cluster.view.host_pool(name)?;
+    let mut diagnosis = Diagnosis::new(HOST_POOL.kind, name);
+    diagnosis.asked.push(match &pool.form {
+        Ok(form) => format!("{form}{}", if pool.exclusive { ", exclusive" } else { "" }),
+        Err(problem) => format!("a pool that {problem}"),
+    });
+    if let Err(problem) = &pool.form {
+        diagnosis.report(format!("it {problem}"), "create a pool with a valid spec");
+    }
+    report_conditions(&mut diagnosis, &pool.status.conditions, pool.identity.generation);
+    for member in &pool.status.members {
+        let node = member.node.as_deref().unwrap_or("no node");
+        diagnosis.placed.push(format!("[{}] {node}, {:?}", member.index, member.state));
+        if let Some((what, remedy)) = find_problem(cluster, pool, member) {
+            diagnosis.report(what, remedy);
+        }
+    }
+    Some(diagnosis)
+}
+
+/// Finds what is wrong with a member of a pool, and the remedy.
+pub(super) fn find_problem(
+    cluster: &Cluster,
+    pool: &HostPool,
+    member: &Member,
+) -> Option<(String, String)> {
+    let index = member.index;
+    let node = member.node.as_deref().unwrap_or_default();
+    match member.state {
+        MemberState::Vacant => {
+            return Some((
+                format!("member {index} is vacant: node {node} was lost"),
+                "add an eligible node; the controller gives it to the pool".to_owned(),
+            ));
+        }
+        MemberState::Reserving => {
+            return Some((
+                format!("member {index}, node {node}, is being prepared"),
+                "wait; if it lasts, see the events of the HostPool".to_owned(),
+            ));
+        }
+        MemberState::Ready => {}
+    }
+    let Some(candidate) = cluster.candidate(node) else {
+        return Some((
+            format!("member {index} is node {node}, which does not exist"),
+            format!("{SEE_CONTROLLER}; it gives the pool another node"),
+        ));
+    };
+    let pod = PodNeeds::default();
+    let question = Question::new(candidate, &pod);
+    // Which taints matter depends on the pods.
+    let found = fit::obstacles(&question, fit::POOL).find(|of| !matches!(of, Obstacle::Taint(_)));
+    let why = match found {
+        Some(found) => found.to_string(),
+        None if lacks_label(pool, index, candidate) => "is without the pool's label".to_owned(),
+        None => return None,
+    };
+    Some((
+        format!("member {index}, node {node}, {why}"),
+        format!(
+            "repair the node (`kubectl describe node {node}`), or delete it: the pool gets another"
+        ),
+    ))
+}
+
+/// Whether a pool marks its nodes by a label, and this one does not have it.
+fn lacks_label(pool: &HostPool, index: u32, candidate: fit::Candidate<'_>) -> bool {
+    let hash = pool.hash.as_deref().filter(|_| pool.is_labelled());
+    let labels = candidate.node.details.as_deref().map(|node| &node.labels);
+    let carried = hash
+        .zip(labels)
+        .and_then(|(hash, labels)| labels.get(format!("{POOL_LABEL_PREFIX}{hash}").as_str()));
+    pool.is_labelled() && carried.is_none_or(|value| **value != *index.to_string())
+}
