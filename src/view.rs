@@ -15,6 +15,7 @@ pub(crate) mod owner;
 pub(crate) mod pod;
 pub mod resource;
 pub(crate) mod resources;
+pub(crate) mod rows;
 pub(crate) mod selector;
 pub(crate) mod table;
 

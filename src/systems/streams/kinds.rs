@@ -57,19 +57,19 @@ pub(crate) trait StreamsView {
 
 impl StreamsView for View {
     fn host_pool(&self, name: &Name) -> Option<&HostPool> {
-        self.table::<HostPools>()?.0.get(name)
+        self.table::<HostPools>()?.get(name)
     }
 
     fn host_pools(&self) -> impl Iterator<Item = (&Name, &HostPool)> {
-        self.table::<HostPools>().into_iter().flat_map(|pools| &pools.0)
+        self.table::<HostPools>().into_iter().flat_map(HostPools::iter)
     }
 
     fn streams_job(&self, name: &Name) -> Option<&StreamsJob> {
-        self.table::<StreamsJobs>()?.0.get(name)
+        self.table::<StreamsJobs>()?.get(name)
     }
 
     fn streams_jobs(&self) -> impl Iterator<Item = (&Name, &StreamsJob)> {
-        self.table::<StreamsJobs>().into_iter().flat_map(|jobs| &jobs.0)
+        self.table::<StreamsJobs>().into_iter().flat_map(StreamsJobs::iter)
     }
 
     fn pods(&self) -> impl Iterator<Item = (&Name, &PodDetails)> {

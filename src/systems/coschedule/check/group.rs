@@ -7,10 +7,10 @@
 mod ask;
 mod claim;
 mod explain;
-mod joined;
+mod pod;
 mod words;
 
-pub(in crate::systems::coschedule) use joined::check_pod;
+pub(in crate::systems::coschedule) use pod::check_pod;
 
 use std::collections::BTreeSet;
 

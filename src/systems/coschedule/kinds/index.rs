@@ -103,7 +103,7 @@ impl CoscheduleView for View {
     }
 
     fn pipeline_run(&self, name: &Name) -> Option<&PipelineRun> {
-        self.table::<PipelineRuns>()?.runs.get(name)
+        self.table::<PipelineRuns>()?.get(name)
     }
 
     fn run_by_uid(&self, uid: &str) -> Option<(&Name, &PipelineRun)> {
@@ -111,19 +111,16 @@ impl CoscheduleView for View {
     }
 
     fn pipeline_runs(&self) -> impl Iterator<Item = (&Name, &PipelineRun)> {
-        self.table::<PipelineRuns>().into_iter().flat_map(|runs| &runs.runs)
+        self.table::<PipelineRuns>().into_iter().flat_map(PipelineRuns::iter)
     }
 
     fn runs_below(&self, uid: &str) -> impl Iterator<Item = (&Name, &PipelineRun)> {
         let runs = self.table::<PipelineRuns>().into_iter();
-        runs.flat_map(move |runs| {
-            let names = runs.owned(&runs.by_parent, uid);
-            names.filter_map(|name| runs.runs.get_key_value(name))
-        })
+        runs.flat_map(move |runs| runs.below(uid))
     }
 
     fn pipeline(&self, name: &Name) -> Option<&NamedPipeline> {
-        self.table::<Pipelines>()?.0.get(name)
+        self.table::<Pipelines>()?.get(name)
     }
 
     fn claim(&self, name: &Name) -> Option<&Claim> {

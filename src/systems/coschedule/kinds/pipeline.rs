@@ -1,6 +1,6 @@
 //! Tekton Pipelines: which task uses which workspaces.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicObject;
@@ -11,7 +11,8 @@ use crate::kubernetes::annotation;
 use crate::systems::coschedule::keys::MODE;
 use crate::systems::coschedule::resources::PIPELINE;
 use crate::view::document::{Part, Reader};
-use crate::view::{Identity, Kind, Name, Scope, Table};
+use crate::view::rows::{Rows, TableRow};
+use crate::view::{Identity, Kind, Scope};
 
 /// A Pipeline of the cluster.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -131,37 +132,20 @@ fn undeclared_workspaces(task: &Value) -> BTreeSet<Box<str>> {
 static PIPELINES: Kind = tekton::kind(PIPELINE);
 
 /// The table of Pipelines.
-#[derive(Debug, Default)]
-pub(crate) struct Pipelines(pub(super) HashMap<Name, NamedPipeline>);
+pub(crate) type Pipelines = Rows<NamedPipeline>;
 
-impl Table for Pipelines {
+impl TableRow for NamedPipeline {
     type Object = DynamicObject;
-    type Row = NamedPipeline;
+    type Index = ();
     const KIND: &'static Kind = &PIPELINES;
     const COUNTED_AS: Option<&'static str> = Some("pipelines");
 
-    fn read(object: &DynamicObject, _: Scope) -> Option<NamedPipeline> {
-        Some(NamedPipeline::read(&object.metadata, &object.data))
+    fn from_object(object: &DynamicObject, _: Scope) -> Option<Self> {
+        Some(Self::read(&object.metadata, &object.data))
     }
 
-    fn put(&mut self, name: Name, pipeline: NamedPipeline) {
-        self.0.insert(name, pipeline);
-    }
-
-    fn forget(&mut self, name: &Name) {
-        self.0.remove(name);
-    }
-
-    fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    fn version(&self, name: &Name) -> Option<&Identity> {
-        Self::version_of(self.0.get(name)?)
-    }
-
-    fn version_of(pipeline: &NamedPipeline) -> Option<&Identity> {
-        Some(&pipeline.identity)
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
 }
 

@@ -19,7 +19,8 @@ use crate::systems::coschedule::resources::PIPELINE_RUN;
 use crate::view::document::{Part, Reader};
 use crate::view::index::Sets;
 use crate::view::owner::Owner;
-use crate::view::{Identity, Kind, Name, Scope, Table};
+use crate::view::rows::{RowIndex, Rows, TableRow};
+use crate::view::{Identity, Kind, Name, Scope};
 
 /// The fields of a PipelineRun that decide how its pods and claims are placed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -319,17 +320,47 @@ fn mounted_claims(reader: &mut Reader, template: &Part<'_>) -> Box<[Box<str>]> {
 static PIPELINE_RUNS: Kind = tekton::kind(PIPELINE_RUN);
 
 /// The table of PipelineRuns.
+pub(crate) type PipelineRuns = Rows<PipelineRun>;
+
+/// Finds PipelineRuns by UIDs.
 #[derive(Debug, Default)]
-pub(crate) struct PipelineRuns {
-    pub(super) runs: HashMap<Name, PipelineRun>,
-    pub(super) by_uid: HashMap<Box<str>, Name>,
+pub(crate) struct RunIndex {
+    by_uid: HashMap<Box<str>, Name>,
     /// The child runs of a run, by the UID of that run.
-    pub(super) by_parent: Sets<Box<str>>,
+    by_parent: Sets<Box<str>>,
+}
+
+#[cfg(test)]
+impl RunIndex {
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_uid.is_empty() && self.by_parent.is_empty()
+    }
+}
+
+impl RowIndex<PipelineRun> for RunIndex {
+    fn add(&mut self, name: &Name, run: &PipelineRun) {
+        if let Some(parent) = &run.parent {
+            self.by_parent.add(parent.uid.clone(), name);
+        }
+        if !run.identity.uid.is_empty() {
+            self.by_uid.insert(run.identity.uid.clone(), name.clone());
+        }
+    }
+
+    fn remove(&mut self, name: &Name, run: PipelineRun) {
+        if let Some(parent) = run.parent {
+            self.by_parent.remove(parent.uid, name);
+        }
+        // Another run may have this UID by now.
+        if self.by_uid.get(&run.identity.uid) == Some(name) {
+            self.by_uid.remove(&run.identity.uid);
+        }
+    }
 }
 
 impl PipelineRuns {
     pub(super) fn with_uid(&self, uid: &str) -> Option<(&Name, &PipelineRun)> {
-        self.runs.get_key_value(self.by_uid.get(uid)?)
+        self.get_key_value(self.index().by_uid.get(uid)?)
     }
 
     /// The names that `by_owner` has for the UID of a known run. Objects in another namespace are
@@ -339,19 +370,25 @@ impl PipelineRuns {
         by_owner: &'v Sets<Box<str>>,
         uid: &str,
     ) -> impl Iterator<Item = &'v Name> + use<'v> {
-        let namespace = self.by_uid.get(uid).map(|run| &run.namespace);
+        let namespace = self.index().by_uid.get(uid).map(|run| &run.namespace);
         by_owner.get(uid).filter(move |name| Some(&name.namespace) == namespace)
+    }
+
+    /// The child runs of the run with this UID.
+    pub(super) fn below(&self, uid: &str) -> impl Iterator<Item = (&Name, &PipelineRun)> {
+        let names = self.owned(&self.index().by_parent, uid);
+        names.filter_map(|name| self.get_key_value(name))
     }
 }
 
-impl Table for PipelineRuns {
+impl TableRow for PipelineRun {
     type Object = DynamicObject;
-    type Row = PipelineRun;
+    type Index = RunIndex;
     const KIND: &'static Kind = &PIPELINE_RUNS;
     const COUNTED_AS: Option<&'static str> = Some("pipelineruns");
 
-    fn read(object: &DynamicObject, scope: Scope) -> Option<PipelineRun> {
-        let run = PipelineRun::read(&object.metadata, &object.data, scope);
+    fn from_object(object: &DynamicObject, scope: Scope) -> Option<Self> {
+        let run = Self::read(&object.metadata, &object.data, scope);
         match scope {
             Scope::Admission => (!run.done).then_some(run),
             Scope::Controller if run.done => Some(run.without_pod_fields()),
@@ -359,37 +396,8 @@ impl Table for PipelineRuns {
         }
     }
 
-    fn put(&mut self, name: Name, run: PipelineRun) {
-        if let Some(parent) = &run.parent {
-            self.by_parent.add(parent.uid.clone(), &name);
-        }
-        if !run.identity.uid.is_empty() {
-            self.by_uid.insert(run.identity.uid.clone(), name.clone());
-        }
-        self.runs.insert(name, run);
-    }
-
-    fn forget(&mut self, name: &Name) {
-        let Some(run) = self.runs.remove(name) else { return };
-        if let Some(parent) = run.parent {
-            self.by_parent.remove(parent.uid, name);
-        }
-        // Another run may have this UID by now.
-        if self.by_uid.get(&run.identity.uid) == Some(name) {
-            self.by_uid.remove(&run.identity.uid);
-        }
-    }
-
-    fn count(&self) -> usize {
-        self.runs.len()
-    }
-
-    fn version(&self, name: &Name) -> Option<&Identity> {
-        Self::version_of(self.runs.get(name)?)
-    }
-
-    fn version_of(run: &PipelineRun) -> Option<&Identity> {
-        Some(&run.identity)
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
 }
 

@@ -181,7 +181,7 @@ mod tests {
         let runs = view.table::<TaskRuns>().unwrap();
         assert!(runs.by_run.is_empty() && runs.assisted_runs.is_empty(), "{runs:?}");
         let runs = view.table::<PipelineRuns>().unwrap();
-        assert!(runs.by_uid.is_empty() && runs.by_parent.is_empty());
+        assert!(runs.index().is_empty());
         assert_eq!(view.held(), 0);
     }
 }

@@ -1,6 +1,5 @@
 //! The table of HostPools: the spec of each, parsed into one of the possible [`Form`]s.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -13,8 +12,9 @@ use crate::systems::streams::api::host_pool::{
     Exclusivity, HostPoolSpec, HostPoolStatus, MAX_HOSTS,
 };
 use crate::view::node::canonical;
+use crate::view::rows::{Rows, TableRow};
 use crate::view::table::Definition;
-use crate::view::{Identity, Kind, Name, Scope, Table};
+use crate::view::{Identity, Kind, Scope};
 
 use crate::systems::streams::resources::HOST_POOL;
 
@@ -167,21 +167,20 @@ impl From<&api::HostPool> for HostPool {
     }
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct HostPools(pub(super) HashMap<Name, HostPool>);
+pub(crate) type HostPools = Rows<HostPool>;
 
-impl Table for HostPools {
+impl TableRow for HostPool {
     type Object = api::HostPool;
-    type Row = HostPool;
+    type Index = ();
     const KIND: &'static Kind = &HOST_POOLS;
     const COUNTED_AS: Option<&'static str> = Some("hostpools");
 
-    fn read(pool: &api::HostPool, _: Scope) -> Option<HostPool> {
-        Some(HostPool::from(pool))
+    fn from_object(pool: &api::HostPool, _: Scope) -> Option<Self> {
+        Some(Self::from(pool))
     }
 
-    fn unreadable(metadata: &ObjectMeta, problem: &str) -> Option<HostPool> {
-        Some(HostPool {
+    fn from_unreadable(metadata: &ObjectMeta, problem: &str) -> Option<Self> {
+        Some(Self {
             identity: Identity::from(metadata),
             hash: hash_of(metadata),
             form: Err(format!("cannot be read: {problem}")),
@@ -192,24 +191,8 @@ impl Table for HostPools {
         })
     }
 
-    fn put(&mut self, name: Name, pool: HostPool) {
-        self.0.insert(name, pool);
-    }
-
-    fn forget(&mut self, name: &Name) {
-        self.0.remove(name);
-    }
-
-    fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    fn version(&self, name: &Name) -> Option<&Identity> {
-        Self::version_of(self.0.get(name)?)
-    }
-
-    fn version_of(pool: &HostPool) -> Option<&Identity> {
-        Some(&pool.identity)
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
 }
 

@@ -2,14 +2,13 @@
 
 pub(crate) mod closure;
 
-use std::collections::HashMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::systems::streams::api;
 use crate::systems::streams::api::streams_job::{StreamsJobSpec, StreamsJobStatus};
+use crate::view::rows::{Rows, TableRow};
 use crate::view::table::Definition;
-use crate::view::{Identity, Kind, Name, Scope, Table};
+use crate::view::{Identity, Kind, Scope};
 pub(crate) use closure::Closure;
 
 use crate::systems::streams::resources::STREAMS_JOB;
@@ -59,40 +58,23 @@ impl From<&api::StreamsJob> for StreamsJob {
     }
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct StreamsJobs(pub(super) HashMap<Name, StreamsJob>);
+pub(crate) type StreamsJobs = Rows<StreamsJob>;
 
-impl Table for StreamsJobs {
+impl TableRow for StreamsJob {
     type Object = api::StreamsJob;
-    type Row = StreamsJob;
+    type Index = ();
     const KIND: &'static Kind = &STREAMS_JOBS;
     const COUNTED_AS: Option<&'static str> = Some("streamsjobs");
 
-    fn read(job: &api::StreamsJob, _: Scope) -> Option<StreamsJob> {
-        Some(StreamsJob::from(job))
+    fn from_object(job: &api::StreamsJob, _: Scope) -> Option<Self> {
+        Some(Self::from(job))
     }
 
-    fn unreadable(metadata: &ObjectMeta, problem: &str) -> Option<StreamsJob> {
-        Some(StreamsJob::unreadable(metadata, problem))
+    fn from_unreadable(metadata: &ObjectMeta, problem: &str) -> Option<Self> {
+        Some(Self::unreadable(metadata, problem))
     }
 
-    fn put(&mut self, name: Name, job: StreamsJob) {
-        self.0.insert(name, job);
-    }
-
-    fn forget(&mut self, name: &Name) {
-        self.0.remove(name);
-    }
-
-    fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    fn version(&self, name: &Name) -> Option<&Identity> {
-        Self::version_of(self.0.get(name)?)
-    }
-
-    fn version_of(job: &StreamsJob) -> Option<&Identity> {
-        Some(&job.identity)
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
 }

@@ -27,7 +27,7 @@ impl Facts<'_> {
             let what = format!("node {node} {}", why.predicate(false));
             decisions.push((what, why.remedy(node)));
         }
-        // Nobody waits, or those that do report why.
+        // No pod waits, or the waiting pods report why.
         let is_decided_only = self.waiting.is_empty()
             || self.waiting.iter().any(|pod| self.ask_outside(pod).is_some());
         for (what, remedy) in decisions {

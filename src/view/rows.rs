@@ -1,0 +1,205 @@
+//! [`Rows`]: a table with one row for each object, and an index of the rows.
+//!
+//! Most tables are such a map. They differ in what a row keeps and in how rows are found, so a row
+//! type states only that.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::table::{ApiObject, Kind, Scope, Table, Watch, all_of_kind};
+use super::{Identity, Name};
+
+/// The row of a table [`Rows`].
+pub(crate) trait TableRow: Clone + Debug + Send + Sync + 'static {
+    /// The type of the objects.
+    type Object: ApiObject;
+    /// Finds rows by other values than their names; `()` if there are none.
+    type Index: RowIndex<Self>;
+    /// The kind of the objects.
+    const KIND: &'static Kind;
+    /// The value of the label `kind` in metrics; `None`: metrics do not count the table.
+    const COUNTED_AS: Option<&'static str>;
+
+    /// The watches that feed the table.
+    #[must_use]
+    fn watches(scope: Scope) -> Vec<Watch> {
+        let _ = scope;
+        all_of_kind(Self::KIND)
+    }
+
+    /// Reads an object; `None`: the table does not keep it.
+    fn from_object(object: &Self::Object, scope: Scope) -> Option<Self>;
+
+    /// Reads an object that does not decode; `None`: the table does not keep it.
+    #[must_use]
+    fn from_unreadable(metadata: &ObjectMeta, problem: &str) -> Option<Self> {
+        let _ = (metadata, problem);
+        None
+    }
+
+    /// The version of the object.
+    fn identity(&self) -> &Identity;
+}
+
+/// An index of the rows of a table.
+pub(crate) trait RowIndex<R>: Debug + Default + Send + Sync + 'static {
+    /// Called after a row was added to the table.
+    fn add(&mut self, name: &Name, row: &R);
+
+    /// Called after a row was removed from the table.
+    fn remove(&mut self, name: &Name, row: R);
+}
+
+impl<R> RowIndex<R> for () {
+    fn add(&mut self, _: &Name, _: &R) {}
+
+    fn remove(&mut self, _: &Name, _: R) {}
+}
+
+/// A table of rows by the names of their objects.
+#[derive(Debug)]
+pub(crate) struct Rows<R: TableRow> {
+    rows: HashMap<Name, R>,
+    index: R::Index,
+}
+
+impl<R: TableRow> Default for Rows<R> {
+    fn default() -> Self {
+        Self { rows: HashMap::new(), index: R::Index::default() }
+    }
+}
+
+impl<R: TableRow> Rows<R> {
+    #[must_use]
+    pub(crate) fn get(&self, name: &Name) -> Option<&R> {
+        self.rows.get(name)
+    }
+
+    /// The row of this name, with the name as the table keeps it.
+    #[must_use]
+    pub(crate) fn get_key_value(&self, name: &Name) -> Option<(&Name, &R)> {
+        self.rows.get_key_value(name)
+    }
+
+    /// All rows, unordered.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Name, &R)> {
+        self.rows.iter()
+    }
+
+    #[must_use]
+    pub(crate) fn index(&self) -> &R::Index {
+        &self.index
+    }
+}
+
+impl<R: TableRow> Table for Rows<R> {
+    type Object = R::Object;
+    type Row = R;
+    const KIND: &'static Kind = R::KIND;
+    const COUNTED_AS: Option<&'static str> = R::COUNTED_AS;
+
+    fn watches(scope: Scope) -> Vec<Watch> {
+        R::watches(scope)
+    }
+
+    fn read(object: &R::Object, scope: Scope) -> Option<R> {
+        R::from_object(object, scope)
+    }
+
+    fn unreadable(metadata: &ObjectMeta, problem: &str) -> Option<R> {
+        R::from_unreadable(metadata, problem)
+    }
+
+    fn put(&mut self, name: Name, row: R) {
+        self.index.add(&name, &row);
+        self.rows.insert(name, row);
+    }
+
+    fn forget(&mut self, name: &Name) {
+        if let Some(row) = self.rows.remove(name) {
+            self.index.remove(name, row);
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn version(&self, name: &Name) -> Option<&Identity> {
+        Some(self.rows.get(name)?.identity())
+    }
+
+    fn version_of(row: &R) -> Option<&Identity> {
+        Some(row.identity())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Namespace;
+
+    use super::*;
+    use crate::view::namespace::NAMESPACES;
+
+    /// A namespace with its label `team`.
+    #[derive(Clone, Debug, Default, Eq, PartialEq)]
+    struct Team(String, Identity);
+
+    #[derive(Debug, Default, Eq, PartialEq)]
+    struct ByTeam(Vec<(String, Name)>);
+
+    impl RowIndex<Team> for ByTeam {
+        fn add(&mut self, name: &Name, row: &Team) {
+            self.0.push((row.0.clone(), name.clone()));
+        }
+
+        fn remove(&mut self, name: &Name, row: Team) {
+            self.0.retain(|(team, of)| *team != row.0 || of != name);
+        }
+    }
+
+    impl TableRow for Team {
+        type Object = Namespace;
+        type Index = ByTeam;
+        const KIND: &'static Kind = &NAMESPACES;
+        const COUNTED_AS: Option<&'static str> = None;
+
+        fn from_object(namespace: &Namespace, _: Scope) -> Option<Self> {
+            let labels = namespace.metadata.labels.as_ref()?;
+            Some(Self(labels.get("team")?.clone(), Identity::from(&namespace.metadata)))
+        }
+
+        fn identity(&self) -> &Identity {
+            &self.1
+        }
+    }
+
+    fn team(name: &str, version: &str) -> Team {
+        Team(name.to_owned(), Identity { resource_version: version.into(), ..Identity::default() })
+    }
+
+    #[test]
+    fn rows_are_found_by_name_and_by_the_index() {
+        let mut rows = Rows::<Team>::default();
+        let (a, b) = (Name::cluster_wide("a"), Name::cluster_wide("b"));
+        rows.put(a.clone(), team("red", "1"));
+        rows.put(b.clone(), team("blue", "2"));
+        assert_eq!(rows.count(), 2);
+        assert_eq!(rows.version(&b).map(|of| &*of.resource_version), Some("2"));
+        assert_eq!(rows.index().0.len(), 2);
+        rows.forget(&a);
+        rows.forget(&a);
+        assert_eq!(rows.get(&a), None);
+        assert_eq!(rows.index().0, [("blue".to_owned(), b.clone())]);
+        assert_eq!(rows.iter().next(), rows.get_key_value(&b));
+    }
+
+    #[test]
+    fn an_object_without_a_row_is_not_kept() {
+        assert_eq!(Rows::<Team>::read(&Namespace::default(), Scope::Admission), None);
+        let problem = "spec: is not an object";
+        assert_eq!(Rows::<Team>::unreadable(&ObjectMeta::default(), problem), None);
+    }
+}
