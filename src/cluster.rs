@@ -6,16 +6,15 @@
 //! until every watch has received its first complete list.
 
 mod foreign;
+mod pods;
 mod presence;
 
-use std::any::Any;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt as _;
@@ -29,6 +28,8 @@ use crate::systems::{self, TableVisitor};
 use crate::telemetry::{KindLabels, Metrics};
 use crate::view::table::{ApiObject, ApiType as _, Definition, Watch};
 use crate::view::{Kind, Name, Object, Scope, Table, TableType, View};
+pub(crate) use pods::PodChange;
+use pods::{PodObserver, notify};
 
 /// The View of a cluster and the state of its watches.
 #[derive(Debug)]
@@ -50,20 +51,6 @@ struct Store {
 
 /// The time between two reads of the controller's Lease.
 const LEASE_INTERVAL: Duration = Duration::from_secs(5);
-
-/// A change that the watch of all pods reports, before the pod is projected.
-#[derive(Clone, Copy, Debug)]
-pub enum PodChange<'p> {
-    /// The pod was created or changed, or is part of a list.
-    Current(&'p core::Pod),
-    /// The pod was deleted.
-    Deleted(&'p Name),
-    /// A list of all pods follows: a pod that is not in it was deleted.
-    Relisting,
-}
-
-/// A function that is called with each change of a pod.
-type PodObserver = Box<dyn Fn(PodChange<'_>) + Send>;
 
 /// The tables that one watch feeds.
 #[derive(Debug)]
@@ -175,7 +162,7 @@ impl Cluster {
     /// A View for the controller that follows a cluster, on tasks of the current runtime.
     /// `observer` is called with each change of a pod.
     #[must_use]
-    pub fn watching_all(
+    pub(crate) fn watching_all(
         client: &Client,
         metrics: Arc<Metrics>,
         observer: impl Fn(PodChange<'_>) + Send + 'static,
@@ -436,26 +423,6 @@ impl Cluster {
             let gauge = self.metrics.store_objects.get_or_create(&KindLabels { kind }).clone();
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
-    }
-}
-
-/// Passes an event of the watch of all pods to `observer`.
-fn notify<K: ApiObject>(event: &Event<K>, kind: &Kind, observer: &PodObserver) {
-    let pod = |object: &K| {
-        let object: &dyn Any = object;
-        object
-            .downcast_ref::<core::Pod>()
-            .into_iter()
-            .for_each(|pod| observer(PodChange::Current(pod)));
-    };
-    match event {
-        Event::Init => observer(PodChange::Relisting),
-        Event::InitApply(object) | Event::Apply(object) => pod(object),
-        Event::Delete(object) => {
-            let name = kind.name(object.meta());
-            name.iter().for_each(|name| observer(PodChange::Deleted(name)));
-        }
-        Event::InitDone => {}
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! All problems are reported together, each with its file, document and line.
 
+mod strict;
+
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -9,15 +11,14 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context as _, bail};
-use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use serde_saphyr::{MessageFormatter as _, UserMessageFormatter};
 
 use super::yaml;
 use crate::systems;
 use crate::systems::policy::Policy;
 use crate::view::View;
+use strict::Strict;
 
 /// The longest file that is read, in bytes.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
@@ -404,171 +405,5 @@ fn is_empty_line(line: &str) -> bool {
     line.is_empty() || line.starts_with(['#', '%']) || line == "---" || line == "..."
 }
 
-/// A value. A key that occurs twice in a map is an error: which value counts must not depend on the
-/// parser.
-struct Strict(Value);
-
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Any;
-
-        impl<'de> Visitor<'de> for Any {
-            type Value = Value;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a value")
-            }
-
-            fn visit_unit<E>(self) -> Result<Value, E> {
-                Ok(Value::Null)
-            }
-
-            fn visit_none<E>(self) -> Result<Value, E> {
-                Ok(Value::Null)
-            }
-
-            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-                deserializer.deserialize_any(self)
-            }
-
-            fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-                Ok(value.into())
-            }
-
-            fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-                Ok(value.into())
-            }
-
-            fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-                Ok(value.into())
-            }
-
-            fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-                Ok(value.into())
-            }
-
-            fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-                Ok(value.into())
-            }
-
-            fn visit_string<E>(self, value: String) -> Result<Value, E> {
-                Ok(value.into())
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
-                let mut values = Vec::new();
-                while let Some(Strict(value)) = list.next_element()? {
-                    values.push(value);
-                }
-                Ok(values.into())
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-                let mut members = Map::new();
-                while let Some((key, Strict(value))) = map.next_entry::<String, Strict>()? {
-                    if members.contains_key(&key) {
-                        return Err(A::Error::custom(format_args!("duplicate key {key:?}")));
-                    }
-                    members.insert(key, value);
-                }
-                Ok(members.into())
-            }
-        }
-
-        deserializer.deserialize_any(Any).map(Self)
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(text: &str) -> (Vec<(usize, Value)>, Vec<String>) {
-        let (mut documents, mut problems) = (Vec::new(), Problems::default());
-        parse_documents("f.yaml", text, &mut documents, &mut problems);
-        (documents.into_iter().map(|d| (d.location.index, d.value)).collect(), problems.0)
-    }
-
-    #[test]
-    fn documents_are_split_at_yaml_markers() {
-        let one = Value::from(1);
-        for text in [
-            "1",
-            "1\n",
-            "---\n1\n",
-            "--- 1\n",
-            "--- # c\n1\n",
-            "# c\n---\n1\n---\n",
-            "%YAML 1.2\n---\n1\n...\n",
-            "---\n---\n1\n---\n# c\n---\nnull\n",
-            "---\r\n1\r\n",
-            "1\n...\n",
-        ] {
-            assert_eq!(read(text), (vec![(1, one.clone())], vec![]), "{text:?}");
-        }
-        let two = vec![(1, one.clone()), (2, Value::from(2))];
-        for text in [
-            "1\n---\n2",
-            "1\n--- # c\n2\n",
-            "1\n--- 2\n",
-            "%YAML 1.2\n---\n1\n...\n%YAML 1.2\n---\n2\n",
-        ] {
-            assert_eq!(read(text), (two.clone(), vec![]), "{text:?}");
-        }
-        // Not a marker: indented, or longer.
-        assert_eq!(read("a: |\n  ---\n  b\n").0, [(1, serde_json::json!({"a": "---\nb\n"}))]);
-        assert_eq!(read("----\n").0, [(1, Value::from("----"))]);
-    }
-
-    #[test]
-    fn json_documents_need_no_line_break_between_them() {
-        let (documents, problems) = read("{\"a\":1}{\"a\":2}\n\n {\"a\":\"\\ud83d\\ude00\"}");
-        assert_eq!(problems, Vec::<String>::new());
-        assert_eq!(documents[1], (2, serde_json::json!({"a": 2})));
-        assert_eq!(documents[2], (3, serde_json::json!({"a": "😀"})));
-    }
-
-    #[test]
-    fn empty_documents_are_ignored() {
-        for text in
-            ["", "\n", "# c\n", "---\n", "---\n# c\n---\n", "null\n", "~\n---\n", "%YAML 1.2\n"]
-        {
-            assert_eq!(read(text), (vec![], vec![]), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn a_problem_is_reported_with_its_line_and_does_not_hide_the_rest() {
-        let (documents, problems) =
-            read("a: 1\n---\nb: 1\nb: 2\n---\nc: [\n---\nd:\n\t- 1\n---\ne: 5\n");
-        assert_eq!(documents.len(), 2);
-        assert_eq!(documents[1], (5, serde_json::json!({"e": 5})));
-        insta::assert_snapshot!(problems.join("\n"), @r"
-        f.yaml, document 2, line 4, column 1: duplicate mapping key `b` is not allowed here
-        f.yaml, document 3, line 6, column 4: unclosed bracket '['
-        f.yaml, document 4, line 9, column 2: tabs disallowed within this context (block indentation)
-        ");
-    }
-
-    #[test]
-    fn aliases_that_expand_exponentially_are_an_error() {
-        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-        for level in 1..12 {
-            let before = vec![format!("*a{}", level - 1); 10].join(", ");
-            text.push_str(&format!("a{level}: &a{level} [{before}]\n"));
-        }
-        let (documents, problems) = read(&text);
-        assert!(documents.is_empty());
-        assert_eq!(problems.len(), 1, "{problems:?}");
-        let deep = format!("a: {}1{}", "[".repeat(10_000), "]".repeat(10_000));
-        assert_eq!(read(&deep).1.len(), 1);
-    }
-
-    #[test]
-    fn a_large_cluster_is_one_document() {
-        // More values than the default budget of the YAML parser.
-        let text = format!("apiVersion: v1\nkind: List\nitems: [{}]", "1,".repeat(300_000));
-        let (documents, problems) = read(&text);
-        assert_eq!((documents.len(), problems), (1, vec![]));
-    }
-}
+mod tests;

@@ -4,19 +4,20 @@
 //! review of that pod, and the decision on the review comes from the same
 //! [`decide`](crate::admission::decide) as in the webhook.
 
+mod patch;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
-use json_patch::{Patch, PatchOperation};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::input::{self, Document, Item, Problems};
 use super::report::{self, Planned};
-use super::template::{self, Expanded};
+use super::template;
 use super::{live, print_notice, yaml};
 use crate::admission::stored::decide_creation;
 use crate::admission::{Admission, Decision, ParseError, Pass};
@@ -26,6 +27,7 @@ use crate::systems::preview::{Completion, Decided, Given, Preview, PreviewedKind
 use crate::systems::{self, SYSTEMS};
 use crate::view::resource::{NODE, POD, Resource};
 use crate::view::{Name, View};
+use patch::{apply_patches, rebase};
 
 /// The problem of an object without a name.
 const NAMELESS: &str = "has neither metadata.name nor metadata.generateName";
@@ -202,24 +204,27 @@ impl Planner<'_> {
         self.problems.push(format!("{location}: {}: {problem}", object.trim_end()));
     }
 
-    /// The namespace of an object, by the rules of kubectl.
-    fn namespace_of(&mut self, document: usize, item: &Item<'_>) -> String {
-        let own = item.value.pointer("/metadata/namespace").and_then(Value::as_str);
-        match (own.filter(|own| !own.is_empty()), self.given) {
-            (Some(own), Some(given)) if own != given => {
-                let problem =
-                    format!("is in namespace {own:?}, and -n asks for {given:?}: leave -n out");
-                self.problem(document, item, &problem);
-                own.to_owned()
-            }
-            (Some(own), _) => own.to_owned(),
-            (None, _) => self.namespace.to_owned(),
+    /// The namespace of an object, by the rules of kubectl. `check_namespace` reports one that
+    /// kubectl would refuse.
+    fn namespace_of(&self, item: &Item<'_>) -> String {
+        find_namespace(item).unwrap_or(self.namespace).to_owned()
+    }
+
+    /// Reports an object that names another namespace than `--namespace` does.
+    fn check_namespace(&mut self, document: usize, item: &Item<'_>) {
+        if let (Some(own), Some(given)) = (find_namespace(item), self.given)
+            && own != given
+        {
+            let problem =
+                format!("is in namespace {own:?}, and -n asks for {given:?}: leave -n out");
+            self.problem(document, item, &problem);
         }
     }
 
     /// Adds an object of the input to the View if decisions may depend on it.
     fn add_to_view(&mut self, document: usize, item: &Item<'_>, view: &mut View) {
-        let namespace = self.namespace_of(document, item);
+        self.check_namespace(document, item);
+        let namespace = self.namespace_of(item);
         let Some(resource) = read_by_decisions(item) else { return };
         let mut object = item.to_object();
         if let Some(Value::Object(metadata)) = object.get_mut("metadata")
@@ -245,7 +250,7 @@ impl Planner<'_> {
         kind: &PreviewedKind,
         view: &mut View,
     ) -> Option<Planned<'d>> {
-        let namespace = self.own_namespace(&item);
+        let namespace = self.namespace_of(&item);
         let Some((name, _)) = template::name(item.value) else {
             self.problem(document, &item, NAMELESS);
             return None;
@@ -319,7 +324,7 @@ impl Planner<'_> {
         pointer: &'static str,
         view: &View,
     ) -> Option<Planned<'d>> {
-        let namespace = self.own_namespace(&item);
+        let namespace = self.namespace_of(&item);
         let Some((name, _)) = template::name(item.value) else {
             self.problem(document, &item, NAMELESS);
             return None;
@@ -353,11 +358,12 @@ impl Planner<'_> {
             item,
         })
     }
+}
 
-    fn own_namespace(&self, item: &Item<'_>) -> String {
-        let own = item.value.pointer("/metadata/namespace").and_then(Value::as_str);
-        own.filter(|own| !own.is_empty()).unwrap_or(self.namespace).to_owned()
-    }
+/// The namespace that an object names; an empty one counts as absent.
+fn find_namespace<'d>(item: &Item<'d>) -> Option<&'d str> {
+    let namespace = item.value.pointer("/metadata/namespace").and_then(Value::as_str);
+    namespace.filter(|namespace| !namespace.is_empty())
 }
 
 /// The kind of `item`, if decisions on the rest of the input may depend on such an object. Nodes and pods
@@ -416,53 +422,4 @@ fn depends_on_cluster(decision: &Decision) -> bool {
         _ => return false,
     };
     findings.first().is_some_and(|finding| finding.reason.stage() == Stage::Cluster)
-}
-
-/// Converts operations on a pod to operations on the object that the pod was built from.
-///
-/// The pod has labels and annotations from its controller. If the template has none, their parents
-/// are created first.
-fn rebase(patch: &[PatchOperation], expanded: &Expanded, object: &Value) -> Vec<Value> {
-    let prefix = expanded.pointer;
-    let mut operations = Vec::new();
-    // A pod in the input is the object itself.
-    let parents: &[&str] = if prefix.is_empty() {
-        &[]
-    } else {
-        &["/metadata", "/metadata/labels", "/metadata/annotations"]
-    };
-    for parent in parents {
-        let target = format!("{prefix}{parent}");
-        let below = format!("{parent}/");
-        let needed = patch.iter().any(|operation| operation.path().as_str().starts_with(&below));
-        if needed && object.pointer(&target).is_none_or(Value::is_null) {
-            operations.push(json!({"op": "add", "path": target, "value": {}}));
-        }
-    }
-    for operation in patch {
-        let mut operation = json!(operation);
-        for key in ["path", "from"] {
-            if let Some(Value::String(path)) = operation.get_mut(key) {
-                path.insert_str(0, prefix);
-            }
-        }
-        operations.push(operation);
-    }
-    operations
-}
-
-/// Applies the patches to the documents.
-fn apply_patches(documents: &[Document], planned: &[Planned<'_>]) -> anyhow::Result<Vec<Value>> {
-    let mut values: Vec<Value> = documents.iter().map(|document| document.value.clone()).collect();
-    for planned in planned.iter().filter(|planned| !planned.patch.is_empty()) {
-        let patch: Patch = serde_json::from_value(Value::Array(planned.patch.clone()))?;
-        values[planned.document]
-            .pointer_mut(&planned.item.pointer)
-            .context("the object is missing")
-            .and_then(|object| Ok(json_patch::patch(object, &patch)?))
-            .with_context(|| {
-                format!("a bug in stowplan: the patch of {} does not apply", planned.name)
-            })?;
-    }
-    Ok(values)
 }

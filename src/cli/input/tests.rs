@@ -1,0 +1,89 @@
+use super::*;
+
+fn read(text: &str) -> (Vec<(usize, Value)>, Vec<String>) {
+    let (mut documents, mut problems) = (Vec::new(), Problems::default());
+    parse_documents("f.yaml", text, &mut documents, &mut problems);
+    (documents.into_iter().map(|d| (d.location.index, d.value)).collect(), problems.0)
+}
+
+#[test]
+fn documents_are_split_at_yaml_markers() {
+    let one = Value::from(1);
+    for text in [
+        "1",
+        "1\n",
+        "---\n1\n",
+        "--- 1\n",
+        "--- # c\n1\n",
+        "# c\n---\n1\n---\n",
+        "%YAML 1.2\n---\n1\n...\n",
+        "---\n---\n1\n---\n# c\n---\nnull\n",
+        "---\r\n1\r\n",
+        "1\n...\n",
+    ] {
+        assert_eq!(read(text), (vec![(1, one.clone())], vec![]), "{text:?}");
+    }
+    let two = vec![(1, one.clone()), (2, Value::from(2))];
+    for text in [
+        "1\n---\n2",
+        "1\n--- # c\n2\n",
+        "1\n--- 2\n",
+        "%YAML 1.2\n---\n1\n...\n%YAML 1.2\n---\n2\n",
+    ] {
+        assert_eq!(read(text), (two.clone(), vec![]), "{text:?}");
+    }
+    // Not a marker: indented, or longer.
+    assert_eq!(read("a: |\n  ---\n  b\n").0, [(1, serde_json::json!({"a": "---\nb\n"}))]);
+    assert_eq!(read("----\n").0, [(1, Value::from("----"))]);
+}
+
+#[test]
+fn json_documents_need_no_line_break_between_them() {
+    let (documents, problems) = read("{\"a\":1}{\"a\":2}\n\n {\"a\":\"\\ud83d\\ude00\"}");
+    assert_eq!(problems, Vec::<String>::new());
+    assert_eq!(documents[1], (2, serde_json::json!({"a": 2})));
+    assert_eq!(documents[2], (3, serde_json::json!({"a": "😀"})));
+}
+
+#[test]
+fn empty_documents_are_ignored() {
+    for text in ["", "\n", "# c\n", "---\n", "---\n# c\n---\n", "null\n", "~\n---\n", "%YAML 1.2\n"]
+    {
+        assert_eq!(read(text), (vec![], vec![]), "{text:?}");
+    }
+}
+
+#[test]
+fn a_problem_is_reported_with_its_line_and_does_not_hide_the_rest() {
+    let (documents, problems) =
+        read("a: 1\n---\nb: 1\nb: 2\n---\nc: [\n---\nd:\n\t- 1\n---\ne: 5\n");
+    assert_eq!(documents.len(), 2);
+    assert_eq!(documents[1], (5, serde_json::json!({"e": 5})));
+    insta::assert_snapshot!(problems.join("\n"), @r"
+    f.yaml, document 2, line 4, column 1: duplicate mapping key `b` is not allowed here
+    f.yaml, document 3, line 6, column 4: unclosed bracket '['
+    f.yaml, document 4, line 9, column 2: tabs disallowed within this context (block indentation)
+    ");
+}
+
+#[test]
+fn aliases_that_expand_exponentially_are_an_error() {
+    let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..12 {
+        let before = vec![format!("*a{}", level - 1); 10].join(", ");
+        text.push_str(&format!("a{level}: &a{level} [{before}]\n"));
+    }
+    let (documents, problems) = read(&text);
+    assert!(documents.is_empty());
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    let deep = format!("a: {}1{}", "[".repeat(10_000), "]".repeat(10_000));
+    assert_eq!(read(&deep).1.len(), 1);
+}
+
+#[test]
+fn a_large_cluster_is_one_document() {
+    // More values than the default budget of the YAML parser.
+    let text = format!("apiVersion: v1\nkind: List\nitems: [{}]", "1,".repeat(300_000));
+    let (documents, problems) = read(&text);
+    assert_eq!((documents.len(), problems), (1, vec![]));
+}

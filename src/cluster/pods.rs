@@ -1,0 +1,43 @@
+//! Reports the changes of all pods to an observer, before the pods are projected.
+
+use std::any::Any;
+
+use k8s_openapi::api::core::v1 as core;
+use kube::runtime::watcher::Event;
+
+use crate::view::table::ApiObject;
+use crate::view::{Kind, Name};
+
+/// A change that the watch of all pods reports, before the pod is projected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PodChange<'p> {
+    /// The pod was created or changed, or is part of a list.
+    Current(&'p core::Pod),
+    /// The pod was deleted.
+    Deleted(&'p Name),
+    /// A list of all pods follows: a pod that is not in it was deleted.
+    Relisting,
+}
+
+/// A function that is called with each change of a pod.
+pub(super) type PodObserver = Box<dyn Fn(PodChange<'_>) + Send>;
+
+/// Passes an event of the watch of all pods to `observer`.
+pub(super) fn notify<K: ApiObject>(event: &Event<K>, kind: &Kind, observer: &PodObserver) {
+    let pod = |object: &K| {
+        let object: &dyn Any = object;
+        object
+            .downcast_ref::<core::Pod>()
+            .into_iter()
+            .for_each(|pod| observer(PodChange::Current(pod)));
+    };
+    match event {
+        Event::Init => observer(PodChange::Relisting),
+        Event::InitApply(object) | Event::Apply(object) => pod(object),
+        Event::Delete(object) => {
+            let name = kind.name(object.meta());
+            name.iter().for_each(|name| observer(PodChange::Deleted(name)));
+        }
+        Event::InitDone => {}
+    }
+}

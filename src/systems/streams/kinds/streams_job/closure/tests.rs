@@ -1,0 +1,96 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn closure(spec: &str) -> Closure {
+    Closure::of("parallel", "uid", &serde_saphyr::from_str(spec).unwrap())
+}
+
+fn groups(closure: &Closure) -> Vec<Vec<usize>> {
+    closure.units.iter().map(|unit| unit.elements.clone()).collect()
+}
+
+#[test]
+fn elements_are_joined_through_chains_of_tokens() {
+    let closure = closure(
+        "{processingElements: [{name: a, operators: [{name: A, hostColocation: [x]}]}, {name: free}, {name: b, operators: [{name: B, hostColocation: [x, z]}]}, {name: c, operators: [{name: C}, {name: D, hostColocation: [z]}]}]}",
+    );
+    assert_eq!(groups(&closure), [vec![0, 2, 3], vec![1]]);
+    assert_eq!(closure.units[0].group.as_deref(), Some(&*host_pool::hash("uid/a")));
+    assert_eq!(closure.units[1].group, None);
+    assert_eq!(closure.element("c"), Some(3));
+    assert_eq!(closure.unit_of(3), Some(&closure.units[0]));
+}
+
+#[test]
+fn a_common_host_or_member_joins_elements_and_a_common_pool_does_not() {
+    let closure = closure(
+        "{pools: [{name: P, size: 3}, {name: L, hosts: [n1, n2]}], processingElements: [\
+         {name: a, operators: [{name: A, host: {name: n1}}]},\
+         {name: b, operators: [{name: B, host: {pool: L, index: 0}}]},\
+         {name: c, operators: [{name: C, host: {pool: P, index: 1}}]},\
+         {name: d, operators: [{name: D, host: {pool: P, index: 1}}]},\
+         {name: e, operators: [{name: E, host: {pool: P, index: 2}}]},\
+         {name: f, operators: [{name: F, host: {pool: P}}]},\
+         {name: g, operators: [{name: G, host: {pool: P}}]},\
+         {name: h, operators: [{name: H, host: {address: '10.0.0.1'}}]},\
+         {name: i, operators: [{name: I, host: {address: '::ffff:10.0.0.1'}}]}]}",
+    );
+    let expected = [vec![0, 1], vec![2, 3], vec![4], vec![5], vec![6], vec![7, 8]];
+    assert_eq!(groups(&closure), expected);
+}
+
+#[test]
+fn a_host_pool_has_a_valid_name_that_no_other_pool_has() {
+    assert_eq!(host_pool_name("parallel", "P2"), "parallel-p2-acbbb");
+    assert_ne!(host_pool_name("parallel", "My_Pool"), host_pool_name("parallel", "my_pool"));
+    assert_ne!(host_pool_name("a-b", "c"), host_pool_name("a", "b_c"));
+    let long = format!("{}.{}", "j".repeat(200), "k".repeat(40));
+    let (one, other) =
+        (host_pool_name(&long, "Pool_number_1"), host_pool_name(&long, "Pool_number_2"));
+    assert!(one != other && one.len() <= LONGEST_NAME, "{one}");
+    // The cut may come after a dot.
+    let dotted = format!("{}.{}", "j".repeat(241), "k");
+    assert!(!host_pool_name(&dotted, "P").contains(".-"));
+}
+
+proptest! {
+    /// Elements with a common token are in one unit, and every element is in exactly one unit.
+    #[test]
+    fn units_partition_the_elements(tokens in proptest::collection::vec(proptest::collection::vec(0u8..12, 0..4), 0..40)) {
+        let elements = tokens.iter().enumerate().map(|(index, tokens)| api::ProcessingElement {
+            name: format!("e{index}"),
+            operators: vec![api::Operator {
+                name: format!("O{index}"),
+                host_colocation: tokens.iter().map(|token| format!("t{token}")).collect(),
+                ..api::Operator::default()
+            }],
+        });
+        let spec = StreamsJobSpec { processing_elements: elements.collect(), ..StreamsJobSpec::default() };
+        let closure = Closure::of("j", "u", &spec);
+        let mut all: Vec<usize> = groups(&closure).concat();
+        all.sort_unstable();
+        prop_assert_eq!(all, (0..tokens.len()).collect::<Vec<_>>());
+        for (one, of_one) in tokens.iter().enumerate() {
+            for (other, of_other) in tokens.iter().enumerate() {
+                if of_one.iter().any(|token| of_other.contains(token)) {
+                    prop_assert_eq!(closure.membership[one], closure.membership[other]);
+                }
+            }
+        }
+        // And a unit has no other elements: common tokens connect all elements of a unit.
+        for unit in closure.units.iter().filter(|unit| unit.elements.len() > 1) {
+            let mut reached = vec![unit.elements[0]];
+            let mut next = 0;
+            while let Some(one) = reached.get(next).copied() {
+                next += 1;
+                for other in &unit.elements {
+                    if !reached.contains(other) && tokens[one].iter().any(|token| tokens[*other].contains(token)) {
+                        reached.push(*other);
+                    }
+                }
+            }
+            prop_assert_eq!(reached.len(), unit.elements.len());
+        }
+    }
+}
