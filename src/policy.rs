@@ -39,7 +39,7 @@ pub enum OnInvalid {
     Warn,
 }
 
-/// What becomes of pods that were admitted while the webhook was away.
+/// What is done about pods that were admitted while the webhook was unavailable.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Repair {

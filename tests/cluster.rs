@@ -42,7 +42,7 @@ const CASES: &[Case] = cases! { cluster,
         refusals_reach_kubectl, dry_run_shows_the_patch, the_stored_pod_sent_again_gets_no_patch,
         pods_without_keys_are_not_sent, opted_out_pods_and_namespaces_are_left_alone,
         own_namespace_is_never_touched, a_misspelt_key_is_refused, warnings_reach_the_client,
-        pods_of_workloads_are_placed, a_stopped_webhook_blocks_nobody, the_policy_is_read_again;
+        pods_of_workloads_are_placed, pods_are_created_while_the_webhook_is_stopped, the_policy_is_read_again;
     host_pool:
         the_schema_and_its_rules, a_pool_made_just_before_its_pod, a_missing_pool_is_refused,
         pods_of_sized_pools_wait_for_the_controller;

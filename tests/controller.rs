@@ -52,14 +52,14 @@ const CASES: &[Case] = cases! { controller,
         a_sized_exclusive_pool_has_its_nodes_alone, exclusive_pools_share_no_node,
         the_six_forms_of_the_design, an_untagged_exclusive_pool, an_index_stays_with_its_node,
         a_pool_that_cannot_be_met_waits_for_nodes, a_literal_exclusive_pool_takes_its_hosts,
-        unknown_hosts_are_told_in_status;
+        unknown_hosts_are_reported_in_status;
     outages:
         a_killed_leader_is_followed, a_paused_leader_does_no_harm_when_it_wakes,
         what_went_while_it_was_away_is_swept;
     faults:
         every_fault_ends_in_the_same_state, a_pool_costs_few_writes;
     repair:
-        what_passed_is_told_and_made_again;
+        pods_admitted_meanwhile_are_reported_and_recreated;
     wake:
         a_drained_group_runs_again;
     tekton:

@@ -24,6 +24,8 @@ mod pipeline;
 mod coschedule {
     /// Mistakes of authors: modes, groups, claims, owners, names and sizes.
     pub(crate) mod bad_input;
+    /// The author's own affinity, tolerations and node selectors.
+    pub(crate) mod constraints;
     /// Runs that share no node with other runs.
     pub(crate) mod isolation;
     /// Many runs at once, and restarts of stowplan meanwhile.
@@ -40,8 +42,6 @@ mod coschedule {
     pub(crate) mod troubles;
     /// Claims, zones and storage classes.
     pub(crate) mod volumes;
-    /// The author's own affinity, tolerations and node selectors.
-    pub(crate) mod wishes;
 }
 
 use std::process::ExitCode;
@@ -57,7 +57,7 @@ const CASES: &[Case] = cases! { coschedule,
     moves:
         a_cordoned_node_is_left, a_tainted_node_is_left, a_node_that_is_not_ready_is_left,
         a_deleted_node_is_left, a_node_without_room_for_pods_is_left,
-        a_node_without_processors_is_left, a_volume_that_pins_is_told,
+        a_node_without_processors_is_left, a_volume_that_pins_is_reported,
         a_member_that_runs_is_waited_for, a_deleted_placeholder_comes_back_to_its_members,
         no_node_has_room;
     modes:
@@ -67,14 +67,14 @@ const CASES: &[Case] = cases! { coschedule,
     volumes:
         adopted_claims_of_two_zones_meet, volumes_in_two_zones_split_a_run,
         volumes_that_come_to_lie_apart_split_a_run,
-        claims_that_many_nodes_can_use_bind_nobody, a_claim_that_a_task_makes_known,
+        claims_that_many_nodes_can_use_form_no_group, a_claim_that_a_task_makes_known,
         one_claim_in_two_workspaces, a_taskruns_own_claim_is_adopted;
     runs:
-        matrix_finally_and_retries_are_members, pipelines_that_nobody_can_read_are_one_group,
+        matrix_finally_and_retries_are_members, unreadable_pipelines_are_one_group,
         pipelines_in_pipelines_are_one_run, runs_that_share_a_claim_share_a_node,
         a_run_deleted_midway_leaves_nothing, a_run_made_again_under_its_old_name,
         labels_of_another_run_change_nothing;
-    wishes:
+    constraints:
         a_members_own_pod_affinity_is_kept, node_affinity_and_tolerations_hold_for_all,
         architectures_split_a_group;
     isolation:
@@ -90,15 +90,15 @@ const CASES: &[Case] = cases! { coschedule,
         an_owner_that_does_not_exist, a_pipeline_that_does_not_exist, names_at_their_limits,
         a_run_of_many_tasks_and_workspaces;
     volumes:
-        provisioned_claims_of_two_zones_meet, a_class_without_a_sibling_is_left_and_told;
-    wishes:
+        provisioned_claims_of_two_zones_meet, a_class_without_a_sibling_is_kept_and_reported;
+    constraints:
         members_bound_by_node;
     moves:
         by_node_a_cordoned_node_is_left, by_node_a_full_node_is_left;
     isolation:
         isolation_within_a_namespace;
     troubles:
-        a_controller_that_is_away_delays_nobody;
+        pods_are_admitted_while_no_controller_runs;
     load:
         fifty_runs_at_once, restarts_change_nothing;
 };

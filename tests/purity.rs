@@ -332,7 +332,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Kinds and their plural names that one system reads and nobody else names.
+/// Kinds and their plural names that one system reads and no other file names.
 const KINDS: &[(&str, &[&str])] = &[
     ("streams", &["HostPool", "hostpools", "StreamsJob", "streamsjobs"]),
     (
@@ -550,7 +550,7 @@ fn what_points_back_is_seen() {
         (vec!["admission"], "pub use crate::server::Limits;"),
         (vec!["cluster"], "use crate::admission::decide;"),
         (vec!["server", "admin"], "use crate::cli;"),
-        (vec!["policy"], "use crate::nobody::knows;"),
+        (vec!["policy"], "use crate::unknown::module;"),
         (vec!["newcomer"], ""),
     ] {
         assert!(!problems(&module, text).is_empty(), "{module:?}: {text}");

@@ -286,9 +286,9 @@ fn value(body: &[u8]) -> anyhow::Result<Vec<u8>> {
 /// checks, no hashes, no conflicts, so less than ours does.
 fn changed(object: &Value) -> Value {
     let mut pod = object.clone();
-    let wish =
+    let value =
         |name: &str| object["metadata"]["annotations"][format!("streams.ibm.com/{name}")].as_str();
-    if let Some(host) = wish("host") {
+    if let Some(host) = value("host") {
         pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = json!({
             "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [host]}]}],
         });
@@ -299,7 +299,7 @@ fn changed(object: &Value) -> Value {
         ("host-exlocation", "podAntiAffinity"),
         ("host-isolation", "podAntiAffinity"),
     ] {
-        let Some(token) = wish(name) else { continue };
+        let Some(token) = value(name) else { continue };
         let key = format!("streams.ibm.com/{name}");
         pod["metadata"]["labels"][&key] = json!(token);
         let term = json!({

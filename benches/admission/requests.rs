@@ -160,18 +160,18 @@ fn time(cases: &[Case], trust: &Trust, extent: Extent) -> anyhow::Result<()> {
                 }
             }
         }
-        let mut told = vec![case.label.clone()];
+        let mut row = vec![case.label.clone()];
         for other in [Contestant::Constant, Contestant::Scan, Contestant::Value] {
             let mut sorted = ratios.remove(&other).unwrap_or_default();
             sorted.sort_unstable_by(f64::total_cmp);
-            told.push(format!(
+            row.push(format!(
                 "{:.2} ({:.2}-{:.2})",
                 sorted[ROUNDS / 2],
                 sorted[0],
                 sorted[ROUNDS - 1]
             ));
         }
-        table.row(told);
+        table.row(row);
     }
     table.print(&format!(
         "Processor time, user and kernel: median of {ROUNDS} rounds of {requests} (range)"

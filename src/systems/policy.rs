@@ -26,7 +26,7 @@ pub struct Policy {
     pub record_placement: bool,
     /// Namespaces whose pods are never touched. The webhook's own namespace always belongs to them.
     pub excluded_namespaces: BTreeSet<String>,
-    /// What becomes of pods that were admitted while the webhook was away. Read by the controller.
+    /// What is done about pods that were admitted while the webhook was unavailable. Read by the controller.
     pub repair: Repair,
     /// Who may use HostPools.
     pub host_pools: HostPools,

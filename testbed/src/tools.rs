@@ -274,7 +274,7 @@ fn install(module: &Path, programs: &Path, progress: &dyn Fn(&str)) -> Result<()
     });
     let begun = Instant::now();
     let mut next = begun + TICK;
-    let (mut compiled, mut told) = (0_u32, Vec::new());
+    let (mut compiled, mut messages) = (0_u32, Vec::new());
     let mut last = String::from("reading modules");
     loop {
         match lines.recv_timeout(next.saturating_duration_since(Instant::now())) {
@@ -283,7 +283,7 @@ fn install(module: &Path, programs: &Path, progress: &dyn Fn(&str)) -> Result<()
                 compiled += 1;
                 last = line;
             }
-            Ok(line) => told.push(line),
+            Ok(line) => messages.push(line),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -300,8 +300,8 @@ fn install(module: &Path, programs: &Path, progress: &dyn Fn(&str)) -> Result<()
     let _ = reader.join();
     let status = child.wait()?;
     if !status.success() {
-        let end = told.len().saturating_sub(20);
-        bail!("`go install` failed ({status}):\n{}", told[end..].join("\n"));
+        let end = messages.len().saturating_sub(20);
+        bail!("`go install` failed ({status}):\n{}", messages[end..].join("\n"));
     }
     Ok(())
 }

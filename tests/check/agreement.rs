@@ -81,7 +81,7 @@ fn a_node_that_takes_one_member_and_not_another_is_none_to_move_to() {
     assert!(found.iter().all(|found| !found.contains("to a node with room, as n2")), "{found:?}");
 }
 
-/// A pod that must be near others is near nobody on a node without the label.
+/// A pod that must be near others is near none on a node without the label.
 #[test]
 fn a_pod_with_pod_affinity_needs_the_hostname_label() {
     let mut nameless = node("n1");

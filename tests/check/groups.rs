@@ -33,7 +33,7 @@ fn the_node_of_the_placeholder_is_an_obstacle() {
             "node n1 is cordoned, and volume pv-cache of claim cache can be mounted on no node but n1: the group cannot move -> kubectl uncordon n1"
         ]
     );
-    assert_eq!(obstacles(&standing(Some("n1"), &nodes[..2]), "pr/image").len(), 0, "nobody waits");
+    assert_eq!(obstacles(&standing(Some("n1"), &nodes[..2]), "pr/image").len(), 0, "no pod waits");
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_placeholder_without_a_node_names_the_nodes_that_refuse_it() {
     objects.extend(claim(CLAIM, &["n2"]));
     let found = obstacles(&objects, "pr/image");
     assert!(
-        found.iter().any(|told| told
+        found.iter().any(|row| row
             .contains("claim cache can be used on node n1, claim pvc-e93bac4dbe on node n2: no node reaches both")),
         "{found:?}"
     );
@@ -70,12 +70,12 @@ fn a_placeholder_without_a_node_names_the_nodes_that_refuse_it() {
 fn a_placeholder_is_held_where_a_member_runs() {
     let running = of_run("image-clone-pod", Some("n1"), "1");
     let waiting = of_run("image-build-pod", None, "1");
-    let told = |n1: Value| {
+    let obstacles_with = |n1: Value| {
         let nodes = [n1, room("n2", "4"), running.clone(), waiting.clone()];
         obstacles(&standing(None, &nodes), "pr/image")
     };
     assert_eq!(
-        told(cordoned(room("n1", "4"))),
+        obstacles_with(cordoned(room("n1", "4"))),
         [
             "placeholder affinity-assistant-d4b820ff28 has no node (0/2 nodes are available), and pod image-clone-pod of the group still runs on n1: the group moves when that pod has ended; node n1 is cordoned -> wait until that pod has ended, or kubectl uncordon n1"
         ]
@@ -83,12 +83,12 @@ fn a_placeholder_is_held_where_a_member_runs() {
     let mut full = room("n1", "4");
     full["status"]["allocatable"]["pods"] = json!("1");
     assert_eq!(
-        told(full),
+        obstacles_with(full),
         [
             "placeholder affinity-assistant-d4b820ff28 has no node (0/2 nodes are available), and pod image-clone-pod of the group still runs on n1: the group moves when that pod has ended; node n1 has too many pods (the limit is 1) -> wait until that pod has ended, or free room on node n1"
         ]
     );
-    let found = told(room("n1", "4"));
+    let found = obstacles_with(room("n1", "4"));
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
         found[0].contains("pod image-clone-pod of the group still runs on n1: the group moves")
@@ -193,15 +193,15 @@ fn the_placeholder_of_a_native_group_is_not_held_to_a_closed_node() {
         pod["metadata"]["ownerReferences"] = json!([]);
         pod
     };
-    let told = |n1: Value| {
+    let obstacles_with = |n1: Value| {
         let mut stands = as_native(placeholder(None));
         stands["metadata"]["annotations"] = json!({"coschedule.stowplan.dev/plan": plan(&[])});
         let pods = [of_group("old", Some("n1")), of_group("new", None), stands];
         obstacles(&[&[set.clone(), n1, room("n2", "4")], &pods[..]].concat(), "pod/new").remove(0)
     };
-    let open = told(room("n1", "4"));
+    let open = obstacles_with(room("n1", "4"));
     assert!(open.contains("pod old of the group still runs on n1: the group moves"), "{open}");
-    let closed = told(cordoned(room("n1", "4")));
+    let closed = obstacles_with(cordoned(room("n1", "4")));
     assert!(closed.starts_with("node n2 could take it"), "{closed}");
 }
 
@@ -252,14 +252,14 @@ fn the_remedy_for_a_member_depends_on_its_controller() {
         pod["spec"]["affinity"] = bound.clone();
         let objects = [set.clone(), stands.clone(), node("n1"), node("n2"), pod];
         let found = obstacles(&objects, "pod/report");
-        assert!(found.iter().any(|told| told.ends_with(&format!("-> {remade}"))), "{found:?}");
+        assert!(found.iter().any(|row| row.ends_with(&format!("-> {remade}"))), "{found:?}");
 
         let mut pod = native(owners.clone());
         pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "n2"});
         let objects = [set.clone(), stands.clone(), node("n1"), node("n2"), pod];
         let found = obstacles(&objects, "pod/report");
         let ask = format!("-> ask for nodes {alike}");
-        assert!(found.iter().any(|told| told.ends_with(&ask)), "{found:?}");
+        assert!(found.iter().any(|row| row.ends_with(&ask)), "{found:?}");
 
         // The placeholder tolerates what its pod does not.
         let mut stands = stands.clone();
@@ -267,7 +267,7 @@ fn the_remedy_for_a_member_depends_on_its_controller() {
         let objects = [set.clone(), stands, tainted(), node("n2"), native(owners)];
         let found = obstacles(&objects, "pod/report");
         let give = format!("-> give the same tolerations {alike}");
-        assert!(found.iter().any(|told| told.ends_with(&give)), "{found:?}");
+        assert!(found.iter().any(|row| row.ends_with(&give)), "{found:?}");
     }
 
     stands["spec"].as_object_mut().unwrap().remove("nodeName");
@@ -275,8 +275,10 @@ fn the_remedy_for_a_member_depends_on_its_controller() {
     stands["status"] = json!({"phase": "Pending"});
     let found = obstacles(&[set, stands, node("n1"), native(json!([]))], "pod/report");
     assert!(
-        found.iter().any(|told| told
-            .ends_with("they are those of the group's pods, without nodes that were full")),
+        found
+            .iter()
+            .any(|row| row
+                .ends_with("they are those of the group's pods, without nodes that were full")),
         "{found:?}"
     );
 
@@ -284,7 +286,7 @@ fn the_remedy_for_a_member_depends_on_its_controller() {
     pod["spec"]["affinity"] = bound;
     let found = obstacles(&standing(Some("n1"), &[node("n1"), node("n2"), pod]), "pr/image");
     let released = "it requires node n2, which its group has left: the controller deletes it, and its TaskRun creates it again -> wait a moment";
-    assert!(found.iter().any(|told| told.starts_with(released)), "{found:?}");
+    assert!(found.iter().any(|row| row.starts_with(released)), "{found:?}");
 }
 
 #[test]

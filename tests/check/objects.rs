@@ -27,19 +27,19 @@ pub(crate) fn said(objects: &[Value], asked: &str, more: &[&str]) -> (i32, Strin
 /// The obstacles that are found, as `what -> remedy`.
 pub(crate) fn obstacles(objects: &[Value], asked: &str) -> Vec<String> {
     let (code, out, err) = said(objects, asked, &["-o", "json"]);
-    let told: Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}{err}"));
+    let diagnosis: Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}{err}"));
     let mut found = Vec::new();
-    collect(&told, &mut found);
+    collect(&diagnosis, &mut found);
     assert_eq!(code, i32::from(!found.is_empty()), "{out}");
     found
 }
 
-pub(crate) fn collect(told: &Value, found: &mut Vec<String>) {
-    for obstacle in told["obstacles"].as_array().unwrap() {
+pub(crate) fn collect(diagnosis: &Value, found: &mut Vec<String>) {
+    for obstacle in diagnosis["obstacles"].as_array().unwrap() {
         let word = |key: &str| obstacle[key].as_str().unwrap().to_owned();
         found.push(format!("{} -> {}", word("what"), word("remedy")));
     }
-    for part in told["parts"].as_array().into_iter().flatten() {
+    for part in diagnosis["parts"].as_array().into_iter().flatten() {
         collect(part, found);
     }
 }

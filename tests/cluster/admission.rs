@@ -244,7 +244,7 @@ pub(crate) async fn pods_of_workloads_are_placed(world: Arc<World>) -> Result<()
     Ok(())
 }
 
-pub(crate) async fn a_stopped_webhook_blocks_nobody(world: Arc<World>) -> Result<()> {
+pub(crate) async fn pods_are_created_while_the_webhook_is_stopped(world: Arc<World>) -> Result<()> {
     let mut installation = world.installation.write().await;
     let space = world.namespace("stopped").await?;
     installation.stop_webhook().await?;

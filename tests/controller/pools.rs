@@ -231,7 +231,7 @@ pub(crate) async fn a_literal_exclusive_pool_takes_its_hosts(world: Arc<World>) 
     same(&node, &nodes[1])
 }
 
-pub(crate) async fn unknown_hosts_are_told_in_status(world: Arc<World>) -> Result<()> {
+pub(crate) async fn unknown_hosts_are_reported_in_status(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("unknown").await?;
     let nodes = tagged(&world, "unknown", 1).await?;

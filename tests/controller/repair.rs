@@ -35,7 +35,9 @@ async fn events(space: &Space, pod: &str) -> Result<Vec<(String, String)>> {
     Ok(items.iter().map(|event| (word(event, "reason"), word(event, "note"))).collect())
 }
 
-pub(crate) async fn what_passed_is_told_and_made_again(world: Arc<World>) -> Result<()> {
+pub(crate) async fn pods_admitted_meanwhile_are_reported_and_recreated(
+    world: Arc<World>,
+) -> Result<()> {
     let mut installation = world.installation.write().await;
     let space = world.namespace("repair").await?;
     let nodes = tagged(&world, "repair", 2).await?;

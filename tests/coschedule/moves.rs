@@ -212,7 +212,7 @@ pub(crate) async fn a_node_without_processors_is_left(world: Arc<World>) -> Resu
 }
 
 /// Waits until a run, one of its TaskRuns and that TaskRun's pod have the same event.
-async fn told_to_all(space: &Space, task_run: &str, words: &[&str]) -> Result<()> {
+async fn expect_event_of_all(space: &Space, task_run: &str, words: &[&str]) -> Result<()> {
     let pod = format!("Pod/{task_run}-pod");
     for object in ["PipelineRun/ci", &format!("TaskRun/{task_run}"), &pod] {
         let object = format!("{object} ");
@@ -252,7 +252,7 @@ pub(crate) async fn a_member_that_runs_is_waited_for(world: Arc<World>) -> Resul
     let lost = node(&first).context("first is nowhere")?;
     world.plane.cordon(&lost).await?;
     world.plane.uncordon(closed).await?;
-    told_to_all(&space, "ci-second", &["WaitsForMembers", &lost, "ci-first-pod"]).await?;
+    expect_event_of_all(&space, "ci-second", &["WaitsForMembers", &lost, "ci-first-pod"]).await?;
     unharmed(&space, Some(&first)).await?;
     space.succeeded("ci").await?;
     space.expect_event(&["PipelineRun/ci ", "PlaceholderMoved", &lost]).await?;
@@ -283,7 +283,7 @@ pub(crate) async fn a_deleted_placeholder_comes_back_to_its_members(
     world.plane.cordon(&held).await?;
     evict().await?;
     world.plane.uncordon(closed).await?;
-    told_to_all(&space, "ci-second", &["WaitsForMembers", &held, "ci-first-pod"]).await?;
+    expect_event_of_all(&space, "ci-second", &["WaitsForMembers", &held, "ci-first-pod"]).await?;
     same(&node(&space.task_pod("ci-second-pod").await?), &None)?;
     unharmed(&space, Some(&first)).await?;
     let said = world.stowplan(&["check", "pipelinerun/ci", "-n", &space.name], "").await?;
@@ -311,7 +311,7 @@ pub(crate) async fn no_node_has_room(world: Arc<World>) -> Result<()> {
     for node in &lab.nodes {
         Fault::NoProcessors.happen(&world, &space, &lab, node).await?;
     }
-    told_to_all(&space, "ci-one", &["NoNodeFits", "ci-one-pod"]).await?;
+    expect_event_of_all(&space, "ci-one", &["NoNodeFits", "ci-one-pod"]).await?;
     for node in &lab.nodes {
         space.delete(&format!("filler-{node}-0")).await?;
     }
@@ -321,7 +321,7 @@ pub(crate) async fn no_node_has_room(world: Arc<World>) -> Result<()> {
 }
 
 /// A group cannot leave the node of a volume that is pinned to it; an event says so.
-pub(crate) async fn a_volume_that_pins_is_told(world: Arc<World>) -> Result<()> {
+pub(crate) async fn a_volume_that_pins_is_reported(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("pinned").await?;
     let lab = Lab::new(&world, "pinned", &["east"; 2]).await?;
@@ -338,7 +338,7 @@ pub(crate) async fn a_volume_that_pins_is_told(world: Arc<World>) -> Result<()> 
     world.plane.cordon(&lost).await?;
     // The run gets its event at once; `check` reports it once a pod waits.
     space.expect_event(&["PipelineRun/ci", "VolumePinsNode", "of claim pvc-", &lost]).await?;
-    told_to_all(&space, "ci-two", &["VolumePinsNode", &lost]).await?;
+    expect_event_of_all(&space, "ci-two", &["VolumePinsNode", &lost]).await?;
     // `check` reports the same.
     let said = world.stowplan(&["check", "pipelinerun/ci", "-n", &space.name], "").await?;
     ensure!(!said.success, "nothing is in the way: {}", said.out);

@@ -236,8 +236,8 @@ impl Space {
     pub(crate) async fn expect_event(&self, words: &[&str]) -> Result<String> {
         until(&format!("an event with {words:?}"), LIMIT, async || {
             let events = self.events().await?;
-            let told = events.iter().find(|event| words.iter().all(|word| event.contains(word)));
-            Ok(match told {
+            let found = events.iter().find(|event| words.iter().all(|word| event.contains(word)));
+            Ok(match found {
                 Some(event) => Seen::Done(event.clone()),
                 None => {
                     let of_us: Vec<_> =

@@ -48,7 +48,7 @@ pub(crate) async fn matrix_finally_and_retries_are_members(world: Arc<World>) ->
 }
 
 /// stowplan cannot tell which tasks share claims if it cannot read the pipeline: all are one group.
-pub(crate) async fn pipelines_that_nobody_can_read_are_one_group(world: Arc<World>) -> Result<()> {
+pub(crate) async fn unreadable_pipelines_are_one_group(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let lab = Lab::new(&world, "unread", &ZONES).await?;
     let tasks = [

@@ -91,7 +91,7 @@ pub(crate) async fn a_placeholder_is_orphaned(world: Arc<World>) -> Result<()> {
 }
 
 /// Stopped for longer than its Lease: pods are admitted as if there were no groups, with a warning.
-pub(crate) async fn a_controller_that_is_away_delays_nobody(world: Arc<World>) -> Result<()> {
+pub(crate) async fn pods_are_admitted_while_no_controller_runs(world: Arc<World>) -> Result<()> {
     let mut installation = world.installation.write().await;
     let space = world.namespace("away").await?;
     let lab = Lab::new(&world, "away", &ZONES).await?;

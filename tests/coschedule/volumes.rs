@@ -51,14 +51,14 @@ pub(crate) async fn adopted_claims_of_two_zones_meet(world: Arc<World>) -> Resul
         let space = world.namespace("adopt").await?;
         let run = in_mode(clone_and_build(&lab, "ci", IMMEDIATE), mode);
         let plan = ["plan", "--live", "-n", &space.name, "-f", "-"];
-        let foretold = world.stowplan(&plan, &run.to_string()).await?;
+        let preview = world.stowplan(&plan, &run.to_string()).await?;
         for line in [
             format!("  mode {mode}"),
             format!("  claim of workspace source: storage class {WAITING}"),
             "  pods of clone, build:".to_owned(),
         ] {
-            let is_told = foretold.out.lines().any(|told| told == line);
-            ensure!(is_told, "not reported: {line}\n{}{}", foretold.out, foretold.err);
+            let is_shown = preview.out.lines().any(|shown| shown == line);
+            ensure!(is_shown, "not reported: {line}\n{}{}", preview.out, preview.err);
         }
         space.created(&run).await?;
         space.succeeded("ci").await?;
@@ -141,7 +141,9 @@ pub(crate) async fn provisioned_claims_of_two_zones_meet(world: Arc<World>) -> R
     .await
 }
 
-pub(crate) async fn a_class_without_a_sibling_is_left_and_told(world: Arc<World>) -> Result<()> {
+pub(crate) async fn a_class_without_a_sibling_is_kept_and_reported(
+    world: Arc<World>,
+) -> Result<()> {
     let lab = Lab::new(&world, "lonely", &ZONES).await?;
     let classes: Api<StorageClass> = Api::all(world.client.clone());
     for name in ["lonely", "mapped", "mapped-to-nothing"] {
@@ -236,7 +238,7 @@ pub(crate) async fn volumes_that_come_to_lie_apart_split_a_run(world: Arc<World>
     space.cleared(&[]).await
 }
 
-pub(crate) async fn claims_that_many_nodes_can_use_bind_nobody(world: Arc<World>) -> Result<()> {
+pub(crate) async fn claims_that_many_nodes_can_use_form_no_group(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("many").await?;
     let lab = Lab::new(&world, "many", &ZONES).await?;

@@ -55,15 +55,15 @@ pub(crate) fn member_changes() -> impl Strategy<Value = Vec<Change>> {
     subsequence(all, 0..=count).prop_shuffle()
 }
 
-/// `pod` with `wishes` merged in, and whether it could take a required pod-affinity term before.
-pub(crate) fn merged(pod: &Value, wishes: &[Change]) -> (Result<Value, Vec<Finding>>, bool) {
+/// `pod` with `changes` merged in, and whether it could take a required pod-affinity term before.
+pub(crate) fn merged(pod: &Value, changes: &[Change]) -> (Result<Value, Vec<Finding>>, bool) {
     let intent = |change: &Change| Intent {
         system: "coschedule",
         key: "stowplan.dev/coschedule-group",
         why: "coschedule-group=g".to_owned(),
         change: change.clone(),
     };
-    let intents: Vec<_> = wishes.iter().map(intent).collect();
+    let intents: Vec<_> = changes.iter().map(intent).collect();
     let text = pod.to_string();
     let object: Object<'_> = serde_json::from_str(&text).unwrap();
     let decoded = Pod::decode("default", &object).unwrap();

@@ -57,7 +57,7 @@ fn a_rotation_that_is_not_atomic_loses_no_call() {
 }
 
 #[test]
-fn a_certificate_that_nobody_would_trust_is_not_ready_and_no_crash() {
+fn an_untrusted_certificate_is_not_ready_and_no_crash() {
     for (pair, why) in [
         (bad(NAME, 2020, 2021), "tls.crt: expired at 2021-01-01T00:00:00Z".to_owned()),
         (bad(NAME, 2080, 2090), "tls.crt: not valid before 2080-01-01T00:00:00Z".to_owned()),
@@ -95,7 +95,7 @@ fn bad(name: &'static str, from: i32, to: i32) -> Make {
 }
 
 #[test]
-fn the_days_left_are_told() {
+fn the_days_left_are_reported() {
     let webhook = Webhook::start();
     let not_after = webhook.metric("stowplan_certificate_not_after_seconds{kind=\"serving\"}");
     // 2090-01-01.

@@ -231,7 +231,7 @@ fn a_burst_is_answered_or_told_to_try_again() {
 }
 
 #[test]
-fn an_answer_that_nobody_takes_holds_nothing_for_ever() {
+fn an_answer_that_is_not_read_ends_the_connection() {
     let webhook = Webhook::start();
     let mut connection = Connection::open(&webhook);
     connection.tls.sock.set_nonblocking(true).unwrap();

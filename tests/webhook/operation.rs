@@ -256,7 +256,7 @@ fn a_decision_is_logged_with_what_tells_it_apart() {
 }
 
 #[test]
-fn a_reader_of_logs_that_stalls_holds_up_nobody() {
+fn a_stalled_reader_of_logs_delays_no_request() {
     // Standard error is a pipe that is never read.
     let webhook = Start::new().with_stalled_log().run();
     let mut connection = Connection::open(&webhook);

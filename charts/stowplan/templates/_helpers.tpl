@@ -92,7 +92,7 @@ clientConfig:
     namespace: {{ .root.Release.Namespace | quote }}
     path: {{ .path }}
     port: {{ .root.Values.webhook.service.port }}
-  {{- /* Absent with cert-manager, so that an upgrade does not take away what was injected. */}}
+  {{- /* Absent with cert-manager, so that an upgrade does not remove what was injected. */}}
   {{- with .root.Values.tls.caBundle }}
   caBundle: {{ . | quote }}
   {{- end }}

@@ -1,5 +1,5 @@
 {{/*
-Values that are well-formed one by one (values.schema.json sees to that) and cannot work together.
+Values that are well-formed one by one (values.schema.json checks that) and cannot work together.
 Each sentence says what to do: it is all that the user of `helm install` gets to see.
 */}}
 {{- define "stowplan.validate" -}}

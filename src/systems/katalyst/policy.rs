@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Katalyst {
     /// How far the node is trusted to enforce it.
     pub mode: KatalystMode,
-    /// The label keys that the node agent was told to keep.
+    /// The label keys that the node agent is configured to keep.
     pub declared_labels: Vec<String>,
 }
 

@@ -76,7 +76,7 @@ pub struct HostPoolStatus {
     /// The key of the node label by which pods find the members; its value is the index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_label: Option<String>,
-    /// The taint that keeps others away, as `key=value:effect`.
+    /// The taint that keeps other pods off the node, as `key=value:effect`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclusive_taint: Option<String>,
 }

@@ -211,7 +211,7 @@ fn constrain(spec: &mut JSONSchemaProps) {
             for rule in pool.x_kubernetes_validations.iter_mut().flatten() {
                 rule.rule = rule.rule.replace(".map(h, h)", "");
                 rule.message =
-                    rule.message.take().map(|told| told.replace("a new pool", "a new job"));
+                    rule.message.take().map(|message| message.replace("a new pool", "a new job"));
             }
         }
     }
@@ -291,7 +291,7 @@ fn bound(list: &mut JSONSchemaProps, longest: usize) {
     list.max_items = i64::try_from(longest).ok();
 }
 
-/// A list whose items are told apart by their names.
+/// A list whose items are distinguished by their names.
 fn named(list: &mut JSONSchemaProps) {
     list.x_kubernetes_list_type = Some("map".to_owned());
     list.x_kubernetes_list_map_keys = Some(vec!["name".to_owned()]);

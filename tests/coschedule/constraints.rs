@@ -48,7 +48,7 @@ pub(crate) async fn a_members_own_pod_affinity_is_kept(world: Arc<World>) -> Res
     run["spec"]["taskRunTemplate"]["podTemplate"]["affinity"] = json!({"podAffinity": near("db")});
     space.created(&run).await?;
     let wanted = space.placed(1).await?.remove(0);
-    ensure!(lab.nodes[..2].contains(&wanted), "the placeholder is on {wanted}, away from both");
+    ensure!(lab.nodes[..2].contains(&wanted), "the placeholder is on {wanted}, which is neither");
     space.succeeded("ci").await?;
     same(&space.together("ci-").await?, &wanted)?;
     for (name, pod) in space.task_pods().await? {
