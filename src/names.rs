@@ -71,7 +71,12 @@ pub(crate) fn sha1_hex(text: &str) -> String {
 
 fn hex(bytes: &[u8], digits: &[u8; 16]) -> String {
     let digit = |value: u8| char::from(digits[usize::from(value)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 15));
+    }
+    text
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Writes the answer to a review (admission.k8s.io/v1, `AdmissionResponse`).
 
-use base64::display::Base64Display;
+use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::review::API_VERSION;
 use super::{Admission, Decision, Refusal, Review};
@@ -17,16 +17,12 @@ struct Answer<'a> {
     response: Response<'a>,
 }
 
-/// The API server rejects a patch without its type, and a type without a patch.
+/// A response without its patch, which [`append_patch`] adds.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Response<'a> {
     uid: &'a str,
     allowed: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    patch_type: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_base64")]
-    patch: Option<&'a Patch>,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<Status<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -45,16 +41,41 @@ struct Status<'a> {
 pub fn write(review: &Review<'_>, decision: &Decision) -> Vec<u8> {
     let response = build_response(review.request.uid.as_str(), decision);
     let answer = Answer { kind: "AdmissionReview", api_version: API_VERSION, response };
-    serde_json::to_vec(&answer).expect("all keys are strings")
+    let mut json = serde_json::to_vec(&answer).expect("all keys are strings");
+    if let Some(patch) = find_patch(decision) {
+        append_patch(&mut json, patch);
+    }
+    json
+}
+
+fn find_patch(decision: &Decision) -> Option<&Patch> {
+    match decision {
+        Decision::Admit(Admission { patch, .. }) => Some(patch).filter(|patch| !patch.is_empty()),
+        Decision::Wait { otherwise, .. } => find_patch(otherwise),
+        Decision::Pass(_) | Decision::Refuse(_) => None,
+    }
+}
+
+/// Adds the patch and its type to the end of an answer: the API server rejects one without the
+/// other. The base64 is written in place, because a serializer would look at each of its bytes for
+/// characters to escape, and it has none.
+fn append_patch(answer: &mut Vec<u8>, patch: &Patch) {
+    const END: &[u8] = b"}}";
+    let document = patch.as_json();
+    answer.truncate(answer.len() - END.len());
+    answer.extend_from_slice(br#","patchType":"JSONPatch","patch":""#);
+    let start = answer.len();
+    answer.resize(start + document.len().div_ceil(3) * 4, 0);
+    STANDARD.encode_slice(document, &mut answer[start..]).expect("4 bytes for each 3 bytes");
+    answer.push(b'"');
+    answer.extend_from_slice(END);
 }
 
 fn build_response<'a>(uid: &'a str, decision: &'a Decision) -> Response<'a> {
     match decision {
         Decision::Pass(_) => Response { uid, allowed: true, ..Response::default() },
-        Decision::Admit(Admission { patch, warnings, .. }) => {
-            let patch = Some(patch).filter(|patch| !patch.is_empty());
-            let patch_type = patch.map(|_| "JSONPatch");
-            Response { uid, allowed: true, patch_type, patch, status: None, warnings }
+        Decision::Admit(Admission { warnings, .. }) => {
+            Response { uid, allowed: true, warnings, ..Response::default() }
         }
         Decision::Refuse(refusal) => Response {
             uid,
@@ -74,9 +95,4 @@ impl<'a> Status<'a> {
             message: refusal.message(),
         }
     }
-}
-
-fn as_base64<S: Serializer>(patch: &Option<&Patch>, serializer: S) -> Result<S::Ok, S::Error> {
-    let document = patch.map_or(&[][..], Patch::as_json);
-    serializer.collect_str(&Base64Display::new(document, &STANDARD))
 }

@@ -7,7 +7,7 @@
 //! parent is missing: the API server answers 500 to the pod's author if one does not apply,
 //! whatever the failurePolicy.
 
-use std::fmt;
+use std::fmt::Write as _;
 
 use json_patch::PatchOperation;
 use serde::{Serialize, Serializer};
@@ -143,7 +143,7 @@ impl<'d> Editor<'d> {
         match self.shape.descend(path) {
             Some(Shape::List(items)) => {
                 items.push(Shape::Scalar);
-                self.write("add", Pointer { path, end: "/-" }, Some(value));
+                self.write("add", path, "/-", Some(value));
             }
             _ => self.add(path, Shape::List(vec![Shape::Scalar]), &[value]),
         }
@@ -155,7 +155,7 @@ impl<'d> Editor<'d> {
         match self.shape.descend(path) {
             Some(list @ Shape::List(_)) => {
                 *list = outline;
-                self.write("replace", Pointer { path, end: "" }, Some(items));
+                self.write("replace", path, "", Some(items));
             }
             _ => self.add(path, outline, items),
         }
@@ -176,7 +176,7 @@ impl<'d> Editor<'d> {
             }
             _ => return,
         }
-        self.write("remove", Pointer { path, end: "" }, None::<&()>);
+        self.write("remove", path, "", None::<&()>);
     }
 
     /// The operations, in order.
@@ -213,63 +213,62 @@ impl<'d> Editor<'d> {
             parent.insert(name, outline);
         }
         let value = Nested { path: missing, value };
-        self.write("add", Pointer { path: present, end: "" }, Some(&value));
+        self.write("add", present, "", Some(&value));
     }
 
-    fn write<V: Serialize + ?Sized>(&mut self, op: &str, path: Pointer<'_>, value: Option<&V>) {
+    /// Writes an operation (RFC 6902, section 4). `end` follows the steps of its pointer.
+    fn write<V: Serialize + ?Sized>(
+        &mut self,
+        operation: &str,
+        path: &[Step<'_>],
+        end: &str,
+        value: Option<&V>,
+    ) {
         let json = &mut self.json;
         // Enough for the first operations at once; a patch of several constraints doubles it.
         json.reserve(if json.is_empty() { 1024 } else { 0 });
         json.push(if json.is_empty() { b'[' } else { b',' });
-        serde_json::to_writer(json, &Operation { op, path, value })
-            .expect("all keys are strings, and writing to a Vec does not fail");
-    }
-}
-
-/// An operation, as RFC 6902 writes it.
-#[derive(Serialize)]
-struct Operation<'o, V: ?Sized> {
-    op: &'o str,
-    path: Pointer<'o>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<&'o V>,
-}
-
-/// A JSON pointer (RFC 6901): the steps, and what follows them.
-struct Pointer<'p> {
-    path: &'p [Step<'p>],
-    end: &'static str,
-}
-
-impl Serialize for Pointer<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl fmt::Display for Pointer<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for step in self.path {
-            formatter.write_str("/")?;
-            match step {
-                Step::Member(name) => write_reference_token(formatter, name)?,
-                Step::Item(index) => write!(formatter, "{index}")?,
-            }
+        json.extend_from_slice(br#"{"op":""#);
+        json.extend_from_slice(operation.as_bytes());
+        json.extend_from_slice(br#"","path":"#);
+        write_json(json, &format_pointer(path, end));
+        if let Some(value) = value {
+            json.extend_from_slice(br#","value":"#);
+            write_json(json, value);
         }
-        formatter.write_str(self.end)
+        json.push(b'}');
     }
 }
 
-/// Writes a name as a part of a JSON pointer (RFC 6901, section 3).
-fn write_reference_token(formatter: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+fn write_json(json: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    serde_json::to_writer(json, value)
+        .expect("all keys are strings, and writing to a Vec does not fail");
+}
+
+/// A JSON pointer (RFC 6901, section 3): the steps, and `end`.
+fn format_pointer(path: &[Step<'_>], end: &str) -> String {
+    // Enough for nearly all pointers.
+    let mut pointer = String::with_capacity(128);
+    for step in path {
+        pointer.push('/');
+        match step {
+            Step::Member(name) => push_reference_token(&mut pointer, name),
+            Step::Item(index) => write!(pointer, "{index}").expect("a String takes all text"),
+        }
+    }
+    pointer.push_str(end);
+    pointer
+}
+
+fn push_reference_token(pointer: &mut String, name: &str) {
     let mut rest = name;
-    while let Some(at) = rest.find(['~', '/']) {
+    while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'~' | b'/')) {
         let (plain, special) = rest.split_at(at);
-        formatter.write_str(plain)?;
-        formatter.write_str(if special.starts_with('~') { "~0" } else { "~1" })?;
+        pointer.push_str(plain);
+        pointer.push_str(if special.starts_with('~') { "~0" } else { "~1" });
         rest = &special[1..];
     }
-    formatter.write_str(rest)
+    pointer.push_str(rest);
 }
 
 /// A value inside new objects: one for each member on the path.
