@@ -20,6 +20,7 @@ pub(crate) mod kinds;
 pub(crate) mod member;
 pub(crate) mod mode;
 pub(crate) mod native;
+pub(crate) mod owner;
 pub(crate) mod placeholder;
 pub(crate) mod pod_plan;
 pub(crate) mod policy;
@@ -46,7 +47,7 @@ pub(crate) const SYSTEM: System = System {
     }],
     request: Some(member::request),
     claim: Some(claims::request),
-    concerns: Some(member::concerns),
+    concerns: Some(owner::concerns),
     may_concern: Some(|metadata| owner_of_pod(metadata).is_some()),
     pod_owner: Some(owner_of_pod),
     plan: Some(reconcile::plan),

@@ -5,9 +5,11 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::hash::Hash;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::index::Sets;
 use super::table::{ApiObject, Kind, Scope, Table, Watch, all_of_kind};
 use super::{Identity, Name};
 
@@ -50,6 +52,29 @@ pub(crate) trait RowIndex<R>: Debug + Default + Send + Sync + 'static {
 
     /// Called after a row was removed from the table.
     fn remove(&mut self, name: &Name, row: R);
+}
+
+/// A row that a table finds by a key, beside its name.
+pub(crate) trait GroupedRow: TableRow {
+    /// The type of the key.
+    type Key: Clone + Debug + Eq + Hash + Send + Sync + 'static;
+
+    /// The key; `None` if the row is only found by its name.
+    fn key(&self, name: &Name) -> Option<Self::Key>;
+}
+
+impl<R: GroupedRow> RowIndex<R> for Sets<R::Key> {
+    fn add(&mut self, name: &Name, row: &R) {
+        if let Some(key) = row.key(name) {
+            Self::add(self, key, name);
+        }
+    }
+
+    fn remove(&mut self, name: &Name, row: R) {
+        if let Some(key) = row.key(name) {
+            Self::remove(self, key, name);
+        }
+    }
 }
 
 impl<R> RowIndex<R> for () {

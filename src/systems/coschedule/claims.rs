@@ -6,9 +6,9 @@
 //! Tekton creates are parked in a class that never binds.
 
 use super::groups::{self, Groups};
-use super::member::owner_of;
 use super::mode;
 use super::native::NativeGroup;
+use super::owner::owner_of;
 use super::{NAME, family, keys};
 use crate::placement::claim::Claim;
 use crate::placement::intent::{Change, Intent};

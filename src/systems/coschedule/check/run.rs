@@ -13,7 +13,7 @@ use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::pipeline_run::{PipelineSource, WorkspaceSource};
 use crate::systems::coschedule::kinds::placeholder::FIRST;
-use crate::systems::coschedule::member::{Belonging, belonging};
+use crate::systems::coschedule::owner::{Belonging, belonging};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::resources::{PIPELINE, PIPELINE_RUN, TASK_RUN};
 use crate::systems::coschedule::{keys, mode};

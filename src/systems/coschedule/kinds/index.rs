@@ -124,14 +124,14 @@ impl CoscheduleView for View {
     }
 
     fn claim(&self, name: &Name) -> Option<&Claim> {
-        self.table::<Claims>()?.claims.get(name)
+        self.table::<Claims>()?.get(name)
     }
 
     fn claims_of_run(&self, uid: &str) -> impl Iterator<Item = (&Name, &Claim)> {
         let tables = self.table::<PipelineRuns>().zip(self.table::<Claims>()).into_iter();
         tables.flat_map(move |(runs, claims)| {
-            let names = runs.owned(&claims.by_run, uid);
-            names.filter_map(|name| claims.claims.get_key_value(name))
+            let names = runs.owned(claims.index(), uid);
+            names.filter_map(|name| claims.get_key_value(name))
         })
     }
 
@@ -149,44 +149,44 @@ impl CoscheduleView for View {
     }
 
     fn placeholder(&self, name: &Name) -> Option<&Placeholder> {
-        self.table::<Placeholders>()?.placeholders.get(name)
+        self.table::<Placeholders>()?.get(name)
     }
 
     fn placeholders(&self) -> impl Iterator<Item = (&Name, &Placeholder)> {
-        self.table::<Placeholders>().into_iter().flat_map(|of| &of.placeholders)
+        self.table::<Placeholders>().into_iter().flat_map(Placeholders::iter)
     }
 
     fn placeholders_of_run(&self, uid: &str) -> impl Iterator<Item = (&Name, &Placeholder)> {
         let tables = self.table::<PipelineRuns>().zip(self.table::<Placeholders>()).into_iter();
         tables.flat_map(move |(runs, of)| {
-            let names = runs.owned(&of.by_run, uid);
-            names.filter_map(|name| of.placeholders.get_key_value(name))
+            let names = runs.owned(of.index(), uid);
+            names.filter_map(|name| of.get_key_value(name))
         })
     }
 
     fn placeholder_pod(&self, placeholder: &Name) -> Option<&PlaceholderPod> {
         let Name { namespace, name } = placeholder;
         let name = Name::new(namespace, &[&**name, FIRST].concat());
-        self.table::<PlaceholderPods>()?.0.get(&name)
+        self.table::<PlaceholderPods>()?.get(&name)
     }
 
     fn placeholder_pods(&self) -> impl Iterator<Item = (&Name, &PlaceholderPod)> {
-        self.table::<PlaceholderPods>().into_iter().flat_map(|pods| &pods.0)
+        self.table::<PlaceholderPods>().into_iter().flat_map(PlaceholderPods::iter)
     }
 
     fn member(&self, name: &Name) -> Option<&Member> {
-        self.table::<Members>()?.members.get(name)
+        self.table::<Members>()?.get(name)
     }
 
     fn members(&self) -> impl Iterator<Item = (&Name, &Member)> {
-        self.table::<Members>().into_iter().flat_map(|members| &members.members)
+        self.table::<Members>().into_iter().flat_map(Members::iter)
     }
 
     fn members_of(&self, placeholder: &Name) -> impl Iterator<Item = (&Name, &Member)> {
         let members = self.table::<Members>().into_iter();
         members.flat_map(move |members| {
-            let names = members.by_placeholder.get(placeholder);
-            names.filter_map(|name| members.members.get_key_value(name))
+            let names = members.index().get(placeholder);
+            names.filter_map(|name| members.get_key_value(name))
         })
     }
 

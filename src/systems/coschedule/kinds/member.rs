@@ -1,6 +1,6 @@
 //! The pods of groups.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
@@ -18,8 +18,9 @@ use crate::view::index::Sets;
 use crate::view::owner::Owner;
 use crate::view::pod::{PODS, all_for_controller};
 use crate::view::resources::Resources;
+use crate::view::rows::{GroupedRow, Rows, TableRow};
 use crate::view::table::Watch;
-use crate::view::{Identity, Kind, Name, Scope, Table};
+use crate::view::{Identity, Kind, Name, Scope};
 
 /// A pod that is, or may become, a member of a group.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -145,21 +146,12 @@ pub(crate) fn follows(pod: &core::Pod, placeholder: &str) -> bool {
     })
 }
 
-/// The table of pods that are, or may become, members of groups.
-#[derive(Debug, Default)]
-pub(crate) struct Members {
-    pub(super) members: HashMap<Name, Member>,
-    /// The members of each placeholder.
-    pub(super) by_placeholder: Sets<Name>,
-}
+/// The table of the pods of groups.
+pub(crate) type Members = Rows<Member>;
 
-fn placeholder_of(name: &Name, member: &Member) -> Option<Name> {
-    member.placeholder.as_deref().map(|placeholder| Name::new(&name.namespace, placeholder))
-}
-
-impl Table for Members {
+impl TableRow for Member {
     type Object = core::Pod;
-    type Row = Member;
+    type Index = Sets<Name>;
     const KIND: &'static Kind = &PODS;
     const COUNTED_AS: Option<&'static str> = Some("members");
 
@@ -170,33 +162,21 @@ impl Table for Members {
         }
     }
 
-    fn read(pod: &core::Pod, scope: Scope) -> Option<Member> {
-        Member::read(pod, scope)
+    fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
+        Self::read(pod, scope)
     }
 
-    fn put(&mut self, name: Name, member: Member) {
-        if let Some(placeholder) = placeholder_of(&name, &member) {
-            self.by_placeholder.add(placeholder, &name);
-        }
-        self.members.insert(name, member);
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
+}
 
-    fn forget(&mut self, name: &Name) {
-        let Some(member) = self.members.remove(name) else { return };
-        if let Some(placeholder) = placeholder_of(name, &member) {
-            self.by_placeholder.remove(placeholder, name);
-        }
-    }
+/// Members are found by their placeholder.
+impl GroupedRow for Member {
+    type Key = Name;
 
-    fn count(&self) -> usize {
-        self.members.len()
-    }
-
-    fn version(&self, name: &Name) -> Option<&Identity> {
-        Self::version_of(self.members.get(name)?)
-    }
-
-    fn version_of(member: &Member) -> Option<&Identity> {
-        Some(&member.identity)
+    fn key(&self, name: &Name) -> Option<Name> {
+        let placeholder = self.placeholder.as_deref()?;
+        Some(Name::new(&name.namespace, placeholder))
     }
 }

@@ -1,6 +1,6 @@
 //! Placeholders: the StatefulSets of groups, and their pods.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
@@ -19,8 +19,9 @@ use crate::view::index::Sets;
 use crate::view::owner::Owner;
 use crate::view::pod::{PODS, all_for_controller};
 use crate::view::resources::Resources;
+use crate::view::rows::{GroupedRow, Rows, TableRow};
 use crate::view::table::Watch;
-use crate::view::{Identity, Kind, Name, Scope, Table};
+use crate::view::{Identity, Kind, Name, Scope};
 
 /// The prefix of the annotations that are kept.
 const PREFIX: &str = "stowplan.dev/";
@@ -212,16 +213,11 @@ static STATEFUL_SETS: Kind = Kind {
 };
 
 /// The table of placeholders.
-#[derive(Debug, Default)]
-pub(crate) struct Placeholders {
-    pub(super) placeholders: HashMap<Name, Placeholder>,
-    /// The placeholders that a run owns, by its UID.
-    pub(super) by_run: Sets<Box<str>>,
-}
+pub(crate) type Placeholders = Rows<Placeholder>;
 
-impl Table for Placeholders {
+impl TableRow for Placeholder {
     type Object = apps::StatefulSet;
-    type Row = Placeholder;
+    type Index = Sets<Box<str>>;
     const KIND: &'static Kind = &STATEFUL_SETS;
     const COUNTED_AS: Option<&'static str> = Some("placeholders");
 
@@ -229,44 +225,30 @@ impl Table for Placeholders {
         vec![Watch { store: "placeholders", selector: PLACEHOLDER.into() }]
     }
 
-    fn read(set: &apps::StatefulSet, scope: Scope) -> Option<Placeholder> {
-        Placeholder::read(set, scope)
+    fn from_object(set: &apps::StatefulSet, scope: Scope) -> Option<Self> {
+        Self::read(set, scope)
     }
 
-    fn put(&mut self, name: Name, placeholder: Placeholder) {
-        if let Some(run) = &placeholder.run {
-            self.by_run.add(run.uid.clone(), &name);
-        }
-        self.placeholders.insert(name, placeholder);
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
+}
 
-    fn forget(&mut self, name: &Name) {
-        let Some(placeholder) = self.placeholders.remove(name) else { return };
-        if let Some(run) = placeholder.run {
-            self.by_run.remove(run.uid, name);
-        }
-    }
+/// Placeholders are found by the UID of the run that owns them.
+impl GroupedRow for Placeholder {
+    type Key = Box<str>;
 
-    fn count(&self) -> usize {
-        self.placeholders.len()
-    }
-
-    fn version(&self, name: &Name) -> Option<&Identity> {
-        Self::version_of(self.placeholders.get(name)?)
-    }
-
-    fn version_of(placeholder: &Placeholder) -> Option<&Identity> {
-        Some(&placeholder.identity)
+    fn key(&self, _: &Name) -> Option<Box<str>> {
+        self.run.as_ref().map(|run| run.uid.clone())
     }
 }
 
 /// The table of the pods of placeholders.
-#[derive(Debug, Default)]
-pub(crate) struct PlaceholderPods(pub(super) HashMap<Name, PlaceholderPod>);
+pub(crate) type PlaceholderPods = Rows<PlaceholderPod>;
 
-impl Table for PlaceholderPods {
+impl TableRow for PlaceholderPod {
     type Object = core::Pod;
-    type Row = PlaceholderPod;
+    type Index = ();
     const KIND: &'static Kind = &PODS;
     const COUNTED_AS: Option<&'static str> = None;
 
@@ -279,27 +261,11 @@ impl Table for PlaceholderPods {
         }
     }
 
-    fn read(pod: &core::Pod, scope: Scope) -> Option<PlaceholderPod> {
-        PlaceholderPod::read(pod, scope)
+    fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
+        Self::read(pod, scope)
     }
 
-    fn put(&mut self, name: Name, pod: PlaceholderPod) {
-        self.0.insert(name, pod);
-    }
-
-    fn forget(&mut self, name: &Name) {
-        self.0.remove(name);
-    }
-
-    fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    fn version(&self, name: &Name) -> Option<&Identity> {
-        Self::version_of(self.0.get(name)?)
-    }
-
-    fn version_of(pod: &PlaceholderPod) -> Option<&Identity> {
-        Some(&pod.identity)
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
 }

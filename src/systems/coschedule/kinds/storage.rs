@@ -12,6 +12,7 @@ use crate::systems::coschedule::keys::{GROUP, MODE, PARKED, PLACEHOLDER};
 use crate::systems::coschedule::resources::{CLAIM, STORAGE_CLASS, VOLUME};
 use crate::view::index::Sets;
 use crate::view::owner::Owner;
+use crate::view::rows::{GroupedRow, Rows, TableRow};
 use crate::view::{Identity, Kind, Name, Scope, Table};
 
 /// The annotation that set a claim's storage class before `spec.storageClassName` existed.
@@ -249,46 +250,29 @@ static CLAIMS: Kind = Kind {
 };
 
 /// The table of claims.
-#[derive(Debug, Default)]
-pub(crate) struct Claims {
-    pub(super) claims: HashMap<Name, Claim>,
-    /// The claims that a run owns, by its UID.
-    pub(super) by_run: Sets<Box<str>>,
-}
+pub(crate) type Claims = Rows<Claim>;
 
-impl Table for Claims {
+impl TableRow for Claim {
     type Object = core::PersistentVolumeClaim;
-    type Row = Claim;
+    type Index = Sets<Box<str>>;
     const KIND: &'static Kind = &CLAIMS;
     const COUNTED_AS: Option<&'static str> = Some("persistentvolumeclaims");
 
-    fn read(claim: &core::PersistentVolumeClaim, _: Scope) -> Option<Claim> {
-        Some(Claim::from(claim))
+    fn from_object(claim: &core::PersistentVolumeClaim, _: Scope) -> Option<Self> {
+        Some(Self::from(claim))
     }
 
-    fn put(&mut self, name: Name, claim: Claim) {
-        if let Some(run) = &claim.run {
-            self.by_run.add(run.uid.clone(), &name);
-        }
-        self.claims.insert(name, claim);
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
+}
 
-    fn forget(&mut self, name: &Name) {
-        if let Some(run) = self.claims.remove(name).and_then(|claim| claim.run) {
-            self.by_run.remove(run.uid, name);
-        }
-    }
+/// Claims are found by the UID of the run that owns them.
+impl GroupedRow for Claim {
+    type Key = Box<str>;
 
-    fn count(&self) -> usize {
-        self.claims.len()
-    }
-
-    fn version(&self, name: &Name) -> Option<&Identity> {
-        Self::version_of(self.claims.get(name)?)
-    }
-
-    fn version_of(claim: &Claim) -> Option<&Identity> {
-        Some(&claim.identity)
+    fn key(&self, _: &Name) -> Option<Box<str>> {
+        self.run.as_ref().map(|run| run.uid.clone())
     }
 }
 

@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::placement::object::Object;
 use crate::systems;
+use crate::systems::coschedule::owner::concerns;
+use crate::systems::coschedule::resources::TASK_RUN;
 use crate::view::Scope;
 
 fn admit(pod: &Value, view: &View, policy: &str) -> Outcome {

@@ -10,7 +10,7 @@ use crate::systems::coschedule::check::run::claims_of;
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
-use crate::systems::coschedule::member::{Belonging, belonging};
+use crate::systems::coschedule::owner::{Belonging, belonging};
 use crate::systems::coschedule::resources::TASK_RUN;
 use crate::view::resource::POD;
 use crate::view::{Name, Owner};

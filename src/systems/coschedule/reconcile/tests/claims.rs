@@ -35,7 +35,7 @@ fn volumes_without_a_common_node_split_an_existing_group() {
     world.pin(&b, "n2");
     world.settle(LONG);
     assert_eq!(world.node_of("x"), Some("n1"), "{:?}", world.writes);
-    assert_eq!(world.told(POD, "y"), [reason::RECREATED]);
+    assert_eq!(world.reported(POD, "y"), [reason::RECREATED]);
     world.member_of("y", "run", &second, 100);
     world.mount("y", &b);
     world.settle(LONG);
@@ -63,9 +63,9 @@ fn a_volume_that_is_on_one_node_keeps_its_group_there() {
     world.member("b", "run", 100);
     world.settle(LONG);
     assert_eq!((world.node_of("b"), world.place("run")), (None, Some("n2")));
-    assert_eq!(world.told(POD, "b"), [reason::VOLUME_PINS_NODE]);
-    assert_eq!(world.told(TASK_RUN, "b"), [reason::VOLUME_PINS_NODE]);
-    assert_eq!(world.told(PIPELINE_RUN, "run"), [reason::VOLUME_PINS_NODE]);
+    assert_eq!(world.reported(POD, "b"), [reason::VOLUME_PINS_NODE]);
+    assert_eq!(world.reported(TASK_RUN, "b"), [reason::VOLUME_PINS_NODE]);
+    assert_eq!(world.reported(PIPELINE_RUN, "run"), [reason::VOLUME_PINS_NODE]);
     let (_, event) = &world.events[0];
     let named = "volume volume-of-c of claim c can be mounted on no node but n2";
     assert!(event.note.ends_with(named), "{event:?}");
@@ -211,7 +211,7 @@ fn a_run_with_parked_claims_that_tektons_assistant_places_is_reported() {
         }
         world.settle(LONG);
         assert!(world.writes.is_empty(), "{:?}", world.writes);
-        assert_eq!(world.told(PIPELINE_RUN, "run"), [reason::ASSISTANT_IS_ON]);
+        assert_eq!(world.reported(PIPELINE_RUN, "run"), [reason::ASSISTANT_IS_ON]);
         let note = &world.events[0].1.note;
         assert_eq!(note.contains("create the run again"), is_parked, "{note}");
     }

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::simulator::{self, Pace, World};
+use super::simulator::{Pace, World};
 use super::{LONG, SOON};
+use crate::kubernetes::REQUIRED;
 use crate::policy::Repair;
 use crate::systems::coschedule::reconcile::reason;
 use crate::view::resource::POD;
@@ -31,7 +32,7 @@ fn gates_are_removed_when_the_placeholder_has_a_node() {
         world.settle(SOON);
         let pod = &world.pods["a"]["spec"];
         assert_eq!(pod["schedulingGates"], json!([{"name": "example.com/mine"}]));
-        let present = &pod["affinity"]["nodeAffinity"][simulator::REQUIRED]["nodeSelectorTerms"];
+        let present = &pod["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"];
         assert_eq!(*present, lifted);
     }
 }
@@ -45,7 +46,7 @@ fn a_gate_without_a_placeholder_is_removed() {
     world.end("run");
     world.settle(SOON);
     assert_eq!(world.node_of("a"), Some("n1"));
-    assert_eq!(world.told(POD, "a"), [reason::GATE_LIFTED]);
+    assert_eq!(world.reported(POD, "a"), [reason::GATE_LIFTED]);
 }
 
 /// The binding is ours, so that it is ours to take back, whatever the policy says of other pods.
@@ -69,7 +70,7 @@ fn a_member_that_requires_the_former_node_is_recreated() {
             world.act(lifted);
             world.stranger("s", "n1", 950);
             world.settle(LONG);
-            assert_eq!(world.told(POD, "a"), [reason::RECREATED], "{:?}", world.events);
+            assert_eq!(world.reported(POD, "a"), [reason::RECREATED], "{:?}", world.events);
             let n2 = Some("n2");
             assert_eq!((world.node_of("a"), world.node_of("b"), world.place("run")), (n2, n2, n2));
             let deleted = world.writes.iter().filter(|write| *write == "delete Pod a").count();
@@ -92,12 +93,12 @@ fn a_member_without_a_task_run_that_requires_the_former_node_is_reported() {
         world.native(name, "group");
     }
     let field = json!({"key": "metadata.name", "operator": "In", "values": ["n1"]});
-    let bound = json!({simulator::REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}});
+    let bound = json!({REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}});
     world.pods.get_mut("bare").unwrap()["spec"]["affinity"] = json!({"nodeAffinity": bound});
     world.stranger("s", "n1", 950);
     world.settle(LONG);
     assert_eq!((world.node_of("bare"), world.node_of("follows")), (None, Some("n2")));
-    assert_eq!(world.told(POD, "bare"), [reason::BOUND_ELSEWHERE], "{:?}", world.events);
+    assert_eq!(world.reported(POD, "bare"), [reason::BOUND_ELSEWHERE], "{:?}", world.events);
     let (_, event) =
         world.events.iter().find(|(_, event)| event.reason == reason::BOUND_ELSEWHERE).unwrap();
     assert!(event.note.contains("it must be deleted and created again"), "{event:?}");
@@ -123,7 +124,7 @@ fn a_member_whose_author_requires_a_node_is_not_recreated() {
     world.member("a", "run", 100);
     let field = json!({"key": "metadata.name", "operator": "In", "values": ["n2"]});
     world.pods.get_mut("a").unwrap()["spec"]["affinity"]["nodeAffinity"] =
-        json!({simulator::REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}});
+        json!({REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}});
     world.settle(LONG);
     assert_eq!((world.node_of("a"), world.place("run")), (Some("n2"), Some("n2")));
     assert!(!world.writes.contains(&"delete Pod a".to_owned()), "{:?}", world.writes);

@@ -66,7 +66,7 @@ fn a_deleted_placeholder_returns_to_its_members_or_waits_until_they_have_ended()
     world.settle(LONG);
     assert_eq!((world.place("run"), world.node_of("b")), (None, None));
     assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
-    assert_eq!(world.told(POD, "b"), [reason::WAITS_FOR_MEMBERS]);
+    assert_eq!(world.reported(POD, "b"), [reason::WAITS_FOR_MEMBERS]);
     // The scheduler has forgotten it by then.
     world.finish("a");
     world.settle(SOON);
@@ -317,7 +317,7 @@ fn a_node_without_a_hostname_label_causes_no_moves() {
     world.run("run", &["c"], &[]);
     world.member("a", "run", 100);
     world.settle(LONG);
-    assert_eq!(world.told(POD, "a"), [reason::PLACEHOLDER_NOT_PLACED]);
+    assert_eq!(world.reported(POD, "a"), [reason::PLACEHOLDER_NOT_PLACED]);
     assert!(world.writes.len() < 30, "{:?}", world.writes);
     assert!(world.writes.iter().all(|write| !write.starts_with("delete")), "{:?}", world.writes);
     world.pods.remove("s0");

@@ -76,7 +76,7 @@ fn a_kept_class_that_binds_at_once_is_reported_if_it_matters() {
         world.settle(SOON);
         let wanted: &[_] = if told { &[reason::CLASS_BINDS_AT_ONCE] } else { &[] };
         assert_eq!(
-            world.told(PIPELINE_RUN, "run"),
+            world.reported(PIPELINE_RUN, "run"),
             wanted,
             "{of_claim}, {templates:?}: {:?}",
             world.events
@@ -117,8 +117,8 @@ fn no_placeholder_is_created_for_runs_that_opt_out() {
     );
     world.settle(LONG);
     assert!(world.writes.is_empty(), "{:?}", world.writes);
-    assert_eq!(world.told(PIPELINE_RUN, "assisted"), [reason::ASSISTANT_IS_ON]);
-    assert_eq!(world.told(PIPELINE_RUN, "wrong"), ["InvalidMode"]);
+    assert_eq!(world.reported(PIPELINE_RUN, "assisted"), [reason::ASSISTANT_IS_ON]);
+    assert_eq!(world.reported(PIPELINE_RUN, "wrong"), ["InvalidMode"]);
     assert_eq!(world.events.len(), 2);
 
     annotate(&mut world, "off", "workspaces");
@@ -229,7 +229,7 @@ fn members_of_a_failed_placeholder_are_reported_and_recreated() {
         let view = world.view();
         let name = Name::new(NAMESPACE, &world.placeholder("run"));
         assert!(view.placeholder(&name).unwrap().failed, "for the webhook");
-        assert_eq!(world.told(PIPELINE_RUN, "run"), [reason::PLACEHOLDER_NOT_MADE]);
+        assert_eq!(world.reported(PIPELINE_RUN, "run"), [reason::PLACEHOLDER_NOT_MADE]);
         assert_eq!(world.pods.contains_key("a"), repair == Repair::Report);
         let writes = world.writes.len();
         assert!(writes <= 4, "{:?}", world.writes);
@@ -257,7 +257,7 @@ fn members_that_need_a_claim_of_a_failed_placeholder_are_reported_and_kept() {
     world.mount("a", &keys::provisioned(&claims[0], &world.placeholder("run")));
     let uid = world.pods["a"]["metadata"]["uid"].clone();
     world.settle(LONG);
-    assert_eq!(world.told(POD, "a"), [reason::PLACEHOLDER_NOT_MADE]);
+    assert_eq!(world.reported(POD, "a"), [reason::PLACEHOLDER_NOT_MADE]);
     assert_eq!(world.pods["a"]["metadata"]["uid"], uid);
     assert!(world.writes.len() <= 3, "{:?}", world.writes);
 }

@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
-use super::simulator::{self, World};
+use super::simulator::World;
 use super::{LONG, SOON, begun};
+use crate::kubernetes::REQUIRED;
 use crate::systems::coschedule::reconcile::reason;
 use crate::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
 use crate::view::resource::POD;
@@ -20,7 +21,7 @@ fn a_cordoned_node_is_left_unless_a_member_runs() {
     world.cordon("n1", true);
     world.settle(SOON);
     assert_eq!(world.place("run"), Some("n2"), "before the first pod");
-    assert_eq!(world.told(PIPELINE_RUN, "run"), [reason::PLACEHOLDER_MOVED]);
+    assert_eq!(world.reported(PIPELINE_RUN, "run"), [reason::PLACEHOLDER_MOVED]);
 
     world.member("b", "run", 100);
     world.settle(SOON);
@@ -34,7 +35,7 @@ fn a_cordoned_node_is_left_unless_a_member_runs() {
         "nothing is killed"
     );
     assert_eq!(world.node_of("d"), None);
-    assert!(world.told(POD, "d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
+    assert!(world.reported(POD, "d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
     world.finish("b");
     world.settle(SOON);
     assert_eq!((world.node_of("d"), world.place("run")), (Some("n1"), Some("n1")));
@@ -50,7 +51,7 @@ fn a_placeholder_on_another_node_than_its_members_moves_to_them() {
     world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
     world.settle(SOON);
     assert_eq!((world.node_of("a"), world.place("run")), (Some("n1"), Some("n1")));
-    assert_eq!(world.told(PIPELINE_RUN, "run"), [reason::PLACEHOLDER_MOVED]);
+    assert_eq!(world.reported(PIPELINE_RUN, "run"), [reason::PLACEHOLDER_MOVED]);
     world.member("b", "run", 100);
     world.settle(SOON);
     assert_eq!(world.node_of("b"), Some("n1"));
@@ -58,10 +59,10 @@ fn a_placeholder_on_another_node_than_its_members_moves_to_them() {
     // Where it cannot come to them it stays, and goes on with the next ones.
     world.cordon("n1", true);
     world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
-    let moves = world.told(PIPELINE_RUN, "run").len();
+    let moves = world.reported(PIPELINE_RUN, "run").len();
     world.settle(LONG);
     assert_eq!(world.place("run"), Some("n2"));
-    assert_eq!(world.told(PIPELINE_RUN, "run").len(), moves);
+    assert_eq!(world.reported(PIPELINE_RUN, "run").len(), moves);
     world.finish("a");
     world.finish("b");
     world.end("run");
@@ -126,7 +127,7 @@ fn a_full_node_is_left_for_one_where_the_largest_fits() {
     world.member("small", "run", 10);
     world.settle(LONG);
     assert_eq!(world.node_of("large"), None, "a still runs");
-    assert_eq!(world.told(POD, "large"), [reason::WAITS_FOR_MEMBERS]);
+    assert_eq!(world.reported(POD, "large"), [reason::WAITS_FOR_MEMBERS]);
     world.finish("a");
     world.finish("small");
     world.settle(LONG);
@@ -160,7 +161,7 @@ fn without_a_fitting_node_it_waits_then_leaves_and_takes_the_first_that_fits() {
     world.member("a", "run", 2_000);
     world.settle(100);
     assert_eq!(world.place("run"), Some("n1"));
-    assert_eq!(world.told(PIPELINE_RUN, "run"), [reason::NO_NODE_FITS]);
+    assert_eq!(world.reported(PIPELINE_RUN, "run"), [reason::NO_NODE_FITS]);
     world.settle(LONG);
     assert_eq!(world.place("run"), None, "for the autoscaler: {:?}", world.writes);
     let writes = world.writes.len();
@@ -200,7 +201,7 @@ fn members_refused_for_an_unknown_reason_move_the_group_a_limited_number_of_time
     // Nobody but the scheduler reads this: no two of those with the label on a node.
     let term = json!({"labelSelector": {"matchLabels": {"of": "strangers"}}, "topologyKey": "kubernetes.io/hostname"});
     let pod = world.pods.get_mut("a").unwrap();
-    pod["spec"]["affinity"]["podAntiAffinity"] = json!({simulator::REQUIRED: [term]});
+    pod["spec"]["affinity"]["podAntiAffinity"] = json!({REQUIRED: [term]});
     for node in ["n1", "n2"] {
         world.stranger(node, node, 0);
         world.pods.get_mut(node).unwrap()["metadata"]["labels"] = json!({"of": "strangers"});
@@ -264,7 +265,7 @@ fn a_member_that_needs_a_whole_node_fits_on_none_beside_its_placeholder() {
         world.member("a", "run", cpu);
         world.settle(LONG);
         assert_eq!(world.node_of("a"), if fits { Some("n2") } else { None }, "{cpu}");
-        let told = world.told(POD, "a").contains(&reason::NO_NODE_FITS);
+        let told = world.reported(POD, "a").contains(&reason::NO_NODE_FITS);
         assert_eq!(told, !fits, "{cpu}: {:?}", world.events);
         let moves = world.writes.iter().filter(|write| write.starts_with("delete Pod")).count();
         assert_eq!(moves, 1, "{cpu}: {:?}", world.writes);
@@ -276,7 +277,7 @@ fn a_placeholder_does_not_move_to_an_ineligible_node() {
     let zone = json!([{"key": "zone", "operator": "In", "values": ["a"]}]);
     for template in [
         json!({"nodeSelector": {"zone": "a"}}),
-        json!({"affinity": {"nodeAffinity": {simulator::REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": zone}]}}}}),
+        json!({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": zone}]}}}}),
     ] {
         let mut world = World::new(&["n1", "n2"]);
         let label = json!({"metadata": {"labels": {"zone": "a"}}});
@@ -292,7 +293,7 @@ fn a_placeholder_does_not_move_to_an_ineligible_node() {
         world.member("a", "run", 600);
         world.settle(100);
         assert_eq!(world.place("run"), Some("n1"), "{:?}", world.writes);
-        assert_eq!(world.told(POD, "a"), [reason::NO_NODE_FITS]);
+        assert_eq!(world.reported(POD, "a"), [reason::NO_NODE_FITS]);
     }
 }
 
@@ -308,7 +309,7 @@ fn a_reason_that_applies_to_all_nodes_is_reported_and_not_retried_for_ever() {
         |world: &World| world.writes.iter().filter(|write| write.starts_with("delete Pod")).count();
     world.settle(31);
     for (kind, name) in [(POD, "a"), (TASK_RUN, "a"), (PIPELINE_RUN, "run")] {
-        let told = world.told(kind, name);
+        let told = world.reported(kind, name);
         assert!(told.contains(&reason::MEMBERS_UNSCHEDULABLE), "{kind:?}: {told:?}");
     }
     world.settle(250);

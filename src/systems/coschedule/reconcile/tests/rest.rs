@@ -6,7 +6,8 @@ use k8s_openapi::jiff::SignedDuration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::simulator::{NAMESPACE, Pace, World, is_member};
+use super::simulator::scheduler::is_member;
+use super::simulator::{NAMESPACE, Pace, World};
 use super::{LONG, SOON};
 use crate::systems::coschedule::keys;
 use crate::systems::simulation::cases;

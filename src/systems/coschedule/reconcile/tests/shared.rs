@@ -37,11 +37,11 @@ fn two_runs_with_one_claim_share_a_node_or_wait_for_each_other() {
         assert_eq!(place(&world, &first).as_deref(), Some("n1"));
         if mode == CoscheduleMode::IsolatePipelinerun {
             assert!(!world.sets.contains_key(&second));
-            assert_eq!(world.told(PIPELINE_RUN, "second"), [reason::SHARED_CLAIM]);
+            assert_eq!(world.reported(PIPELINE_RUN, "second"), [reason::SHARED_CLAIM]);
             world.member_of("d", "second", &second, 100);
             world.settle(SOON);
-            assert_eq!(world.told(TASK_RUN, "d"), [reason::SHARED_CLAIM]);
-            assert_eq!(world.told(POD, "d"), [reason::SHARED_CLAIM]);
+            assert_eq!(world.reported(TASK_RUN, "d"), [reason::SHARED_CLAIM]);
+            assert_eq!(world.reported(POD, "d"), [reason::SHARED_CLAIM]);
             world.pods.remove("d");
             world.end("first");
             world.settle(SOON);
@@ -86,7 +86,7 @@ fn a_leader_does_not_leave_while_a_follower_uses_the_claim() {
     world.member("d", "first", 100);
     world.settle(LONG);
     assert_eq!((world.place("first"), world.place("second")), (Some("n1"), Some("n1")));
-    assert!(world.told(POD, "d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
+    assert!(world.reported(POD, "d").contains(&reason::WAITS_FOR_MEMBERS), "{:?}", world.events);
     world.finish("b");
     world.settle(SOON);
     assert_eq!((world.place("first"), world.node_of("d")), (Some("n2"), Some("n2")));
@@ -111,7 +111,7 @@ fn isolated_runs_never_share_a_node_and_the_last_waits() {
     let places = ["r1", "r2", "r3"].map(|run| place(&world, run));
     assert_eq!(places.iter().flatten().collect::<BTreeSet<_>>().len(), 2);
     let waits = ["r1", "r2", "r3"].into_iter().find(|run| place(&world, run).is_none()).unwrap();
-    assert_eq!(world.told(PIPELINE_RUN, waits), [reason::PLACEHOLDER_NOT_PLACED]);
+    assert_eq!(world.reported(PIPELINE_RUN, waits), [reason::PLACEHOLDER_NOT_PLACED]);
     let runs = ["r1", "r2", "r3"].into_iter().find(|run| *run != waits).unwrap();
     world.end(runs);
     world.settle(SOON);
@@ -135,7 +135,7 @@ fn members_admitted_before_tektons_assistant_was_detected_have_a_placeholder() {
         world.assist("b");
         world.settle(SOON);
         assert_eq!(world.node_of("a"), Some("n1"));
-        assert_eq!(world.told(PIPELINE_RUN, "run"), [reason::ASSISTANT_IS_ON]);
+        assert_eq!(world.reported(PIPELINE_RUN, "run"), [reason::ASSISTANT_IS_ON]);
         // One that comes meanwhile, too; one that has ended says it as well.
         let ended = json!({"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}});
         World::change(world.task_runs.get_mut("b").unwrap(), ended);
@@ -192,7 +192,7 @@ fn a_run_that_never_starts_delays_no_other() {
             let uid = world.runs["second"]["metadata"]["uid"].as_str().unwrap();
             let second = keys::of_run(uid, "");
             assert!(world.sets.contains_key(&second), "{mode:?}, {what}");
-            assert_eq!(world.told(PIPELINE_RUN, "second"), [""; 0], "{mode:?}, {what}");
+            assert_eq!(world.reported(PIPELINE_RUN, "second"), [""; 0], "{mode:?}, {what}");
             assert_eq!(world.sets.len(), 1 + usize::from(what == "failed"));
         }
     }
@@ -215,7 +215,7 @@ fn a_run_that_starts_late_follows_the_claim() {
     world.settle(SOON);
     assert_eq!((world.place("first"), world.node_of("a")), (Some("n1"), Some("n1")));
     assert_eq!(world.place("second"), Some("n1"));
-    assert!(world.told(PIPELINE_RUN, "second").is_empty(), "{:?}", world.events);
+    assert!(world.reported(PIPELINE_RUN, "second").is_empty(), "{:?}", world.events);
 }
 
 /// Its pods carry the annotation as well, and are of that group.

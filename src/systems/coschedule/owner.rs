@@ -1,0 +1,98 @@
+//! Finds the Tekton owners of an object at admission: its TaskRun or run, and the run's groups.
+
+use super::groups::{self, Groups};
+use super::mode::BadMode;
+use super::{family, keys};
+use crate::placement::object::{Metadata, OwnerReference};
+use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
+use crate::systems::coschedule::kinds::tekton;
+use crate::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
+use crate::systems::policy::Policy;
+use crate::view::{Key, Name, Owner, View};
+use crate::wire::Text;
+
+/// The relation of a TaskRun's pods to a run.
+#[derive(Debug)]
+pub(crate) enum Belonging<'v> {
+    /// Not known: this object has not been delivered.
+    Unknown(Key),
+    /// A TaskRun without a run: it has no group.
+    Alone,
+    /// A TaskRun of a run.
+    Run(OfRun<'v>),
+    /// A TaskRun of a run whose mode is invalid.
+    BadMode(BadMode),
+}
+
+/// The run of a TaskRun, and its task there.
+#[derive(Debug)]
+pub(crate) struct OfRun<'v> {
+    /// The root run's name.
+    pub name: &'v Name,
+    pub run: &'v PipelineRun,
+    /// The name of its task, if known. In a nested pipeline it is a task of that pipeline, which the
+    /// groups do not have.
+    pub task: Option<&'v str>,
+    pub groups: Groups,
+}
+
+/// Finds the run of a TaskRun's pods.
+#[must_use]
+pub(crate) fn belonging<'v>(
+    namespace: &str,
+    owner: &Owner,
+    view: &'v View,
+    policy: &Policy,
+) -> Belonging<'v> {
+    let key = Name::new(namespace, &owner.name);
+    let known = view.task_run(&key).filter(|known| known.identity.uid == owner.uid);
+    let Some(task_run) = known else { return Belonging::Unknown(Key::new(TASK_RUN, key)) };
+    let Some(maker) = &task_run.run else { return Belonging::Alone };
+    let run = view.run_by_uid(&maker.uid).filter(|(name, _)| *name.namespace == *namespace);
+    let Some((name, run)) = run else {
+        return Belonging::Unknown(Key::new(PIPELINE_RUN, Name::new(namespace, &maker.name)));
+    };
+    let (root_name, root, missing) = family::root(name, run, view);
+    if let Some(key) = missing {
+        return Belonging::Unknown(key);
+    }
+    match groups::of_run(root_name, root, view, policy) {
+        Ok(groups) => Belonging::Run(OfRun {
+            name: root_name,
+            run: root,
+            task: task_run.task.as_deref(),
+            groups,
+        }),
+        Err(bad) => Belonging::BadMode(bad),
+    }
+}
+
+/// Whether coscheduling must look at an object without stowplan's keys: it belongs to a Tekton run, and
+/// Tekton's own affinity assistant does not place it.
+pub(super) fn concerns(_: &str, metadata: &Metadata<'_>, view: &View) -> bool {
+    tekton_owner(metadata).is_some_and(is_run)
+        && metadata.annotation(keys::ASSISTANT).is_none()
+        && view.has_tekton()
+}
+
+fn is_run(owner: &OwnerReference<'_>) -> bool {
+    owner.is(tekton::GROUP, "TaskRun") || owner.is(tekton::GROUP, "PipelineRun")
+}
+
+/// The owner of an object: its controller; for a placeholder's claim the run, which owns but does not
+/// control it.
+fn tekton_owner<'m>(metadata: &'m Metadata<'_>) -> Option<&'m OwnerReference<'m>> {
+    let of_placeholder = || {
+        metadata.label(keys::PLACEHOLDER)?;
+        metadata.owner_references.iter().find(|owner| owner.is(tekton::GROUP, "PipelineRun"))
+    };
+    metadata.controller().or_else(of_placeholder)
+}
+
+/// The owner of an object, if it is a Tekton object of this kind.
+pub(super) fn owner_of(metadata: &Metadata<'_>, kind: &str) -> Option<Owner> {
+    let owner = tekton_owner(metadata).filter(|owner| owner.is(tekton::GROUP, kind))?;
+    let text = |text: &Option<Text<'_>>| text.as_ref().map_or("", Text::as_str).into();
+    Some(Owner { name: text(&owner.name), uid: text(&owner.uid) })
+}
