@@ -48,8 +48,8 @@ pub(crate) trait StreamsView {
         self.nodes_with_tags(tags) > 0
     }
 
-    /// Whether this node has all of these tags (see [`node_marks::tag`]).
-    fn has_tags(&self, node: &str, tags: &[Box<str>]) -> bool;
+    /// The tags of a node (see [`node_marks::tag`]).
+    fn node_tags(&self, node: &str) -> &[Box<str>];
 
     /// The hash of the exclusive pool whose taint a node has.
     fn exclusive_pool(&self, node: &str) -> Option<&str>;
@@ -93,10 +93,9 @@ impl StreamsView for View {
         self.table::<NodeMarks>().map_or(0, |marks| marks.with_tags(tags))
     }
 
-    fn has_tags(&self, node: &str, tags: &[Box<str>]) -> bool {
-        let marks = || self.table::<NodeMarks>()?.get(node);
-        tags.is_empty()
-            || marks().is_some_and(|marks| tags.iter().all(|tag| marks.tags.contains(tag)))
+    fn node_tags(&self, node: &str) -> &[Box<str>] {
+        let marks = self.table::<NodeMarks>().and_then(|marks| marks.get(node));
+        marks.map_or(&[], |marks| &marks.tags)
     }
 
     fn exclusive_pool(&self, node: &str) -> Option<&str> {

@@ -110,7 +110,11 @@ impl<'c> Check<'c> {
                 }
             };
             let view = self.view;
-            let tagged = |node: &&str| view.node(node).is_some() && view.has_tags(node, &tags);
+            let has_tags = |node: &str| {
+                let present = view.node_tags(node);
+                tags.iter().all(|tag| present.contains(tag))
+            };
+            let tagged = |node: &&str| view.node(node).is_some() && has_tags(node);
             let possible = match &mut left {
                 Some(left) => {
                     left.retain(|node| tagged(node));

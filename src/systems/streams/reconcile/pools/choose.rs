@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, VecDeque};
 use super::inventory::{Inventory, NodeState};
 use super::obstacle::Obstacle;
 use super::{Pool, join};
-use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host};
 use crate::systems::streams::kinds::node_marks::tag;
 use crate::systems::streams::resolve::{Resolved, format_host, resolve};
@@ -68,7 +67,7 @@ impl<'v> Choice<'v> {
         let mut eligible: Vec<usize> = Vec::new();
         let mut obstacles = BTreeMap::new();
         for (index, node) in inventory.nodes.iter().enumerate() {
-            if own[index] || !inventory.view.has_tags(node.name, &wanted) {
+            if own[index] || !wanted.iter().all(|tag| node.tags.contains(tag)) {
                 continue;
             }
             let obstacle = node.barred.or(node.unfit).or_else(|| Obstacle::of_others(node, pool));

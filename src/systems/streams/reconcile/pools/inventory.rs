@@ -24,6 +24,8 @@ const CONTROL_PLANE: [&str; 2] =
 pub(super) struct NodeState<'v> {
     pub(super) name: &'v str,
     pub(super) details: &'v NodeDetails,
+    /// Its tags, which every pool compares.
+    pub(super) tags: &'v [Box<str>],
     /// The marks of pools on it.
     pub(super) marks: Marks<'v>,
     /// Why no pool may have it, even one whose author lists it.
@@ -93,6 +95,7 @@ impl<'v> Inventory<'v> {
                 Some(NodeState {
                     name,
                     details,
+                    tags: view.node_tags(name),
                     marks: Marks::of(details),
                     barred: found.filter(is_deleted).or_else(|| find_exclusion(details, policy)),
                     unfit: found.filter(|found| !is_deleted(found)),
