@@ -9,17 +9,8 @@ use super::{Admission, Decision, Refusal, Review};
 use crate::placement::patch::Patch;
 use crate::placement::reason::Warning;
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Answer<'a> {
-    kind: &'static str,
-    api_version: &'static str,
-    response: Response<'a>,
-}
-
 /// A response without its patch, which [`append_patch`] adds.
 #[derive(Default, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Response<'a> {
     uid: &'a str,
     allowed: bool,
@@ -40,11 +31,16 @@ struct Status<'a> {
 #[must_use]
 pub fn write(review: &Review<'_>, decision: &Decision) -> Vec<u8> {
     let response = build_response(review.request.uid.as_str(), decision);
-    let answer = Answer { kind: "AdmissionReview", api_version: API_VERSION, response };
-    let mut json = serde_json::to_vec(&answer).expect("all keys are strings");
+    let mut json = Vec::with_capacity(256);
+    json.extend_from_slice(br#"{"kind":"AdmissionReview","apiVersion":""#);
+    json.extend_from_slice(API_VERSION.as_bytes());
+    json.extend_from_slice(br#"","response":"#);
+    serde_json::to_writer(&mut json, &response)
+        .expect("all keys are strings, and writing to a Vec does not fail");
     if let Some(patch) = find_patch(decision) {
         append_patch(&mut json, patch);
     }
+    json.push(b'}');
     json
 }
 
@@ -56,19 +52,20 @@ fn find_patch(decision: &Decision) -> Option<&Patch> {
     }
 }
 
-/// Adds the patch and its type to the end of an answer: the API server rejects one without the
+/// Adds the patch and its type to the end of a response: the API server rejects one without the
 /// other. The base64 is written in place, because a serializer would look at each of its bytes for
 /// characters to escape, and it has none.
-fn append_patch(answer: &mut Vec<u8>, patch: &Patch) {
-    const END: &[u8] = b"}}";
+fn append_patch(response: &mut Vec<u8>, patch: &Patch) {
     let document = patch.as_json();
-    answer.truncate(answer.len() - END.len());
-    answer.extend_from_slice(br#","patchType":"JSONPatch","patch":""#);
-    let start = answer.len();
-    answer.resize(start + document.len().div_ceil(3) * 4, 0);
-    STANDARD.encode_slice(document, &mut answer[start..]).expect("4 bytes for each 3 bytes");
-    answer.push(b'"');
-    answer.extend_from_slice(END);
+    let length = document.len().div_ceil(3) * 4;
+    // Replaces the brace that ends the response.
+    response.pop();
+    response.reserve(length + 64);
+    response.extend_from_slice(br#","patchType":"JSONPatch","patch":""#);
+    let start = response.len();
+    response.resize(start + length, 0);
+    STANDARD.encode_slice(document, &mut response[start..]).expect("4 bytes for each 3 bytes");
+    response.extend_from_slice(br#""}"#);
 }
 
 fn build_response<'a>(uid: &'a str, decision: &'a Decision) -> Response<'a> {
