@@ -342,6 +342,8 @@ impl Making {
         let template = &set["spec"]["template"];
         let mut metadata = self.metadata(&format!("{name}-0"));
         metadata["labels"] = template["metadata"]["labels"].clone();
+        // With the plan that the pod was made by: one without it is outdated.
+        metadata["annotations"] = template["metadata"]["annotations"].clone();
         let mut spec = template["spec"].clone();
         spec["nodeName"] = json!(node);
         let conditions = json!([{
