@@ -6,6 +6,7 @@
 pub(crate) mod affinity;
 pub(crate) mod claim;
 pub(crate) mod intent;
+pub(crate) mod json;
 pub(crate) mod merge;
 pub(crate) mod object;
 pub(crate) mod patch;

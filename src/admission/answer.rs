@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::review::API_VERSION;
 use super::{Admission, Decision, Refusal, Review};
+use crate::placement::json::write as write_json;
 use crate::placement::patch::Patch;
 use crate::placement::reason::Warning;
 
@@ -35,8 +36,7 @@ pub fn write(review: &Review<'_>, decision: &Decision) -> Vec<u8> {
     json.extend_from_slice(br#"{"kind":"AdmissionReview","apiVersion":""#);
     json.extend_from_slice(API_VERSION.as_bytes());
     json.extend_from_slice(br#"","response":"#);
-    serde_json::to_writer(&mut json, &response)
-        .expect("all keys are strings, and writing to a Vec does not fail");
+    write_json(&mut json, &response).expect("keys are texts, and no variant has several fields");
     if let Some(patch) = find_patch(decision) {
         append_patch(&mut json, patch);
     }

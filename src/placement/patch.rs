@@ -13,6 +13,8 @@ use json_patch::PatchOperation;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use super::json;
+
 /// Operations as the text of a JSON Patch document.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Patch {
@@ -241,8 +243,7 @@ impl<'d> Editor<'d> {
 }
 
 fn write_json(json: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
-    serde_json::to_writer(json, value)
-        .expect("all keys are strings, and writing to a Vec does not fail");
+    json::write(json, value).expect("keys are texts, and no variant has several fields");
 }
 
 /// A JSON pointer (RFC 6901, section 3): the steps, and `end`.
