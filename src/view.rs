@@ -23,6 +23,7 @@ use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 pub(crate) use identity::Identity;
 pub(crate) use namespace::Namespaces;
@@ -39,7 +40,8 @@ pub(crate) use table::{Kind, Object, Scope, Table, TableType};
 pub struct Name {
     /// The namespace; empty for a cluster-scoped object.
     pub namespace: Box<str>,
-    pub name: Box<str>,
+    /// Shared by the tables that keep the object.
+    pub name: Arc<str>,
 }
 
 impl Name {

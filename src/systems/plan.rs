@@ -165,7 +165,7 @@ impl Target {
     #[must_use]
     pub fn new(resource: Resource, name: &Name, uid: &str) -> Self {
         let Name { namespace, name } = name.clone();
-        Self { resource, namespace, name, uid: uid.into() }
+        Self { resource, namespace, name: (*name).into(), uid: uid.into() }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The labels of namespaces.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
 
@@ -16,7 +17,7 @@ type Labels = BTreeMap<Box<str>, Box<str>>;
 
 /// The labels of the namespaces of a View.
 #[derive(Debug, Default)]
-pub(crate) struct Namespaces(HashMap<Box<str>, Labels>);
+pub(crate) struct Namespaces(HashMap<Arc<str>, Labels>);
 
 impl Namespaces {
     /// The labels of a namespace; `None`: the namespace is not known.

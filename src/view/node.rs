@@ -190,7 +190,7 @@ impl Table for Nodes {
     }
 
     fn put(&mut self, name: Name, node: Node) {
-        let name: Arc<str> = name.name.into();
+        let name = name.name;
         self.host_names.add(other_names(&node, &name), &name);
         self.addresses.add(node.addresses.iter().copied(), &name);
         self.nodes.insert(name, node);

@@ -83,7 +83,7 @@ impl Blueprint<'_> {
     /// The StatefulSet with a pod template of this plan.
     #[must_use]
     pub(crate) fn document(&self, plan: &PodPlan, policy: &PlaceholderPolicy) -> Value {
-        let Name { namespace, name } = &self.name;
+        let (namespace, name) = (&*self.name.namespace, &*self.name.name);
         let selector = json!({COMPONENT: COMPONENT_VALUE, INSTANCE: name});
         let mut labels = selector.clone();
         labels[PLACEHOLDER] = json!(name);
@@ -197,7 +197,7 @@ impl Blueprint<'_> {
         let templates = self.templates.iter().map(|(claim, template)| {
             let text = |key: &str| template["metadata"][key].as_object().cloned();
             let mut labels = text("labels").unwrap_or_default();
-            labels.insert(PLACEHOLDER.to_owned(), json!(self.name.name));
+            labels.insert(PLACEHOLDER.to_owned(), json!(*self.name.name));
             let mut metadata = json!({"name": super::keys::template(claim), "labels": labels});
             let mut annotations = text("annotations").unwrap_or_default();
             if let Cause::Run { owner, mode, .. } = &self.cause {
@@ -264,7 +264,7 @@ impl Blueprint<'_> {
         }
         require_nodes(&mut affinity, &plan.nodes);
         let members = json!({
-            "labelSelector": {"matchLabels": {MEMBER: self.name.name}},
+            "labelSelector": {"matchLabels": {MEMBER: *self.name.name}},
             "topologyKey": HOSTNAME,
         });
         match plan.held && self.can_be_held() {

@@ -10,7 +10,7 @@ pub(crate) fn of_claims<'v>(claims: impl IntoIterator<Item = Name>, view: &'v Vi
     let volume = |claim: Name| {
         let name = view.claim(&claim)?.volume.as_deref()?;
         let terms = &*view.volume(name)?.terms;
-        (!terms.is_empty()).then_some(Volume { claim: claim.name, name, terms })
+        (!terms.is_empty()).then_some(Volume { claim: (*claim.name).into(), name, terms })
     };
     claims.into_iter().filter_map(volume).collect()
 }

@@ -67,7 +67,7 @@ impl<'c> Facts<'c> {
         let Context { cluster, policy, .. } = *context;
         let made = cluster.view.placeholder(name);
         let claims = match made {
-            Some(made) => made.mounted(name).map(|claim| claim.name.into()).collect(),
+            Some(made) => made.mounted(name).map(|claim| claim.name.to_string()).collect(),
             None => claims,
         };
         let names = claims.iter().map(|claim| Name::new(&name.namespace, claim));

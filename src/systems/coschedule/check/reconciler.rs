@@ -43,7 +43,7 @@ impl Planned {
             let target = &action.target;
             matches!(action.write, Write::Create(_))
                 && target.namespace == placeholder.namespace
-                && target.name == placeholder.name
+                && *target.name == *placeholder.name
         })
     }
 
@@ -57,7 +57,7 @@ impl Planned {
             let target = &action.target;
             target.resource == resource
                 && target.namespace == name.namespace
-                && target.name == name.name
+                && *target.name == *name.name
         });
         let events = about.flat_map(|action| &action.events);
         events.filter(|event| event.reason == reason::SHARED_CLAIM).map(|event| event.note.as_str())

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -65,7 +66,7 @@ struct Rank {
     /// When its placeholder was created, or else the group itself.
     since: Option<Timestamp>,
     created: Option<Timestamp>,
-    id: Box<str>,
+    id: Arc<str>,
 }
 
 impl LiveGroup {
@@ -105,12 +106,12 @@ impl LiveGroup {
                 return None;
             }
             let since = identity.created;
-            let rank = Rank { is_new: false, since, created: since, id: name.name.clone() };
+            let rank = Rank { is_new: false, since, created: since, id: Arc::clone(&name.name) };
             Some(Self {
                 placeholder: name.clone(),
                 who: Who::Group(group.into()),
                 run_uid: None,
-                claims: placeholder.mounted(name).map(|claim| claim.name).collect(),
+                claims: placeholder.mounted(name).map(|claim| (*claim.name).into()).collect(),
                 rank,
             })
         })
@@ -196,7 +197,7 @@ impl Leaders {
         let own = self.by_placeholder.get(placeholder).map(|own| &self.groups[*own].rank);
         own.is_none_or(|own| first.rank < *own).then(|| Leader {
             who: first.who.clone(),
-            placeholder: first.placeholder.name.clone(),
+            placeholder: (*first.placeholder.name).into(),
             claim: claim.into(),
         })
     }
@@ -232,7 +233,7 @@ fn rank_of_run(name: &Name, run: &PipelineRun, view: &View) -> Option<Rank> {
     if *done || identity.deleting {
         return None;
     }
-    let (created, id) = (identity.created, identity.uid.clone());
+    let (created, id) = (identity.created, Arc::from(&*identity.uid));
     let usable = family::recorded(run, view)
         .filter(|(placeholder, _)| !placeholder.failed && !placeholder.identity.deleting);
     if let Some(since) = usable.map(|(placeholder, _)| placeholder.identity.created).min() {

@@ -1,6 +1,7 @@
 //! The modes of namespaces.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
 
@@ -11,7 +12,7 @@ use crate::view::{Kind, Name, Scope, Table};
 
 /// The table of namespaces with the annotation [`MODE`], which it keeps unparsed.
 #[derive(Debug, Default)]
-pub(crate) struct NamespaceModes(pub(super) HashMap<Box<str>, Box<str>>);
+pub(crate) struct NamespaceModes(pub(super) HashMap<Arc<str>, Box<str>>);
 
 impl Table for NamespaceModes {
     type Object = core::Namespace;

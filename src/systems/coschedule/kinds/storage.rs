@@ -1,6 +1,7 @@
 //! Claims, storage classes and volumes.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
@@ -283,7 +284,7 @@ static STORAGE_CLASSES: Kind = Kind {
 
 /// The table of storage classes.
 #[derive(Debug, Default)]
-pub(crate) struct StorageClasses(pub(super) HashMap<Box<str>, StorageClass>);
+pub(crate) struct StorageClasses(pub(super) HashMap<Arc<str>, StorageClass>);
 
 impl Table for StorageClasses {
     type Object = storage::StorageClass;
@@ -313,7 +314,7 @@ static VOLUMES: Kind =
 
 /// The table of volumes.
 #[derive(Debug, Default)]
-pub(crate) struct Volumes(pub(super) HashMap<Box<str>, Volume>);
+pub(crate) struct Volumes(pub(super) HashMap<Arc<str>, Volume>);
 
 impl Table for Volumes {
     type Object = core::PersistentVolume;

@@ -158,7 +158,7 @@ fn affinity_to_members_is_required_or_preferred() {
             Some(drawn) if *drawn != own => drawn,
             _ => &toward[REQUIRED][0],
         };
-        assert_eq!(term["labelSelector"], json!({"matchLabels": {MEMBER: name.name}}));
+        assert_eq!(term["labelSelector"], json!({"matchLabels": {MEMBER: *name.name}}));
     }
 }
 

@@ -266,7 +266,7 @@ impl<'v> Sources<'v> {
             }
         }
         let leader = self.leaders.of_group(run.name, run.run, group);
-        let owner = Owner { name: run.name.name.clone(), uid: run.run.identity.uid.clone() };
+        let owner = Owner { name: (*run.name.name).into(), uid: run.run.identity.uid.clone() };
         Desired {
             blueprint: Blueprint {
                 name: name.clone(),

@@ -69,7 +69,7 @@ impl<'v> Facts<'v> {
         let mut used = claims.filter_map(|claim| users.get(&(&**namespace, &**claim)));
         used.find_map(|users| {
             let is_other = |(_, member, _): &&(&Name, &Member, &str)| {
-                member.place() == Some(node) && member.placeholder.as_ref() != Some(own)
+                member.place() == Some(node) && member.placeholder.as_deref() != Some(&**own)
             };
             users.iter().find(is_other).map(|(name, _, claim)| (*name, *claim))
         })

@@ -53,7 +53,7 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
         .host_pools()
         .filter(|(pool, known)| {
             pool.namespace == *namespace
-                && known.job.as_ref().is_some_and(|(owner, _)| owner == name)
+                && known.job.as_ref().is_some_and(|(owner, _)| **owner == **name)
         })
         .map(|(pool, _)| pool)
         .collect();

@@ -25,11 +25,10 @@ pub(crate) fn tag(name: &str, alone: bool) -> Box<str> {
 }
 
 /// The labels and taints of a node that pools read.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub(crate) struct Marks {
-    /// Tags: `key=value` for [`TAG_KEY`], only the key under [`TAG_PREFIX`]. Nodes with the same
-    /// tags share one allocation.
-    pub tags: Arc<[Box<str>]>,
+    /// Tags: `key=value` for [`TAG_KEY`], only the key under [`TAG_PREFIX`].
+    pub tags: Box<[Box<str>]>,
     /// The hash of the exclusive pool whose taint the node has.
     pub exclusive: Option<Box<str>>,
 }
@@ -55,27 +54,28 @@ impl From<&core::Node> for Marks {
     }
 }
 
-/// The table of node marks. Nodes without marks have no entry.
+/// The table of node marks. Nodes without marks have no entry, and nodes with the same marks share
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct NodeMarks {
-    nodes: HashMap<Box<str>, Marks>,
-    /// The number of nodes with each set of tags. Even a cluster of many nodes has few different
-    /// sets.
-    tag_sets: HashMap<Arc<[Box<str>]>, usize>,
+    nodes: HashMap<Arc<str>, Arc<Marks>>,
+    /// The number of nodes with the same marks. Even a cluster of many nodes has few different ones.
+    shared: HashMap<Arc<Marks>, usize>,
 }
 
 impl NodeMarks {
     /// The marks of a node; `None` if it has none.
     #[must_use]
     pub(crate) fn get(&self, node: &str) -> Option<&Marks> {
-        self.nodes.get(node)
+        self.nodes.get(node).map(AsRef::as_ref)
     }
 
     /// The number of nodes that have all of these tags, of which there must be at least one.
     #[must_use]
     pub(crate) fn with_tags(&self, tags: &[Box<str>]) -> usize {
-        let sets = self.tag_sets.iter();
-        sets.filter(|(set, _)| tags.iter().all(|tag| set.contains(tag)))
+        let shared = self.shared.iter();
+        shared
+            .filter(|(marks, _)| tags.iter().all(|tag| marks.tags.contains(tag)))
             .map(|(_, nodes)| nodes)
             .sum()
     }
@@ -92,21 +92,27 @@ impl Table for NodeMarks {
         (!marks.tags.is_empty() || marks.exclusive.is_some()).then_some(marks)
     }
 
-    fn put(&mut self, name: Name, mut marks: Marks) {
-        if !marks.tags.is_empty() {
-            let known = self.tag_sets.get_key_value(&marks.tags).map(|(set, _)| Arc::clone(set));
-            marks.tags = known.unwrap_or(marks.tags);
-            *self.tag_sets.entry(Arc::clone(&marks.tags)).or_default() += 1;
-        }
+    fn put(&mut self, name: Name, marks: Marks) {
+        let marks = match self.shared.entry(Arc::new(marks)) {
+            Entry::Occupied(mut nodes) => {
+                *nodes.get_mut() += 1;
+                Arc::clone(nodes.key())
+            }
+            Entry::Vacant(entry) => {
+                let marks = Arc::clone(entry.key());
+                entry.insert(1);
+                marks
+            }
+        };
         self.nodes.insert(name.name, marks);
     }
 
     fn forget(&mut self, name: &Name) {
-        let Some(marks) = self.nodes.remove(&name.name) else { return };
-        if let Entry::Occupied(mut set) = self.tag_sets.entry(marks.tags) {
-            *set.get_mut() -= 1;
-            if *set.get() == 0 {
-                set.remove();
+        let Some(marks) = self.nodes.remove(&*name.name) else { return };
+        if let Entry::Occupied(mut nodes) = self.shared.entry(marks) {
+            *nodes.get_mut() -= 1;
+            if *nodes.get() == 0 {
+                nodes.remove();
             }
         }
     }
@@ -152,7 +158,7 @@ mod tests {
         for name in ["n3", "n2", "n2"] {
             nodes.forget(&Name::cluster_wide(name));
         }
-        assert!(nodes.tag_sets.is_empty() && nodes.nodes.is_empty());
+        assert!(nodes.shared.is_empty() && nodes.nodes.is_empty());
     }
 
     #[test]

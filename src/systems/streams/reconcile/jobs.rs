@@ -220,7 +220,7 @@ impl<'j> JobReconciler<'j> {
                 false => Found::Own(found),
                 true => Found::Leaving,
             },
-            Some((owner, _)) if *owner == self.name.name => Found::Leaving,
+            Some((owner, _)) if **owner == *self.name.name => Found::Leaving,
             _ => Found::Foreign,
         }
     }
@@ -242,7 +242,7 @@ impl<'j> JobReconciler<'j> {
                 "ownerReferences": [{
                     "apiVersion": api::VERSION,
                     "kind": "StreamsJob",
-                    "name": self.name.name,
+                    "name": *self.name.name,
                     "uid": self.job.identity.uid,
                     "controller": true,
                 }],

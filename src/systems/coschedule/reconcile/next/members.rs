@@ -31,7 +31,7 @@ impl<'v> Decider<'_, 'v> {
             let is_free = groups::needs_no_node(&name.namespace, view);
             let task = task_run.task.as_deref();
             if let Membership::Of(group) = groups.membership(task, &claims, &selector, is_free)
-                && group.name != self.state.name.name
+                && *group.name != *self.state.name.name
             {
                 let why = format!(
                     "no node can mount all volumes of its run, and it now belongs to placeholder {}",

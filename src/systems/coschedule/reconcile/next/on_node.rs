@@ -192,7 +192,7 @@ impl<'v> Decider<'_, 'v> {
             Some((requests.milli_cpu, requests.memory, *name))
         });
         if let Some((milli_cpu, memory, name)) = largest.max() {
-            self.wait(Why::NoNodeFits { pod: name.name.clone(), milli_cpu, memory });
+            self.wait(Why::NoNodeFits { pod: (*name.name).into(), milli_cpu, memory });
         }
     }
 

@@ -79,7 +79,7 @@ impl<'v> Decider<'_, 'v> {
             known.is_some_and(|known| known.access_modes.one_pod || known.is_parked());
         let mut others = desired.groups.iter().flat_map(|groups| &groups.groups);
         let mut is_of_other_group =
-            || others.any(|group| group.name != self.state.name.name && group.has(claim));
+            || others.any(|group| *group.name != *self.state.name.name && group.has(claim));
         // A plan can be edited, and may name a claim that does not exist.
         let is_foreign =
             !desired.blueprint.claims.contains(&claim) && (known.is_none() || is_of_other_group());

@@ -36,7 +36,7 @@ impl<'v> Decider<'_, 'v> {
         if !self.elapsed_or_recheck(since, CREATION) {
             return Next::Nothing;
         }
-        self.wait(Why::NotMade(state.name.name.clone()));
+        self.wait(Why::NotMade((*state.name.name).into()));
         if !state.placeholder.failed {
             return Next::Mark(FAILED, "true".to_owned());
         }
@@ -70,7 +70,7 @@ impl<'v> Decider<'_, 'v> {
         }
         if self.elapsed_or_recheck(unschedulable.since, self.facts.grace()) {
             let message = unschedulable.message.trim_end_matches('.').to_owned();
-            return self.wait(Why::NotPlaced { placeholder: state.name.name.clone(), message });
+            return self.wait(Why::NotPlaced { placeholder: (*state.name.name).into(), message });
         }
         Next::Nothing
     }
