@@ -123,7 +123,7 @@ impl Placing<'_> {
                         Reason::HostReserved,
                         key,
                         format!("node {node} is exclusive to {owner}"),
-                        "name another host, or ask for that pool",
+                        "name another host, or a pool of this namespace",
                     );
                     return None;
                 }
@@ -155,8 +155,12 @@ impl Placing<'_> {
         }
         let owner = self.view.host_pools().find(|(_, pool)| pool.hash.as_deref() == Some(hash));
         Some(match owner {
-            Some((name, _)) => format!("HostPool {}/{}", name.namespace, name.name),
-            None => "a HostPool".to_owned(),
+            Some((name, _)) if *name.namespace == *self.pod.namespace => {
+                format!("HostPool {}", name.name)
+            }
+            // Its name is not for users of this namespace.
+            Some(_) => "an exclusive pool of another namespace".to_owned(),
+            None => "an exclusive pool".to_owned(),
         })
     }
 
