@@ -3,6 +3,9 @@
 //!
 //! Each system defines its section in its folder; `systems::policy` combines the sections.
 
+mod check;
+pub(crate) mod form;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
@@ -15,18 +18,37 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// The largest accepted policy file in bytes: the limit of a ConfigMap.
 pub const MAX_BYTES: usize = 1024 * 1024;
 
-/// Parses a policy file. An empty file is the default policy.
+/// Parses a policy file, which `schema` describes. An empty file is the default policy.
 ///
 /// # Errors
-/// If the text is too long or not a valid policy; the message contains line and column.
-pub fn parse<P: DeserializeOwned + Default>(text: &str) -> Result<P, String> {
+/// If the text is too long, no YAML, or not a valid policy: then each field that is wrong, with what
+/// it takes.
+pub fn parse<P: DeserializeOwned + Default>(
+    text: &str,
+    schema: &serde_json::Value,
+) -> Result<P, String> {
     if text.len() > MAX_BYTES {
         return Err(format!("{} bytes long, and at most {MAX_BYTES} are read", text.len()));
+    }
+    let value: Option<serde_json::Value> =
+        serde_saphyr::from_str(text).map_err(|error| format!("not YAML: {error}"))?;
+    let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(P::default()) };
+    let mut problems = check::find_problems(&value, schema);
+    let more = problems.len().saturating_sub(MAX_PROBLEMS);
+    if more > 0 {
+        problems.truncate(MAX_PROBLEMS);
+        problems.push(format!("and {more} more"));
+    }
+    if !problems.is_empty() {
+        return Err(problems.join("\n"));
     }
     serde_saphyr::from_str::<Option<P>>(text)
         .map(Option::unwrap_or_default)
         .map_err(|error| error.to_string())
 }
+
+/// The most problems that a message lists.
+const MAX_PROBLEMS: usize = 20;
 
 /// What becomes of a pod that cannot be placed as it asks.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
@@ -124,6 +146,7 @@ impl JsonSchema for Period {
             "description": "A length of time: a whole number and its unit, as `500ms`, `30s`, `5m` or `1h`.",
             "type": "string",
             "pattern": "^[0-9]+(ms|s|m|h)$",
+            "x-form": "Period",
         })
     }
 }
@@ -183,6 +206,7 @@ impl JsonSchema for Quantity {
             "type": ["string", "number"],
             "pattern": r"^([0-9]+\.?[0-9]*|\.[0-9]+)([numkMGTPE]|[KMGTPE]i)?$",
             "minimum": 0,
+            "x-form": "Quantity",
         })
     }
 }

@@ -13,7 +13,7 @@ use super::coschedule::policy::Coschedule;
 use super::katalyst::policy::Katalyst;
 use super::mpi::policy::Mpi;
 use super::streams::policy::{HostPools, Streams};
-use crate::policy::{OnInvalid, Repair, parse};
+use crate::policy::{OnInvalid, Repair, form, parse};
 
 /// What the administrator decides.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
@@ -25,6 +25,7 @@ pub struct Policy {
     /// Whether a pod gets the annotation `stowplan.dev/placement`, which says what holds.
     pub record_placement: bool,
     /// Namespaces whose pods are never touched. The webhook's own namespace always belongs to them.
+    #[schemars(schema_with = "form::namespaces")]
     pub excluded_namespaces: BTreeSet<String>,
     /// What is done about pods that were admitted while the webhook was unavailable. Read by the controller.
     pub repair: Repair,
@@ -44,9 +45,9 @@ impl Policy {
     /// Parses a policy file. An empty file is the default policy.
     ///
     /// # Errors
-    /// If the text is too long or not a valid policy; the message contains line and column.
+    /// If the text is too long or not a valid policy; the message has a line for each problem.
     pub fn from_yaml(text: &str) -> Result<Self, String> {
-        parse(text)
+        parse(text, &Self::schema())
     }
 
     /// The JSON schema of a policy file (draft 2020-12).
@@ -99,17 +100,23 @@ mod tests {
     #[test]
     fn an_error_names_what_is_wrong() {
         for (text, part) in [
-            ("onInvalid: refuze", "refuze"),
-            ("onInvald: refuse", "onInvald"),
-            ("hostPools: []", ""),
-            ("- a", ""),
-            ("onInvalid: refuse\nonInvalid: warn", ""),
-            ("{", ""),
+            ("onInvalid: refuze", "onInvalid: \"refuze\" is not refuse or warn"),
+            ("onInvald: refuse", "there is no key \"onInvald\" here; did you mean onInvalid?"),
+            ("hostPools: []", "hostPools: a list is not a map"),
+            ("- a", "the policy: a list is not a map"),
+            ("excludedNamespaces: kube-system", "\"kube-system\" is not a list, as [a, b]"),
+            ("excludedNamespaces: [Foo_Bar]", "excludedNamespaces[0]: \"Foo_Bar\" is not the name"),
+            ("onInvalid: refuse\nonInvalid: warn", "not YAML"),
+            ("{", "not YAML"),
             ("recordPlacement: \u{0}", ""),
+            ("mpi: {clusterDomain: a b}", "mpi.clusterDomain: \"a b\" is not the name"),
+            ("katalyst: {declaredLabels: [a/b/c]}", "katalyst.declaredLabels[0]"),
         ] {
             let error = Policy::from_yaml(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");
         }
+        let both = Policy::from_yaml("repair: no\nhostPools: {enabled: 1}").unwrap_err();
+        assert_eq!(both.lines().count(), 2, "each problem has its line: {both}");
         assert!(Policy::from_yaml(&"#".repeat(MAX_BYTES + 1)).is_err());
     }
 

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::names::is_dns_subdomain;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::keys::PARKED;
-use crate::policy::{Period, Quantity};
+use crate::policy::{Period, Quantity, form};
 
 /// Coscheduling of Tekton runs and other groups.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
@@ -24,11 +23,12 @@ pub struct Coschedule {
     /// Storage classes to use instead of others, by name: for claims of groups whose class binds
     /// Immediately and has no sibling that waits for the first pod.
     #[serde(deserialize_with = "class_map")]
+    #[schemars(schema_with = "form::class_map")]
     pub class_map: BTreeMap<String, String>,
     /// How far an isolated placeholder keeps others away.
     pub isolation_scope: IsolationScope,
     /// How long members may be unschedulable before their placeholder moves; at least a second.
-    #[serde(deserialize_with = "grace_period")]
+    #[schemars(schema_with = "form::second")]
     pub grace_period: Period,
     /// How long a native group outlives its last member.
     #[serde(rename = "groupTTL")]
@@ -106,10 +106,12 @@ pub enum ControllerAbsent {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Placeholder {
     /// Their image; empty: stowplan's own.
+    #[schemars(schema_with = "form::image")]
     pub image: String,
     /// What they request.
     pub requests: Requests,
     /// Their priority class; empty: that of the run.
+    #[schemars(schema_with = "form::optional_object_name")]
     pub priority_class_name: String,
 }
 
@@ -146,35 +148,20 @@ impl Default for Requests {
     }
 }
 
-/// Rejects a grace period below a second: a placeholder would move before the scheduler has tried its
-/// members.
-fn grace_period<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Period, D::Error> {
-    let period = Period::deserialize(deserializer)?;
-    match period >= Period::from_secs(1) {
-        true => Ok(period),
-        false => Err(de::Error::custom(format!("gracePeriod is {period}; give it at least 1s"))),
-    }
-}
-
-/// Both sides are names of StorageClasses, and not the same.
+/// Rejects a class that stands for itself, and the class of parked claims.
 fn class_map<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {
     let map = BTreeMap::<String, String>::deserialize(deserializer)?;
     for (from, to) in &map {
-        if let Some(name) = [from, to].into_iter().find(|name| !is_dns_subdomain(name)) {
-            return Err(de::Error::custom(format!(
-                "classMap: {name:?} cannot be the name of a StorageClass; write lower-case letters, digits, '-' and '.', at most 253"
-            )));
-        }
         if from == to {
             return Err(de::Error::custom(format!(
-                "classMap: {from} stands for itself; name another class, or leave it out"
+                "coschedule.classMap.{from}: the class stands for itself; name another class, or leave it out"
             )));
         }
         if to == PARKED {
             return Err(de::Error::custom(format!(
-                "classMap: claims of class {PARKED} are never bound; name another class for {from}"
+                "coschedule.classMap.{from}: claims of class {PARKED} are never bound; name another class"
             )));
         }
     }
@@ -190,11 +177,14 @@ mod tests {
     #[test]
     fn an_error_names_what_is_wrong() {
         for (text, part) in [
-            ("coschedule: {gracePeriod: soon}", "500ms, 30s or 5m"),
-            ("coschedule: {gracePeriod: 30}", "500ms, 30s or 5m"),
-            ("coschedule: {gracePeriod: -1s}", "500ms, 30s or 5m"),
-            ("coschedule: {gracePeriod: 999ms}", "gracePeriod is 999ms; give it at least 1s"),
-            ("coschedule: {groupTTL: ~}", "null"),
+            (
+                "coschedule: {gracePeriod: soon}",
+                "coschedule.gracePeriod: \"soon\" is not a whole number and a unit, as 30s or 5m",
+            ),
+            ("coschedule: {gracePeriod: 30}", "30s or 5m, at least 1s"),
+            ("coschedule: {gracePeriod: -1s}", "30s or 5m, at least 1s"),
+            ("coschedule: {gracePeriod: 999ms}", "at least 1s"),
+            ("coschedule: {groupTTL: ~}", "coschedule.groupTTL: has no value; leave it out"),
             ("coschedule: {groupTTL: 1m30s}", "500ms, 30s or 5m"),
             ("coschedule: {groupTTL: 99999999999999999999h}", "500ms, 30s or 5m"),
             ("coschedule: {placeholder: {requests: {cpu: much}}}", "10m, 0.5 or 16Mi"),
@@ -203,7 +193,13 @@ mod tests {
             ("coschedule: {placeholder: {requests: {memory: []}}}", "10m, 0.5 or 16Mi"),
             ("coschedule: {placeholder: {requests: {memory: é}}}", "10m, 0.5 or 16Mi"),
             ("coschedule: {classMap: {Fast: slow}}", "Fast"),
-            ("coschedule: {classMap: {fast: \"\"}}", "StorageClass"),
+            ("coschedule: {classMap: {fast: \"\"}}", "the name of an object"),
+            ("coschedule: {enabled: \"no\"}", "\"no\" is not true or false, without quotes"),
+            (
+                "coschedule: {placeholder: {image: a b}}",
+                "coschedule.placeholder.image: \"a b\" is not an image",
+            ),
+            ("coschedule: {placeholder: {priorityClassName: A B}}", "\"A B\" is not the name"),
             ("coschedule: {classMap: {fast: fast}}", "stands for itself"),
             ("coschedule: {classMap: {fast: stowplan-parked}}", "never bound"),
             ("coschedule: {mode: pipeline-runs}", "pipeline-runs"),

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::policy::form;
+
 /// Katalyst NUMA affinity.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -10,6 +12,7 @@ pub struct Katalyst {
     /// How far the node is trusted to enforce it.
     pub mode: KatalystMode,
     /// The label keys that the node agent is configured to keep.
+    #[schemars(schema_with = "form::label_keys")]
     pub declared_labels: Vec<String>,
 }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Serialize};
+
+use crate::policy::form;
 
 /// Who may use HostPools, and which nodes may belong to them.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
@@ -12,8 +14,10 @@ pub struct HostPools {
     /// Whether `streams.ibm.com/host-pool` may be used at all.
     pub enabled: bool,
     /// Labels of the nodes that sized and exclusive pools may take. Read by the controller.
+    #[schemars(schema_with = "form::labels")]
     pub node_selector: BTreeMap<String, String>,
     /// Labels of the namespaces whose pods may use pools. Empty: all.
+    #[schemars(schema_with = "form::labels")]
     pub namespaces: BTreeMap<String, String>,
     /// The most exclusive nodes that a namespace may hold. Read by the controller.
     pub max_exclusive_nodes_per_namespace: u32,
@@ -38,7 +42,6 @@ pub struct Streams {
     pub enabled: bool,
     /// `upstream` writes the literal form of the Streams design (2021): node names, and selectors
     /// without the job.
-    #[serde(deserialize_with = "parse_compat")]
     pub compat: Compat,
 }
 
@@ -51,18 +54,6 @@ pub enum Compat {
     None,
     /// The literal form of the Streams design.
     Upstream,
-}
-
-/// Parses [`Compat`], and names the new word to those who write the old one.
-fn parse_compat<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Compat, D::Error> {
-    match String::deserialize(deserializer)?.as_str() {
-        "none" => Ok(Compat::None),
-        "upstream" => Ok(Compat::Upstream),
-        "seed" => Err(de::Error::custom(
-            "compat: write `upstream`; `seed` was its name before the first release",
-        )),
-        other => Err(de::Error::unknown_variant(other, &["none", "upstream"])),
-    }
 }
 
 impl Default for Streams {
@@ -78,10 +69,25 @@ mod tests {
     #[test]
     fn an_error_names_what_is_wrong() {
         for (text, part) in [
-            ("streams: {compat: wiki}", "wiki"),
-            ("streams: {compat: seed}", "write `upstream`"),
+            ("streams: {compat: wiki}", "streams.compat: \"wiki\" is not none or upstream"),
+            ("streams: {compat: seed}", "none or upstream"),
             ("streams: {enabled: maybe}", "maybe"),
-            ("hostPools: {maxExclusiveNodesPerNamespace: -1}", ""),
+            (
+                "hostPools: {maxExclusiveNodesPerNamespace: many}",
+                "hostPools.maxExclusiveNodesPerNamespace: \"many\" is not a whole number from 0",
+            ),
+            ("hostPools: {maxExclusiveNodesPerNamespace: -1}", "-1 is not a whole number"),
+            ("hostPools: {maxExclusiveNodesPerNamespace: 4294967296}", "is not a whole number"),
+            (
+                "hostPools: {nodeSelector: {\"a b\": c}}",
+                "hostPools.nodeSelector.a b: \"a b\" is not the key",
+            ),
+            (
+                "hostPools: {nodeSelector: {zone: 1}}",
+                "hostPools.nodeSelector.zone: 1 is not a text; write \"1\"",
+            ),
+            ("hostPools: {namespaces: {x/y/z: ok}}", "is not the key of a label"),
+            ("hostPools: {namespaces: {x: \"bad value!\"}}", "is not the value of a label"),
         ] {
             let error = Policy::from_yaml(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");

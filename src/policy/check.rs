@@ -1,0 +1,228 @@
+//! Compares a policy with its schema, and describes each problem by its field and what it takes.
+//!
+//! A parser would describe the first problem, in its own terms.
+
+use serde_json::Value;
+
+use super::form::{Form, KEYWORD};
+
+/// The problems of `value`, each as a line: the field, what is wrong, and what the field takes.
+pub(super) fn find_problems(value: &Value, schema: &Value) -> Vec<String> {
+    let mut check = Check { definitions: &schema["$defs"], problems: Vec::new() };
+    check.walk("", value, schema);
+    check.problems
+}
+
+struct Check<'s> {
+    definitions: &'s Value,
+    problems: Vec<String>,
+}
+
+impl<'s> Check<'s> {
+    fn report(&mut self, path: &str, value: &Value, takes: &str) {
+        let field = if path.is_empty() { "the policy" } else { path };
+        self.problems.push(format!("{field}: {} is not {takes}", describe(value)));
+    }
+
+    fn walk(&mut self, path: &str, value: &Value, schema: &'s Value) {
+        let schema = match schema["$ref"].as_str().and_then(|name| name.rsplit('/').next()) {
+            Some(name) => &self.definitions[name],
+            None => schema,
+        };
+        let choices = find_choices(schema);
+        if !choices.is_empty() {
+            if !choices.iter().any(|choice| value.as_str() == Some(choice)) {
+                self.report(path, value, &join(&choices));
+            }
+            return;
+        }
+        let expects = |name: &str| match &schema["type"] {
+            Value::Array(types) => types.iter().any(|one| one == name),
+            one => one == name,
+        };
+        match value {
+            Value::Object(map) if expects("object") => {
+                for (key, value) in map {
+                    self.walk_property(path, key, value, schema);
+                }
+            }
+            Value::Array(items) if expects("array") => {
+                for (index, item) in items.iter().enumerate() {
+                    self.walk(&format!("{path}[{index}]"), item, &schema["items"]);
+                    if schema["uniqueItems"] == true && items[..index].contains(item) {
+                        let item = describe(item);
+                        self.problems.push(format!("{path}[{index}]: {item} is there twice"));
+                    }
+                }
+            }
+            Value::String(text) if expects("string") => {
+                if let Some(form) = form_of(schema).filter(|form| !form.accepts(text)) {
+                    self.report(path, value, form.takes());
+                }
+            }
+            Value::Bool(_) if expects("boolean") => {}
+            Value::Number(number) if expects("number") => {
+                let is_valid = number.as_f64().is_some_and(|number| number >= 0.0);
+                if !is_valid {
+                    self.report(path, value, takes(schema));
+                }
+            }
+            Value::Number(number) if expects("integer") => {
+                let fits = number.as_u64().is_some_and(|number| u32::try_from(number).is_ok());
+                if !fits {
+                    self.report(path, value, takes(schema));
+                }
+            }
+            Value::Null => {
+                let takes = takes(schema);
+                self.problems.push(format!("{path}: has no value; leave it out, or give {takes}"));
+            }
+            // YAML reads 1 and true as other things than texts.
+            Value::Number(_) | Value::Bool(_)
+                if form_of(schema).is_some_and(|form| form.accepts(&value.to_string())) =>
+            {
+                self.problems.push(format!("{path}: {value} is not a text; write \"{value}\""));
+            }
+            _ => self.report(path, value, takes(schema)),
+        }
+    }
+
+    fn walk_property(&mut self, path: &str, key: &str, value: &Value, schema: &'s Value) {
+        let dot = if path.is_empty() { "" } else { "." };
+        let path = format!("{path}{dot}{key}");
+        if let Some(property) = schema["properties"].get(key) {
+            return self.walk(&path, value, property);
+        }
+        if schema["additionalProperties"] == false {
+            let known: Vec<&str> = schema["properties"]
+                .as_object()
+                .into_iter()
+                .flat_map(|properties| properties.keys().map(String::as_str))
+                .collect();
+            let distance = |name: &&str| strsim::damerau_levenshtein(name, key);
+            let remedy = match known.iter().copied().min_by_key(distance) {
+                Some(near) if distance(&near) <= 2 => format!("did you mean {near}?"),
+                _ => format!("there are {}", known.join(", ")),
+            };
+            let key = quoted(key);
+            self.problems.push(format!("{path}: there is no key {key} here; {remedy}"));
+            return;
+        }
+        if let Some(form) = form_of(&schema["propertyNames"]).filter(|form| !form.accepts(key)) {
+            self.problems.push(format!("{path}: {} is not {}", quoted(key), form.takes()));
+        }
+        self.walk(&path, value, &schema["additionalProperties"]);
+    }
+}
+
+fn form_of(schema: &Value) -> Option<Form> {
+    Form::find(schema[KEYWORD].as_str()?)
+}
+
+/// The values of a schema that lists them.
+fn find_choices(schema: &Value) -> Vec<&str> {
+    let listed = schema["enum"].as_array().into_iter().flatten();
+    let described = schema["oneOf"].as_array().into_iter().flatten().map(|one| &one["const"]);
+    listed.chain(described).filter_map(Value::as_str).collect()
+}
+
+fn join(choices: &[&str]) -> String {
+    match choices {
+        [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => choices.join(""),
+    }
+}
+
+/// What a field with this schema takes.
+fn takes(schema: &Value) -> &'static str {
+    if let Some(form) = form_of(schema) {
+        return form.takes();
+    }
+    match schema["type"].as_str() {
+        Some("object") => "a map of keys and values",
+        Some("array") => "a list, as [a, b]",
+        Some("string") => "a text",
+        Some("boolean") => "true or false, without quotes",
+        Some("integer") => "a whole number from 0 to 4294967295",
+        _ => "a value of this field",
+    }
+}
+
+/// Quotes a text of the file, of which at most 80 characters are shown.
+fn quoted(text: &str) -> String {
+    let end = text.char_indices().nth(80).map_or(text.len(), |(at, _)| at);
+    let more = if end < text.len() { "…" } else { "" };
+    format!("\"{}{more}\"", text[..end].escape_debug())
+}
+
+/// A value in a message.
+fn describe(value: &Value) -> String {
+    match value {
+        Value::String(text) => quoted(text),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "a map".to_owned(),
+        Value::Null => "an empty value".to_owned(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_problem_names_its_field_and_what_it_takes() {
+        let schema = json!({
+            "type": "object", "additionalProperties": false,
+            "$defs": {"Mode": {"oneOf": [{"const": "on"}, {"const": "off"}]}},
+            "properties": {
+                "mode": {"$ref": "#/$defs/Mode"},
+                "enabled": {"type": "boolean"},
+                "most": {"type": "integer"},
+                "where": {
+                    "type": "object", "propertyNames": Form::LabelKey.schema(),
+                    "additionalProperties": Form::LabelValue.schema(),
+                },
+                "spaces": {
+                    "type": "array", "uniqueItems": true, "items": Form::Namespace.schema(),
+                },
+            },
+        });
+        for (value, problems) in [
+            (json!({"mode": "on", "where": {"a/b": ""}, "spaces": ["a"], "most": 0}), vec![]),
+            (json!({"mode": "maybe"}), vec!["mode: \"maybe\" is not on or off"]),
+            (json!({"mode": true}), vec!["mode: true is not on or off"]),
+            (
+                json!({"enabled": "no"}),
+                vec!["enabled: \"no\" is not true or false, without quotes"],
+            ),
+            (json!({"most": -1}), vec!["most: -1 is not a whole number from 0 to 4294967295"]),
+            (json!({"mots": 1}), vec!["mots: there is no key \"mots\" here; did you mean most?"]),
+            (
+                json!({"wherever": 1}),
+                vec![
+                    "wherever: there is no key \"wherever\" here; there are enabled, mode, most, spaces, where",
+                ],
+            ),
+            (
+                json!({"most": null}),
+                vec![
+                    "most: has no value; leave it out, or give a whole number from 0 to 4294967295",
+                ],
+            ),
+            (json!({"spaces": "a"}), vec!["spaces: \"a\" is not a list, as [a, b]"]),
+            (json!({"spaces": ["a", "a"]}), vec!["spaces[1]: \"a\" is there twice"]),
+            (json!([]), vec!["the policy: a list is not a map of keys and values"]),
+        ] {
+            assert_eq!(find_problems(&value, &schema), problems, "{value}");
+        }
+        let problems =
+            find_problems(&json!({"where": {"a b": "!"}, "spaces": ["Foo_Bar"]}), &schema);
+        assert_eq!(problems.len(), 3, "{problems:?}");
+        assert!(problems[0].starts_with("spaces[0]: \"Foo_Bar\" is not the name of a namespace"));
+        assert!(problems[1].starts_with("where.a b: \"a b\" is not the key of a label"));
+        assert!(problems[2].starts_with("where.a b: \"!\" is not the value of a label"));
+    }
+}
