@@ -6,6 +6,7 @@
 //! until every watch has received its first complete list.
 
 mod foreign;
+mod health;
 mod pods;
 mod presence;
 
@@ -21,7 +22,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::sync::watch;
-use tokio::time::{Duration, Instant, sleep};
+use tokio::time::{Duration, Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
 use crate::systems::{self, TableVisitor};
@@ -38,6 +39,7 @@ pub struct Cluster {
     changes: watch::Sender<()>,
     stores: Vec<Store>,
     metrics: Arc<Metrics>,
+    tasks: health::Tasks,
 }
 
 /// One watch.
@@ -47,10 +49,14 @@ struct Store {
     /// follow the kind.
     kind: &'static str,
     synced: AtomicBool,
+    heard: Arc<health::Heard>,
 }
 
 /// The time between two reads of the controller's Lease.
 const LEASE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long one read of the Lease may take.
+const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The tables that one watch feeds.
 #[derive(Debug)]
@@ -121,15 +127,16 @@ impl TableVisitor for Start<'_> {
                 selector => watcher::Config::default().labels(selector),
             };
             let cluster = Arc::clone(self.cluster);
-            let client = self.client.clone();
+            let client = health::listening(self.client, &cluster.stores[feed.store].heard);
+            let tasks = &self.cluster.tasks;
             match T::KIND.definition {
                 Definition::BuiltIn => {
                     let is_of_pods = T::KIND.resource == crate::view::resource::POD;
                     let observer = if is_of_pods { self.observer.take() } else { None };
-                    tokio::spawn(cluster.follow::<T::Object>(client, config, feed, observer));
+                    tasks.spawn(store, cluster.follow::<T::Object>(client, config, feed, observer));
                 }
                 Definition::Own => {
-                    tokio::spawn(cluster.follow_guarded::<T::Object>(client, config, feed));
+                    tasks.spawn(store, cluster.follow_guarded::<T::Object>(client, config, feed));
                 }
                 Definition::Foreign => {
                     foreign::follow::<T::Object>(cluster, client, config, feed);
@@ -148,6 +155,7 @@ impl Cluster {
             changes: watch::Sender::new(()),
             stores: Vec::new(),
             metrics,
+            tasks: health::Tasks::new(),
         };
         cluster.count();
         cluster
@@ -193,23 +201,27 @@ impl Cluster {
     ) {
         let cluster = Arc::clone(self);
         let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
-        tokio::spawn(async move {
+        self.tasks.spawn("leases", async move {
             let mut presence = presence::Presence::default();
             let mut is_logged = false;
             loop {
-                match api.get_opt(lease).await {
-                    Ok(found) => {
+                match timeout(LEASE_TIMEOUT, api.get_opt(lease)).await {
+                    Ok(Ok(found)) => {
                         is_logged = false;
                         let now = Instant::now();
                         let present = presence.observe(found.as_ref(), now, Timestamp::now());
                         cluster.set_controller_present(present);
                     }
                     // If the Lease cannot be read, the last result stays valid.
-                    Err(error) if !is_logged => {
+                    Ok(Err(error)) if !is_logged => {
                         is_logged = true;
                         warn!(lease, error = %error, "the controller's lease cannot be read");
                     }
-                    Err(_) => {}
+                    Err(error) if !is_logged => {
+                        is_logged = true;
+                        warn!(lease, %error, "the controller's lease is not answered");
+                    }
+                    Ok(Err(_)) | Err(_) => {}
                 }
                 sleep(LEASE_INTERVAL).await;
             }
@@ -241,7 +253,8 @@ impl Cluster {
         let mut stores: Vec<Store> = Vec::new();
         for watch in systems::TABLES.iter().flat_map(|table| table.watches(scope)) {
             if !stores.iter().any(|store| store.kind == watch.store) {
-                stores.push(Store { kind: watch.store, synced: AtomicBool::new(false) });
+                let (synced, heard) = (AtomicBool::new(false), health::Heard::now());
+                stores.push(Store { kind: watch.store, synced, heard });
             }
         }
         let cluster = Arc::new(Self {
@@ -249,6 +262,7 @@ impl Cluster {
             changes: watch::Sender::new(()),
             stores,
             metrics,
+            tasks: health::Tasks::new(),
         });
         for store in &cluster.stores {
             cluster.metrics.store_synced.get_or_create(&KindLabels { kind: store.kind }).set(0);
@@ -289,6 +303,18 @@ impl Cluster {
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.stores.iter().all(|store| store.synced.load(Ordering::Acquire))
+    }
+
+    /// Waits until a watch has ended, which none does by itself, and returns which one. The View is
+    /// out of date from then on.
+    pub async fn ended(&self) -> String {
+        self.tasks.ended().await
+    }
+
+    /// For each watch the time since the API server was last heard: an event, a list or a bookmark.
+    #[must_use]
+    pub fn ages(&self) -> Vec<(&'static str, Duration)> {
+        self.stores.iter().map(|store| (store.kind, store.heard.age())).collect()
     }
 
     /// The index of a watch in `stores`.
@@ -398,6 +424,7 @@ impl Cluster {
 
     /// Forgets all objects of a watch: the cluster does not serve the kind.
     fn empty(&self, feed: &Feed, reported: &mut Reported) {
+        self.stores[feed.store].heard.touch();
         let held = &mut reported.held;
         if held.is_empty() && self.stores[feed.store].synced.load(Ordering::Acquire) {
             return;
@@ -411,7 +438,7 @@ impl Cluster {
     }
 
     fn synced(&self, store: usize, objects: usize) {
-        let Store { kind, synced } = &self.stores[store];
+        let Store { kind, synced, .. } = &self.stores[store];
         if !synced.swap(true, Ordering::AcqRel) {
             info!(kind, objects, "synced");
         }

@@ -9,7 +9,7 @@
 pub(crate) mod act;
 pub(crate) mod events;
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;
 pub(crate) mod lease;
 pub(crate) mod report;
 

@@ -1,16 +1,19 @@
 //! The server that the API server calls: the accept loop, limits and the orderly stop.
 //!
 //! HTTP/1.1 keep-alive over TLS is the production path (the API server offers nothing else to a
-//! Service); HTTP/2 is served too. A failing connection or request does not affect the others.
+//! Service); HTTP/2 is served on request. A failing connection or request does not affect the others.
 //!
-//! Reading order: [`limits`], [`service`] (a request and its answer), `connection` and `activity`
-//! (a connection and its deadlines), `slots` (which connections are closed when too many are open),
-//! [`admin`] (probes and metrics, on a listener of their own).
+//! Reading order: [`limits`], [`service`] (a request and its answer) with `failure` and `bodies`,
+//! `connection` and `activity` (a connection and its deadlines), `slots` (which connections are
+//! closed when too many are open), [`admin`] (probes and metrics, on a listener of their own).
 
 mod activity;
 pub(crate) mod admin;
+mod bodies;
 mod connection;
+mod failure;
 pub mod limits;
+mod memory;
 pub mod service;
 mod slots;
 
@@ -20,7 +23,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +30,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use crate::telemetry::Throttle;
+use crate::tls::ServerTls;
 use limits::Limits;
 use service::Service;
 use slots::Slots;
@@ -70,12 +73,11 @@ impl Stop {
 /// Accepts connections until the stop closes the listener, then waits for the open ones to end.
 pub async fn serve(
     listener: TcpListener,
-    tls: Arc<ServerConfig>,
+    tls: ServerTls,
     service: Arc<Service>,
     limits: Limits,
     stop: Stop,
 ) {
-    let acceptor = TlsAcceptor::from(tls);
     let slots = Slots::new(limits.connections);
     let connections = TaskTracker::new();
     let accepting = async {
@@ -84,8 +86,8 @@ pub async fn serve(
                 service.metrics().count_closed_connection("accept");
             })
             .await;
-            let slot = slots.acquire().await;
-            let acceptor = acceptor.clone();
+            let slot = slots.acquire(peer.ip()).await;
+            let acceptor = tls.current().map(TlsAcceptor::from);
             let connection =
                 connection::run(stream, acceptor, Arc::clone(&service), slot, limits, stop.clone());
             connections.spawn(async move {

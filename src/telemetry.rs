@@ -98,6 +98,10 @@ pub struct Metrics {
     pub store_synced: Family<KindLabels, Gauge>,
     /// Watches that failed and were started again.
     pub watch_errors: Family<KindLabels, Counter>,
+    /// Seconds since a watch last heard from the API server; set when the metrics are read.
+    pub watch_age: Family<KindLabels, Gauge>,
+    /// 1 while the policy file is invalid, and an older policy or none is in force.
+    pub policy_rejected: Gauge,
     /// 1 while this process is the leader.
     pub controller_leader: Gauge,
     /// Writes of the controller.
@@ -136,6 +140,8 @@ impl Metrics {
             store_objects: Family::default(),
             store_synced: Family::default(),
             watch_errors: Family::default(),
+            watch_age: Family::default(),
+            policy_rejected: Gauge::default(),
             controller_leader: Gauge::default(),
             controller_writes: Family::default(),
             controller_events: Family::default(),
@@ -214,6 +220,17 @@ impl Metrics {
             "watch_errors",
             "Watches that failed and were started again",
             self.watch_errors.clone(),
+        );
+        registry.register_with_unit(
+            "watch_age",
+            "The time since a watch last heard from the API server: an event, a list or a bookmark",
+            Unit::Seconds,
+            self.watch_age.clone(),
+        );
+        registry.register(
+            "policy_rejected",
+            "Whether the policy file is invalid, and an older policy or none is in force",
+            self.policy_rejected.clone(),
         );
         self.register_controller();
     }

@@ -6,6 +6,7 @@
 //! the old certificate and would not trust the new one. Trust is checked on every refresh, not only
 //! when the files change: certificates expire and become valid with time.
 
+mod client_ca;
 pub(crate) mod validity;
 
 use std::path::{Path, PathBuf};
@@ -13,11 +14,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
+use client_ca::ClientCa;
 use rustls::ServerConfig;
 use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 
 use validity::Validity;
@@ -67,6 +69,24 @@ pub struct Files {
     last_content: Option<(Vec<u8>, Vec<u8>)>,
     /// Why the files could not be used when they were last read.
     problem: Option<String>,
+    /// `None`: clients need no certificate.
+    client_ca: Option<ClientCa>,
+    http2: bool,
+    server: ServerTls,
+}
+
+/// The configuration of the TLS server. A new client CA replaces it, so that no session under the
+/// old CA is resumed.
+#[derive(Clone, Debug, Default)]
+pub struct ServerTls(Arc<ArcSwapOption<ServerConfig>>);
+
+impl ServerTls {
+    /// The configuration for the next connection. `None`: clients must present a certificate, and
+    /// no valid client CA was read yet.
+    #[must_use]
+    pub fn current(&self) -> Option<Arc<ServerConfig>> {
+        self.0.load_full()
+    }
 }
 
 /// The result of [`Files::refresh`].
@@ -126,6 +146,39 @@ impl Files {
             candidate: None,
             last_content: None,
             problem: None,
+            client_ca: None,
+            http2: false,
+            server: ServerTls::default(),
+        }
+        .configured()
+    }
+
+    /// Clients must present a certificate of the CA in this file.
+    #[must_use]
+    pub fn for_clients_of(mut self, client_ca: PathBuf) -> Self {
+        self.client_ca = Some(ClientCa::new(client_ca));
+        self.server.0.store(None);
+        self
+    }
+
+    /// Offers HTTP/2 too.
+    #[must_use]
+    pub fn with_http2(mut self, http2: bool) -> Self {
+        self.http2 = http2;
+        self.configured()
+    }
+
+    /// Reads the file of the client CA, if there is one. A new CA counts for new connections.
+    /// Blocks on file I/O, as [`refresh`](Self::refresh).
+    pub fn refresh_client_ca(&mut self) -> Change {
+        let Some(client_ca) = &mut self.client_ca else { return Change::None };
+        match client_ca.refresh() {
+            Ok(false) => Change::None,
+            Ok(true) => {
+                self.configure();
+                Change::Loaded
+            }
+            Err(error) => Change::Rejected(error),
         }
     }
 
@@ -159,6 +212,13 @@ impl Files {
     /// The state of the certificate at `now`.
     #[must_use]
     pub fn status(&self, now: SystemTime) -> CertificateStatus {
+        let mut status = self.serving_status(now);
+        let client_ca = self.client_ca.as_ref().and_then(ClientCa::problem);
+        status.problem = status.problem.or(client_ca);
+        status
+    }
+
+    fn serving_status(&self, now: SystemTime) -> CertificateStatus {
         let Some(serving) = &self.serving else {
             let problem =
                 self.problem.clone().unwrap_or_else(|| "no certificate was read yet".to_owned());
@@ -200,19 +260,37 @@ impl Files {
         }
     }
 
-    /// The configuration of the TLS server, which always serves the pair in use: TLS 1.2 and 1.3,
-    /// HTTP/2 and HTTP/1.1.
+    /// The configuration of the TLS server, which always serves the pair in use: TLS 1.2 and 1.3.
     #[must_use]
-    pub fn server_config(&self) -> Arc<ServerConfig> {
+    pub fn server(&self) -> ServerTls {
+        self.server.clone()
+    }
+
+    fn configured(self) -> Self {
+        self.configure();
+        self
+    }
+
+    fn configure(&self) {
+        let verifier = match &self.client_ca {
+            None => WebPkiClientVerifier::no_client_auth(),
+            Some(client_ca) => match client_ca.verifier() {
+                Some(verifier) => verifier,
+                None => return self.server.0.store(None),
+            },
+        };
         let resolver: Arc<Current> = Arc::clone(&self.current);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("ring serves the default protocol versions")
-            .with_no_client_auth()
+            .with_client_cert_verifier(verifier)
             .with_cert_resolver(resolver);
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Arc::new(config)
+        if self.http2 {
+            config.alpn_protocols.push(b"h2".to_vec());
+        }
+        config.alpn_protocols.push(b"http/1.1".to_vec());
+        self.server.0.store(Some(Arc::new(config)));
     }
 }
 
@@ -254,169 +332,4 @@ fn parse_pair(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::{Duration, UNIX_EPOCH};
-
-    use super::*;
-
-    const NAME: &str = "stowplan-webhook.stowplan-system.svc";
-
-    /// A pair for `name`, valid from the beginning of year `from` to the beginning of year `to`.
-    fn pair_of(name: &str, from: i32, to: i32) -> (String, String) {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut parameters = rcgen::CertificateParams::new([name.to_owned()]).unwrap();
-        parameters.not_before = rcgen::date_time_ymd(from, 1, 1);
-        parameters.not_after = rcgen::date_time_ymd(to, 1, 1);
-        (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem())
-    }
-
-    /// About the middle of a year.
-    fn in_year(year: u64) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs((year - 1970) * 31_557_600 + 15_000_000)
-    }
-
-    fn write(files: &Files, (certificate, key): &(String, String)) {
-        std::fs::write(&files.certificate, certificate).unwrap();
-        std::fs::write(&files.key, key).unwrap();
-    }
-
-    fn files(folder: &tempfile::TempDir, pair: &(String, String)) -> Files {
-        let path = |name| folder.path().join(name);
-        let files = Files::new(path("tls.crt"), path("tls.key"), Some(NAME.to_owned()));
-        write(&files, pair);
-        files
-    }
-
-    fn serving(files: &Files) -> Arc<CertifiedKey> {
-        files.current.0.load_full().unwrap()
-    }
-
-    #[test]
-    fn the_old_pair_serves_until_the_new_key_matches() {
-        let folder = tempfile::tempdir().unwrap();
-        let (old, new) = (pair_of(NAME, 2020, 2040), pair_of(NAME, 2020, 2050));
-        let now = in_year(2026);
-        let mut files = files(&folder, &old);
-        assert!(files.status(now).problem.is_some());
-        assert!(matches!(files.refresh(now), Change::Loaded));
-        assert!(matches!(files.refresh(now), Change::None));
-        let first = serving(&files);
-
-        std::fs::write(&files.certificate, &new.0).unwrap();
-        let change = files.refresh(now);
-        assert!(matches!(change, Change::Rejected(Error::Mismatch { .. })), "{change:?}");
-        // Reported once, not on every refresh.
-        assert!(matches!(files.refresh(now), Change::None));
-        assert!(Arc::ptr_eq(&first, &serving(&files)));
-        assert_eq!(files.status(now).problem, None);
-
-        std::fs::write(&files.key, &new.1).unwrap();
-        assert!(matches!(files.refresh(now), Change::Loaded));
-        assert!(!Arc::ptr_eq(&first, &serving(&files)));
-    }
-
-    #[test]
-    fn the_status_changes_as_time_passes() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut files = files(&folder, &pair_of(NAME, 2025, 2027));
-        let problem = |files: &Files, year| files.status(in_year(year)).problem;
-        // Not valid yet, but no other pair exists.
-        assert!(matches!(files.refresh(in_year(2024)), Change::Loaded));
-        assert!(
-            problem(&files, 2024)
-                .unwrap()
-                .ends_with("tls.crt: not valid before 2025-01-01T00:00:00Z")
-        );
-        assert_eq!(problem(&files, 2025), None);
-        assert!(
-            problem(&files, 2027).unwrap().ends_with("tls.crt: expired at 2027-01-01T00:00:00Z")
-        );
-        assert_eq!(files.status(in_year(2026)).days_left(in_year(2026)), Some(191));
-        assert_eq!(files.status(in_year(2028)).days_left(in_year(2028)), Some(0));
-    }
-
-    #[test]
-    fn an_untrusted_pair_does_not_replace_a_trusted_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let now = in_year(2026);
-        let mut files = files(&folder, &pair_of(NAME, 2020, 2030));
-        assert!(matches!(files.refresh(now), Change::Loaded));
-        let first = serving(&files);
-        for (bad, why) in [
-            (
-                pair_of("other.svc", 2020, 2030),
-                format!("is for other.svc, and the API server calls {NAME}"),
-            ),
-            (pair_of(NAME, 2010, 2020), "expired at 2020-01-01T00:00:00Z".to_owned()),
-            (pair_of(NAME, 2028, 2040), "not valid before 2028-01-01T00:00:00Z".to_owned()),
-        ] {
-            write(&files, &bad);
-            let Change::Rejected(error) = files.refresh(now) else { panic!("{why}") };
-            assert!(error.to_string().ends_with(&why), "{error}");
-            assert!(matches!(files.refresh(now), Change::None));
-            assert!(Arc::ptr_eq(&first, &serving(&files)));
-            assert_eq!(files.status(now).problem, None);
-        }
-        // The last pair becomes valid in 2028: it is then put into use without a change of the
-        // files.
-        assert!(matches!(files.refresh(in_year(2028)), Change::Loaded));
-        assert_eq!(files.status(in_year(2028)).problem, None);
-    }
-
-    #[test]
-    fn an_untrusted_pair_is_better_than_none_and_the_newest_of_them_serves() {
-        let folder = tempfile::tempdir().unwrap();
-        let now = in_year(2026);
-        let mut files = files(&folder, &pair_of("other.svc", 2020, 2030));
-        assert!(matches!(files.refresh(now), Change::Loaded));
-        assert!(files.status(now).problem.is_some());
-        write(&files, &pair_of("another.svc", 2020, 2030));
-        assert!(matches!(files.refresh(now), Change::Loaded));
-        assert!(files.status(now).problem.unwrap().contains("is for another.svc"));
-        write(&files, &pair_of(NAME, 2020, 2030));
-        assert!(matches!(files.refresh(now), Change::Loaded));
-        assert_eq!(files.status(now).problem, None);
-    }
-
-    #[test]
-    fn an_invalid_file_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let now = in_year(2026);
-        let (certificate, key) = pair_of(NAME, 2020, 2030);
-        for (certificate, key, part) in [
-            ("", key.as_str(), "tls.crt: holds no PEM certificate"),
-            ("garbage", &key, "tls.crt: holds no PEM certificate"),
-            (
-                "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-                &key,
-                "tls.crt: not a certificate",
-            ),
-            (&certificate, "", "tls.key: not a PEM private key"),
-            (&certificate, &certificate, "tls.key: not a PEM private key"),
-        ] {
-            let mut files = files(&folder, &(certificate.to_owned(), key.to_owned()));
-            let Change::Rejected(error) = files.refresh(now) else { panic!("{part}") };
-            assert!(error.to_string().contains(part), "{error}");
-            assert!(files.status(now).problem.unwrap().contains(part));
-        }
-        let absent = |name| folder.path().join(name);
-        let mut files = Files::new(absent("absent.crt"), absent("absent.key"), None);
-        assert!(matches!(files.refresh(now), Change::Rejected(Error::Read { .. })));
-        assert!(matches!(files.refresh(now), Change::None));
-        assert!(files.status(now).problem.unwrap().contains("absent.crt"));
-    }
-
-    #[test]
-    fn files_that_are_deleted_and_restored_change_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let now = in_year(2026);
-        let pair = pair_of(NAME, 2020, 2030);
-        let mut files = files(&folder, &pair);
-        assert!(matches!(files.refresh(now), Change::Loaded));
-        std::fs::remove_file(&files.key).unwrap();
-        assert!(matches!(files.refresh(now), Change::Rejected(Error::Read { .. })));
-        write(&files, &pair);
-        assert!(matches!(files.refresh(now), Change::None));
-        assert_eq!(files.status(now).problem, None);
-    }
-}
+mod tests;

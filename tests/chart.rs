@@ -12,6 +12,8 @@ mod chart {
     mod definitions;
     /// The pods of the webhook and of the controller, and what is around them.
     mod pods;
+    /// The policy, which Helm checks as stowplan does.
+    mod policy;
     /// What the chart renders as a whole.
     mod rendering;
     /// What the accounts and users may do.

@@ -16,6 +16,8 @@ mod webhook {
     /// The webhook's process, its certificates, its log and its admin port.
     pub(crate) mod process;
 
+    /// Stalled bodies and waiting decisions in numbers.
+    mod attacks;
     /// Certificates that are replaced, and certificates that no API server would trust.
     mod certificates;
     /// Clients that take more than their share of bytes, time or connections.
@@ -26,6 +28,8 @@ mod webhook {
     mod protocol;
     /// Reviews that are malformed or unusual.
     mod reviews;
+    /// A cluster that is not known yet, and a policy that is invalid at the start.
+    mod start;
     /// A stop that loses no call.
     mod stop;
 }

@@ -190,7 +190,7 @@ pub(crate) fn play(role: &str, certificate: &Path, key: &Path) -> anyhow::Result
         matches!(loaded, stowplan::testing::tls::Change::Loaded),
         "the certificate: {loaded:?}"
     );
-    let acceptor = TlsAcceptor::from(files.server_config());
+    let acceptor = TlsAcceptor::from(files.server().current().context("no TLS")?);
     // As `stowplan webhook` makes it.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async move {

@@ -6,21 +6,26 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Client, Config};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use super::process::{self, PolicyFile};
+use super::process::{self, PolicyChange, PolicyFile};
 use crate::cluster::{Cluster, PodChange};
+use crate::controller::events::Events;
 use crate::controller::report::Report;
 use crate::controller::{Controller, Planner};
 use crate::server::admin::{self, Health};
 use crate::server::{self, Stop};
 use crate::systems;
+use crate::systems::plan::Event;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::{self, Format};
 
@@ -52,6 +57,9 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "IMAGE", default_value = concat!("stowplan:", env!("CARGO_PKG_VERSION")),
           value_parser = NonEmptyStringValueParser::new())]
     image: String,
+    /// Not ready while a watch has not heard from the API server for longer than this
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = super::parse_duration)]
+    max_watch_age: Duration,
     /// The format of log lines [default: text on a terminal, else json]
     #[arg(long, value_name = "FORMAT", value_enum)]
     log_format: Option<Format>,
@@ -65,14 +73,16 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let ended = runtime.block_on(control(arguments, metrics));
     // The watches never end, so the runtime does not wait for them.
     runtime.shutdown_background();
-    ended.map(|()| ExitCode::SUCCESS)
+    ended
 }
 
-async fn control(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<()> {
-    let Arguments { namespace, policy, admin_listen, identity, image, .. } = arguments;
+async fn control(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<ExitCode> {
+    let Arguments { namespace, policy, admin_listen, identity, image, max_watch_age, .. } =
+        arguments;
     let identity = identity.map_or_else(read_host_name, Ok)?;
-    let (mut policy_file, policy) = PolicyFile::read(policy, &namespace, &image)?;
-    let (policies, policy) = watch::channel(Arc::new(policy));
+    let mut policy_file = PolicyFile::new(policy, &namespace, &image, &metrics);
+    let first = policy_file.start()?;
+    let (policies, policy) = watch::channel(Arc::default());
 
     let mut config = Config::infer().await.context(process::NO_CLUSTER)?;
     let watching = Client::try_from(config.clone()).context(process::NO_CLUSTER)?;
@@ -90,19 +100,36 @@ async fn control(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<
         Arc::clone(&cluster),
         Arc::clone(&metrics),
         stop.requested.clone(),
+        max_watch_age,
     ));
     println!("admin on http://{}", admin_listener.local_addr()?);
-    let admin = tokio::spawn(admin::serve(admin_listener, health, stop.clone()));
-    let file_metrics = Arc::clone(&metrics);
+    let admin = tokio::spawn(admin::serve(admin_listener, Arc::clone(&health), stop.clone()));
+    let in_force = CancellationToken::new();
+    let events = Events::start(writing.clone(), identity.clone(), Arc::clone(&metrics));
+    let regarding = own_pod(&namespace, &identity);
+    let is_in_force = in_force.clone();
+    let apply = move |change, problem| {
+        match change {
+            PolicyChange::None => {}
+            PolicyChange::New(new) => {
+                policies.send_replace(Arc::new(new));
+                is_in_force.cancel();
+            }
+            PolicyChange::Rejected(note) => {
+                events.record(&regarding, &Event { warning: true, reason: "InvalidPolicy", note });
+            }
+        }
+        health.set_policy_problem(problem);
+    };
+    apply(first, policy_file.problem_without_policy());
     // A separate thread: a file system that hangs must not delay the lease. It ends with the
     // process.
     thread::Builder::new().name("files".to_owned()).spawn(move || {
         loop {
             thread::sleep(process::POLL_INTERVAL);
             // A panic here is a bug in a parser; the next content of the file may be parsed.
-            match catch_unwind(AssertUnwindSafe(|| policy_file.refresh(&file_metrics))) {
-                Ok(Some(new)) => _ = policies.send_replace(Arc::new(new)),
-                Ok(None) => {}
+            match catch_unwind(AssertUnwindSafe(|| policy_file.refresh())) {
+                Ok(change) => apply(change, policy_file.problem_without_policy()),
                 Err(_) => error!("reading the policy file panicked"),
             }
         }
@@ -113,22 +140,47 @@ async fn control(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<
         requested.cancel();
     });
 
-    info!(identity, namespace, "competing for the lease");
+    // Without a policy nothing may be planned. Another process, with an older one, may lead.
+    tokio::select! {
+        () = in_force.cancelled() => info!(identity, namespace, "competing for the lease"),
+        () = stop.requested.cancelled() => {}
+    }
     let controller = Controller {
         client: writing,
         namespace,
         identity,
-        cluster,
+        cluster: Arc::clone(&cluster),
         policy,
         planner: planner(report, Arc::clone(&metrics)),
         metrics,
     };
-    let ended = controller.run(stop.requested.clone()).await.map_err(anyhow::Error::msg);
+    let ended =
+        process::run_beside(&cluster, &stop.requested, controller.run(stop.requested.clone()));
+    let ended = ended.await;
     stop.stopped.cancel();
     admin.await?;
-    ended?;
-    info!("stopped");
-    Ok(())
+    Ok(match ended {
+        Ok(()) => {
+            info!("stopped");
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            error!(problem, "a task that never ends has ended: stopped");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// The pod of this process, about which it reports events: a user looks there first. Without a UID,
+/// which only the API server knows.
+fn own_pod(namespace: &str, name: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        ..ObjectReference::default()
+    }
 }
 
 /// Joins the plans of all systems with the report of pods that were admitted without the webhook.

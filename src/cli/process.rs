@@ -1,12 +1,18 @@
 //! Shared by the long-running commands: reloading the policy file, and waiting for signals.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinError;
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use super::input;
+use crate::cluster::Cluster;
 use crate::systems::policy::Policy;
 use crate::telemetry::Metrics;
 
@@ -24,56 +30,87 @@ pub(super) struct PolicyFile {
     namespace: String,
     /// The image of placeholders if the policy names none.
     image: String,
-    /// The policy in use.
-    current: Policy,
-    /// The last problem that was logged.
-    logged_problem: Option<String>,
+    /// The policy in force. `None`: the file has not been valid yet.
+    current: Option<Policy>,
+    /// Why the file was invalid when it was last read.
+    problem: Option<String>,
+    metrics: Arc<Metrics>,
+}
+
+/// The result of reading the policy file again.
+pub(super) enum PolicyChange {
+    None,
+    /// A new policy is in force.
+    New(Policy),
+    /// The file has become invalid, for this reason; the old policy, or none, stays in force.
+    Rejected(String),
 }
 
 impl PolicyFile {
-    /// Reads the policy for a process in `namespace`; without a file, it is the default. `image` is
-    /// the image of placeholders if the policy names none.
-    ///
-    /// # Errors
-    /// Why the file cannot be read or is not a valid policy.
-    pub(super) fn read(
+    /// A file that is not read yet, for a process in `namespace`; without a file, the policy is the
+    /// default. `image` is the image of placeholders if the policy names none.
+    pub(super) fn new(
         path: Option<PathBuf>,
         namespace: &str,
         image: &str,
-    ) -> anyhow::Result<(Self, Policy)> {
-        let current = read(path.as_deref(), namespace, image)?;
+        metrics: &Arc<Metrics>,
+    ) -> Self {
         let (namespace, image) = (namespace.to_owned(), image.to_owned());
-        Ok((
-            Self { path, namespace, image, current: current.clone(), logged_problem: None },
-            current,
-        ))
+        let metrics = Arc::clone(metrics);
+        Self { path, namespace, image, current: None, problem: None, metrics }
     }
 
-    /// Reads the file, and returns the policy if it has changed. An invalid file changes nothing,
-    /// and its problem is logged once. Blocks on file I/O, so it must not run on a thread that
-    /// serves requests.
-    pub(super) fn refresh(&mut self, metrics: &Metrics) -> Option<Policy> {
-        match read(Some(self.path.as_deref()?), &self.namespace, &self.image) {
+    /// Reads the file for the first time. An invalid policy is no error: a process that ended would
+    /// be started again and again, and nothing would show why.
+    ///
+    /// # Errors
+    /// Why the file cannot be read.
+    pub(super) fn start(&mut self) -> anyhow::Result<PolicyChange> {
+        if let Some(path) = &self.path {
+            File::open(path).with_context(|| input::format_path(path))?;
+        }
+        Ok(self.refresh())
+    }
+
+    /// Reads the file. An invalid file changes nothing, and its problem is logged once. Blocks on
+    /// file I/O, so it must not run on a thread that serves requests.
+    pub(super) fn refresh(&mut self) -> PolicyChange {
+        if self.path.is_none() && self.current.is_some() {
+            return PolicyChange::None;
+        }
+        match read(self.path.as_deref(), &self.namespace, &self.image) {
             Ok(new) => {
-                self.logged_problem = None;
-                if self.current == new {
-                    return None;
+                self.problem = None;
+                self.metrics.policy_rejected.set(0);
+                if self.current.as_ref() == Some(&new) {
+                    return PolicyChange::None;
                 }
-                self.current = new.clone();
-                metrics.count_policy_reload(true);
-                info!("the policy changed");
-                Some(new)
+                if self.current.replace(new.clone()).is_some() {
+                    self.metrics.count_policy_reload(true);
+                    info!("the policy changed");
+                }
+                PolicyChange::New(new)
             }
             Err(error) => {
                 let problem = format!("{error:#}");
-                if self.logged_problem.as_ref() != Some(&problem) {
-                    metrics.count_policy_reload(false);
-                    error!(problem, "the policy file is invalid; the old policy stays in use");
-                    self.logged_problem = Some(problem);
+                self.metrics.policy_rejected.set(1);
+                if self.problem.as_ref() == Some(&problem) {
+                    return PolicyChange::None;
                 }
-                None
+                self.metrics.count_policy_reload(false);
+                match self.current {
+                    Some(_) => error!(problem, "invalid policy; the previous one stays in force"),
+                    None => error!(problem, "invalid policy, and no other is in force: not ready"),
+                }
+                self.problem = Some(problem.clone());
+                PolicyChange::Rejected(problem)
             }
         }
+    }
+
+    /// Why no policy is in force; `None`: one is.
+    pub(super) fn problem_without_policy(&self) -> Option<String> {
+        self.problem.clone().filter(|_| self.current.is_none())
     }
 }
 
@@ -104,3 +141,29 @@ pub(super) async fn wait_for_signal() {
         _ = tokio::signal::ctrl_c() => {}
     }
 }
+
+/// Runs the controller until it is stopped. If it panics, or if a watch of `cluster` ends, it is
+/// stopped: it must not act on a View that is out of date.
+///
+/// # Errors
+/// Which task ended.
+pub(super) async fn run_beside(
+    cluster: &Cluster,
+    stop: &CancellationToken,
+    controller: impl Future<Output = Result<(), String>> + Send + 'static,
+) -> Result<(), String> {
+    let mut controller = tokio::spawn(controller);
+    let joined = |ended: Result<Result<(), String>, JoinError>| {
+        ended.unwrap_or_else(|error| Err(format!("the planner panicked: {error}")))
+    };
+    tokio::select! {
+        ended = &mut controller => joined(ended),
+        ended = cluster.ended() => {
+            stop.cancel();
+            joined(controller.await).and(Err(ended))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

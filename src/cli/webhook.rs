@@ -9,13 +9,13 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use clap::Args;
 use kube::Client;
 use tracing::{error, info};
 
 use super::input;
-use super::process::{self, PolicyFile};
+use super::process::{self, PolicyChange, PolicyFile};
 use crate::cluster::Cluster;
 use crate::controller::lease;
 use crate::server::admin::{self, Health};
@@ -26,17 +26,20 @@ use crate::systems::policy::Policy;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::{self, Format};
 use crate::tls;
+use crate::view::resources;
 
 /// The arguments of `stowplan webhook`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  # As the chart runs it: the cluster is watched, the policy and the certificate are read again when they change
-  stowplan webhook --namespace stowplan-system --tls-cert tls.crt --tls-key tls.key --policy policy.yaml
+  # As the chart runs it: the cluster is watched, files are read again when they change
+  stowplan webhook --namespace stowplan-system --policy policy.yaml \\
+      --tls-cert tls.crt --tls-key tls.key
 
   # On a free port, without a cluster: the nodes and pools come from files
-  stowplan webhook --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --namespace stowplan-system \\
-      --tls-cert tls.crt --tls-key tls.key --cluster nodes.yaml")]
+  stowplan webhook --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 \\
+      --namespace stowplan-system --tls-cert tls.crt --tls-key tls.key \\
+      --cluster nodes.yaml")]
 pub(super) struct Arguments {
     /// The address for the API server (HTTPS); port 0 takes a free one and prints it
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
@@ -64,6 +67,17 @@ pub(super) struct Arguments {
     /// The policy, YAML; read again when it changes
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+    /// The CA whose certificates clients must present, PEM; read again when it changes [default:
+    /// every client is answered]
+    #[arg(long, value_name = "FILE")]
+    client_ca: Option<PathBuf>,
+    /// Serve HTTP/2 as well; the API server uses HTTP/1.1 for a Service
+    #[arg(long)]
+    http2: bool,
+    /// The memory that the limits on connections and bodies are derived from, for example 128Mi
+    /// [default: the memory limit of the cgroup]
+    #[arg(long, value_name = "QUANTITY", value_parser = parse_memory)]
+    memory_limit: Option<u64>,
     /// Kubernetes objects, files or folders, instead of watches
     #[arg(long, value_name = "PATH", num_args = 1..)]
     cluster: Vec<PathBuf>,
@@ -83,12 +97,16 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let served = runtime.block_on(serve(arguments, metrics));
     // Tasks that still wait for a client are cancelled.
     runtime.shutdown_background();
-    served.map(|()| ExitCode::SUCCESS)
+    served
 }
 
-async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<()> {
-    let (policy_file, policy) = PolicyFile::read(arguments.policy, &arguments.namespace, "")?;
-    let policy = Arc::new(ArcSwap::from_pointee(policy));
+async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<ExitCode> {
+    let mut policy_file = PolicyFile::new(arguments.policy, &arguments.namespace, "", &metrics);
+    let policy = match policy_file.start()? {
+        PolicyChange::New(policy) => Some(policy),
+        PolicyChange::None | PolicyChange::Rejected(_) => None,
+    };
+    let policy = Arc::new(ArcSwapOption::from_pointee(policy));
     let cluster = if arguments.cluster.is_empty() {
         let client = Client::try_default()
             .await
@@ -103,12 +121,24 @@ async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<()
     let listener = server::bind(arguments.listen).await?;
     let admin_listener = server::bind(arguments.admin_listen).await?;
     let stop = Stop::default();
-    let limits = Limits::default().within_open_files();
+    let limits = match arguments.memory_limit {
+        Some(memory) => Limits::default().within_memory(memory),
+        None => Limits::default().within_cgroup(),
+    };
+    let limits = limits.within_open_files();
+    let Limits { connections, small_bytes, large_bytes, waiting, .. } = limits;
+    info!(connections, small_bytes, large_bytes, waiting, "the limits that clients share");
     let health =
         Arc::new(Health::new(Arc::clone(&cluster), Arc::clone(&metrics), stop.requested.clone()));
+    health.set_policy_problem(policy_file.problem_without_policy());
     let name = arguments.service.map(|service| format!("{service}.{}.svc", arguments.namespace));
+    let mut certificate =
+        tls::Files::new(arguments.tls_cert, arguments.tls_key, name).with_http2(arguments.http2);
+    if let Some(client_ca) = arguments.client_ca {
+        certificate = certificate.for_clients_of(client_ca);
+    }
     let mut files = Files {
-        certificate: tls::Files::new(arguments.tls_cert, arguments.tls_key, name),
+        certificate,
         policy_file,
         policy: Arc::clone(&policy),
         health: Arc::clone(&health),
@@ -116,10 +146,10 @@ async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<()
     };
     // Before the port is printed: a script that reads it may call at once.
     files.refresh_certificate();
-    let config = files.certificate.server_config();
+    let tls = files.certificate.server();
     print_addresses(listener.local_addr()?, admin_listener.local_addr()?);
 
-    let service = Arc::new(Service::new(cluster, policy, metrics, limits));
+    let service = Arc::new(Service::new(Arc::clone(&cluster), policy, metrics, limits));
     let admin = tokio::spawn(admin::serve(admin_listener, health, stop.clone()));
     // A separate thread: a file system that hangs must not block requests. It ends with the
     // process.
@@ -135,10 +165,25 @@ async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<()
     // process.
     let last_answers = LAST_ANSWERS.min(delay);
     tokio::spawn(async move { stopping.run(delay, last_answers).await });
-    server::serve(listener, config, service, limits, stop).await;
+    let requested = stop.requested.clone();
+    // A View that is out of date decides wrongly. The stop is an orderly one all the same: other
+    // replicas take over.
+    let watches = tokio::spawn(async move {
+        let ended = cluster.ended().await;
+        error!(ended, "a task that never ends has ended: stopping");
+        requested.cancel();
+    });
+    server::serve(listener, tls, service, limits, stop).await;
     admin.await?;
     info!("stopped");
-    Ok(())
+    Ok(if watches.is_finished() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Parses an amount of memory, as Kubernetes writes it.
+fn parse_memory(text: &str) -> Result<u64, String> {
+    let thousandths = resources::thousandths(text);
+    let bytes = thousandths.and_then(|thousandths| u64::try_from(thousandths / 1000).ok());
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| "write an amount of memory, as 128Mi".to_owned())
 }
 
 /// Prints the addresses, for people and for scripts that use free ports.
@@ -151,7 +196,7 @@ fn print_addresses(listen: SocketAddr, admin: SocketAddr) {
 struct Files {
     certificate: tls::Files,
     policy_file: PolicyFile,
-    policy: Arc<ArcSwap<Policy>>,
+    policy: Arc<ArcSwapOption<Policy>>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
 }
@@ -173,6 +218,17 @@ impl Files {
     }
 
     fn refresh_certificate(&mut self) {
+        match self.certificate.refresh_client_ca() {
+            tls::Change::None => {}
+            tls::Change::Loaded => {
+                self.metrics.count_certificate_reload(true);
+                info!("a new client CA is in use");
+            }
+            tls::Change::Rejected(problem) => {
+                self.metrics.count_certificate_reload(false);
+                error!(%problem, "invalid client CA; the last valid one, if any, stays in use");
+            }
+        }
         let now = SystemTime::now();
         let change = self.certificate.refresh(now);
         let status = self.certificate.status(now);
@@ -196,15 +252,19 @@ impl Files {
             }
             tls::Change::Rejected(problem) => {
                 self.metrics.count_certificate_reload(false);
-                error!(%problem, "the certificate's files changed and cannot be used; the old certificate stays in use");
+                match status.not_after {
+                    Some(_) => error!(%problem, "invalid certificate; the old one stays in use"),
+                    None => error!(%problem, "invalid certificate, and no other is in use"),
+                }
             }
         }
         self.health.set_certificate(status);
     }
 
     fn refresh_policy(&mut self) {
-        if let Some(new) = self.policy_file.refresh(&self.metrics) {
-            self.policy.store(Arc::new(new));
+        if let PolicyChange::New(new) = self.policy_file.refresh() {
+            self.policy.store(Some(Arc::new(new)));
         }
+        self.health.set_policy_problem(self.policy_file.problem_without_policy());
     }
 }

@@ -27,8 +27,9 @@ pub(super) fn follow<K: ApiObject>(
     config: watcher::Config,
     feed: Feed,
 ) {
+    let (tasks, kind) = (Arc::clone(&cluster), cluster.stores[feed.store].kind);
     let following = Following { cluster, client, config, feed, reported: Reported::default() };
-    tokio::spawn(following.run::<K>());
+    tasks.tasks.spawn(kind, following.run::<K>());
 }
 
 struct Following {

@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 
 /// A received request.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
-    pub(super) method: String,
-    pub(super) path: String,
-    pub(super) query: String,
-    pub(super) content_type: String,
-    pub(super) body: Value,
+pub(crate) struct Call {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) content_type: String,
+    pub(crate) body: Value,
 }
 
 /// The answer to a request.
 #[derive(Debug)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     Answer {
         code: u16,
         retry_after: Option<&'static str>,
@@ -36,12 +36,12 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    pub(super) fn json(code: u16, body: &Value) -> Self {
+    pub(crate) fn json(code: u16, body: &Value) -> Self {
         Self::Answer { code, retry_after: None, body: body.to_string().into_bytes() }
     }
 
     /// A `Status` object as the API server answers it.
-    pub(super) fn status(code: u16, reason: &str) -> Self {
+    pub(crate) fn status(code: u16, reason: &str) -> Self {
         let message = format!("because of {reason}");
         let status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -54,7 +54,7 @@ impl Reply {
 type Answer = dyn FnMut(&Call) -> Reply + Send;
 
 #[derive(Clone)]
-pub(super) struct Api {
+pub(crate) struct Api {
     answer: Arc<Mutex<Answer>>,
     calls: Arc<Mutex<Vec<Call>>>,
     /// The number of requests in flight, and its maximum so far.
@@ -62,32 +62,32 @@ pub(super) struct Api {
 }
 
 impl Api {
-    pub(super) fn new(answer: impl FnMut(&Call) -> Reply + Send + 'static) -> Self {
+    pub(crate) fn new(answer: impl FnMut(&Call) -> Reply + Send + 'static) -> Self {
         Self { answer: Arc::new(Mutex::new(answer)), calls: Arc::default(), load: Arc::default() }
     }
 
     /// The maximum number of requests that were in flight at once.
-    pub(super) fn max_concurrency(&self) -> usize {
+    pub(crate) fn max_concurrency(&self) -> usize {
         self.load.lock().unwrap().1
     }
 
     /// All requests so far.
-    pub(super) fn calls(&self) -> Vec<Call> {
+    pub(crate) fn calls(&self) -> Vec<Call> {
         self.calls.lock().unwrap().clone()
     }
 
     /// All requests so far, except those that record events.
-    pub(super) fn writes(&self) -> Vec<Call> {
+    pub(crate) fn writes(&self) -> Vec<Call> {
         let calls = self.calls();
         calls.into_iter().filter(|call| !call.path.contains("/events")).collect()
     }
 
-    pub(super) fn events(&self) -> Vec<Value> {
+    pub(crate) fn events(&self) -> Vec<Value> {
         let calls = self.calls().into_iter();
         calls.filter(|call| call.path.contains("/events")).map(|call| call.body).collect()
     }
 
-    pub(super) fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let api = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let api = api.clone();

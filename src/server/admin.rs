@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -21,7 +21,7 @@ use super::limits::Limits;
 use super::slots::Slots;
 use super::{Stop, accept, connection};
 use crate::cluster::Cluster;
-use crate::telemetry::Metrics;
+use crate::telemetry::{KindLabels, Metrics};
 use crate::tls::CertificateStatus;
 
 /// The most open connections. Probes and scrapes are few and short.
@@ -35,6 +35,10 @@ pub(crate) struct Health {
     stopping: CancellationToken,
     /// `None` in a process that serves no TLS.
     certificate: Option<ArcSwap<CertificateStatus>>,
+    /// The process is not ready while a watch is older. `None`: at any age.
+    max_age: Option<Duration>,
+    /// Why no policy is in force.
+    policy_problem: ArcSwapOption<String>,
 }
 
 impl Health {
@@ -46,17 +50,26 @@ impl Health {
         stopping: CancellationToken,
     ) -> Self {
         let certificate = Some(ArcSwap::from_pointee(CertificateStatus::unread()));
-        Self { cluster, metrics, stopping, certificate }
+        let policy_problem = ArcSwapOption::empty();
+        Self { cluster, metrics, stopping, certificate, max_age: None, policy_problem }
     }
 
-    /// The health of a process that serves no TLS and needs no certificate.
+    /// The health of a process that serves no TLS and needs no certificate. It is not ready while a
+    /// watch is older than `max_age`.
     #[must_use]
     pub(crate) fn without_certificate(
         cluster: Arc<Cluster>,
         metrics: Arc<Metrics>,
         stopping: CancellationToken,
+        max_age: Duration,
     ) -> Self {
-        Self { cluster, metrics, stopping, certificate: None }
+        let max_age = Some(max_age);
+        Self { certificate: None, max_age, ..Self::new(cluster, metrics, stopping) }
+    }
+
+    /// Sets why no policy is in force; `None`: one is.
+    pub(crate) fn set_policy_problem(&self, problem: Option<String>) {
+        self.policy_problem.store(problem.map(Arc::new));
     }
 
     /// Sets the state of the certificate.
@@ -73,11 +86,20 @@ impl Health {
         if self.stopping.is_cancelled() {
             problems.push("stopping".to_owned());
         }
+        let policy_problem = self.policy_problem.load();
+        problems.extend(
+            policy_problem.iter().map(|problem| format!("no policy is in force: {problem}")),
+        );
         let certificate = self.certificate.as_ref();
         problems.extend(certificate.and_then(|certificate| certificate.load().problem.clone()));
         problems.extend(
             self.cluster.unsynced().iter().map(|kind| format!("{kind} are not synced yet")),
         );
+        let ages = self.cluster.ages().into_iter();
+        let too_old = ages.filter(|(_, age)| self.max_age.is_some_and(|max_age| *age > max_age));
+        problems.extend(too_old.map(|(kind, age)| {
+            format!("{kind}: the API server was not heard for {} s", age.as_secs())
+        }));
         problems
     }
 
@@ -95,7 +117,8 @@ impl Health {
         text(status, body)
     }
 
-    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    /// Answers a request of the admin port.
+    pub(crate) fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
         if !matches!(*method, Method::GET | Method::HEAD) {
             let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "send a GET\n".to_owned());
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -105,6 +128,10 @@ impl Health {
             "/livez" => text(StatusCode::OK, "ok\n".to_owned()),
             "/readyz" => self.readiness(),
             "/metrics" => {
+                for (kind, age) in self.cluster.ages() {
+                    let seconds = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
+                    self.metrics.watch_age.get_or_create(&KindLabels { kind }).set(seconds);
+                }
                 let mut response = text(StatusCode::OK, self.metrics.to_text());
                 let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -136,8 +163,8 @@ pub(crate) async fn serve(listener: TcpListener, health: Arc<Health>, stop: Stop
     let slots = Slots::new(CONNECTIONS);
     let accepting = async {
         loop {
-            let (stream, _) = accept(&listener, &slots, || {}).await;
-            let slot = slots.acquire().await;
+            let (stream, peer) = accept(&listener, &slots, || {}).await;
+            let slot = slots.acquire(peer.ip()).await;
             let health = Arc::clone(&health);
             let (never, stopped) = (never.clone(), stop.stopped.clone());
             tokio::spawn(async move {
@@ -157,5 +184,24 @@ pub(crate) async fn serve(listener: TcpListener, health: Arc<Health>, stop: Stop
         biased;
         () = stop.stopped.cancelled() => {}
         () = accepting => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_policy_the_process_is_not_ready() {
+        let cluster = Arc::new(Cluster::fixed(crate::systems::view(), Arc::default()));
+        let stopping = CancellationToken::new();
+        let health =
+            Health::without_certificate(cluster, Arc::default(), stopping, Duration::from_secs(60));
+        assert_eq!(health.problems(), Vec::<String>::new());
+        health.set_policy_problem(Some("onInvald: there is no such key".to_owned()));
+        assert_eq!(health.problems(), ["no policy is in force: onInvald: there is no such key"]);
+        assert_eq!(health.answer(&Method::GET, "/livez").status(), 200);
+        health.set_policy_problem(None);
+        assert_eq!(health.problems(), Vec::<String>::new());
     }
 }

@@ -37,21 +37,23 @@ const MAX_HEAD: u32 = 16 * 1024;
 /// metrics.
 pub(super) async fn run(
     stream: TcpStream,
-    acceptor: TlsAcceptor,
+    acceptor: Option<TlsAcceptor>,
     service: Arc<Service>,
     slot: Slot,
     limits: Limits,
     stop: Stop,
 ) -> Result<(), &'static str> {
     let _open = service.metrics().open_connection();
+    let client = slot.client;
     let answer = {
         let service = Arc::clone(&service);
         move |request| {
             let service = Arc::clone(&service);
-            async move { service.answer(request).await }
+            async move { service.answer(request, client).await }
         }
     };
     let served = async {
+        let acceptor = acceptor.ok_or("no-client-ca")?;
         // An answer is one small packet; it is sent without waiting for more data.
         let _ = stream.set_nodelay(true);
         let stream = match timeout(limits.handshake, acceptor.accept(stream)).await {

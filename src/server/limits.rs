@@ -2,11 +2,18 @@
 
 use std::time::Duration;
 
+use super::memory;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The largest request body, in bytes. The API server takes objects of up to 3 MiB; an update
 /// carries two, and the envelope comes on top (controller-runtime's cap is the same).
 pub const MAX_BODY: usize = 7 * 1024 * 1024;
+
+const MIB: usize = 1024 * 1024;
+
+/// The most memory that a connection uses besides the counted bytes of its bodies: buffers of TLS
+/// and of HTTP, and the tasks. `tests/webhook/attacks.rs` checks it.
+const CONNECTION_BYTES: usize = 64 * 1024;
 
 /// Limits of a server.
 #[derive(Clone, Copy, Debug)]
@@ -14,9 +21,14 @@ pub struct Limits {
     /// The most open connections; beyond that, the longest idle ones are closed. Also the most
     /// requests whose bodies are read at once.
     pub connections: usize,
-    /// The most requests that are being decided, including those that wait for objects. Further
-    /// ones are answered 503 immediately, and the API server tries again.
+    /// The most requests that are being decided. Further ones are answered 503 immediately, and the
+    /// API server tries again.
     pub requests: usize,
+    /// The most requests that wait for objects. Further ones are decided without waiting, as after
+    /// the longest wait.
+    pub waiting: usize,
+    /// The most bytes of the bodies of requests that wait for objects.
+    pub waiting_bytes: usize,
     /// How many bytes of each body count against [`small_bytes`](Self::small_bytes); an ordinary
     /// pod is smaller. The rest counts against [`large_bytes`](Self::large_bytes), so that a few
     /// huge bodies do not block ordinary pods.
@@ -50,9 +62,11 @@ impl Limits {
     pub const DEFAULT: Self = Self {
         connections: 4096,
         requests: 512,
+        waiting: 128,
+        waiting_bytes: 8 * MIB,
         small_body: 64 * 1024,
-        small_bytes: 32 * 1024 * 1024,
-        large_bytes: 32 * 1024 * 1024,
+        small_bytes: 32 * MIB,
+        large_bytes: 32 * MIB,
         handshake: Duration::from_secs(5),
         head: Duration::from_secs(5),
         body: Duration::from_secs(10),
@@ -62,6 +76,37 @@ impl Limits {
         linger: Duration::from_secs(2),
         stop: Duration::from_secs(10),
     };
+
+    /// The limits of a webhook that may use `memory` bytes, which should be 64 MiB or more.
+    ///
+    /// Half of the memory is for the process itself and its View of the cluster. The other half is
+    /// for clients: as much for connections as for bodies.
+    #[must_use]
+    pub fn within_memory(mut self, memory: u64) -> Self {
+        let memory = usize::try_from(memory).unwrap_or(usize::MAX);
+        let for_bodies = memory / 8;
+        self.connections = self.connections.min(memory / 4 / CONNECTION_BYTES).max(64);
+        self.small_bytes = self.small_bytes.min(for_bodies).max(MIB);
+        self.large_bytes = self.large_bytes.min(for_bodies).max(MAX_BODY);
+        self.waiting = self.waiting.min(self.connections / 4);
+        self.waiting_bytes = self.waiting_bytes.min(self.small_bytes / 4);
+        self
+    }
+
+    /// The limits within the memory of this process's cgroup, if that is limited.
+    #[must_use]
+    pub fn within_cgroup(self) -> Self {
+        match memory::find_limit() {
+            Some(limit) => self.within_memory(limit),
+            None => self,
+        }
+    }
+
+    /// The most memory that clients can make the server use, in bytes.
+    #[must_use]
+    pub fn worst_case(&self) -> usize {
+        self.connections * CONNECTION_BYTES + self.small_bytes + self.large_bytes
+    }
 
     /// These limits, with no more connections than this process may have open files.
     ///
@@ -92,3 +137,37 @@ impl Default for Limits {
 
 /// Open files that are not connections of the webhook: probes, watches, certificate, policy.
 const RESERVED_FILES: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: usize = 16 * MIB;
+
+    #[test]
+    fn the_worst_case_fits_into_the_memory_with_room_for_the_view() {
+        for mebibytes in [64_usize, 96, 128, 256, 512, 4096] {
+            let limits = Limits::DEFAULT.within_memory((mebibytes * MIB) as u64);
+            let memory = mebibytes * MIB;
+            assert!(BASE + limits.worst_case() <= memory * 3 / 4, "{mebibytes} MiB: {limits:?}");
+            assert!(limits.large_bytes >= MAX_BODY, "the largest review is read");
+            assert!(limits.waiting * 4 <= limits.connections);
+            assert!(limits.waiting_bytes * 4 <= limits.small_bytes);
+        }
+        let huge = Limits::DEFAULT.within_memory(u64::MAX);
+        assert_eq!(huge.worst_case(), Limits::DEFAULT.worst_case());
+    }
+
+    #[test]
+    fn the_charts_limit_suffices_for_many_connections() {
+        let values = include_str!("../../charts/stowplan/values.yaml");
+        let values: serde_json::Value = serde_saphyr::from_str(values).unwrap();
+        let limit = values["resources"]["limits"]["memory"].as_str().unwrap();
+        let mebibytes: usize = limit.strip_suffix("Mi").unwrap().parse().unwrap();
+        let limits = Limits::DEFAULT.within_memory((mebibytes * MIB) as u64);
+        assert!(BASE + limits.worst_case() <= mebibytes * MIB * 3 / 4, "{limits:?}");
+        // Three API servers, each with as many calls as it has mutating requests in flight by
+        // default, 200 of which are for pods at most.
+        assert!(limits.connections >= 512, "{limits:?}");
+    }
+}

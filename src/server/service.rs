@@ -9,15 +9,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body, Bytes};
-use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{Level, Span, debug, enabled, error, info, info_span, warn};
 
+pub use super::bodies::Client;
+use super::bodies::{Bodies, Counted, Spent};
+use super::failure::Failure;
 use super::limits::{Limits, MAX_BODY};
 use crate::admission::validate::validate;
 use crate::admission::{Decision, ParseError, Review, answer, decide};
@@ -42,7 +45,7 @@ pub type Decide = fn(&Review<'_>, &View, &Policy) -> Result<Decision, ParseError
 #[derive(Debug)]
 pub struct Service {
     cluster: Arc<Cluster>,
-    policy: Arc<ArcSwap<Policy>>,
+    policy: Arc<ArcSwapOption<Policy>>,
     metrics: Arc<Metrics>,
     limits: Limits,
     decide: Decide,
@@ -50,39 +53,25 @@ pub struct Service {
     reading: Semaphore,
     /// A permit for each request that is decided.
     deciding: Semaphore,
-    small_bodies: Semaphore,
-    large_bodies: Semaphore,
+    /// A permit for each request that waits for objects, and for the bytes of its body.
+    waiting: Semaphore,
+    waiting_bytes: Semaphore,
+    bodies: Bodies,
     throttle: Throttle,
 }
 
-/// Why a request is answered without a decision.
-#[derive(Debug)]
-enum Failure {
-    NotFound,
-    Method,
-    ContentType,
-    TooLarge,
-    BodyTimeout,
-    BodyBroken,
-    Parse(ParseError),
-    Busy(&'static str),
-    TooLate,
-    Unsynced,
-    Bug,
-}
-
-/// The body of a request, and its permits, which count its bytes until it is dropped.
+/// The body of a request, whose bytes are counted until this is dropped.
 struct CountedBody<'s> {
     bytes: Bytes,
-    _permits: Vec<SemaphorePermit<'s>>,
+    _counted: Counted<'s>,
 }
 
 impl Service {
-    /// A service that decides on `cluster` by `policy`.
+    /// A service that decides on `cluster` by `policy`, and decides nothing while there is none.
     #[must_use]
     pub fn new(
         cluster: Arc<Cluster>,
-        policy: Arc<ArcSwap<Policy>>,
+        policy: Arc<ArcSwapOption<Policy>>,
         metrics: Arc<Metrics>,
         limits: Limits,
     ) -> Self {
@@ -93,8 +82,9 @@ impl Service {
             decide,
             reading: Semaphore::new(limits.connections),
             deciding: Semaphore::new(limits.requests),
-            small_bodies: Semaphore::new(limits.small_bytes / BODY_UNIT),
-            large_bodies: Semaphore::new(limits.large_bytes / BODY_UNIT),
+            waiting: Semaphore::new(limits.waiting),
+            waiting_bytes: Semaphore::new(limits.waiting_bytes / BODY_UNIT),
+            bodies: Bodies::new(limits),
             throttle: Throttle::new(),
             limits,
         }
@@ -113,14 +103,14 @@ impl Service {
         &self.metrics
     }
 
-    /// Answers one request.
-    pub async fn answer<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
+    /// Answers one request of `client`.
+    pub async fn answer<B>(&self, request: Request<B>, client: Client) -> Response<Full<Bytes>>
     where
         B: Body<Data = Bytes>,
     {
         let started = Instant::now();
         let _in_flight = self.metrics.begin_request();
-        match self.handle(request, started).await {
+        match self.handle(request, client, started).await {
             Ok(json) => {
                 let mut response = Response::new(Full::new(Bytes::from(json)));
                 let kind = HeaderValue::from_static("application/json");
@@ -140,7 +130,12 @@ impl Service {
         }
     }
 
-    async fn handle<B>(&self, request: Request<B>, started: Instant) -> Result<Vec<u8>, Failure>
+    async fn handle<B>(
+        &self,
+        request: Request<B>,
+        client: Client,
+        started: Instant,
+    ) -> Result<Vec<u8>, Failure>
     where
         B: Body<Data = Bytes>,
     {
@@ -153,7 +148,7 @@ impl Service {
         }
         let counted = match decide {
             Err(failure) => Err(failure),
-            Ok(decide) => timeout_at(started + budget, self.read(body.as_mut()))
+            Ok(decide) => timeout_at(started + budget, self.read(body.as_mut(), client))
                 .await
                 .unwrap_or(Err(Failure::BodyTimeout))
                 .map(|body| (body, decide)),
@@ -173,13 +168,15 @@ impl Service {
             // The API server has given up on this call already: do not spend time on it.
             return Err(Failure::TooLate);
         }
-        let _slot = self.deciding.try_acquire().map_err(|_| Failure::Busy("requests"))?;
+        let deciding = self.try_begin_deciding()?;
         let review =
             catch_panic(Span::none, || Review::parse(&body.bytes))?.map_err(Failure::Parse)?;
         if !self.cluster.is_synced() {
             return Err(Failure::Unsynced);
         }
-        self.decide(decide, &review, started, budget).await
+        let wait_until = started + self.limits.wait.min(budget / 2);
+        let decision = self.decide(decide, &review, deciding, wait_until, body.bytes.len()).await?;
+        self.write_answer(&review, &decision, started)
     }
 
     /// Finds the function that decides on a request, or what is wrong with the request's head.
@@ -198,85 +195,97 @@ impl Service {
         }
     }
 
+    fn try_begin_deciding(&self) -> Result<SemaphorePermit<'_>, Failure> {
+        self.deciding.try_acquire().map_err(|_| Failure::Busy("requests"))
+    }
+
     /// Reads the body, and counts its bytes against the limits as they arrive: a body that is
-    /// announced and never sent takes nothing from other requests.
-    async fn read<B>(&self, mut body: std::pin::Pin<&mut B>) -> Result<CountedBody<'_>, Failure>
+    /// announced and never sent takes nothing from other requests, and one that is sent in part
+    /// gives way to those that need its bytes.
+    async fn read<B>(
+        &self,
+        body: std::pin::Pin<&mut B>,
+        client: Client,
+    ) -> Result<CountedBody<'_>, Failure>
     where
         B: Body<Data = Bytes>,
     {
         let _reading = self.reading.try_acquire().map_err(|_| Failure::Busy("requests"))?;
-        let announced = usize::try_from(body.size_hint().lower()).unwrap_or(MAX_BODY).min(MAX_BODY);
-        let mut permits = Vec::new();
-        let mut reserved = 0;
-        let mut first = Bytes::new();
-        let mut bytes: Vec<u8> = Vec::new();
-        while let Some(frame) = body.frame().await {
-            let Ok(frame) = frame else { return Err(Failure::BodyBroken) };
-            let Ok(data) = frame.into_data() else { continue };
-            let length = first.len() + bytes.len() + data.len();
-            if length > MAX_BODY {
-                return Err(Failure::TooLarge);
-            }
-            while reserved < length {
-                let (permits_left, until) = match reserved < self.limits.small_body {
-                    true => (&self.small_bodies, length.min(self.limits.small_body)),
-                    false => (&self.large_bodies, length),
-                };
-                let units = (until - reserved).div_ceil(BODY_UNIT);
-                let permit = u32::try_from(units)
-                    .ok()
-                    .and_then(|units| permits_left.try_acquire_many(units).ok());
-                permits.push(permit.ok_or(Failure::Busy("bytes"))?);
-                reserved += units * BODY_UNIT;
-            }
-            // A small body arrives in one piece and is not copied.
-            if first.is_empty() && bytes.is_empty() {
-                first = data;
-                continue;
-            }
-            if bytes.is_empty() {
-                // Reserved once if the length is known: doubling would use more memory than is
-                // counted.
-                bytes.reserve_exact(announced.max(length));
-                bytes.extend_from_slice(&first);
-                first = Bytes::new();
-            }
-            bytes.extend_from_slice(&data);
-        }
-        let bytes = if bytes.is_empty() { first } else { Bytes::from(bytes) };
-        Ok(CountedBody { bytes, _permits: permits })
+        let counted = self.bodies.begin(client);
+        let bytes = tokio::select! {
+            biased;
+            bytes = collect(body, &counted) => bytes?,
+            () = counted.given_up() => return Err(Failure::BodyStalled),
+        };
+        counted.complete();
+        Ok(CountedBody { bytes, _counted: counted })
     }
 
+    /// Decides, and waits for objects that the decision needs. While it waits, it gives back its
+    /// place among those that decide.
     async fn decide(
         &self,
         decide: Decide,
         review: &Review<'_>,
-        started: Instant,
-        budget: Duration,
-    ) -> Result<Vec<u8>, Failure> {
+        mut deciding: SemaphorePermit<'_>,
+        wait_until: Instant,
+        length: usize,
+    ) -> Result<Decision, Failure> {
         let span = || build_span(review);
         let mut changes = self.cluster.changes();
-        let wait_until = started + self.limits.wait.min(budget / 2);
-        let decision = loop {
+        let mut waiting = None;
+        loop {
             changes.mark_unchanged();
             let decision = {
                 let policy = self.policy.load();
+                let policy = policy.as_ref().ok_or(Failure::NoPolicy)?;
                 let view = self.cluster.view();
-                catch_panic(span, || decide(review, &view, &policy))?.map_err(Failure::Parse)?
+                catch_panic(span, || decide(review, &view, policy))?.map_err(Failure::Parse)?
             };
-            match decision {
-                Decision::Wait { ref awaited, .. } if Instant::now() < wait_until => {
-                    span().in_scope(|| debug!(%awaited, "waiting for an object"));
-                    if !matches!(timeout_at(wait_until, changes.changed()).await, Ok(Ok(()))) {
-                        break decision.at_once();
-                    }
-                }
-                decision => break decision.at_once(),
+            let Decision::Wait { ref awaited, .. } = decision else { return Ok(decision) };
+            if waiting.is_none() {
+                waiting = self.try_wait(length);
             }
+            let now = Instant::now();
+            if waiting.is_none() || now >= wait_until {
+                return Ok(decision.at_once());
+            }
+            span().in_scope(|| debug!(%awaited, "waiting for an object"));
+            drop(deciding);
+            if !matches!(timeout_at(wait_until, changes.changed()).await, Ok(Ok(()))) {
+                return Ok(decision.at_once());
+            }
+            // Many changes in a row are one reason to decide again.
+            sleep_until((now + GATHER).min(wait_until)).await;
+            let Ok(again) = self.deciding.try_acquire() else { return Ok(decision.at_once()) };
+            deciding = again;
+        }
+    }
+
+    /// The permits of a request that waits for objects. `None`: too many wait.
+    fn try_wait(&self, length: usize) -> Option<(SemaphorePermit<'_>, SemaphorePermit<'_>)> {
+        let units = u32::try_from(length.div_ceil(BODY_UNIT)).ok()?;
+        let permits = (self.waiting.try_acquire(), self.waiting_bytes.try_acquire_many(units));
+        let (Ok(one), Ok(bytes)) = permits else {
+            if self.throttle.try_pass() {
+                warn!("too many requests wait for objects; further ones are decided at once");
+            }
+            return None;
         };
-        let json = catch_panic(span, || answer::write(review, &decision))?;
+        Some((one, bytes))
+    }
+
+    /// Writes the answer, logs and counts the decision.
+    fn write_answer(
+        &self,
+        review: &Review<'_>,
+        decision: &Decision,
+        started: Instant,
+    ) -> Result<Vec<u8>, Failure> {
+        let span = || build_span(review);
+        let json = catch_panic(span, || answer::write(review, decision))?;
         let (outcome, reason) = (decision.outcome(), decision.reason());
-        let why = match &decision {
+        let why = match decision {
             Decision::Refuse(refusal) => Some(refusal.message()),
             Decision::Admit(admission) => admission.findings.first().map(ToString::to_string),
             _ => None,
@@ -300,6 +309,48 @@ impl Service {
         Ok(json)
     }
 }
+
+/// Collects the bytes of a body, as `counted` admits them.
+async fn collect<B>(
+    mut body: std::pin::Pin<&mut B>,
+    counted: &Counted<'_>,
+) -> Result<Bytes, Failure>
+where
+    B: Body<Data = Bytes>,
+{
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(MAX_BODY).min(MAX_BODY);
+    let mut first = Bytes::new();
+    let mut bytes: Vec<u8> = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else { return Err(Failure::BodyBroken) };
+        let Ok(data) = frame.into_data() else { continue };
+        let length = first.len() + bytes.len() + data.len();
+        if length > MAX_BODY {
+            return Err(Failure::TooLarge);
+        }
+        counted.grow(length).await.map_err(|spent| match spent {
+            Spent::Store => Failure::Busy("bytes"),
+            Spent::Connection => Failure::Busy("bytes on one connection"),
+        })?;
+        // A small body arrives in one piece and is not copied.
+        if first.is_empty() && bytes.is_empty() {
+            first = data;
+            continue;
+        }
+        if bytes.is_empty() {
+            // Reserved once if the length is known: doubling would use more memory than is
+            // counted.
+            bytes.reserve_exact(announced.max(length));
+            bytes.extend_from_slice(&first);
+            first = Bytes::new();
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(if bytes.is_empty() { first } else { Bytes::from(bytes) })
+}
+
+/// The shortest time between two decisions on a request that waits for an object.
+const GATHER: Duration = Duration::from_millis(10);
 
 /// Reads a body and discards it, up to [`MAX_BODY`] bytes.
 async fn discard<B: Body<Data = Bytes>>(mut body: std::pin::Pin<&mut B>) {
@@ -347,82 +398,6 @@ fn parse_timeout(query: Option<&str>) -> Option<Duration> {
     let value = query?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
     let duration: jiff::SignedDuration = value.parse().ok()?;
     Duration::try_from(duration).ok().filter(|duration| !duration.is_zero())
-}
-
-impl Failure {
-    /// Whether the connection can be used again. It cannot if a part of the body remains unread.
-    fn keeps_connection(&self) -> bool {
-        !matches!(self, Self::TooLarge | Self::BodyTimeout | Self::BodyBroken)
-    }
-
-    fn status(&self) -> StatusCode {
-        match self {
-            Self::NotFound => StatusCode::NOT_FOUND,
-            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::BodyBroken | Self::Parse(_) => StatusCode::BAD_REQUEST,
-            Self::Busy(_) | Self::TooLate | Self::Unsynced => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Bug => StatusCode::INTERNAL_SERVER_ERROR,
-        }
-    }
-
-    fn reason(&self) -> &'static str {
-        match self {
-            Self::NotFound => "NotFound",
-            Self::Method => "MethodNotAllowed",
-            Self::ContentType => "UnsupportedMediaType",
-            Self::TooLarge => "BodyTooLarge",
-            Self::BodyTimeout => "BodyTimeout",
-            Self::BodyBroken => "BodyBroken",
-            Self::Parse(_) => "InvalidReview",
-            Self::Busy(_) => "Overloaded",
-            Self::TooLate => "TooLate",
-            Self::Unsynced => "NotSynced",
-            Self::Bug => "Panic",
-        }
-    }
-
-    fn message(&self) -> String {
-        match self {
-            Self::NotFound => format!("no such path; send reviews to {PATH} or {VALIDATE}"),
-            Self::Method => "send a POST".to_owned(),
-            Self::ContentType => "send Content-Type: application/json".to_owned(),
-            Self::TooLarge => format!("the body is larger than {MAX_BODY} bytes"),
-            Self::BodyTimeout => "the body did not arrive in time".to_owned(),
-            Self::BodyBroken => "the body ended too early".to_owned(),
-            Self::Parse(error) => error.to_string(),
-            Self::Busy(what) => format!("too many {what} at once; try again"),
-            Self::TooLate => {
-                "the request arrived too late to be answered before its timeout".to_owned()
-            }
-            Self::Unsynced => "the view of the cluster is not complete yet; try again".to_owned(),
-            Self::Bug => "a bug in stowplan; see its log".to_owned(),
-        }
-    }
-
-    fn response(&self) -> Response<Full<Bytes>> {
-        let mut response =
-            Response::new(Full::new(Bytes::from(format!("stowplan: {}\n", self.message()))));
-        *response.status_mut() = self.status();
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        match self {
-            Self::Method => {
-                headers.insert(ALLOW, HeaderValue::from_static("POST"));
-            }
-            // An integer: the API server ignores a date here.
-            Self::Busy(_) | Self::TooLate | Self::Unsynced => {
-                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            }
-            _ if !self.keeps_connection() => {
-                headers.insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            _ => {}
-        }
-        response
-    }
 }
 
 #[cfg(test)]

@@ -4,9 +4,12 @@
 //! the longest are closed instead. If new connections were refused, any client that opens
 //! connections and sends nothing could lock the API server out until its connections time out. A
 //! connection with an unanswered request is never closed, and those that were answered with a
-//! decision are closed last.
+//! decision are closed last. Among equals, those of the address with the most connections come
+//! first; an address is only an order, because API servers may share one behind a proxy.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +18,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
+use super::bodies::Client;
 
 /// The connection slots of a listener.
 #[derive(Debug)]
@@ -35,6 +39,7 @@ struct Connections {
 
 #[derive(Debug)]
 struct Connection {
+    address: IpAddr,
     activity: Arc<Activity>,
     close: CancellationToken,
 }
@@ -43,7 +48,8 @@ struct Connection {
 #[derive(Debug)]
 pub(super) struct Slot {
     slots: Arc<Slots>,
-    number: u64,
+    /// The client that uses it.
+    pub(super) client: Client,
     /// What the connection in this slot is doing.
     pub(super) activity: Arc<Activity>,
     /// Cancelled when the slot is needed for a new connection.
@@ -63,13 +69,15 @@ impl Slots {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a free slot, and closes other connections if there is none.
-    pub(super) async fn acquire(self: &Arc<Self>) -> Slot {
+    /// Waits for a free slot for a connection from `address`, and closes other connections if there
+    /// is none.
+    pub(super) async fn acquire(self: &Arc<Self>, address: IpAddr) -> Slot {
+        let address = address.to_canonical();
         loop {
             let mut released = std::pin::pin!(self.released.notified());
             // Enabled before the attempt, so that a slot which is freed in between is not missed.
             released.as_mut().enable();
-            if let Some(slot) = self.try_acquire() {
+            if let Some(slot) = self.try_acquire(address) {
                 return slot;
             }
             // If every connection has an unanswered request, none can be closed yet: try again
@@ -78,7 +86,7 @@ impl Slots {
         }
     }
 
-    fn try_acquire(self: &Arc<Self>) -> Option<Slot> {
+    fn try_acquire(self: &Arc<Self>, address: IpAddr) -> Option<Slot> {
         let mut connections = self.connections();
         if connections.open.len() >= self.capacity {
             if connections.closing == 0 {
@@ -89,11 +97,12 @@ impl Slots {
         let number = connections.next;
         connections.next += 1;
         let (activity, close) = (Arc::new(Activity::new()), CancellationToken::new());
-        connections
-            .open
-            .insert(number, Connection { activity: Arc::clone(&activity), close: close.clone() });
+        let connection =
+            Connection { address, activity: Arc::clone(&activity), close: close.clone() };
+        connections.open.insert(number, connection);
         drop(connections);
-        Some(Slot { slots: Arc::clone(self), number, activity, close })
+        let client = Client { address, connection: number };
+        Some(Slot { slots: Arc::clone(self), client, activity, close })
     }
 
     /// Closes some connections, for a process that has no file descriptors left although slots are
@@ -108,11 +117,19 @@ impl Connections {
     /// in a flood of connections, not every new one costs a search.
     fn close_some(&mut self) {
         let number = self.open.len().div_ceil(64);
+        let mut by_address: HashMap<IpAddr, usize> = HashMap::new();
+        for connection in self.open.values() {
+            *by_address.entry(connection.address).or_default() += 1;
+        }
         let mut candidates: Vec<_> = self
             .open
             .values()
             .filter(|connection| !connection.close.is_cancelled())
-            .filter_map(|connection| Some((connection.activity.close_order()?, &connection.close)))
+            .filter_map(|connection| {
+                let (was_useful, since) = connection.activity.close_order()?;
+                let most_first = Reverse(by_address[&connection.address]);
+                Some(((was_useful, most_first, since), &connection.close))
+            })
             .collect();
         candidates.sort_unstable_by_key(|(close_order, _)| *close_order);
         for (_, close) in candidates.into_iter().take(number) {
@@ -125,7 +142,7 @@ impl Connections {
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut connections = self.slots.connections();
-        connections.open.remove(&self.number);
+        connections.open.remove(&self.client.connection);
         if self.close.is_cancelled() {
             connections.closing -= 1;
         }
@@ -140,12 +157,14 @@ mod tests {
 
     use super::*;
 
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     #[tokio::test(start_paused = true)]
     async fn the_longest_idle_connection_is_closed_for_a_new_one() {
         let slots = Slots::new(3);
         let mut held = Vec::new();
         for _ in 0..3 {
-            held.push(slots.acquire().await);
+            held.push(slots.acquire(HERE).await);
             advance(Duration::from_secs(1)).await;
         }
         // The oldest has an unanswered request, the second was answered with a decision.
@@ -154,7 +173,7 @@ mod tests {
         held[1].activity.begin_request().mark_useful();
         let waiting = tokio::spawn({
             let slots = Arc::clone(&slots);
-            async move { slots.acquire().await }
+            async move { slots.acquire(HERE).await }
         });
         held[2].close.cancelled().await;
         assert!(!held[0].close.is_cancelled() && !held[1].close.is_cancelled());
@@ -169,12 +188,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_new_connection_gets_the_slot_of_one_that_becomes_idle() {
         let slots = Slots::new(1);
-        let slot = slots.acquire().await;
+        let slot = slots.acquire(HERE).await;
         let owed = slot.activity.begin_request();
         owed.mark_body_complete();
         let waiting = tokio::spawn({
             let slots = Arc::clone(&slots);
-            async move { slots.acquire().await }
+            async move { slots.acquire(HERE).await }
         });
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(!waiting.is_finished() && !slot.close.is_cancelled());
@@ -184,11 +203,32 @@ mod tests {
         waiting.await.unwrap();
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn the_address_with_the_most_connections_gives_way_first() {
+        let slots = Slots::new(4);
+        let lone = slots.acquire(HERE).await;
+        advance(Duration::from_secs(1)).await;
+        let crowd = IpAddr::from([10, 0, 0, 1]);
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            held.push(slots.acquire(crowd).await);
+            advance(Duration::from_secs(1)).await;
+        }
+        let waiting = tokio::spawn({
+            let slots = Arc::clone(&slots);
+            async move { slots.acquire(crowd).await }
+        });
+        held[0].close.cancelled().await;
+        assert!(!lone.close.is_cancelled(), "although it is idle for longer");
+        held.remove(0);
+        waiting.await.unwrap();
+    }
+
     #[tokio::test]
     async fn without_connections_none_is_closed() {
         let slots = Slots::new(0);
         slots.free_some();
-        let slot = slots.acquire().await;
+        let slot = slots.acquire(HERE).await;
         slots.free_some();
         assert!(slot.close.is_cancelled());
         drop(slot);

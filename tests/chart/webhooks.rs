@@ -97,8 +97,6 @@ fn runs_and_their_claims_are_asked_about_unless_the_policy_turns_coscheduling_of
         (r#"{"coschedule": {}}"#, true),
         (r#"{"coschedule": {"enabled": true}}"#, true),
         (r#"{"coschedule": {"mode": "disabled"}}"#, true),
-        (r#"{"coschedule": 7}"#, true),
-        (r#"{"coschedule": {"enabled": 7}}"#, true),
         (r#"{"coschedule": {"enabled": false}}"#, false),
     ] {
         let objects = Render::defaults().set(&format!("policy={policy}")).objects();

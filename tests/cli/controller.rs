@@ -2,13 +2,15 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use super::api_server::Cluster;
 use super::command::Folder;
 
 #[test]
-fn a_controller_without_a_cluster_or_with_a_bad_policy_does_not_start() {
-    let folder = Folder::new(&[("policy.yaml", "streams: {enabeld: true}\n")]);
+fn a_controller_without_a_cluster_or_without_its_policy_file_does_not_start() {
+    let folder = Folder::new(&[]);
     let output =
         folder.run(["controller", "--namespace", "ns", "--admin-listen", "127.0.0.1:0"], b"");
     // The log has a line for each reason, too.
@@ -17,12 +19,10 @@ fn a_controller_without_a_cluster_or_with_a_bad_policy_does_not_start() {
         output.stderr.contains("stowplan: cannot find the cluster (a kubeconfig, or "),
         "{output:?}"
     );
-    let output = folder.run(["controller", "--namespace", "ns", "--policy", "policy.yaml"], b"");
+    let arguments = ["controller", "--namespace", "ns", "--policy", "nonesuch.yaml"];
+    let output = folder.run(arguments, b"");
     assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{output:?}");
-    assert!(
-        output.stderr.contains("policy.yaml") && output.stderr.contains("enabeld"),
-        "{output:?}"
-    );
+    assert!(output.stderr.contains("stowplan: nonesuch.yaml: No such file"), "{output:?}");
 }
 
 /// What `GET path` answers: the status and the body.
@@ -66,4 +66,52 @@ fn a_controller_is_not_ready_before_it_has_seen_the_cluster_and_stops_on_sigterm
     let id = rustix::process::Pid::from_raw(id).expect("a process id");
     rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("it runs");
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
+fn with_an_invalid_policy_a_controller_lives_and_plans_nothing() {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = Arc::clone(&asked);
+    let cluster = Cluster::start(move |path| {
+        seen.lock().expect("no panic").push(path.to_owned());
+        super::api_server::failure(500, "InternalError")
+    });
+    let has_asked =
+        |part: &str| asked.lock().expect("no panic").iter().any(|path| path.contains(part));
+    let folder = Folder::new(&[
+        ("kubeconfig", &cluster.kubeconfig()),
+        ("policy.yaml", "streams: {enabeld: true}\n"),
+    ]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_stowplan"))
+        .args(["controller", "--namespace", "ns", "--identity", "me"])
+        .args(["--policy", "policy.yaml", "--admin-listen", "127.0.0.1:0"])
+        .current_dir(folder.0.path())
+        .env("KUBECONFIG", "kubeconfig")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    let url = line.trim().strip_prefix("admin on ").unwrap_or_else(|| panic!("{line}"));
+    let (status, body) = get(url, "/readyz");
+    assert_eq!(status, 503);
+    let problem = "no policy is in force: policy.yaml: streams.enabeld: ";
+    assert!(body.contains(problem), "{body}");
+    let until = |what: &str, is: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !is() {
+            assert!(Instant::now() < deadline, "not {what}: {asked:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    // It reports the problem at its own pod, and does not compete for the lease.
+    until("reported", &|| has_asked("/apis/events.k8s.io/v1/namespaces/ns/events"));
+    assert!(!has_asked("/leases/"), "{asked:?}");
+    assert!(get(url, "/metrics").1.contains("\nstowplan_policy_rejected 1\n"));
+    std::fs::write(folder.0.path().join("policy.yaml"), "{}").expect("a file");
+    until("competing", &|| has_asked("/leases/"));
+    assert!(!get(url, "/readyz").1.contains("no policy is in force"));
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
 }

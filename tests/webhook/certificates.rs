@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::client::{Connection, config, must_serve, others_are_served, pause};
+use super::client::{
+    Connection, config, config_with, good_review, must_serve, others_are_served, pause, post,
+};
 use super::pool::{Load, Pool};
 use super::process::{Authority, NAME, Pair, Start, Webhook};
 
@@ -120,4 +122,60 @@ fn a_worse_certificate_does_not_replace_a_trusted_one() {
     webhook.until("logged", || webhook.log().contains("is for elsewhere.svc"));
     assert_eq!(webhook.admin("/readyz").status, 200);
     assert_eq!(shown(&webhook), old);
+}
+
+/// Whether a client with this certificate is answered. In TLS 1.3 the client's handshake ends before
+/// the server has checked its certificate.
+fn is_answered(webhook: &Webhook, own: Option<&Pair>) -> bool {
+    let config = config_with(&webhook.authority, "http/1.1", own);
+    let connection = Connection::dial(webhook.address, config, NAME);
+    connection.is_ok_and(|mut connection| {
+        connection.send(&post(&good_review())).is_ok() && connection.answer().is_ok()
+    })
+}
+
+#[test]
+fn clients_without_a_certificate_of_the_client_ca_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.crt");
+    let (clients, next, others) = (Authority::new(), Authority::new(), Authority::new());
+    let pair = |authority: &Authority| authority.pair("kube-apiserver", 2020, 2090);
+    let (old, new, other) = (pair(&clients), pair(&next), pair(&others));
+    let expired = clients.pair("kube-apiserver", 2000, 2001);
+    fs::write(&file, clients.certificate.pem()).unwrap();
+    let webhook = Start::new().argument(&format!("--client-ca={}", file.display())).run();
+    assert!(is_answered(&webhook, Some(&old)));
+    for refused in [None, Some(&other), Some(&expired), Some(&new)] {
+        assert!(!is_answered(&webhook, refused));
+    }
+    // Another CA is in use as soon as the file has it; a broken file changes nothing.
+    fs::write(&file, next.certificate.pem()).unwrap();
+    webhook.until("the new CA in use", || is_answered(&webhook, Some(&new)));
+    assert!(!is_answered(&webhook, Some(&old)));
+    fs::write(&file, "no certificate").unwrap();
+    webhook.until("logged", || webhook.log().contains("contains no PEM certificate"));
+    assert!(is_answered(&webhook, Some(&new)));
+    // Two of them, while one replaces the other.
+    let both = [clients.certificate.pem(), next.certificate.pem()].concat();
+    fs::write(&file, both).unwrap();
+    webhook.until("both in use", || is_answered(&webhook, Some(&old)));
+    assert!(is_answered(&webhook, Some(&new)) && !is_answered(&webhook, None));
+    assert!(webhook.metric("stowplan_connections_closed_total{reason=\"handshake\"}") >= 5.0);
+}
+
+#[test]
+fn without_a_valid_client_ca_no_client_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.crt");
+    let clients = Authority::new();
+    let own = clients.pair("kube-apiserver", 2020, 2090);
+    let argument = format!("--client-ca={}", file.display());
+    let webhook = Start::new().argument(&argument).without_waiting().run();
+    assert!(!is_answered(&webhook, None) && !is_answered(&webhook, Some(&own)));
+    let ready = webhook.admin("/readyz");
+    assert_eq!(ready.status, 503);
+    assert!(ready.body.contains("ca.crt"), "{}", ready.body);
+    fs::write(&file, clients.certificate.pem()).unwrap();
+    webhook.until("ready", || webhook.admin("/readyz").status == 200);
+    assert!(is_answered(&webhook, Some(&own)) && !is_answered(&webhook, None));
 }

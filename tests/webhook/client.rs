@@ -5,11 +5,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
 
-use super::process::{Authority, NAME, PATIENCE, Webhook};
+use super::process::{Authority, NAME, PATIENCE, Pair, Webhook};
 use crate::pods::review_of;
 
 /// A TLS connection.
@@ -29,14 +30,30 @@ pub(crate) struct Answer {
 
 /// A client that trusts this authority and offers this protocol (ALPN).
 pub(crate) fn config(authority: &Authority, protocol: &str) -> Arc<ClientConfig> {
+    config_with(authority, protocol, None)
+}
+
+/// A client that presents this certificate, if any.
+pub(crate) fn config_with(
+    authority: &Authority,
+    protocol: &str,
+    own: Option<&Pair>,
+) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(authority.certificate.der().clone()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots);
+    let mut config = match own {
+        None => builder.with_no_client_auth(),
+        Some(own) => {
+            let certificate = CertificateDer::from_pem_slice(own.certificate.as_bytes()).unwrap();
+            let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(vec![certificate], key).unwrap()
+        }
+    };
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     Arc::new(config)
 }

@@ -1,9 +1,10 @@
 //! What an operator sees: panics that cost one request, overload, metrics, logs.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use serde_json::{Value, json};
 use stowplan::testing::admission::{Decision, ParseError, Review, decide};
 use stowplan::testing::cluster::Cluster;
@@ -45,7 +46,7 @@ impl Inside {
             json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}),
         ]);
         let cluster = Arc::new(Cluster::fixed(view, Arc::clone(&metrics)));
-        let policy = Arc::new(ArcSwap::from_pointee(Policy::default()));
+        let policy = Arc::new(ArcSwapOption::from_pointee(Policy::default()));
         let service =
             Service::new(cluster, policy, Arc::clone(&metrics), limits).deciding_by(decide);
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -58,7 +59,7 @@ impl Inside {
         let address = listener.local_addr().unwrap();
         runtime.spawn(server::serve(
             listener,
-            files.server_config(),
+            files.server(),
             Arc::new(service),
             limits,
             stop.clone(),
@@ -106,14 +107,18 @@ fn a_panic_is_one_requests_500() {
     assert!(metrics.contains("stowplan_admission_in_flight 0"), "{metrics}");
 }
 
+/// A pod that waits for a pool that does not exist.
+fn waiting_review() -> Vec<u8> {
+    let nowhere = pod(&[("streams.ibm.com/host-pool", "nowhere")]);
+    super::client::post_within("20s", review_of("default", &nowhere).to_string().as_bytes())
+}
+
 #[test]
-fn beyond_capacity_the_answer_is_503_at_once() {
-    let limits = Limits { requests: 3, wait: super::process::PATIENCE / 2, ..Limits::DEFAULT };
+fn those_that_wait_take_no_place_of_those_that_decide() {
+    let wait = super::process::PATIENCE / 2;
+    let limits = Limits { requests: 1, waiting: 3, wait, ..Limits::DEFAULT };
     let inside = Inside::start(limits, decide);
-    // A decision waits for a pool that does not exist.
-    let waiting =
-        review_of("default", &pod(&[("streams.ibm.com/host-pool", "nowhere")])).to_string();
-    let request = super::client::post_within("20s", waiting.as_bytes());
+    let request = waiting_review();
     let mut held: Vec<_> = (0..3).map(|_| inside.open()).collect();
     for connection in &mut held {
         connection.send(&request).unwrap();
@@ -122,15 +127,39 @@ fn beyond_capacity_the_answer_is_503_at_once() {
     while !in_flight() {
         super::client::pause(10);
     }
-    // A request takes its slot once its body is complete and the decision has begun.
     super::client::pause(500);
+    // Nothing more may wait: the decision is the one that a wait in vain would bring.
     let mut more = inside.open();
+    let response = more.call(&request).response();
+    assert_eq!(response["allowed"], false, "{response}");
+    assert!(in_flight(), "while the others still wait");
+    must_serve(&mut more);
+    for connection in &mut held {
+        assert_eq!(connection.answer().unwrap().response(), response);
+    }
+}
+
+#[test]
+fn beyond_capacity_the_answer_is_503_at_once() {
+    static HOLD: Mutex<()> = Mutex::new(());
+    static DECIDING: AtomicBool = AtomicBool::new(false);
+    fn hold(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Decision, ParseError> {
+        DECIDING.store(true, Ordering::SeqCst);
+        drop(HOLD.lock().unwrap());
+        decide(review, view, policy)
+    }
+    let inside = Inside::start(Limits { requests: 1, ..Limits::DEFAULT }, hold);
+    let (mut first, mut more) = (inside.open(), inside.open());
+    let holding = HOLD.lock().unwrap();
+    first.send(&post(&good_review())).unwrap();
+    while !DECIDING.load(Ordering::SeqCst) {
+        super::client::pause(10);
+    }
     let answer = more.call(&post(&good_review()));
+    drop(holding);
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
     assert!(!answer.closes());
-    for connection in &mut held {
-        assert_eq!(connection.answer().unwrap().response()["allowed"], false);
-    }
+    assert_eq!(first.answer().unwrap().response()["allowed"], true);
     must_serve(&mut more);
 }
 

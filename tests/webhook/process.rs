@@ -63,6 +63,9 @@ pub(crate) struct Start {
     open_files: Option<u32>,
     wait_until_ready: bool,
     stalled_log: bool,
+    /// The address of an API server to watch, instead of objects in a file.
+    api_server: Option<SocketAddr>,
+    policy: Option<&'static str>,
 }
 
 /// A running webhook; ended when it is dropped.
@@ -106,6 +109,8 @@ impl Start {
             open_files: None,
             wait_until_ready: true,
             stalled_log: false,
+            api_server: None,
+            policy: None,
         }
     }
 
@@ -139,6 +144,18 @@ impl Start {
         self
     }
 
+    /// Watches the API server at this address (plain HTTP).
+    pub(crate) fn watching(mut self, api_server: SocketAddr) -> Self {
+        self.api_server = Some(api_server);
+        self.without_waiting()
+    }
+
+    /// With this text in the policy file.
+    pub(crate) fn policy(mut self, text: &'static str) -> Self {
+        self.policy = Some(text);
+        self
+    }
+
     pub(crate) fn run(self) -> Webhook {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
@@ -155,11 +172,26 @@ impl Start {
                 shell
             }
         };
+        command.arg("webhook");
+        match self.api_server {
+            None => command.arg("--cluster").arg(file("nodes.yaml")),
+            Some(address) => {
+                let config = format!(
+                    "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, \
+                     context: {{cluster: c, user: u}}}}], clusters: [{{name: c, cluster: {{server: \
+                     'http://{address}'}}}}], users: [{{name: u, user: {{}}}}]}}"
+                );
+                fs::write(file("kubeconfig"), config).unwrap();
+                command.env("KUBECONFIG", file("kubeconfig"))
+            }
+        };
+        if let Some(policy) = self.policy {
+            fs::write(file("policy.yaml"), policy).unwrap();
+            command.arg(format!("--policy={}", file("policy.yaml").display()));
+        }
         let mut child = command
-            .args(["webhook", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"])
+            .args(["--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"])
             .args(["--namespace=stowplan-system", "--service=stowplan-webhook"])
-            .arg("--cluster")
-            .arg(file("nodes.yaml"))
             .arg(format!("--tls-cert={}", file("tls.crt").display()))
             .arg(format!("--tls-key={}", file("tls.key").display()))
             .args(&self.arguments)

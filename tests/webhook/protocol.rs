@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use super::client::{
     Answer, Connection, config, ends, good_review, must_serve, others_are_served, post,
 };
-use super::process::{NAME, PATIENCE, Webhook};
+use super::process::{NAME, PATIENCE, Start, Webhook};
 
 const JSON: &str = "Content-Type: application/json\r\n";
 
@@ -241,9 +241,21 @@ impl Http2 {
     }
 }
 
+fn with_http2() -> Webhook {
+    Start::new().argument("--http2").run()
+}
+
 #[test]
-fn http2_is_served() {
+fn http2_is_not_offered_unasked() {
     let webhook = Webhook::start();
+    let offer = config(&webhook.authority, "h2");
+    assert!(Connection::dial(webhook.address, offer, NAME).is_err());
+    others_are_served(&webhook);
+}
+
+#[test]
+fn http2_is_served_where_it_is_asked_for() {
+    let webhook = with_http2();
     let mut http2 = Http2::open(&webhook);
     for stream in [1, 3, 5] {
         http2.must_serve(stream);
@@ -252,7 +264,7 @@ fn http2_is_served() {
 
 #[test]
 fn a_continuation_flood_ends_the_connection() {
-    let webhook = Webhook::start();
+    let webhook = with_http2();
     let mut http2 = Http2::open(&webhook);
     http2.0.send(&frame(HEADERS, END_STREAM, 1, &post_fields())).unwrap();
     let more: Vec<u8> = (0..50).flat_map(|number| field(&format!("x-{number}"), "y")).collect();
@@ -266,7 +278,7 @@ fn a_continuation_flood_ends_the_connection() {
 
 #[test]
 fn a_hundred_thousand_http2_headers_are_not_kept() {
-    let webhook = Webhook::start();
+    let webhook = with_http2();
     let mut http2 = Http2::open(&webhook);
     let fields: Vec<_> = (0..100_000).map(|number| field(&format!("x-{number}"), "y")).collect();
     http2.0.send(&frame(HEADERS, END_STREAM, 1, &post_fields())).unwrap();
@@ -285,7 +297,7 @@ fn a_hundred_thousand_http2_headers_are_not_kept() {
 
 #[test]
 fn rapid_resets_end_the_connection() {
-    let webhook = Webhook::start();
+    let webhook = with_http2();
     let mut http2 = Http2::open(&webhook);
     let mut sent = 0;
     for stream in (1..40_001).step_by(2) {

@@ -1,0 +1,132 @@
+//! Tasks that end, and an API server that does not answer.
+
+use hyper::Method;
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::*;
+use crate::cluster::PodChange;
+use crate::controller::fake::{Api, Reply};
+use crate::server::admin::Health;
+
+/// An empty list, or a watch without an event, for each kind.
+fn empty(path: &str, query: &str) -> Reply {
+    if query.contains("watch=") {
+        return Reply::Hang;
+    }
+    let kind = if path.ends_with("/pods") { "PodList" } else { "List" };
+    Reply::json(
+        200,
+        &json!({"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}),
+    )
+}
+
+#[tokio::test]
+async fn a_watch_that_panics_is_reported() {
+    let api = Api::new(|call| empty(&call.path, &call.query));
+    let cluster = Cluster::watching_all(&api.client(), Arc::default(), |change| {
+        assert!(!matches!(change, PodChange::Relisting), "expected in the test's output");
+    });
+    assert_eq!(cluster.ended().await, "the watch of pods panicked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_not_answered_is_asked_for_again() {
+    let api = Api::new(|call| match call.path.ends_with("/nodes") {
+        true => Reply::Hang,
+        false => empty(&call.path, &call.query),
+    });
+    let metrics = Arc::new(Metrics::new());
+    let cluster = Cluster::watching(&api.client(), Arc::clone(&metrics));
+    sleep(Duration::from_secs(300)).await;
+    let lists = api.calls().iter().filter(|call| call.path.ends_with("/nodes")).count();
+    assert!(lists >= 4, "{lists}");
+    assert_eq!(cluster.unsynced(), ["nodes"]);
+    let text = metrics.to_text();
+    let errors =
+        text.lines().find(|line| line.starts_with("stowplan_watch_errors_total{kind=\"nodes\"}"));
+    assert!(errors.is_some(), "{text}");
+    // It has never been heard, unlike the others, whose watches begin again and again.
+    let ages = cluster.ages();
+    let age = |kind| ages.iter().find(|(name, _)| *name == kind).unwrap().1;
+    assert!(age("nodes") >= Duration::from_secs(299), "{ages:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unanswered_look_at_the_lease_does_not_end_the_looking() {
+    let api = Api::new(|call| match call.path.contains("/leases/") {
+        true => Reply::Hang,
+        false => empty(&call.path, &call.query),
+    });
+    let cluster = Cluster::watching(&api.client(), Arc::default());
+    cluster.watch_controller(&api.client(), "ns", "the-lease");
+    sleep(Duration::from_secs(100)).await;
+    let looks = api.calls().iter().filter(|call| call.path.contains("/leases/")).count();
+    assert!(looks >= 4, "{looks}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_hears_nothing_makes_the_controller_unready() {
+    let empty = json!({
+        "kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [],
+    });
+    // It answers the lists, and no watch.
+    let api = Api::new(move |call| match call.query.contains("watch=") {
+        true => Reply::Hang,
+        false => Reply::json(200, &empty),
+    });
+    let metrics = Arc::new(Metrics::new());
+    let cluster = Cluster::watching_all(&api.client(), Arc::clone(&metrics), |_| {});
+    let stopping = CancellationToken::new();
+    let health = |max_age| {
+        let (cluster, metrics) = (Arc::clone(&cluster), Arc::clone(&metrics));
+        Health::without_certificate(cluster, metrics, stopping.clone(), max_age)
+    };
+    let (patient, strict) = (health(Duration::from_secs(3600)), health(Duration::from_secs(60)));
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!(strict.problems(), Vec::<String>::new());
+    sleep(Duration::from_secs(80)).await;
+    let problems = strict.problems();
+    let problem = "pods: the API server was not heard for ";
+    assert!(problems.iter().any(|one| one.starts_with(problem)), "{problems:?}");
+    assert_eq!(patient.problems(), Vec::<String>::new());
+    assert_eq!(strict.answer(&Method::GET, "/readyz").status(), 503);
+    strict.answer(&Method::GET, "/metrics");
+    let text = metrics.to_text();
+    let age = text.lines().find_map(|line| {
+        line.strip_prefix("stowplan_watch_age_seconds{kind=\"pods\"} ")?.parse::<u64>().ok()
+    });
+    assert!(age.is_some_and(|age| age >= 60), "{text}");
+}
+
+#[tokio::test]
+async fn a_planner_that_panics_is_reported() {
+    let cluster = Cluster::fixed(crate::systems::view(), Arc::default());
+    let stop = CancellationToken::new();
+    let panics = async { panic!("expected in the test's output") };
+    let ended = run_beside(&cluster, &stop, panics).await.unwrap_err();
+    assert!(ended.starts_with("the planner panicked"), "{ended}");
+}
+
+#[tokio::test]
+async fn a_watch_that_ends_stops_the_controller() {
+    let api = Api::new(|_| {
+        Reply::json(
+            200,
+            &json!({
+                "kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [],
+            }),
+        )
+    });
+    let cluster = Cluster::watching_all(&api.client(), Arc::default(), |_| {
+        panic!("expected in the test's output")
+    });
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    let controller = async move {
+        stopped.cancelled().await;
+        Ok(())
+    };
+    let ended = run_beside(&cluster, &stop, controller).await;
+    assert_eq!(ended, Err("the watch of pods panicked".to_owned()));
+}

@@ -1,0 +1,85 @@
+//! The CA whose certificates clients must present (mutual TLS).
+//!
+//! As long as no valid CA was read, no client is accepted: a mistake in the file must not open the
+//! port to everybody. A file that becomes invalid later changes nothing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+
+use super::Error;
+
+/// The file, and what it contained when it was last valid.
+#[derive(Debug)]
+pub(super) struct ClientCa {
+    path: PathBuf,
+    last_content: Option<Vec<u8>>,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    /// Why the file could not be used when it was last read.
+    problem: Option<String>,
+}
+
+impl ClientCa {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, last_content: None, verifier: None, problem: None }
+    }
+
+    /// Reads the file. `true`: there is a new verifier. A problem is an error when it is new.
+    pub(super) fn refresh(&mut self) -> Result<bool, Error> {
+        match self.read() {
+            Ok(None) => Ok(false),
+            Ok(Some(verifier)) => {
+                (self.verifier, self.problem) = (Some(verifier), None);
+                Ok(true)
+            }
+            Err(error) => {
+                let problem = Some(error.to_string());
+                let was_reported = self.problem == problem;
+                self.problem = problem;
+                if was_reported { Ok(false) } else { Err(error) }
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<Option<Arc<dyn ClientCertVerifier>>, Error> {
+        let content = super::read(&self.path)?;
+        if self.last_content.as_ref() == Some(&content) {
+            return Ok(None);
+        }
+        let content = self.last_content.insert(content);
+        let invalid = |problem: String| Error::Content { path: self.path.clone(), problem };
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(content) {
+            let certificate =
+                certificate.map_err(|error| invalid(format!("not a PEM certificate: {error}")))?;
+            roots
+                .add(certificate)
+                .map_err(|error| invalid(format!("not a certificate of a CA: {error}")))?;
+        }
+        if roots.is_empty() {
+            return Err(invalid("contains no PEM certificate".to_owned()));
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map(Some)
+            .map_err(|error| invalid(error.to_string()))
+    }
+
+    /// The verifier of clients' certificates. `None`: no valid CA was read yet.
+    pub(super) fn verifier(&self) -> Option<Arc<dyn ClientCertVerifier>> {
+        self.verifier.clone()
+    }
+
+    /// Why no client can be accepted.
+    pub(super) fn problem(&self) -> Option<String> {
+        let read =
+            || self.problem.clone().unwrap_or_else(|| "no client CA was read yet".to_owned());
+        self.verifier.is_none().then(read)
+    }
+}

@@ -1,0 +1,111 @@
+//! The value `policy`: Helm refuses what stowplan would refuse.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use serde_json::{Map, Value};
+
+use super::helm::{BINARY, CHART, Render, read, stdout};
+
+const FILE: &str = "values.schema.json";
+
+/// The beginning of the line of [`FILE`] that has the policy's schema.
+const LINE: &str = "    \"policy\": {\"";
+
+/// The schema that `stowplan policy schema` prints, as a definition of another schema: without
+/// texts, and with references from the root.
+fn as_definition(schema: &Value) -> Value {
+    match schema {
+        Value::Object(map) => {
+            let texts = ["$schema", "title", "description", "default", "x-form"];
+            let kept = map.iter().filter(|(key, _)| !texts.contains(&key.as_str()));
+            kept.map(|(key, value)| {
+                let value = match (key.as_str(), value) {
+                    ("properties" | "$defs", Value::Object(named)) => {
+                        let named = named.iter();
+                        named.map(|(name, one)| (name.clone(), as_definition(one))).collect()
+                    }
+                    ("$ref", Value::String(place)) => {
+                        Value::String(place.replace("#/", "#/definitions/policy/"))
+                    }
+                    _ => as_definition(value),
+                };
+                (key.clone(), value)
+            })
+            .collect::<Map<_, _>>()
+            .into()
+        }
+        Value::Array(items) => items.iter().map(as_definition).collect(),
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn the_chart_has_the_schema_of_the_policy() {
+    let printed = stdout(Command::new(BINARY).args(["policy", "schema"]));
+    let schema = as_definition(&serde_json::from_str(&printed).expect("JSON"));
+    let wanted = format!("    \"policy\": {schema},");
+    let text = read(FILE);
+    let line = text.lines().find(|line| line.starts_with(LINE)).expect("the policy's line");
+    if line != wanted && std::env::var_os("STOWPLAN_REFRESH").is_some() {
+        fs::write(format!("{CHART}/{FILE}"), text.replace(line, &wanted)).expect("the file");
+        return;
+    }
+    assert_eq!(line, wanted, "STOWPLAN_REFRESH=1 cargo test --test chart writes it");
+}
+
+/// Whether `stowplan policy check` accepts a policy.
+fn stowplan_accepts(policy: &str) -> bool {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("policy.yaml");
+    fs::write(&file, policy).expect("a file");
+    let mut check = Command::new(BINARY);
+    check.args(["policy", "check", "-f"]).arg(file).stdout(Stdio::null()).stderr(Stdio::null());
+    check.status().expect("it runs").success()
+}
+
+#[test]
+fn helm_and_stowplan_refuse_the_same_policies() {
+    for policy in [
+        "{}",
+        r#"{"onInvalid": "warn", "repair": "recreatePending", "recordPlacement": false}"#,
+        r#"{"excludedNamespaces": ["kube-system", "a-1"]}"#,
+        r#"{"hostPools": {"nodeSelector": {"example.com/Zone": "", "a": "B_c.d"}}}"#,
+        r#"{"coschedule": {"gracePeriod": "1000ms", "groupTTL": "0s", "classMap": {"a": "b.c"}}}"#,
+        r#"{"coschedule": {"placeholder": {"image": "r.example:5000/a/b:1.0", "priorityClassName": ""}}}"#,
+        r#"{"coschedule": {"placeholder": {"requests": {"cpu": 0.5, "memory": "16Mi"}}}}"#,
+    ] {
+        assert!(stowplan_accepts(policy), "{policy}");
+        Render::defaults().set(&format!("policy={policy}")).text();
+    }
+    for (policy, field) in [
+        (r#"{"onInvald": "warn"}"#, "onInvald"),
+        (r#"{"onInvalid": "refuze"}"#, "/policy/onInvalid"),
+        (r#"{"excludedNamespaces": "kube-system"}"#, "/policy/excludedNamespaces"),
+        (r#"{"excludedNamespaces": ["Foo_Bar"]}"#, "/policy/excludedNamespaces/0"),
+        (r#"{"hostPools": {"maxExclusiveNodesPerNamespace": "many"}}"#, "/policy/hostPools"),
+        (r#"{"hostPools": {"maxExclusiveNodesPerNamespace": -1}}"#, "/policy/hostPools"),
+        (r#"{"hostPools": {"nodeSelector": {"a b": "c"}}}"#, "invalid propertyName 'a b'"),
+        (r#"{"hostPools": {"namespaces": {"x/y/z": "a"}}}"#, "invalid propertyName 'x/y/z'"),
+        (r#"{"hostPools": {"namespaces": {"x": "bad value!"}}}"#, "/policy/hostPools/namespaces"),
+        (r#"{"coschedule": {"enabled": "no"}}"#, "/policy/coschedule/enabled"),
+        (r#"{"coschedule": {"gracePeriod": "999ms"}}"#, "/policy/coschedule/gracePeriod"),
+        (r#"{"coschedule": {"gracePeriod": "soon"}}"#, "/policy/coschedule/gracePeriod"),
+        (r#"{"coschedule": {"mode": "pipeline-runs"}}"#, "/policy/coschedule/mode"),
+        (r#"{"coschedule": {"classMap": {"Fast": "a"}}}"#, "invalid propertyName 'Fast'"),
+        (r#"{"coschedule": {"placeholder": {"image": "a b"}}}"#, "/policy/coschedule/placeholder"),
+        (
+            r#"{"coschedule": {"placeholder": {"priorityClassName": "A B"}}}"#,
+            "/policy/coschedule/placeholder/priorityClassName",
+        ),
+        (
+            r#"{"coschedule": {"placeholder": {"requests": {"memory": "16MB"}}}}"#,
+            "/policy/coschedule/placeholder/requests/memory",
+        ),
+        (r#"{"mpi": {"clusterDomain": "a b"}}"#, "/policy/mpi/clusterDomain"),
+    ] {
+        assert!(!stowplan_accepts(policy), "{policy}");
+        let refusal = Render::defaults().set(&format!("policy={policy}")).refusal();
+        assert!(refusal.contains(field), "{policy}: {refusal}");
+    }
+}
