@@ -112,7 +112,7 @@ async fn control(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<
         match change {
             PolicyChange::None => {}
             PolicyChange::New(new) => {
-                policies.send_replace(Arc::new(new));
+                policies.send_replace(new);
                 is_in_force.cancel();
             }
             PolicyChange::Rejected(note) => {

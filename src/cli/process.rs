@@ -41,7 +41,7 @@ pub(super) struct PolicyFile {
 pub(super) enum PolicyChange {
     None,
     /// A new policy is in force.
-    New(Policy),
+    New(Arc<Policy>),
     /// The file has become invalid, for this reason; the old policy, or none, stays in force.
     Rejected(String),
 }
@@ -89,7 +89,7 @@ impl PolicyFile {
                     self.metrics.count_policy_reload(true);
                     info!("the policy changed");
                 }
-                PolicyChange::New(new)
+                PolicyChange::New(Arc::new(new))
             }
             Err(error) => {
                 let problem = format!("{error:#}");

@@ -106,7 +106,7 @@ async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<Ex
         PolicyChange::New(policy) => Some(policy),
         PolicyChange::None | PolicyChange::Rejected(_) => None,
     };
-    let policy = Arc::new(ArcSwapOption::from_pointee(policy));
+    let policy = Arc::new(ArcSwapOption::new(policy));
     let cluster = if arguments.cluster.is_empty() {
         let client = Client::try_default()
             .await
@@ -263,7 +263,7 @@ impl Files {
 
     fn refresh_policy(&mut self) {
         if let PolicyChange::New(new) = self.policy_file.refresh() {
-            self.policy.store(Some(Arc::new(new)));
+            self.policy.store(Some(new));
         }
         self.health.set_policy_problem(self.policy_file.problem_without_policy());
     }

@@ -16,10 +16,10 @@ const KIB: usize = 1024;
 const MIB: u64 = 1024 * 1024;
 
 /// The memory limit of the chart, for which the webhook derives its limits.
-const CHART_LIMIT: u64 = 128 * MIB;
+const CHART_LIMIT: u64 = 256 * MIB;
 
 fn within_the_charts_limit() -> Webhook {
-    Start::new().argument("--memory-limit=128Mi").run()
+    Start::new().argument("--memory-limit=256Mi").run()
 }
 
 /// Sends `number` good reviews over a connection that was open before, and over new ones.
