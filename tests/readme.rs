@@ -279,6 +279,7 @@ fn metrics() -> String {
     metrics.store_synced.get_or_create(&KindLabels { kind: "nodes" }).set(1);
     metrics.store_objects.get_or_create(&KindLabels { kind: "nodes" }).set(1);
     metrics.watch_errors.get_or_create(&KindLabels { kind: "nodes" }).inc();
+    metrics.watch_age.get_or_create(&KindLabels { kind: "nodes" }).set(1);
     metrics.count_write("nodes", "patch", "done");
     metrics.count_event("NotPlaced");
     metrics.to_text()
