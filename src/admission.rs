@@ -16,8 +16,9 @@ use crate::placement::patch::Patch;
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
 use crate::placement::record;
 use crate::policy::OnInvalid;
+use crate::systems::exclusion::{Exclusion, IGNORE};
 use crate::systems::policy::Policy;
-use crate::systems::vocabulary::{IGNORE, Meaning, is_namespace_opted_out, is_opted_out, meaning};
+use crate::systems::vocabulary::{Meaning, meaning};
 use crate::systems::{SYSTEMS, System};
 use crate::view::{Key, View};
 use crate::wire::TextMap;
@@ -81,6 +82,15 @@ pub struct Refusal {
     pub findings: Vec<Finding>,
     /// Further warnings for its author.
     pub warnings: Vec<Warning>,
+}
+
+impl From<Exclusion> for Pass {
+    fn from(exclusion: Exclusion) -> Self {
+        match exclusion {
+            Exclusion::Policy => Self::ExcludedNamespace,
+            Exclusion::Namespace | Exclusion::Object => Self::Ignored,
+        }
+    }
 }
 
 impl Decision {
@@ -186,8 +196,9 @@ pub fn decide(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Decis
     if kind == Kind::Pod && metadata.annotation(MIRROR).is_some() {
         return Ok(Decision::Pass(Pass::MirrorPod));
     }
-    if is_opted_out(metadata.label(IGNORE)) || is_namespace_opted_out(request.namespace(), view) {
-        return Ok(Decision::Pass(Pass::Ignored));
+    let ignore = metadata.label(IGNORE);
+    if let Some(exclusion) = Exclusion::of_object(ignore, request.namespace(), view, policy) {
+        return Ok(Decision::Pass(exclusion.into()));
     }
     let subject = Subject::decode(kind, request.namespace(), object)?;
     let record = metadata.annotation(record::KEY);

@@ -9,6 +9,7 @@
 
 pub(crate) mod check;
 pub(crate) mod coschedule;
+pub(crate) mod exclusion;
 pub(crate) mod fit;
 pub(crate) mod katalyst;
 pub(crate) mod mpi;

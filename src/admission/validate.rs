@@ -16,9 +16,9 @@ use super::{Admission, Decision, Pass, Refusal};
 use crate::placement::reason::{Finding, Warning};
 use crate::policy::OnInvalid;
 use crate::systems;
+use crate::systems::exclusion::Exclusion;
 use crate::systems::policy::Policy;
 use crate::systems::validation::{Incoming, Validation};
-use crate::systems::vocabulary::is_namespace_opted_out;
 use crate::view::{Name, View};
 
 /// Whether a review is about an object that a system validates.
@@ -48,11 +48,8 @@ pub(crate) fn validate(
         return Ok(Decision::Pass(Pass::OutOfScope));
     };
     let namespace = review.request.namespace();
-    if policy.excludes(namespace) {
-        return Ok(Decision::Pass(Pass::ExcludedNamespace));
-    }
-    if is_namespace_opted_out(namespace, view) {
-        return Ok(Decision::Pass(Pass::Ignored));
+    if let Some(exclusion) = Exclusion::of_namespace(namespace, view, policy) {
+        return Ok(Decision::Pass(exclusion.into()));
     }
     let (object, old) = review.objects()?;
     let new: Outline = outline(object)?;

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use super::input::Item;
 use crate::admission::{Decision, Pass};
 use crate::placement::reason::{Finding, Warning};
+use crate::systems::exclusion::IGNORE;
 use crate::systems::preview::{NO_CLUSTER, Preview};
-use crate::systems::vocabulary::IGNORE;
 
 /// An object and the decision on its pods.
 pub(super) struct Planned<'d> {

@@ -27,6 +27,10 @@ pub struct Policy {
     /// Namespaces whose pods are never touched. The webhook's own namespace always belongs to them.
     #[schemars(schema_with = "form::namespaces")]
     pub excluded_namespaces: BTreeSet<String>,
+    /// Names of the conditions that the administrator added to the webhook. The chart writes them:
+    /// stowplan cannot know which pods they keep from the webhook, so `recreatePending` is invalid
+    /// beside them.
+    pub match_conditions: BTreeSet<String>,
     /// What is done about pods that were admitted while the webhook was unavailable. Read by the controller.
     pub repair: Repair,
     /// Who may use HostPools.
@@ -45,9 +49,21 @@ impl Policy {
     /// Parses a policy file. An empty file is the default policy.
     ///
     /// # Errors
-    /// If the text is too long or not a valid policy; the message has a line for each problem.
+    /// If the text is too long or not a valid policy, or fields contradict each other; the message
+    /// has a line for each problem.
     pub fn from_yaml(text: &str) -> Result<Self, String> {
-        parse(text, &Self::schema())
+        let policy: Self = parse(text, &Self::schema())?;
+        if policy.repair == Repair::RecreatePending && !policy.match_conditions.is_empty() {
+            let names: Vec<&str> = policy.match_conditions.iter().map(String::as_str).collect();
+            return Err(format!(
+                "repair is recreatePending, and the webhook has match conditions of the \
+                 administrator ({}): stowplan cannot know which pods they keep from the webhook, and \
+                 would delete such pods again and again; set repair to report, or exclude by \
+                 excludedNamespaces and the label stowplan.dev/ignore instead of conditions",
+                names.join(", ")
+            ));
+        }
+        Ok(policy)
     }
 
     /// The JSON schema of a policy file (draft 2020-12).
@@ -69,6 +85,7 @@ impl Default for Policy {
             on_invalid: OnInvalid::default(),
             record_placement: true,
             excluded_namespaces: ["kube-system", "kube-node-lease"].map(String::from).into(),
+            match_conditions: BTreeSet::new(),
             repair: Repair::default(),
             host_pools: HostPools::default(),
             streams: Streams::default(),
@@ -118,6 +135,15 @@ mod tests {
         let both = Policy::from_yaml("repair: no\nhostPools: {enabled: 1}").unwrap_err();
         assert_eq!(both.lines().count(), 2, "each problem has its line: {both}");
         assert!(Policy::from_yaml(&"#".repeat(MAX_BYTES + 1)).is_err());
+    }
+
+    #[test]
+    fn pods_are_not_recreated_beside_conditions_that_are_not_known() {
+        let error = Policy::from_yaml("repair: recreatePending\nmatchConditions: [mine]");
+        assert!(error.unwrap_err().contains("(mine): stowplan cannot know"));
+        for text in ["repair: recreatePending", "matchConditions: [mine]"] {
+            assert!(Policy::from_yaml(text).is_ok(), "{text}");
+        }
     }
 
     #[test]

@@ -1,26 +1,7 @@
-//! Recognises stowplan's annotation keys, likely misspellings of them, and the label for opting
-//! out.
+//! Recognises stowplan's annotation keys, and likely misspellings of them.
 
 use super::{Prefix, SYSTEMS, System};
 use crate::placement::record;
-use crate::view::View;
-
-/// With the value `true`, this label makes stowplan ignore a pod, or everything in a namespace.
-pub(crate) const IGNORE: &str = "stowplan.dev/ignore";
-
-/// Whether stowplan ignores an object whose label [`IGNORE`] has this value.
-#[must_use]
-pub(crate) fn is_opted_out(label: Option<&str>) -> bool {
-    label == Some("true")
-}
-
-/// Whether stowplan ignores everything in a namespace, because the namespace has the label
-/// [`IGNORE`].
-#[must_use]
-pub(crate) fn is_namespace_opted_out(namespace: &str, view: &View) -> bool {
-    let labels = view.namespace_labels(namespace);
-    is_opted_out(labels.and_then(|labels| labels.get(IGNORE)).map(AsRef::as_ref))
-}
 
 /// The meaning of an annotation key.
 #[derive(Clone, Copy, Debug)]

@@ -176,12 +176,51 @@ fn the_policy_arrives_as_it_was_given() {
         "excludedNamespaces": ["kube-system", "on", "007"],
         "hostPools": {"maxExclusiveNodesPerNamespace": 1_000_000, "nodeSelector": {}},
     });
-    for policy in [json!({}), policy] {
-        let objects = Render::defaults().set(&format!("policy={policy}")).objects();
-        let map: ConfigMap = objects.get("ConfigMap", "stowplan-policy");
-        let text = &map.data.expect("data")["policy.yaml"];
-        assert_eq!(serde_saphyr::from_str::<Value>(text).expect("YAML"), policy);
+    for mut policy in [json!({}), policy] {
+        let rendered = rendered_policy(&Render::defaults().set(&format!("policy={policy}")));
+        let own = ["kube-system", "kube-node-lease", "stowplan-system"];
+        let excluded = match policy["excludedNamespaces"].is_null() {
+            true => json!(own),
+            false => json!([&own[..], &["on", "007"]].concat()),
+        };
+        policy["excludedNamespaces"] = excluded;
+        assert_eq!(rendered, policy);
     }
+}
+
+fn rendered_policy(render: &Render) -> Value {
+    let map: ConfigMap = render.objects().get("ConfigMap", "stowplan-policy");
+    serde_saphyr::from_str(&map.data.expect("data")["policy.yaml"]).expect("YAML")
+}
+
+/// The webhook's selector and the policy, which controller and commands read, name the same.
+#[test]
+fn webhook_and_policy_exclude_the_same_namespaces() {
+    for values in [
+        &[][..],
+        &[r#"webhook.excludedNamespaces=["build", "kube-system"]"#],
+        &[r#"policy={"excludedNamespaces": ["infra", "on"]}"#],
+        &[
+            r#"webhook.excludedNamespaces=["build", "007"]"#,
+            r#"policy={"excludedNamespaces": ["infra", "build"], "repair": "recreatePending"}"#,
+        ],
+    ] {
+        let render = Render::defaults().set_all(values);
+        let of_policy = rendered_policy(&render)["excludedNamespaces"].clone();
+        for webhook in render.objects().webhooks() {
+            let selector = webhook.namespace_selector.expect("a selector");
+            let rule = &selector.match_expressions.expect("expressions")[0];
+            assert_eq!(json!(rule.values), of_policy, "{values:?}");
+        }
+    }
+}
+
+#[test]
+fn the_policy_names_conditions_that_stowplan_does_not_know() {
+    let conditions = r#"webhook.matchConditions=[{"name": "mine", "expression": "true"}]"#;
+    let policy = rendered_policy(&Render::defaults().set(conditions));
+    assert_eq!(policy["matchConditions"], json!(["mine"]));
+    assert_eq!(rendered_policy(&Render::defaults())["matchConditions"], Value::Null);
 }
 
 /// `--help` is reached only once all arguments before it have been read.

@@ -198,6 +198,19 @@ fn values_that_cannot_work_are_refused_with_a_remedy() {
             "controller.sidecar is true and controller.enabled is false, so there is no controller to \
              run beside the webhook: set enabled to true, or sidecar to false",
         ),
+        (
+            &[
+                &ca,
+                r#"policy.repair="recreatePending""#,
+                r#"webhook.matchConditions=[{"name": "mine", "expression": "true"}]"#,
+            ],
+            "policy.repair is recreatePending and webhook.matchConditions has conditions of your own \
+             (mine), so stowplan cannot know which pods they keep from the webhook",
+        ),
+        (
+            &[&ca, r#"policy.excludedNamespaces="build""#],
+            "policy.excludedNamespaces is \"build\", and must be a list of names: write [build]",
+        ),
         (&[&ca, "policy=[]"], "at '/policy': got array, want object"),
         (
             &[&ca, "webhook.timeoutSeconds=31"],

@@ -106,6 +106,28 @@ true
 {{- end -}}
 {{- end -}}
 
+{{/*
+The namespaces whose pods and claims are not changed, as a JSON list: the one source for the webhook's
+selector and for the policy, which the controller, `plan` and `check` read.
+*/}}
+{{- define "stowplan.excludedNamespaces" -}}
+{{- $always := list "kube-system" "kube-node-lease" .Release.Namespace -}}
+{{- $ofPolicy := .Values.policy.excludedNamespaces | default list -}}
+{{- if not (kindIs "slice" $ofPolicy) -}}
+  {{- fail (printf "policy.excludedNamespaces is %s, and must be a list of names: write [%v]" (toJson $ofPolicy) $ofPolicy) -}}
+{{- end -}}
+{{- concat $always .Values.webhook.excludedNamespaces $ofPolicy | uniq | toJson -}}
+{{- end -}}
+
+{{/* The names of the administrator's own match conditions, as a JSON list. */}}
+{{- define "stowplan.matchConditions" -}}
+{{- $names := list -}}
+{{- range .Values.webhook.matchConditions -}}
+  {{- $names = append $names .name -}}
+{{- end -}}
+{{- $names | toJson -}}
+{{- end -}}
+
 {{/* The common part of the two mutating webhooks. Takes: root, resource. */}}
 {{- define "stowplan.webhook.placing" -}}
 {{ include "stowplan.webhook.client" (dict "root" .root "path" "/mutate") }}
@@ -136,7 +158,7 @@ namespaceSelector:
   - key: kubernetes.io/metadata.name
     operator: NotIn
     values:
-    {{- range concat (list "kube-system" "kube-node-lease" .root.Release.Namespace) .root.Values.webhook.excludedNamespaces | uniq }}
+    {{- range include "stowplan.excludedNamespaces" .root | fromJsonArray }}
     - {{ . | quote }}
     {{- end }}
   # The opt-out of a namespace. An absent label matches NotIn.

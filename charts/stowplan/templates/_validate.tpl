@@ -6,6 +6,11 @@ Each sentence says what to do: it is all that the user of `helm install` gets to
 {{- if and .Values.controller.sidecar (not .Values.controller.enabled) -}}
   {{- fail "controller.sidecar is true and controller.enabled is false, so there is no controller to run beside the webhook: set enabled to true, or sidecar to false" -}}
 {{- end -}}
+{{- with .Values.webhook.matchConditions -}}
+  {{- if eq (toString $.Values.policy.repair) "recreatePending" -}}
+    {{- fail (printf "policy.repair is recreatePending and webhook.matchConditions has conditions of your own (%s), so stowplan cannot know which pods they keep from the webhook, and would delete such pods again and again: set repair to report, or exclude by webhook.excludedNamespaces and the label stowplan.dev/ignore instead of conditions" (include "stowplan.matchConditions" $ | fromJsonArray | join ", ")) -}}
+  {{- end -}}
+{{- end -}}
 {{- $secret := .Values.tls.secretName -}}
 {{- $inject := .Values.tls.certManager.inject -}}
 {{- with .Values.tls.caBundle -}}

@@ -17,8 +17,8 @@ use crate::systems::coschedule::owner::{Belonging, belonging};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::resources::{PIPELINE, PIPELINE_RUN, TASK_RUN};
 use crate::systems::coschedule::{keys, mode};
+use crate::systems::exclusion::Exclusion;
 use crate::systems::policy::Policy;
-use crate::systems::vocabulary::{IGNORE, is_namespace_opted_out};
 use crate::view::{Key, Name, Owner, View};
 
 /// Why a run waits. `None`: there is no such run.
@@ -77,14 +77,10 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
 /// Why nothing in a namespace is coscheduled.
 fn ignored_because(namespace: &str, view: &View, policy: &Policy) -> Option<String> {
     if !policy.coschedule.enabled {
-        Some("the policy has coscheduling disabled".to_owned())
-    } else if policy.excludes(namespace) {
-        Some(format!("the policy excludes namespace {namespace}"))
-    } else if is_namespace_opted_out(namespace, view) {
-        Some(format!("namespace {namespace} has the label {IGNORE}: \"true\""))
-    } else {
-        None
+        return Some("the policy has coscheduling disabled".to_owned());
     }
+    let exclusion = Exclusion::of_namespace(namespace, view, policy)?;
+    Some(exclusion.explain(namespace))
 }
 
 /// Which object sets the mode of a run, for people.

@@ -12,7 +12,7 @@ use crate::kubernetes::{
     required_pod_terms,
 };
 use crate::systems::coschedule::keys::{ASSISTANT, GATE, GROUP, INSTANCE, MEMBER};
-use crate::systems::vocabulary::{IGNORE, is_opted_out};
+use crate::systems::exclusion::{IGNORE, is_opted_out};
 use crate::systems::wake::woken;
 use crate::view::index::Sets;
 use crate::view::owner::Owner;

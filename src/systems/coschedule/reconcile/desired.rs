@@ -20,8 +20,8 @@ use crate::systems::coschedule::kinds::pipeline_run::{
 };
 use crate::systems::coschedule::placeholder::{Blueprint, Cause, Isolation};
 use crate::systems::coschedule::policy::Volumes;
+use crate::systems::exclusion::Exclusion;
 use crate::systems::policy::Policy;
-use crate::systems::vocabulary::is_namespace_opted_out;
 use crate::view::{Name, Owner, View};
 
 /// The active runs and native groups.
@@ -178,7 +178,7 @@ impl<'v> Sources<'v> {
 
     /// Whether a namespace is opted out, or excluded by the policy.
     pub(super) fn is_opted_out(&self, namespace: &str) -> bool {
-        is_namespace_opted_out(namespace, self.view) || self.policy.excludes(namespace)
+        Exclusion::of_namespace(namespace, self.view, self.policy).is_some()
     }
 
     fn find_natives(&mut self, live: &mut Vec<LiveGroup>) {

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::api;
 use crate::api::condition::{self, ACCEPTED, Condition, READY, Status};
 use crate::placement::reason::{Finding, Stage, shorten};
+use crate::systems::exclusion::Exclusion;
 use crate::systems::plan::operation::{replace, test_uid};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::policy::Policy;
@@ -48,7 +49,10 @@ pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     }
     let mut jobs: Vec<(&Name, &StreamsJob)> = view
         .streams_jobs()
-        .filter(|(name, job)| !job.identity.deleting && !policy.excludes(&name.namespace))
+        .filter(|(name, job)| {
+            let exclusion = Exclusion::of_namespace(&name.namespace, view, policy);
+            !job.identity.deleting && exclusion.is_none()
+        })
         .collect();
     jobs.sort_unstable_by_key(|(name, _)| *name);
     for (name, job) in jobs {
