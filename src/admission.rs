@@ -18,7 +18,7 @@ use crate::placement::record;
 use crate::policy::OnInvalid;
 use crate::systems::exclusion::{Exclusion, IGNORE};
 use crate::systems::policy::Policy;
-use crate::systems::vocabulary::{Meaning, meaning};
+use crate::systems::vocabulary::{Meaning, find_system, meaning};
 use crate::systems::{SYSTEMS, System};
 use crate::view::{Key, View};
 use crate::wire::TextMap;
@@ -180,6 +180,7 @@ pub fn decide(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Decis
     }
     let annotations = metadata.annotations.iter().flat_map(TextMap::iter);
     let mut keys = Keys::read(annotations.map(|(key, _)| key));
+    keys.read_labels(metadata);
     for system in SYSTEMS {
         let is_concerned = |concerns: fn(&str, &Metadata<'_>, &View) -> bool| {
             (system.enabled)(policy)
@@ -217,7 +218,19 @@ struct Keys<'k> {
     /// Misspelt keys, with the correct ones.
     misspelt: Vec<(&'k str, &'static str)>,
     unknown: Vec<&'k str>,
+    /// Keys without effect where they are, with the remedy.
+    misplaced: Vec<(&'k str, &'static str)>,
 }
+
+/// The warning about an annotation that is written as a label.
+const NO_LABEL: &str = "is a label here and has no effect; make it an annotation";
+
+/// The warning about the label that opts out, written as an annotation.
+const NO_ANNOTATION: &str =
+    "is an annotation here and has no effect; make it a label, with the value \"true\"";
+
+/// The warning about the label that opts out, with another value.
+const NO_OPT_OUT: &str = "has no effect with this value; write \"true\" to opt out";
 
 impl<'k> Keys<'k> {
     fn read(keys: impl Iterator<Item = &'k str>) -> Self {
@@ -228,6 +241,7 @@ impl<'k> Keys<'k> {
                 Meaning::Record => read.has_record = true,
                 Meaning::Meant(known) => read.misspelt.push((key, known)),
                 Meaning::Unknown => read.unknown.push(key),
+                Meaning::Label => read.misplaced.push((key, NO_ANNOTATION)),
                 Meaning::Known(system) => {
                     match read.systems.iter_mut().find(|(known, _)| known.name == system.name) {
                         Some((_, keys)) => keys.push(key),
@@ -239,12 +253,26 @@ impl<'k> Keys<'k> {
         read
     }
 
+    /// Finds annotation keys among the labels. One that is an annotation too has its effect.
+    fn read_labels(&mut self, metadata: &'k Metadata<'_>) {
+        for (key, value) in metadata.labels.iter().flat_map(TextMap::iter) {
+            if key == IGNORE && !matches!(value, "true" | "false") {
+                self.misplaced.push((key, NO_OPT_OUT));
+            } else if find_system(key).is_some() && metadata.annotation(key).is_none() {
+                self.misplaced.push((key, NO_LABEL));
+            }
+        }
+    }
+
     fn has_key_of(&self, system: &System) -> bool {
         self.systems.iter().any(|(known, _)| known.name == system.name)
     }
 
     fn is_empty(&self) -> bool {
-        self.systems.is_empty() && self.misspelt.is_empty() && self.unknown.is_empty()
+        self.systems.is_empty()
+            && self.misspelt.is_empty()
+            && self.unknown.is_empty()
+            && self.misplaced.is_empty()
     }
 }
 
@@ -285,6 +313,7 @@ fn place(
             },
         ));
     }
+    warnings.extend(keys.misplaced.iter().map(|(key, text)| Warning::new(key, text)));
     for system in SYSTEMS {
         let Some((_, keys)) = keys.systems.iter().find(|(known, _)| known.name == system.name)
         else {

@@ -110,8 +110,8 @@ pub(crate) struct PodOwner {
 pub struct Prefix {
     /// Every key with this prefix is stowplan's.
     pub own: &'static str,
-    /// A key with this prefix may be another operator's, unless it is a different spelling of a
-    /// known key. A prefix of `own`, or equal to it.
+    /// A key with this prefix may be another operator's, unless it is close to a known key. A prefix
+    /// of `own`, or equal to it.
     pub shared: &'static str,
 }
 

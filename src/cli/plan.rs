@@ -294,6 +294,7 @@ impl Planner<'_> {
             decision,
             patch,
             preview,
+            misplaced: Vec::new(),
             namespace,
             document,
             item,
@@ -354,6 +355,7 @@ impl Planner<'_> {
             decision,
             patch,
             preview: Preview::default(),
+            misplaced: template::find_misplaced(&item, pointer),
             document,
             item,
         })

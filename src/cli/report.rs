@@ -20,6 +20,8 @@ pub(super) struct Planned<'d> {
     pub(super) patch: Vec<Value>,
     /// The preview of its system, for an object that is not a pod.
     pub(super) preview: Preview,
+    /// Warnings about keys on the object that have an effect only on its pods.
+    pub(super) misplaced: Vec<Warning>,
     /// Whether no cluster was given, and one could change the decision.
     pub(super) wants_cluster: bool,
     /// The index of its document in the input.
@@ -103,7 +105,7 @@ fn build_entry<'p>(planned: &'p Planned<'_>) -> Entry<'p> {
         code,
         reason: planned.decision.reason(),
         message: message(planned),
-        warnings: warnings(&planned.decision).iter().map(Warning::as_str).collect(),
+        warnings: warnings(planned).map(Warning::as_str).collect(),
         patch: &planned.patch,
         intents: intents.collect(),
         findings: findings.collect(),
@@ -154,8 +156,9 @@ pub(super) fn format_remarks(planned: &Planned<'_>) -> Vec<String> {
         });
         remarks.extend(refusals.map(|text| with_hint(text, planned)));
     }
-    let warnings = warnings(&planned.decision).iter();
-    remarks.extend(warnings.map(|warning| format!("{object}: warning: {}", warning.as_str())));
+    remarks.extend(
+        warnings(planned).map(|warning| format!("{object}: warning: {}", warning.as_str())),
+    );
     remarks
 }
 
@@ -226,11 +229,7 @@ fn write_planned(planned: &Planned<'_>, text: &mut String) {
     if planned.wants_cluster {
         lines.push(format!("  {NO_CLUSTER}"));
     }
-    lines.extend(
-        warnings(&planned.decision)
-            .iter()
-            .map(|warning| format!("  warning: {}", warning.as_str())),
-    );
+    lines.extend(warnings(planned).map(|warning| format!("  warning: {}", warning.as_str())));
     for line in lines {
         text.push_str(&line);
         text.push('\n');
@@ -306,10 +305,11 @@ fn findings(decision: &Decision) -> &[Finding] {
     }
 }
 
-fn warnings(decision: &Decision) -> &[Warning] {
-    match decision {
+fn warnings<'p>(planned: &'p Planned<'_>) -> impl Iterator<Item = &'p Warning> {
+    let of_decision: &[Warning] = match &planned.decision {
         Decision::Refuse(refusal) => &refusal.warnings,
         Decision::Admit(admission) => &admission.warnings,
         _ => &[],
-    }
+    };
+    of_decision.iter().chain(&planned.misplaced)
 }

@@ -7,6 +7,9 @@
 use serde_json::{Map, Value, json};
 
 use super::input::{Item, describe};
+use crate::placement::reason::Warning;
+use crate::systems::exclusion::IGNORE;
+use crate::systems::vocabulary::find_system;
 
 /// Used for a uid that the API server has not assigned yet.
 const NO_UID: &str = "00000000-0000-0000-0000-000000000000";
@@ -79,6 +82,47 @@ pub(super) fn expand(
     pod.insert("apiVersion".to_owned(), "v1".into());
     pod.insert("kind".to_owned(), "Pod".into());
     Ok(Expanded { pod: pod.into(), pointer })
+}
+
+/// Finds keys of stowplan in the metadata of an object that creates pods, where they have no effect:
+/// the webhook sees only the pods, which have the metadata of the template. Controllers of other kinds
+/// than Kubernetes' own may copy the object's metadata.
+pub(super) fn find_misplaced(item: &Item<'_>, pointer: &str) -> Vec<Warning> {
+    let mut misplaced = Vec::new();
+    let group = item.version.rsplit_once('/').map_or("", |(group, _)| group);
+    if !matches!(group, "" | "apps" | "batch") {
+        return misplaced;
+    }
+    // The metadata of every object around the template.
+    let levels: &[&str] = match pointer {
+        "" => &[],
+        "/spec/jobTemplate/spec/template" => &["", "/spec/jobTemplate"],
+        _ => &[""],
+    };
+    let keys = |path: &str| {
+        let map = item.value.pointer(path).and_then(Value::as_object);
+        map.into_iter().flat_map(|map| map.keys())
+    };
+    for level in levels {
+        for (kind, other) in [("annotations", "labels"), ("labels", "annotations")] {
+            for key in keys(&format!("{level}/metadata/{kind}")) {
+                let is_known = match key == IGNORE {
+                    true => kind == "labels",
+                    false => find_system(key).is_some(),
+                };
+                let has = |kind: &str| {
+                    keys(&format!("{pointer}/metadata/{kind}")).any(|other| other == key)
+                };
+                if is_known && !has(kind) && !has(other) {
+                    let right = if key == IGNORE { "labels" } else { "annotations" };
+                    let path = format!("{}.metadata.{right}", format_pointer(pointer));
+                    let text = format!("no effect on a {}; write it into {path}", item.kind);
+                    misplaced.push(Warning::new(key, &text));
+                }
+            }
+        }
+    }
+    misplaced
 }
 
 /// Adds the metadata that a controller gives to the pods that it creates.

@@ -44,7 +44,7 @@ pub(crate) const SYSTEM: System = System {
     name: NAME,
     keys: keys::ANNOTATIONS,
     // Other keys under streams.ibm.com belong to the Streams operator.
-    prefixes: &[Prefix { own: "streams.ibm.com/host-", shared: "streams.ibm.com/host" }],
+    prefixes: &[Prefix { own: "streams.ibm.com/host-", shared: keys::PREFIX }],
     gates: &[],
     request: Some(place_pod),
     claim: None,

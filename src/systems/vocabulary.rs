@@ -1,5 +1,6 @@
 //! Recognises stowplan's annotation keys, and likely misspellings of them.
 
+use super::exclusion::IGNORE;
 use super::{Prefix, SYSTEMS, System};
 use crate::placement::record;
 
@@ -14,6 +15,8 @@ pub(crate) enum Meaning {
     Known(&'static System),
     /// A likely misspelling of this key.
     Meant(&'static str),
+    /// The key of a label, which has no effect as an annotation.
+    Label,
     /// A key with one of stowplan's prefixes that this release does not know.
     Unknown,
 }
@@ -35,8 +38,11 @@ pub(crate) fn meaning(key: &str) -> Meaning {
     if key == record::KEY {
         return Meaning::Record;
     }
-    if let Some(system) = SYSTEMS.iter().find(|system| system.keys.contains(&key)) {
+    if let Some(system) = find_system(key) {
         return Meaning::Known(system);
+    }
+    if key == IGNORE {
+        return Meaning::Label;
     }
     // Only keys of the same domain are compared: the domain of `key` is one of stowplan's, and the
     // domains differ by more than a misspelling.
@@ -47,12 +53,20 @@ pub(crate) fn meaning(key: &str) -> Meaning {
     if let Some(meant) = known().find(|known| spelling(named(known)).eq(spelling(name))) {
         return Meaning::Meant(meant);
     }
-    if !is_under(|prefix| prefix.own) {
-        return Meaning::Foreign;
+    let is_own = is_under(|prefix| prefix.own);
+    // Two edits make another word of a short name, which may be another operator's key.
+    let edits = |known: &str| if is_own || known.len() > 6 { 2 } else { 1 };
+    match known().find(|known| is_near(named(known), name, edits(named(known)))) {
+        Some(meant) => Meaning::Meant(meant),
+        None if is_own => Meaning::Unknown,
+        None => Meaning::Foreign,
     }
-    known()
-        .find(|known| is_near(named(known), name))
-        .map_or(Meaning::Unknown, |k| Meaning::Meant(k))
+}
+
+/// The system whose annotation this key is, exactly.
+#[must_use]
+pub(crate) fn find_system(key: &str) -> Option<&'static System> {
+    SYSTEMS.iter().find(|system| system.keys.contains(&key))
 }
 
 /// A name in a normal form that ignores case, hyphens and underscores.
@@ -60,10 +74,11 @@ fn spelling(name: &str) -> impl Iterator<Item = u8> {
     name.bytes().filter(|b| !matches!(b, b'-' | b'_')).map(|b| b.to_ascii_lowercase())
 }
 
-/// Whether the names differ by at most two edits.
-fn is_near(known: &str, name: &str) -> bool {
-    // A much longer name needs more than two edits; computing the distance would take long.
-    name.len().abs_diff(known.len()) <= 2 && strsim::osa_distance(known, name) <= 2
+/// Whether the names differ by at most `edits` edits, in any case.
+fn is_near(known: &str, name: &str, edits: usize) -> bool {
+    // A much longer name needs more edits; computing the distance would take long.
+    name.len().abs_diff(known.len()) <= edits
+        && strsim::osa_distance(known, &name.to_ascii_lowercase()) <= edits
 }
 
 #[cfg(test)]
@@ -87,6 +102,13 @@ mod tests {
             ("streams.ibm.com/hostColocation", "streams.ibm.com/host-colocation"),
             ("streams.ibm.com/hostexlocation", "streams.ibm.com/host-exlocation"),
             ("stowplan.dev/coschedul-group", "stowplan.dev/coschedule-group"),
+            ("streams.ibm.com/hosts", "streams.ibm.com/host"),
+            ("streams.ibm.com/hst", "streams.ibm.com/host"),
+            ("streams.ibm.com/Host", "streams.ibm.com/host"),
+            ("streams.ibm.com/HST", "streams.ibm.com/host"),
+            ("streams.ibm.com/HOST-POOL", "streams.ibm.com/host-pool"),
+            ("streams.ibm.com/HOST_POL", "streams.ibm.com/host-pool"),
+            ("streams.ibm.com/hst-pool", "streams.ibm.com/host-pool"),
             ("mpi.stowplan.dev/worker", "mpi.stowplan.dev/workers"),
             (
                 "katalyst.kubewharf.io/microtopology_anti_affinity",
@@ -104,8 +126,12 @@ mod tests {
             "a",
             "host",
             "streams.ibm.com/hostIP",
-            "streams.ibm.com/hosts",
+            "streams.ibm.com/hostname",
             "streams.ibm.com/job",
+            "streams.ibm.com/pe",
+            "streams.ibm.com/port",
+            "streams.ibm.com/version",
+            "streams.ibm.com/",
             "stowplan.dev",
             "stowplan.development/x",
             "xstowplan.dev/placement",
@@ -113,6 +139,11 @@ mod tests {
         ] {
             assert!(matches!(meaning(key), Meaning::Foreign), "{key}");
         }
+    }
+
+    #[test]
+    fn the_opt_out_is_a_label() {
+        assert!(matches!(meaning(IGNORE), Meaning::Label));
     }
 
     #[test]

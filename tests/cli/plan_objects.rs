@@ -222,3 +222,33 @@ fn the_policy_holds_for_a_plan() {
     let output = folder.plan_with("-f - --policy nonesuch.yaml", text.as_bytes());
     assert!(output.error_line().starts_with("nonesuch.yaml: "), "{output:?}");
 }
+
+#[test]
+fn keys_on_an_object_instead_of_its_template_are_reported() {
+    let folder = job();
+    let metadata = "{name: w, labels: {stowplan.dev/ignore: 'true'}, annotations: {streams.ibm.com/host: node-1, stowplan.dev/coschedule-group: g, example.com/host: x}}";
+    let template = "{metadata: {annotations: {stowplan.dev/coschedule-group: g}}, spec: {containers: [{name: c, image: i}]}}";
+    let deployment = format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {metadata}\nspec: {{template: {template}}}\n"
+    );
+    let output = folder.plan_with("-f - --cluster cluster -o json", deployment.as_bytes());
+    assert_eq!(output.code, 0, "{output:?}");
+    assert_eq!(
+        output.json()["items"][0]["warnings"],
+        json!([
+            "streams.ibm.com/host: no effect on a Deployment; write it into spec.template.metadata.annotations",
+            "stowplan.dev/ignore: no effect on a Deployment; write it into spec.template.metadata.labels",
+        ])
+    );
+    let cron = format!(
+        "apiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: c}}\nspec: {{jobTemplate: {{metadata: {{labels: {{streams.ibm.com/host-pool: p}}}}, spec: {{template: {template}}}}}}}\n"
+    );
+    let output = folder.plan_with("-f - --cluster cluster", cron.as_bytes());
+    let warning = "warning: streams.ibm.com/host-pool: no effect on a CronJob; write it into spec.jobTemplate.spec.template.metadata.annotations";
+    // Longer than a warning of the webhook may be, so its end is cut.
+    assert!(output.stdout.contains(&warning[..100]), "{output:?}");
+    // A controller of another kind may copy the annotations of the object to its pods.
+    let other = deployment.replace("apps/v1", "example.com/v1").replace("Deployment", "Fleet");
+    let output = folder.plan_with("-f - --cluster cluster -o json", other.as_bytes());
+    assert_eq!(output.json()["items"][0]["warnings"], json!([]), "{output:?}");
+}

@@ -193,11 +193,11 @@ pub(crate) async fn own_namespace_is_never_touched(world: Arc<World>) -> Result<
 pub(crate) async fn a_misspelt_key_is_refused(world: Arc<World>) -> Result<()> {
     let _webhook = world.installation.read().await;
     let space = world.namespace("misspelt").await?;
-    for key in ["host-pol", "hostPool", "host-colocaton"] {
+    for key in ["host-pol", "hostPool", "host-colocaton", "hst", "Host", "hosts", "HOST-POOL"] {
         let said = space.create(&element("job", "pe", &[(key, "x")])).await?;
         ensure!(
             !said.success
-                && said.err.contains("is not a key of stowplan; write streams.ibm.com/host-"),
+                && said.err.contains("is not a key of stowplan; write streams.ibm.com/host"),
             "{}",
             said.err
         );

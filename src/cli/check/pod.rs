@@ -8,7 +8,7 @@ use kube::core::{Selector, SelectorExt as _};
 use crate::admission::Decision;
 use crate::admission::stored::decide_creation;
 use crate::kubernetes::{
-    HOSTNAME, affinity, annotation, is_finished, node_name, required_anti_terms,
+    HOSTNAME, affinity, annotation, is_finished, label, node_name, required_anti_terms,
     required_pod_terms, scheduler_name,
 };
 use crate::placement::record;
@@ -16,6 +16,7 @@ use crate::systems::SYSTEMS;
 use crate::systems::check::cluster::first_obstacle;
 use crate::systems::check::words::{counted, node_remedy, nodes, of_pod, some};
 use crate::systems::check::{Context, Diagnosis, PodChecks, PodReport, gates};
+use crate::systems::exclusion::{Exclusion, IGNORE};
 use crate::systems::fit::{self, Check, Obstacle, PodNeeds, Question};
 use crate::systems::vocabulary::{Meaning, meaning};
 use crate::view::Name;
@@ -28,8 +29,11 @@ pub(super) const CHECKS: PodChecks = PodChecks { diagnose, report_missing_change
 pub(super) fn diagnose(context: &Context<'_>, name: &Name, pod: &Pod) -> Diagnosis {
     let checks = SYSTEMS.iter().filter_map(|system| system.check_pod);
     let mut reports: Vec<PodReport> = checks.map(|check| check(context, name, pod)).collect();
-    let mut diagnosis =
-        Diagnosis { asked: asked(pod), decided: decided(pod), ..of_pod(pod, &name.namespace) };
+    let mut diagnosis = Diagnosis {
+        asked: asked(pod),
+        decided: decided(pod, name, context),
+        ..of_pod(pod, &name.namespace)
+    };
     for report in &mut reports {
         diagnosis.asked.append(&mut report.asked);
     }
@@ -81,9 +85,16 @@ fn asked(pod: &Pod) -> Vec<String> {
 }
 
 /// What the pod's record says.
-fn decided(pod: &Pod) -> Vec<String> {
+fn decided(pod: &Pod, name: &Name, context: &Context<'_>) -> Vec<String> {
     let record = annotation(&pod.metadata, record::KEY);
-    let Some(record) = record else { return vec!["nothing: it has no record".to_owned()] };
+    let Some(record) = record else {
+        let Context { cluster, policy, .. } = context;
+        let ignore = label(&pod.metadata, IGNORE);
+        let found = Exclusion::of_object(ignore, &name.namespace, &cluster.view, policy);
+        let why = found.map(|exclusion| exclusion.explain(&name.namespace));
+        let why = why.unwrap_or_else(|| "it has no record".to_owned());
+        return vec![format!("nothing: {why}")];
+    };
     let mut decided: Vec<String> =
         SYSTEMS.iter().flat_map(|system| record::entries(record, system.name)).collect();
     if decided.is_empty() {

@@ -6,7 +6,7 @@ use super::token::Token;
 use crate::names::is_dns_subdomain;
 use crate::placement::intent::Enforcement;
 use crate::placement::pod::Pod;
-use crate::placement::reason::{Finding, Reason, Warning, quoted};
+use crate::placement::reason::{Finding, Reason, quoted};
 use crate::systems::Outcome;
 use crate::systems::streams::kinds::host_pool::Host;
 
@@ -101,7 +101,6 @@ impl Request {
                 )));
             }
         }
-        warn_about_labels(pod, outcome);
         request
     }
 
@@ -119,19 +118,6 @@ impl Request {
             format!("the pod has no label {missing}"),
             "label the pod with its job and its processing element: isolation finds the other pods by them",
         ))
-    }
-}
-
-/// Warns about constraints that are written as labels instead of annotations, and so have no
-/// effect.
-fn warn_about_labels(pod: &Pod<'_>, outcome: &mut Outcome) {
-    for key in keys::ANNOTATIONS {
-        if pod.label(key).is_some() && pod.annotation(key).is_none() {
-            outcome.warnings.push(Warning::new(
-                key,
-                "is a label here and has no effect; make it an annotation",
-            ));
-        }
     }
 }
 
