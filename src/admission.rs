@@ -337,6 +337,10 @@ fn place(
         }
         recorded_entries.extend(outcome.holds.into_iter().map(|text| (system.name, text)));
     }
+    if let Subject::Pod(pod) = subject {
+        let contradictions = SYSTEMS.iter().filter_map(|system| system.contradictions);
+        findings.extend(contradictions.flat_map(|find| find(pod, &intents, view)));
+    }
     let record = match recorded.filter(|_| !keeping.is_empty()) {
         Some(recorded) if policy.record_placement => {
             record::update(recorded, &keeping, recorded_entries)

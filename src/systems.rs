@@ -51,6 +51,7 @@ use plan::Plan;
 use policy::Policy;
 use preview::PreviewedKind;
 use streams::api::{host_pool, streams_job};
+use streams::kinds::companions::Companions;
 use streams::kinds::host_pool::HostPools;
 use streams::kinds::node_marks::NodeMarks;
 use streams::kinds::streams_job::StreamsJobs;
@@ -93,6 +94,11 @@ pub struct System {
     pub(crate) checks: &'static [CheckedKind],
     /// What the system adds to the diagnosis of a pod by `check`. `None`: nothing.
     pub(crate) check_pod: Option<PodCheckFn>,
+    /// The labels, or prefixes that end in a dot, whose pods must be on one node.
+    pub(crate) together: &'static [&'static str],
+    /// Finds what the intents of all systems for a pod contradict, together with other pods. `None`:
+    /// nothing.
+    pub(crate) contradictions: Option<fn(&Pod<'_>, &[Intent], &View) -> Vec<Finding>>,
     /// Whether the policy enables the system.
     pub enabled: fn(&Policy) -> bool,
 }
@@ -138,6 +144,13 @@ pub struct Gate {
 #[must_use]
 pub(crate) fn gate(name: &str) -> Option<&'static Gate> {
     SYSTEMS.iter().flat_map(|system| system.gates).find(|gate| gate.name == name)
+}
+
+/// Whether the pods that share a label of this key must be on one node.
+#[must_use]
+pub(crate) fn is_shared_by_node_mates(key: &str) -> bool {
+    let mut labels = SYSTEMS.iter().flat_map(|system| system.together);
+    labels.any(|label| key == *label || (label.ends_with('.') && key.starts_with(label)))
 }
 
 /// A system's decision about a pod or a claim.
@@ -202,6 +215,7 @@ tables![
     StorageClasses,
     Placeholders,
     StreamsPods,
+    Companions,
     PlaceholderPods,
     Members,
     Usages,

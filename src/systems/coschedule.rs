@@ -55,6 +55,8 @@ pub(crate) const SYSTEM: System = System {
     previews: preview::KINDS,
     checks: check::KINDS,
     check_pod: Some(check::check_pod),
+    together: &[keys::MEMBER],
+    contradictions: None,
     enabled: |policy| policy.coschedule.enabled,
 };
 

@@ -19,10 +19,13 @@ use std::fmt;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration};
 
 use crate::kubernetes::{self, HOSTNAME};
-use crate::placement::affinity::bound_to;
+use crate::placement::affinity::{bound_to, matches_nothing};
+use crate::placement::merge::required_node_terms;
+use crate::placement::pod::Pod;
 use crate::placement::toleration::{tolerates, tolerates_cordon};
 use crate::view::node::{NodeDetails, Taint};
 use crate::view::{Node, NodeUsage, Resources, View, selector};
+use crate::wire::TextMap;
 
 /// The requirements of a pod for its node. The default has no requirements and no tolerations.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +51,20 @@ impl<'p> PodNeeds<'p> {
             node_terms: terms.map(Cow::Borrowed),
             tolerations: spec.tolerations.as_deref().unwrap_or_default(),
             requests: Some(Cow::Owned(Resources::requested(spec))),
+        }
+    }
+
+    /// The choice of nodes by the author of a pod at admission; resources do not matter. Terms that
+    /// match no node at all are left out: the merge reports them.
+    #[must_use]
+    pub(crate) fn of_admitted(pod: &'p Pod<'_>) -> Self {
+        let terms = required_node_terms(pod);
+        let terms = terms.filter(|terms| !terms.iter().all(matches_nothing));
+        Self {
+            node_selector: pod.node_selector.iter().flat_map(TextMap::iter).collect(),
+            node_terms: terms.map(Cow::Borrowed),
+            tolerations: pod.tolerations.as_deref().unwrap_or_default(),
+            requests: None,
         }
     }
 
@@ -260,6 +277,9 @@ pub(crate) const POOL: &[Check] = &[being_deleted, not_ready, cordoned, tainted,
 
 /// For the webhook, whose View contains only cordons and some labels of nodes.
 pub(crate) const WEBHOOK: &[Check] = &[cordoned, node_selector, node_affinity];
+
+/// For the nodes that the author of a pod allows.
+pub(crate) const CHOICE: &[Check] = &[node_selector, node_affinity];
 
 /// For a group whose placeholder is on the node already: whether it can stay there.
 pub(crate) const STAY: &[Check] =

@@ -26,5 +26,7 @@ pub(crate) const SYSTEM: System = System {
     previews: &[],
     checks: &[],
     check_pod: None,
+    together: &[],
+    contradictions: None,
     enabled: |policy| policy.katalyst.mode != KatalystMode::Disabled,
 };

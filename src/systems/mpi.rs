@@ -33,5 +33,7 @@ pub(crate) const SYSTEM: System = System {
     previews: &[],
     checks: &[],
     check_pod: None,
+    together: &[],
+    contradictions: None,
     enabled: |policy| policy.mpi.enabled,
 };

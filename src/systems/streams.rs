@@ -8,12 +8,14 @@
 //! 2. [`request`] parses the annotations. Those of a job's pod must agree with the job.
 //! 3. [`resolve`] finds the nodes of hosts and pools, and binds the pod to them.
 //! 4. [`constraints`] creates the intents of colocation, exlocation and isolation.
+//! 5. `contradiction` compares the intents of all systems with what other pods require.
 //!
 //! [`Placing`] is the state of these steps; each file adds the methods of its step to it.
 
 pub mod api;
 mod check;
 mod constraints;
+mod contradiction;
 pub(crate) mod guard;
 pub(crate) mod job;
 pub(crate) mod keys;
@@ -56,6 +58,8 @@ pub(crate) const SYSTEM: System = System {
     previews: preview::KINDS,
     checks: check::KINDS,
     check_pod: Some(check::check_pod),
+    together: &[keys::COLOCATION_LABEL_PREFIX, keys::GROUP],
+    contradictions: Some(contradiction::find),
     enabled: |policy| policy.streams.enabled,
 };
 

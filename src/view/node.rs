@@ -12,6 +12,7 @@ use super::resource::NODE;
 use super::resources::{Resources, thousandths};
 use super::table::{Kind, Scope, Table};
 use super::{Identity, Name};
+use crate::kubernetes::{HOSTNAME, label};
 
 pub(crate) const NODES: Kind = Kind::built_in(NODE);
 
@@ -24,6 +25,8 @@ pub struct Node {
     pub addresses: Box<[IpAddr]>,
     /// `spec.unschedulable`.
     pub cordoned: bool,
+    /// The label `kubernetes.io/hostname`, by which pods select nodes; `None`: not known.
+    pub hostname: Option<Box<str>>,
     /// The fields that only the controller keeps.
     pub details: Option<Box<NodeDetails>>,
 }
@@ -125,6 +128,7 @@ impl From<&core::Node> for Node {
             host_names: host_names.into(),
             addresses: addresses.into(),
             cordoned: node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default(),
+            hostname: label(&node.metadata, HOSTNAME).map(Into::into),
             details: None,
         }
     }
@@ -204,6 +208,11 @@ impl Table for Nodes {
 
     fn count(&self) -> usize {
         self.nodes.len()
+    }
+
+    fn label(&self, name: &Name, key: &str) -> Option<Option<&str>> {
+        let hostname = self.get(&name.name)?.hostname.as_deref()?;
+        (key == HOSTNAME).then_some(Some(hostname))
     }
 
     fn version(&self, name: &Name) -> Option<&Identity> {

@@ -48,7 +48,7 @@ pub(crate) async fn pods_admitted_meanwhile_are_reported_and_recreated(
     space.node_of_new(&running).await?;
     // It is unschedulable, and its owner creates another pod when it is deleted.
     let mut waiting = element("job", "waiting", &[("host", &nodes[1])]);
-    waiting["spec"]["nodeSelector"] = json!({"not": "there"});
+    waiting["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1000"}});
     let mut metadata = waiting["metadata"].clone();
     if let Some(metadata) = metadata.as_object_mut() {
         metadata.remove("name");

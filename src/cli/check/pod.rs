@@ -1,6 +1,6 @@
 //! Why a pod is where it is, or waits: what all systems have in common, and what each adds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm};
 use kube::core::{Selector, SelectorExt as _};
@@ -65,14 +65,65 @@ pub(super) fn diagnose(context: &Context<'_>, name: &Name, pod: &Pod) -> Diagnos
     }
     report_exlocation(&mut diagnosis, pod, name, context, &eligible);
     if !diagnosis.has_obstacle() {
-        let what = match &diagnosis.scheduler {
-            None => "no scheduler has looked at it yet".to_owned(),
-            Some(_) => "nothing that stowplan knows of: see what the scheduler says".to_owned(),
-        };
-        let name = scheduler_name(pod);
-        diagnosis.report(what, format!("resources, volumes and ports are {name}'s business"));
+        report_rest(&mut diagnosis, pod, name, context, &eligible);
     }
     diagnosis
+}
+
+/// Reports on a pod without an obstacle that stowplan sees: what its constraints leave, which may lack
+/// what only the scheduler looks at.
+fn report_rest(
+    diagnosis: &mut Diagnosis,
+    pod: &Pod,
+    name: &Name,
+    context: &Context<'_>,
+    eligible: &[&str],
+) {
+    let scheduler = scheduler_name(pod);
+    let by_scheduler = format!("resources, volumes and ports are {scheduler}'s business");
+    if diagnosis.scheduler.is_none() {
+        return diagnosis.report("no scheduler has looked at it yet", by_scheduler);
+    }
+    let near = nodes_of_mates(pod, name, context);
+    let left: Vec<&str> = match &near {
+        Some(near) => eligible.iter().copied().filter(|node| near.contains(node)).collect(),
+        None => eligible.to_vec(),
+    };
+    let is_placed = annotation(&pod.metadata, record::KEY).is_some();
+    if is_placed && !left.is_empty() && left.len() < context.cluster.candidates().count() {
+        diagnosis.report(
+            format!(
+                "its constraints leave only {}, which {scheduler} does not take: see what it says",
+                nodes(&left)
+            ),
+            "free there what the scheduler names (resources, volumes, ports), or relax what was decided",
+        );
+    } else {
+        diagnosis
+            .report("nothing that stowplan knows of: see what the scheduler says", by_scheduler);
+    }
+}
+
+/// The nodes of the pods that the pod must be with. `None`: it has no such term, or no such pod has a
+/// node yet.
+fn nodes_of_mates<'c>(
+    pod: &'c Pod,
+    name: &'c Name,
+    context: &Context<'c>,
+) -> Option<BTreeSet<&'c str>> {
+    let terms = required_pod_terms(affinity(pod));
+    let on_node = |term: &&PodAffinityTerm| term.topology_key == HOSTNAME;
+    let mut near: Option<BTreeSet<&str>> = None;
+    for term in terms.iter().filter(on_node) {
+        let mates =
+            context.cluster.others(&name.namespace, pod).filter(|other| is_about(term, other));
+        let there: BTreeSet<&str> = mates.filter_map(node_name).collect();
+        near = Some(match near {
+            Some(near) => near.intersection(&there).copied().collect(),
+            None => there,
+        });
+    }
+    near.filter(|near| !near.is_empty())
 }
 
 /// The annotations of the pod that are stowplan's.
@@ -236,6 +287,18 @@ fn report_exlocation(
         if from.iter().any(|term| by(term, other)) || others.iter().any(|term| by(term, pod)) {
             taken.insert(node, other.metadata.name.clone().unwrap_or_default());
         }
+    }
+    // The pods that it must be with may be beside one that it must not be with.
+    let near = nodes_of_mates(pod, name, context);
+    let near = near.iter().flatten().filter(|node| eligible.contains(node));
+    let beside: Vec<Option<String>> =
+        near.map(|node| taken.get(node).map(|pod| format!("{pod} on {node}"))).collect();
+    if !beside.is_empty() && beside.iter().all(Option::is_some) {
+        let rows: Vec<String> = beside.into_iter().flatten().collect();
+        return diagnosis.report(
+            format!("it must be with the pods of its group, and not with {}", some(&rows)),
+            "remove one of the two constraints from these pods, and create them again",
+        );
     }
     if !eligible.is_empty() && eligible.iter().all(|node| taken.contains_key(node)) {
         let rows: Vec<String> =

@@ -5,14 +5,12 @@
 //! its placeholder. If that is not possible, it gets the placeholder's node by name, or a gate until
 //! there is a node.
 
-use std::borrow::Cow;
-
 use super::groups::{self, Group, Groups, Membership};
 use super::mode;
 use super::native::NativeGroup;
 use super::owner::{Belonging, OfRun, belonging, owner_of};
 use super::{NAME, family, keys};
-use crate::placement::affinity::{matches_nothing, pinned_node};
+use crate::placement::affinity::pinned_node;
 use crate::placement::intent::{Change, Enforcement, Intent, PodTerm, Selector, on_node};
 use crate::placement::merge::{required_node_terms, required_pod_terms, takes_pod_term};
 use crate::placement::pod::Pod;
@@ -311,18 +309,10 @@ impl PodRequest<'_> {
         }
     }
 
-    /// Whether a node is eligible for the pod, as far as the webhook's View shows. Terms that match no
-    /// node at all are ignored here: the merge reports them.
+    /// Whether a node is eligible for the pod, as far as the webhook's View shows.
     fn is_eligible(&self, name: &str) -> bool {
         let Some(node) = self.view.node(name) else { return false };
-        let terms = required_node_terms(self.pod);
-        let terms = terms.filter(|terms| !terms.iter().all(matches_nothing));
-        let needs = PodNeeds {
-            node_selector: self.pod.node_selector.iter().flat_map(TextMap::iter).collect(),
-            node_terms: terms.map(Cow::Borrowed),
-            tolerations: self.pod.tolerations.as_deref().unwrap_or_default(),
-            requests: None,
-        };
+        let needs = PodNeeds::of_admitted(self.pod);
         let candidate = Candidate { name, node, view: self.view, usage: None };
         fit::first_obstacle(&Question::new(candidate, &needs), fit::WEBHOOK).is_none()
     }

@@ -1,6 +1,7 @@
 //! The kinds of objects that the Streams constraints read: a projection and a table for each, and
 //! [`StreamsView`] for queries about them.
 
+pub(crate) mod companions;
 pub(crate) mod host_pool;
 pub(crate) mod node_marks;
 pub(crate) mod streams_job;

@@ -9,10 +9,11 @@ mod recorded;
 use super::job::member::Member;
 use super::request::Request;
 use super::{Placing, keys};
+use crate::systems::fit::{self, Candidate, Obstacle, PodNeeds, Question};
 use crate::systems::streams::kinds::StreamsView as _;
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
-use crate::placement::affinity::{implies, matches_nothing};
+use crate::placement::affinity::{excludes, implies, matches_nothing};
 use crate::placement::intent::{Change, on_node};
 use crate::placement::merge::required_node_terms;
 use crate::placement::pod::Pod;
@@ -128,6 +129,14 @@ impl Placing<'_> {
                     return None;
                 }
                 let node = node.to_owned();
+                if let Some(choice) = self.own_choice_against(&node) {
+                    let problem = format!(
+                        "resolves to node {node}, which does not match the pod's own {choice}"
+                    );
+                    let remedy = format!("change the pod's {choice}, or this constraint");
+                    self.report(Reason::NodeAffinityConflict, key, problem, &remedy);
+                    return None;
+                }
                 self.bind_to_node(key, value, &node);
                 Some(node)
             }
@@ -162,6 +171,20 @@ impl Placing<'_> {
             Some(_) => "an exclusive pool of another namespace".to_owned(),
             None => "an exclusive pool".to_owned(),
         })
+    }
+
+    /// The field by which the author of the pod excludes a node by its labels; `None`: it is allowed,
+    /// as far as its labels are known. The merge reports a node that is excluded by its name.
+    pub(super) fn own_choice_against(&self, name: &str) -> Option<&'static str> {
+        let needs = PodNeeds::of_admitted(self.pod);
+        let node = self.view.node(name)?;
+        let candidate = Candidate { name, node, view: self.view, usage: None };
+        let pin = on_node(name);
+        match fit::first_obstacle(&Question::new(candidate, &needs), fit::CHOICE)? {
+            Obstacle::NodeSelector => Some("nodeSelector"),
+            _ if all_terms(self.pod, |term| excludes(term, &pin)) => None,
+            _ => Some("nodeAffinity"),
+        }
     }
 
     /// Binds the pod to `node`, by node affinity or, under `compat: upstream`, by node name.

@@ -309,6 +309,18 @@ impl Placing<'_> {
             );
             return None;
         }
+        let against = nodes.iter().map(|node| self.own_choice_against(node));
+        if let Some(choice) =
+            against.collect::<Option<Vec<_>>>().and_then(|all| all.first().copied())
+        {
+            let problem = format!(
+                "none of the nodes of HostPool {pool} matches the pod's own {choice}: {}",
+                nodes.join(", ")
+            );
+            let remedy = format!("change the pod's {choice}, or name another pool");
+            self.report(Reason::NodeAffinityConflict, key, problem, &remedy);
+            return None;
+        }
         if let Some(other) = self.pod.node_name.filter(|node| !nodes.contains(node)) {
             let problem =
                 format!("spec.nodeName is {}, which is not in HostPool {pool}", quoted(other));

@@ -1,0 +1,260 @@
+//! The table of pods that must be on the node of other pods: what else they require, so that a new
+//! pod which contradicts it can be refused.
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::core::v1::PodAffinityTerm;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
+
+use super::streams_pod::{COLOCATION_PREFIX, GROUP, StreamsPods};
+use crate::kubernetes::{HOSTNAME, affinity, is_finished, required_anti_terms, required_pod_terms};
+use crate::systems::{is_shared_by_node_mates, streams::keys::PREFIX};
+use crate::view::pod::PODS;
+use crate::view::table::Watch;
+use crate::view::{Kind, Name, Scope, Table};
+
+/// A label: key and value.
+type Label = (Box<str>, Box<str>);
+
+/// A pod that must be on the node of others.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Companion {
+    /// The labels that the terms of stowplan are about.
+    labels: Box<[Label]>,
+    /// Those of them whose pods must be on one node.
+    together: Box<[Label]>,
+    /// Its required anti-affinity by node, as far as it is about such labels.
+    apart: Box<[Box<[Rule]>]>,
+}
+
+/// A requirement of a label selector.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Rule {
+    key: Box<str>,
+    /// `In`, else `NotIn`.
+    is_in: bool,
+    values: Box<[Box<str>]>,
+}
+
+impl Companion {
+    /// Reads a pod. `None` if it needs no other pod on its node, has finished or is being deleted.
+    fn read(pod: &core::Pod) -> Option<Self> {
+        if is_finished(pod) || pod.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        let near = required_pod_terms(affinity(pod));
+        let all = pod.metadata.labels.iter().flatten().filter(|(key, _)| is_known(key));
+        let together = all.clone().filter(|(key, _)| {
+            is_shared_by_node_mates(key)
+                // A pod that only prefers the node of the others may be elsewhere.
+                && (!(key.starts_with(COLOCATION_PREFIX) || *key == GROUP)
+                    || near.iter().any(|term| term.topology_key == HOSTNAME && names(term, key)))
+        });
+        let own = |(key, value): (&String, &String)| (key.as_str().into(), value.as_str().into());
+        let together: Box<[Label]> = together.map(own).collect();
+        (!together.is_empty()).then(|| Self {
+            labels: all.map(own).collect(),
+            together,
+            apart: required_anti_terms(affinity(pod)).iter().filter_map(read_rules).collect(),
+        })
+    }
+
+    /// The value of a label that the terms of stowplan are about.
+    #[must_use]
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(own, _)| **own == *key).map(|(_, value)| &**value)
+    }
+
+    /// Whether it keeps a pod with these labels off its node.
+    #[must_use]
+    pub(crate) fn excludes<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
+        let holds = |rule: &Rule| {
+            let value = label(&rule.key);
+            let is_listed = value.is_some_and(|own| rule.values.iter().any(|it| **it == *own));
+            is_listed == rule.is_in
+        };
+        self.apart.iter().any(|rules| rules.iter().all(holds))
+    }
+}
+
+/// Whether the terms of stowplan may be about a label of this key.
+fn is_known(key: &str) -> bool {
+    key.starts_with(PREFIX) || key.starts_with("stowplan.dev/")
+}
+
+/// Whether a term of pod affinity selects by a label of this key.
+fn names(term: &PodAffinityTerm, key: &str) -> bool {
+    let rules = term.label_selector.as_ref().and_then(|it| it.match_expressions.as_ref());
+    rules.into_iter().flatten().any(|rule| rule.key == *key)
+}
+
+/// Reads a term of anti-affinity. `None` if it is about other labels, or not by node.
+fn read_rules(term: &PodAffinityTerm) -> Option<Box<[Rule]>> {
+    let selector = term.label_selector.as_ref()?;
+    let is_plain = term.topology_key == HOSTNAME
+        && term.namespace_selector.is_none()
+        && [&term.namespaces, &term.match_label_keys, &term.mismatch_label_keys]
+            .iter()
+            .all(|list| list.as_ref().is_none_or(Vec::is_empty))
+        && selector.match_labels.as_ref().is_none_or(|labels| labels.is_empty());
+    let read = |rule: &LabelSelectorRequirement| {
+        let is_in = match rule.operator.as_str() {
+            "In" => true,
+            "NotIn" => false,
+            _ => return None,
+        };
+        let values = rule.values.iter().flatten().map(|value| value.as_str().into()).collect();
+        is_known(&rule.key).then(|| Rule { key: rule.key.as_str().into(), is_in, values })
+    };
+    let rules: Option<Box<[Rule]>> =
+        selector.match_expressions.iter().flatten().map(read).collect();
+    rules.filter(|rules| is_plain && !rules.is_empty())
+}
+
+/// The pods of a namespace that must be on one node, by a label.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct Group {
+    namespace: Box<str>,
+    label: Label,
+}
+
+#[derive(Debug, Default)]
+struct Mates {
+    pods: Vec<Name>,
+    /// The number of pods that exclude other pods.
+    exclusive: usize,
+}
+
+/// The table of pods that must be on the node of others.
+#[derive(Debug, Default)]
+pub(crate) struct Companions {
+    pods: HashMap<Name, Companion>,
+    /// A group without pods has no entry.
+    groups: HashMap<Group, Mates>,
+}
+
+impl Companions {
+    /// The pods that must be on one node by this label. `only_exclusive`: nothing if none of them
+    /// excludes other pods.
+    pub(crate) fn of_group(
+        &self,
+        namespace: &str,
+        (key, value): (&str, &str),
+        only_exclusive: bool,
+    ) -> impl Iterator<Item = (&Name, &Companion)> {
+        let group = Group { namespace: namespace.into(), label: (key.into(), value.into()) };
+        let mates = self.groups.get(&group);
+        let mates = mates.filter(|mates| !only_exclusive || mates.exclusive > 0);
+        let names = mates.into_iter().flat_map(|mates| &mates.pods);
+        names.filter_map(|name| self.pods.get_key_value(name))
+    }
+}
+
+impl Table for Companions {
+    type Object = core::Pod;
+    type Row = Companion;
+    const KIND: &'static Kind = &PODS;
+    const COUNTED_AS: Option<&'static str> = None;
+
+    fn watches(scope: Scope) -> Vec<Watch> {
+        StreamsPods::watches(scope)
+    }
+
+    fn read(pod: &core::Pod, _: Scope) -> Option<Companion> {
+        Companion::read(pod)
+    }
+
+    fn put(&mut self, name: Name, pod: Companion) {
+        for label in &pod.together {
+            let group = Group { namespace: name.namespace.clone(), label: label.clone() };
+            let mates = self.groups.entry(group).or_default();
+            mates.pods.push(name.clone());
+            mates.exclusive += usize::from(!pod.apart.is_empty());
+        }
+        self.pods.insert(name, pod);
+    }
+
+    fn forget(&mut self, name: &Name) {
+        let Some(pod) = self.pods.remove(name) else { return };
+        for label in pod.together {
+            let group = Group { namespace: name.namespace.clone(), label };
+            let Some(mates) = self.groups.get_mut(&group) else { continue };
+            mates.pods.retain(|mate| mate != name);
+            mates.exclusive -= usize::from(!pod.apart.is_empty());
+            if mates.pods.is_empty() {
+                self.groups.remove(&group);
+            }
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.pods.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(name: &str, near: bool, apart: &Value) -> core::Pod {
+        let term = json!({"topologyKey": HOSTNAME, "labelSelector": {"matchExpressions": [
+            {"key": "streams.ibm.com/hostcolocation.A", "operator": "In", "values": ["a"]}]}});
+        let near = if near { json!([term]) } else { json!([]) };
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "ns", "labels": {
+                "app": "streams", "streams.ibm.com/job": "j", "streams.ibm.com/pe": name,
+                "streams.ibm.com/hostcolocation.A": "a"}},
+            "spec": {"containers": [], "affinity": {
+                "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": near},
+                "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}}},
+        }))
+        .unwrap()
+    }
+
+    fn apart(key: &str) -> Value {
+        json!([{"topologyKey": HOSTNAME, "labelSelector": {"matchExpressions": [
+            {"key": key, "operator": "In", "values": ["j"]},
+            {"key": "streams.ibm.com/pe", "operator": "NotIn", "values": ["p"]}]}}])
+    }
+
+    #[test]
+    fn pods_of_one_node_are_found_until_they_are_forgotten() {
+        let mut pods = Companions::default();
+        for pod in [
+            pod("p", true, &apart("streams.ibm.com/job")),
+            pod("q", true, &apart("app")),
+            pod("r", false, &json!([])),
+        ] {
+            let name = Name::new("ns", pod.metadata.name.as_deref().unwrap());
+            if let Some(row) = Companions::read(&pod, Scope::Admission) {
+                pods.put(name, row);
+            }
+        }
+        let label = ("streams.ibm.com/hostcolocation.A", "a");
+        let of_group = |pods: &Companions, exclusive: bool| {
+            let mut names: Vec<_> = pods
+                .of_group("ns", label, exclusive)
+                .map(|(name, _)| name.name.to_string())
+                .collect();
+            names.sort();
+            names
+        };
+        assert_eq!(of_group(&pods, false), ["p", "q"], "r only prefers the node");
+        assert_eq!(of_group(&pods, true), ["p", "q"]);
+        let excludes = |name: &str, element: &str| {
+            pods.pods[&Name::new("ns", name)].excludes(|key| match key {
+                "streams.ibm.com/job" => Some("j"),
+                "streams.ibm.com/pe" => Some(element),
+                _ => None,
+            })
+        };
+        assert!(excludes("p", "q") && !excludes("p", "p") && !excludes("q", "p"));
+        pods.forget(&Name::new("ns", "p"));
+        assert!(of_group(&pods, true).is_empty(), "the term of q is about other labels");
+        pods.forget(&Name::new("ns", "q"));
+        assert!(pods.groups.is_empty() && pods.pods.is_empty());
+    }
+}
