@@ -2,6 +2,8 @@
 //!
 //! All problems are reported together, each with its file, document and line.
 
+// The path holds also where a fuzz target includes this file.
+#[path = "input/strict.rs"]
 mod strict;
 
 use std::fmt;
@@ -406,4 +408,5 @@ fn is_empty_line(line: &str) -> bool {
 }
 
 #[cfg(test)]
+#[path = "input/tests.rs"]
 mod tests;
