@@ -391,9 +391,7 @@ fn conclude(
     match policy.on_invalid {
         OnInvalid::Refuse => Decision::Refuse(Refusal { findings, warnings }),
         OnInvalid::Warn => {
-            let text =
-                format!("not placed ({}): {}; {}", first.reason, first.problem, first.remedy);
-            warnings.insert(0, Warning::new(&first.subject, &text));
+            warnings.insert(0, Warning::of_finding("not placed", first));
             // No constraint holds, so a record that the object has is removed.
             let patch = subject.merge(&[], None).unwrap_or_default();
             Decision::Admit(Admission { patch, warnings, intents: Vec::new(), findings })

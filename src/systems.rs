@@ -98,10 +98,13 @@ pub struct System {
     pub(crate) together: &'static [&'static str],
     /// Finds what the intents of all systems for a pod contradict, together with other pods. `None`:
     /// nothing.
-    pub(crate) contradictions: Option<fn(&Pod<'_>, &[Intent], &View) -> Vec<Finding>>,
+    pub(crate) contradictions: Option<ContradictionFn>,
     /// Whether the policy enables the system.
     pub enabled: fn(&Policy) -> bool,
 }
+
+/// Finds what the intents of all systems for a pod contradict.
+pub(crate) type ContradictionFn = fn(&Pod<'_>, &[Intent], &View) -> Vec<Finding>;
 
 /// A kind of objects that create pods, and create a pod again if it is deleted.
 #[derive(Clone, Copy, Debug)]

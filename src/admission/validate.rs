@@ -97,8 +97,7 @@ fn conclude(findings: Vec<Finding>, policy: &Policy) -> Decision {
     match policy.on_invalid {
         OnInvalid::Refuse => Decision::Refuse(Refusal { findings, warnings: Vec::new() }),
         OnInvalid::Warn => {
-            let text = format!("cannot be served ({}): {first}", first.reason);
-            let warnings = vec![Warning::new(&first.subject, &text)];
+            let warnings = vec![Warning::of_finding("cannot be served", first)];
             Decision::Admit(Admission { warnings, findings, ..Admission::default() })
         }
     }

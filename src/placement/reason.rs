@@ -197,19 +197,30 @@ impl fmt::Display for Finding {
 
 /// A warning that the API server passes on to the client.
 ///
-/// At most [`Warning::LIMIT`] characters, the key first: Kubernetes asks for that, because clients
-/// print warnings on one line, and the API server cuts longer ones.
+/// At most [`Warning::LIMIT`] characters, the key first: the API server passes on 256 of each warning,
+/// and 4,096 of all warnings of an answer.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct Warning(String);
 
 impl Warning {
     /// The longest warning, in characters.
-    pub const LIMIT: usize = 120;
+    pub const LIMIT: usize = 256;
 
     /// A warning about `key`.
     #[must_use]
     pub fn new(key: &str, text: &str) -> Self {
         Self(shorten(&format!("{}: {text}", key.escape_debug()), Self::LIMIT))
+    }
+
+    /// A warning that `finding` is not refused: `effect` says what becomes of its subject. If it is
+    /// too long, the problem is cut, never the remedy.
+    #[must_use]
+    pub fn of_finding(effect: &str, finding: &Finding) -> Self {
+        let Finding { reason, subject, problem, remedy } = finding;
+        let text = |problem: &str| format!("{subject}: {effect} ({reason}): {problem}; {remedy}");
+        let least = text("").chars().count();
+        let left = Self::LIMIT.saturating_sub(least).max(1);
+        Self(shorten(&text(&shorten(problem, left)), Self::LIMIT))
     }
 
     /// The text.
@@ -262,6 +273,20 @@ mod tests {
         assert_eq!(warning.as_str().chars().count(), Warning::LIMIT);
         assert!(warning.as_str().starts_with("streams.ibm.com/host: éé"));
         assert!(warning.as_str().ends_with('…'));
+    }
+
+    #[test]
+    fn a_warning_of_a_finding_keeps_its_remedy() {
+        let nodes = "n1, ".repeat(200);
+        let finding = Finding::new(Reason::AmbiguousHost, "streams.ibm.com/host", nodes, "mend it");
+        let warning = Warning::of_finding("not placed", &finding);
+        let text = warning.as_str();
+        assert_eq!(text.chars().count(), Warning::LIMIT);
+        assert!(text.starts_with("streams.ibm.com/host: not placed (AmbiguousHost): n1, n1"));
+        assert!(text.ends_with("…; mend it"), "{text}");
+        let short = Finding { problem: "is odd".to_owned(), ..finding };
+        let text = "streams.ibm.com/host: not placed (AmbiguousHost): is odd; mend it";
+        assert_eq!(Warning::of_finding("not placed", &short).as_str(), text);
     }
 
     #[test]

@@ -19,8 +19,8 @@ use crate::systems::check::{Context, Diagnosis, PodChecks, PodReport, gates};
 use crate::systems::exclusion::{Exclusion, IGNORE};
 use crate::systems::fit::{self, Check, Obstacle, PodNeeds, Question};
 use crate::systems::vocabulary::{Meaning, meaning};
-use crate::view::Name;
 use crate::view::resource::POD;
+use crate::view::{Name, Owner};
 
 /// The diagnosis of pods, for the systems.
 pub(super) const CHECKS: PodChecks = PodChecks { diagnose, report_missing_changes };
@@ -181,7 +181,10 @@ fn report_missing_changes(
             let lacks = some(&changes.collect::<Vec<_>>());
             diagnosis.report(
                 format!("it was admitted without stowplan, and may lack: {lacks}"),
-                "delete the pod, so that it is created again",
+                match Owner::of_any(&pod.metadata) {
+                    Some((kind, _)) => format!("delete the pod: its {kind} creates it again"),
+                    None => "delete the pod and create it again".to_owned(),
+                },
             );
         }
         _ => {}

@@ -245,3 +245,15 @@ fn conditions_that_may_exclude_a_pod_are_named() {
     let planned = planned(&report, &policy, 60);
     assert!(planned[0].2.contains("excluded by its match condition mine)"), "{planned:?}");
 }
+
+#[test]
+fn a_bound_pod_is_not_blamed_for_the_node_that_the_scheduler_chose() {
+    let report = Report::default();
+    let mut bound = pod("p", &json!({"streams.ibm.com/host": "n1"}), None);
+    bound.spec.as_mut().unwrap().node_name = Some("n9".to_owned());
+    report.observe(&bound);
+    let planned = planned(&report, &Policy::default(), 1);
+    let [(Write::None, "NotPlaced", note)] = planned.as_slice() else { panic!("{planned:?}") };
+    assert!(note.contains("lacks: required node affinity metadata.name In [n1]"), "{note}");
+    assert!(!note.contains("nodeName"), "{note}");
+}

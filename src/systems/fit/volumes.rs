@@ -6,6 +6,9 @@ use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
 use crate::view::{View, selector};
 
+/// The most nodes that a message names.
+const MAX_LISTED: usize = 5;
+
 /// A volume that not every node can mount.
 #[derive(Clone, Debug)]
 pub(crate) struct Volume<'v> {
@@ -37,6 +40,29 @@ impl<'v> Volumes<'v> {
     #[must_use]
     pub(crate) fn all_reach(&self, node: &str, view: &View) -> bool {
         self.0.iter().all(|volume| volume.reaches(node, view))
+    }
+
+    /// Describes the nodes that can mount each volume. `None`: every node can mount all of them.
+    #[must_use]
+    pub(crate) fn describe_reach(&self, view: &View) -> Option<String> {
+        let described = self.0.iter().filter_map(|volume| {
+            let Volume { claim, name, .. } = volume;
+            let all = view.nodes().map(|(node, _)| node);
+            let (mut can, cannot): (Vec<&str>, Vec<&str>) =
+                all.partition(|node| volume.reaches(node, view));
+            can.sort_unstable();
+            let more = match can.len().saturating_sub(MAX_LISTED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            can.truncate(MAX_LISTED);
+            let nodes = if can.is_empty() { "no node".to_owned() } else { can.join(", ") };
+            (!cannot.is_empty()).then(|| {
+                format!("volume {name} of claim {claim} can be mounted only on {nodes}{more}")
+            })
+        });
+        let described: Vec<String> = described.collect();
+        (!described.is_empty()).then(|| described.join(", "))
     }
 
     /// Finds the volumes that no node but `node` can mount: one of them alone, or all of them

@@ -130,6 +130,11 @@ impl<'v> Demand<'v> {
         self.0.volumes.pin_to(node, view).is_some()
     }
 
+    /// Describes the nodes that can mount each volume. `None`: every node can mount all of them.
+    pub(super) fn reach(&self, view: &View) -> Option<String> {
+        self.0.volumes.describe_reach(view)
+    }
+
     /// Describes the volumes that only `node` can mount.
     pub(super) fn pins(&self, node: &str, view: &View) -> String {
         self.0.volumes.pin_to(node, view).map(|pin| pin.to_string()).unwrap_or_default()

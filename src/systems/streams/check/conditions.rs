@@ -41,6 +41,7 @@ fn remedy(reason: &str) -> &'static str {
         "NotAllowed" | "TooManyExclusiveNodes" => {
             "ask the cluster's administrator: the policy says so"
         }
-        _ => "change its spec, or create it again",
+        // The spec of both kinds is immutable.
+        _ => "delete it, and create it again with another spec",
     }
 }

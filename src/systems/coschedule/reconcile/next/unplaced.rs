@@ -69,7 +69,11 @@ impl<'v> Decider<'_, 'v> {
             return next;
         }
         if self.elapsed_or_recheck(unschedulable.since, self.facts.grace()) {
-            let message = unschedulable.message.trim_end_matches('.').to_owned();
+            let mut message = unschedulable.message.trim_end_matches('.').to_owned();
+            let view = self.facts.view;
+            if let Some(reach) = state.demand(view, state.desired).reach(view) {
+                message = format!("{reach}; the scheduler says: {message}");
+            }
             return self.wait(Why::NotPlaced { placeholder: (*state.name.name).into(), message });
         }
         Next::Nothing

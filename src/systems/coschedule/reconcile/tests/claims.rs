@@ -49,6 +49,21 @@ fn volumes_without_a_common_node_split_an_existing_group() {
 }
 
 #[test]
+fn an_event_names_the_volume_whose_nodes_are_all_closed() {
+    let mut world = World::new(&["n1", "n2", "n3"]);
+    world.claim("c");
+    world.pin("c", "n2");
+    world.cordon("n2", true);
+    world.run("run", &["c"], &[]);
+    world.member("a", "run", 100);
+    world.settle(LONG);
+    assert_eq!(world.told(PIPELINE_RUN, "run"), [reason::PLACEHOLDER_NOT_PLACED]);
+    let mut notes = world.events.iter().map(|(_, event)| event.note.as_str());
+    let wanted = "of claim c can be mounted only on n2; the scheduler says: ";
+    assert!(notes.all(|note| note.contains(wanted)), "{:?}", world.events);
+}
+
+#[test]
 fn a_volume_that_is_on_one_node_keeps_its_group_there() {
     let mut world = World::new(&["n1", "n2"]);
     world.claim("c");

@@ -86,7 +86,12 @@ impl<'c> Check<'c> {
         let problem =
             format!("{} needs {wanted} nodes, and {found_by} {found}", self.format_pool(pool));
         let reason = if wanted == 1 { Reason::NoTaggedNode } else { Reason::InsufficientNodes };
-        let remedy = "label more nodes (`kubectl label node NODE KEY=VALUE`), or ask for fewer";
+        let remedy = match keys.is_empty() {
+            true => "add nodes, or create the job with a smaller pool",
+            false => {
+                "label more nodes (`kubectl label node NODE KEY=VALUE`), or create the job with a smaller pool"
+            }
+        };
         self.report(reason, problem, remedy);
     }
 

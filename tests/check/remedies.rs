@@ -1,0 +1,148 @@
+//! Each remedy leads out of its situation: a table of what `check` says, and of the objects after the
+//! remedy, for which it says nothing.
+
+use serde_json::{Value, json};
+
+use super::objects::{node, obstacles};
+
+const TOGETHER: &str = "streams.ibm.com/hostcolocation.9034FF9E2B8F00B47A44DFAF3C2A37176C101E2A";
+const APART: &str = "streams.ibm.com/hostexlocation.B76ADE163D874CC5BC0F408D70CFC165667EEC5F";
+
+/// A situation.
+struct Case {
+    name: &'static str,
+    asked: &'static str,
+    before: Vec<Value>,
+    /// What is said, as `what -> remedy`; a part of each.
+    said: &'static [&'static str],
+    /// The objects after the remedy.
+    after: Vec<Value>,
+}
+
+fn term(rules: &[(&str, &str, &str)]) -> Value {
+    let rule = |(key, operator, value): &(&str, &str, &str)| json!({"key": key, "operator": operator, "values": [value]});
+    let rules: Vec<Value> = rules.iter().map(rule).collect();
+    json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchExpressions": rules}})
+}
+
+/// An element of job `j` with a colocation token and, if `is_apart`, an exlocation token.
+fn element(name: &str, is_apart: bool, node: Option<&str>) -> Value {
+    let job = ("streams.ibm.com/job", "In", "j");
+    let near = term(&[(TOGETHER, "In", "together"), job]);
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": name,
+            "labels": {"streams.ibm.com/job": "j", "streams.ibm.com/pe": name, TOGETHER: "together"},
+            "annotations": {"streams.ibm.com/host-colocation": "together",
+                "stowplan.dev/placement": r#"{"v":1,"streams":["host-colocation=together: one node for all"],"more":0}"#}},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}],
+            "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}},
+    });
+    if is_apart {
+        let far = term(&[(APART, "In", "apart"), job, ("streams.ibm.com/pe", "NotIn", name)]);
+        pod["metadata"]["labels"][APART] = json!("apart");
+        pod["metadata"]["annotations"]["streams.ibm.com/host-exlocation"] = json!("apart");
+        pod["spec"]["affinity"]["podAntiAffinity"] =
+            json!({"requiredDuringSchedulingIgnoredDuringExecution": [far]});
+        pod["spec"]["affinity"]["nodeAffinity"] = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}]}});
+    }
+    if node.is_none() {
+        pod["status"] = unschedulable();
+    }
+    pod
+}
+
+fn unschedulable() -> Value {
+    json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+        "reason": "Unschedulable", "message": "0/2 nodes are available"}]})
+}
+
+/// A pod with `host: n1`, on `node` or waiting; `is_placed` by the webhook.
+fn hosted(is_placed: bool, node: Option<&str>) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "default", "uid": "p",
+            "annotations": {"streams.ibm.com/host": "n1"}},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
+    });
+    if is_placed {
+        pod["metadata"]["annotations"]["stowplan.dev/placement"] =
+            json!(r#"{"v":1,"streams":["host=n1: node n1"],"more":0}"#);
+        pod["spec"]["affinity"] = json!({"nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}});
+    }
+    if node.is_none() {
+        pod["status"] = unschedulable();
+    }
+    pod
+}
+
+/// A StreamsJob, with its condition Accepted.
+fn job(accepted: &str, reason: &str) -> Value {
+    let condition = |kind: &str| {
+        json!({"type": kind, "status": accepted, "reason": reason, "message": "as it is",
+            "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    };
+    json!({
+        "apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob",
+        "metadata": {"name": "j", "namespace": "default", "uid": "j", "generation": 1},
+        "spec": {}, "status": {"conditions": [condition("Accepted"), condition("Ready")]},
+    })
+}
+
+fn cases() -> Vec<Case> {
+    let nodes = || vec![node("n1"), node("n2")];
+    let with = |objects: &[Value]| [nodes(), objects.to_vec()].concat();
+    vec![
+        Case {
+            name: "two elements that must share a node and must not",
+            asked: "pod/q",
+            before: with(&[element("p", true, Some("n1")), element("q", true, None)]),
+            said: &[
+                "created now, it would be refused: keeps the pod off the node of pod p, and \
+                 streams.ibm.com/host-colocation puts both on one node -> remove one of the two",
+                "it must be with the pods of its group, and not with p on n1 -> remove one of the two",
+            ],
+            after: with(&[element("p", true, Some("n1")), element("q", false, Some("n1"))]),
+        },
+        Case {
+            name: "a pod that the webhook did not see, on a node of the scheduler's choice",
+            asked: "pod/p",
+            before: with(&[hosted(false, Some("n2"))]),
+            said: &["it was admitted without stowplan, and may lack: required node affinity \
+                     metadata.name In [n1] -> delete the pod and create it again"],
+            after: with(&[hosted(true, Some("n1"))]),
+        },
+        Case {
+            name: "a pod whose only node is full",
+            asked: "pod/p",
+            before: with(&[hosted(true, None)]),
+            said: &[
+                "its constraints leave only node n1, which default-scheduler does not take: see \
+                     what it says -> free there what the scheduler names",
+            ],
+            after: with(&[hosted(true, Some("n1"))]),
+        },
+        Case {
+            name: "a job that can never be placed",
+            asked: "job/j",
+            before: with(&[job("False", "NoCommonHost")]),
+            said: &["as it is -> delete it, and create it again with another spec"],
+            after: with(&[job("True", "Accepted")]),
+        },
+    ]
+}
+
+#[test]
+fn each_remedy_leads_out() {
+    for Case { name, asked, before, said, after } in cases() {
+        let found = obstacles(&before, asked);
+        assert_eq!(found.len(), said.len(), "{name}: {found:#?}");
+        for (found, said) in found.iter().zip(said) {
+            assert!(found.starts_with(said), "{name}: {found}");
+        }
+        assert_eq!(obstacles(&after, asked), Vec::<String>::new(), "{name}, after the remedy");
+    }
+}
