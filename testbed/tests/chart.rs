@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 use testbed::wait::{Seen, until};
 
+#[path = "chart/policies.rs"]
+mod policies;
+
 const NAMESPACE: &str = "stowplan-system";
 
 /// Base64 of a PEM frame without a certificate in it: no certificate is to be trusted here.
@@ -120,6 +123,7 @@ async fn accounts_can_do_their_work_and_objects_are_asked_about_when_they_should
     .await
     .unwrap();
 
+    policies::hold_the_controller_to_its_marks(&world).await;
     the_controllers_rights(&world).await;
     the_webhooks_rights(&world);
     what_is_asked_about(&world).await;
@@ -190,7 +194,7 @@ async fn the_controllers_rights(world: &World) {
 
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "waits", "namespace": "default"},
-        "spec": {"containers": [{"name": "main", "image": "none"}]},
+        "spec": {"schedulerName": "none", "containers": [{"name": "main", "image": "none"}]},
     });
     world.may(&["create", "-f", "-"], &pod);
     may(&["label", "pod", "waits", "stowplan.dev/wake=1"], nothing);
@@ -202,27 +206,19 @@ async fn the_controllers_rights(world: &World) {
     let owner: Value =
         serde_json::from_str(&world.may(&["get", "streamsjob", "parallel", "-o", "json"], nothing))
             .unwrap();
-    let labels = json!({"app.kubernetes.io/instance": "affinity-assistant-0123456789"});
-    let placeholder = json!({
-        "apiVersion": "apps/v1", "kind": "StatefulSet",
-        "metadata": {
-            "name": "affinity-assistant-0123456789", "namespace": "default",
-            "ownerReferences": [{
-                "apiVersion": owner["apiVersion"], "kind": "StreamsJob", "name": "parallel",
-                "uid": owner["metadata"]["uid"], "controller": true, "blockOwnerDeletion": false,
-            }],
-        },
-        "spec": {
-            "replicas": 1, "serviceName": "", "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "affinity-assistant", "image": "none"}]},
-            },
-        },
-    });
+    let owners = json!([{
+        "apiVersion": owner["apiVersion"], "kind": "StreamsJob", "name": "parallel",
+        "uid": owner["metadata"]["uid"], "controller": true, "blockOwnerDeletion": false,
+    }]);
+    let placeholder = policies::placeholder(&[("/metadata/ownerReferences", owners)]);
+    let name = placeholder["metadata"]["name"].as_str().unwrap();
+    let on_it = |arguments: &[&str]| {
+        let arguments: Vec<_> = arguments.iter().chain(&[&*account]).copied().collect();
+        world.may(&arguments, nothing)
+    };
     may(&["create", "-f", "-"], &placeholder);
-    may(&["annotate", "statefulset", "affinity-assistant-0123456789", "a=b"], nothing);
-    may(&["delete", "statefulset", "affinity-assistant-0123456789", "--wait=false"], nothing);
+    on_it(&["annotate", "statefulset", name, "a=b"]);
+    on_it(&["delete", "statefulset", name, "--wait=false"]);
     may_not(&["create", "deployment", "d", "--image=none"], nothing, "forbidden");
     may_not(&["delete", "streamsjob", "parallel"], nothing, "forbidden");
 
@@ -271,9 +267,11 @@ fn the_webhooks_rights(world: &World) {
     world.may_not(&["create", "-f", "-", &account], &pool, "forbidden");
     // What the sidecar costs.
     world.helm(&["controller.sidecar=true"]);
-    world.may(&["label", "node", "one", "a=b", &account], nothing);
+    let label = format!("{}=0", policies::LABEL);
+    world.may(&["label", "node", "one", &label, &account], nothing);
     world.helm(&[]);
-    world.may_not(&["label", "node", "one", "a=c", "--overwrite", &account], nothing, "forbidden");
+    let other = format!("{}=1", policies::LABEL);
+    world.may_not(&["label", "node", "one", &other, "--overwrite", &account], nothing, "forbidden");
 }
 
 /// With failurePolicy Fail and a stopped webhook, a refusal shows that the request is sent to it.

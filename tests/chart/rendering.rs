@@ -1,7 +1,8 @@
 //! What the chart renders as a whole: reviewed snapshots, valid objects, names, notes.
 
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+    MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota, Service, ServiceAccount};
@@ -105,6 +106,10 @@ fn every_object_is_one_that_the_api_knows() {
                 "Service" => known::<Service>(&object),
                 "ServiceAccount" => known::<ServiceAccount>(&object),
                 "StorageClass" => known::<StorageClass>(&object),
+                "ValidatingAdmissionPolicy" => known::<ValidatingAdmissionPolicy>(&object),
+                "ValidatingAdmissionPolicyBinding" => {
+                    known::<ValidatingAdmissionPolicyBinding>(&object);
+                }
                 "ValidatingWebhookConfiguration" => {
                     known::<ValidatingWebhookConfiguration>(&object);
                 }

@@ -192,6 +192,77 @@ fn the_controllers_rights_are_the_same_under_every_policy() {
     }
 }
 
+/// Without a part of its rights the controller still reads everything: otherwise it is never ready.
+#[test]
+fn each_part_of_the_controllers_rights_can_be_left_out() {
+    let off = r#"policy={"coschedule": {"enabled": false}}"#;
+    let [coscheduling, wake, repair] =
+        ["coscheduling", "wake", "repair"].map(|part| format!("controller.rbac.{part}=false"));
+    let cases: &[(&[&str], &[&str])] = &[
+        (
+            &["controller.rbac.pools=false"],
+            &["patch nodes", "create hostpools.stowplan.dev", "patch hostpools.stowplan.dev"],
+        ),
+        (
+            &[off, &coscheduling],
+            &[
+                "create statefulsets.apps",
+                "patch statefulsets.apps",
+                "delete statefulsets.apps",
+                "patch persistentvolumeclaims",
+                "delete persistentvolumeclaims",
+            ],
+        ),
+        (&[off, &wake], &[]),
+        (&[off, &repair], &[]),
+        (
+            &[off, &coscheduling, &wake, &repair],
+            &[
+                "create statefulsets.apps",
+                "patch statefulsets.apps",
+                "delete statefulsets.apps",
+                "patch persistentvolumeclaims",
+                "delete persistentvolumeclaims",
+                "patch pods",
+                "delete pods",
+            ],
+        ),
+    ];
+    for (values, missing) in cases {
+        let objects = Render::defaults().set_all(values).objects();
+        let rights = verbs_everywhere(&objects, "stowplan-controller");
+        assert_eq!(rights, &words(CONTROLLER_RIGHTS) - &words(missing), "{values:?}");
+    }
+}
+
+/// The account is that of the pods in which the controller runs, and no other account is held.
+#[test]
+fn the_policies_hold_the_account_of_the_controller() {
+    let policies = |values: &[&str]| {
+        let objects = Render::defaults().set_all(values).objects();
+        let mut users = BTreeSet::new();
+        for ((kind, name), object) in &objects.0 {
+            if kind == "ValidatingAdmissionPolicy" {
+                let binding: Value = objects.get("ValidatingAdmissionPolicyBinding", name);
+                assert_eq!(binding["spec"]["policyName"], **name);
+                assert_eq!(binding["spec"]["validationActions"], serde_json::json!(["Deny"]));
+                assert_eq!(object["spec"]["failurePolicy"], "Fail");
+                let condition = object["spec"]["matchConditions"][0]["expression"].as_str();
+                users.insert(condition.expect("an expression").to_owned());
+            }
+        }
+        users
+    };
+    let of = |account: &str| {
+        let user = format!("system:serviceaccount:stowplan-system:{account}");
+        BTreeSet::from([format!("request.userInfo.username == '{user}'")])
+    };
+    assert_eq!(policies(&[]), of("stowplan-controller"));
+    assert_eq!(policies(&[SIDECAR]), of("stowplan"));
+    assert_eq!(policies(&[NO_CONTROLLER]), BTreeSet::new());
+    assert_eq!(policies(&["controller.admissionPolicy.enabled=false"]), BTreeSet::new());
+}
+
 /// The price of the sidecar: the account of the webhook's pods has the rights of both.
 #[test]
 fn as_a_sidecar_the_controller_brings_its_rights_to_the_webhooks_account() {

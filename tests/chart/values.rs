@@ -35,6 +35,16 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("affinity", r#"{"nodeAffinity": {}}"#, &[]),
     ("controller.affinity", r#"{"nodeAffinity": {}}"#, &[]),
     ("controller.enabled", "false", &[]),
+    ("controller.admissionPolicy.enabled", "false", &[]),
+    ("controller.admissionPolicy.placeholderImages", r#"["other:1"]"#, &[]),
+    ("controller.rbac.coscheduling", "false", &[r#"policy={"coschedule": {"enabled": false}}"#]),
+    ("controller.rbac.pools", "false", &[]),
+    ("controller.rbac.repair", "false", &[]),
+    (
+        "controller.rbac.wake",
+        "false",
+        &[r#"policy={"coschedule": {"enabled": false}}"#, "controller.rbac.coscheduling=false"],
+    ),
     ("controller.replicas", "3", &[]),
     ("controller.resources.limits.memory", r#""1Gi""#, &[]),
     ("controller.resources.requests.cpu", "1", &[]),
@@ -107,10 +117,17 @@ fn the_full_values_change_every_value() {
         // A map of the user's own has leaves below the path.
         let same = full.get(&path) == Some(&default)
             || !full.keys().any(|key| *key == path || key.starts_with(&format!("{path}.")));
-        // Without definitions there is nothing to keep, beside a bundle nothing to inject, and
-        // without pods of its own a controller has no replicas.
-        let excepted =
-            ["controller.enabled", "controller.sidecar", "crds.install", "tls.certManager.inject"];
+        // Without definitions there is nothing to keep, beside a bundle nothing to inject,
+        // without pods of its own a controller has no replicas, and the policy needs some rights.
+        let excepted = [
+            "controller.admissionPolicy.enabled",
+            "controller.enabled",
+            "controller.rbac.coscheduling",
+            "controller.rbac.repair",
+            "controller.sidecar",
+            "crds.install",
+            "tls.certManager.inject",
+        ];
         let excepted = excepted.contains(&&*path);
         assert_eq!(same, excepted, "{path} in ci/full-values.yaml");
     }
@@ -210,6 +227,20 @@ fn values_that_cannot_work_are_refused_with_a_remedy() {
         (
             &[&ca, r#"policy.excludedNamespaces="build""#],
             "policy.excludedNamespaces is \"build\", and must be a list of names: write [build]",
+        ),
+        (
+            &[&ca, "controller.rbac.coscheduling=false"],
+            "controller.rbac.coscheduling is false and the policy enables coscheduling, so members of \
+             groups would wait for placeholders that cannot be created: set \
+             policy.coschedule.enabled to false too",
+        ),
+        (
+            &[&ca, "controller.rbac.repair=false", r#"policy={"repair": "recreatePending"}"#],
+            "controller.rbac.repair is false and policy.repair is recreatePending",
+        ),
+        (
+            &[&ca, r#"controller.admissionPolicy.placeholderImages=["a' || true"]"#],
+            "at '/controller/admissionPolicy/placeholderImages/0'",
         ),
         (&[&ca, "policy=[]"], "at '/policy': got array, want object"),
         (

@@ -172,3 +172,10 @@ objectSelector:
     operator: NotIn
     values: ["true"]
 {{- end -}}
+
+{{/* The first rule of the policies for namespaced objects: these namespaces are never changed. */}}
+{{- define "stowplan.policy.namespaces" -}}
+- message: the controller changes nothing in this namespace
+  reason: Forbidden
+  expression: "!(request.namespace in ['kube-system', 'kube-node-lease', '{{ .Release.Namespace }}'])"
+{{- end -}}

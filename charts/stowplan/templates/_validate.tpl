@@ -11,6 +11,12 @@ Each sentence says what to do: it is all that the user of `helm install` gets to
     {{- fail (printf "policy.repair is recreatePending and webhook.matchConditions has conditions of your own (%s), so stowplan cannot know which pods they keep from the webhook, and would delete such pods again and again: set repair to report, or exclude by webhook.excludedNamespaces and the label stowplan.dev/ignore instead of conditions" (include "stowplan.matchConditions" $ | fromJsonArray | join ", ")) -}}
   {{- end -}}
 {{- end -}}
+{{- if and .Values.controller.enabled (not .Values.controller.rbac.coscheduling) (include "stowplan.coschedules" .) -}}
+  {{- fail "controller.rbac.coscheduling is false and the policy enables coscheduling, so members of groups would wait for placeholders that cannot be created: set policy.coschedule.enabled to false too" -}}
+{{- end -}}
+{{- if and .Values.controller.enabled (not .Values.controller.rbac.repair) (eq (toString .Values.policy.repair) "recreatePending") -}}
+  {{- fail "controller.rbac.repair is false and policy.repair is recreatePending, so the controller could not delete the pods that it is to recreate: set rbac.repair to true, or policy.repair to report" -}}
+{{- end -}}
 {{- $secret := .Values.tls.secretName -}}
 {{- $inject := .Values.tls.certManager.inject -}}
 {{- with .Values.tls.caBundle -}}
