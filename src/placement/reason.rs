@@ -112,6 +112,8 @@ reasons! {
     NotInJob => Syntax,
     /// The policy turns host pools off, or not on for this namespace.
     PoolNotAllowed => Policy,
+    /// The policy does not allow the value of `coschedule`.
+    ModeNotAllowed => Policy,
     /// The HostPool belongs to another job.
     PoolReserved => Policy,
     /// The namespace would hold more exclusive nodes than the policy allows.

@@ -64,67 +64,68 @@ impl Stay {
 }
 
 pub(crate) async fn isolated_runs_never_meet(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let lab = Lab::new(&world, "isolated", &["east", "west"]).await?;
-    let spaces = [world.namespace("isolated").await?, world.namespace("isolated").await?];
-    let names = ["a", "b", "c"];
-    for space in &spaces {
-        for name in names {
-            space.created(&run(&lab, name)).await?;
-        }
-    }
-    let mut stays = Vec::new();
-    for space in &spaces {
-        for name in names {
-            space.succeeded(name).await?;
-            stays.push(Stay::of(space, name).await?);
-        }
-        for name in names {
-            space.together(&format!("{name}-")).await?;
-        }
-    }
-    for (index, one) in stays.iter().enumerate() {
-        for other in &stays[index + 1..] {
-            ensure!(!one.meets(other), "they met: {one:?}, {other:?}");
-        }
-    }
-    // Six runs on two nodes: one after the other they would prove nothing.
-    let both = |one: &Stay| stays.iter().any(|other| one.node != other.node && one.overlaps(other));
-    ensure!(stays.iter().any(both), "one after the other: {stays:?}");
-    for space in &spaces {
-        space.cleared(&[]).await?;
-    }
-    Ok(())
-}
-
-pub(crate) async fn isolation_within_a_namespace(world: Arc<World>) -> Result<()> {
-    let lab = Lab::new(&world, "within", &["east"]).await?;
-    with_policy(&world, json!({"isolationScope": "namespace"}), async || {
-        let spaces = [world.namespace("within").await?, world.namespace("within").await?];
+    with_policy(&world, json!({"isolationScope": "cluster"}), async || {
+        let spaces = [world.namespace("isolated").await?, world.namespace("isolated").await?];
+        let names = ["a", "b", "c"];
         for space in &spaces {
-            space.created(&run(&lab, "a")).await?;
+            for name in names {
+                space.created(&run(&lab, name)).await?;
+            }
         }
-        // The only node has both, for both namespaces.
+        let mut stays = Vec::new();
         for space in &spaces {
-            space.succeeded("a").await?;
+            for name in names {
+                space.succeeded(name).await?;
+                stays.push(Stay::of(space, name).await?);
+            }
+            for name in names {
+                space.together(&format!("{name}-")).await?;
+            }
         }
-        let (one, other) = (Stay::of(&spaces[0], "a").await?, Stay::of(&spaces[1], "a").await?);
-        ensure!(one.meets(&other), "{one:?}, {other:?}");
-
-        for name in ["b", "c"] {
-            spaces[0].created(&run(&lab, name)).await?;
+        for (index, one) in stays.iter().enumerate() {
+            for other in &stays[index + 1..] {
+                ensure!(!one.meets(other), "they met: {one:?}, {other:?}");
+            }
         }
-        for name in ["b", "c"] {
-            spaces[0].succeeded(name).await?;
-        }
-        let (one, other) = (Stay::of(&spaces[0], "b").await?, Stay::of(&spaces[0], "c").await?);
-        ensure!(!one.meets(&other), "they met: {one:?}, {other:?}");
+        // Six runs on two nodes: one after the other they would prove nothing.
+        let both =
+            |one: &Stay| stays.iter().any(|other| one.node != other.node && one.overlaps(other));
+        ensure!(stays.iter().any(both), "one after the other: {stays:?}");
         for space in &spaces {
             space.cleared(&[]).await?;
         }
         Ok(())
     })
     .await
+}
+
+pub(crate) async fn isolation_within_a_namespace(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let lab = Lab::new(&world, "within", &["east"]).await?;
+    let spaces = [world.namespace("within").await?, world.namespace("within").await?];
+    for space in &spaces {
+        space.created(&run(&lab, "a")).await?;
+    }
+    // The only node has both, for both namespaces.
+    for space in &spaces {
+        space.succeeded("a").await?;
+    }
+    let (one, other) = (Stay::of(&spaces[0], "a").await?, Stay::of(&spaces[1], "a").await?);
+    ensure!(one.meets(&other), "{one:?}, {other:?}");
+
+    for name in ["b", "c"] {
+        spaces[0].created(&run(&lab, name)).await?;
+    }
+    for name in ["b", "c"] {
+        spaces[0].succeeded(name).await?;
+    }
+    let (one, other) = (Stay::of(&spaces[0], "b").await?, Stay::of(&spaces[0], "c").await?);
+    ensure!(!one.meets(&other), "they met: {one:?}, {other:?}");
+    for space in &spaces {
+        space.cleared(&[]).await?;
+    }
+    Ok(())
 }
 
 /// Two isolated runs cannot share a node, and one volume cannot be on two nodes: the later run

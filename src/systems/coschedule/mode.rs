@@ -16,25 +16,42 @@ pub(crate) const MODES: [(&str, CoscheduleMode); 4] = [
     ("isolate-pipelinerun", CoscheduleMode::IsolatePipelinerun),
 ];
 
-/// An invalid mode value, and the object it was found on.
+/// A mode that cannot be used, and the object it was found on.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct BadMode {
     /// The object as it is named in messages; empty for the pod itself.
     pub object: String,
     pub value: Box<str>,
+    /// The modes that the policy allows, if it does not allow this one; empty if there is no such mode.
+    pub allowed: Vec<CoscheduleMode>,
 }
 
 impl BadMode {
     /// The finding that is reported.
     #[must_use]
     pub(crate) fn finding(&self) -> Finding {
-        let words: Vec<&str> = MODES.iter().map(|(word, _)| *word).collect();
         let preposition = if self.object.is_empty() { "" } else { " of " };
+        let subject = format!("{}{preposition}{}", keys::MODE, self.object);
+        let value = quoted(&self.value);
+        if self.allowed.is_empty() {
+            let words: Vec<&str> = MODES.iter().map(|(word, _)| *word).collect();
+            let remedy = format!("write one of {}", words.join(", "));
+            return Finding::new(
+                Reason::InvalidMode,
+                subject,
+                format!("{value} is not a mode"),
+                remedy,
+            );
+        }
+        let words: Vec<&str> = self.allowed.iter().map(|mode| word(*mode)).collect();
         Finding::new(
-            Reason::InvalidMode,
-            format!("{}{preposition}{}", keys::MODE, self.object),
-            format!("{} is not a mode", quoted(&self.value)),
-            format!("write one of {}", words.join(", ")),
+            Reason::ModeNotAllowed,
+            subject,
+            format!("the policy does not allow {value}"),
+            format!(
+                "write one of {}, or ask the administrator (coschedule.allowedModes)",
+                words.join(", ")
+            ),
         )
     }
 }
@@ -94,7 +111,8 @@ pub(crate) fn source<'v>(name: &Name, run: &'v PipelineRun, view: &'v View) -> S
 /// The mode of a root run, by [`source`].
 ///
 /// # Errors
-/// If the value found there is not a mode.
+/// If the value found there is not a mode, or one that the policy does not allow. The mode of a
+/// placeholder was allowed when it was created, and the policy's own is always allowed.
 pub(crate) fn of_run(
     name: &Name,
     run: &PipelineRun,
@@ -103,9 +121,13 @@ pub(crate) fn of_run(
 ) -> Result<CoscheduleMode, BadMode> {
     match source(name, run, view) {
         Source::Placeholder(mode) => Ok(mode),
-        Source::Run(value) => parse(value, || format!("PipelineRun {}", name.name)),
-        Source::Pipeline { name, value } => parse(value, || format!("Pipeline {name}")),
-        Source::Namespace(value) => parse(value, || format!("Namespace {}", name.namespace)),
+        Source::Run(value) => parse_allowed(value, policy, || format!("PipelineRun {}", name.name)),
+        Source::Pipeline { name, value } => {
+            parse_allowed(value, policy, || format!("Pipeline {name}"))
+        }
+        Source::Namespace(value) => {
+            parse_allowed(value, policy, || format!("Namespace {}", name.namespace))
+        }
         Source::Policy => Ok(policy.coschedule.mode),
     }
 }
@@ -113,14 +135,14 @@ pub(crate) fn of_run(
 /// The mode of an object without an annotation of its own.
 ///
 /// # Errors
-/// If the namespace's annotation is not a mode.
+/// If the namespace's annotation is not a mode, or one that the policy does not allow.
 pub(crate) fn of_namespace(
     namespace: &str,
     view: &View,
     policy: &Policy,
 ) -> Result<CoscheduleMode, BadMode> {
     match view.namespace_mode(namespace) {
-        Some(value) => parse(value, || format!("Namespace {namespace}")),
+        Some(value) => parse_allowed(value, policy, || format!("Namespace {namespace}")),
         None => Ok(policy.coschedule.mode),
     }
 }
@@ -133,7 +155,29 @@ pub(crate) fn parse(
     value: &str,
     object: impl FnOnce() -> String,
 ) -> Result<CoscheduleMode, BadMode> {
-    read(value).ok_or_else(|| BadMode { object: object(), value: value.into() })
+    read(value).ok_or_else(|| BadMode {
+        object: object(),
+        value: value.into(),
+        allowed: Vec::new(),
+    })
+}
+
+/// Parses the mode in an annotation that a run, a Pipeline or a namespace has.
+fn parse_allowed(
+    value: &str,
+    policy: &Policy,
+    object: impl Fn() -> String,
+) -> Result<CoscheduleMode, BadMode> {
+    let mode = parse(value, &object)?;
+    let own = policy.coschedule.mode;
+    let allowed = &policy.coschedule.allowed_modes;
+    if mode == own || allowed.contains(&mode) {
+        return Ok(mode);
+    }
+    let mut allowed: Vec<_> = allowed.iter().copied().chain([own]).collect();
+    allowed.sort_unstable();
+    allowed.dedup();
+    Err(BadMode { object: object(), value: value.into(), allowed })
 }
 
 #[cfg(test)]

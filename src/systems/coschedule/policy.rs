@@ -1,6 +1,6 @@
 //! The section `coschedule` of the policy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
@@ -16,6 +16,8 @@ pub struct Coschedule {
     pub enabled: bool,
     /// What of a Tekton run shares a node, where neither run nor namespace says.
     pub mode: CoscheduleMode,
+    /// The modes that runs, Pipelines and namespaces may ask for, besides `mode`.
+    pub allowed_modes: BTreeSet<CoscheduleMode>,
     /// How a member follows its placeholder.
     pub binding: Binding,
     /// What becomes of the claims of a run.
@@ -40,7 +42,9 @@ pub struct Coschedule {
 }
 
 /// What of a Tekton run shares a node (TEP-0135).
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum CoscheduleMode {
     /// Nothing.
@@ -84,9 +88,9 @@ pub enum Volumes {
 #[serde(rename_all = "camelCase")]
 pub enum IsolationScope {
     /// In the whole cluster.
-    #[default]
     Cluster,
     /// In its namespace.
+    #[default]
     Namespace,
 }
 
@@ -130,6 +134,12 @@ impl Default for Coschedule {
         Self {
             enabled: true,
             mode: CoscheduleMode::default(),
+            allowed_modes: BTreeSet::from([
+                CoscheduleMode::Disabled,
+                CoscheduleMode::Workspaces,
+                CoscheduleMode::PipelineRuns,
+                CoscheduleMode::IsolatePipelinerun,
+            ]),
             binding: Binding::default(),
             volumes: Volumes::default(),
             class_map: BTreeMap::new(),
