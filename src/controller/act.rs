@@ -18,7 +18,7 @@
 //! UID, a version, a free name), and by then the watch may have shown that the write is no longer
 //! needed. A pause ends early if a different write to the object is planned.
 //!
-//! [`pause`]: how long writes to an object are paused. [`writer`]: one write, from the precondition
+//! [`turns`]: which write is next. [`pause`]: how long writes to an object are paused. [`writer`]: one write, from the precondition
 //! to the events. [`request`] and [`answer`]: HTTP. [`limit`]: requests per second. [`audience`]:
 //! the objects that the events are about. The executor knows no system: an [`Action`] contains
 //! everything that differs between systems.
@@ -30,9 +30,10 @@ mod pause;
 mod request;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod writer;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use futures::StreamExt as _;
@@ -48,6 +49,7 @@ use crate::systems::plan::{Action, Target, Write};
 use crate::telemetry::Metrics;
 use answer::Outcome;
 use pause::{Pause, Trouble};
+use turns::Turns;
 pub(crate) use writer::WRITE_TIMEOUT;
 use writer::{Round, Writer};
 
@@ -59,7 +61,7 @@ pub(crate) const CONCURRENCY: usize = 8;
 pub(crate) struct Executor {
     writer: Arc<Writer>,
     /// Actions of the latest plan that have not been started.
-    waiting: VecDeque<Action>,
+    waiting: Turns,
     running: FuturesUnordered<BoxFuture<'static, Done>>,
     /// The targets of `running`.
     busy: HashSet<Target>,
@@ -87,7 +89,7 @@ impl Executor {
     ) -> Self {
         Self {
             writer: Arc::new(Writer::new(client, cluster, leadership, events, metrics)),
-            waiting: VecDeque::new(),
+            waiting: Turns::default(),
             running: FuturesUnordered::new(),
             busy: HashSet::new(),
             paused: HashMap::new(),
@@ -101,9 +103,9 @@ impl Executor {
         if self.round.has_ended(now) {
             self.round = Arc::new(Round::beginning_at(now));
         }
-        self.waiting.clear();
         let planned: HashSet<Target> = actions.iter().map(|action| action.target.clone()).collect();
         self.paused.retain(|target, pause| now < pause.until || planned.contains(target));
+        let mut waiting = Vec::new();
         let mut unfinished = self.busy.iter().filter(|target| !planned.contains(target)).count();
         for action in actions {
             if matches!(action.write, Write::None) {
@@ -122,8 +124,9 @@ impl Executor {
                 Some(pause) if now < pause.until => continue,
                 _ => {}
             }
-            self.waiting.push_back(action);
+            waiting.push(action);
         }
+        self.waiting.replace(waiting);
         self.writer.metrics.controller_actions.set(i64::try_from(unfinished).unwrap_or(i64::MAX));
     }
 
@@ -153,7 +156,7 @@ impl Executor {
 
     fn start_writes(&mut self) {
         while self.running.len() < CONCURRENCY
-            && let Some(action) = self.waiting.pop_front()
+            && let Some(action) = self.waiting.next()
         {
             // If a plan contains two writes to an object, the second waits for the next plan.
             if !self.busy.insert(action.target.clone()) {
