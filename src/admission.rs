@@ -187,7 +187,13 @@ pub fn decide(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Decis
                 && kind.is_served_by(system)
                 && concerns(request.namespace(), metadata, view)
         };
-        if !keys.has_key_of(system) && system.concerns.is_some_and(is_concerned) {
+        let is_tolerated = |key: &str| {
+            (system.enabled)(policy) && kind.is_served_by(system) && object.spec.may_tolerate(key)
+        };
+        if !keys.has_key_of(system)
+            && (system.concerns.is_some_and(is_concerned)
+                || system.traces.taint.is_some_and(is_tolerated))
+        {
             keys.systems.push((system, Vec::new()));
         }
     }

@@ -58,6 +58,22 @@ use streams::kinds::streams_job::StreamsJobs;
 use streams::kinds::streams_pod::StreamsPods;
 use validation::Validation;
 
+/// What the controller writes to nodes, and the objects that it creates and no other object owns.
+#[derive(Debug)]
+pub struct Traces {
+    /// The prefix of the labels of nodes.
+    pub node_labels: Option<&'static str>,
+    /// The key of the taint of nodes.
+    pub taint: Option<&'static str>,
+    /// The kinds of objects, each with the label whose value is the object's own name.
+    pub objects: &'static [(Resource, &'static str)],
+}
+
+impl Traces {
+    /// Nothing.
+    pub const NONE: Self = Self { node_labels: None, taint: None, objects: &[] };
+}
+
 /// A system: its annotation keys, and its functions for pods, claims and the cluster.
 #[derive(Debug)]
 pub struct System {
@@ -79,6 +95,9 @@ pub struct System {
     /// for every object of its kinds, so it must be cheap: it reads only labels and owners. `None`:
     /// never.
     pub concerns: Option<fn(&str, &Metadata<'_>, &View) -> bool>,
+    /// What the controller writes for the system, besides gates. The system decides on pods with a
+    /// toleration of its taint.
+    pub traces: Traces,
     /// Whether a pod without any of the system's keys may need a decision, by its labels and owners
     /// alone. `None`: never.
     pub(crate) may_concern: Option<fn(&ObjectMeta) -> bool>,

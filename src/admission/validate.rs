@@ -16,7 +16,6 @@ use super::{Admission, Decision, Pass, Refusal};
 use crate::placement::reason::{Finding, Warning};
 use crate::policy::OnInvalid;
 use crate::systems;
-use crate::systems::exclusion::Exclusion;
 use crate::systems::policy::Policy;
 use crate::systems::validation::{Incoming, Validation};
 use crate::view::{Name, View};
@@ -35,7 +34,8 @@ fn validation(review: &Review<'_>) -> Option<&'static Validation> {
 
 /// Decides whether one of stowplan's own objects may be created or changed. Other kinds and operations
 /// pass, and so does a change that leaves the spec as it is: a user who labels or deletes an object does
-/// not have to mend it first.
+/// not have to mend it first. Namespaces are not excluded: that leaves their pods alone, while their pools
+/// would take nodes.
 ///
 /// # Errors
 /// [`ParseError`]: no answer can be given.
@@ -48,9 +48,6 @@ pub(crate) fn validate(
         return Ok(Decision::Pass(Pass::OutOfScope));
     };
     let namespace = review.request.namespace();
-    if let Some(exclusion) = Exclusion::of_namespace(namespace, view, policy) {
-        return Ok(Decision::Pass(exclusion.into()));
-    }
     let (object, old) = review.objects()?;
     let new: Outline = outline(object)?;
     if new.metadata.contains_key("deletionTimestamp") {
@@ -240,8 +237,9 @@ mod tests {
             ("/request/operation", "DELETE", "OutOfScope"),
             ("/request/resource/resource", "pods", "OutOfScope"),
             ("/request/resource/group", "", "OutOfScope"),
-            ("/request/namespace", "kube-system", "ExcludedNamespace"),
-            ("/request/namespace", "ignored", "Ignored"),
+            // The pods of these namespaces are left alone, but their pools would take nodes.
+            ("/request/namespace", "kube-system", "422 MalformedPool"),
+            ("/request/namespace", "ignored", "422 MalformedPool"),
         ] {
             let mut review = wrong.clone();
             *review.pointer_mut(pointer).unwrap() = json!(value);

@@ -111,6 +111,17 @@ pub enum Spec<'a> {
     NoObject,
 }
 
+impl Spec<'_> {
+    /// Whether a pod may tolerate a taint with this key. Reads no other member, and decodes nothing.
+    #[must_use]
+    pub fn may_tolerate(&self, key: &str) -> bool {
+        match self {
+            Self::Members(members) => members.tolerations.is_some_and(|it| it.get().contains(key)),
+            Self::Absent | Self::NoObject => false,
+        }
+    }
+}
+
 /// Undecoded members of a spec. A null is kept as it is, and means the same as an absent member.
 #[derive(Debug, Default)]
 pub struct Members<'a> {

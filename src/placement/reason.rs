@@ -114,8 +114,10 @@ reasons! {
     PoolNotAllowed => Policy,
     /// The policy does not allow the value of `coschedule`.
     ModeNotAllowed => Policy,
-    /// The HostPool belongs to another job.
+    /// The HostPool belongs to another job, or to another namespace.
     PoolReserved => Policy,
+    /// The namespace would have more HostPools than the policy allows.
+    TooManyPools => Policy,
     /// The namespace would hold more exclusive nodes than the policy allows.
     TooManyExclusiveNodes => Policy,
     /// The namespace has no StreamsJob of this name.

@@ -32,7 +32,7 @@ pub(crate) mod volumes;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{Gate, PodOwner, System};
+use super::{Gate, PodOwner, System, Traces};
 use crate::view::Owner;
 
 /// The system.
@@ -48,6 +48,7 @@ pub(crate) const SYSTEM: System = System {
     request: Some(member::request),
     claim: Some(claims::request),
     concerns: Some(owner::concerns),
+    traces: Traces { objects: &[(resources::STATEFUL_SET, keys::PLACEHOLDER)], ..Traces::NONE },
     may_concern: Some(|metadata| owner_of_pod(metadata).is_some()),
     pod_owner: Some(owner_of_pod),
     plan: Some(reconcile::plan),

@@ -3,7 +3,7 @@
 
 pub(crate) mod policy;
 
-use super::{Prefix, System};
+use super::{Prefix, System, Traces};
 use policy::KatalystMode;
 
 /// Affinity: a pod shares NUMA nodes or sockets with other pods.
@@ -19,6 +19,7 @@ pub(crate) const SYSTEM: System = System {
     request: None,
     claim: None,
     concerns: None,
+    traces: Traces::NONE,
     may_concern: None,
     pod_owner: None,
     plan: None,

@@ -3,7 +3,7 @@
 
 pub(crate) mod policy;
 
-use super::{Prefix, System};
+use super::{Prefix, System, Traces};
 
 /// The annotations of pod templates.
 pub(crate) const KEYS: &[&str] = &[
@@ -26,6 +26,7 @@ pub(crate) const SYSTEM: System = System {
     request: None,
     claim: None,
     concerns: None,
+    traces: Traces::NONE,
     may_concern: None,
     pod_owner: None,
     plan: None,

@@ -29,12 +29,13 @@ pub(crate) mod resources;
 pub(crate) mod token;
 mod validate;
 
-use super::{Outcome, Prefix, System};
+use super::{Outcome, Prefix, System, Traces};
 use crate::kubernetes::label;
 use crate::placement::intent::{Change, Intent};
 use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, Warning, quoted, shorten};
 use crate::systems::policy::Policy;
+use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::policy::Compat;
 use crate::view::View;
 
@@ -51,6 +52,11 @@ pub(crate) const SYSTEM: System = System {
     request: Some(place_pod),
     claim: None,
     concerns: Some(job::concerns),
+    traces: Traces {
+        node_labels: Some(keys::POOL_LABEL_PREFIX),
+        taint: Some(keys::EXCLUSIVE_TAINT),
+        objects: &[],
+    },
     may_concern: Some(|metadata| label(metadata, keys::JOB).is_some()),
     pod_owner: None,
     plan: Some(reconcile::plan),
@@ -68,6 +74,7 @@ const NAME: &str = "streams";
 /// Translates the constraints of a pod into intents.
 fn place_pod(pod: &Pod<'_>, view: &View, policy: &Policy) -> Outcome {
     let mut placing = Placing { pod, view, policy, member: None, outcome: Outcome::default() };
+    placing.check_tolerations();
     match job::find_reference(pod, view, policy) {
         Some(reference) => placing.place_by_job(&reference),
         None => placing.place_by_annotations(),
@@ -98,6 +105,28 @@ impl Placing<'_> {
     /// Whether the policy asks for `compat: upstream`: the literal forms of the Streams design.
     fn is_compatible(&self) -> bool {
         self.policy.streams.compat == Compat::Upstream
+    }
+
+    /// Refuses a toleration of the taint of a known pool of another namespace. A toleration without
+    /// a value, as the pods of DaemonSets have, stays: it is for no pool in particular.
+    fn check_tolerations(&mut self) {
+        let own = self.pod.tolerations.iter().flatten();
+        let mut hashes = own
+            .filter(|toleration| toleration.key.as_deref() == Some(keys::EXCLUSIVE_TAINT))
+            .filter_map(|toleration| toleration.value.as_deref())
+            .filter(|hash| !hash.is_empty());
+        let is_foreign = |hash: &&str| {
+            self.view.host_pools().any(|(name, pool)| {
+                pool.hash.as_deref() == Some(*hash) && *name.namespace != *self.pod.namespace
+            })
+        };
+        let Some(hash) = hashes.find(is_foreign) else { return };
+        self.outcome.findings.push(Finding::new(
+            Reason::PoolReserved,
+            "spec.tolerations",
+            format!("{}={hash} is the taint of a pool of another namespace", keys::EXCLUSIVE_TAINT),
+            "remove the toleration; stowplan adds those of the pod's own pools",
+        ));
     }
 
     fn change(&mut self, key: &'static str, value: &str, change: Change) {

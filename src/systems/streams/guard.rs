@@ -5,7 +5,7 @@ use crate::placement::reason::{Finding, Reason};
 use crate::systems::policy::Policy;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, HostPool};
-use crate::view::View;
+use crate::view::{Name, View};
 
 /// Checks whether the policy allows pools in a namespace.
 ///
@@ -37,6 +37,35 @@ pub(crate) fn pools(
         subject,
         problem,
         "ask the cluster's administrator, or do without pools",
+    ))
+}
+
+/// Checks whether a namespace may have one more pool beside its existing ones without `own`.
+///
+/// # Errors
+/// A finding about `subject` if it may not.
+pub(crate) fn count(
+    subject: &str,
+    own: &Name,
+    view: &View,
+    policy: &Policy,
+) -> Result<(), Finding> {
+    let most = policy.host_pools.max_pools_per_namespace;
+    let others = view
+        .host_pools()
+        .filter(|(name, _)| *name.namespace == *own.namespace && name.name != own.name)
+        .count();
+    if others < usize::try_from(most).unwrap_or(usize::MAX) {
+        return Ok(());
+    }
+    Err(Finding::new(
+        Reason::TooManyPools,
+        subject,
+        format!(
+            "namespace {} has {others} host pools, and the policy allows {most}",
+            own.namespace
+        ),
+        "delete a pool that is not needed, or ask the cluster's administrator (hostPools.maxPoolsPerNamespace)",
     ))
 }
 

@@ -21,6 +21,10 @@ pub struct HostPools {
     pub namespaces: BTreeMap<String, String>,
     /// The most exclusive nodes that a namespace may hold. Read by the controller.
     pub max_exclusive_nodes_per_namespace: u32,
+    /// The most pools that a namespace may have. Read by the controller and by the check of pools.
+    pub max_pools_per_namespace: u32,
+    /// The most pools whose members a node may be, by the controller's choice.
+    pub max_pools_per_node: u32,
 }
 
 impl Default for HostPools {
@@ -30,6 +34,8 @@ impl Default for HostPools {
             node_selector: BTreeMap::new(),
             namespaces: BTreeMap::new(),
             max_exclusive_nodes_per_namespace: 8,
+            max_pools_per_namespace: 256,
+            max_pools_per_node: 64,
         }
     }
 }
@@ -88,6 +94,11 @@ mod tests {
             ),
             ("hostPools: {namespaces: {x/y/z: ok}}", "is not the key of a label"),
             ("hostPools: {namespaces: {x: \"bad value!\"}}", "is not the value of a label"),
+            (
+                "hostPools: {maxPoolsPerNamespace: many}",
+                "hostPools.maxPoolsPerNamespace: \"many\" is not a whole number",
+            ),
+            ("hostPools: {maxPoolsPerNode: -1}", "-1 is not a whole number"),
         ] {
             let error = Policy::from_yaml(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");

@@ -91,6 +91,7 @@ fn host_pool(name: &Name, pool: &HostPool, view: &View, policy: &Policy) -> Vec<
         )),
         Ok(form) => {
             findings.extend(guard::pools(&subject, &name.namespace, view, policy).err());
+            findings.extend(guard::count(&subject, name, view, policy).err());
             if pool.exclusive {
                 let others = |other: &str, _: &HostPool| *other != *name.name;
                 let wanted = guard::hosts(Some(form));

@@ -41,6 +41,7 @@ fn remedy(reason: &str) -> &'static str {
         "NotAllowed" | "TooManyExclusiveNodes" => {
             "ask the cluster's administrator: the policy says so"
         }
+        "TooManyPools" => "delete a pool that is not needed, or ask the cluster's administrator",
         // The spec of both kinds is immutable.
         _ => "delete it, and create it again with another spec",
     }

@@ -96,6 +96,12 @@ pub(crate) struct PodDetails {
 }
 
 impl PodDetails {
+    /// Whether the pod tolerates the taint of the pool with this hash by key and value.
+    #[must_use]
+    pub(crate) fn tolerates(&self, hash: &str) -> bool {
+        self.tolerates.iter().any(|tolerated| **tolerated == *hash)
+    }
+
     /// Reads a pod. `None` if it is not a Streams pod and does not ask for a pool's hosts.
     #[must_use]
     pub(crate) fn read(pod: &core::Pod) -> Option<Self> {

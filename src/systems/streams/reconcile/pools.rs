@@ -100,7 +100,8 @@ impl Pool<'_> {
 pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     let pools = find_live_pools(view);
     let mut inventory = Inventory::new(view, policy);
-    let verdicts = accept::judge(&pools, view, policy);
+    let lingering = find_lingering_nodes(&pools, &inventory);
+    let verdicts = accept::judge(&pools, &lingering, view, policy);
     let mut drafts = allocate(&pools, &verdicts, &mut inventory);
 
     let mut plan = Plan::default();
@@ -115,9 +116,38 @@ pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     }
     let owners = MarkOwners::new(&pools, &verdicts, &drafts);
     for (index, node) in inventory.nodes.iter().enumerate() {
-        plan.actions.extend(plan_node(index, node, wanted.get(&index), &owners, now));
+        plan.actions.extend(plan_node(index, node, wanted.get(&index), &owners, &inventory, now));
     }
     plan
+}
+
+/// The number of nodes of each namespace that keep the taint of a pool which has them no more: the
+/// pool was deleted or has lost the node, and its pods still run there. Of a deleted pool nothing is
+/// known but these pods, so each of their namespaces has the node.
+fn find_lingering_nodes<'v>(
+    pools: &[Pool<'v>],
+    inventory: &Inventory<'v>,
+) -> HashMap<&'v str, u32> {
+    let held: HashSet<(&str, &str)> = pools
+        .iter()
+        .flat_map(|pool| pool.pool.status.members.iter().map(move |member| (pool, member)))
+        .filter(|(_, member)| member.state != MemberState::Vacant)
+        .filter_map(|(pool, member)| Some((pool.hash, member.node.as_deref()?)))
+        .collect();
+    let mut lingering: HashMap<&str, u32> = HashMap::new();
+    for node in &inventory.nodes {
+        let taints = node.marks.taints.iter().map(|(_, taint)| &*taint.value);
+        let mut namespaces: Vec<&str> = taints
+            .filter(|hash| !held.contains(&(*hash, node.name)))
+            .flat_map(|hash| node.namespaces_of(hash, inventory.owner(hash)).collect::<Vec<_>>())
+            .collect();
+        namespaces.sort_unstable();
+        namespaces.dedup();
+        for namespace in namespaces {
+            *lingering.entry(namespace).or_default() += 1;
+        }
+    }
+    lingering
 }
 
 /// The pools that are not being deleted, the oldest first.
@@ -290,6 +320,7 @@ fn plan_node(
     node: &NodeState<'_>,
     wanted: Option<&Wanted<'_>>,
     owners: &MarkOwners<'_>,
+    inventory: &Inventory<'_>,
     now: Timestamp,
 ) -> Option<Action> {
     // A stale taint may have to be removed before another can be added.
@@ -299,9 +330,8 @@ fn plan_node(
     Some(match wanted.filter(possible) {
         Some(wanted) => patch(node_marks::mark(node.details, wanted, now))
             .with_volatile(&[node_marks::TIME_ADDED]),
-        None => {
-            patch(remove_stale_marks(index, node, owners)?).with_confirmation(release::CONFIRMATION)
-        }
+        None => patch(remove_stale_marks(index, node, owners, inventory)?)
+            .with_confirmation(release::CONFIRMATION),
     })
 }
 
@@ -312,6 +342,7 @@ fn remove_stale_marks(
     index: usize,
     node: &NodeState<'_>,
     owners: &MarkOwners<'_>,
+    inventory: &Inventory<'_>,
 ) -> Option<Vec<PatchOperation>> {
     if node.marks.is_empty() {
         return None;
@@ -320,8 +351,9 @@ fn remove_stale_marks(
     let labels: Vec<_> =
         node.marks.labels.iter().copied().filter(|(hash, _)| stale(hash)).collect();
     let taints = node.marks.taints.iter().copied();
+    let is_used = |hash: &str| node.namespaces_of(hash, inventory.owner(hash)).next().is_some();
     let taints: Vec<_> =
-        taints.filter(|(_, taint)| stale(&taint.value) && !node.has_pod_of(&taint.value)).collect();
+        taints.filter(|(_, taint)| stale(&taint.value) && !is_used(&taint.value)).collect();
     let is_clean = labels.is_empty() && taints.is_empty();
     (!is_clean).then(|| node_marks::release(node.details, &labels, &taints))
 }

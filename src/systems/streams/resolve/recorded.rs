@@ -7,11 +7,13 @@ use crate::names::is_short_digest;
 use crate::placement::affinity::{implies, pinned_node};
 use crate::placement::intent::on_labels;
 use crate::placement::record;
+use crate::systems::streams::kinds::StreamsView as _;
 
 impl Placing<'_> {
     /// Keeps the decision of an earlier round even if the cluster has changed since then. Both the
     /// pod's record and its node affinity or node name must state the decision. An author who
-    /// forges both only constrains the pod further.
+    /// forges both only constrains the pod further: what a pod gains, a toleration, comes from the
+    /// pool as it is now and never from the record.
     ///
     /// Returns `None` if there is no such decision, otherwise the node if only one is possible.
     pub(super) fn keep_recorded(
@@ -35,7 +37,7 @@ impl Placing<'_> {
             self.bind_to_node(key, value, node);
             return Some(Some(node.to_owned()));
         }
-        if let Some((index, hash, exclusive)) = parse_members(decision) {
+        if let Some((index, hash)) = parse_members(decision) {
             let label = [keys::POOL_LABEL_PREFIX, hash].concat();
             let index = index.map(|index| index.to_string());
             let term = on_labels(&[(&label, index.as_deref())]);
@@ -43,7 +45,13 @@ impl Placing<'_> {
                 return None;
             }
             let index = index.and_then(|index| index.parse().ok());
-            self.require_members(value, hash, exclusive, index);
+            let namespace = self.pod.namespace;
+            let is_exclusive = self.view.host_pools().any(|(name, pool)| {
+                pool.exclusive
+                    && *name.namespace == *namespace
+                    && pool.hash.as_deref() == Some(hash)
+            });
+            self.require_members(value, hash, is_exclusive, index);
             self.record(key, value, decision);
             self.warn_about_node_name(key);
             return Some(None);
@@ -64,17 +72,14 @@ impl Placing<'_> {
 }
 
 /// Parses a recorded decision about the members of a labelled pool: the index if it is one member,
-/// the pool's hash, and whether the pool is exclusive.
-fn parse_members(decision: &str) -> Option<(Option<u32>, &str, bool)> {
+/// and the pool's hash.
+fn parse_members(decision: &str) -> Option<(Option<u32>, &str)> {
     let (which, pool) = decision.split_once(" of pool ")?;
     let index = match which.strip_prefix("member") {
         Some("s") => None,
         Some(index) => Some(index.trim_start().parse().ok()?),
         None => return None,
     };
-    let (hash, exclusive) = match pool.strip_suffix(", exclusive") {
-        Some(hash) => (hash, true),
-        None => (pool, false),
-    };
-    is_short_digest(hash).then_some((index, hash, exclusive))
+    let hash = pool.strip_suffix(", exclusive").unwrap_or(pool);
+    is_short_digest(hash).then_some((index, hash))
 }

@@ -26,14 +26,28 @@ pub(super) enum Verdict {
 }
 
 /// Decides about each pool. `pools` must be in the order of their creation.
-pub(super) fn judge(pools: &[Pool<'_>], view: &View, policy: &Policy) -> Vec<Verdict> {
+/// `lingering`: how many nodes of each namespace are still tainted for a pool that has them no more.
+pub(super) fn judge(
+    pools: &[Pool<'_>],
+    lingering: &HashMap<&str, u32>,
+    view: &View,
+    policy: &Policy,
+) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> =
         pools.iter().map(|pool| judge_alone(pool, view, policy)).collect();
+    refuse_too_many(pools, &mut verdicts, policy.host_pools.max_pools_per_namespace);
     let limit = policy.host_pools.max_exclusive_nodes_per_namespace;
     let mut totals: HashMap<&str, u32> = HashMap::new();
     // The nodes that pools hold are counted before those that pools ask for, so that an older pool
     // that grows takes nothing from a younger one that is in use.
     for holding in [true, false] {
+        // Pools that have nodes do not lose them because a node is still tainted beside them.
+        if !holding {
+            for (namespace, nodes) in lingering {
+                let total = totals.entry(namespace).or_default();
+                *total = total.saturating_add(*nodes);
+            }
+        }
         for (pool, verdict) in pools.iter().zip(&mut verdicts) {
             let Verdict::Accepted { limit: own_limit } = verdict else { continue };
             let held = pool.held();
@@ -52,10 +66,16 @@ pub(super) fn judge(pools: &[Pool<'_>], view: &View, policy: &Policy) -> Vec<Ver
                 continue;
             }
             let message = format!(
-                "asks for {asked}{} exclusive {}; namespace {namespace} may have {limit}, and {total} {} taken",
+                "asks for {asked}{} exclusive {}; namespace {namespace} may have {limit}, and {total} {} taken{}",
                 if held > 0 && !holding { " more" } else { "" },
                 if asked == 1 { "node" } else { "nodes" },
                 if *total == 1 { "is" } else { "are" },
+                match lingering.get(namespace).filter(|_| !holding) {
+                    None => String::new(),
+                    Some(nodes) => format!(
+                        ", {nodes} of them by pods of earlier pools: delete these pods, or wait until they end"
+                    ),
+                },
             );
             if held > 0 && !holding {
                 *own_limit = Some(message);
@@ -65,6 +85,30 @@ pub(super) fn judge(pools: &[Pool<'_>], view: &View, policy: &Policy) -> Vec<Ver
         }
     }
     verdicts
+}
+
+/// The reason if a namespace has more pools than the policy allows.
+pub(super) const TOO_MANY_POOLS: &str = "TooManyPools";
+
+/// Refuses the youngest pools of each namespace that has more than `limit`.
+fn refuse_too_many(pools: &[Pool<'_>], verdicts: &mut [Verdict], limit: u32) {
+    let mut counts: HashMap<&str, u32> = HashMap::new();
+    for (pool, verdict) in pools.iter().zip(verdicts) {
+        if !matches!(verdict, Verdict::Accepted { .. }) {
+            continue;
+        }
+        let namespace = &*pool.name.namespace;
+        let count = counts.entry(namespace).or_default();
+        if *count < limit {
+            *count += 1;
+            continue;
+        }
+        let message = format!(
+            "namespace {namespace} may have {limit} host {}, and has older ones; delete one that is not needed, or ask the cluster's administrator (hostPools.maxPoolsPerNamespace)",
+            if limit == 1 { "pool" } else { "pools" },
+        );
+        *verdict = Verdict::Refused { reason: TOO_MANY_POOLS, message };
+    }
 }
 
 /// The reason if a namespace already has as many exclusive nodes as the policy allows.

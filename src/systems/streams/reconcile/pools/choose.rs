@@ -20,7 +20,7 @@ impl Obstacle {
         } else if node.claims > 0 || node.marks.is_marked_by_another(pool.hash) {
             Some(Self::Shared)
         } else {
-            node.has_foreign_pod(pool.hash).then_some(Self::Occupied)
+            node.has_foreign_pod(pool).then_some(Self::Occupied)
         }
     }
 }
@@ -70,7 +70,9 @@ impl<'v> Choice<'v> {
             if own[index] || !wanted.iter().all(|tag| node.tags.contains(tag)) {
                 continue;
             }
-            let obstacle = node.barred.or(node.unfit).or_else(|| Obstacle::of_others(node, pool));
+            let full = || (node.pools >= inventory.max_pools).then_some(Obstacle::Full);
+            let others = || Obstacle::of_others(node, pool);
+            let obstacle = node.barred.or(node.unfit).or_else(others).or_else(full);
             match obstacle {
                 Some(obstacle) => *obstacles.entry(obstacle).or_default() += 1,
                 None => eligible.push(index),

@@ -33,7 +33,7 @@ pub(super) struct NodeState<'v> {
     /// Why the controller does not choose it for a sized pool.
     pub(super) unfit: Option<Obstacle>,
     /// The pods on it that have not ended.
-    pub(super) pods: Vec<&'v PodDetails>,
+    pub(super) pods: Vec<(&'v Name, &'v PodDetails)>,
     /// The number of pools that have it and mark their nodes.
     pub(super) claims: usize,
     /// Whether one of them is exclusive.
@@ -42,21 +42,30 @@ pub(super) struct NodeState<'v> {
     pub(super) pools: usize,
 }
 
-impl NodeState<'_> {
-    /// Whether the node runs a Streams pod that does not belong to the pool: it neither tolerates
-    /// the pool's taint by key and value nor asks for the pool. A pod that tolerates every taint
-    /// does not belong to the pool for that reason: it may run here by chance.
-    pub(super) fn has_foreign_pod(&self, hash: &str) -> bool {
-        self.pods.iter().any(|pod| {
-            pod.streams
-                && !pod.tolerates.iter().any(|tolerated| **tolerated == *hash)
-                && !pod.pools.iter().any(|(asked, _)| **asked == *hash)
+impl<'v> NodeState<'v> {
+    /// Whether the node runs a Streams pod that does not belong to the pool: it is in another
+    /// namespace, or neither tolerates the pool's taint by key and value nor asks for the pool. A
+    /// pod that tolerates every taint does not belong to the pool for that reason: it may run here
+    /// by chance.
+    pub(super) fn has_foreign_pod(&self, pool: &Pool<'_>) -> bool {
+        self.pods.iter().any(|(name, pod)| {
+            let is_of_pool = pod.tolerates(pool.hash)
+                || pod.pools.iter().any(|(asked, _)| **asked == *pool.hash);
+            pod.streams && !(is_of_pool && name.namespace == pool.name.namespace)
         })
     }
 
-    /// Whether the node runs a pod that tolerates the pool's taint by key and value.
-    pub(super) fn has_pod_of(&self, hash: &str) -> bool {
-        self.pods.iter().any(|pod| pod.tolerates.iter().any(|tolerated| **tolerated == *hash))
+    /// The namespaces of the pods here that tolerate the pool's taint by key and value: `owner`, if
+    /// it is known, and no other. Of a pool that was deleted it is not known.
+    pub(super) fn namespaces_of<'n>(
+        &'n self,
+        hash: &'n str,
+        owner: Option<&'n str>,
+    ) -> impl Iterator<Item = &'v str> + 'n {
+        let of_pool = move |(name, pod): &&(&'v Name, &'v PodDetails)| {
+            pod.tolerates(hash) && owner.is_none_or(|owner| *name.namespace == *owner)
+        };
+        self.pods.iter().filter(of_pool).map(|(name, _)| &*name.namespace)
     }
 }
 
@@ -73,6 +82,10 @@ pub(super) struct Inventory<'v> {
     /// The bound pods that asked for one member, by the hash of the pool and the index of the
     /// member.
     bound: HashMap<&'v str, HashMap<u32, Vec<Bound<'v>>>>,
+    /// The namespace of each pool, by its hash. Pools that are being deleted are included.
+    owners: HashMap<&'v str, &'v str>,
+    /// The most pools that a node may have.
+    pub(super) max_pools: usize,
 }
 
 impl<'v> Inventory<'v> {
@@ -109,14 +122,21 @@ impl<'v> Inventory<'v> {
         nodes.sort_unstable_by_key(|node| node.name);
         let indices: HashMap<&str, usize> =
             nodes.iter().enumerate().map(|(index, node)| (node.name, index)).collect();
+        let owners: HashMap<&str, &str> = view
+            .host_pools()
+            .filter_map(|(name, pool)| Some((pool.hash.as_deref()?, &*name.namespace)))
+            .collect();
         let mut bound: HashMap<&str, HashMap<u32, Vec<Bound<'v>>>> = HashMap::new();
         for (name, pod) in view.pods().filter(|(_, pod)| !pod.finished) {
             let Some(node) = pod.node.as_deref() else { continue };
             if let Some(index) = indices.get(node) {
-                nodes[*index].pods.push(pod);
+                nodes[*index].pods.push((name, pod));
             }
             for (hash, index) in &pod.pools {
-                if let Some(index) = index {
+                // A pod of another namespace may name a pool, but is not of it.
+                if let Some(index) = index
+                    && owners.get(&**hash) == Some(&&*name.namespace)
+                {
                     let of_pool = bound.entry(hash).or_default();
                     of_pool.entry(*index).or_default().push((node, name));
                 }
@@ -124,7 +144,13 @@ impl<'v> Inventory<'v> {
         }
         // Sorted, because messages name the first, which must not depend on the order of a map.
         bound.values_mut().flat_map(HashMap::values_mut).for_each(|pods| pods.sort_unstable());
-        Self { view, nodes, indices, bound }
+        let max_pools = usize::try_from(policy.host_pools.max_pools_per_node).unwrap_or(usize::MAX);
+        Self { view, nodes, indices, bound, owners, max_pools }
+    }
+
+    /// The namespace of the pool with this hash, if there is such a pool.
+    pub(super) fn owner(&self, hash: &str) -> Option<&'v str> {
+        self.owners.get(hash).copied()
     }
 
     /// The index of the node with this name.

@@ -23,6 +23,8 @@ pub(super) enum Obstacle {
     Shared,
     /// It runs Streams pods that do not belong to the pool, so it cannot become exclusive.
     Occupied,
+    /// It has as many pools as the policy's `hostPools.maxPoolsPerNode` allows.
+    Full,
 }
 
 impl Obstacle {
@@ -49,6 +51,12 @@ impl Obstacle {
             (Self::Shared, true) => "belong to other pools",
             (Self::Occupied, false) => "runs pods of other jobs",
             (Self::Occupied, true) => "run pods of other jobs",
+            (Self::Full, false) => {
+                "has as many pools as the policy's hostPools.maxPoolsPerNode allows"
+            }
+            (Self::Full, true) => {
+                "have as many pools as the policy's hostPools.maxPoolsPerNode allows"
+            }
         }
     }
 }

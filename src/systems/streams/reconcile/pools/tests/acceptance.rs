@@ -154,3 +154,105 @@ fn a_pool_that_cannot_be_decoded_keeps_its_nodes() {
         "its marks are removed"
     );
 }
+
+#[test]
+fn a_namespace_has_no_more_pools_than_allowed() {
+    let mut world = World::sized(4);
+    world.policy = Policy::from_yaml("hostPools: {maxPoolsPerNamespace: 2}").unwrap();
+    world.pool("a", json!({"size": 1}));
+    world.pool("b", json!({"hosts": ["n01"]}));
+    world.pool("c", json!({"size": 1}));
+    world.pool_in("other", "d", json!({"size": 1}));
+    world.settle();
+    assert_eq!(world.members("a"), ["0 n00 Ready"]);
+    assert!(world.ready("b").starts_with("True"), "{}", world.ready("b"));
+    let refused = "False TooManyPools: namespace ns may have 2 host pools, and has older ones; \
+                   delete one that is not needed, or ask the cluster's administrator \
+                   (hostPools.maxPoolsPerNamespace)";
+    assert_eq!(world.condition("c", "Accepted"), refused);
+    assert_eq!(world.ready("c"), refused);
+    assert!(world.members("c").is_empty());
+    assert_eq!(world.event_reasons("c"), ["TooManyPools"]);
+    world.delete_pool("a");
+    world.settle();
+    assert!(world.ready("c").starts_with("True"), "{}", world.ready("c"));
+}
+
+#[test]
+fn a_node_has_no_more_pools_than_allowed() {
+    let mut world = World::sized(1);
+    world.policy = Policy::from_yaml("hostPools: {maxPoolsPerNode: 2}").unwrap();
+    for pool in ["a", "b", "c"] {
+        world.pool(pool, json!({"size": 1}));
+    }
+    world.settle();
+    assert_eq!(world.labels("n00").len(), 2);
+    assert_eq!(
+        world.ready("c"),
+        "False InsufficientNodes: needs 1 node, 0 are eligible; 1 has as many pools as the policy's hostPools.maxPoolsPerNode allows"
+    );
+    world.node("n01", json!({}));
+    world.settle();
+    assert_eq!(world.members("c"), ["0 n01 Ready"]);
+}
+
+/// Otherwise one could make a pool, start a pod, delete the pool, and repeat that on every node.
+#[test]
+fn a_node_counts_as_exclusive_until_its_taint_is_removed() {
+    let mut world = World::sized(4);
+    world.policy = Policy::from_yaml("hostPools: {maxExclusiveNodesPerNamespace: 2}").unwrap();
+    world.pool("a", json!({"size": 2, "exclusivity": "Exclusive"}));
+    world.settle();
+    world.pod_of("stays", "n00", "a", None);
+    world.delete_pool("a");
+    world.settle();
+    assert_eq!((world.taints("n00").len(), world.taints("n01").len()), (1, 0));
+    world.pool("b", json!({"size": 2, "exclusivity": "Exclusive"}));
+    world.settle();
+    assert_eq!(
+        world.ready("b"),
+        "False TooManyExclusiveNodes: asks for 2 exclusive nodes; namespace ns may have 2, and 1 is taken, \
+         1 of them by pods of earlier pools: delete these pods, or wait until they end"
+    );
+    assert!(world.nodes.keys().all(|node| world.labels(node).is_empty()));
+    world.pods.clear();
+    world.settle();
+    assert!(world.ready("b").starts_with("True"), "{}", world.ready("b"));
+}
+
+/// A pool that is replaced keeps what it has, also while its pods still run on an old node.
+#[test]
+fn a_lingering_taint_takes_no_node_from_a_pool() {
+    let mut world = World::sized(3);
+    world.policy = Policy::from_yaml("hostPools: {maxExclusiveNodesPerNamespace: 1}").unwrap();
+    world.pool("a", json!({"size": 1, "exclusivity": "Exclusive"}));
+    world.settle();
+    world.policy = Policy::from_yaml("hostPools: {maxExclusiveNodesPerNamespace: 2}").unwrap();
+    world.pool("b", json!({"size": 1, "exclusivity": "Exclusive"}));
+    world.settle();
+    world.pod_of("stays", "n00", "a", None);
+    world.delete_pool("a");
+    world.policy = Policy::from_yaml("hostPools: {maxExclusiveNodesPerNamespace: 1}").unwrap();
+    world.settle();
+    assert_eq!(world.members("b"), ["0 n01 Ready"]);
+}
+
+#[test]
+fn a_pod_of_another_namespace_belongs_to_no_pool() {
+    let mut world = World::sized(2);
+    world.pool("p", json!({"size": 1, "exclusivity": "Exclusive"}));
+    world.settle();
+    assert_eq!(world.members("p"), ["0 n00 Ready"]);
+    // It asks for member 0 by a term of its own, and tolerates the taint.
+    world.pod_of("forged", "n00", "p", Some(0));
+    world.pods.get_mut("forged").unwrap()["metadata"]["namespace"] = json!("other");
+    world.pod_of("elsewhere", "n01", "p", Some(0));
+    world.pods.get_mut("elsewhere").unwrap()["metadata"]["namespace"] = json!("other");
+    world.pods.get_mut("elsewhere").unwrap()["metadata"]["labels"] = json!({});
+    world.node("n02", json!({}));
+    world.change_node("n00", json!({"metadata": {"uid": "another"}}));
+    world.settle();
+    // The forged pod neither holds the member vacant nor chooses its node.
+    assert_eq!(world.members("p"), ["0 n01 Ready"]);
+    assert_eq!(world.taints("n00"), [""; 0], "nor does it keep the taint of the node");
+}
