@@ -22,6 +22,7 @@ mod policy;
 mod process;
 mod report;
 mod review;
+mod teardown;
 mod template;
 mod webhook;
 mod yaml;
@@ -70,6 +71,8 @@ enum Command {
     Plan(plan::Arguments),
     /// Show where a pod, a job, a pool or a run is placed and why, or why it waits
     Check(check::Arguments),
+    /// Remove what stowplan has left in the cluster: webhooks, placeholders, gates, labels, taints
+    Teardown(teardown::Arguments),
     /// Print the definitions of stowplan's own objects
     Crds(crds::Arguments),
     /// The policy file: its schema, and a check
@@ -88,6 +91,7 @@ pub fn run() -> ExitCode {
         Command::Review(arguments) => review::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Teardown(arguments) => teardown::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Policy(arguments) => policy::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),

@@ -48,7 +48,7 @@ use election::{Election, Step};
 pub(crate) const NAME: &str = "stowplan-controller";
 
 /// How long a record must stay unchanged before another candidate takes the lease.
-const DURATION: Duration = Duration::from_secs(15);
+pub(crate) const DURATION: Duration = Duration::from_secs(15);
 
 /// How long the lease counts as held after its last renewal. The rest of [`DURATION`] is for the
 /// last write.

@@ -108,7 +108,12 @@ fn the_controller_gets_its_own_image_as_an_argument() {
 #[test]
 fn without_a_controller_nothing_of_it_is_left() {
     let text = Render::defaults()
-        .set_all(&[NO_CONTROLLER, "networkPolicy.enabled=true", "metrics.podMonitor.enabled=true"])
+        .set_all(&[
+            NO_CONTROLLER,
+            "networkPolicy.enabled=true",
+            "metrics.podMonitor.enabled=true",
+            "teardown.enabled=false",
+        ])
         .text();
     let objects = Objects::parse(&text);
     assert!(objects.container("controller").is_none());

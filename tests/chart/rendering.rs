@@ -5,6 +5,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -95,6 +96,7 @@ fn every_object_is_one_that_the_api_knows() {
                 "ConfigMap" => known::<ConfigMap>(&object),
                 "CustomResourceDefinition" => known::<CustomResourceDefinition>(&object),
                 "Deployment" => known::<Deployment>(&object),
+                "Job" => known::<Job>(&object),
                 "MutatingWebhookConfiguration" => known::<MutatingWebhookConfiguration>(&object),
                 "NetworkPolicy" => known::<NetworkPolicy>(&object),
                 "PodDisruptionBudget" => known::<PodDisruptionBudget>(&object),

@@ -81,6 +81,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("resources.limits.memory", r#""1Gi""#, &[]),
     ("resources.requests.cpu", "1", &[]),
     ("resources.requests.memory", r#""1Gi""#, &[]),
+    ("teardown.enabled", "false", &[]),
     ("tls.caBundle", r#""LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==""#, &[]),
     (
         "tls.certManager.inject",
@@ -90,6 +91,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("tls.clientCASecretName", r#""other""#, &[]),
     ("tls.secretName", r#""other""#, &[]),
     ("tolerations", r#"[{"operator": "Exists"}]"#, &[]),
+    ("webhook.admissionPolicy.enabled", "false", &[]),
     ("webhook.excludedNamespaces", r#"["other"]"#, &[]),
     ("webhook.failurePolicy", r#""Fail""#, &[]),
     ("webhook.matchConditions", r#"[{"name": "other", "expression": "true"}]"#, &[]),
@@ -126,7 +128,9 @@ fn the_full_values_change_every_value() {
             "controller.rbac.repair",
             "controller.sidecar",
             "crds.install",
+            "teardown.enabled",
             "tls.certManager.inject",
+            "webhook.admissionPolicy.enabled",
         ];
         let excepted = excepted.contains(&&*path);
         assert_eq!(same, excepted, "{path} in ci/full-values.yaml");

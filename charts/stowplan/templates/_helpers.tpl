@@ -179,3 +179,11 @@ objectSelector:
   reason: Forbidden
   expression: "!(request.namespace in ['kube-system', 'kube-node-lease', '{{ .Release.Namespace }}'])"
 {{- end -}}
+
+{{/* The annotations of a hook that runs after the release was uninstalled. Takes: weight. */}}
+{{- define "stowplan.teardown.hook" -}}
+annotations:
+  helm.sh/hook: post-delete
+  helm.sh/hook-weight: {{ .weight | quote }}
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}

@@ -94,6 +94,35 @@ pub(super) async fn hold_the_controller_to_its_marks(world: &World) {
     pods_that_it_deletes(&controller);
     placeholders(&controller);
     claims(&controller);
+    tolerations(world);
+}
+
+/// Nobody adds the toleration of an exclusive pool to a pod that exists; others may be added.
+fn tolerations(world: &World) {
+    let nothing = &Value::Null;
+    let own = json!({"key": "stowplan.dev/exclusive", "operator": "Equal", "value": "abcdefabcd"});
+    world.may(&["create", "-f", "-"], &pod("default", "plain", nothing, nothing));
+    let with = pod("default", "with", nothing, &json!({"tolerations": [own]}));
+    world.may(&["create", "-f", "-"], &with);
+    let patch = |name, toleration: &Value| {
+        let operations = add("/spec/tolerations/-", toleration);
+        [
+            "patch".to_owned(),
+            format!("pod/{name}"),
+            "--type=json".to_owned(),
+            format!("-p={operations}"),
+        ]
+    };
+    let other = patch("plain", &json!({"key": "a", "operator": "Exists"}));
+    world.may(&other.each_ref().map(String::as_str), nothing);
+    let other = patch("with", &json!({"key": "a", "operator": "Exists"}));
+    world.may(&other.each_ref().map(String::as_str), nothing);
+    for toleration in [own, json!({"key": "stowplan.dev/exclusive", "operator": "Exists"})] {
+        let own = patch("plain", &toleration);
+        let why = "the toleration stowplan.dev/exclusive cannot be added";
+        world.may_not(&own.each_ref().map(String::as_str), nothing, why);
+    }
+    world.may(&["delete", "pod", "plain", "with", "--now"], nothing);
 }
 
 fn nodes(controller: &Controller<'_>) {
