@@ -1,9 +1,9 @@
-//! The actions that wait: namespaces take turns, so that one with thousands of actions does not hold
-//! up the others. Within a namespace, what frees objects comes first: deletions, and the removal of
-//! marks from nodes. Cluster-scoped objects take turns as a namespace of their own.
+//! The actions that wait. Namespaces take turns, so that one with thousands of actions does not
+//! delay the others. Within a namespace, actions that free objects come first: deletions, and the
+//! removal of marks from nodes. Cluster-scoped objects take turns as a namespace of their own.
 //!
-//! Every plan replaces the actions, so the namespace of the last turn is kept across plans: otherwise
-//! the first namespaces would have a turn after each plan, and the last ones none.
+//! Every plan replaces the actions, so the namespace of the last turn is kept across plans:
+//! otherwise the first namespaces would have a turn after each plan, and the last ones none.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;

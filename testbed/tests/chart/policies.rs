@@ -97,7 +97,7 @@ pub(super) async fn hold_the_controller_to_its_marks(world: &World) {
     tolerations(world);
 }
 
-/// Nobody adds the toleration of an exclusive pool to a pod that exists; others may be added.
+/// The toleration of an exclusive pool cannot be added to a pod that exists; others can.
 fn tolerations(world: &World) {
     let nothing = &Value::Null;
     let own = json!({"key": "stowplan.dev/exclusive", "operator": "Equal", "value": "abcdefabcd"});

@@ -26,7 +26,7 @@ pub(super) enum Verdict {
 }
 
 /// Decides about each pool. `pools` must be in the order of their creation.
-/// `lingering`: how many nodes of each namespace are still tainted for a pool that has them no more.
+/// `lingering`: how many nodes of each namespace are still tainted for a pool that has lost them.
 pub(super) fn judge(
     pools: &[Pool<'_>],
     lingering: &HashMap<&str, u32>,
