@@ -57,7 +57,7 @@ fn an_event_names_the_volume_whose_nodes_are_all_closed() {
     world.run("run", &["c"], &[]);
     world.member("a", "run", 100);
     world.settle(LONG);
-    assert_eq!(world.told(PIPELINE_RUN, "run"), [reason::PLACEHOLDER_NOT_PLACED]);
+    assert_eq!(world.reported(PIPELINE_RUN, "run"), [reason::PLACEHOLDER_NOT_PLACED]);
     let mut notes = world.events.iter().map(|(_, event)| event.note.as_str());
     let wanted = "of claim c can be mounted only on n2; the scheduler says: ";
     assert!(notes.all(|note| note.contains(wanted)), "{:?}", world.events);
