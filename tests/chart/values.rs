@@ -230,7 +230,7 @@ fn values_that_cannot_work_are_refused_with_a_remedy() {
         ),
         (
             &[&ca, r#"policy.excludedNamespaces="build""#],
-            "policy.excludedNamespaces is \"build\", and must be a list of names: write [build]",
+            "at '/policy/excludedNamespaces': got string, want array",
         ),
         (
             &[&ca, "controller.rbac.coscheduling=false"],
