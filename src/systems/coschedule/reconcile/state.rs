@@ -41,11 +41,21 @@ pub(super) struct Facts<'v> {
     users: OnceCell<Users<'v>>,
     /// The free capacity of all nodes, computed when first needed.
     free_capacity: OnceCell<Vec<FreeCapacity<'v>>>,
+    /// By node, the first placeholder there by name that has waiting members, computed when first
+    /// needed.
+    first_waiting: OnceCell<HashMap<&'v str, &'v Name>>,
 }
 
 impl<'v> Facts<'v> {
     pub(super) fn new(view: &'v View, policy: &'v Policy, now: Timestamp) -> Self {
-        Self { view, policy, now, users: OnceCell::new(), free_capacity: OnceCell::new() }
+        Self {
+            view,
+            policy,
+            now,
+            users: OnceCell::new(),
+            free_capacity: OnceCell::new(),
+            first_waiting: OnceCell::new(),
+        }
     }
 
     pub(super) fn grace(&self) -> SignedDuration {
@@ -54,6 +64,12 @@ impl<'v> Facts<'v> {
 
     pub(super) fn free_capacity(&self) -> &[FreeCapacity<'v>] {
         self.free_capacity.get_or_init(|| FreeCapacity::of_all(self.view))
+    }
+
+    /// Whether a placeholder with waiting members is the first of these on its node, by name.
+    pub(super) fn is_first_waiting(&self, placeholder: &Name, node: &str) -> bool {
+        let first = self.first_waiting.get_or_init(|| first_waiting(self.view));
+        first.get(node).is_none_or(|first| *first == placeholder)
     }
 
     /// A pod of another group that runs on `node` with a claim of this placeholder which a single node
@@ -95,6 +111,20 @@ impl<'v> Facts<'v> {
             }
         }
     }
+}
+
+/// By node, the first placeholder there by name that has waiting members.
+fn first_waiting(view: &View) -> HashMap<&str, &Name> {
+    let mut first: HashMap<&str, &Name> = HashMap::new();
+    for (name, _) in view.placeholders() {
+        let node = view.placeholder_pod(name).and_then(PlaceholderPod::place);
+        let waits = |member: &Member| !member.finished && member.node.is_none();
+        if let Some(node) = node.filter(|_| view.members_of(name).any(|(_, of)| waits(of))) {
+            let known = first.entry(node).or_insert(name);
+            *known = (*known).min(name);
+        }
+    }
+    first
 }
 
 /// The bound pods by those of their claims that a single node mounts.

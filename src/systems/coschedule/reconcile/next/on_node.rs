@@ -149,6 +149,12 @@ impl<'v> Decider<'_, 'v> {
             return self.wait(Why::Pinned(trouble, demand.pins(node, view)));
         }
         let Some(desired) = state.desired else { return self.wait_unschedulable() };
+        // The groups may fill the node together. If all left at once, they could meet on the next node
+        // again and again: so the first leaves, and the others look after another grace period.
+        let turn = self.facts.grace().checked_mul(2).unwrap_or(SignedDuration::MAX);
+        if !self.facts.is_first_waiting(state.name, node) && !self.elapsed_or_recheck(since, turn) {
+            return Next::Nothing;
+        }
         let suitable = demand.suitable(view, self.facts.free_capacity(), node);
         let patience = self.facts.grace().checked_mul(GIVE_UP).unwrap_or(SignedDuration::MAX);
         // By stowplan's own numbers the members fit here, but the scheduler refuses them. Each other

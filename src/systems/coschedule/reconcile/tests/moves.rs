@@ -1,6 +1,6 @@
 //! Placeholders leave nodes that are closed, lost or full.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::simulator::World;
 use super::{LONG, SOON, begun};
@@ -320,4 +320,26 @@ fn a_reason_that_applies_to_all_nodes_is_reported_and_not_retried_for_ever() {
     world.claim("missing");
     world.settle(SOON);
     assert!(world.node_of("a").is_some());
+}
+
+/// Each group fits on a small node by itself. The scheduler of the simulator takes the first node that
+/// fits, so that both come to the same one.
+#[test]
+fn groups_that_fill_a_node_together_do_not_follow_each_other() {
+    let mut world = World::new(&["n0", "n1", "n2", "n3"]);
+    for (run, claim) in [("r1", "c"), ("r2", "d")] {
+        world.claim(claim);
+        world.run(run, &[claim], &[]);
+        world.gated_with(&format!("{run}-large"), run, &Value::Null, 981);
+        world.member(&format!("{run}-small"), run, 1);
+    }
+    world.settle(SOON);
+    assert_eq!((world.place("r1"), world.place("r2")), (Some("n0"), Some("n0")));
+    world.finish("r1-small");
+    world.finish("r2-small");
+    let writes = world.writes.len();
+    world.settle(LONG);
+    let nodes = ["r1-large", "r2-large"].map(|pod| world.node_of(pod));
+    assert!(nodes.iter().all(Option::is_some) && nodes[0] != nodes[1], "{nodes:?}");
+    assert!(world.writes.len() <= writes + 4, "{:?}", &world.writes[writes..]);
 }
