@@ -119,10 +119,8 @@ fn isolated_runs_use_every_node() {
     let name = "affinity-assistant-0123456789";
     let mut other = placeholder(Some("n1"));
     other["metadata"]["name"] = json!(format!("{name}-0"));
-    other["metadata"]["namespace"] = json!("elsewhere");
     other["metadata"]["labels"] = json!({"stowplan.dev/placeholder": name});
     let mut objects = standing(None, &[node("n1"), other]);
-    objects[5] = stateful_set("isolate-pipelinerun", &[]);
     // The claims are those that it mounts; the group's name is that of the whole run.
     let mut set = stateful_set("isolate-pipelinerun", &[]);
     let own = "affinity-assistant-e9afff6d08";
@@ -137,6 +135,12 @@ fn isolated_runs_use_every_node() {
             "node n1 is used by another run alone -> wait until one of those runs has ended, or add a node (runs are isolated)"
         ]
     );
+    // By default, runs are isolated from those of their own namespace.
+    let is_other = |object: &&mut Value| object["metadata"]["name"] == format!("{name}-0");
+    let other = objects.iter_mut().find(is_other).unwrap();
+    other["metadata"]["namespace"] = json!("elsewhere");
+    let found = obstacles(&objects, "pr/image");
+    assert!(found.iter().all(|of| !of.contains("used by another run")), "{found:?}");
 }
 
 #[test]
