@@ -58,6 +58,7 @@ fn merged<'v>(parts: impl Iterator<Item = Part<'v>>) -> Vec<Part<'v>> {
             Some(known) => {
                 known.units.extend(part.units);
                 known.tasks.extend(part.tasks);
+                known.other_tasks.extend(part.other_tasks);
             }
             None => {
                 by_key.insert(part.key.clone(), part);
@@ -89,12 +90,14 @@ pub(super) struct Task<'v> {
     pub(super) selector: &'v Labels,
 }
 
-/// A future group: its units by their indexes, and its tasks by name.
+/// A future group: its units and tasks, by their indexes.
 #[derive(Default)]
 pub(super) struct Part<'v> {
     pub(super) key: Box<str>,
     pub(super) units: BTreeSet<usize>,
-    pub(super) tasks: BTreeSet<&'v str>,
+    pub(super) tasks: BTreeSet<usize>,
+    /// The recorded tasks that the pipeline does not have now.
+    pub(super) other_tasks: Vec<&'v str>,
     /// Whether its tasks are known.
     pub(super) has_tasks: bool,
     pub(super) selector: BTreeMap<&'v str, &'v str>,
@@ -249,7 +252,9 @@ impl<'v> Derivation<'v> {
     }
 
     fn group(&mut self, part: &Part<'v>) {
-        let Part { key, units, tasks, has_tasks, selector } = part;
+        let Part { key, units, tasks, other_tasks, has_tasks, selector } = part;
+        let known = self.tasks.as_deref().unwrap_or_default();
+        let tasks = tasks.iter().map(|task| known[*task].name).chain(other_tasks.iter().copied());
         let units = || units.iter().map(|unit| &self.units[*unit]);
         let claims = units().filter_map(|&Unit { claim, template, one_node, .. }| {
             Some(GroupClaim { name: claim?.into(), template, one_node })
@@ -260,7 +265,7 @@ impl<'v> Derivation<'v> {
             workspaces: workspaces.map(|workspace| (*workspace).into()).collect(),
             claims: claims.collect(),
             derived: units().any(|unit| unit.claim.is_none()),
-            tasks: has_tasks.then(|| tasks.iter().map(|task| (*task).into()).collect()),
+            tasks: has_tasks.then(|| tasks.map(Into::into).collect()),
             node_selector: selector.iter().map(|(&k, &v)| (k.into(), v.into())).collect(),
             isolated: self.groups.mode == CoscheduleMode::IsolatePipelinerun,
             key: key.clone(),

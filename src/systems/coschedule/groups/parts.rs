@@ -1,7 +1,7 @@
 //! Joins the claims and tasks of a run to parts, which become groups. Then the records are applied: each
 //! keeps its claims and tasks, whatever the Pipeline says now.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Conflict;
 use super::derive::{Derivation, Part, Task};
@@ -29,13 +29,14 @@ impl<'v> Derivation<'v> {
         let (mut parts, by_unit) = self.recorded_parts();
         let recorded: BTreeMap<Box<str>, usize> =
             parts.iter().enumerate().map(|(index, part)| (part.key.clone(), index)).collect();
-        let named: BTreeSet<&str> = parts.iter().flat_map(|part| &part.tasks).copied().collect();
-        for task in self.tasks.iter().flatten().filter(|task| !named.contains(task.name)) {
-            if let Some(part) = task.units.iter().find_map(|unit| by_unit.get(unit)) {
-                parts[*part].tasks.insert(task.name);
+        let mut taken: BTreeSet<usize> =
+            parts.iter().flat_map(|part| &part.tasks).copied().collect();
+        for (index, task) in self.tasks.iter().flatten().enumerate() {
+            let part = task.units.iter().find_map(|unit| by_unit.get(unit));
+            if let Some(part) = part.filter(|_| taken.insert(index)) {
+                parts[*part].tasks.insert(index);
             }
         }
-        let taken: BTreeSet<&str> = parts.iter().flat_map(|part| &part.tasks).copied().collect();
         for mut part in derived {
             part.units.retain(|unit| !by_unit.contains_key(unit));
             part.tasks.retain(|task| !taken.contains(task));
@@ -80,6 +81,9 @@ impl<'v> Derivation<'v> {
     /// The parts of the recorded groups, and the one of each unit that needs one node.
     fn recorded_parts(&self) -> (Vec<Part<'v>>, BTreeMap<usize, usize>) {
         let mut by_unit = BTreeMap::new();
+        let has_names = self.records.iter().any(|record| record.tasks.is_some());
+        let tasks = self.tasks.iter().flatten().enumerate().filter(|_| has_names);
+        let by_name: HashMap<&str, usize> = tasks.map(|(index, task)| (task.name, index)).collect();
         let part = |(index, record): (usize, &&'v Record)| {
             let of_claims = record.claims.iter().filter_map(|claim| self.by_claim.get(&**claim));
             let workspaces = record.workspaces.iter();
@@ -91,10 +95,12 @@ impl<'v> Derivation<'v> {
                 self.is_groupable(*unit) && (!self.units[*unit].one_node || is_free())
             };
             let selector = record.node_selector.iter();
+            let names = || record.tasks.iter().flatten().map(AsRef::as_ref);
             Part {
                 key: record.key.clone(),
                 units: units.into_iter().filter(is_its).collect(),
-                tasks: record.tasks.iter().flatten().map(AsRef::as_ref).collect(),
+                tasks: names().filter_map(|name| by_name.get(name).copied()).collect(),
+                other_tasks: names().filter(|name| !by_name.contains_key(name)).collect(),
                 has_tasks: record.tasks.is_some() || self.tasks.is_some(),
                 selector: selector.map(|(key, value)| (&**key, &**value)).collect(),
             }
@@ -162,9 +168,9 @@ impl<'v> Derivation<'v> {
         let mut parts = Vec::new();
         for (units, users) in self.components(&tasks) {
             let selector = self.join_selectors(&tasks, &users);
-            let users = users.into_iter().map(|task| tasks[task].name).collect();
             let key = self.key_of(&units);
-            parts.push(Part { key, units, tasks: users, has_tasks: true, selector });
+            let has_tasks = true;
+            parts.push(Part { key, units, tasks: users, has_tasks, selector, ..Part::default() });
         }
         self.tasks = Some(tasks);
         parts
@@ -267,9 +273,9 @@ impl<'v> Derivation<'v> {
         let several = parts.len() > 1;
         let mut left = mountable;
         for (part, members) in parts.iter_mut().zip(members) {
-            part.tasks = members.iter().map(|task| tasks[*task].name).collect();
             let used: BTreeSet<usize> =
                 members.iter().flat_map(|task| &tasks[*task].units).copied().collect();
+            part.tasks = members;
             // A claim that several nodes can mount is mounted by every part that uses it.
             let shared = |unit: &usize| self.units[*unit].mountable && !self.units[*unit].one_node;
             let is_mine = |unit: &usize| left.contains(unit) || shared(unit);

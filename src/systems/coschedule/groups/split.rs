@@ -11,7 +11,7 @@ use crate::placement::affinity::excludes;
 impl<'v> Derivation<'v> {
     /// Splits a part whose volumes no common node can mount into one part for each set of volumes that a
     /// common node may be able to mount.
-    pub(super) fn split_by_volumes(&self, part: Part<'v>) -> Vec<Part<'v>> {
+    pub(super) fn split_by_volumes(&self, mut part: Part<'v>) -> Vec<Part<'v>> {
         let (mut sets, free) = self.sets_by_volumes(&part.units);
         if sets.len() < 2 {
             return vec![part];
@@ -22,27 +22,25 @@ impl<'v> Derivation<'v> {
         }
         // Sorted by unit, so that the first, which keeps the key, does not depend on bound volumes.
         sets.sort_by_key(|set| set.first().copied());
-        let mut left = part.tasks;
+        let mut left = std::mem::take(&mut part.tasks);
         let mut parts = Vec::new();
         for (index, set) in sets.iter().enumerate() {
             let key = if index == 0 { part.key.clone() } else { self.key_of(set) };
             // Each task belongs to the first set with a claim that it uses, else to the first set.
-            let uses = |task: &str, set: &BTreeSet<usize>| {
-                self.task(task).is_some_and(|task| !task.units.is_disjoint(set))
+            let uses = |task: usize, set: &BTreeSet<usize>| {
+                let task = self.tasks.as_ref().map(|tasks| &tasks[task]);
+                task.is_some_and(|task| !task.units.is_disjoint(set))
             };
-            let is_its = |task: &&&str| {
-                uses(task, set) || index == 0 && !sets.iter().any(|set| uses(task, set))
+            let is_its = |task: &&usize| {
+                uses(**task, set) || index == 0 && !sets.iter().any(|set| uses(**task, set))
             };
-            let tasks: BTreeSet<&'v str> = left.iter().filter(is_its).copied().collect();
+            let tasks: BTreeSet<usize> = left.iter().filter(is_its).copied().collect();
             left.retain(|task| !tasks.contains(task));
             let (has_tasks, selector) = (part.has_tasks, part.selector.clone());
-            parts.push(Part { key, units: set.clone(), tasks, has_tasks, selector });
+            let other_tasks = std::mem::take(&mut part.other_tasks);
+            parts.push(Part { key, units: set.clone(), tasks, other_tasks, has_tasks, selector });
         }
         parts
-    }
-
-    fn task(&self, name: &str) -> Option<&Task<'v>> {
-        self.tasks.iter().flatten().find(|task| task.name == name)
     }
 
     /// Sets of units that a common node may be able to mount, and the units that all nodes can mount.
@@ -65,14 +63,14 @@ impl<'v> Derivation<'v> {
 
     /// The set to which a unit without node terms is added: that of a task which uses it and no other
     /// set, else the first.
-    fn companion(&self, unit: usize, sets: &[BTreeSet<usize>], users: &BTreeSet<&str>) -> usize {
+    fn companion(&self, unit: usize, sets: &[BTreeSet<usize>], users: &BTreeSet<usize>) -> usize {
+        let tasks = self.tasks.as_deref().unwrap_or_default();
         let of_task = |units: &BTreeSet<usize>| {
             let mut used = (0..sets.len()).filter(|set| !sets[*set].is_disjoint(units));
             used.next().filter(|_| used.next().is_none())
         };
-        let tasks = self.tasks.iter().flatten().filter(|task| users.contains(task.name));
-        let mut users = tasks.map(|task| &task.units).filter(|units| units.contains(&unit));
-        users.find_map(of_task).unwrap_or_default()
+        let users = users.iter().map(|task| &tasks[*task].units);
+        users.filter(|units| units.contains(&unit)).find_map(of_task).unwrap_or_default()
     }
 
     /// Reports which claims no common node can mount although they should share one: those of a task, or of
