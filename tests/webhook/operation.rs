@@ -120,19 +120,24 @@ fn those_that_wait_take_no_place_of_those_that_decide() {
     let inside = Inside::start(limits, decide);
     let request = waiting_review();
     let mut held: Vec<_> = (0..3).map(|_| inside.open()).collect();
-    for connection in &mut held {
+    let in_flight = |count: usize| {
+        inside.metrics.to_text().contains(&format!("stowplan_admission_in_flight {count}"))
+    };
+    // One after the other: only one may decide at a time, and a further one would be refused.
+    for (index, connection) in held.iter_mut().enumerate() {
         connection.send(&request).unwrap();
-    }
-    let in_flight = || inside.metrics.to_text().contains("stowplan_admission_in_flight 3");
-    while !in_flight() {
-        super::client::pause(10);
+        let begins = || {
+            super::client::pause(10);
+            in_flight(index + 1)
+        };
+        assert!((0..1_000).any(|_| begins()), "{}", inside.metrics.to_text());
     }
     super::client::pause(500);
     // Nothing more may wait: the decision is the one that a wait in vain would bring.
     let mut more = inside.open();
     let response = more.call(&request).response();
     assert_eq!(response["allowed"], false, "{response}");
-    assert!(in_flight(), "while the others still wait");
+    assert!(in_flight(3), "while the others still wait");
     must_serve(&mut more);
     for connection in &mut held {
         assert_eq!(connection.answer().unwrap().response(), response);
