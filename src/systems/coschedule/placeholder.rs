@@ -11,12 +11,12 @@
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use serde_json::{Map, Value, json};
 
+use super::groups::Group;
 use super::keys::{
     COMPONENT, COMPONENT_VALUE, GROUP, INSTANCE, MEMBER, MODE, PLACEHOLDER, PLAN, RECORD,
 };
 use super::mode;
 use super::pod_plan::{MOST_EXCLUDED, Nodes, PodPlan};
-use super::record::Record;
 use crate::kubernetes::{HOSTNAME, REQUIRED};
 use crate::systems::coschedule::kinds::pipeline_run::Labels;
 use crate::systems::coschedule::policy::{
@@ -54,8 +54,8 @@ pub(crate) enum Cause<'v> {
     /// A group of a PipelineRun, which owns it.
     Run {
         owner: Owner,
-        /// The group's record.
-        record: Record,
+        /// The group.
+        group: &'v Group,
         /// The effective mode of the run.
         mode: CoscheduleMode,
     },
@@ -92,8 +92,9 @@ impl Blueprint<'_> {
         let of_pod = json!({"labels": pod_labels, "annotations": {PLAN: plan.text()}});
         let mut metadata = json!({"name": name, "namespace": namespace, "labels": labels});
         match &self.cause {
-            Cause::Run { owner, record, mode } => {
-                metadata["annotations"] = json!({MODE: mode::word(*mode), RECORD: record.text()});
+            Cause::Run { owner, group, mode } => {
+                metadata["annotations"] =
+                    json!({MODE: mode::word(*mode), RECORD: group.record().text()});
                 let mut owner = reference(owner);
                 // It must not delay the deletion of its run.
                 owner["blockOwnerDeletion"] = json!(false);

@@ -1,13 +1,17 @@
+use std::sync::LazyLock;
+
 use super::*;
 use crate::systems::policy::Policy;
 
 fn blueprint<'v>(name: &Name, template: Option<&'v Value>) -> Blueprint<'v> {
-    static NO_LABELS: std::sync::LazyLock<Labels> = std::sync::LazyLock::new(Labels::default);
+    static NO_LABELS: LazyLock<Labels> = LazyLock::new(Labels::default);
+    static GROUP_OF_RUN: LazyLock<Group> =
+        LazyLock::new(|| Group { key: "source".into(), ..Group::default() });
     Blueprint {
         name: name.clone(),
         cause: Cause::Run {
             owner: Owner { name: "run".into(), uid: "uid-run".into() },
-            record: Record { key: "source".into(), ..Record::default() },
+            group: &GROUP_OF_RUN,
             mode: CoscheduleMode::Workspaces,
         },
         claims: vec!["a", "b"],

@@ -270,7 +270,7 @@ impl<'v> Sources<'v> {
         Desired {
             blueprint: Blueprint {
                 name: name.clone(),
-                cause: Cause::Run { owner, record: group.record(), mode: run.groups.mode },
+                cause: Cause::Run { owner, group, mode: run.groups.mode },
                 claims,
                 templates,
                 template: run.run.pod_template.as_deref(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Decider, Next};
-use crate::systems::coschedule::keys::{self, RECORD};
+use crate::systems::coschedule::keys::RECORD;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::placeholder::Cause;
 use crate::systems::coschedule::pod_plan::{Nodes, PodPlan};
@@ -43,13 +43,13 @@ impl<'v> Decider<'_, 'v> {
 
     /// Records the group of a placeholder without a valid record.
     pub(super) fn restore_record(&self) -> Option<Next> {
-        let Cause::Run { owner, record, .. } = &self.state.desired?.blueprint.cause else {
+        let Cause::Run { group, .. } = &self.state.desired?.blueprint.cause else {
             return None;
         };
-        let known = self.state.placeholder.record.as_deref();
-        let is_valid = known
-            .is_some_and(|known| *self.state.name.name == *keys::of_run(&owner.uid, &known.key));
-        (!is_valid).then(|| Next::Mark(RECORD, record.text()))
+        // The placeholder has the group's name, which follows from the key.
+        let record = self.state.placeholder.record.as_deref();
+        let is_valid = record.is_some_and(|record| record.key == group.key);
+        (!is_valid).then(|| Next::Mark(RECORD, group.record().text()))
     }
 
     /// The claims that the template should mount, if it mounts others and no member runs: those that
