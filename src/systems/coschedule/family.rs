@@ -74,17 +74,13 @@ pub(super) fn below<'v>(run: &PipelineRun, view: &'v View) -> Vec<(&'v Name, &'v
     found
 }
 
-/// The placeholders of a root run with their records: those whose name is derived from its UID and the
-/// key of their record. Users can set owner references, so these alone do not count.
+/// The placeholders of a root run that have a valid record, with their records.
 pub(crate) fn recorded<'v>(
     run: &'v PipelineRun,
     view: &'v View,
 ) -> impl Iterator<Item = (&'v Placeholder, &'v Record)> {
-    let uid = &*run.identity.uid;
-    view.placeholders_of_run(uid).filter_map(move |(name, placeholder)| {
-        let record = placeholder.record.as_deref()?;
-        (*name.name == *keys::of_run(uid, &record.key)).then_some((placeholder, record))
-    })
+    let placeholders = view.placeholders_of_run(&run.identity.uid);
+    placeholders.filter_map(|(_, placeholder)| Some((placeholder, placeholder.record.as_deref()?)))
 }
 
 /// Whether a pod with a placeholder's label belongs to it: its annotation names the native group, or its

@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::unschedulable::Unschedulable;
 use crate::kubernetes::{self, annotation, condition, is_finished, label, node_name};
-use crate::systems::coschedule::keys::{FAILED, GROUP, MODE, PLACEHOLDER, RECORD};
+use crate::systems::coschedule::keys::{FAILED, GROUP, MODE, PLACEHOLDER, RECORD, of_run};
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::record::Record;
 use crate::systems::coschedule::resources::STATEFUL_SET;
@@ -39,7 +39,9 @@ pub(crate) struct Placeholder {
     pub group: Option<Box<str>>,
     /// The unparsed mode that its run had when it was created.
     pub mode: Option<Box<str>>,
-    /// The recorded group of its run; `None` if the record is missing or malformed.
+    /// The recorded group of its run; `None` if the record is missing, malformed, or of a group whose
+    /// placeholder has another name. Users can write records and owner references, and no digest of
+    /// theirs matches but that of the run's own group.
     pub record: Option<Box<Record>>,
     /// Whether it has the annotation [`FAILED`].
     pub failed: bool,
@@ -124,12 +126,17 @@ impl Placeholder {
                 has_labels: pod_metadata.is_some_and(|metadata| metadata.labels.is_some()),
             })
         });
+        let run = Owner::of_tekton(metadata, "PipelineRun");
+        let record = annotation(metadata, RECORD).and_then(Record::parse);
+        let is_own = |record: &Record| {
+            run.as_ref().is_some_and(|run| of_run(&run.uid, &record.key) == own_name)
+        };
         Some(Self {
             identity: Identity::from(metadata),
-            run: Owner::of_tekton(metadata, "PipelineRun"),
+            record: record.filter(is_own).map(Box::new),
+            run,
             group: text(GROUP),
             mode: text(MODE),
-            record: annotation(metadata, RECORD).and_then(Record::parse).map(Box::new),
             failed: annotation(metadata, FAILED).is_some(),
             claims: pod.map(claims).unwrap_or_default(),
             templates: sorted(names.map(Into::into)),

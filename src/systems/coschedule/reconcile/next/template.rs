@@ -46,10 +46,8 @@ impl<'v> Decider<'_, 'v> {
         let Cause::Run { group, .. } = &self.state.desired?.blueprint.cause else {
             return None;
         };
-        // The placeholder has the group's name, which follows from the key.
-        let record = self.state.placeholder.record.as_deref();
-        let is_valid = record.is_some_and(|record| record.key == group.key);
-        (!is_valid).then(|| Next::Mark(RECORD, group.record().text()))
+        let is_missing = self.state.placeholder.record.is_none();
+        is_missing.then(|| Next::Mark(RECORD, group.record().text()))
     }
 
     /// The claims that the template should mount, if it mounts others and no member runs: those that
