@@ -261,7 +261,8 @@ impl<'k> Keys<'k> {
 
     /// Finds annotation keys among the labels. One that is an annotation too has its effect.
     fn read_labels(&mut self, metadata: &'k Metadata<'_>) {
-        for (key, value) in metadata.labels.iter().flat_map(TextMap::iter) {
+        let Some(labels) = &metadata.labels else { return };
+        for (key, value) in labels.iter() {
             if key == IGNORE && !matches!(value, "true" | "false") {
                 self.misplaced.push((key, NO_OPT_OUT));
             } else if find_system(key).is_some() && metadata.annotation(key).is_none() {

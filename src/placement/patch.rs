@@ -10,6 +10,7 @@
 use std::fmt::Write as _;
 
 use json_patch::PatchOperation;
+use memchr::memchr2;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -263,7 +264,7 @@ fn format_pointer(path: &[Step<'_>], end: &str) -> String {
 
 fn push_reference_token(pointer: &mut String, name: &str) {
     let mut rest = name;
-    while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'~' | b'/')) {
+    while let Some(at) = memchr2(b'~', b'/', rest.as_bytes()) {
         let (plain, special) = rest.split_at(at);
         pointer.push_str(plain);
         pointer.push_str(if special.starts_with('~') { "~0" } else { "~1" });

@@ -1,5 +1,7 @@
 //! Recognises stowplan's annotation keys, and likely misspellings of them.
 
+use std::sync::LazyLock;
+
 use super::exclusion::IGNORE;
 use super::{Prefix, SYSTEMS, System};
 use crate::placement::record;
@@ -24,15 +26,21 @@ pub(crate) enum Meaning {
 /// The prefix of the keys that stowplan defines, for any system.
 const STOWPLAN: Prefix = Prefix::own("stowplan.dev/");
 
+/// All prefixes. Every key of every object is compared with them.
+static PREFIXES: LazyLock<Vec<&Prefix>> = LazyLock::new(|| {
+    let of_systems = SYSTEMS.iter().flat_map(|system| system.prefixes);
+    [&STOWPLAN].into_iter().chain(of_systems).collect()
+});
+
+/// The annotation keys of all systems.
+static KEYS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| SYSTEMS.iter().flat_map(|system| system.keys).copied().collect());
+
 /// Finds the meaning of an annotation key.
 #[must_use]
 pub(crate) fn meaning(key: &str) -> Meaning {
-    let is_under = |prefix: fn(&Prefix) -> &'static str| {
-        let of_systems = SYSTEMS.iter().flat_map(|system| system.prefixes);
-        [&STOWPLAN].into_iter().chain(of_systems).any(|it| key.starts_with(prefix(it)))
-    };
     // Nearly every annotation is foreign.
-    if !is_under(|prefix| prefix.shared) {
+    if !PREFIXES.iter().any(|prefix| key.starts_with(prefix.shared)) {
         return Meaning::Foreign;
     }
     if key == record::KEY {
@@ -47,13 +55,13 @@ pub(crate) fn meaning(key: &str) -> Meaning {
     // Only keys of the same domain are compared: the domain of `key` is one of stowplan's, and the
     // domains differ by more than a misspelling.
     let domain = key.find('/').map_or(key, |slash| &key[..=slash]);
-    let known = || SYSTEMS.iter().flat_map(|system| system.keys).filter(|k| k.starts_with(domain));
+    let known = || KEYS.iter().filter(|known| known.starts_with(domain));
     let name = &key[domain.len()..];
     let named = |known: &'static str| &known[domain.len()..];
     if let Some(meant) = known().find(|known| spelling(named(known)).eq(spelling(name))) {
         return Meaning::Meant(meant);
     }
-    let is_own = is_under(|prefix| prefix.own);
+    let is_own = PREFIXES.iter().any(|prefix| key.starts_with(prefix.own));
     // Two edits make another word of a short name, which may be another operator's key.
     let edits = |known: &str| if is_own || known.len() > 6 { 2 } else { 1 };
     match known().find(|known| is_near(named(known), name, edits(named(known)))) {

@@ -6,7 +6,7 @@
 //! written anew.
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Value, json};
 
 use super::REQUIRED;
@@ -166,7 +166,7 @@ fn write(pod: &Pod<'_>, terms: &[Term<'_>], is_multiplied: bool, editor: &mut Ed
         return;
     }
     let Some(present) = required_node_terms(pod) else {
-        let new: Vec<_> = terms.iter().map(NewTerm::from).collect();
+        let new: Vec<_> = terms.iter().map(|term| NewTerm(&term.added)).collect();
         editor.set_list(&NODE_TERMS, &new);
         return;
     };
@@ -204,21 +204,30 @@ fn path<'s>(below: &[Step<'s>]) -> Vec<Step<'s>> {
 }
 
 /// A term of which nothing is the pod's own.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct NewTerm<'t> {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    match_expressions: Vec<Requirement<'t>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    match_fields: Vec<Requirement<'t>>,
+struct NewTerm<'t>(&'t [&'t NodeTerm]);
+
+impl Serialize for NewTerm<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let expressions = || self.0.iter().flat_map(|term| term.expressions());
+        let fields = || self.0.iter().flat_map(|term| term.fields());
+        let mut term = serializer.serialize_map(None)?;
+        if expressions().next().is_some() {
+            term.serialize_entry("matchExpressions", &List(expressions))?;
+        }
+        if fields().next().is_some() {
+            term.serialize_entry("matchFields", &List(fields))?;
+        }
+        term.end()
+    }
 }
 
-impl<'t> From<&'t Term<'_>> for NewTerm<'t> {
-    fn from(term: &'t Term<'_>) -> Self {
-        Self {
-            match_expressions: term.expressions().collect(),
-            match_fields: term.fields().collect(),
-        }
+/// The requirements that a function finds. They are written without a list in memory: a pool can have
+/// hundreds of hosts, and each is a term.
+struct List<F>(F);
+
+impl<'t, F: Fn() -> I, I: Iterator<Item = Requirement<'t>>> Serialize for List<F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0())
     }
 }
 

@@ -100,6 +100,6 @@ impl StreamsView for View {
     }
 
     fn exclusive_pool(&self, node: &str) -> Option<&str> {
-        self.table::<NodeMarks>()?.get(node)?.exclusive.as_deref()
+        self.table::<NodeMarks>()?.exclusive_pool(node)
     }
 }

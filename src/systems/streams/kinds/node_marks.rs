@@ -61,6 +61,9 @@ pub(crate) struct NodeMarks {
     nodes: HashMap<Arc<str>, Arc<Marks>>,
     /// The number of nodes with the same marks. Even a cluster of many nodes has few different ones.
     shared: HashMap<Arc<Marks>, usize>,
+    /// The number of nodes with the taint of an exclusive pool. In most clusters there are none, and
+    /// then a pool of many hosts is resolved without a look at each.
+    exclusive: usize,
 }
 
 impl NodeMarks {
@@ -68,6 +71,15 @@ impl NodeMarks {
     #[must_use]
     pub(crate) fn get(&self, node: &str) -> Option<&Marks> {
         self.nodes.get(node).map(AsRef::as_ref)
+    }
+
+    /// The hash of the exclusive pool whose taint the node has.
+    #[must_use]
+    pub(crate) fn exclusive_pool(&self, node: &str) -> Option<&str> {
+        if self.exclusive == 0 {
+            return None;
+        }
+        self.get(node)?.exclusive.as_deref()
     }
 
     /// The number of nodes that have all of these tags, of which there must be at least one.
@@ -93,6 +105,7 @@ impl Table for NodeMarks {
     }
 
     fn put(&mut self, name: Name, marks: Marks) {
+        self.exclusive += usize::from(marks.exclusive.is_some());
         let marks = match self.shared.entry(Arc::new(marks)) {
             Entry::Occupied(mut nodes) => {
                 *nodes.get_mut() += 1;
@@ -109,6 +122,7 @@ impl Table for NodeMarks {
 
     fn forget(&mut self, name: &Name) {
         let Some(marks) = self.nodes.remove(&*name.name) else { return };
+        self.exclusive -= usize::from(marks.exclusive.is_some());
         if let Entry::Occupied(mut nodes) = self.shared.entry(marks) {
             *nodes.get_mut() -= 1;
             if *nodes.get() == 0 {
@@ -136,6 +150,26 @@ impl Table for NodeMarks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_exclusive_pool_of_a_node_is_known_while_the_node_has_its_taint() {
+        let marks = |pool: Option<&str>| Marks {
+            tags: ["a".into()].into(),
+            exclusive: pool.map(Into::into),
+        };
+        let mut nodes = NodeMarks::default();
+        nodes.put(Name::cluster_wide("n1"), marks(None));
+        assert_eq!(nodes.exclusive_pool("n1"), None);
+        nodes.put(Name::cluster_wide("n2"), marks(Some("p1")));
+        nodes.put(Name::cluster_wide("n3"), marks(Some("p2")));
+        nodes.forget(&Name::cluster_wide("n3"));
+        nodes.forget(&Name::cluster_wide("n3"));
+        let known = ["n1", "n2", "n3"].map(|node| nodes.exclusive_pool(node));
+        assert_eq!(known, [None, Some("p1"), None]);
+        nodes.forget(&Name::cluster_wide("n2"));
+        assert_eq!(nodes.exclusive_pool("n2"), None);
+        assert_eq!(nodes.exclusive, 0);
+    }
 
     #[test]
     fn nodes_are_counted_by_their_tags() {

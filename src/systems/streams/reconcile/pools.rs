@@ -128,8 +128,10 @@ fn find_lingering_nodes<'v>(
     pools: &[Pool<'v>],
     inventory: &Inventory<'v>,
 ) -> HashMap<&'v str, u32> {
+    // Only exclusive pools write taints.
     let held: HashSet<(&str, &str)> = pools
         .iter()
+        .filter(|pool| pool.exclusive())
         .flat_map(|pool| pool.pool.status.members.iter().map(move |member| (pool, member)))
         .filter(|(_, member)| member.state != MemberState::Vacant)
         .filter_map(|(pool, member)| Some((pool.hash, member.node.as_deref()?)))
@@ -325,8 +327,11 @@ fn plan_node(
 ) -> Option<Action> {
     // A stale taint may have to be removed before another can be added.
     let possible = |wanted: &&Wanted<'_>| wanted.taint.is_none() || node.marks.accepts_taint();
-    let target = Target::new(NODE, &Name::new("", node.name), &node.details.identity.uid);
-    let patch = |operations| Action::new(target, Write::Patch(operations), Vec::new());
+    // Most nodes need no patch.
+    let patch = |operations| {
+        let target = Target::new(NODE, &Name::cluster_wide(node.name), &node.details.identity.uid);
+        Action::new(target, Write::Patch(operations), Vec::new())
+    };
     Some(match wanted.filter(possible) {
         Some(wanted) => patch(node_marks::mark(node.details, wanted, now))
             .with_volatile(&[node_marks::TIME_ADDED]),

@@ -97,28 +97,27 @@ impl<'v> Inventory<'v> {
             ..Toleration::default()
         }];
         let pod = PodNeeds { tolerations: &tolerations, ..PodNeeds::default() };
-        let mut nodes: Vec<NodeState<'v>> = view
-            .nodes()
-            .filter_map(|(name, node)| {
-                let details = node.details.as_deref()?;
-                let candidate = Candidate { name, node, view, usage: None };
-                let found = fit::first_obstacle(&Question::new(candidate, &pod), fit::POOL);
-                let found = found.and_then(|found| Obstacle::of_node(&found));
-                let is_deleted = |found: &Obstacle| *found == Obstacle::Deleted;
-                Some(NodeState {
-                    name,
-                    details,
-                    tags: view.node_tags(name),
-                    marks: Marks::of(details),
-                    barred: found.filter(is_deleted).or_else(|| find_exclusion(details, policy)),
-                    unfit: found.filter(|found| !is_deleted(found)),
-                    pods: Vec::new(),
-                    claims: 0,
-                    exclusive: false,
-                    pools: 0,
-                })
+        // A state is large, so the list must not grow in steps.
+        let mut nodes: Vec<NodeState<'v>> = Vec::with_capacity(view.node_count());
+        nodes.extend(view.nodes().filter_map(|(name, node)| {
+            let details = node.details.as_deref()?;
+            let candidate = Candidate { name, node, view, usage: None };
+            let found = fit::first_obstacle(&Question::new(candidate, &pod), fit::POOL);
+            let found = found.and_then(|found| Obstacle::of_node(&found));
+            let is_deleted = |found: &Obstacle| *found == Obstacle::Deleted;
+            Some(NodeState {
+                name,
+                details,
+                tags: view.node_tags(name),
+                marks: Marks::of(details),
+                barred: found.filter(is_deleted).or_else(|| find_exclusion(details, policy)),
+                unfit: found.filter(|found| !is_deleted(found)),
+                pods: Vec::new(),
+                claims: 0,
+                exclusive: false,
+                pools: 0,
             })
-            .collect();
+        }));
         nodes.sort_unstable_by_key(|node| node.name);
         let indices: HashMap<&str, usize> =
             nodes.iter().enumerate().map(|(index, node)| (node.name, index)).collect();
