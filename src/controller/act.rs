@@ -20,13 +20,14 @@
 //!
 //! [`turns`]: which write is next. [`pause`]: how long writes to an object are paused. [`writer`]: one write, from the precondition
 //! to the events. [`request`] and [`answer`]: HTTP. [`limit`]: requests per second. [`audience`]:
-//! the objects that the events are about. The executor knows no system: an [`Action`] contains
+//! the objects that the events are about. [`reports`]: events without a write. The executor knows no system: an [`Action`] contains
 //! everything that differs between systems.
 
 mod answer;
 mod audience;
 mod limit;
 mod pause;
+mod reports;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,7 @@ use crate::systems::plan::{Action, Target, Write};
 use crate::telemetry::Metrics;
 use answer::Outcome;
 use pause::{Pause, Trouble};
+use reports::Reports;
 use turns::Turns;
 pub(crate) use writer::WRITE_TIMEOUT;
 use writer::{Round, Writer};
@@ -67,6 +69,7 @@ pub(crate) struct Executor {
     busy: HashSet<Target>,
     paused: HashMap<Target, Pause>,
     round: Arc<Round>,
+    reports: Reports,
 }
 
 /// A finished action.
@@ -94,6 +97,7 @@ impl Executor {
             busy: HashSet::new(),
             paused: HashMap::new(),
             round: Arc::new(Round::beginning_at(Instant::now())),
+            reports: Reports::default(),
         }
     }
 
@@ -105,11 +109,11 @@ impl Executor {
         }
         let planned: HashSet<Target> = actions.iter().map(|action| action.target.clone()).collect();
         self.paused.retain(|target, pause| now < pause.until || planned.contains(target));
-        let mut waiting = Vec::new();
+        let (mut waiting, mut reports) = (Vec::new(), Vec::new());
         let mut unfinished = self.busy.iter().filter(|target| !planned.contains(target)).count();
         for action in actions {
             if matches!(action.write, Write::None) {
-                self.writer.record_events_once(&action);
+                reports.push(action);
                 continue;
             }
             unfinished += 1;
@@ -126,11 +130,14 @@ impl Executor {
             }
             waiting.push(action);
         }
+        for action in self.reports.take(reports, now) {
+            self.writer.record_events_once(&action);
+        }
         self.waiting.replace(waiting);
         self.writer.metrics.controller_actions.set(i64::try_from(unfinished).unwrap_or(i64::MAX));
     }
 
-    /// Returns once a write has finished or a pause has ended: then a new plan is due. Cancellation
+    /// Returns once a write has finished, a pause has ended, or an event is due: then a new plan is due. Cancellation
     /// safe.
     pub(crate) async fn next(&mut self) {
         loop {
@@ -140,7 +147,7 @@ impl Executor {
                 self.start_writes();
             }
             let ends = self.paused.values().map(|pause| pause.until).filter(|until| now < *until);
-            let wake = ends.chain(busy_until).min();
+            let wake = ends.chain(busy_until).chain(self.reports.next(now)).min();
             tokio::select! {
                 Some(done) = self.running.next() => return self.finish(done),
                 () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => return,

@@ -55,6 +55,9 @@ pub struct Action {
     /// Names of fields, labels or annotations in the write, such as times, whose values may differ
     /// between two plans with the same purpose.
     pub volatile: &'static [&'static str],
+    /// The reasons of events about states. Without a write, such an event is recorded once the state
+    /// has lasted for a moment; every other event is about a step, and is recorded at once.
+    pub lasting: &'static [&'static str],
     /// A precondition to be confirmed by a fresh list before the write.
     pub confirmation: Option<Confirmation>,
     /// Further events if the API server refuses the write.
@@ -65,13 +68,20 @@ impl Action {
     /// A write whose only precondition is the target's UID.
     #[must_use]
     pub const fn new(target: Target, write: Write, events: Vec<Event>) -> Self {
-        Self { target, write, events, volatile: &[], confirmation: None, refusal: None }
+        let (volatile, lasting): (&[_], &[_]) = (&[], &[]);
+        Self { target, write, events, volatile, lasting, confirmation: None, refusal: None }
     }
 
     /// The same action; [`Action::repeats`] ignores these fields.
     #[must_use]
     pub fn with_volatile(self, fields: &'static [&'static str]) -> Self {
         Self { volatile: fields, ..self }
+    }
+
+    /// The same action; events with these reasons are about states.
+    #[must_use]
+    pub fn with_lasting(self, reasons: &'static [&'static str]) -> Self {
+        Self { lasting: reasons, ..self }
     }
 
     /// The same action; only the operations that a fresh list confirms are sent.

@@ -115,6 +115,29 @@ impl Bench {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
+async fn a_state_is_reported_once_it_has_lasted() {
+    let mut bench = bench(|call| Reply::json(201, &call.body));
+    let report = |reason: &'static str, note: &str| {
+        let event = Event { warning: true, reason, note: note.to_owned() };
+        Action::new(target(NODE, "n1"), Write::None, vec![event])
+            .with_lasting(&["Passing", "Lasting"])
+    };
+    // A step is reported at once.
+    bench.plan_for(SECOND, || vec![report("Step", "a")]).await;
+    assert_eq!(bench.reasons(), ["Step"]);
+    bench.plan_for(2 * SECOND, || vec![report("Passing", "a")]).await;
+    bench.plan_for(2 * SECOND, Vec::new).await;
+    bench.plan_for(2 * SECOND, || vec![report("Passing", "a")]).await;
+    assert_eq!(bench.reasons(), ["Step"]);
+    // Another text about the same reason does not begin again.
+    bench.plan_for(2 * SECOND, || vec![report("Lasting", "a")]).await;
+    bench.plan_for(2 * SECOND, || vec![report("Lasting", "b")]).await;
+    assert_eq!(bench.reasons(), ["Step", "Lasting"]);
+    bench.plan_for(20 * SECOND, || vec![report("Lasting", "b")]).await;
+    assert_eq!(bench.reasons(), ["Step", "Lasting"], "once");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_view_shows_the_answer_before_events_are_recorded() {
     let mut bench = bench(|call| match call.method.as_str() {
         "PATCH" => Reply::json(200, &node("n1", 2, &json!({"x": "y"}))),

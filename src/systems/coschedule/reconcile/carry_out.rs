@@ -116,7 +116,8 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         let Self { mut plan, taken, events, .. } = self;
         for (target, events) in events {
             if !taken.contains(&target) {
-                plan.actions.push(Action::new(target, Write::None, events));
+                let action = Action::new(target, Write::None, events);
+                plan.actions.push(action.with_lasting(Why::REASONS));
             }
         }
         plan

@@ -40,6 +40,17 @@ pub(crate) enum Why {
 }
 
 impl Why {
+    /// The reasons of all its events, which are about states.
+    pub(super) const REASONS: &'static [&'static str] = &[
+        reason::SHARED_CLAIM,
+        reason::PLACEHOLDER_NOT_MADE,
+        reason::PLACEHOLDER_NOT_PLACED,
+        reason::WAITS_FOR_MEMBERS,
+        reason::VOLUME_PINS_NODE,
+        reason::NO_NODE_FITS,
+        reason::MEMBERS_UNSCHEDULABLE,
+    ];
+
     /// The reason of its events.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
