@@ -116,17 +116,21 @@ pub(crate) async fn provisioned_claims_of_two_zones_meet(world: Arc<World>) -> R
             let ours = format!("-{}-0", group_of(&pod).unwrap_or("no group"));
             let claims = BTreeSet::from_iter(claims_of(&pod));
             ensure!(claims.len() == 2 && claims.iter().all(|it| it.ends_with(&ours)), "{claims:?}");
-            // Claims of runs that were cleaned up may be deleted by now.
-            if clean == "no" {
-                let parked = space.claims().list(&ListParams::default()).await?.items;
-                let parked = parked.iter().filter(|claim| class(claim) == Some("stowplan-parked"));
-                same(&parked.count(), &2)?;
-            }
             space.nothing_is_left().await?;
             let wanted = if stay { claims } else { BTreeSet::new() };
             until(&format!("{mode}: our claims to be {wanted:?}"), LIMIT, async || {
                 let left = staying(&space, &ours).await?;
                 Ok(if left == wanted { Seen::Done(()) } else { Seen::NotYet(format!("{left:?}")) })
+            })
+            .await?;
+            // Tekton's own claims have no volume, and no pod used them.
+            until(&format!("{mode}: the parked claims to be deleted"), LIMIT, async || {
+                let left = space.claims().list(&ListParams::default()).await?.items;
+                let parked = left.iter().filter(|claim| class(claim) == Some("stowplan-parked"));
+                Ok(match parked.count() {
+                    0 => Seen::Done(()),
+                    left => Seen::NotYet(format!("{left} are left")),
+                })
             })
             .await?;
             // They stay although the run that had them provisioned no longer exists.

@@ -59,6 +59,25 @@ pub(crate) fn signs(root_name: &Name, root: &PipelineRun, view: &View) -> Signs 
     signs
 }
 
+/// Tekton's own affinity assistant of a root run's TaskRun that uses one of these claims.
+#[must_use]
+pub(crate) fn assistant<'v>(
+    root_name: &Name,
+    root: &'v PipelineRun,
+    claims: &[&str],
+    view: &'v View,
+) -> Option<&'v str> {
+    let below = below(root, view);
+    let mut runs = std::iter::once(root).chain(below.into_iter().map(|(_, run)| run));
+    runs.find_map(|run| {
+        let mut tasks = view.tasks_with_claims(&root_name.namespace, &run.identity.uid);
+        tasks.find_map(|task| {
+            let shares = task.claims.iter().any(|claim| claims.contains(&&**claim));
+            task.assistant.as_deref().filter(|_| shares)
+        })
+    })
+}
+
 /// The runs below a run: its child runs, and theirs.
 pub(super) fn below<'v>(run: &PipelineRun, view: &'v View) -> Vec<(&'v Name, &'v PipelineRun)> {
     let mut found: Vec<_> = view.runs_below(&run.identity.uid).collect();

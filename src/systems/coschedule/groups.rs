@@ -117,7 +117,7 @@ impl fmt::Display for Conflict {
                 write!(formatter, "no node can mount both claims {first} and {second}")?;
                 match task {
                     Some(task) => write!(formatter, ", and task {task} uses both"),
-                    None => Ok(()),
+                    None => formatter.write_str(", so the run is on several nodes"),
                 }
             }
             Self::Selectors { label, first: (task, value), second: (other, wanted) } => write!(

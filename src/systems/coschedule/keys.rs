@@ -26,6 +26,13 @@ pub const PLACEHOLDER: &str = "stowplan.dev/placeholder";
 /// than the annotations that users write.
 pub const RECORD: &str = "coschedule.stowplan.dev/group";
 
+/// The label of a run's placeholder and of its pod, for people: the name of the run, if it is a label
+/// value. Nothing reads it.
+pub const SERVED_RUN: &str = "coschedule.stowplan.dev/pipelinerun";
+
+/// The label of a native group's placeholder and of its pod, for people: the name of the group.
+pub const SERVED_GROUP: &str = "coschedule.stowplan.dev/group-name";
+
 /// The annotation of a placeholder whose StatefulSet cannot create a pod: new members do not wait
 /// for it.
 pub const FAILED: &str = "stowplan.dev/placeholder-failed";

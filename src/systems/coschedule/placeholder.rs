@@ -14,10 +14,12 @@ use serde_json::{Map, Value, json};
 use super::groups::Group;
 use super::keys::{
     COMPONENT, COMPONENT_VALUE, GROUP, INSTANCE, MEMBER, MODE, PLACEHOLDER, PLAN, RECORD,
+    SERVED_GROUP, SERVED_RUN,
 };
 use super::mode;
 use super::pod_plan::{MOST_EXCLUDED, Nodes, PodPlan};
 use crate::kubernetes::{HOSTNAME, REQUIRED};
+use crate::names::is_label_name;
 use crate::systems::coschedule::kinds::pipeline_run::Labels;
 use crate::systems::coschedule::policy::{
     CoscheduleMode, IsolationScope, Placeholder as PlaceholderPolicy,
@@ -87,6 +89,14 @@ impl Blueprint<'_> {
         let selector = json!({COMPONENT: COMPONENT_VALUE, INSTANCE: name});
         let mut labels = selector.clone();
         labels[PLACEHOLDER] = json!(name);
+        let (key, served) = match &self.cause {
+            Cause::Run { owner, .. } => (SERVED_RUN, &*owner.name),
+            Cause::Native(group) => (SERVED_GROUP, *group),
+        };
+        // The name of a run can be longer than a label's value.
+        if is_label_name(served) {
+            labels[key] = json!(served);
+        }
         let mut pod_labels = labels.clone();
         pod_labels[MEMBER] = json!(name);
         let of_pod = json!({"labels": pod_labels, "annotations": {PLAN: plan.text()}});

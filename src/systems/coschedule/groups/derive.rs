@@ -36,6 +36,7 @@ pub(super) fn derive(name: &Name, run: &PipelineRun, view: &View, groups: Groups
         groups,
     };
     derivation.find();
+    derivation.resolve_results();
     derivation.report_volumes();
     let parts = derivation.parts();
     let parts = parts.into_iter().flat_map(|part| derivation.split_by_volumes(part));
@@ -58,6 +59,8 @@ fn merged<'v>(parts: impl Iterator<Item = Part<'v>>) -> Vec<Part<'v>> {
             Some(known) => {
                 known.units.extend(part.units);
                 known.tasks.extend(part.tasks);
+                known.tasks.sort_unstable();
+                known.tasks.dedup();
                 known.other_tasks.extend(part.other_tasks);
             }
             None => {
@@ -95,7 +98,8 @@ pub(super) struct Task<'v> {
 pub(super) struct Part<'v> {
     pub(super) key: Box<str>,
     pub(super) units: BTreeSet<usize>,
-    pub(super) tasks: BTreeSet<usize>,
+    /// Sorted, each once.
+    pub(super) tasks: Vec<usize>,
     /// The recorded tasks that the pipeline does not have now.
     pub(super) other_tasks: Vec<&'v str>,
     /// Whether its tasks are known.
@@ -153,6 +157,47 @@ impl<'v> Derivation<'v> {
             }
         });
         self.tasks = Some(tasks.collect());
+    }
+
+    /// Finds the claims that results of tasks name: Tekton writes them into the TaskRuns that use them.
+    /// They need not be known for a group to exist, but their volumes can split it.
+    fn resolve_results(&mut self) {
+        if self.units.iter().all(|unit| unit.claim.is_some()) {
+            return;
+        }
+        let (run, view, namespace) = (self.run, self.view, &*self.name.namespace);
+        let below = family::below(run, view);
+        for run in std::iter::once(run).chain(below.into_iter().map(|(_, run)| run)) {
+            for task_run in view.tasks_with_claims(namespace, &run.identity.uid) {
+                for claim in &task_run.claims {
+                    if !self.by_claim.contains_key(&**claim) {
+                        let is_own = std::ptr::eq(run, self.run);
+                        self.resolve_result(claim, task_run.task.as_deref().filter(|_| is_own));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Finds the workspace of a claim that a TaskRun uses and the run does not name: the first of its
+    /// task without a known claim. If its task is not known, the claim is a unit of its own.
+    fn resolve_result(&mut self, claim: &'v str, task: Option<&str>) {
+        let tasks = self.tasks.as_deref_mut().unwrap_or_default();
+        let task = tasks.iter_mut().find(|known| Some(known.name) == task);
+        let mut units = task.iter().flat_map(|task| &task.units).copied();
+        if let Some(unit) = units.find(|unit| self.units[*unit].claim.is_none()) {
+            let key = Name::new(&self.name.namespace, claim);
+            let terms = self.terms_of(&key);
+            let modes = self.view.claim(&key).map(|claim| claim.access_modes).unwrap_or_default();
+            self.by_claim.insert(claim, unit);
+            let unit = &mut self.units[unit];
+            unit.claim = Some(claim);
+            unit.terms = terms;
+            unit.one_node = modes.need_one_node();
+            unit.mountable = !modes.one_pod;
+        } else if self.tasks.is_none() {
+            self.claim_unit(self.name, claim);
+        }
     }
 
     /// The pipeline of the run, if it is known and not nested.

@@ -29,17 +29,19 @@ impl<'v> Derivation<'v> {
         let (mut parts, by_unit) = self.recorded_parts();
         let recorded: BTreeMap<Box<str>, usize> =
             parts.iter().enumerate().map(|(index, part)| (part.key.clone(), index)).collect();
-        let mut taken: BTreeSet<usize> =
-            parts.iter().flat_map(|part| &part.tasks).copied().collect();
-        for (index, task) in self.tasks.iter().flatten().enumerate() {
+        let tasks = self.tasks.as_deref().unwrap_or_default();
+        let mut taken = vec![false; tasks.len()];
+        parts.iter().flat_map(|part| &part.tasks).for_each(|task| taken[*task] = true);
+        for (index, task) in tasks.iter().enumerate() {
             let part = task.units.iter().find_map(|unit| by_unit.get(unit));
-            if let Some(part) = part.filter(|_| taken.insert(index)) {
-                parts[*part].tasks.insert(index);
+            if let Some(part) = part.filter(|_| !taken[index]) {
+                taken[index] = true;
+                parts[*part].tasks.push(index);
             }
         }
         for mut part in derived {
             part.units.retain(|unit| !by_unit.contains_key(unit));
-            part.tasks.retain(|task| !taken.contains(task));
+            part.tasks.retain(|task| !taken[*task]);
             if !part.has_tasks {
                 let joins = |unit: &usize| self.joins_first_part(*unit);
                 let (joining, left) = part.units.into_iter().partition(joins);
@@ -58,6 +60,7 @@ impl<'v> Derivation<'v> {
                 None => {}
             }
         }
+        parts.iter_mut().for_each(|part| part.tasks.sort_unstable());
         parts
     }
 
@@ -111,7 +114,7 @@ impl<'v> Derivation<'v> {
 
     /// Connected components of the units that need one node: a task joins the units that it uses. Each
     /// with the tasks that use it.
-    fn components(&self, tasks: &[Task<'v>]) -> Vec<(BTreeSet<usize>, BTreeSet<usize>)> {
+    fn components(&self, tasks: &[Task<'v>]) -> Vec<(BTreeSet<usize>, Vec<usize>)> {
         fn find(parent: &mut [usize], mut of: usize) -> usize {
             while parent[of] != of {
                 parent[of] = parent[parent[of]];
@@ -130,13 +133,13 @@ impl<'v> Derivation<'v> {
                 parent[a.max(b)] = a.min(b);
             }
         }
-        let mut components: BTreeMap<usize, (BTreeSet<usize>, BTreeSet<usize>)> = BTreeMap::new();
+        let mut components: BTreeMap<usize, (BTreeSet<usize>, Vec<usize>)> = BTreeMap::new();
         for unit in (0..self.units.len()).filter(one_node) {
             components.entry(find(&mut parent, unit)).or_default().0.insert(unit);
         }
         for (index, task) in tasks.iter().enumerate() {
             if let Some(unit) = task.units.iter().copied().find(one_node) {
-                components.entry(find(&mut parent, unit)).or_default().1.insert(index);
+                components.entry(find(&mut parent, unit)).or_default().1.push(index);
             }
         }
         components.into_values().collect()
@@ -181,7 +184,7 @@ impl<'v> Derivation<'v> {
     fn join_selectors(
         &mut self,
         tasks: &[Task<'v>],
-        users: &BTreeSet<usize>,
+        users: &[usize],
     ) -> BTreeMap<&'v str, &'v str> {
         let mut joined: BTreeMap<&'v str, (&'v str, &'v str)> = BTreeMap::new();
         let mut clash = None;
@@ -232,20 +235,18 @@ impl<'v> Derivation<'v> {
             return vec![part];
         };
         // Tasks that must share a node because of a claim; each other task is a bundle of its own.
-        let mut bundles: Vec<BTreeSet<usize>> = Vec::new();
-        let mut placed: BTreeSet<usize> = BTreeSet::new();
+        let mut bundles: Vec<Vec<usize>> = Vec::new();
+        let mut placed = vec![false; tasks.len()];
         for (_, users) in self.components(&tasks) {
-            placed.extend(&users);
+            users.iter().for_each(|task| placed[*task] = true);
             bundles.push(users);
         }
-        bundles.extend(
-            (0..tasks.len()).filter(|task| !placed.contains(task)).map(|task| [task].into()),
-        );
+        bundles.extend((0..tasks.len()).filter(|task| !placed[*task]).map(|task| vec![task]));
         bundles.retain(|bundle| !bundle.is_empty());
         // In the order of the pipeline, so that the first part has the first task.
         bundles.sort_by_key(|bundle| bundle.first().copied());
         let mut parts: Vec<Part<'v>> = Vec::new();
-        let mut members: Vec<BTreeSet<usize>> = Vec::new();
+        let mut members: Vec<Vec<usize>> = Vec::new();
         for bundle in bundles {
             let selector = self.join_selectors(&tasks, &bundle);
             let fits = |part: &Part<'v>| {
@@ -268,11 +269,12 @@ impl<'v> Derivation<'v> {
         }
         if parts.is_empty() {
             parts.push(Part { has_tasks: true, ..Part::default() });
-            members.push(BTreeSet::new());
+            members.push(Vec::new());
         }
         let several = parts.len() > 1;
         let mut left = mountable;
-        for (part, members) in parts.iter_mut().zip(members) {
+        for (part, mut members) in parts.iter_mut().zip(members) {
+            members.sort_unstable();
             let used: BTreeSet<usize> =
                 members.iter().flat_map(|task| &tasks[*task].units).copied().collect();
             part.tasks = members;

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use super::Conflict;
 use super::derive::{Derivation, Part, Task};
 use crate::placement::affinity::excludes;
+use crate::systems::coschedule::policy::CoscheduleMode;
 
 impl<'v> Derivation<'v> {
     /// Splits a part whose volumes no common node can mount into one part for each set of volumes that a
@@ -34,8 +35,8 @@ impl<'v> Derivation<'v> {
             let is_its = |task: &&usize| {
                 uses(**task, set) || index == 0 && !sets.iter().any(|set| uses(**task, set))
             };
-            let tasks: BTreeSet<usize> = left.iter().filter(is_its).copied().collect();
-            left.retain(|task| !tasks.contains(task));
+            let (tasks, others) = left.iter().partition(is_its);
+            left = others;
             let (has_tasks, selector) = (part.has_tasks, part.selector.clone());
             let other_tasks = std::mem::take(&mut part.other_tasks);
             parts.push(Part { key, units: set.clone(), tasks, other_tasks, has_tasks, selector });
@@ -63,7 +64,7 @@ impl<'v> Derivation<'v> {
 
     /// The set to which a unit without node terms is added: that of a task which uses it and no other
     /// set, else the first.
-    fn companion(&self, unit: usize, sets: &[BTreeSet<usize>], users: &BTreeSet<usize>) -> usize {
+    fn companion(&self, unit: usize, sets: &[BTreeSet<usize>], users: &[usize]) -> usize {
         let tasks = self.tasks.as_deref().unwrap_or_default();
         let of_task = |units: &BTreeSet<usize>| {
             let mut used = (0..sets.len()).filter(|set| !sets[*set].is_disjoint(units));
@@ -97,9 +98,13 @@ impl<'v> Derivation<'v> {
                 let used = |task: &Task<'_>| task.units.intersection(&all).copied().collect();
                 tasks.iter().filter_map(|task| conflict(&used(task), Some(task.name))).collect()
             }
-            None => conflict(&all, None).into_iter().collect(),
+            None => Vec::new(),
         };
-        self.groups.conflicts.extend(found);
+        // In a mode that groups a whole run, all of its tasks should share a node.
+        let is_of_run = self.tasks.is_none() || self.groups.mode != CoscheduleMode::Workspaces;
+        let of_run = || conflict(&all, None).filter(|_| is_of_run);
+        let of_run = if found.is_empty() { of_run() } else { None };
+        self.groups.conflicts.extend(found.into_iter().chain(of_run));
     }
 }
 

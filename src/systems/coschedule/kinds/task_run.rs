@@ -1,7 +1,8 @@
 //! Tekton TaskRuns, and how many each PipelineRun has.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicObject;
@@ -26,8 +27,10 @@ pub(crate) struct TaskRun {
     pub task: Option<Box<str>>,
     /// The unparsed annotation [`MODE`].
     pub mode: Option<Box<str>>,
-    /// Whether Tekton's own affinity assistant places its pods.
-    pub assisted: bool,
+    /// Tekton's own affinity assistant that places its pods.
+    pub assistant: Option<Box<str>>,
+    /// The claims of its workspaces. Only here Tekton writes which claim the result of a task names.
+    pub claims: Box<[Box<str>]>,
     pub done: bool,
 }
 
@@ -40,10 +43,21 @@ impl TaskRun {
             run: Owner::of_tekton(metadata, "PipelineRun"),
             task: label(metadata, PIPELINE_TASK).map(Into::into),
             mode: annotation(metadata, MODE).map(Into::into),
-            assisted: annotation(metadata, ASSISTANT).is_some(),
+            assistant: annotation(metadata, ASSISTANT).map(Into::into),
+            claims: claims(document),
             done: is_done(document),
         }
     }
+}
+
+/// The claims of a TaskRun's workspaces, sorted, each once. What is not a claim's name is left out, as
+/// Tekton creates no pod of it.
+fn claims(document: &Value) -> Box<[Box<str>]> {
+    let workspaces = document.pointer("/spec/workspaces").and_then(Value::as_array);
+    let names = workspaces.into_iter().flatten().filter_map(|workspace| {
+        workspace.pointer("/persistentVolumeClaim/claimName").and_then(Value::as_str)
+    });
+    names.map(Into::into).collect::<BTreeSet<Box<str>>>().into_iter().collect()
 }
 
 static TASK_RUNS: Kind = tekton::kind(TASK_RUN);
@@ -53,12 +67,20 @@ static TASK_RUNS: Kind = tekton::kind(TASK_RUN);
 pub(crate) struct TaskRuns {
     pub(super) runs: HashMap<Name, TaskRun>,
     /// The TaskRuns of each PipelineRun, by its namespace and UID.
-    pub(super) by_run: HashMap<Name, TaskCounts>,
+    pub(super) by_run: HashMap<Name, OfRun>,
     /// The namespace and UID of the PipelineRuns with a TaskRun that Tekton's own affinity assistant
     /// places. Empty where the assistant is off.
     pub(super) assisted_runs: HashSet<Name>,
     /// The watch reported that the cluster does not serve TaskRuns. False until it has reported.
     pub(super) unserved: bool,
+}
+
+/// The TaskRuns of a PipelineRun, active and ended ones.
+#[derive(Debug, Default)]
+pub(super) struct OfRun {
+    pub(super) counts: TaskCounts,
+    /// The names of those with claims.
+    pub(super) with_claims: BTreeSet<Arc<str>>,
 }
 
 /// How many TaskRuns a PipelineRun has, active and ended ones.
@@ -85,17 +107,20 @@ impl Table for TaskRuns {
     fn read(object: &DynamicObject, scope: Scope) -> Option<TaskRun> {
         let run = TaskRun::read(&object.metadata, &object.data);
         // An ended TaskRun that Tekton's assistant placed still shows that the assistant is on.
-        (scope != Scope::Admission || !run.done || run.assisted).then_some(run)
+        (scope != Scope::Admission || !run.done || run.assistant.is_some()).then_some(run)
     }
 
     fn put(&mut self, name: Name, run: TaskRun) {
         if let Some(owner) = owning_run(&name, &run) {
-            if run.assisted {
+            if run.assistant.is_some() {
                 self.assisted_runs.insert(owner.clone());
             }
-            let counts = self.by_run.entry(owner).or_default();
-            counts.made += 1;
-            counts.assisted += u32::from(run.assisted);
+            let of_run = self.by_run.entry(owner).or_default();
+            of_run.counts.made += 1;
+            of_run.counts.assisted += u32::from(run.assistant.is_some());
+            if !run.claims.is_empty() {
+                of_run.with_claims.insert(Arc::clone(&name.name));
+            }
         }
         self.runs.insert(name, run);
     }
@@ -103,14 +128,17 @@ impl Table for TaskRuns {
     fn forget(&mut self, name: &Name) {
         let Some(run) = self.runs.remove(name) else { return };
         let Some(owner) = owning_run(name, &run) else { return };
-        let Entry::Occupied(mut counts) = self.by_run.entry(owner) else { return };
-        counts.get_mut().made -= 1;
-        counts.get_mut().assisted -= u32::from(run.assisted);
-        if counts.get().assisted == 0 {
-            self.assisted_runs.remove(counts.key());
+        let Entry::Occupied(mut of_run) = self.by_run.entry(owner) else { return };
+        of_run.get_mut().with_claims.remove(&*name.name);
+        let counts = &mut of_run.get_mut().counts;
+        counts.made -= 1;
+        counts.assisted -= u32::from(run.assistant.is_some());
+        let TaskCounts { made, assisted } = *counts;
+        if assisted == 0 {
+            self.assisted_runs.remove(of_run.key());
         }
-        if counts.get().made == 0 {
-            counts.remove();
+        if made == 0 {
+            of_run.remove();
         }
     }
 
@@ -153,6 +181,26 @@ mod tests {
             "status": {"conditions": [{"type": "Succeeded", "status": status}]},
         });
         systems::object(document).unwrap().unwrap()
+    }
+
+    #[test]
+    fn the_claims_of_workspaces_are_read() {
+        let long = "x".repeat(262_144);
+        let claim =
+            |name: Value| json!({"name": "w", "persistentVolumeClaim": {"claimName": name}});
+        for (workspaces, expected) in [
+            (json!(null), vec![]),
+            (json!("w"), vec![]),
+            (json!([]), vec![]),
+            (json!([7, null, {}, {"name": "w"}, {"persistentVolumeClaim": null}]), vec![]),
+            (json!([claim(json!(7)), claim(json!(null))]), vec![]),
+            (json!([claim(json!("b")), claim(json!("a")), claim(json!("b"))]), vec!["a", "b"]),
+            (json!([claim(json!("é")), claim(json!(long))]), vec![&long, "é"]),
+        ] {
+            let read = claims(&json!({"spec": {"workspaces": workspaces}}));
+            assert_eq!(read.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), expected);
+        }
+        assert!(claims(&json!({"spec": null})).is_empty() && claims(&json!("x")).is_empty());
     }
 
     #[test]

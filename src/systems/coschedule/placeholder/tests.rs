@@ -48,6 +48,7 @@ fn the_document_without_a_template() {
         "app.kubernetes.io/component": "affinity-assistant",
         "app.kubernetes.io/instance": "affinity-assistant-0123456789",
         "stowplan.dev/placeholder": "affinity-assistant-0123456789",
+        "coschedule.stowplan.dev/pipelinerun": "run",
     });
     let mut pod_labels = labels.clone();
     pod_labels["stowplan.dev/coschedule-member"] = json!("affinity-assistant-0123456789");

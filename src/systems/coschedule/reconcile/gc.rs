@@ -62,14 +62,19 @@ pub(super) fn fate<'v>(
             Some(_) | None => Fate::Ended,
         },
         (None, Some(_)) if has_members() => Fate::Needed(None),
-        (None, Some(_)) => fate_without_members(placeholder, facts),
+        (None, Some(_)) => fate_without_members(name, placeholder, facts),
         (None, None) => Fate::Ended,
     }
 }
 
 /// A native group's placeholder without members is kept for `groupTTL`: the group's next pod should get
 /// the same node.
-fn fate_without_members<'v>(placeholder: &Placeholder, facts: &Facts<'v>) -> Fate<'v> {
+/// Not if one of its claims is being deleted: Kubernetes keeps a deleted claim while a pod mounts it.
+fn fate_without_members<'v>(name: &Name, placeholder: &Placeholder, facts: &Facts<'v>) -> Fate<'v> {
+    let mut claims = placeholder.mounted(name).filter_map(|claim| facts.view.claim(&claim));
+    if claims.any(|claim| claim.identity.deleting) {
+        return Fate::Ended;
+    }
     let details = placeholder.details.as_deref();
     let Some(since) = details.and_then(|details| read_time(details, IDLE_SINCE)) else {
         return Fate::Idle;
@@ -105,6 +110,7 @@ impl<'v> PlanBuilder<'_, 'v> {
 
     /// Deletes the template claims of ended runs by Tekton's rules: a claim of a placeholder is deleted if
     /// the placeholder was for all pods of the run, and other claims if the run's annotation asks for it.
+    /// Parked claims are deleted with every run: they would stay Pending until the run is deleted.
     ///
     /// The effective mode may have changed since the run started. So a placeholder's claim carries the
     /// mode that it was created for; a claim without one is kept.
@@ -115,7 +121,9 @@ impl<'v> PlanBuilder<'_, 'v> {
         let mut ended: Vec<_> = self.view().pipeline_runs().filter(|(_, run)| run.done).collect();
         let has_any = |run: &PipelineRun| {
             let mut claims = self.view().claims_of_run(&run.identity.uid);
-            claims.any(|(_, claim)| run.auto_cleanup || claim.placeholder.is_some())
+            claims.any(|(_, claim)| {
+                run.auto_cleanup || claim.placeholder.is_some() || claim.is_parked()
+            })
         };
         ended.retain(|(name, run)| {
             !run.identity.deleting
@@ -131,7 +139,8 @@ impl<'v> PlanBuilder<'_, 'v> {
             let deletes_tektons = run.auto_cleanup && self.was_coscheduled(name, run);
             for (claim_name, claim) in self.view().claims_of_run(&run.identity.uid) {
                 let is_deletable = match &claim.placeholder {
-                    None => deletes_tektons,
+                    // A parked claim has no volume, and no pod can ever use it.
+                    None => deletes_tektons || claim.is_parked(),
                     Some(_) => match claim.mode.as_deref().and_then(mode::read) {
                         None | Some(CoscheduleMode::Disabled) => false,
                         Some(CoscheduleMode::Workspaces) => run.auto_cleanup,

@@ -109,3 +109,100 @@ fn tasks_that_select_different_nodes_are_split_unless_they_share_a_claim() {
         made.groups[0].node_selector.iter().map(|(k, v)| format!("{k}={v}")).collect();
     assert_eq!(labels, ["arch=amd64", "os=linux"]);
 }
+
+#[test]
+fn a_claim_that_a_result_names_splits_a_group_if_its_volume_is_elsewhere() {
+    let task_run = |name: &str, task: &str, claims: &[&str]| {
+        let workspaces: Vec<Value> = claims.iter().map(|claim| bound("w", claim)).collect();
+        json!({
+            "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+            "metadata": {"name": name, "namespace": "ci", "uid": name,
+                "labels": {(keys::PIPELINE_TASK): task},
+                "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+                    "name": "run", "uid": UID, "controller": true}]},
+            "spec": {"workspaces": workspaces},
+        })
+    };
+    let result = bound("w", "$(tasks.a.results.claim)");
+    let others = [
+        volume("v1", "zone", "1"),
+        volume("v2", "zone", "2"),
+        claim("first", RWO, Some("v1")),
+        claim("later", RWO, Some("v2")),
+        claim("near", RWO, Some("v1")),
+        claim("wide", RWX, None),
+    ];
+    let apart = |task: Option<&str>| match task {
+        Some(task) => vec![format!(
+            "no node can mount both claims first and later, and task {task} uses both"
+        )],
+        None => vec![
+            "no node can mount both claims first and later, so the run is on several nodes"
+                .to_owned(),
+        ],
+    };
+    let tasks = [task("a", &["f"]), task("b", &["w"]), task("c", &["f"])];
+    let both = [task("a", &["f"]), task("b", &["w", "f"])];
+    for (mode, tasks, task_runs, expected, conflicts) in [
+        // Without a TaskRun the claim is not known yet.
+        ("pipelineruns", &tasks[..], vec![], vec![": first? / a b c"], vec![]),
+        (
+            "pipelineruns",
+            &tasks[..],
+            vec![task_run("tr-b", "b", &["later"])],
+            vec![": first / a c", "w: later / b"],
+            apart(None),
+        ),
+        (
+            "pipelineruns",
+            &tasks[..],
+            vec![task_run("tr-b", "b", &["near"])],
+            vec![": first near / a b c"],
+            vec![],
+        ),
+        (
+            "workspaces",
+            &both[..],
+            vec![task_run("tr-a", "a", &["first"]), task_run("tr-b", "b", &["first", "later"])],
+            vec!["f: first / a b", "w: later / "],
+            apart(Some("b")),
+        ),
+        (
+            "workspaces",
+            &tasks[..],
+            vec![task_run("tr-b", "b", &["wide"])],
+            vec!["f: first / a c"],
+            vec![],
+        ),
+        // A task that the pipeline does not have.
+        (
+            "pipelineruns",
+            &tasks[..],
+            vec![task_run("tr-x", "x", &["later"])],
+            vec![": first? / a b c"],
+            vec![],
+        ),
+    ] {
+        let document = run(&[bound("f", "first"), result.clone()], tasks);
+        let objects = [&others[..], &task_runs].concat();
+        let made = groups(document.clone(), &objects, mode);
+        assert_eq!(told(&made), expected, "{mode} {task_runs:?}");
+        let found: Vec<String> = made.conflicts.iter().map(ToString::to_string).collect();
+        assert_eq!(found, conflicts, "{mode} {task_runs:?}");
+        // The record of the first group was written before the claim was known. One of a claim that
+        // several nodes mount keeps its group.
+        if expected.len() == 1 && mode == "workspaces" {
+            continue;
+        }
+        let before = groups(document.clone(), &others, mode);
+        let recorded = [&objects[..], &placeholders_of(&before)].concat();
+        assert_eq!(told(&groups(document, &recorded, mode)), expected, "recorded, {mode}");
+    }
+    // The tasks of a resolver's pipeline are not known.
+    let mut document = run(&[bound("f", "first"), result], &[]);
+    document["spec"]["pipelineSpec"] = json!(null);
+    document["spec"]["pipelineRef"] = json!({"resolver": "git"});
+    let objects = [&others[..], &[task_run("tr-b", "b", &["later"])]].concat();
+    let made = groups(document, &objects, "pipelineruns");
+    assert_eq!(made.groups.len(), 2, "{:?}", told(&made));
+}

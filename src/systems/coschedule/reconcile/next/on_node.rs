@@ -28,8 +28,10 @@ impl<'v> Decider<'_, 'v> {
             return Next::Nothing;
         }
         // The members run on another node: the pod was deleted while they ran, or the scheduler first
-        // chose their node for it, and then another because a claim changed before it was bound.
-        let apart = state.only_node().filter(|members| *members != node);
+        // chose their node for it, and then another because a claim changed before it was bound. It
+        // does not follow members that are all being deleted: the group's next pods can be here.
+        let has_stable = state.running.iter().any(|(_, member)| !member.identity.deleting);
+        let apart = state.only_node().filter(|members| *members != node && has_stable);
         if let Some(members) = apart.filter(|members| demand.takes_placeholder(members, view)) {
             let next = self.rewrite(Nodes::Only(members.into()));
             let why = Some(Trouble::Apart(members.into()));

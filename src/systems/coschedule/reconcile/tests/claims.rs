@@ -347,6 +347,11 @@ fn a_placeholders_claims_are_deleted_at_the_end_of_its_run() {
             let deleted = &world.claims["own"]["metadata"]["deletionTimestamp"];
             let goes = marked && (goes || cleanup);
             assert_eq!(!deleted.is_null(), goes, "{mode}, {cleanup}, {marked}");
+            let parked = world.claims.values().filter(|claim| {
+                claim["spec"]["storageClassName"] == keys::PARKED
+                    && claim["metadata"]["deletionTimestamp"].is_null()
+            });
+            assert_eq!(parked.count(), 0, "a parked claim is of no use after the end");
         }
     }
 }

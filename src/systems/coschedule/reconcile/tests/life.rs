@@ -176,6 +176,26 @@ fn a_native_group_outlives_its_last_pod_for_a_while() {
     assert_eq!(world.writes.len(), 5, "made, idle, not idle, idle, removed: {:?}", world.writes);
 }
 
+/// `kubectl delete -f` of a group with its claim must not wait until the placeholder is no longer kept.
+#[test]
+fn a_claim_that_is_being_deleted_ends_a_group_without_pods_at_once() {
+    let mut world = World::new(&["n1"]);
+    let name = world.native("a", "group");
+    world.claim("c");
+    let volume = json!({"spec": {"volumes": [
+        {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}});
+    World::change(world.pods.get_mut("a").unwrap(), volume);
+    world.settle(SOON);
+    assert_eq!(world.node_of("a"), Some("n1"));
+    let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    World::change(world.claims.get_mut("c").unwrap(), deleted);
+    world.settle(SOON);
+    assert!(world.sets.contains_key(&name), "its pod still runs");
+    world.finish("a");
+    world.settle(SOON);
+    assert!(world.sets.is_empty(), "{:?}", world.sets);
+}
+
 #[test]
 fn a_label_alone_creates_no_group() {
     let mut world = World::new(&["n1"]);

@@ -70,6 +70,20 @@ fn a_placeholder_on_another_node_than_its_members_moves_to_them() {
     assert!(world.sets.is_empty());
 }
 
+/// A node that was without power returns: pods there that are being deleted are no reason to leave a
+/// healthy node.
+#[test]
+fn a_placeholder_does_not_follow_members_that_are_being_deleted() {
+    let mut world = begun(&["n1", "n2"]);
+    let placeholder = format!("{}-0", world.placeholder("run"));
+    world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
+    let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    World::change(world.pods.get_mut("a").unwrap(), deleted);
+    world.settle(SOON);
+    assert_eq!((world.node_of("a"), world.place("run")), (Some("n1"), Some("n2")));
+    assert!(world.reported(PIPELINE_RUN, "run").is_empty());
+}
+
 #[test]
 fn a_taint_that_the_placeholder_does_not_tolerate_is_like_a_cordon() {
     let mut world = World::new(&["n1", "n2"]);
