@@ -1,6 +1,7 @@
 //! Enforces the policy about pools: the namespaces that may have them, and how many exclusive hosts
 //! a namespace may have.
 
+use crate::api::condition::{ACCEPTED, Condition, Status, find};
 use crate::placement::reason::{Finding, Reason};
 use crate::systems::policy::Policy;
 use crate::systems::streams::kinds::StreamsView as _;
@@ -89,7 +90,8 @@ pub(crate) fn exclusive_hosts(
     let others: u32 = view
         .host_pools()
         .filter(|(name, pool)| *name.namespace == *namespace && pool.exclusive)
-        .filter(|(name, pool)| counts(&name.name, pool))
+        // The controller gives no nodes to a pool that it has refused.
+        .filter(|(name, pool)| counts(&name.name, pool) && !is_refused(pool))
         .map(|(_, pool)| hosts(pool.form.as_ref().ok()))
         .fold(0, u32::saturating_add);
     if wanted.saturating_add(others) <= most {
@@ -109,6 +111,21 @@ pub(crate) fn exclusive_hosts(
     ))
 }
 
+/// Whether the controller has refused the pool as it is now.
+#[must_use]
+pub(crate) fn is_refused(pool: &HostPool) -> bool {
+    find_current(pool, ACCEPTED).is_some()
+}
+
+/// A condition of the pool that is False, and is about the pool as it is now.
+#[must_use]
+pub(crate) fn find_current<'p>(pool: &'p HostPool, type_: &str) -> Option<&'p Condition> {
+    find(&pool.status.conditions, type_).filter(|condition| {
+        condition.status == Status::False
+            && condition.observed_generation == Some(pool.identity.generation)
+    })
+}
+
 /// How many hosts a pool of this form reserves.
 #[must_use]
 pub(crate) fn hosts(form: Option<&Form>) -> u32 {
@@ -116,5 +133,41 @@ pub(crate) fn hosts(form: Option<&Form>) -> u32 {
         Some(Form::Sized(size, _)) => *size,
         Some(Form::Literal(hosts)) => u32::try_from(hosts.len()).unwrap_or(u32::MAX),
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api;
+    use crate::systems;
+
+    #[test]
+    fn a_pool_that_the_controller_has_refused_reserves_no_hosts() {
+        let policy = Policy::from_yaml("hostPools: {maxExclusiveNodesPerNamespace: 1}").unwrap();
+        let accepted = |status: &str, generation: u32| {
+            json!({"conditions": [{"type": "Accepted", "status": status, "reason": "R",
+                "message": "", "observedGeneration": generation,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+        };
+        for (status, is_allowed) in [
+            (Value::Null, false),
+            (accepted("True", 1), false),
+            (accepted("False", 1), true),
+            // The status is about an earlier size.
+            (accepted("False", 0), false),
+        ] {
+            let mut view = View::default();
+            let pool = json!({
+                "apiVersion": api::VERSION, "kind": "HostPool",
+                "metadata": {"name": "p", "namespace": "ns", "uid": "u", "generation": 1},
+                "spec": {"size": 2, "exclusivity": "Exclusive"}, "status": status,
+            });
+            view.apply(systems::object(pool).unwrap().unwrap());
+            let found = exclusive_hosts("s", "ns", 1, |_, _| true, &view, &policy);
+            assert_eq!(found.is_ok(), is_allowed, "{status}: {found:?}");
+        }
     }
 }

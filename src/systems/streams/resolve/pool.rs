@@ -6,7 +6,7 @@ use super::super::job::member::Member;
 use super::super::request::PoolReference;
 use super::super::{Placing, guard, keys};
 use super::{Resolved, Wording, format_host, resolve};
-use crate::api::condition::{ACCEPTED, Condition, READY, Status, find};
+use crate::api::condition::{ACCEPTED, READY};
 use crate::placement::intent::{Change, NodeTerm, on_labels, on_node};
 use crate::placement::reason::{Reason, quoted};
 use crate::systems::streams::api::host_pool::MemberState;
@@ -377,17 +377,12 @@ impl Placing<'_> {
 /// Why pods cannot be placed on the members of a pool: the reason, and the problem as the end of a
 /// sentence about the pool.
 fn find_obstacle(pool: &HostPool) -> Option<(Reason, String)> {
-    let conditions = &pool.status.conditions;
-    let current = |condition: &&Condition| {
-        condition.status == Status::False
-            && condition.observed_generation == Some(pool.identity.generation)
-    };
-    if let Some(refused) = find(conditions, ACCEPTED).filter(current) {
+    if let Some(refused) = guard::find_current(pool, ACCEPTED) {
         return Some((Reason::InvalidPool, format!("is not accepted: {}", refused.message)));
     }
     // Pods can be placed as long as one member is ready.
     let is_empty = !pool.status.members.iter().any(|member| member.state == MemberState::Ready);
-    let unready = find(conditions, READY).filter(current).filter(|_| is_empty)?;
+    let unready = guard::find_current(pool, READY).filter(|_| is_empty)?;
     // While the controller reserves nodes the pod is admitted; it stays pending until they are
     // ready.
     (unready.reason != "Reserving")

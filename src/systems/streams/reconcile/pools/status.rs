@@ -11,10 +11,13 @@ use super::inventory::Inventory;
 use super::members::{Draft, UNKNOWN_HOST};
 use super::{MAX_LISTED, Pool, node_marks};
 use crate::api::condition::{self, ACCEPTED, READY, Status, find};
+use crate::placement::reason::Reason;
 use crate::systems::plan::{Action, Event, Target, Write};
 use crate::systems::streams::api::host_pool::{HostPoolStatus, Member, MemberState};
 use crate::systems::streams::keys::EXCLUSIVE_TAINT;
+use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host};
+use crate::systems::streams::kinds::node_marks::tag;
 use crate::systems::streams::resources::HOST_POOL;
 
 /// The condition Ready of a pool.
@@ -65,9 +68,7 @@ pub(super) fn write<'v>(
                     new.members = members;
                     readiness
                 }
-                Ok(Form::Tagged(_)) => Readiness::new_ready(
-                    "every node that has the tags belongs to the pool".to_owned(),
-                ),
+                Ok(Form::Tagged(tags)) => check_tagged(tags, inventory),
                 Ok(Form::Any | Form::Sized(..)) | Err(_) => {
                     Readiness::new_ready("every node belongs to the pool".to_owned())
                 }
@@ -147,6 +148,20 @@ fn check_labelled(members: &[Member], draft: &Draft<'_>) -> Readiness {
         (1, _) => Readiness::new_unready(RESERVING, "1 node is being reserved".to_owned()),
         (some, _) => Readiness::new_unready(RESERVING, format!("{some} nodes are being reserved")),
     }
+}
+
+/// Whether a pool of all nodes with these tags has any.
+fn check_tagged(tags: &[Box<str>], inventory: &Inventory<'_>) -> Readiness {
+    let tags: Vec<Box<str>> = tags.iter().map(|name| tag(name, tags.len() == 1)).collect();
+    if inventory.view.has_node_with_tags(&tags) {
+        let text = "every node that has the tags belongs to the pool";
+        return Readiness::new_ready(text.to_owned());
+    }
+    let message = format!(
+        "no node has the tags {}: label a node (`kubectl label node NODE KEY=VALUE`)",
+        tags.join(" and ")
+    );
+    Readiness::new_unready(Reason::NoTaggedNode.as_str(), message)
 }
 
 /// The members of a shared pool that lists its hosts: the hosts that are nodes. They are not

@@ -67,6 +67,35 @@ fn a_pool_that_the_policy_forbids_loses_its_nodes() {
 }
 
 #[test]
+fn a_pool_of_tags_is_ready_while_a_node_has_them() {
+    let mut world = World::sized(1);
+    world.pool("one", json!({"tags": ["gpu"]}));
+    world.pool("two", json!({"tags": ["gpu", "fast"]}));
+    world.settle();
+    let problem = "label a node (`kubectl label node NODE KEY=VALUE`)";
+    let one =
+        format!("False NoTaggedNode: no node has the tags streams.ibm.com/hostpool=gpu: {problem}");
+    assert_eq!(world.ready("one"), one);
+    let both = "hostpool.streams.ibm.com/gpu and hostpool.streams.ibm.com/fast";
+    assert_eq!(
+        world.ready("two"),
+        format!("False NoTaggedNode: no node has the tags {both}: {problem}")
+    );
+    let labels = json!({"streams.ibm.com/hostpool": "gpu", "hostpool.streams.ibm.com/gpu": ""});
+    world.node("n01", super::labels(labels));
+    world.settle();
+    assert_eq!(
+        world.ready("one"),
+        "True Allocated: every node that has the tags belongs to the pool"
+    );
+    assert!(world.ready("two").starts_with("False NoTaggedNode"));
+    world.nodes.remove("n01");
+    world.settle();
+    assert_eq!(world.ready("one"), one);
+    assert_eq!(world.event_reasons("one"), ["NoTaggedNode", "Allocated", "NoTaggedNode"]);
+}
+
+#[test]
 fn nothing_changes_while_the_labels_of_a_namespace_are_unknown() {
     let mut world = World::sized(2);
     world.pool("p", json!({"size": 1, "exclusivity": "Exclusive"}));
