@@ -52,7 +52,6 @@ use answer::Outcome;
 use pause::{Pause, Trouble};
 use reports::Reports;
 use turns::Turns;
-pub(crate) use writer::WRITE_TIMEOUT;
 use writer::{Round, Writer};
 
 /// The number of writes in flight at once.

@@ -39,7 +39,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::act::WRITE_TIMEOUT;
 use super::problem;
 use crate::telemetry::{Metrics, shown};
 use election::{Election, Step};
@@ -53,6 +52,9 @@ pub(crate) const DURATION: Duration = Duration::from_secs(15);
 /// How long the lease counts as held after its last renewal. The rest of [`DURATION`] is for the
 /// last write.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+
+/// How long a write may take.
+pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const _: () = assert!(
     RENEW_DEADLINE.as_secs() + WRITE_TIMEOUT.as_secs() <= DURATION.as_secs(),

@@ -10,6 +10,7 @@ use super::pause::SETTLE;
 use super::writer::ROUND;
 use super::*;
 use crate::controller::fake::{Api as FakeApi, Reply};
+use crate::controller::lease::WRITE_TIMEOUT;
 use crate::systems::plan::{Confirmation, Event, Refusal};
 use crate::view::resource::{NODE, POD, Resource};
 use crate::view::{Name, View};

@@ -23,14 +23,11 @@ use super::request;
 use crate::cluster::Cluster;
 use crate::controller::causes;
 use crate::controller::events::Events;
-use crate::controller::lease::Leadership;
+use crate::controller::lease::{Leadership, WRITE_TIMEOUT};
 use crate::systems;
 use crate::systems::plan::{Action, Target, Write};
 use crate::telemetry::{Metrics, shown};
 use crate::view::resource::Resource;
-
-/// How long a write may take: at most the time between the lease's renew deadline and its expiry.
-pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a list may take.
 const LIST_TIMEOUT: Duration = Duration::from_secs(15);
