@@ -15,14 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use futures::StreamExt as _;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::sync::watch;
-use tokio::time::{Duration, Instant, sleep, timeout};
+use tokio::time::Duration;
 use tracing::{debug, info, warn};
 
 use crate::systems::{self, TableVisitor};
@@ -31,6 +29,7 @@ use crate::view::table::{ApiObject, ApiType as _, Definition, Watch};
 use crate::view::{Kind, Name, Object, Scope, Table, TableType, View};
 pub(crate) use pods::PodChange;
 use pods::{PodObserver, notify};
+pub(crate) use presence::is_held;
 
 /// The View of a cluster and the state of its watches.
 #[derive(Debug)]
@@ -51,12 +50,6 @@ struct Store {
     synced: AtomicBool,
     heard: Arc<health::Heard>,
 }
-
-/// The time between two reads of the controller's Lease.
-const LEASE_INTERVAL: Duration = Duration::from_secs(5);
-
-/// How long one read of the Lease may take.
-const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The tables that one watch feeds.
 #[derive(Debug)]
@@ -189,55 +182,6 @@ impl Cluster {
         let mut start = Start { cluster: &cluster, client, scope, started, observer };
         systems::for_each_table(&mut start);
         cluster
-    }
-
-    /// Follows the controller's Lease, on a task of the current runtime: the controller counts as
-    /// present while the Lease is renewed.
-    pub fn watch_controller(
-        self: &Arc<Self>,
-        client: &Client,
-        namespace: &str,
-        lease: &'static str,
-    ) {
-        let cluster = Arc::clone(self);
-        let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
-        self.tasks.spawn("leases", async move {
-            let mut presence = presence::Presence::default();
-            let mut is_logged = false;
-            loop {
-                match timeout(LEASE_TIMEOUT, api.get_opt(lease)).await {
-                    Ok(Ok(found)) => {
-                        is_logged = false;
-                        let now = Instant::now();
-                        let present = presence.observe(found.as_ref(), now, Timestamp::now());
-                        cluster.set_controller_present(present);
-                    }
-                    // If the Lease cannot be read, the last result stays valid.
-                    Ok(Err(error)) if !is_logged => {
-                        is_logged = true;
-                        warn!(lease, error = %error, "the controller's lease cannot be read");
-                    }
-                    Err(error) if !is_logged => {
-                        is_logged = true;
-                        warn!(lease, %error, "the controller's lease is not answered");
-                    }
-                    Ok(Err(_)) | Err(_) => {}
-                }
-                sleep(LEASE_INTERVAL).await;
-            }
-        });
-    }
-
-    fn set_controller_present(&self, present: bool) {
-        if self.view().controller_present() == present {
-            return;
-        }
-        match present {
-            true => info!("the controller renews its lease"),
-            false => warn!("no controller has renewed its lease for a while"),
-        }
-        self.view.write().unwrap_or_else(PoisonError::into_inner).set_controller_present(present);
-        self.changes.send_replace(());
     }
 
     /// Records whether the cluster serves an optional kind.
@@ -451,9 +395,4 @@ impl Cluster {
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
-}
-
-/// Whether this Lease was renewed recently, by comparing the holder's clock with the own clock.
-pub(crate) fn is_held(lease: &Lease) -> bool {
-    presence::Presence::default().observe(Some(lease), Instant::now(), Timestamp::now())
 }

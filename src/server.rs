@@ -50,7 +50,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Waits for the request to stop, then goes through the phases of the stop.
+    /// Waits for the request to stop, then carries out the phases of the stop.
     ///
     /// The API server keeps calling over its open connections until it has noticed that the
     /// endpoint was removed, and it does not repeat a call that was cut off. So the server

@@ -78,7 +78,7 @@ impl Pause {
             }
             sleep(Duration::from_millis(5));
         }
-        panic!("it goes on");
+        panic!("it continues");
     }
 }
 

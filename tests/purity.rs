@@ -1,5 +1,5 @@
 //! The dependency rule of `src/lib.rs`, held by reading the sources: what decides does no I/O, and
-//! no module names one that stands above it.
+//! no module names a module above it.
 
 #![allow(
     clippy::unwrap_used,
@@ -161,7 +161,7 @@ fn problems(module: &[&str], text: &str) -> Vec<String> {
             && named != *own
             && !allowed.contains(&named.as_str())
         {
-            problems.push(format!("{own} stands below {named}, and names it"));
+            problems.push(format!("{own} is below {named}, and names it"));
         }
     }
     problems

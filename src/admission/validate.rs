@@ -224,7 +224,7 @@ mod tests {
         leaving["request"]["object"]["metadata"]["deletionTimestamp"] =
             json!("2026-01-01T00:00:00Z");
         assert_eq!(describe(&leaving, ""), "Unchanged");
-        // An old object in a CREATE is nobody's doing, and says nothing.
+        // An old object in a CREATE is ignored: no client can cause it.
         let mut create = request(HOST_POOLS, &wrong, Some(&wrong));
         create["request"]["operation"] = json!("CREATE");
         assert_eq!(describe(&create, ""), "422 MalformedPool");

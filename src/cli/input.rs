@@ -28,7 +28,7 @@ const MAX_BYTES: u64 = 64 * 1024 * 1024;
 /// The most problems that are reported.
 const MAX_PROBLEMS: usize = 50;
 
-/// The path that stands for standard input.
+/// The path that means standard input.
 const STDIN: &str = "-";
 
 /// The extensions of the files that are read from a folder, as by kubectl.

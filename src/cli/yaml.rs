@@ -115,7 +115,7 @@ mod tests {
             "\u{1b}[31m",
             "😀",
             "18446744073709551616",
-            "a very long text that goes on and on, beyond all the widths at which anybody would break a line",
+            "a very long text that continues beyond all the widths at which a line could be broken into several",
             "  indented\nand not\n\n\n",
             "NO",
             "0b1",

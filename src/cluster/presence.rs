@@ -1,13 +1,24 @@
-//! Derives from the controller's Lease whether a controller is running.
+//! Follows the controller's Lease, and derives from it whether a controller is running.
+
+use std::sync::{Arc, PoisonError};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
-use std::time::Duration;
-use tokio::time::Instant;
+use kube::{Api, Client};
+use tokio::time::{Duration, Instant, sleep, timeout};
+use tracing::{info, warn};
+
+use super::Cluster;
 
 /// The controller counts as running if its Lease was renewed within this time. Longer than a change
 /// of leaders, and than a rollout.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The time between two reads of the controller's Lease.
+const LEASE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long one read of the Lease may take.
+const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The last renewal of the Lease that was observed.
 #[derive(Debug, Default)]
@@ -42,6 +53,62 @@ impl Presence {
         }
         self.renewed.is_some_and(|renewed| now.duration_since(renewed) < PATIENCE)
     }
+}
+
+impl Cluster {
+    /// Follows the controller's Lease, on a task of the current runtime: the controller counts as
+    /// present while the Lease is renewed.
+    pub fn watch_controller(
+        self: &Arc<Self>,
+        client: &Client,
+        namespace: &str,
+        lease: &'static str,
+    ) {
+        let cluster = Arc::clone(self);
+        let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
+        self.tasks.spawn("leases", async move {
+            let mut presence = Presence::default();
+            let mut is_logged = false;
+            loop {
+                match timeout(LEASE_TIMEOUT, api.get_opt(lease)).await {
+                    Ok(Ok(found)) => {
+                        is_logged = false;
+                        let now = Instant::now();
+                        let present = presence.observe(found.as_ref(), now, Timestamp::now());
+                        cluster.set_controller_present(present);
+                    }
+                    // If the Lease cannot be read, the last result stays valid.
+                    Ok(Err(error)) if !is_logged => {
+                        is_logged = true;
+                        warn!(lease, error = %error, "the controller's lease cannot be read");
+                    }
+                    Err(error) if !is_logged => {
+                        is_logged = true;
+                        warn!(lease, %error, "the controller's lease is not answered");
+                    }
+                    Ok(Err(_)) | Err(_) => {}
+                }
+                sleep(LEASE_INTERVAL).await;
+            }
+        });
+    }
+
+    fn set_controller_present(&self, present: bool) {
+        if self.view().controller_present() == present {
+            return;
+        }
+        match present {
+            true => info!("the controller renews its lease"),
+            false => warn!("no controller has renewed its lease for a while"),
+        }
+        self.view.write().unwrap_or_else(PoisonError::into_inner).set_controller_present(present);
+        self.changes.send_replace(());
+    }
+}
+
+/// Whether this Lease was renewed recently, by comparing the holder's clock with the own clock.
+pub(crate) fn is_held(lease: &Lease) -> bool {
+    Presence::default().observe(Some(lease), Instant::now(), Timestamp::now())
 }
 
 #[cfg(test)]

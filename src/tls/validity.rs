@@ -1,7 +1,7 @@
 //! The dates and DNS names for which a certificate is valid.
 //!
 //! The API server checks them at each handshake. If it does not trust the certificate, the call of
-//! the webhook fails, and with failurePolicy Ignore that goes unnoticed. So stowplan checks them,
+//! the webhook fails, and with failurePolicy Ignore that stays unnoticed. So stowplan checks them,
 //! too, by the rules of the API server's library: only subject alternative names count, and a
 //! wildcard covers one label.
 

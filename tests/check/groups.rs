@@ -198,9 +198,10 @@ fn the_placeholder_of_a_native_group_is_not_held_to_a_closed_node() {
         pod
     };
     let obstacles_with = |n1: Value| {
-        let mut stands = as_native(placeholder(None));
-        stands["metadata"]["annotations"] = json!({"coschedule.stowplan.dev/plan": plan(&[])});
-        let pods = [of_group("old", Some("n1")), of_group("new", None), stands];
+        let mut placeholder_pod = as_native(placeholder(None));
+        placeholder_pod["metadata"]["annotations"] =
+            json!({"coschedule.stowplan.dev/plan": plan(&[])});
+        let pods = [of_group("old", Some("n1")), of_group("new", None), placeholder_pod];
         obstacles(&[&[set.clone(), n1, room("n2", "4")], &pods[..]].concat(), "pod/new").remove(0)
     };
     let open = obstacles_with(room("n1", "4"));
@@ -214,11 +215,11 @@ fn the_placeholder_of_a_native_group_is_not_held_to_a_closed_node() {
 #[test]
 fn the_remedy_for_a_member_depends_on_its_controller() {
     let set = native_set();
-    let mut stands = placeholder(Some("n1"));
-    stands["metadata"]["name"] = json!(format!("{NATIVE}-0"));
-    stands["metadata"]["labels"] = json!({"stowplan.dev/placeholder": NATIVE,
+    let mut placeholder_pod = placeholder(Some("n1"));
+    placeholder_pod["metadata"]["name"] = json!(format!("{NATIVE}-0"));
+    placeholder_pod["metadata"]["labels"] = json!({"stowplan.dev/placeholder": NATIVE,
         "stowplan.dev/coschedule-member": NATIVE});
-    stands["metadata"]["annotations"] = json!({"coschedule.stowplan.dev/plan": plan(&[])});
+    placeholder_pod["metadata"]["annotations"] = json!({"coschedule.stowplan.dev/plan": plan(&[])});
     let native = |owners: Value| {
         let mut pod = waiting("report", &Value::Null);
         pod["metadata"]["annotations"] = json!({"stowplan.dev/coschedule-group": "nightly"});
@@ -254,30 +255,30 @@ fn the_remedy_for_a_member_depends_on_its_controller() {
     ] {
         let mut pod = native(owners.clone());
         pod["spec"]["affinity"] = bound.clone();
-        let objects = [set.clone(), stands.clone(), node("n1"), node("n2"), pod];
+        let objects = [set.clone(), placeholder_pod.clone(), node("n1"), node("n2"), pod];
         let found = obstacles(&objects, "pod/report");
         assert!(found.iter().any(|row| row.ends_with(&format!("-> {remade}"))), "{found:?}");
 
         let mut pod = native(owners.clone());
         pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "n2"});
-        let objects = [set.clone(), stands.clone(), node("n1"), node("n2"), pod];
+        let objects = [set.clone(), placeholder_pod.clone(), node("n1"), node("n2"), pod];
         let found = obstacles(&objects, "pod/report");
         let ask = format!("-> ask for nodes {alike}");
         assert!(found.iter().any(|row| row.ends_with(&ask)), "{found:?}");
 
         // The placeholder tolerates what its pod does not.
-        let mut stands = stands.clone();
-        stands["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
-        let objects = [set.clone(), stands, tainted(), node("n2"), native(owners)];
+        let mut placeholder_pod = placed.clone();
+        placeholder_pod["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+        let objects = [set.clone(), placeholder_pod, tainted(), node("n2"), native(owners)];
         let found = obstacles(&objects, "pod/report");
         let give = format!("-> give the same tolerations {alike}");
         assert!(found.iter().any(|row| row.ends_with(&give)), "{found:?}");
     }
 
-    stands["spec"].as_object_mut().unwrap().remove("nodeName");
-    stands["spec"]["nodeSelector"] = json!({"disk": "ssd"});
-    stands["status"] = json!({"phase": "Pending"});
-    let found = obstacles(&[set, stands, node("n1"), native(json!([]))], "pod/report");
+    placeholder_pod["spec"].as_object_mut().unwrap().remove("nodeName");
+    placeholder_pod["spec"]["nodeSelector"] = json!({"disk": "ssd"});
+    placeholder_pod["status"] = json!({"phase": "Pending"});
+    let found = obstacles(&[set, placeholder_pod, node("n1"), native(json!([]))], "pod/report");
     assert!(
         found
             .iter()

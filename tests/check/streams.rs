@@ -49,10 +49,10 @@ fn the_named_node_is_an_obstacle() {
             "node n1 has the taint gpu=yes:NoSchedule, which it does not tolerate -> kubectl describe node n1"
         ]
     );
-    let mut away = node("n1");
-    away["status"] = json!({});
+    let mut unknown = node("n1");
+    unknown["status"] = json!({});
     assert_eq!(
-        obstacles(&[away, node("n2"), pod.clone()], "pod/a"),
+        obstacles(&[unknown, node("n2"), pod.clone()], "pod/a"),
         ["node n1 is NotReady -> kubectl describe node n1"]
     );
     assert_eq!(

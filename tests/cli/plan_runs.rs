@@ -269,6 +269,6 @@ fn a_run_follows_an_earlier_one_that_uses_its_claim() {
     let folder = Folder::new(&[("cluster.yaml", &begun)]);
     let output = folder.plan_with("-f - --cluster cluster.yaml", run("name: second").as_bytes());
     assert_eq!(output.code, 0, "{output:?}");
-    let text = "claim shared is used by the earlier PipelineRun first: goes to the same node";
+    let text = "claim shared is used by the earlier PipelineRun first: is placed on the same node";
     assert!(output.stdout.contains(text), "{output:?}");
 }

@@ -32,7 +32,7 @@ pub(crate) async fn the_schema_and_its_rules(world: Arc<World>) -> Result<()> {
     for (spec, why) in [
         (operator(json!({})), "exactly one of name, address and pool"),
         (operator(json!({"name": "a", "pool": "P"})), "exactly one of name, address and pool"),
-        (operator(json!({"name": "a", "index": 1})), "index stands beside pool only"),
+        (operator(json!({"name": "a", "index": 1})), "index is allowed only beside pool"),
         (operator(json!({"pool": "P", "index": -1})), "greater than or equal to 0"),
         (json!({"pools": [{"name": "P"}, {"name": "P"}]}), "Duplicate value"),
         (json!({"pools": [{"name": "1P"}]}), "should match"),

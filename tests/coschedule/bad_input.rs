@@ -71,7 +71,7 @@ pub(crate) async fn an_owner_that_does_not_exist(world: Arc<World>) -> Result<()
     let space = world.namespace("orphan").await?;
     let owner = |kind: &str, uid: &str| {
         json!([{
-            "apiVersion": "tekton.dev/v1", "kind": kind, "name": "nobody", "uid": uid, "controller": true,
+            "apiVersion": "tekton.dev/v1", "kind": kind, "name": "missing", "uid": uid, "controller": true,
         }])
     };
     for (name, kind, uid) in [

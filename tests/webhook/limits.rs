@@ -225,7 +225,7 @@ fn a_burst_is_answered_or_told_to_try_again() {
         let answer = connection.answer().unwrap();
         let seen = (answer.status, answer.header("retry-after"));
         assert!(matches!(seen, (200, None) | (503, Some("1"))), "{seen:?}");
-        // Either way the connection goes on serving.
+        // In both cases the connection continues to serve requests.
         must_serve(connection);
     }
     assert_eq!(webhook.metric("stowplan_admission_in_flight"), 0.0);

@@ -1,6 +1,6 @@
 //! Bounds how often the pods of one owner are recreated.
 //!
-//! If the webhook does not get the new pods either, recreating them helps nobody. So each owner's
+//! If the webhook does not get the new pods either, recreating them has no effect. So each owner's
 //! pods are recreated in rounds: the first round has the pods that were seen before any deletion,
 //! the next one has their replacements, and each round waits twice as long as the one before. The
 //! leader counts; a new leader begins at zero.

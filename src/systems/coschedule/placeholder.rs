@@ -3,7 +3,7 @@
 //!
 //! The same fields are copied from a run's pod template as by Tekton's own affinity assistant.
 //! Differences from that: an update waits until the pod is deleted (`OnDelete`), because a rolling update
-//! would move it away from running members; a pending pod does not delay an update (`Parallel`); claims
+//! would separate it from running members; a pending pod does not delay an update (`Parallel`); claims
 //! are mounted; and the pod is held to the node of its members, so that the group is not split if it is
 //! deleted. The hold is a required pod affinity to the pods of the group. The placeholder's pod is one of
 //! them, so that it may run on any node while it is the only one.

@@ -27,7 +27,7 @@ pub struct Coschedule {
     #[serde(deserialize_with = "class_map")]
     #[schemars(schema_with = "form::class_map")]
     pub class_map: BTreeMap<String, String>,
-    /// How far an isolated placeholder keeps others away.
+    /// How far an isolated placeholder keeps others out of its node.
     pub isolation_scope: IsolationScope,
     /// How long members may be unschedulable before their placeholder moves; at least a second.
     #[schemars(schema_with = "form::second")]
@@ -83,7 +83,7 @@ pub enum Volumes {
     Provision,
 }
 
-/// How far an isolated placeholder keeps others away.
+/// How far an isolated placeholder keeps others out of its node.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum IsolationScope {
@@ -158,7 +158,7 @@ impl Default for Requests {
     }
 }
 
-/// Rejects a class that stands for itself, and the class of parked claims.
+/// Rejects a class that is mapped to itself, and the class of parked claims.
 fn class_map<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {
@@ -166,7 +166,7 @@ fn class_map<'de, D: Deserializer<'de>>(
     for (from, to) in &map {
         if from == to {
             return Err(de::Error::custom(format!(
-                "coschedule.classMap.{from}: the class stands for itself; name another class, or leave it out"
+                "coschedule.classMap.{from}: the class is mapped to itself; name another class, or leave it out"
             )));
         }
         if to == PARKED {
@@ -210,7 +210,7 @@ mod tests {
                 "coschedule.placeholder.image: \"a b\" is not an image",
             ),
             ("coschedule: {placeholder: {priorityClassName: A B}}", "\"A B\" is not the name"),
-            ("coschedule: {classMap: {fast: fast}}", "stands for itself"),
+            ("coschedule: {classMap: {fast: fast}}", "is mapped to itself"),
             ("coschedule: {classMap: {fast: stowplan-parked}}", "never bound"),
             ("coschedule: {mode: pipeline-runs}", "pipeline-runs"),
         ] {

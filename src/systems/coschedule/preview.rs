@@ -259,7 +259,7 @@ impl Names {
                 let Leader { who, claim, .. } = leader;
                 let how = match group.isolated {
                     true => "waits until it has ended",
-                    false => "goes to the same node",
+                    false => "is placed on the same node",
                 };
                 format!("claim {claim} is used by the earlier {who}: {how}")
             }),

@@ -73,7 +73,7 @@ impl<'c> Facts<'c> {
         let names = claims.iter().map(|claim| Name::new(&name.namespace, claim));
         let volumes = volumes::of_claims(names, &cluster.view);
         let isolates = |mode: &str| mode::read(mode) == Some(CoscheduleMode::IsolatePipelinerun);
-        // Anybody can set the label of a member.
+        // Users can set the label of a member.
         let belongs = |of: &Name, member: &Member| {
             made.is_none_or(|made| {
                 let run_uid = made.run.as_ref().map(|run| &*run.uid);

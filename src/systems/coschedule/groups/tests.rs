@@ -81,7 +81,7 @@ fn groups(run: Value, others: &[Value], mode: &str) -> Groups {
 }
 
 /// Groups in short: `key: claims / tasks`, where `@` is a claim of the run's own.
-fn told(groups: &Groups) -> Vec<String> {
+fn summarize(groups: &Groups) -> Vec<String> {
     groups
         .groups
         .iter()
@@ -198,7 +198,7 @@ fn in_workspaces_mode_claims_used_by_one_task_are_one_group() {
         ),
     ] {
         let c1 = claim("c1", RWO, None);
-        assert_eq!(told(&groups(run, &[c1], "workspaces")), expected, "{what}");
+        assert_eq!(summarize(&groups(run, &[c1], "workspaces")), expected, "{what}");
     }
 }
 
@@ -215,17 +215,17 @@ fn per_run_modes_have_one_group_with_all_mountable_claims() {
     );
     for mode in ["pipelineruns", "isolate-pipelinerun"] {
         let made = groups(document.clone(), &[claim("c1", RWO, None)], mode);
-        assert_eq!(told(&made), [": @ c1 @ / 1 2 3"], "{mode}");
+        assert_eq!(summarize(&made), [": @ c1 @ / 1 2 3"], "{mode}");
         assert_eq!(made.groups[0].isolated, mode == "isolate-pipelinerun");
         let empty = groups(run(&[], &[task("1", &[])]), &[], mode);
-        assert_eq!(told(&empty), [":  / 1"], "{mode}");
+        assert_eq!(summarize(&empty), [":  / 1"], "{mode}");
         let Membership::Of(group) = empty.membership(Some("1"), &[], &[], |_| false) else {
             panic!("{mode}")
         };
         assert_eq!(*group.name, *keys::of_run(UID, ""));
     }
     let disabled = groups(document, &[], "disabled");
-    assert_eq!((told(&disabled), disabled.awaited.len()), (vec![], 0));
+    assert_eq!((summarize(&disabled), disabled.awaited.len()), (vec![], 0));
     assert_eq!(disabled.membership(Some("1"), &["c1"], &[], |_| false), Membership::Free);
 }
 
@@ -254,7 +254,7 @@ fn the_claims_of_a_pod_decide_its_group() {
     assert_eq!(of(None, &[&placed]), "a", "the placeholder's own claim (provision)");
     assert_eq!(of(Some("spoofed"), &["c1", "other"]), "b", "claims count, not labels");
     assert_eq!(of(Some("4"), &[&shared]), "free");
-    assert_eq!(of(Some("3"), &["by-result"]), "w", "nobody knew the name");
+    assert_eq!(of(Some("3"), &["by-result"]), "w", "the name was unknown");
     assert_eq!(of(Some("4"), &["by-result"]), "free", "another task's own volume");
     assert_eq!(of(None, &["by-result"]), "free");
     assert_eq!(of(None, &[]), "free");
@@ -304,14 +304,14 @@ fn claims_of_an_inline_task_are_used() {
         &[mounting("1"), mounting("2"), task("3", &["a"]), task("4", &[])],
     );
     let made = groups(document, &[claim("c1", RWO, None)], "workspaces");
-    assert_eq!(told(&made), ["a: @ / 3", "claim/c1: c1 / 1 2"]);
+    assert_eq!(summarize(&made), ["a: @ / 3", "claim/c1: c1 / 1 2"]);
     let mut of_a = mounting("1");
     of_a["workspaces"] = json!([{"name": "a"}]);
     let document = run(&[template("a", RWO)], &[of_a, mounting("2"), task("3", &["a"])]);
     let made = groups(document.clone(), &[claim("c1", RWO, None)], "workspaces");
-    assert_eq!(told(&made), ["a: @ c1 / 1 2 3"]);
+    assert_eq!(summarize(&made), ["a: @ c1 / 1 2 3"]);
     let made = groups(document, &[claim("c1", RWX, None)], "workspaces");
-    assert_eq!(told(&made), ["a: @ / 1 3"]);
+    assert_eq!(summarize(&made), ["a: @ / 1 3"]);
 }
 
 /// Tekton replaces the run's own params in its workspaces before it does anything else.
@@ -343,11 +343,11 @@ fn a_claim_named_by_a_param_of_the_run_is_found() {
         document["spec"]["params"].as_array_mut().unwrap().truncate(5);
         let made = groups(document, &[claim("c1", RWO, None)], "workspaces");
         let wanted = format!("w: {} / 1", known.unwrap_or("?"));
-        assert_eq!(told(&made), [wanted], "{name}");
+        assert_eq!(summarize(&made), [wanted], "{name}");
     }
     let mut document = run(&[bound("w", "$(params.empty)")], &[task("1", &["w"])]);
     document["spec"]["params"] = json!([{"name": "empty", "value": ""}]);
-    assert_eq!(told(&groups(document, &[], "workspaces")).len(), 0, "it names none");
+    assert_eq!(summarize(&groups(document, &[], "workspaces")).len(), 0, "it names none");
     let mut document = run(&[bound("w", "$(params.x)")], &[task("1", &["w"])]);
     for params in [json!(7), json!([7]), json!([{"name": [], "value": {}}]), json!({"x": "c1"})] {
         document["spec"]["params"] = params;
@@ -377,7 +377,7 @@ fn an_unknown_pipeline_has_one_group_of_all_claims_that_need_one_node() {
         ("a pipeline that cannot be read", with("pipelineSpec", json!({"tasks": 7}))),
     ] {
         let made = groups(document, std::slice::from_ref(&c1), "workspaces");
-        assert_eq!(told(&made), ["a: @ c1 / "], "{what}");
+        assert_eq!(summarize(&made), ["a: @ c1 / "], "{what}");
         let Membership::Of(_) = made.membership(None, &["c1"], &[], |_| false) else {
             panic!("{what}")
         };
@@ -396,12 +396,12 @@ fn an_unknown_pipeline_has_one_group_of_all_claims_that_need_one_node() {
     });
     let named = with("pipelineRef", json!({"name": "p"}));
     let made = groups(named.clone(), &[c1.clone(), pipeline.clone()], "workspaces");
-    assert_eq!(told(&made), ["a: @ / 1", "b: c1 / 2"]);
+    assert_eq!(summarize(&made), ["a: @ / 1", "b: c1 / 2"]);
 
     // The placeholder was made before the Pipeline was known: what it has stays together.
     let set = placeholder("a", &[&claim_name(None, "a", UID), "c1"], &[], "workspaces");
     let made = groups(named, &[c1, pipeline, set], "workspaces");
-    assert_eq!(told(&made), ["a: @ c1 / 1 2"]);
+    assert_eq!(summarize(&made), ["a: @ c1 / 1 2"]);
 }
 
 /// The placeholder of a group whose tasks were not known.
@@ -462,7 +462,7 @@ fn nested_pipelines_belong_to_one_run() {
     let made = groups_in(&view, "workspaces");
     // Of the root, whose placeholder can make it, and of the innermost run, whose claim stays.
     let below = claim_name(None, "t", "uid-3");
-    assert_eq!(told(&made), [format!("a: @ {below} / ")]);
+    assert_eq!(summarize(&made), [format!("a: @ {below} / ")]);
     let (name, run) = view.run_by_uid("uid-3").unwrap();
     let (name, _, missing) = root(name, run, &view);
     assert_eq!((&*name.name, missing), ("run", None));
@@ -492,19 +492,23 @@ fn claims_of_pod_templates_count_like_workspaces() {
         json!([{"pipelineTaskName": "3", "taskPodTemplate": volumes}]);
     let c1 = claim("c1", RWO, None);
     let made = groups(document.clone(), std::slice::from_ref(&c1), "workspaces");
-    assert_eq!(told(&made), ["a: @ / 1", "b: @ / 2", "claim/c1: c1 / 3"]);
+    assert_eq!(summarize(&made), ["a: @ / 1", "b: @ / 2", "claim/c1: c1 / 3"]);
     document["spec"]["podTemplate"] = volumes;
     let made = groups(document, &[c1], "workspaces");
-    assert_eq!(told(&made), ["a: @ @ c1 / 1 2 3"], "v1beta1 wrote the run's pod template there");
+    assert_eq!(
+        summarize(&made),
+        ["a: @ @ c1 / 1 2 3"],
+        "v1beta1 wrote the run's pod template there"
+    );
 }
 
 #[test]
 fn undelivered_claims_are_awaited_and_need_one_node() {
     let made = groups(run(&[bound("b", "c1")], &[task("1", &["b"])]), &[], "workspaces");
-    assert_eq!(told(&made), ["b: c1 / 1"]);
+    assert_eq!(summarize(&made), ["b: c1 / 1"]);
     assert_eq!(made.awaited, [Key::new(CLAIM, Name::new("ci", "c1"))]);
     let made = groups(run(&[bound("b", "c1")], &[]), &[claim("c1", RWX, None)], "workspaces");
-    assert_eq!((told(&made), made.awaited.len()), (vec![], 0));
+    assert_eq!((summarize(&made), made.awaited.len()), (vec![], 0));
 }
 
 #[test]
@@ -604,7 +608,7 @@ proptest! {
         let c1 = [claim("c1", RWO, None)];
         let made = groups(run(&workspaces, &tasks), &c1, mode);
         let backwards: Vec<Value> = tasks.iter().rev().cloned().collect();
-        prop_assert_eq!(&told(&groups(run(&workspaces, &backwards), &c1, mode)), &told(&made));
+        prop_assert_eq!(&summarize(&groups(run(&workspaces, &backwards), &c1, mode)), &summarize(&made));
         let turned: Vec<Value> = workspaces.iter().rev().cloned().collect();
         let sets = |groups: &Groups| -> BTreeSet<BTreeSet<Box<str>>> {
             let names = |group: &Group| group.claims.iter().map(|claim| claim.name.clone()).collect();
@@ -639,5 +643,5 @@ fn names_at_their_limits_and_unusual_ones_are_read() {
         assert_eq!(made.groups[0].name.len(), 29);
     }
     let twice = run(&[template("a", RWO), template("a", RWX)], &[task("t", &["a"])]);
-    assert_eq!(groups(twice, &[], "workspaces").groups.len(), 1, "a name that stands twice");
+    assert_eq!(groups(twice, &[], "workspaces").groups.len(), 1, "a name that occurs twice");
 }

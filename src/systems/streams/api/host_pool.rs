@@ -191,8 +191,8 @@ pub(crate) fn constrain(spec: &mut JSONSchemaProps) {
             "self.exclusivity != 'Exclusive' || has(self.size) || has(self.hosts)",
             "Exclusive needs size or hosts: a pool without an end cannot be reserved",
         ),
-        // These stand on `spec`: a transition rule on an optional field is skipped when the field
-        // comes or goes.
+        // These rules are on `spec`: a transition rule on an optional field is skipped when the field
+        // is added or removed.
         // Order is meaning, and sets compare without it: `map` makes plain lists of them.
         rule(
             "has(self.hosts) == has(oldSelf.hosts) && (!has(self.hosts) || self.hosts.map(h, h) == oldSelf.hosts.map(h, h))",

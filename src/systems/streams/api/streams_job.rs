@@ -232,8 +232,8 @@ fn constrain(spec: &mut JSONSchemaProps) {
     }
 }
 
-/// What may change of a job: a pool may grow (which the rules of each pool say), nothing else. What the
-/// elements say is too much for a rule, so that `/validate` compares it; here stands what is cheap.
+/// The cheap rules for changes of a job: only pools may grow, which the rules of each pool check. The
+/// contents of elements are too expensive for a rule, so `/validate` compares them.
 fn transitions() -> Vec<ValidationRule> {
     let same_number = |list: &str| {
         format!(
@@ -269,7 +269,7 @@ fn constrain_operator(operator: &mut JSONSchemaProps) {
                 "(has(self.name) ? 1 : 0) + (has(self.address) ? 1 : 0) + (has(self.pool) ? 1 : 0) == 1",
                 "give exactly one of name, address and pool",
             ),
-            rule("!has(self.index) || has(self.pool)", "index stands beside pool only"),
+            rule("!has(self.index) || has(self.pool)", "index is allowed only beside pool"),
         ]);
         for (key, longest) in [("name", 253), ("address", 45), ("pool", 253)] {
             if let Some(field) = host.properties.as_mut().and_then(|p| p.get_mut(key)) {

@@ -23,7 +23,7 @@ fn of_two_runs_with_one_claim_the_later_follows_the_earlier() {
         let view = view(runs.iter().cloned().chain(claims).chain(runs.iter().map(first_task)));
         let (name, run) = view.run_by_uid("b").unwrap();
         let made = of_run(name, run, &view, &policy("workspaces")).unwrap();
-        assert_eq!(told(&made), ["w: c1 / 1"]);
+        assert_eq!(summarize(&made), ["w: c1 / 1"]);
         leader(name, run, &made.groups[0], &view, &policy("workspaces"))
             .map(|leader| (leader.who, leader.placeholder, leader.claim.to_string()))
     };
@@ -74,7 +74,7 @@ fn first_task(run: &Value) -> Value {
     }})
 }
 
-/// A run that shares a claim with others, as far as it matters to who goes first.
+/// A run that shares a claim with others, as far as it decides which of them leads.
 #[derive(Clone, Debug)]
 struct Sharer {
     created: u32,
@@ -149,7 +149,7 @@ fn documents_of(name: &str, sharer: &Sharer) -> Vec<Value> {
 }
 
 proptest! {
-    /// Of those that share a claim and have begun exactly one leads, and nobody follows who follows him.
+    /// Exactly one of the started runs that share a claim leads, and no run follows a follower.
     #[test]
     fn of_those_that_share_a_claim_one_leads(sharers in prop::collection::vec(sharer(), 1..7)) {
         let names: Vec<String> = (0..sharers.len()).map(|index| format!("r{index}")).collect();
@@ -158,9 +158,9 @@ proptest! {
         let view = view(documents.chain(claims));
         let policy = policy("pipelineruns");
         let leads = |of: &Sharer| {
-            let stands = of.placeholder.is_some_and(|(_, failed)| !failed);
+            let has_placeholder = of.placeholder.is_some_and(|(_, failed)| !failed);
             let begins = of.placeholder.is_none() && of.task == Some(false);
-            !of.done && !of.deleting && !of.group && (stands || begins)
+            !of.done && !of.deleting && !of.group && (has_placeholder || begins)
         };
         let mut follows = BTreeMap::new();
         for (name, of) in names.iter().zip(&sharers).filter(|(_, of)| !of.done && !of.group) {
@@ -174,7 +174,7 @@ proptest! {
             match leader {
                 None => {
                     if !leads(of) {
-                        prop_assert!(candidates.is_empty(), "{name} follows nobody");
+                        prop_assert!(candidates.is_empty(), "{name} follows no run");
                     }
                 }
                 Some(Leader { who: Who::Run(other), .. }) => {

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A Pipeline that is deleted, or made again, while its run goes on: members still go to the placeholders
-/// that stand, and nobody waits for it.
+/// A Pipeline is deleted, or created again, while its run continues: members still follow the existing
+/// placeholders, and no run waits for the Pipeline.
 #[test]
 fn without_the_pipeline_existing_placeholders_decide_the_groups() {
     let own = |workspace: &str| claim_name(None, workspace, UID);
@@ -30,11 +30,11 @@ fn without_the_pipeline_existing_placeholders_decide_the_groups() {
         groups(document.clone(), &others, "workspaces")
     };
     let known = with(&[pipeline, sets[0].clone(), sets[1].clone()]);
-    assert_eq!(told(&known), ["a: @ / 1", "b: @ c1 / 2"]);
+    assert_eq!(summarize(&known), ["a: @ / 1", "b: @ c1 / 2"]);
     let gone = with(&sets);
-    assert_eq!(told(&gone), ["a: @ / ", "b: @ c1 / "]);
+    assert_eq!(summarize(&gone), ["a: @ / ", "b: @ c1 / "]);
     let recorded = with(&placeholders_of(&known));
-    assert_eq!(told(&recorded), told(&known));
+    assert_eq!(summarize(&recorded), summarize(&known));
     assert_eq!((names(&recorded), recorded.awaited.len()), (names(&known), 0));
     assert_eq!((names(&gone), gone.awaited.len()), (names(&known), 0));
     for (claims, key) in
@@ -47,9 +47,9 @@ fn without_the_pipeline_existing_placeholders_decide_the_groups() {
         assert_eq!(&*group.key, key);
     }
     assert_eq!(gone.membership(Some("3"), &[&own("x")], &[], |_| false), Membership::Free);
-    // What stands for nothing of it is a group by itself.
+    // A workspace without a placeholder is a group of its own.
     let some = with(&sets[..1]);
-    assert_eq!(told(&some), ["a: @ / ", "b: @ c1 / "]);
+    assert_eq!(summarize(&some), ["a: @ / ", "b: @ c1 / "]);
     assert_eq!(some.awaited.len(), 0);
     // Of a result that is known by now: the placeholder mounts its claim.
     let mut derived = document.clone();
@@ -63,18 +63,18 @@ fn without_the_pipeline_existing_placeholders_decide_the_groups() {
         ],
         "workspaces",
     );
-    assert_eq!(told(&made), ["a: @ / ", "w: ? / "]);
+    assert_eq!(summarize(&made), ["a: @ / ", "w: ? / "]);
     for claim in ["by-result", "another-result"] {
         let Membership::Of(group) = made.membership(None, &[claim], &[], |_| false) else {
             panic!("{claim}")
         };
         assert_eq!(&*group.key, "w", "{claim}");
     }
-    // Nobody's, by its name.
+    // Its record names another key than its name.
     let mut forged = placeholder("a", &[&own("a"), "c1"], &[], "workspaces");
     forged["metadata"]["annotations"][keys::RECORD] = json!(r#"{"key":"b"}"#);
     let none = with(&[forged]);
-    assert_eq!((told(&none), none.awaited.len()), (vec!["a: @ @ c1 / ".to_owned()], 1));
+    assert_eq!((summarize(&none), none.awaited.len()), (vec!["a: @ @ c1 / ".to_owned()], 1));
 }
 
 #[test]
@@ -90,9 +90,9 @@ fn without_the_pipeline_a_run_of_two_architectures_keeps_its_parts() {
     });
     let (x, a) = (claim_name(None, "x", UID), claim_name(None, "a", UID));
     let known = groups(document.clone(), &[pipeline], "pipelineruns");
-    assert_eq!(told(&known), ["arch=amd64: @ / 1", "arch=arm64: @ @ / 2"]);
+    assert_eq!(summarize(&known), ["arch=amd64: @ / 1", "arch=arm64: @ @ / 2"]);
     let gone = groups(document, &placeholders_of(&known), "pipelineruns");
-    assert_eq!((told(&gone), gone.awaited.len()), (told(&known), 0));
+    assert_eq!((summarize(&gone), gone.awaited.len()), (summarize(&known), 0));
     for (before, after) in known.groups.iter().zip(&gone.groups) {
         assert_eq!((&before.name, &before.node_selector), (&after.name, &after.node_selector));
         assert_eq!(before.claims, after.claims);
@@ -136,8 +136,8 @@ fn a_group_keeps_its_name_when_its_volume_is_created() {
         groups(document.clone(), &others, "pipelineruns")
     };
     let (before, after) = (with(None), with(Some("va")));
-    assert_eq!(told(&before), [": @ c1 / 2 3", "b: b1 / 1"]);
-    assert_eq!(told(&after), told(&before));
+    assert_eq!(summarize(&before), [": @ c1 / 2 3", "b: b1 / 1"]);
+    assert_eq!(summarize(&after), summarize(&before));
     assert_eq!(keys_and_names(&after), keys_and_names(&before));
 }
 
@@ -151,17 +151,17 @@ fn a_group_with_a_placeholder_keeps_its_name() {
         &[task("1", &["source"]), task("2", &["cache", "source"])],
     );
     let before = groups(document.clone(), &[], "workspaces");
-    assert_eq!(told(&before), ["cache: shared @ / 1 2"]);
+    assert_eq!(summarize(&before), ["cache: shared @ / 1 2"]);
     for set in [
         placeholder("cache", &["shared"], &[&source], "workspaces"),
         placeholder("cache", &["shared", &source], &[], "workspaces"),
     ] {
         let after = groups(document.clone(), &[claim("shared", RWX, None), set], "workspaces");
-        assert_eq!(told(&after), ["cache: @ / 1 2"]);
+        assert_eq!(summarize(&after), ["cache: @ / 1 2"]);
         assert_eq!(keys_and_names(&after), keys_and_names(&before));
     }
 
-    // A Pipeline that is changed while the run goes on, as Tekton runs what it began with.
+    // The Pipeline changes while the run continues: Tekton runs the version that it started with.
     let own = ["a", "b"].map(|workspace| claim_name(None, workspace, UID));
     let mut document = run(&[template("a", RWO), template("b", RWO)], &[]);
     document["spec"].as_object_mut().unwrap().remove("pipelineSpec");
@@ -182,11 +182,11 @@ fn a_group_with_a_placeholder_keeps_its_name() {
         ];
         let others = [joined.clone(), sets[0].clone(), sets[1].clone()];
         let after = groups(document.clone(), &others, mode);
-        assert_eq!(told(&after), ["a: @ / 1", "b: @ / 2"]);
+        assert_eq!(summarize(&after), ["a: @ / 1", "b: @ / 2"]);
         assert_eq!(keys_and_names(&after), keys_and_names(&before));
         assert_eq!(after.owner_of(&own[1]).map(|group| &*group.key), Some("b"));
     }
-    assert_eq!(told(&groups(document, &[joined], "workspaces")), ["a: @ @ / 1 2"]);
+    assert_eq!(summarize(&groups(document, &[joined], "workspaces")), ["a: @ @ / 1 2"]);
 }
 
 /// Every question after the first placeholder exists is answered as before, whichever of the placeholders
@@ -234,12 +234,12 @@ fn a_recorded_group_is_still_split_when_its_volumes_are_created_apart() {
     let claims =
         |volumes: [Option<&str>; 2]| [claim("c1", RWO, volumes[0]), claim("c2", RWO, volumes[1])];
     let one = groups(document.clone(), &claims([None, None]), "workspaces");
-    assert_eq!(told(&one), ["1: c1 c2 @ / x y"]);
+    assert_eq!(summarize(&one), ["1: c1 c2 @ / x y"]);
     let volumes = [volume("v1", "zone", "1"), volume("v2", "zone", "2")];
     let bound = [&claims([Some("v1"), Some("v2")])[..], &volumes].concat();
     let first = [&bound[..], &placeholders_of(&one)].concat();
     let split = groups(document.clone(), &first, "workspaces");
-    assert_eq!(told(&split), ["1: c1 @ / x", "2: c2 / y"]);
+    assert_eq!(summarize(&split), ["1: c1 @ / x", "2: c2 / y"]);
     assert_eq!(split.conflicts.len(), 1);
     // The second placeholder exists, and the first one's record still has both claims.
     let both = [&first[..], &placeholders_of(&split)[1..]].concat();
@@ -255,7 +255,7 @@ fn claims_and_tasks_that_are_not_recorded_join_or_form_groups() {
     let with = |record: &str, mode: &str| {
         let mut set = placeholder("a", &[], &[], mode);
         set["metadata"]["annotations"][keys::RECORD] = json!(record);
-        told(&groups(document.clone(), &[set], mode))
+        summarize(&groups(document.clone(), &[set], mode))
     };
     for (record, expected) in [
         (r#"{"key":"a","workspaces":["a"],"tasks":["1"]}"#, ["a: @ / 1 3", "b: @ / 2"]),

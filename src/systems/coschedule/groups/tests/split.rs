@@ -19,7 +19,7 @@ fn claims_without_a_common_node_are_split() {
         run(&workspaces, &[task("x", &["1"]), task("y", &["2"]), task("z", &["1", "2", "4"])]);
 
     let made = groups(both.clone(), &others, "workspaces");
-    assert_eq!(told(&made), ["1: c1 @ / x z", "2: c2 / y", "3: c3 / "]);
+    assert_eq!(summarize(&made), ["1: c1 @ / x z", "2: c2 / y", "3: c3 / "]);
     let conflicts: Vec<String> = made.conflicts.iter().map(ToString::to_string).collect();
     assert_eq!(conflicts, ["no node can mount both claims c1 and c2, and task z uses both"]);
     let Membership::Several(..) = made.membership(Some("z"), &["c1", "c2"], &[], |_| false) else {
@@ -30,24 +30,24 @@ fn claims_without_a_common_node_are_split() {
     assert_eq!(groups(both.clone(), &of_both, "workspaces").conflicts, made.conflicts);
 
     let made = groups(both, &others, "pipelineruns");
-    assert_eq!(told(&made), [": c1 c3 @ / x z", "2: c2 / y"]);
+    assert_eq!(summarize(&made), [": c1 c3 @ / x z", "2: c2 / y"]);
     assert_ne!(made.groups[0].name, made.groups[1].name);
-    // What may be anywhere goes with whoever it is used with.
+    // Claims that may be anywhere join the group of the claims that they are used with.
     let with = run(&workspaces, &[task("x", &["1", "2"]), task("y", &["2", "4"])]);
     assert_eq!(
-        told(&groups(with, &others, "workspaces")),
+        summarize(&groups(with, &others, "workspaces")),
         ["1: c1 / x", "2: c2 @ / y", "3: c3 / "]
     );
     // Volumes that some node may reach together are not split: nodes come and go.
     let apart = run(&workspaces, &[task("z", &["1", "3"])]);
     assert!(groups(apart, &others, "workspaces").conflicts.is_empty());
-    // Who names its volume but is not bound yet, or whose volume nobody knows, may be anywhere.
+    // A claim that is not bound yet, or whose volume is unknown, may get any node.
     let made = groups(
         run(&[bound("1", "c1"), bound("2", "c9")], &[task("z", &["1", "2"])]),
         &[claim("c9", RWO, Some("v9")), claim("c1", RWO, Some("v1"))],
         "workspaces",
     );
-    assert_eq!(told(&made), ["1: c1 c9 / z"]);
+    assert_eq!(summarize(&made), ["1: c1 c9 / z"]);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn tasks_that_select_different_nodes_are_split_unless_they_share_a_claim() {
         &[task("x", &["w"]), task("y", &["w", "a"]), task("z", &["a"]), task("free", &[])],
     );
     let made = groups(shared.clone(), &[], "pipelineruns");
-    assert_eq!(told(&made), ["arch=amd64: @ / free x", "arch=arm64: @ @ / y z"]);
+    assert_eq!(summarize(&made), ["arch=amd64: @ / free x", "arch=arm64: @ @ / y z"]);
     assert!(made.conflicts.is_empty());
     let of = |task: Option<&str>, selector: &[(&str, &str)]| {
         let Membership::Of(group) = made.membership(task, &[], selector, |_| false) else {
@@ -86,15 +86,15 @@ fn tasks_that_select_different_nodes_are_split_unless_they_share_a_claim() {
     assert_eq!(of(None, &[("arch", "arm64")]), "arch=arm64");
     assert_eq!(of(None, &[("arch", "s390x")]), "arch=amd64", "the first, for want of a better one");
     assert_eq!(of(Some("free"), &[]), "arch=amd64");
-    assert_eq!(told(&groups(shared, &[], "workspaces")), ["a: @ / y z"]);
+    assert_eq!(summarize(&groups(shared, &[], "workspaces")), ["a: @ / y z"]);
 
     // A claim that needs one node is shared.
     let bound_together = document(&[template("a", RWO)], &[task("x", &["a"]), task("y", &["a"])]);
     for mode in ["workspaces", "pipelineruns", "isolate-pipelinerun"] {
         let made = groups(bound_together.clone(), &[], mode);
         assert_eq!(made.groups.len(), 1, "{mode}");
-        let told: Vec<String> = made.conflicts.iter().map(ToString::to_string).collect();
-        let [conflict] = told.as_slice() else { panic!("{mode}: {told:?}") };
+        let conflicts: Vec<String> = made.conflicts.iter().map(ToString::to_string).collect();
+        let [conflict] = conflicts.as_slice() else { panic!("{mode}: {conflicts:?}") };
         assert!(
             conflict.starts_with("task x asks for nodes with arch=amd64 and task y for arch=arm64")
         );

@@ -13,7 +13,7 @@ use crate::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
 use crate::systems::plan::Write;
 use crate::view::resource::POD;
 
-/// Nobody knew where they would be when the placeholder was made: their class binds at once.
+/// Their nodes were unknown when the placeholder was created: their class binds at once.
 #[test]
 fn volumes_without_a_common_node_split_an_existing_group() {
     let mut world = World::new(&["n1", "n2"]);
@@ -113,7 +113,7 @@ fn a_claim_that_becomes_known_later_is_mounted_while_no_member_runs() {
 /// What Tekton does with claims at the end of a run, and nothing with those of others.
 #[test]
 fn template_claims_are_deleted_at_the_end_if_tekton_would_delete_them() {
-    for (annotation, goes) in [
+    for (annotation, is_deleted) in [
         (Some("true"), true),
         (Some("false"), false),
         (Some("yes"), false),
@@ -131,12 +131,12 @@ fn template_claims_are_deleted_at_the_end_if_tekton_would_delete_them() {
         world.settle(SOON);
         world.end("run");
         world.settle(SOON);
-        assert!(world.claims[&own]["metadata"]["deletionTimestamp"].is_null(), "a goes on");
+        assert!(world.claims[&own]["metadata"]["deletionTimestamp"].is_null(), "a continues");
         world.finish("a");
         world.settle(SOON);
         let claim = &world.claims[&own]["metadata"];
-        assert_eq!(!claim["deletionTimestamp"].is_null(), goes, "{annotation:?}");
-        let finalizers = if goes {
+        assert_eq!(!claim["deletionTimestamp"].is_null(), is_deleted, "{annotation:?}");
+        let finalizers = if is_deleted {
             json!(["example.com/other"])
         } else {
             json!(["example.com/other", "kubernetes.io/pvc-protection"])
@@ -161,7 +161,7 @@ fn a_placeholders_own_claims_replace_those_of_the_run() {
     let set = &world.sets[&world.placeholder("run")]["spec"];
     assert_eq!(set["volumeClaimTemplates"][0]["metadata"]["name"], *claim);
     assert_eq!(set["template"]["spec"]["volumes"], json!([]), "the parked one is never mounted");
-    // Another policy changes nothing of what stands.
+    // Another policy does not change existing placeholders.
     world.policy.coschedule.volumes = Volumes::Adopt;
     let writes = world.writes.len();
     world.settle(LONG);
@@ -232,7 +232,7 @@ fn a_run_with_parked_claims_that_tektons_assistant_places_is_reported() {
     }
 }
 
-/// The webhook was away: what a pod mounts does not change any more, and the claim is never bound.
+/// The webhook was unavailable: the volumes of a pod cannot be changed, and the claim is never bound.
 #[test]
 fn a_pod_that_mounts_a_parked_claim_is_recreated() {
     let change = |world: &mut World, with: &Value| {
@@ -241,7 +241,7 @@ fn a_pod_that_mounts_a_parked_claim_is_recreated() {
     let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
     let assisted = json!({"metadata": {"annotations": {keys::ASSISTANT: "a"}}});
     let ignored = json!({"metadata": {"labels": {"stowplan.dev/ignore": "true"}}});
-    for (what, pod, is_parked, goes) in [
+    for (what, pod, is_parked, is_deleted) in [
         ("as it came", json!({}), true, true),
         ("gated", json!({"spec": {"schedulingGates": [{"name": "example.com/mine"}]}}), true, true),
         ("the claim is a claim", json!({}), false, false),
@@ -250,7 +250,7 @@ fn a_pod_that_mounts_a_parked_claim_is_recreated() {
         ("going", deleted, true, false),
         ("Tekton's", assisted, true, false),
         ("left alone", ignored, true, false),
-        ("nobody's", json!({"metadata": {"ownerReferences": null}}), true, false),
+        ("without an owner", json!({"metadata": {"ownerReferences": null}}), true, false),
         ("pointed to the other", json!({"spec": {"volumes": null}}), true, false),
     ] {
         for repair in [Repair::Report, Repair::RecreatePending] {
@@ -278,24 +278,24 @@ fn a_pod_that_mounts_a_parked_claim_is_recreated() {
                     true
                 })
             };
-            assert_eq!(made_again(&world), goes, "{what}, {repair:?}");
-            // Made again by the same name, and the webhook is away still: it is not deleted at once.
+            assert_eq!(made_again(&world), is_deleted, "{what}, {repair:?}");
+            // Created again with the same name while the webhook is still unavailable: not deleted at once.
             world.now += SignedDuration::from_secs(20);
             let now = world.now.to_string();
             change(&mut world, &json!({"metadata": {"uid": "again", "creationTimestamp": now}}));
             assert!(!made_again(&world), "{what}");
             world.now += SignedDuration::from_secs(19);
-            assert_eq!(world.plan().recheck_at.is_some(), goes, "{what}");
+            assert_eq!(world.plan().recheck_at.is_some(), is_deleted, "{what}");
             assert!(!made_again(&world), "{what}");
             world.now += SignedDuration::from_secs(1);
-            assert_eq!(made_again(&world), goes, "{what}");
+            assert_eq!(made_again(&world), is_deleted, "{what}");
             // However long it takes, a minute is enough.
             world.now += SignedDuration::from_hours(2);
             let now = world.now.to_string();
             change(&mut world, &json!({"metadata": {"creationTimestamp": now}}));
             assert!(!made_again(&world), "{what}");
             world.now += SignedDuration::from_secs(60);
-            assert_eq!(made_again(&world), goes, "{what}");
+            assert_eq!(made_again(&world), is_deleted, "{what}");
             world.end("run");
             assert!(!made_again(&world), "{what}, and the run has ended");
         }
@@ -306,7 +306,7 @@ fn a_pod_that_mounts_a_parked_claim_is_recreated() {
 /// What counts is the mode that the run had, whatever is in force when it has ended.
 #[test]
 fn a_placeholders_claims_are_deleted_at_the_end_of_its_run() {
-    for (mode, goes) in
+    for (mode, is_deleted) in
         [("pipelineruns", true), ("isolate-pipelinerun", true), ("workspaces", false)]
     {
         for (cleanup, marked) in [(false, true), (true, true), (true, false), (false, false)] {
@@ -335,7 +335,7 @@ fn a_placeholders_claims_are_deleted_at_the_end_of_its_run() {
             World::change(world.claims.get_mut("own").unwrap(), made);
             world.finish("a");
             world.end("run");
-            // While its placeholder still stands, and after that.
+            // While its placeholder exists, and after that.
             let others = ["pipelineruns", "workspaces", "isolate-pipelinerun", "disabled", "none"];
             for other in others {
                 world.namespace_mode = Some(other.to_owned());
@@ -345,8 +345,8 @@ fn a_placeholders_claims_are_deleted_at_the_end_of_its_run() {
                 world.settle(SOON);
             }
             let deleted = &world.claims["own"]["metadata"]["deletionTimestamp"];
-            let goes = marked && (goes || cleanup);
-            assert_eq!(!deleted.is_null(), goes, "{mode}, {cleanup}, {marked}");
+            let is_deleted = marked && (is_deleted || cleanup);
+            assert_eq!(!deleted.is_null(), is_deleted, "{mode}, {cleanup}, {marked}");
             let parked = world.claims.values().filter(|claim| {
                 claim["spec"]["storageClassName"] == keys::PARKED
                     && claim["metadata"]["deletionTimestamp"].is_null()
@@ -390,7 +390,7 @@ fn template_claims_are_deleted_by_the_mode_at_their_creation() {
     }
 }
 
-/// Whoever looks into a volume, or goes on with it, loses nothing.
+/// A pod that still uses a volume loses no data.
 #[test]
 fn a_claim_is_kept_while_any_active_pod_mounts_it() {
     for is_placed in [true, false] {
@@ -425,9 +425,9 @@ fn a_claim_is_kept_while_any_active_pod_mounts_it() {
         let patch = plan.actions.iter().find(|action| *action.target.name == *own).unwrap();
         let version = &world.claims[&own]["metadata"]["resourceVersion"];
         let Write::Patch(operations) = &patch.write else { panic!("{patch:?}") };
-        let told = serde_json::to_value(operations).unwrap();
-        assert_eq!(told[1]["path"], "/metadata/resourceVersion");
-        assert_eq!(told[1]["value"], *version);
+        let operations = serde_json::to_value(operations).unwrap();
+        assert_eq!(operations[1]["path"], "/metadata/resourceVersion");
+        assert_eq!(operations[1]["value"], *version);
         world.settle(SOON);
         assert_eq!(finalizers(&world), json!(["example.com/other"]));
     }

@@ -79,7 +79,7 @@ fn a_member_that_requires_the_former_node_is_recreated() {
     }
 }
 
-/// Nobody makes it again, so that it stays, and the others do not wait for it.
+/// No controller creates it again, so it stays, and the others do not wait for it.
 #[test]
 fn a_member_without_a_task_run_that_requires_the_former_node_is_reported() {
     let mut world = World::new(&["n1", "n2"]);

@@ -1,4 +1,4 @@
-//! Placeholders are held to their members, and to nobody else.
+//! Placeholders are held to their members, and to no other pods.
 
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::json;
@@ -13,7 +13,7 @@ use crate::view::resource::POD;
 
 #[test]
 fn a_label_alone_keeps_no_placeholder_on_its_node() {
-    for of in ["nobody", "another run", "another group"] {
+    for of in ["no group", "another run", "another group"] {
         let mut world = World::new(&["n1", "n2"]);
         world.claim("c");
         world.run("run", &["c"], &[]);
@@ -48,7 +48,7 @@ fn a_label_alone_keeps_no_placeholder_on_its_node() {
     }
 }
 
-/// A drain deletes it under its members, and so may anybody. No group is torn apart by that.
+/// A drain deletes it while its members run, and users can do the same. No group is split by that.
 #[test]
 fn a_deleted_placeholder_returns_to_its_members_or_waits_until_they_have_ended() {
     let mut world = begun(&["n1", "n2"]);
@@ -122,8 +122,8 @@ fn a_forged_label_beside_a_running_member_does_not_drop_the_hold() {
     assert!(is_held(&world, &placeholder), "to those that are there");
 }
 
-/// Nobody knows whether pods of a native group ever end. One that must go can be replaced first, as a
-/// budget for disruptions asks for.
+/// Pods of a native group may never end. A pod that has to leave is replaced first, as a disruption
+/// budget requires.
 #[test]
 fn a_native_group_is_not_held_to_a_closed_node() {
     let mut world = World::new(&["n1", "n2"]);
@@ -220,7 +220,7 @@ fn a_native_group_leaves_a_closed_node_that_its_template_names_for_its_other_one
     assert!(is_held(&world, &placeholder));
 }
 
-/// Where one of its nodes takes nobody, another one counts only if it has room.
+/// If one of its nodes takes no new pods, another one counts only if it has enough free capacity.
 #[test]
 fn a_native_group_on_a_closed_and_a_full_node_moves_to_a_third() {
     let mut world = World::new(&["n1", "n2", "n3"]);
@@ -279,11 +279,11 @@ fn a_placeholder_that_cannot_be_bound_is_reported() {
         world.now += SignedDuration::from_secs(60);
         let actions = world.plan().actions;
         let lets_go = actions.iter().any(|action| action.target.resource == STATEFUL_SET);
-        let mut told = actions.iter().flat_map(|action| &action.events);
-        let told = told.any(|event| {
+        let mut events = actions.iter().flat_map(|action| &action.events);
+        let is_reported = events.any(|event| {
             event.reason == reason::WAITS_FOR_MEMBERS && event.note.contains("VolumeBinding")
         });
-        assert_eq!((lets_go, told), (forged, !forged), "{actions:#?}");
+        assert_eq!((lets_go, is_reported), (forged, !forged), "{actions:#?}");
     }
 }
 
@@ -305,7 +305,7 @@ fn a_template_without_the_label_of_members_gets_it_with_the_affinity() {
     assert!(is_held(&world, &placeholder));
 }
 
-/// To the scheduler nobody is beside such a node, whatever is on the others.
+/// For the scheduler no pod shares such a node's topology domain, whatever is on the others.
 #[test]
 fn a_node_without_a_hostname_label_causes_no_moves() {
     let mut world = World::new(&["n1", "n2"]);

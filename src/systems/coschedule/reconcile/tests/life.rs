@@ -47,7 +47,7 @@ fn a_kept_class_that_binds_at_once_is_reported_if_it_matters() {
             "parameters": {"kind": kind}, "volumeBindingMode": mode,
         })
     };
-    for (of_claim, templates, told) in [
+    for (of_claim, templates, is_reported) in [
         ("alone", &["a", "b"][..], true),
         // Volumes cannot lie apart where there is one.
         ("alone", &["a"], false),
@@ -74,7 +74,7 @@ fn a_kept_class_that_binds_at_once_is_reported_if_it_matters() {
         }
         world.member("a", "run", 100);
         world.settle(SOON);
-        let wanted: &[_] = if told { &[reason::CLASS_BINDS_AT_ONCE] } else { &[] };
+        let wanted: &[_] = if is_reported { &[reason::CLASS_BINDS_AT_ONCE] } else { &[] };
         assert_eq!(
             world.reported(PIPELINE_RUN, "run"),
             wanted,

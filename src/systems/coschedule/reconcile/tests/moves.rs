@@ -41,8 +41,8 @@ fn a_cordoned_node_is_left_unless_a_member_runs() {
     assert_eq!((world.node_of("d"), world.place("run")), (Some("n1"), Some("n1")));
 }
 
-/// The scheduler places members beside a placeholder that it has not bound yet, and may bind elsewhere; and
-/// anybody can delete it.
+/// The scheduler places members beside a placeholder that it has not bound yet, and may bind to another
+/// node; and users can delete it.
 #[test]
 fn a_placeholder_on_another_node_than_its_members_moves_to_them() {
     let mut world = begun(&["n1", "n2"]);
@@ -56,7 +56,7 @@ fn a_placeholder_on_another_node_than_its_members_moves_to_them() {
     world.settle(SOON);
     assert_eq!(world.node_of("b"), Some("n1"));
 
-    // Where it cannot come to them it stays, and goes on with the next ones.
+    // If it cannot move to them, it stays and continues with the next ones.
     world.cordon("n1", true);
     world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
     let moves = world.reported(PIPELINE_RUN, "run").len();
@@ -212,7 +212,7 @@ fn members_refused_for_an_unknown_reason_move_the_group_a_limited_number_of_time
     world.claim("c");
     world.run("run", &["c"], &[]);
     world.member("a", "run", 100);
-    // Nobody but the scheduler reads this: no two of those with the label on a node.
+    // Only the scheduler reads this: no two of those with the label on a node.
     let term = json!({"labelSelector": {"matchLabels": {"of": "strangers"}}, "topologyKey": "kubernetes.io/hostname"});
     let pod = world.pods.get_mut("a").unwrap();
     pod["spec"]["affinity"]["podAntiAffinity"] = json!({REQUIRED: [term]});
@@ -265,7 +265,7 @@ fn a_placeholder_that_tolerates_all_stays_on_a_cordoned_node_but_not_on_a_lost_o
     assert_eq!(world.place("run"), Some("n1"));
 }
 
-/// It takes its own part of the node that it goes to.
+/// The placeholder itself takes capacity on the new node.
 #[test]
 fn a_member_that_needs_a_whole_node_fits_on_none_beside_its_placeholder() {
     for (cpu, fits) in [(1_000, false), (991, false), (990, true)] {
@@ -279,8 +279,8 @@ fn a_member_that_needs_a_whole_node_fits_on_none_beside_its_placeholder() {
         world.member("a", "run", cpu);
         world.settle(LONG);
         assert_eq!(world.node_of("a"), if fits { Some("n2") } else { None }, "{cpu}");
-        let told = world.reported(POD, "a").contains(&reason::NO_NODE_FITS);
-        assert_eq!(told, !fits, "{cpu}: {:?}", world.events);
+        let is_reported = world.reported(POD, "a").contains(&reason::NO_NODE_FITS);
+        assert_eq!(is_reported, !fits, "{cpu}: {:?}", world.events);
         let moves = world.writes.iter().filter(|write| write.starts_with("delete Pod")).count();
         assert_eq!(moves, 1, "{cpu}: {:?}", world.writes);
     }
@@ -323,8 +323,8 @@ fn a_reason_that_applies_to_all_nodes_is_reported_and_not_retried_for_ever() {
         |world: &World| world.writes.iter().filter(|write| write.starts_with("delete Pod")).count();
     world.settle(31);
     for (kind, name) in [(POD, "a"), (TASK_RUN, "a"), (PIPELINE_RUN, "run")] {
-        let told = world.reported(kind, name);
-        assert!(told.contains(&reason::MEMBERS_UNSCHEDULABLE), "{kind:?}: {told:?}");
+        let reported = world.reported(kind, name);
+        assert!(reported.contains(&reason::MEMBERS_UNSCHEDULABLE), "{kind:?}: {reported:?}");
     }
     world.settle(250);
     assert_eq!(moves(&world), 2, "one round: {:?}", world.writes);

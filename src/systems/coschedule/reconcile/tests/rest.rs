@@ -48,7 +48,7 @@ fn happening() -> impl Strategy<Value = Happening> {
 
 const RUNS: [&str; 3] = ["r0", "r1", "r2"];
 
-/// A native group beside them. Its pods may be on two nodes, while one of them takes nobody.
+/// A native group beside them. Its pods may be on two nodes, while one of them takes no new pods.
 const GROUP: &str = "g";
 
 fn happen(world: &mut World, happening: &Happening, number: usize) {

@@ -61,7 +61,7 @@ fn two_runs_with_one_claim_share_a_node_or_wait_for_each_other() {
         assert_eq!(
             place(&world, &second).as_deref(),
             Some("n1"),
-            "nobody leads it: {:?}",
+            "no run leads it: {:?}",
             world.writes
         );
     }
@@ -119,15 +119,15 @@ fn isolated_runs_never_share_a_node_and_the_last_waits() {
 }
 
 /// In Tekton's default mode only the TaskRuns say so that use a claim; and Tekton's flag may change while
-/// a run goes on.
+/// a run continues.
 #[test]
 fn members_admitted_before_tektons_assistant_was_detected_have_a_placeholder() {
-    for stands in [true, false] {
+    for exists in [true, false] {
         let mut world = World::new(&["n1"]);
         world.claim("c");
         world.run("run", &["c"], &[]);
         world.member("a", "run", 100);
-        if stands {
+        if exists {
             world.settle(SOON);
             assert_eq!(world.node_of("a"), Some("n1"));
         }
@@ -146,7 +146,7 @@ fn members_admitted_before_tektons_assistant_was_detected_have_a_placeholder() {
         world.finish("a");
         world.finish("d");
         world.settle(SOON);
-        assert!(world.sets.is_empty(), "nobody needs it any more");
+        assert!(world.sets.is_empty(), "no run needs it any more");
         let writes = world.writes.len();
         world.settle(LONG);
         assert_eq!(world.writes.len(), writes);
@@ -154,7 +154,7 @@ fn members_admitted_before_tektons_assistant_was_detected_have_a_placeholder() {
 }
 
 /// An earlier run that is pending, waits for approval, is deleted, is placed by Tekton or has a placeholder
-/// that cannot be made holds up nobody.
+/// that cannot be created delays no other run.
 #[test]
 fn a_run_that_never_starts_delays_no_other() {
     for mode in [CoscheduleMode::PipelineRuns, CoscheduleMode::IsolatePipelinerun] {

@@ -459,9 +459,9 @@ impl World {
     fn record(&mut self, action: &Action) {
         for event in &action.events {
             let about = (action.target.resource, action.target.name.to_string());
-            let told = (about, event.clone());
-            if !self.events.contains(&told) {
-                self.events.push(told);
+            let event = (about, event.clone());
+            if !self.events.contains(&event) {
+                self.events.push(event);
             }
         }
     }
@@ -536,15 +536,15 @@ impl World {
             let runs = |pod: &&Value| {
                 let on_live_node =
                     pod["spec"]["nodeName"].as_str().is_some_and(|node| self.is_ready(node));
-                let goes = !pod["metadata"]["deletionTimestamp"].is_null();
+                let is_deleting = !pod["metadata"]["deletionTimestamp"].is_null();
                 is_member(pod)
                     && pod["metadata"]["labels"][keys::MEMBER] == *placeholder
                     && pod["status"]["phase"] != "Succeeded"
                     && pod["spec"]["nodeName"].as_str() == node.as_deref()
-                    && (on_live_node || !goes)
+                    && (on_live_node || !is_deleting)
             };
             let running = self.pods.values().find(runs).filter(|_| node.is_some());
-            assert!(running.is_none(), "{name} goes while {running:#?} runs beside it");
+            assert!(running.is_none(), "{name} is deleted while {running:#?} runs beside it");
         }
         let is_dead = node.is_some_and(|node| !self.is_ready(&node));
         if is_dead && grace != Some(0) {

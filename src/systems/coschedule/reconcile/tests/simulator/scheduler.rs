@@ -17,7 +17,7 @@ impl World {
             let last = pod["status"]["conditions"][0].clone();
             let woken = pod["metadata"]["labels"][WAKE].clone();
             let is_first = self.is_first(pod);
-            // kubernetes#141354: it has waited for pods that are gone, and nobody has called it.
+            // kubernetes#141354: it waited for pods that were deleted, and was not woken.
             let is_forgotten = is_first && last["message"] == NOT_BESIDE && last["woken"] == woken;
             let mut nodes = self.nodes.keys().filter(|_| !is_forgotten);
             let node = nodes.find(|node| self.fits(pod, node, is_first)).cloned();
@@ -115,7 +115,7 @@ impl World {
         let labelled = spec.node_selector.iter().flatten().all(|(key, value)| {
             details.labels.get(key.as_str()).is_some_and(|own| **own == *value.as_str())
         });
-        // A node that does not answer is told by its taints alone.
+        // A NotReady node is recognized by its taints alone.
         (!details.cordoned || tolerated("node.kubernetes.io/unschedulable", "", "NoSchedule"))
             && details.taints.iter().all(|taint| tolerated(&taint.key, &taint.value, &taint.effect))
             && labelled
