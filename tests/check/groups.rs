@@ -267,7 +267,7 @@ fn the_remedy_for_a_member_depends_on_its_controller() {
         assert!(found.iter().any(|row| row.ends_with(&ask)), "{found:?}");
 
         // The placeholder tolerates what its pod does not.
-        let mut placeholder_pod = placed.clone();
+        let mut placeholder_pod = placeholder_pod.clone();
         placeholder_pod["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
         let objects = [set.clone(), placeholder_pod, tainted(), node("n2"), native(owners)];
         let found = obstacles(&objects, "pod/report");
