@@ -67,19 +67,6 @@ impl<'p> PodNeeds<'p> {
             requests: None,
         }
     }
-
-    /// The same requirements without the node name that stowplan added to the pod.
-    #[must_use]
-    pub(crate) fn without_binding(self) -> Self {
-        let node_terms = match self.node_terms {
-            Some(Cow::Borrowed(terms)) => unbound_terms(terms),
-            Some(Cow::Owned(terms)) => {
-                unbound_terms(&terms).map(|terms| Cow::Owned(terms.into_owned()))
-            }
-            None => None,
-        };
-        Self { node_terms, ..self }
-    }
 }
 
 /// The node terms of a pod without the node name that stowplan added: the last `In` on a field of

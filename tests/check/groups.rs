@@ -45,7 +45,7 @@ fn a_placeholder_without_a_node_names_the_nodes_that_refuse_it() {
         assert_eq!(
             obstacles(&objects, &asked),
             [
-                "node n1 is cordoned; claim cache can be used on no other node -> kubectl uncordon n1"
+                "node n1 is cordoned; volume pv-cache of claim cache can be mounted only on n1 -> kubectl uncordon n1"
             ]
         );
     }
@@ -53,7 +53,7 @@ fn a_placeholder_without_a_node_names_the_nodes_that_refuse_it() {
     let found = obstacles(&objects, "pr/image");
     assert!(
         found.iter().any(|row| row
-            .contains("claim cache can be used on node n1, claim pvc-e93bac4dbe on node n2: no node reaches both")),
+            .contains("volume pv-cache of claim cache can be mounted only on n1, volume pv-pvc-e93bac4dbe of claim pvc-e93bac4dbe can be mounted only on n2: no node can mount all of them")),
         "{found:?}"
     );
     let mut objects = standing(None, &[node("n1")]);

@@ -176,7 +176,7 @@ fn the_example_of_a_waiting_run_says_why() {
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(
         text.contains(
-            "obstacle   node node-1 is cordoned; claim build-cache-pvc can be used on no other node"
+            "obstacle   node node-1 is cordoned; volume pv-cache of claim build-cache-pvc can be mounted only on node-1"
         ),
         "{text}"
     );

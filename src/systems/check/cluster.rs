@@ -53,12 +53,6 @@ impl Cluster {
         self.nodes.iter().filter_map(|name| self.candidate(name))
     }
 
-    /// Whether a node exists and its condition Ready is True.
-    pub(crate) fn is_ready(&self, name: &str) -> bool {
-        let details = self.view.node(name).and_then(|node| node.details.as_deref());
-        details.is_some_and(|node| node.ready)
-    }
-
     /// Whether all objects of a kind are known.
     pub(crate) fn knows(&self, kind: &str) -> bool {
         self.known.contains(kind)

@@ -2,7 +2,6 @@
 //! pod.
 
 mod group;
-mod reconciler;
 mod run;
 
 pub(super) use group::check_pod;

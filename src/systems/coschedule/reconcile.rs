@@ -27,7 +27,7 @@ mod why;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::pod_plan::Nodes;
+use super::groups::Leader;
 use super::resources::{STATEFUL_SET, TASK_RUN};
 use crate::policy::Period;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
@@ -37,6 +37,7 @@ use crate::systems::policy::Policy;
 use crate::view::resource::POD;
 use crate::view::{Name, View};
 use carry_out::{PlanBuilder, target};
+pub(crate) use demand::needs;
 use desired::{Desired, Sources};
 use gc::Fate;
 use next::Decision;
@@ -113,8 +114,8 @@ pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     builder.finish()
 }
 
-/// Explains the next step for one placeholder: the decision that [`plan`] makes. `None` if the
-/// placeholder does not exist, or its group has ended.
+/// Explains the next step for one placeholder: the decision that [`plan`] makes. `None` if its group has
+/// ended, or does not exist.
 #[must_use]
 pub(crate) fn explain(
     view: &View,
@@ -125,27 +126,55 @@ pub(crate) fn explain(
     let sources = Sources::new(view, policy);
     let desired = sources.desired();
     let facts = Facts::new(view, policy, now);
-    let known = view.placeholder(placeholder)?;
-    let details = known.details.as_deref()?;
     let desired = desired.get(placeholder);
+    let leader = desired.and_then(|desired| desired.leader.clone());
+    let Some(known) = view.placeholder(placeholder) else {
+        let first_nodes = facts.first_nodes(desired?);
+        let creates = matches!(first_nodes, Ok(Some(_)));
+        return Some(Explained {
+            creates,
+            waits: first_nodes.err().into_iter().collect(),
+            leader,
+            ..Explained::default()
+        });
+    };
+    let details = known.details.as_deref()?;
     let Fate::Needed(run) = gc::fate(placeholder, known, desired.is_some(), &facts) else {
         return None;
     };
     let state = State::new(placeholder, known, details, run, desired, view);
     let Decision { next, members, waits, .. } = next::decide(&state, &facts);
-    let members = members.into_iter().map(|(name, _, step)| (name.clone(), step)).collect();
-    Some(Explained { next, waits, members })
+    Some(Explained {
+        creates: false,
+        next,
+        waits,
+        members: members.into_iter().map(|(name, _, step)| (name.clone(), step)).collect(),
+        leader,
+        waiting: state.waiting.iter().map(|(name, _)| (*name).clone()).collect(),
+        has_running: !state.running.is_empty(),
+        node_of_members: state.nodes().next().map(Into::into),
+    })
 }
 
-/// A decision about a placeholder, without references to the View.
-#[derive(Clone, Debug, PartialEq)]
+/// A decision about a placeholder and the state that it is based on, without references to the View.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Explained {
+    /// Whether it does not exist and is created now.
+    pub(crate) creates: bool,
     /// The next write to its StatefulSet or its pod.
     pub(crate) next: Next,
     /// The reasons that are reported to waiting members.
     pub(crate) waits: Vec<Why>,
     /// The steps for its members.
     pub(crate) members: Vec<(Name, Step)>,
+    /// The earlier group that uses one of its claims.
+    pub(crate) leader: Option<Leader>,
+    /// Its members without a node.
+    pub(crate) waiting: Vec<Name>,
+    /// Whether members run.
+    pub(crate) has_running: bool,
+    /// The node of one of them that stowplan has placed.
+    pub(crate) node_of_members: Option<Box<str>>,
 }
 
 /// The node on which a placeholder must be, because its group shares a claim with an earlier one.
@@ -162,14 +191,11 @@ enum Follow<'v> {
 impl PlanBuilder<'_, '_> {
     /// Creates a placeholder, once its run has started.
     fn create(&mut self, desired: &Desired<'_>) {
-        if !desired.is_due {
-            return;
-        }
         let Desired { blueprint, run, .. } = desired;
-        let nodes = match self.facts.follow(desired) {
-            Follow::Anywhere => Nodes::Any,
-            Follow::On(node) => Nodes::Only(node.into()),
-            Follow::Unknown(why) => {
+        let nodes = match self.facts.first_nodes(desired) {
+            Ok(Some(nodes)) => nodes,
+            Ok(None) => return,
+            Err(why) => {
                 let members = self.view().members_of(&blueprint.name);
                 let waits = |member: &Member| !member.finished && member.node.is_none();
                 let waiting: Vec<_> = members.filter(|(_, member)| waits(member)).collect();

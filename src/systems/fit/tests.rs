@@ -280,9 +280,10 @@ fn a_node_name_that_stowplan_added_is_not_a_requirement_of_the_pod() {
     let mut also = bound.clone();
     also[0]["matchExpressions"] = json!([{"key": "disk", "operator": "Exists"}]);
     for (terms_of_pod, left) in [(&bound, 0), (&also, 1)] {
-        let pod = pod(&terms(terms_of_pod));
-        let needs = PodNeeds::of_spec(pod.spec.as_ref().unwrap()).without_binding();
-        assert_eq!(needs.node_terms.as_deref().map_or(0, <[_]>::len), left);
+        let terms: Vec<NodeSelectorTerm> = serde_json::from_value(terms_of_pod.clone()).unwrap();
+        let node_terms = unbound_terms(&terms);
+        assert_eq!(node_terms.as_deref().map_or(0, <[_]>::len), left);
+        let needs = PodNeeds { node_terms, ..PodNeeds::default() };
         let view = view(&json!({}));
         let candidate = Candidate::find("n1", &view).unwrap();
         assert_eq!(first_obstacle(&Question::new(candidate, &needs), ALL), None);

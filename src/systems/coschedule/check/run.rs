@@ -3,18 +3,19 @@
 //! Each obstacle is reported once, where it arises: at the run, the placeholder, a claim or a pod.
 
 use super::group::Facts;
-use super::reconciler::Planned;
 use crate::kubernetes::{is_finished, label, node_name};
 use crate::systems::check::words::{SEE_CONTROLLER, of_pod, some};
 use crate::systems::check::{Context, Diagnosis};
 use crate::systems::coschedule::family;
-use crate::systems::coschedule::groups::{self, Conflict, Group, Groups};
+use crate::systems::coschedule::groups::{self, Conflict, Group, Groups, Leader, Who};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
-use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
-use crate::systems::coschedule::kinds::pipeline_run::{PipelineSource, WorkspaceSource};
-use crate::systems::coschedule::kinds::placeholder::FIRST;
+use crate::systems::coschedule::kinds::pipeline_run::{
+    PipelineRun, PipelineSource, WorkspaceSource,
+};
+use crate::systems::coschedule::kinds::placeholder::{FIRST, PlaceholderPod};
 use crate::systems::coschedule::owner::{Belonging, belonging};
 use crate::systems::coschedule::policy::CoscheduleMode;
+use crate::systems::coschedule::reconcile::{Explained, Why};
 use crate::systems::coschedule::resources::{PIPELINE, PIPELINE_RUN, TASK_RUN};
 use crate::systems::coschedule::{keys, mode};
 use crate::systems::exclusion::Exclusion;
@@ -69,8 +70,7 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
         diagnosis.decided.push("nothing: each of its pods is placed by itself".to_owned());
         return Some(diagnosis);
     }
-    let planned = Planned::new(context);
-    Run { context, name: root_name, run: root, groups: &groups, planned }.report(&mut diagnosis);
+    Run { context, name: root_name, run: root, groups: &groups }.report(&mut diagnosis);
     Some(diagnosis)
 }
 
@@ -106,8 +106,6 @@ struct Run<'c> {
     name: &'c Name,
     run: &'c PipelineRun,
     groups: &'c Groups,
-    /// What the reconciler does next.
-    planned: Planned,
 }
 
 impl Run<'_> {
@@ -120,7 +118,8 @@ impl Run<'_> {
             );
         }
         self.report_pipeline(diagnosis);
-        if self.signs().is_assisted {
+        let signs = family::signs(self.name, self.run, &self.context.cluster.view);
+        if signs.is_assisted {
             diagnosis.report(
                 "Tekton's own affinity assistant places this run, and stowplan leaves it alone",
                 "set `coschedule: disabled` in Tekton's ConfigMap feature-flags; stowplan places the runs that are created afterwards",
@@ -141,8 +140,7 @@ impl Run<'_> {
         for conflict in &self.groups.conflicts {
             diagnosis.report(conflict.to_string(), remedy_of(conflict));
         }
-        let has_started = self.has_started();
-        if !has_started && self.context.cluster.knows(TASK_RUN.kind) {
+        if !signs.has_started && !self.has_members() && self.context.cluster.knows(TASK_RUN.kind) {
             diagnosis.report(
                 "Tekton has created no TaskRun of it yet, and placeholders are created with the first",
                 format!("kubectl describe pipelinerun {name} -n {namespace}"),
@@ -186,17 +184,11 @@ impl Run<'_> {
         }
     }
 
-    /// What its TaskRuns show, and those of the runs that it has created.
-    fn signs(&self) -> family::Signs {
-        family::signs(self.name, self.run, &self.context.cluster.view)
-    }
-
-    fn has_started(&self) -> bool {
+    fn has_members(&self) -> bool {
         let view = &self.context.cluster.view;
-        let has_members = |group: &Group| {
+        self.groups.groups.iter().any(|group| {
             view.members_of(&Name::new(&self.name.namespace, &group.name)).next().is_some()
-        };
-        self.signs().has_started || self.groups.groups.iter().any(has_members)
+        })
     }
 
     /// One group: its placeholder, its claims, its pods. `is_managed`: a controller runs.
@@ -206,8 +198,11 @@ impl Run<'_> {
         let facts = Facts::new(self.context, &placeholder, claims_of(group), group.isolated);
         let mut part = facts.placeholder();
         part.asked.insert(0, asked_by(group));
-        self.report_leader(diagnosis, group);
-        if is_managed && !facts.is_made() && self.planned.creates(&placeholder) {
+        let creates = facts.explained.as_ref().is_some_and(|explained| {
+            self.report_leader(diagnosis, group, explained);
+            explained.creates
+        });
+        if is_managed && !facts.is_made() && creates {
             facts.report_missing(&mut part, "pipelinerun", name);
         }
         let of_template =
@@ -221,31 +216,30 @@ impl Run<'_> {
         part
     }
 
-    /// Reports the earlier group that uses a claim of this one: they share a node. Whether this one
-    /// waits for it is the reconciler's decision.
-    fn report_leader(&self, diagnosis: &mut Diagnosis, group: &Group) {
-        let view = &self.context.cluster.view;
-        let leader = groups::leader(self.name, self.run, group, view, self.context.policy);
-        let Some(groups::Leader { who, placeholder, claim }) = leader else { return };
-        let shared = format!("claim {claim} is also used by the earlier {who}");
-        let placeholder = Name::new(&self.name.namespace, &placeholder);
-        let mut waits = self.planned.shared_claims(PIPELINE_RUN, self.name);
-        if let Some(note) = waits.find(|note| note.starts_with(&shared)) {
-            let remedy = match &who {
+    /// Reports the earlier group that uses a claim of this one: they share a node.
+    fn report_leader(&self, diagnosis: &mut Diagnosis, group: &Group, explained: &Explained) {
+        let Some(Leader { who, placeholder, claim }) = &explained.leader else { return };
+        let placeholder = Name::new(&self.name.namespace, placeholder);
+        let pod = self.context.cluster.view.placeholder_pod(&placeholder);
+        let mut waits = explained.waits.iter();
+        if let Some(wait) = waits.find(|why| matches!(why, Why::SharedClaim(_))) {
+            let remedy = match who {
                 _ if group.isolated => {
                     format!("wait until {who} has ended, or give each run a claim of its own")
                 }
-                groups::Who::Run(run) => {
+                Who::Run(run) => {
                     format!("stowplan check pipelinerun/{} -n {}", run.name, run.namespace)
                 }
-                groups::Who::Group(_) => {
+                Who::Group(_) => {
                     let Name { namespace, name } = &placeholder;
                     format!("kubectl describe pod {name}{FIRST} -n {namespace}")
                 }
             };
-            diagnosis.report(note, remedy);
-        } else if let Some(node) = view.placeholder_pod(&placeholder).and_then(|pod| pod.place()) {
-            diagnosis.decided.push(format!("{shared}: on the same node, {node}"));
+            diagnosis.report(wait.to_string(), remedy);
+        } else if let Some(node) = pod.and_then(PlaceholderPod::place) {
+            diagnosis.decided.push(format!(
+                "claim {claim} is also used by the earlier {who}: on the same node, {node}"
+            ));
         }
     }
 

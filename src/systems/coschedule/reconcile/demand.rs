@@ -142,7 +142,7 @@ impl<'v> Demand<'v> {
 }
 
 /// The requirements of a waiting pod, without a node name that stowplan added.
-fn needs(pod: &MemberDetails) -> PodNeeds<'_> {
+pub(crate) fn needs(pod: &MemberDetails) -> PodNeeds<'_> {
     let selector = pod.node_selector.iter();
     PodNeeds {
         node_selector: selector.map(|(key, value)| (&**key, &**value)).collect(),

@@ -111,6 +111,20 @@ impl<'v> Facts<'v> {
             }
         }
     }
+
+    /// The nodes of the first plan for a placeholder that does not exist; `Ok(None)` if its run has not
+    /// started.
+    ///
+    /// # Errors
+    /// Why it is not created yet.
+    pub(super) fn first_nodes(&self, desired: &Desired<'_>) -> Result<Option<Nodes>, Why> {
+        match self.follow(desired) {
+            _ if !desired.is_due => Ok(None),
+            Follow::Anywhere => Ok(Some(Nodes::Any)),
+            Follow::On(node) => Ok(Some(Nodes::Only(node.into()))),
+            Follow::Unknown(why) => Err(why),
+        }
+    }
 }
 
 /// By node, the first placeholder there by name that has waiting members.

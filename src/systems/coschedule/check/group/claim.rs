@@ -8,6 +8,8 @@ use crate::systems::check::Diagnosis;
 use crate::systems::check::words::{counted, some};
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::resources::CLAIM;
+use crate::systems::fit::Candidate;
 use crate::view::Name;
 
 impl Facts<'_> {
@@ -19,14 +21,10 @@ impl Facts<'_> {
     ) -> Diagnosis {
         let view = &self.cluster.view;
         let namespace = &self.name.namespace;
-        let mut diagnosis = Diagnosis {
-            kind: "PersistentVolumeClaim",
-            namespace: namespace.to_string(),
-            name: claim.to_owned(),
-            ..Diagnosis::default()
-        };
-        let Some(known) = view.claim(&Name::new(namespace, claim)) else {
-            if self.cluster.knows("PersistentVolumeClaim") {
+        let name = Name::new(namespace, claim);
+        let mut diagnosis = Diagnosis::new(CLAIM.kind, &name);
+        let Some(known) = view.claim(&name) else {
+            if self.cluster.knows(CLAIM.kind) {
                 let (what, remedy) = if of_template {
                     ("Tekton has not created it yet", format!("kubectl get events -n {namespace}"))
                 } else {
@@ -42,19 +40,21 @@ impl Facts<'_> {
             .push(class.map_or_else(|| "no class".to_owned(), |class| format!("class {class}")));
         match (&known.volume, known.bound) {
             (Some(volume), true) => {
-                let names = self.volume(claim).map(|volume| Vec::from_iter(self.reach(volume)));
-                let place = match &names {
-                    None => "any node".to_owned(),
-                    Some(names) => match names.len() {
-                        count if count == self.cluster.candidates().count() => {
-                            "any node".to_owned()
-                        }
-                        0 => "no node".to_owned(),
-                        count => format!("{}: {}", counted(count, "node"), some(names)),
-                    },
+                let mut volumes = self.volumes.iter();
+                let restricted = volumes.find(|volume| *volume.claim == *claim);
+                let can_mount = |node: &Candidate<'_>| {
+                    restricted.is_none_or(|volume| volume.reaches(node.name, node.view))
+                };
+                let (nodes, others): (Vec<_>, Vec<_>) =
+                    self.cluster.candidates().partition(can_mount);
+                let names: Vec<&str> = nodes.iter().map(|node| node.name).collect();
+                let place = match names.len() {
+                    _ if others.is_empty() => "any node".to_owned(),
+                    0 => "no node".to_owned(),
+                    count => format!("{}: {}", counted(count, "node"), some(&names)),
                 };
                 diagnosis.placed.push(format!("volume {volume}, on {place}"));
-                if names.is_some_and(|names| names.is_empty()) && !self.cluster.has_no_nodes() {
+                if names.is_empty() && !others.is_empty() {
                     diagnosis.report(
                         format!("volume {volume} can be mounted on none of the nodes"),
                         format!(

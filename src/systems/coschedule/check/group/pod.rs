@@ -5,14 +5,13 @@ use k8s_openapi::api::core::v1::Pod;
 use super::Facts;
 use crate::kubernetes::{annotation, label};
 use crate::systems::check::{Context, Diagnosis, PodReport};
-use crate::systems::coschedule::check::reconciler::Planned;
 use crate::systems::coschedule::check::run::claims_of;
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::owner::{Belonging, belonging};
+use crate::systems::coschedule::reconcile::Why;
 use crate::systems::coschedule::resources::TASK_RUN;
-use crate::view::resource::POD;
 use crate::view::{Name, Owner};
 
 /// What coscheduling knows about a pod: the placeholder of its group, and why the pod is not on the
@@ -74,13 +73,11 @@ fn find_group(context: &Context<'_>, pod_name: &Name, pod: &Pod) -> Option<(Stri
     let facts = Facts::new(context, &name, claims, isolated);
     let mut diagnosis = facts.placeholder();
     if !facts.is_made() {
-        let planned = Planned::new(context);
-        let mut waits = planned.shared_claims(POD, pod_name).peekable();
-        if waits.peek().is_none() {
-            facts.report_missing(&mut diagnosis, "pod", &pod_name.name);
-        }
-        for note in waits {
-            diagnosis.report(note, "wait until that one has a node, or has ended");
+        match facts.explained.as_ref().and_then(|explained| explained.waits.first()) {
+            Some(Why::SharedClaim(note)) => {
+                diagnosis.report(note, "wait until that one has a node, or has ended");
+            }
+            _ => facts.report_missing(&mut diagnosis, "pod", &pod_name.name),
         }
     }
     let mut led = Diagnosis::default();

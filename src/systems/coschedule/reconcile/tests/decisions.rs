@@ -15,7 +15,7 @@ fn explained(world: &World) -> Explained {
 }
 
 /// A decision in short: what is next, the reasons of those that wait, and the steps of members.
-fn shown(Explained { next, waits, members }: &Explained) -> String {
+fn shown(Explained { next, waits, members, .. }: &Explained) -> String {
     let mut shown = match next {
         Next::Nothing => "nothing".to_owned(),
         Next::Unmark(marks) => format!("unmark {}", marks.join(", ")),

@@ -1,0 +1,91 @@
+//! Why a placeholder should leave its node, or cannot.
+
+use super::{Facts, wait_a_moment};
+use crate::systems::check::Diagnosis;
+use crate::systems::check::cluster::{first_obstacle, states_capacity};
+use crate::systems::check::words::node_remedy;
+use crate::systems::coschedule::reconcile::{Explained, Next, Trouble, Why};
+use crate::systems::fit::{self, Obstacle, Question};
+
+impl Facts<'_> {
+    /// Reports why a placeholder should leave its node, or cannot.
+    pub(super) fn report_placed(&self, node: &str, diagnosis: &mut Diagnosis) {
+        let mut found = Diagnosis::default();
+        let closed = self.closed(node);
+        if let Some(explained) = &self.explained {
+            self.report_decision(explained, node, closed.as_ref(), &mut found);
+        }
+        if let Some(why) = closed.filter(|_| !found.has_obstacle()) {
+            found.report(format!("node {node} {why}"), node_remedy(&why, node));
+        }
+        // Without an obstacle of its own a waiting pod waits for the placeholder.
+        let waiting = || self.explained.iter().flat_map(|explained| &explained.waiting);
+        let has_own_obstacle = |pod| {
+            let mut of_pod = Diagnosis::default();
+            self.report_outside(&mut of_pod, pod);
+            of_pod.has_obstacle()
+        };
+        let mut pods = waiting().filter_map(|of| self.cluster.pod(&of.namespace, &of.name));
+        if waiting().next().is_none() || pods.any(has_own_obstacle) {
+            diagnosis.decided.extend(found.obstacles.into_iter().map(|obstacle| obstacle.what));
+        } else {
+            diagnosis.extend(found);
+        }
+    }
+
+    /// Why a node takes no more pods of the group.
+    pub(super) fn closed<'f>(&'f self, node: &'f str) -> Option<Obstacle<'f>> {
+        let candidate = self.cluster.candidate(node)?;
+        first_obstacle(&Question::new(candidate, &self.needs), fit::STAY)
+    }
+
+    /// Reports what the reconciler decides about a placeholder on `node`, which takes no more pods
+    /// if it is `closed`.
+    fn report_decision(
+        &self,
+        explained: &Explained,
+        node: &str,
+        closed: Option<&Obstacle<'_>>,
+        found: &mut Diagnosis,
+    ) {
+        let of_node = closed.map(|why| node_remedy(why, node));
+        let free = "free or add a node, or let the waiting pods request less";
+        let remedy = of_node.as_deref().unwrap_or(free);
+        let states_capacity = self.cluster.candidate(node).is_some_and(states_capacity);
+        for why in &explained.waits {
+            match why {
+                Why::Members(note) => {
+                    let instead = of_node.iter().map(|remedy| format!(", or {remedy}"));
+                    let instead: String = instead.collect();
+                    found.report(note, format!("wait until that pod has ended{instead}"));
+                }
+                Why::Pinned(..) => found.report(format!("{why}: the group cannot move"), remedy),
+                Why::NoOtherNode(_) => found.report(why.to_string(), remedy),
+                // Without capacity every node counts as full.
+                Why::NoNodeFits { .. } if !states_capacity => {}
+                Why::NoNodeFits { .. } => {
+                    let is_closed = closed.map(|why| format!("node {node} {why}; "));
+                    found.report(format!("{}{why}", is_closed.unwrap_or_default()), remedy);
+                }
+                Why::Unschedulable(_) => {
+                    found.report(why.to_string(), "see what the scheduler says");
+                }
+                Why::SharedClaim(note) => self.report_shared_claim(note, found),
+                Why::NotPlaced { .. } | Why::NotMade(_) => {}
+            }
+        }
+        let leaves = match (&explained.next, self.changed_nodes(explained)) {
+            (Next::Recreate { why, .. }, _) => why.as_ref().map(ToString::to_string),
+            (_, Some(nodes)) => match (nodes.only(), closed) {
+                (Some(only), _) => Some(format!("it should be on node {only}")),
+                (None, Some(why)) => Some(format!("node {node} {why}")),
+                (None, None) => states_capacity.then(|| Trouble::Full(node.into()).to_string()),
+            },
+            _ => None,
+        };
+        if let Some(leaves) = leaves.filter(|_| !found.has_obstacle()) {
+            found
+                .report(format!("{leaves}; the controller moves the placeholder"), wait_a_moment());
+        }
+    }
+}
