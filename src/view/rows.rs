@@ -41,8 +41,11 @@ pub(crate) trait TableRow: Clone + Debug + Send + Sync + 'static {
         None
     }
 
-    /// The version of the object.
-    fn identity(&self) -> &Identity;
+    /// The version of the object; `None`: versions are not compared.
+    #[must_use]
+    fn identity(&self) -> Option<&Identity> {
+        None
+    }
 }
 
 /// An index of the rows of a table.
@@ -153,11 +156,11 @@ impl<R: TableRow> Table for Rows<R> {
     }
 
     fn version(&self, name: &Name) -> Option<&Identity> {
-        Some(self.rows.get(name)?.identity())
+        self.rows.get(name)?.identity()
     }
 
     fn version_of(row: &R) -> Option<&Identity> {
-        Some(row.identity())
+        row.identity()
     }
 }
 
@@ -196,8 +199,8 @@ mod tests {
             Some(Self(labels.get("team")?.clone(), Identity::from(&namespace.metadata)))
         }
 
-        fn identity(&self) -> &Identity {
-            &self.1
+        fn identity(&self) -> Option<&Identity> {
+            Some(&self.1)
         }
     }
 

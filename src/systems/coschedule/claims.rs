@@ -7,7 +7,7 @@
 
 use super::groups::{self, Groups};
 use super::mode;
-use super::native::NativeGroup;
+use super::native::parse_group;
 use super::owner::owner_of;
 use super::{NAME, family, keys};
 use crate::placement::claim::Claim;
@@ -107,7 +107,7 @@ impl ClaimRequest<'_> {
             self.warn(keys::MODE, "no effect on a PersistentVolumeClaim; annotate the run");
         }
         if let Some(group) = metadata.annotation(keys::GROUP) {
-            match NativeGroup::read(self.claim.namespace, group) {
+            match parse_group(self.claim.namespace, group) {
                 Ok(_) => self.adopt(keys::GROUP, &format!("coschedule-group={group}")),
                 Err(finding) => self.outcome.findings.push(finding),
             }

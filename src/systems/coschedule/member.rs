@@ -5,10 +5,10 @@
 //! its placeholder. If that is not possible, it gets the placeholder's node by name, or a gate until
 //! there is a node.
 
-use super::groups::{self, Group, Groups, Membership};
+use super::groups::{self, Groups, Membership};
 use super::mode;
-use super::native::NativeGroup;
-use super::owner::{Belonging, OfRun, belonging, owner_of};
+use super::native::parse_group;
+use super::owner::{Belonging, belonging, owner_of};
 use super::{NAME, family, keys};
 use crate::placement::affinity::pinned_node;
 use crate::placement::intent::{Change, Enforcement, Intent, PodTerm, Selector, on_node};
@@ -74,13 +74,13 @@ impl PodRequest<'_> {
             return;
         }
         if let Some(group) = pod.annotation(keys::GROUP) {
-            match NativeGroup::read(pod.namespace, group) {
-                Ok(native) => {
+            match parse_group(pod.namespace, group) {
+                Ok(placeholder) => {
                     let renamed = task_run.map(|task_run| self.run_claims(&task_run));
                     self.enter(&Joined {
                         key: keys::GROUP,
-                        why: format!("coschedule-group={}", native.group),
-                        placeholder: &native.placeholder,
+                        why: format!("coschedule-group={group}"),
+                        placeholder: &placeholder,
                         renamed: renamed.unwrap_or_default(),
                     });
                 }
@@ -105,8 +105,9 @@ impl PodRequest<'_> {
     }
 
     fn join_run(&mut self, task_run: &Owner) {
-        let of_run = match belonging(self.pod.namespace, task_run, self.view, self.policy) {
-            Belonging::Run(of_run) => of_run,
+        let belonging = belonging(self.pod.namespace, task_run, self.view, self.policy);
+        let (name, run, task, groups) = match belonging {
+            Belonging::Run { name, run, task, groups } => (name, run, task, groups),
             Belonging::Alone => return,
             Belonging::BadMode(bad) => return self.outcome.findings.push(bad.finding()),
             Belonging::Unknown(_) if self.is_settled() => {
@@ -120,7 +121,6 @@ impl PodRequest<'_> {
                 return;
             }
         };
-        let OfRun { name, run, task, groups } = of_run;
         if family::signs(name, run, self.view).is_assisted {
             return self.follow_assistant(name, run);
         }
@@ -139,13 +139,12 @@ impl PodRequest<'_> {
                 self.rename(keys::MODE, &why, &renamed);
                 let text = format!(
                     "not placed: the groups of its claims share no node ({} and {})",
-                    name_of(first),
-                    name_of(second)
+                    first.key, second.key
                 );
                 self.warn(keys::MODE, &text);
             }
             Membership::Of(group) => {
-                let why = format!("{} {}", mode::word(groups.mode), name_of(group));
+                let why = format!("{} {}", mode::word(groups.mode), group.key);
                 let why = format!("{} of PipelineRun {}", why.trim_end(), name.name);
                 self.enter(&Joined { key: keys::MODE, why, placeholder: &group.name, renamed });
             }
@@ -178,7 +177,7 @@ impl PodRequest<'_> {
     /// the claims of its run.
     fn run_claims(&mut self, task_run: &Owner) -> Vec<(String, String)> {
         match belonging(self.pod.namespace, task_run, self.view, self.policy) {
-            Belonging::Run(OfRun { groups, .. }) => self.renamed(&groups),
+            Belonging::Run { groups, .. } => self.renamed(&groups),
             Belonging::Unknown(key) if self.may_be_parked() => {
                 self.outcome.awaited.push(key);
                 Vec::new()
@@ -377,11 +376,6 @@ pub(crate) fn toward(placeholder: &str) -> PodTerm {
         enforcement: Enforcement::Required,
         selector: Selector::Labels(labels.map(|(key, value)| (key, value.to_owned())).into()),
     }
-}
-
-/// The name of a group in messages: its key.
-fn name_of(group: &Group) -> &str {
-    &group.key
 }
 
 /// Parses the placeholder in an entry of the record, `WHY: PLACEHOLDER[, HOW]`.

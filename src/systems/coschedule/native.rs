@@ -4,32 +4,20 @@ use super::keys;
 use crate::names::is_label_name;
 use crate::placement::reason::{Finding, Reason, quoted};
 
-/// A native group.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct NativeGroup {
-    /// Its name in the namespace.
-    pub group: Box<str>,
-    /// The name of its placeholder.
-    pub placeholder: Box<str>,
-}
-
-impl NativeGroup {
-    /// The group that the annotation [`keys::GROUP`] names.
-    ///
-    /// # Errors
-    /// If the value is not a valid group name: a nonempty label value.
-    pub(crate) fn read(namespace: &str, group: &str) -> Result<Self, Finding> {
-        if !is_label_name(group) {
-            return Err(Finding::new(
-                Reason::InvalidGroup,
-                keys::GROUP,
-                format!("{} is not a valid group name", quoted(group)),
-                "write 1 to 63 letters, digits, - _ or ., with a letter or digit at both ends",
-            ));
-        }
-        let placeholder = keys::of_native(namespace, group).into();
-        Ok(Self { group: group.into(), placeholder })
+/// Parses the annotation [`keys::GROUP`]: the name of the placeholder of the group that it names.
+///
+/// # Errors
+/// If the value is not a valid group name: a nonempty label value.
+pub(crate) fn parse_group(namespace: &str, group: &str) -> Result<String, Finding> {
+    if !is_label_name(group) {
+        return Err(Finding::new(
+            Reason::InvalidGroup,
+            keys::GROUP,
+            format!("{} is not a valid group name", quoted(group)),
+            "write 1 to 63 letters, digits, - _ or ., with a letter or digit at both ends",
+        ));
     }
+    Ok(keys::of_native(namespace, group))
 }
 
 #[cfg(test)]
@@ -40,13 +28,12 @@ mod tests {
     fn a_group_name_is_a_label_value() {
         let long = "g".repeat(63);
         for group in ["a", "A.b-c_d", "1", &long] {
-            let read = NativeGroup::read("ns", group).unwrap();
-            assert_eq!(&*read.group, group);
-            assert!(read.placeholder.starts_with(keys::NAME_PREFIX));
+            let placeholder = parse_group("ns", group).unwrap();
+            assert!(placeholder.starts_with(keys::NAME_PREFIX));
         }
         let (longer, huge) = ("g".repeat(64), "g".repeat(262_144));
         for group in ["", " ", "-a", "a-", "a b", "a/b", "é", "a\n", "[\"a\"]", &longer, &huge] {
-            let finding = NativeGroup::read("ns", group).expect_err(group);
+            let finding = parse_group("ns", group).expect_err(group);
             assert_eq!(finding.reason, Reason::InvalidGroup);
             assert!(finding.to_string().len() < 400);
         }
@@ -54,7 +41,7 @@ mod tests {
 
     #[test]
     fn groups_in_two_namespaces_are_different() {
-        let of = |namespace| NativeGroup::read(namespace, "g").unwrap().placeholder;
+        let of = |namespace| parse_group(namespace, "g").unwrap();
         assert_ne!(of("a"), of("b"));
         assert_eq!(of("a"), of("a"));
     }

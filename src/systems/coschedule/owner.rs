@@ -20,21 +20,17 @@ pub(crate) enum Belonging<'v> {
     /// A TaskRun without a run: it has no group.
     Alone,
     /// A TaskRun of a run.
-    Run(OfRun<'v>),
+    Run {
+        /// The root run's name.
+        name: &'v Name,
+        run: &'v PipelineRun,
+        /// The name of its task, if known. In a nested pipeline it is a task of that pipeline, which
+        /// the groups do not have.
+        task: Option<&'v str>,
+        groups: Groups,
+    },
     /// A TaskRun of a run whose mode is invalid.
     BadMode(BadMode),
-}
-
-/// The run of a TaskRun, and its task there.
-#[derive(Debug)]
-pub(crate) struct OfRun<'v> {
-    /// The root run's name.
-    pub name: &'v Name,
-    pub run: &'v PipelineRun,
-    /// The name of its task, if known. In a nested pipeline it is a task of that pipeline, which the
-    /// groups do not have.
-    pub task: Option<&'v str>,
-    pub groups: Groups,
 }
 
 /// Finds the run of a TaskRun's pods.
@@ -58,12 +54,9 @@ pub(crate) fn belonging<'v>(
         return Belonging::Unknown(key);
     }
     match groups::of_run(root_name, root, view, policy) {
-        Ok(groups) => Belonging::Run(OfRun {
-            name: root_name,
-            run: root,
-            task: task_run.task.as_deref(),
-            groups,
-        }),
+        Ok(groups) => {
+            Belonging::Run { name: root_name, run: root, task: task_run.task.as_deref(), groups }
+        }
         Err(bad) => Belonging::BadMode(bad),
     }
 }

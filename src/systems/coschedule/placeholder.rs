@@ -20,7 +20,6 @@ use super::mode;
 use super::pod_plan::{MOST_EXCLUDED, Nodes, PodPlan};
 use crate::kubernetes::{HOSTNAME, REQUIRED};
 use crate::names::is_label_name;
-use crate::systems::coschedule::kinds::pipeline_run::Labels;
 use crate::systems::coschedule::policy::{
     CoscheduleMode, IsolationScope, Placeholder as PlaceholderPolicy,
 };
@@ -46,8 +45,11 @@ pub(crate) struct Blueprint<'v> {
     pub template: Option<&'v Value>,
     pub service_account: Option<&'v str>,
     /// The node selector; empty: that of the template.
-    pub node_selector: &'v Labels,
-    pub isolation: Isolation,
+    pub node_selector: &'v [(Box<str>, Box<str>)],
+    /// Whether no other placeholder may be on its node; else that is only preferred.
+    pub isolated: bool,
+    /// Whether that applies to the placeholders of the namespace, or of the cluster.
+    pub isolation_scope: IsolationScope,
 }
 
 /// The group that a placeholder is for.
@@ -63,15 +65,6 @@ pub(crate) enum Cause<'v> {
     },
     /// A native group.
     Native(&'v str),
-}
-
-/// The anti-affinity between a placeholder and others.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Isolation {
-    /// Whether it is required, or only preferred.
-    pub required: bool,
-    /// Whether it applies to the placeholders of the namespace, or of the cluster.
-    pub scope: IsolationScope,
 }
 
 impl Blueprint<'_> {
@@ -262,10 +255,10 @@ impl Blueprint<'_> {
             "labelSelector": {"matchLabels": {COMPONENT: COMPONENT_VALUE}},
             "topologyKey": HOSTNAME,
         });
-        if self.isolation.scope == IsolationScope::Cluster {
+        if self.isolation_scope == IsolationScope::Cluster {
             others["namespaceSelector"] = json!({});
         }
-        match self.isolation.required {
+        match self.isolated {
             true => append(&mut affinity["podAntiAffinity"], REQUIRED, others),
             false => append(
                 &mut affinity["podAntiAffinity"],

@@ -28,15 +28,14 @@ mod why;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::groups::Leader;
-use super::resources::{STATEFUL_SET, TASK_RUN};
+use super::resources::STATEFUL_SET;
 use crate::policy::Period;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::plan::{Action, Plan, Refusal, Target, Write};
 use crate::systems::policy::Policy;
-use crate::view::resource::POD;
 use crate::view::{Name, View};
-use carry_out::{PlanBuilder, target};
+use carry_out::{PlanBuilder, with_task_runs};
 pub(crate) use demand::needs;
 use desired::{Desired, Sources};
 use gc::Fate;
@@ -84,8 +83,8 @@ pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     let desired = sources.desired();
     let facts = Facts::new(view, policy, now);
     let mut builder = PlanBuilder::new(&facts);
-    for note in &sources.notes {
-        builder.report_run(note.name, note.run, note.reason, &note.text);
+    for (target, event) in &sources.events {
+        builder.report(target.clone(), event.clone());
     }
     // First, because each pod gets only one action.
     builder.release_from_parked(&desired);
@@ -177,54 +176,27 @@ pub(crate) struct Explained {
     pub(crate) node_of_members: Option<Box<str>>,
 }
 
-/// The node on which a placeholder must be, because its group shares a claim with an earlier one.
-#[derive(Clone, Debug, Eq, PartialEq)]
-enum Follow<'v> {
-    /// Any node: no earlier group shares a claim.
-    Anywhere,
-    /// The node is not known yet.
-    Unknown(Why),
-    /// This node.
-    On(&'v str),
-}
-
 impl PlanBuilder<'_, '_> {
     /// Creates a placeholder, once its run has started.
     fn create(&mut self, desired: &Desired<'_>) {
         let Desired { blueprint, run, .. } = desired;
+        let members = self.view().members_of(&blueprint.name);
+        let waits = |member: &Member| !member.finished && member.node.is_none();
+        let waiting: Vec<_> = members.filter(|(_, member)| waits(member)).collect();
         let nodes = match self.facts.first_nodes(desired) {
             Ok(Some(nodes)) => nodes,
             Ok(None) => return,
-            Err(why) => {
-                let members = self.view().members_of(&blueprint.name);
-                let waits = |member: &Member| !member.finished && member.node.is_none();
-                let waiting: Vec<_> = members.filter(|(_, member)| waits(member)).collect();
-                return self.report_waiting(*run, &waiting, &why);
-            }
+            Err(why) => return self.report_waiting(*run, &waiting, &why),
         };
         let plan = blueprint.first_plan(nodes);
         let document = blueprint.document(&plan, &self.facts.policy.coschedule.placeholder);
         let refusal = Refusal {
             reason: reason::PLACEHOLDER_NOT_MADE,
             note: format!("placeholder {} cannot be created", blueprint.name.name),
-            waiting: self.waiting_for(&blueprint.name),
+            waiting: with_task_runs(&waiting).collect(),
         };
-        let target = target(STATEFUL_SET, &blueprint.name, "");
+        let target = Target::new(STATEFUL_SET, &blueprint.name, "");
         self.act(Action::new(target, Write::Create(document), Vec::new()).with_refusal(refusal));
-    }
-
-    /// The members that wait for a placeholder, and their TaskRuns.
-    fn waiting_for(&self, placeholder: &Name) -> Vec<Target> {
-        let members = self.view().members_of(placeholder);
-        let waiting = members.filter(|(_, member)| !member.finished && member.node.is_none());
-        waiting
-            .flat_map(|(name, member)| {
-                let owner = member.task_run.as_ref().map(|owner| {
-                    target(TASK_RUN, &Name::new(&name.namespace, &owner.name), &owner.uid)
-                });
-                [target(POD, name, &member.identity.uid)].into_iter().chain(owner)
-            })
-            .collect()
     }
 }
 

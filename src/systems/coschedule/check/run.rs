@@ -6,7 +6,6 @@ use super::group::Facts;
 use crate::kubernetes::{is_finished, label, node_name};
 use crate::systems::check::words::{SEE_CONTROLLER, of_pod, some};
 use crate::systems::check::{Context, Diagnosis};
-use crate::systems::coschedule::family;
 use crate::systems::coschedule::groups::{self, Conflict, Group, Groups, Leader, Who};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::{
@@ -17,7 +16,7 @@ use crate::systems::coschedule::owner::{Belonging, belonging};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::reconcile::{Explained, Why};
 use crate::systems::coschedule::resources::{PIPELINE, PIPELINE_RUN, TASK_RUN};
-use crate::systems::coschedule::{keys, mode};
+use crate::systems::coschedule::{family, keys, mode};
 use crate::systems::exclusion::Exclusion;
 use crate::systems::policy::Policy;
 use crate::view::{Key, Name, Owner, View};
@@ -219,8 +218,7 @@ impl Run<'_> {
     /// Reports the earlier group that uses a claim of this one: they share a node.
     fn report_leader(&self, diagnosis: &mut Diagnosis, group: &Group, explained: &Explained) {
         let Some(Leader { who, placeholder, claim }) = &explained.leader else { return };
-        let placeholder = Name::new(&self.name.namespace, placeholder);
-        let pod = self.context.cluster.view.placeholder_pod(&placeholder);
+        let pod = self.context.cluster.view.placeholder_pod(placeholder);
         let mut waits = explained.waits.iter();
         if let Some(wait) = waits.find(|why| matches!(why, Why::SharedClaim(_))) {
             let remedy = match who {
@@ -231,7 +229,7 @@ impl Run<'_> {
                     format!("stowplan check pipelinerun/{} -n {}", run.name, run.namespace)
                 }
                 Who::Group(_) => {
-                    let Name { namespace, name } = &placeholder;
+                    let Name { namespace, name } = placeholder;
                     format!("kubectl describe pod {name}{FIRST} -n {namespace}")
                 }
             };
@@ -252,7 +250,7 @@ impl Run<'_> {
                 continue;
             }
             let of = belonging(namespace, &owner, &self.context.cluster.view, self.context.policy);
-            if !matches!(of, Belonging::Run(of) if of.name == self.name) {
+            if !matches!(of, Belonging::Run { name, .. } if name == self.name) {
                 continue;
             }
             let mut part = of_pod(pod, namespace);

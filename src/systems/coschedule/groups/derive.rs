@@ -8,13 +8,13 @@ use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use super::{Group, GroupClaim, Groups};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline::Pipeline;
-use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
-use crate::systems::coschedule::kinds::pipeline_run::{Labels, PipelineSource, WorkspaceSource};
+use crate::systems::coschedule::kinds::pipeline_run::{
+    Labels, PipelineRun, PipelineSource, WorkspaceSource,
+};
 use crate::systems::coschedule::kinds::storage::AccessModes;
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::record::Record;
-use crate::systems::coschedule::resources::CLAIM;
-use crate::systems::coschedule::resources::PIPELINE;
+use crate::systems::coschedule::resources::{CLAIM, PIPELINE};
 use crate::systems::coschedule::{family, keys};
 use crate::view::{Key, Name, View};
 
@@ -139,14 +139,22 @@ impl<'v> Derivation<'v> {
                 by_task.entry(&of_task.task).or_default().push(unit);
             }
         }
-        let Some(pipeline) = self.pipeline() else { return self.find_units_below() };
+        let Some(pipeline) = self.pipeline() else {
+            for (name, child) in family::below(run, self.view) {
+                self.find_units_of(name, child);
+            }
+            return;
+        };
         for task in &pipeline.tasks {
             for claim in &task.mounted {
                 let unit = self.claim_unit(self.name, claim);
                 by_task.entry(&task.name).or_default().push(unit);
             }
         }
-        let selectors = self.selectors();
+        // The tasks' own node selectors replace the run's.
+        let own = run.task_overrides.iter();
+        let selectors: BTreeMap<&str, &Labels> =
+            own.filter_map(|of| Some((&*of.task, of.node_selector.as_ref()?))).collect();
         let tasks = pipeline.tasks.iter().map(|task| {
             let own = task.workspaces.iter().filter_map(|of| self.by_workspace.get(&**of));
             let of_template = by_task.get(&*task.name).into_iter().flatten();
@@ -219,13 +227,6 @@ impl<'v> Derivation<'v> {
         pipeline.filter(|pipeline| !pipeline.nested)
     }
 
-    /// Finds the claims of all runs below the run.
-    fn find_units_below(&mut self) {
-        for (name, child) in family::below(self.run, self.view) {
-            self.find_units_of(name, child);
-        }
-    }
-
     fn find_units_of(&mut self, name: &'v Name, run: &'v PipelineRun) {
         for workspace in &run.workspaces {
             let unit = match &workspace.source {
@@ -288,12 +289,6 @@ impl<'v> Derivation<'v> {
         let volume = self.view.claim(claim).and_then(|claim| claim.volume.as_deref());
         let volume = volume.and_then(|volume| self.view.volume(volume));
         volume.map_or(&[], |volume| &*volume.terms)
-    }
-
-    /// The tasks' own node selectors, which replace the run's.
-    fn selectors(&self) -> BTreeMap<&'v str, &'v Labels> {
-        let own = self.run.task_overrides.iter();
-        own.filter_map(|of| Some((&*of.task, of.node_selector.as_ref()?))).collect()
     }
 
     fn group(&mut self, part: &Part<'v>) {

@@ -23,8 +23,8 @@ use crate::view::{Name, View};
 pub(crate) struct Leader {
     /// The owner of the group.
     pub who: Who,
-    /// The name of its placeholder.
-    pub placeholder: Box<str>,
+    /// Its placeholder.
+    pub placeholder: Name,
     /// The shared claim.
     pub claim: Box<str>,
 }
@@ -197,7 +197,7 @@ impl Leaders {
         let own = self.by_placeholder.get(placeholder).map(|own| &self.groups[*own].rank);
         own.is_none_or(|own| first.rank < *own).then(|| Leader {
             who: first.who.clone(),
-            placeholder: (*first.placeholder.name).into(),
+            placeholder: first.placeholder.clone(),
             claim: claim.into(),
         })
     }

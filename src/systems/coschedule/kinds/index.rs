@@ -153,16 +153,16 @@ impl CoscheduleView for View {
     }
 
     fn storage_class(&self, name: &str) -> Option<&StorageClass> {
-        self.table::<StorageClasses>()?.0.get(name)
+        self.table::<StorageClasses>()?.get(&Name::cluster_wide(name))
     }
 
     fn storage_classes(&self) -> impl Iterator<Item = (&str, &StorageClass)> {
-        let classes = self.table::<StorageClasses>().into_iter().flat_map(|classes| &classes.0);
-        classes.map(|(name, class)| (&**name, class))
+        let classes = self.table::<StorageClasses>().into_iter().flat_map(StorageClasses::iter);
+        classes.map(|(name, class)| (&*name.name, class))
     }
 
     fn volume(&self, name: &str) -> Option<&Volume> {
-        self.table::<Volumes>()?.0.get(name)
+        self.table::<Volumes>()?.get(&Name::cluster_wide(name))
     }
 
     fn placeholder(&self, name: &Name) -> Option<&Placeholder> {
@@ -212,6 +212,6 @@ impl CoscheduleView for View {
     }
 
     fn namespace_mode(&self, name: &str) -> Option<&str> {
-        self.table::<NamespaceModes>()?.0.get(name).map(AsRef::as_ref)
+        self.table::<NamespaceModes>()?.get(&Name::cluster_wide(name)).map(|mode| &*mode.0)
     }
 }

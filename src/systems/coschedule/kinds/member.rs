@@ -166,8 +166,8 @@ impl TableRow for Member {
         Self::read(pod, scope)
     }
 
-    fn identity(&self) -> &Identity {
-        &self.identity
+    fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity)
     }
 }
 

@@ -144,8 +144,8 @@ impl TableRow for NamedPipeline {
         Some(Self::read(&object.metadata, &object.data))
     }
 
-    fn identity(&self) -> &Identity {
-        &self.identity
+    fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity)
     }
 }
 

@@ -396,8 +396,8 @@ impl TableRow for PipelineRun {
         }
     }
 
-    fn identity(&self) -> &Identity {
-        &self.identity
+    fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity)
     }
 }
 

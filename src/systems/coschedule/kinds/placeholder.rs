@@ -236,8 +236,8 @@ impl TableRow for Placeholder {
         Self::read(set, scope)
     }
 
-    fn identity(&self) -> &Identity {
-        &self.identity
+    fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity)
     }
 }
 
@@ -272,7 +272,7 @@ impl TableRow for PlaceholderPod {
         Self::read(pod, scope)
     }
 
-    fn identity(&self) -> &Identity {
-        &self.identity
+    fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity)
     }
 }

@@ -1,7 +1,6 @@
 //! Claims, storage classes and volumes.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
@@ -14,7 +13,7 @@ use crate::systems::coschedule::resources::{CLAIM, STORAGE_CLASS, VOLUME};
 use crate::view::index::Sets;
 use crate::view::owner::Owner;
 use crate::view::rows::{GroupedRow, Rows, TableRow};
-use crate::view::{Identity, Kind, Name, Scope, Table};
+use crate::view::{Identity, Kind, Name, Scope};
 
 /// The annotation that set a claim's storage class before `spec.storageClassName` existed.
 /// Kubernetes prefers it to the field.
@@ -263,8 +262,8 @@ impl TableRow for Claim {
         Some(Self::from(claim))
     }
 
-    fn identity(&self) -> &Identity {
-        &self.identity
+    fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity)
     }
 }
 
@@ -283,29 +282,16 @@ static STORAGE_CLASSES: Kind = Kind {
 };
 
 /// The table of storage classes.
-#[derive(Debug, Default)]
-pub(crate) struct StorageClasses(pub(super) HashMap<Arc<str>, StorageClass>);
+pub(crate) type StorageClasses = Rows<StorageClass>;
 
-impl Table for StorageClasses {
+impl TableRow for StorageClass {
     type Object = storage::StorageClass;
-    type Row = StorageClass;
+    type Index = ();
     const KIND: &'static Kind = &STORAGE_CLASSES;
     const COUNTED_AS: Option<&'static str> = Some("storageclasses");
 
-    fn read(class: &storage::StorageClass, _: Scope) -> Option<StorageClass> {
-        Some(StorageClass::from(class))
-    }
-
-    fn put(&mut self, name: Name, class: StorageClass) {
-        self.0.insert(name.name, class);
-    }
-
-    fn forget(&mut self, name: &Name) {
-        self.0.remove(&name.name);
-    }
-
-    fn count(&self) -> usize {
-        self.0.len()
+    fn from_object(class: &storage::StorageClass, _: Scope) -> Option<Self> {
+        Some(Self::from(class))
     }
 }
 
@@ -313,29 +299,16 @@ static VOLUMES: Kind =
     Kind { without: Some("which nodes can mount a volume is not known"), ..Kind::built_in(VOLUME) };
 
 /// The table of volumes.
-#[derive(Debug, Default)]
-pub(crate) struct Volumes(pub(super) HashMap<Arc<str>, Volume>);
+pub(crate) type Volumes = Rows<Volume>;
 
-impl Table for Volumes {
+impl TableRow for Volume {
     type Object = core::PersistentVolume;
-    type Row = Volume;
+    type Index = ();
     const KIND: &'static Kind = &VOLUMES;
     const COUNTED_AS: Option<&'static str> = Some("persistentvolumes");
 
-    fn read(volume: &core::PersistentVolume, _: Scope) -> Option<Volume> {
-        Some(Volume::from(volume))
-    }
-
-    fn put(&mut self, name: Name, volume: Volume) {
-        self.0.insert(name.name, volume);
-    }
-
-    fn forget(&mut self, name: &Name) {
-        self.0.remove(&name.name);
-    }
-
-    fn count(&self) -> usize {
-        self.0.len()
+    fn from_object(volume: &core::PersistentVolume, _: Scope) -> Option<Self> {
+        Some(Self::from(volume))
     }
 }
 

@@ -4,7 +4,6 @@ use super::*;
 use crate::systems::policy::Policy;
 
 fn blueprint<'v>(name: &Name, template: Option<&'v Value>) -> Blueprint<'v> {
-    static NO_LABELS: LazyLock<Labels> = LazyLock::new(Labels::default);
     static GROUP_OF_RUN: LazyLock<Group> =
         LazyLock::new(|| Group { key: "source".into(), ..Group::default() });
     Blueprint {
@@ -18,8 +17,9 @@ fn blueprint<'v>(name: &Name, template: Option<&'v Value>) -> Blueprint<'v> {
         templates: Vec::new(),
         template,
         service_account: None,
-        node_selector: &NO_LABELS,
-        isolation: Isolation { required: false, scope: IsolationScope::Cluster },
+        node_selector: &[],
+        isolated: false,
+        isolation_scope: IsolationScope::Cluster,
     }
 }
 
@@ -116,17 +116,16 @@ fn the_document_without_a_template() {
 #[test]
 fn isolation_is_required_or_preferred_and_has_a_scope() {
     let name = name();
-    for (required, list) in [(true, REQUIRED), (false, PREFERRED)] {
-        for scope in [IsolationScope::Cluster, IsolationScope::Namespace] {
-            let isolation = Isolation { required, scope };
-            let affinity =
-                Blueprint { isolation, ..blueprint(&name, None) }.affinity(&PodPlan::default());
+    for (isolated, list) in [(true, REQUIRED), (false, PREFERRED)] {
+        for isolation_scope in [IsolationScope::Cluster, IsolationScope::Namespace] {
+            let blueprint = Blueprint { isolated, isolation_scope, ..blueprint(&name, None) };
+            let affinity = blueprint.affinity(&PodPlan::default());
             let against = affinity["podAntiAffinity"].as_object().unwrap();
             assert_eq!(against.keys().collect::<Vec<_>>(), [list]);
             let term = &against[list][0];
-            let term = if required { term } else { &term["podAffinityTerm"] };
+            let term = if isolated { term } else { &term["podAffinityTerm"] };
             let everywhere = term.get("namespaceSelector") == Some(&json!({}));
-            assert_eq!(everywhere, scope == IsolationScope::Cluster);
+            assert_eq!(everywhere, isolation_scope == IsolationScope::Cluster);
         }
     }
 }
@@ -241,7 +240,7 @@ fn the_security_context_depends_on_operating_system_and_user() {
 fn the_groups_node_selector_and_the_policys_priority_win() {
     let name = name();
     let template = json!({"nodeSelector": {"disk": "ssd"}, "priorityClassName": "low"});
-    let labels: Labels = [("arch".into(), "arm64".into())].into();
+    let labels = [("arch".into(), "arm64".into())];
     let blueprint = Blueprint { node_selector: &labels, ..blueprint(&name, Some(&template)) };
     let mut policy = Policy::default().coschedule.placeholder;
     policy.priority_class_name = "placeholders".to_owned();

@@ -6,8 +6,9 @@ use serde_json::{Map, Value, json};
 
 use crate::systems::coschedule::keys::PIPELINE_TASK;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
-use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
-use crate::systems::coschedule::kinds::pipeline_run::{PipelineSource, WorkspaceSource};
+use crate::systems::coschedule::kinds::pipeline_run::{
+    PipelineRun, PipelineSource, WorkspaceSource,
+};
 use crate::systems::preview::Completion;
 use crate::view::{Name, View};
 

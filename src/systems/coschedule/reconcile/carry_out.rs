@@ -52,7 +52,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
     }
 
     pub(super) fn write(&mut self, resource: Resource, name: &Name, uid: &str, write: Write) {
-        let action = Action::new(target(resource, name, uid), write, Vec::new());
+        let action = Action::new(Target::new(resource, name, uid), write, Vec::new());
         self.act(action.with_volatile(TIMES));
     }
 
@@ -79,17 +79,6 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         }
     }
 
-    pub(super) fn report_run(
-        &mut self,
-        name: &Name,
-        run: &PipelineRun,
-        reason: &'static str,
-        note: &str,
-    ) {
-        let event = Event { warning: true, reason, note: note.to_owned() };
-        self.report(target(PIPELINE_RUN, name, &run.identity.uid), event);
-    }
-
     /// Reports to waiting pods, their TaskRuns and their run why they wait.
     pub(super) fn report_waiting(
         &mut self,
@@ -97,17 +86,10 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         waiting: &[(&Name, &Member)],
         why: &Why,
     ) {
-        let (reason, note) = (why.reason(), why.to_string());
-        if let Some((name, run)) = run {
-            self.report_run(name, run, reason, &note);
-        }
-        let event = || Event { warning: true, reason, note: note.clone() };
-        for (name, member) in waiting {
-            self.report(target(POD, name, &member.identity.uid), event());
-            if let Some(owner) = &member.task_run {
-                let of = Name::new(&name.namespace, &owner.name);
-                self.report(target(TASK_RUN, &of, &owner.uid), event());
-            }
+        let event = Event { warning: true, reason: why.reason(), note: why.to_string() };
+        let run = run.map(|(name, run)| Target::new(PIPELINE_RUN, name, &run.identity.uid));
+        for target in run.into_iter().chain(with_task_runs(waiting)) {
+            self.report(target, event.clone());
         }
     }
 
@@ -160,7 +142,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                 if let (Some(why), Some((run_name, run))) = (why, state.run) {
                     let note = format!("placeholder {} leaves its node: {why}", name.name);
                     let reason = reason::PLACEHOLDER_MOVED;
-                    let run = target(PIPELINE_RUN, run_name, &run.identity.uid);
+                    let run = Target::new(PIPELINE_RUN, run_name, &run.identity.uid);
                     self.report(run, Event { warning: false, reason, note });
                 }
             }
@@ -175,7 +157,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
             Step::Release(why) => self.release(name, member, &why),
             Step::Strand(note) => {
                 let event = Event { warning: true, reason: reason::BOUND_ELSEWHERE, note };
-                self.report(target(POD, name, uid), event);
+                self.report(Target::new(POD, name, uid), event);
             }
         }
     }
@@ -186,7 +168,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
         let version = Some(member.identity.resource_version.clone());
         let note = format!("{why}; deleted, so that its TaskRun creates it again");
         let events = vec![Event { warning: false, reason: reason::RECREATED, note }];
-        let target = target(POD, name, &member.identity.uid);
+        let target = Target::new(POD, name, &member.identity.uid);
         self.act(Action::new(target, Write::Delete { grace: None, version }, events));
     }
 }
@@ -230,6 +212,12 @@ fn template(state: &State<'_>, plan: &PodPlan) -> Vec<PatchOperation> {
     operations
 }
 
-pub(super) fn target(resource: Resource, name: &Name, uid: &str) -> Target {
-    Target::new(resource, name, uid)
+/// Pods, each with the TaskRun that created it.
+pub(super) fn with_task_runs(pods: &[(&Name, &Member)]) -> impl Iterator<Item = Target> {
+    pods.iter().flat_map(|(name, member)| {
+        let task_run = member.task_run.as_ref().map(|owner| {
+            Target::new(TASK_RUN, &Name::new(&name.namespace, &owner.name), &owner.uid)
+        });
+        [Target::new(POD, name, &member.identity.uid)].into_iter().chain(task_run)
+    })
 }

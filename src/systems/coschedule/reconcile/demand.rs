@@ -7,8 +7,7 @@ use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
 use crate::placement::affinity::bound_to;
 use crate::systems::coschedule::kinds::member::MemberDetails;
-use crate::systems::coschedule::kinds::placeholder::Placeholder;
-use crate::systems::coschedule::kinds::placeholder::PlaceholderDetails;
+use crate::systems::coschedule::kinds::placeholder::{Placeholder, PlaceholderDetails};
 use crate::systems::coschedule::placeholder::Blueprint;
 use crate::systems::coschedule::volumes;
 use crate::systems::fit::{self, Candidate, Group, Obstacle, PodNeeds};
@@ -125,19 +124,14 @@ impl<'v> Demand<'v> {
         sums.chain(Some(own).filter(|own| *own > 0)).max().unwrap_or(i64::MIN)
     }
 
-    /// Whether no node but `node` can mount the volumes.
-    pub(super) fn is_pinned_to(&self, node: &str, view: &View) -> bool {
-        self.0.volumes.pin_to(node, view).is_some()
-    }
-
     /// Describes the nodes that can mount each volume. `None`: every node can mount all of them.
     pub(super) fn reach(&self, view: &View) -> Option<String> {
         self.0.volumes.describe_reach(view)
     }
 
-    /// Describes the volumes that only `node` can mount.
-    pub(super) fn pins(&self, node: &str, view: &View) -> String {
-        self.0.volumes.pin_to(node, view).map(|pin| pin.to_string()).unwrap_or_default()
+    /// Describes the volumes that only `node` can mount. `None`: another node can mount all of them.
+    pub(super) fn pin_to(&self, node: &str, view: &View) -> Option<String> {
+        self.0.volumes.pin_to(node, view).map(|pin| pin.to_string())
     }
 }
 

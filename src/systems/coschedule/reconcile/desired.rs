@@ -15,12 +15,12 @@ use crate::systems::coschedule::groups::{
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
-use crate::systems::coschedule::kinds::pipeline_run::{
-    Labels, PipelineRun, Template, WorkspaceSource,
-};
-use crate::systems::coschedule::placeholder::{Blueprint, Cause, Isolation};
+use crate::systems::coschedule::kinds::pipeline_run::{PipelineRun, Template, WorkspaceSource};
+use crate::systems::coschedule::placeholder::{Blueprint, Cause};
 use crate::systems::coschedule::policy::Volumes;
+use crate::systems::coschedule::resources::PIPELINE_RUN;
 use crate::systems::exclusion::Exclusion;
+use crate::systems::plan::{Event, Target};
 use crate::systems::policy::Policy;
 use crate::view::{Name, Owner, View};
 
@@ -32,8 +32,8 @@ pub(super) struct Sources<'v> {
     runs: Vec<Run<'v>>,
     natives: Vec<Native<'v>>,
     leaders: Leaders,
-    /// The events to report about runs.
-    pub(super) notes: Vec<Note<'v>>,
+    /// The events about runs.
+    pub(super) events: Vec<(Target, Event)>,
 }
 
 /// An active root run.
@@ -56,15 +56,6 @@ struct Native<'v> {
     template: Value,
 }
 
-/// An event to report about a run.
-#[derive(Debug)]
-pub(super) struct Note<'v> {
-    pub(super) name: &'v Name,
-    pub(super) run: &'v PipelineRun,
-    pub(super) reason: &'static str,
-    pub(super) text: String,
-}
-
 /// A placeholder that should exist.
 #[derive(Debug)]
 pub(super) struct Desired<'s> {
@@ -80,8 +71,8 @@ pub(super) struct Desired<'s> {
 
 impl<'v> Sources<'v> {
     pub(super) fn new(view: &'v View, policy: &'v Policy) -> Self {
-        let (runs, natives, notes) = (Vec::new(), Vec::new(), Vec::new());
-        let mut sources = Self { view, policy, runs, natives, leaders: Leaders::default(), notes };
+        let (runs, natives, events) = (Vec::new(), Vec::new(), Vec::new());
+        let mut sources = Self { view, policy, runs, natives, leaders: Leaders::default(), events };
         if policy.coschedule.enabled {
             let mut live: Vec<LiveGroup> = LiveGroup::of_placeholders(view).collect();
             sources.find_runs(&mut live);
@@ -107,7 +98,7 @@ impl<'v> Sources<'v> {
                 if claims.any(|(_, claim)| claim.is_parked()) {
                     text += ", then create the run again: its claims are parked, so that none of its pods can run";
                 }
-                self.notes.push(Note { name, run, reason: reason::ASSISTANT_IS_ON, text });
+                self.report(name, run, reason::ASSISTANT_IS_ON, text);
                 self.keep_groups_with_members(name, run, live);
                 continue;
             }
@@ -115,24 +106,26 @@ impl<'v> Sources<'v> {
                 Ok(groups) => groups,
                 Err(bad) => {
                     let finding = bad.finding();
-                    let text = finding.to_string();
-                    self.notes.push(Note { name, run, reason: finding.reason.as_str(), text });
+                    self.report(name, run, finding.reason.as_str(), finding.to_string());
                     continue;
                 }
             };
             for conflict in &groups.conflicts {
-                let text = conflict.to_string();
-                self.notes.push(Note { name, run, reason: reason::GROUP_CONFLICT, text });
+                self.report(name, run, reason::GROUP_CONFLICT, conflict.to_string());
             }
             for stays in self.classes_that_stay(name, &groups) {
-                let text = stays.text().to_owned();
-                self.notes.push(Note { name, run, reason: reason::CLASS_BINDS_AT_ONCE, text });
+                self.report(name, run, reason::CLASS_BINDS_AT_ONCE, stays.text().to_owned());
             }
             live.extend(LiveGroup::of_run(name, run, &groups, self.view));
             if !groups.groups.is_empty() {
                 self.runs.push(Run { name, run, groups, has_started });
             }
         }
+    }
+
+    fn report(&mut self, name: &Name, run: &PipelineRun, reason: &'static str, note: String) {
+        let target = Target::new(PIPELINE_RUN, name, &run.identity.uid);
+        self.events.push((target, Event { warning: true, reason, note }));
     }
 
     /// Keeps those groups of a run placed by Tekton's assistant that have members: pods that were
@@ -276,7 +269,8 @@ impl<'v> Sources<'v> {
                 template: run.run.pod_template.as_deref(),
                 service_account: run.run.service_account.as_deref(),
                 node_selector: &group.node_selector,
-                isolation: self.isolation(group.isolated),
+                isolated: group.isolated,
+                isolation_scope: self.policy.coschedule.isolation_scope,
             },
             is_due: run.has_started,
             run: Some((run.name, run.run)),
@@ -294,8 +288,9 @@ impl<'v> Sources<'v> {
                 templates: Vec::new(),
                 template: Some(&native.template),
                 service_account: None,
-                node_selector: &NO_LABELS,
-                isolation: self.isolation(false),
+                node_selector: &[],
+                isolated: false,
+                isolation_scope: self.policy.coschedule.isolation_scope,
             },
             is_due: true,
             run: None,
@@ -303,14 +298,7 @@ impl<'v> Sources<'v> {
             leader: self.leaders.of_native(&native.name, &native.claims),
         }
     }
-
-    fn isolation(&self, required: bool) -> Isolation {
-        Isolation { required, scope: self.policy.coschedule.isolation_scope }
-    }
 }
-
-/// The node selector of native groups.
-static NO_LABELS: std::sync::LazyLock<Labels> = std::sync::LazyLock::new(Labels::default);
 
 /// The existing claims of a pod that a single node mounts.
 pub(super) fn claims_on_one_node<'v>(

@@ -10,17 +10,16 @@ use std::collections::BTreeMap;
 use json_patch::PatchOperation;
 use serde_json::{Value, json};
 
-use super::carry_out::{PlanBuilder, target};
+use super::carry_out::PlanBuilder;
 use super::desired::Desired;
 use super::reason;
 use crate::kubernetes::REQUIRED;
 use crate::placement::affinity::matches_nothing;
 use crate::systems::coschedule::keys::GATE;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
-use crate::systems::coschedule::kinds::member::Member;
-use crate::systems::coschedule::kinds::member::MemberDetails;
+use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::plan::operation::{add, remove, test, test_uid};
-use crate::systems::plan::{Action, Event, Write};
+use crate::systems::plan::{Action, Event, Target, Write};
 use crate::view::Name;
 use crate::view::resource::POD;
 
@@ -44,7 +43,7 @@ impl PlanBuilder<'_, '_> {
         ];
         operations.extend(node.into_iter().flat_map(|node| bind(details, node)));
         operations.push(remove(&["spec", "schedulingGates", &index]));
-        let target = target(POD, name, &member.identity.uid);
+        let target = Target::new(POD, name, &member.identity.uid);
         self.act(Action::new(target, Write::Patch(operations), events));
     }
 

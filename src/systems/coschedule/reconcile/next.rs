@@ -27,11 +27,11 @@ use std::fmt;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use super::Why;
 use super::desired::Desired;
 use super::state::{Facts, State};
-use super::{Follow, Why};
 use crate::systems::coschedule::kinds::member::Member;
-use crate::systems::coschedule::pod_plan::PodPlan;
+use crate::systems::coschedule::pod_plan::{Nodes, PodPlan};
 use crate::view::Name;
 
 /// The next step for a placeholder and its members.
@@ -191,12 +191,13 @@ impl<'v> Decider<'_, 'v> {
         self.decision.members.push((name, member, step));
     }
 
-    /// Where the placeholder must be because of its leader. Reports it if that is not known yet.
-    fn follow(&mut self, desired: &Desired<'_>) -> Follow<'v> {
+    /// The nodes on which the placeholder may be because of its leader. `None` if these are not known
+    /// yet, which is reported.
+    fn follow(&mut self, desired: &Desired<'_>) -> Option<Nodes> {
         let follow = self.facts.follow(desired);
-        if let Follow::Unknown(why) = &follow {
+        if let Err(why) = &follow {
             self.wait(why.clone());
         }
-        follow
+        follow.ok()
     }
 }

@@ -8,17 +8,16 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::demand::{Demand, FreeCapacity, bound_by_name};
 use super::desired::{Desired, claims_on_one_node};
-use super::{Follow, Why, duration};
+use super::{Why, duration};
 use crate::systems::coschedule::family;
 use crate::systems::coschedule::groups::Leader;
 use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MISSING_SINCE};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
-use crate::systems::coschedule::kinds::member::Member;
-use crate::systems::coschedule::kinds::member::MemberDetails;
+use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
-use crate::systems::coschedule::kinds::placeholder::Placeholder;
-use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
-use crate::systems::coschedule::kinds::placeholder::{FIRST, PlaceholderDetails};
+use crate::systems::coschedule::kinds::placeholder::{
+    FIRST, Placeholder, PlaceholderDetails, PlaceholderPod,
+};
 use crate::systems::coschedule::kinds::task_run::TaskRun;
 use crate::systems::coschedule::pod_plan::{Nodes, PodPlan};
 use crate::systems::fit;
@@ -91,23 +90,25 @@ impl<'v> Facts<'v> {
         })
     }
 
-    /// Where a placeholder must be because of its leader.
-    pub(super) fn follow(&self, desired: &Desired<'_>) -> Follow<'v> {
+    /// The nodes on which a placeholder may be because of its leader.
+    ///
+    /// # Errors
+    /// Why its node is not known yet.
+    pub(super) fn follow(&self, desired: &Desired<'_>) -> Result<Nodes, Why> {
         let Some(Leader { who, placeholder, claim }) = &desired.leader else {
-            return Follow::Anywhere;
+            return Ok(Nodes::Any);
         };
         let shared = format!("claim {claim} is also used by the earlier {who}");
-        if desired.blueprint.isolation.required {
+        if desired.blueprint.isolated {
             let note =
                 format!("{shared}, and runs are isolated: this one starts when that one has ended");
-            return Follow::Unknown(Why::SharedClaim(note));
+            return Err(Why::SharedClaim(note));
         }
-        let placeholder = Name::new(&desired.blueprint.name.namespace, placeholder);
-        match self.view.placeholder_pod(&placeholder).and_then(PlaceholderPod::place) {
-            Some(node) => Follow::On(node),
+        match self.view.placeholder_pod(placeholder).and_then(PlaceholderPod::place) {
+            Some(node) => Ok(Nodes::Only(node.into())),
             None => {
                 let note = format!("{shared}, whose placeholder has no node yet");
-                Follow::Unknown(Why::SharedClaim(note))
+                Err(Why::SharedClaim(note))
             }
         }
     }
@@ -118,12 +119,7 @@ impl<'v> Facts<'v> {
     /// # Errors
     /// Why it is not created yet.
     pub(super) fn first_nodes(&self, desired: &Desired<'_>) -> Result<Option<Nodes>, Why> {
-        match self.follow(desired) {
-            _ if !desired.is_due => Ok(None),
-            Follow::Anywhere => Ok(Some(Nodes::Any)),
-            Follow::On(node) => Ok(Some(Nodes::Only(node.into()))),
-            Follow::Unknown(why) => Err(why),
-        }
+        if desired.is_due { self.follow(desired).map(Some) } else { Ok(None) }
     }
 }
 
@@ -157,9 +153,7 @@ fn users(view: &View) -> Users<'_> {
 /// Whether a placeholder should be held to the nodes of its members.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Hold {
-    /// Yes, although no member runs yet.
-    Free,
-    /// Yes: members run, and it joins them or waits until they have ended.
+    /// Yes: while members run, it joins them or waits until they have ended.
     Members,
     /// No: members of a native group run on nodes that take no new pods. They may run for ever, and a
     /// drain waits until replacements run on another node, so the group continues there.
@@ -214,7 +208,7 @@ impl<'v> State<'v> {
             }
         }
         let pod = view.placeholder_pod(name);
-        let hold = if has_foreign { Hold::Foreign } else { Hold::Free };
+        let hold = if has_foreign { Hold::Foreign } else { Hold::Members };
         let mut state =
             Self { name, placeholder, details, pod, run, desired, running, waiting, hold };
         if state.nodes().next().is_some() {
@@ -266,13 +260,13 @@ impl<'v> State<'v> {
 
     /// Whether the template should hold it to its members.
     pub(super) fn should_be_held(&self) -> bool {
-        matches!(self.hold, Hold::Free | Hold::Members)
+        self.hold == Hold::Members
             && self.desired.is_some_and(|desired| desired.blueprint.can_be_held())
     }
 
     /// Whether the template holds it, but should not.
     pub(super) fn must_drop_hold(&self) -> bool {
-        self.plan().held && matches!(self.hold, Hold::Foreign | Hold::Closed)
+        self.plan().held && self.hold != Hold::Members
     }
 
     /// Whether running members keep its pod on this node.

@@ -191,8 +191,8 @@ impl TableRow for HostPool {
         })
     }
 
-    fn identity(&self) -> &Identity {
-        &self.identity
+    fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity)
     }
 }
 

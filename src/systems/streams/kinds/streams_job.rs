@@ -74,7 +74,7 @@ impl TableRow for StreamsJob {
         Some(Self::unreadable(metadata, problem))
     }
 
-    fn identity(&self) -> &Identity {
-        &self.identity
+    fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity)
     }
 }

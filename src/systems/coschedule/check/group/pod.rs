@@ -55,11 +55,11 @@ fn find_group(context: &Context<'_>, pod_name: &Name, pod: &Pod) -> Option<(Stri
     let mut isolated = false;
     let mut claims = Vec::new();
     let asked = match &of_run {
-        Some(Belonging::Run(of)) => {
-            let group = of.groups.groups.iter().find(|group| *group.name == *placeholder);
+        Some(Belonging::Run { name, groups, .. }) => {
+            let group = groups.groups.iter().find(|group| *group.name == *placeholder);
             isolated = group.is_some_and(|group| group.isolated);
             claims = group.map(claims_of).unwrap_or_default();
-            let name = &of.name.name;
+            let name = &name.name;
             format!(
                 "one node with its group of PipelineRun {name}: stowplan check pipelinerun/{name} -n {namespace}"
             )

@@ -29,7 +29,7 @@ fn of_two_runs_with_one_claim_the_later_follows_the_earlier() {
     };
     let led_by = |name: &str| {
         let who = Who::Run(Name::new("ci", name));
-        Some((who, keys::of_run(name, "w").into(), "c1".to_owned()))
+        Some((who, Name::new("ci", &keys::of_run(name, "w")), "c1".to_owned()))
     };
     assert_eq!(leader_of(&[of("b", 2, false)]), None);
     assert_eq!(leader_of(&[of("b", 2, false), of("a", 3, false)]), None, "the later one");
@@ -48,7 +48,7 @@ fn of_two_runs_with_one_claim_the_later_follows_the_earlier() {
         other["spec"] = json!({"pipelineSpec": {"tasks": [{"name": "2"}]}});
         other["spec"][member] = value;
         let found = leader_of(&[of("b", 2, false), other]).expect(member);
-        assert_eq!(found.1, keys::of_run("a", "claim/c1").into(), "{member}");
+        assert_eq!(found.1, Name::new("ci", &keys::of_run("a", "claim/c1")), "{member}");
     }
     // Of a run whose claim of its own another one mounts.
     let mut owner = run(&[template("t", RWO)], &[task("1", &["t"])]);
@@ -61,7 +61,7 @@ fn of_two_runs_with_one_claim_the_later_follows_the_earlier() {
     let made = of_run(name, run, &view, &policy("workspaces")).unwrap();
     let leader = leader(name, run, &made.groups[0], &view, &policy("workspaces")).unwrap();
     assert_eq!(leader.who, Who::Run(Name::new("ci", "run")));
-    assert_eq!(&*leader.placeholder, &*keys::of_run(UID, "t"));
+    assert_eq!(leader.placeholder, Name::new("ci", &keys::of_run(UID, "t")));
 }
 
 /// The TaskRun with which a run begins.

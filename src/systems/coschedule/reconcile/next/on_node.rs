@@ -7,8 +7,8 @@ use super::{Decider, Next, Trouble};
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::pod_plan::Nodes;
+use crate::systems::coschedule::reconcile::Why;
 use crate::systems::coschedule::reconcile::demand::{Demand, others};
-use crate::systems::coschedule::reconcile::{Follow, Why};
 use crate::view::Name;
 
 /// The placeholder leaves a full node after so many grace periods even if no other node fits: only a
@@ -38,15 +38,15 @@ impl<'v> Decider<'_, 'v> {
             let recreate = state.desired.map(|_| Next::Recreate { why, is_forced: false });
             return next.or(recreate).unwrap_or_default();
         }
-        let follow = state.desired.map_or(Follow::Anywhere, |desired| self.follow(desired));
+        let follow = state.desired.and_then(|desired| self.follow(desired));
         let is_outdated = pod.plan.as_deref() != state.details.plan.as_ref();
         let claims = pod.plan.as_ref().map(|plan| &plan.claims);
         let trouble = if let Some(bar) = demand.barred_by(details) {
             Trouble::Barred(node.into(), bar.to_string())
-        } else if let Follow::On(other) = follow
-            && other != node
+        } else if let Some(Nodes::Only(other)) = follow
+            && *other != *node
         {
-            Trouble::Follows(other.into())
+            Trouble::Follows(other)
         } else if is_outdated && state.plan().nodes.excludes(node) {
             Trouble::Excluded(node.into())
         } else if claims != Some(&state.plan().claims) && is_outdated {
@@ -73,14 +73,14 @@ impl<'v> Decider<'_, 'v> {
             Trouble::Follows(other) => {
                 self.rewrite(Nodes::Only(other.clone())).unwrap_or_else(|| recreate(trouble))
             }
-            _ if demand.is_pinned_to(node, view) => {
-                self.wait(Why::Pinned(trouble, demand.pins(node, view)))
-            }
-            // A template that allows no other node is changed first.
-            _ if state.plan().nodes.only().is_some() => {
-                self.rewrite(Nodes::Any).unwrap_or_else(|| recreate(trouble))
-            }
-            _ => recreate(trouble),
+            _ => match demand.pin_to(node, view) {
+                Some(pin) => self.wait(Why::Pinned(trouble, pin)),
+                // A template that allows no other node is changed first.
+                None if state.plan().nodes.only().is_some() => {
+                    self.rewrite(Nodes::Any).unwrap_or_else(|| recreate(trouble))
+                }
+                None => recreate(trouble),
+            },
         }
     }
 
@@ -112,15 +112,14 @@ impl<'v> Decider<'_, 'v> {
         if state.keeps(node) {
             return self.wait_for_members(node, &trouble.to_string());
         }
-        if known.is_some() && demand.is_pinned_to(node, view) {
-            return self.wait(Why::Pinned(trouble, demand.pins(node, view)));
+        if let Some(pin) = known.and_then(|_| demand.pin_to(node, view)) {
+            return self.wait(Why::Pinned(trouble, pin));
         }
         // A pod that tolerates the taints of a NotReady node can be bound to it again.
         let comes_back = known.is_some_and(|known| demand.barred_by(known).is_none());
         if comes_back && !state.plan().nodes.excludes(node) {
-            let follow = state.desired.map(|desired| (desired, self.follow(desired)));
-            let Some((desired, _)) = follow.filter(|(_, follow)| *follow != Follow::On(node))
-            else {
+            let here = Some(Nodes::Only(node.into()));
+            let Some(desired) = state.desired.filter(|desired| self.follow(desired) != here) else {
                 return self.wait(Why::NoOtherNode(trouble));
             };
             let excluded = state.plan().nodes.excluded().iter().map(AsRef::as_ref);
@@ -147,8 +146,8 @@ impl<'v> Decider<'_, 'v> {
         if let Some(next) = self.keep_on_node(node, &trouble) {
             return next;
         }
-        if demand.is_pinned_to(node, view) {
-            return self.wait(Why::Pinned(trouble, demand.pins(node, view)));
+        if let Some(pin) = demand.pin_to(node, view) {
+            return self.wait(Why::Pinned(trouble, pin));
         }
         let Some(desired) = state.desired else { return self.wait_unschedulable() };
         // The groups may fill the node together. If all left at once, they could meet on the next node

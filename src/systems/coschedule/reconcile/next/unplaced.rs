@@ -9,9 +9,9 @@ use crate::systems::coschedule::keys::{FAILED, MISSING_SINCE};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::kinds::unschedulable::Unschedulable;
 use crate::systems::coschedule::pod_plan::Nodes;
+use crate::systems::coschedule::reconcile::Why;
 use crate::systems::coschedule::reconcile::demand::others;
 use crate::systems::coschedule::reconcile::state::{PATIENCE, read_time, recreating_task_run};
-use crate::systems::coschedule::reconcile::{Follow, Why};
 use crate::systems::wake;
 
 /// The time that the StatefulSet controller gets to create a pod.
@@ -132,14 +132,12 @@ impl<'v> Decider<'_, 'v> {
         match self.follow(desired) {
             // Its members hold it there until they have ended.
             _ if state.should_be_held() && state.is_sent_to_members() => None,
-            Follow::On(node) => self.rewrite(Nodes::Only(node.into())),
+            Some(Nodes::Only(node)) => self.rewrite(Nodes::Only(node)),
             // The leader that it followed has ended.
-            Follow::Anywhere if state.plan().nodes.only().is_some() => self.rewrite(Nodes::Any),
+            Some(_) if state.plan().nodes.only().is_some() => self.rewrite(Nodes::Any),
             // Excluded nodes may have free capacity again. They are tried only after the grace
             // period.
-            Follow::Anywhere
-                if self.elapsed_or_recheck(unschedulable.since, self.facts.grace()) =>
-            {
+            Some(_) if self.elapsed_or_recheck(unschedulable.since, self.facts.grace()) => {
                 let view = self.facts.view;
                 let demand = state.demand(view, Some(desired));
                 let mut excluded = state.plan().nodes.excluded().iter();
@@ -149,7 +147,7 @@ impl<'v> Decider<'_, 'v> {
                 let suitable = demand.suitable(view, self.facts.free_capacity(), "");
                 self.rewrite(except(others(view, &suitable), desired))
             }
-            Follow::Anywhere | Follow::Unknown(_) => None,
+            _ => None,
         }
     }
 }
