@@ -65,6 +65,23 @@ fn a_placeholder_without_a_node_names_the_nodes_that_refuse_it() {
     assert!(found[0].starts_with("node n1 could take it as far as stowplan can see"), "{found:?}");
 }
 
+#[test]
+fn a_placeholder_that_does_not_match_the_nodes_of_its_volume_is_reported() {
+    let mut ssd = node("n1");
+    ssd["metadata"]["labels"]["disk"] = json!("ssd");
+    let mut objects = standing(None, &[ssd, node("n2")]);
+    let name = format!("{PLACEHOLDER}-0");
+    let pod = objects.iter_mut().find(|object| object["metadata"]["name"] == name).unwrap();
+    pod["spec"]["nodeSelector"] = json!({"disk": "ssd"});
+    objects.extend(claim("cache", &["n2"]));
+    assert_eq!(
+        obstacles(&objects, "pr/image"),
+        [
+            "volume pv-cache of claim cache can be mounted only on n2, which its node selector and node affinity do not match -> let the run's pod template ask for nodes that reach the volumes, or use other claims"
+        ]
+    );
+}
+
 /// It must be where members run: other nodes are not mentioned.
 #[test]
 fn a_placeholder_is_held_where_a_member_runs() {

@@ -186,7 +186,7 @@ fn a_claim_that_a_result_names_splits_a_group_if_its_volume_is_elsewhere() {
         let document = run(&[bound("f", "first"), result.clone()], tasks);
         let objects = [&others[..], &task_runs].concat();
         let made = groups(document.clone(), &objects, mode);
-        assert_eq!(told(&made), expected, "{mode} {task_runs:?}");
+        assert_eq!(summarize(&made), expected, "{mode} {task_runs:?}");
         let found: Vec<String> = made.conflicts.iter().map(ToString::to_string).collect();
         assert_eq!(found, conflicts, "{mode} {task_runs:?}");
         // The record of the first group was written before the claim was known. One of a claim that
@@ -196,7 +196,7 @@ fn a_claim_that_a_result_names_splits_a_group_if_its_volume_is_elsewhere() {
         }
         let before = groups(document.clone(), &others, mode);
         let recorded = [&objects[..], &placeholders_of(&before)].concat();
-        assert_eq!(told(&groups(document, &recorded, mode)), expected, "recorded, {mode}");
+        assert_eq!(summarize(&groups(document, &recorded, mode)), expected, "recorded, {mode}");
     }
     // The tasks of a resolver's pipeline are not known.
     let mut document = run(&[bound("f", "first"), result], &[]);
@@ -204,5 +204,5 @@ fn a_claim_that_a_result_names_splits_a_group_if_its_volume_is_elsewhere() {
     document["spec"]["pipelineRef"] = json!({"resolver": "git"});
     let objects = [&others[..], &[task_run("tr-b", "b", &["later"])]].concat();
     let made = groups(document, &objects, "pipelineruns");
-    assert_eq!(made.groups.len(), 2, "{:?}", told(&made));
+    assert_eq!(made.groups.len(), 2, "{:?}", summarize(&made));
 }

@@ -92,7 +92,7 @@ fn a_pool_without_a_size_records_no_members() {
     let mut world = World::new(&["n1"]);
     world.pool("any", json!({}));
     world.pool("tagged", json!({"tags": ["ib"]}));
-    world.node("n2", super::labels(json!({"streams.ibm.com/hostpool": "ib"})));
+    world.node("n2", labels(json!({"streams.ibm.com/hostpool": "ib"})));
     world.settle();
     assert!(world.members("any").is_empty() && world.members("tagged").is_empty());
     assert_eq!(world.ready("any"), "True Allocated: every node belongs to the pool");
