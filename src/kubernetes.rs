@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::{
     Affinity, NodeSelectorTerm, Pod, PodAffinityTerm, PodCondition, PodSpec,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 /// The label with a unique value on each node: the topology key for "on the same node".
 pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -14,6 +14,23 @@ pub(crate) const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecutio
 
 /// The scheduler of pods without `spec.schedulerName`.
 pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// The kinds that create a pod again if it is deleted.
+const CREATING_AGAIN: [&str; 5] =
+    ["ReplicaSet", "StatefulSet", "Job", "ReplicationController", "DaemonSet"];
+
+/// The owner that manages an object.
+#[must_use]
+pub(crate) fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    let mut owners = metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true))
+}
+
+/// Whether a controller of Kubernetes creates a pod again if it is deleted.
+#[must_use]
+pub(crate) fn is_created_again(metadata: &ObjectMeta) -> bool {
+    controller(metadata).is_some_and(|owner| CREATING_AGAIN.contains(&owner.kind.as_str()))
+}
 
 #[must_use]
 pub(crate) fn label<'m>(metadata: &'m ObjectMeta, key: &str) -> Option<&'m str> {

@@ -98,6 +98,8 @@ pub struct System {
     /// What the controller writes for the system, besides gates. The system decides on pods with a
     /// toleration of its taint.
     pub traces: Traces,
+    /// Whether pods may be admitted without the system's changes while no controller leads.
+    pub(crate) needs_controller: bool,
     /// Whether a pod without any of the system's keys may need a decision, by its labels and owners
     /// alone. `None`: never.
     pub(crate) may_concern: Option<fn(&ObjectMeta) -> bool>,

@@ -104,6 +104,8 @@ pub struct Metrics {
     pub policy_rejected: Gauge,
     /// 1 while this process is the leader.
     pub controller_leader: Gauge,
+    /// 1 while this webhook knows of a controller that leads.
+    pub controller_present: Gauge,
     /// Writes of the controller.
     pub controller_writes: Family<WriteLabels, Counter>,
     /// Events that the controller reported, by their reasons.
@@ -143,6 +145,7 @@ impl Metrics {
             watch_age: Family::default(),
             policy_rejected: Gauge::default(),
             controller_leader: Gauge::default(),
+            controller_present: Gauge::default(),
             controller_writes: Family::default(),
             controller_events: Family::default(),
             controller_plan_duration: Histogram::new(DURATION_BUCKETS),
@@ -262,6 +265,11 @@ impl Metrics {
             "actions",
             "Planned writes of objects that are not done yet",
             self.controller_actions.clone(),
+        );
+        registry.register(
+            "present",
+            "1 in a webhook that knows of a controller that leads",
+            self.controller_present.clone(),
         );
         registry.register(
             "unplaced_pods",

@@ -93,7 +93,19 @@ pub struct View {
     /// In the order in which they were added. There are few tables: comparing types one by one is
     /// faster than hashing.
     tables: Vec<Held>,
-    controller_absent: bool,
+    controller: ControllerState,
+}
+
+/// What the controller's Lease says.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum ControllerState {
+    /// A controller renews it.
+    #[default]
+    Leads,
+    /// No controller has led yet, as in the first seconds after an installation.
+    NotYet,
+    /// No controller renews it any more.
+    Stopped,
 }
 
 /// A table with its type.
@@ -109,7 +121,7 @@ impl View {
     #[must_use]
     pub fn with_tables(tables: &[TableType]) -> Self {
         let tables = tables.iter().map(|of| Held { id: of.id(), table: of.make() });
-        Self { tables: tables.collect(), controller_absent: false }
+        Self { tables: tables.collect(), controller: ControllerState::default() }
     }
 
     /// Finds a table; `None`: it is empty.
@@ -236,16 +248,26 @@ impl View {
         self.table::<Namespaces>()?.labels(name)
     }
 
-    /// Whether a controller is running to finish what admission leaves to it. True until
-    /// [`Self::set_controller_present`] is called.
+    /// Whether a controller is running to finish what admission leaves to it.
     #[must_use]
     pub fn controller_present(&self) -> bool {
-        !self.controller_absent
+        self.controller == ControllerState::Leads
     }
 
-    /// Records whether a controller is running.
+    /// What is known of the controller. It leads until [`Self::set_controller`] is called.
+    #[must_use]
+    pub fn controller(&self) -> ControllerState {
+        self.controller
+    }
+
+    /// Records whether a controller is running, where nothing more is known.
     pub fn set_controller_present(&mut self, present: bool) {
-        self.controller_absent = !present;
+        self.controller = if present { ControllerState::Leads } else { ControllerState::Stopped };
+    }
+
+    /// Records what is known of the controller.
+    pub fn set_controller(&mut self, state: ControllerState) {
+        self.controller = state;
     }
 
     /// The number of objects in all tables.

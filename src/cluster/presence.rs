@@ -10,12 +10,18 @@ use tracing::{info, warn};
 
 use super::Cluster;
 
+use crate::view::ControllerState;
+
 /// The controller counts as running if its Lease was renewed within this time. Longer than a change
 /// of leaders, and than a rollout.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The time between two reads of the controller's Lease.
 const LEASE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The same while no controller leads: pods of groups are admitted without their group until the
+/// webhook sees one.
+const LEASE_INTERVAL_WITHOUT: Duration = Duration::from_secs(1);
 
 /// How long one read of the Lease may take.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,15 +36,20 @@ pub(super) struct Presence {
 }
 
 impl Presence {
-    /// Processes the Lease (`None`: it does not exist). Returns whether a controller is running.
+    /// Processes the Lease (`None`: it does not exist). Returns what it says about the controller.
     ///
     /// Only the first call compares the clocks of two machines. Later renewals count from when they
     /// were observed.
-    pub(super) fn observe(&mut self, lease: Option<&Lease>, now: Instant, time: Timestamp) -> bool {
+    pub(super) fn observe(
+        &mut self,
+        lease: Option<&Lease>,
+        now: Instant,
+        time: Timestamp,
+    ) -> ControllerState {
         let spec = lease.and_then(|lease| lease.spec.as_ref());
         let Some(spec) = spec else {
             *self = Self::default();
-            return false;
+            return ControllerState::NotYet;
         };
         let written = spec.renew_time.as_ref().map(|renewed| renewed.0);
         let is_held = spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
@@ -51,7 +62,13 @@ impl Presence {
             self.renewed = now.checked_sub(age);
             self.seen = Some(written);
         }
-        self.renewed.is_some_and(|renewed| now.duration_since(renewed) < PATIENCE)
+        match self.renewed.map(|renewed| now.duration_since(renewed) < PATIENCE) {
+            Some(true) => ControllerState::Leads,
+            // A Lease without a holder was released by one that led.
+            Some(false) => ControllerState::Stopped,
+            None if written.is_some() => ControllerState::Stopped,
+            None => ControllerState::NotYet,
+        }
     }
 }
 
@@ -74,8 +91,8 @@ impl Cluster {
                     Ok(Ok(found)) => {
                         is_logged = false;
                         let now = Instant::now();
-                        let present = presence.observe(found.as_ref(), now, Timestamp::now());
-                        cluster.set_controller_present(present);
+                        let state = presence.observe(found.as_ref(), now, Timestamp::now());
+                        cluster.set_controller(state);
                     }
                     // If the Lease cannot be read, the last result stays valid.
                     Ok(Err(error)) if !is_logged => {
@@ -88,31 +105,40 @@ impl Cluster {
                     }
                     Ok(Err(_)) | Err(_) => {}
                 }
-                sleep(LEASE_INTERVAL).await;
+                let leads = cluster.view().controller_present();
+                sleep(if leads { LEASE_INTERVAL } else { LEASE_INTERVAL_WITHOUT }).await;
             }
         });
     }
 
-    fn set_controller_present(&self, present: bool) {
-        if self.view().controller_present() == present {
+    fn set_controller(&self, state: ControllerState) {
+        let leads = i64::from(state == ControllerState::Leads);
+        self.metrics.controller_present.set(leads);
+        if self.view().controller() == state {
             return;
         }
-        match present {
-            true => info!("the controller renews its lease"),
-            false => warn!("no controller has renewed its lease for a while"),
+        match state {
+            ControllerState::Leads => info!("the controller renews its lease"),
+            ControllerState::NotYet => warn!("no controller has led yet"),
+            ControllerState::Stopped => warn!("no controller has renewed its lease for a while"),
         }
-        self.view.write().unwrap_or_else(PoisonError::into_inner).set_controller_present(present);
+        self.view.write().unwrap_or_else(PoisonError::into_inner).set_controller(state);
         self.changes.send_replace(());
     }
 }
 
 /// Whether this Lease was renewed recently, by comparing the holder's clock with the own clock.
 pub(crate) fn is_held(lease: &Lease) -> bool {
-    Presence::default().observe(Some(lease), Instant::now(), Timestamp::now())
+    let state = Presence::default().observe(Some(lease), Instant::now(), Timestamp::now());
+    state == ControllerState::Leads
 }
 
 #[cfg(test)]
 mod tests {
+    use ControllerState::{Leads, NotYet, Stopped};
+
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -128,7 +154,7 @@ mod tests {
 
     /// The results for leases that are read at these seconds, on a clock that is `ahead` seconds
     /// ahead.
-    fn seen(looks: &[(u64, Option<Lease>)], ahead: i64) -> Vec<bool> {
+    fn seen(looks: &[(u64, Option<Lease>)], ahead: i64) -> Vec<ControllerState> {
         let start = Instant::now() + SECOND * 1000;
         let mut presence = Presence::default();
         looks
@@ -145,25 +171,33 @@ mod tests {
     fn a_controller_is_running_while_its_lease_is_renewed() {
         let held = |renewed| Some(lease("c", renewed));
         let looks = [(0, held(0)), (30, held(29)), (88, held(29)), (91, held(29)), (95, held(94))];
-        assert_eq!(seen(&looks, 0), [true, true, true, false, true]);
-        assert_eq!(seen(&[(0, held(-61)), (5, held(-61)), (10, held(9))], 0), [false, false, true]);
+        assert_eq!(seen(&looks, 0), [Leads, Leads, Leads, Stopped, Leads]);
+        let looks = [(0, held(-61)), (5, held(-61)), (10, held(9))];
+        assert_eq!(seen(&looks, 0), [Stopped, Stopped, Leads]);
     }
 
     #[test]
     fn a_lease_without_a_holder_is_ignored_and_a_deleted_one_ends_the_presence() {
         let free = |renewed| Some(lease("", renewed));
-        assert_eq!(seen(&[(0, None), (5, free(4)), (10, None)], 0), [false; 3]);
+        assert_eq!(seen(&[(0, None), (5, free(4)), (10, None)], 0), [NotYet, Stopped, NotYet]);
         // Released at a stop: another controller may take it soon.
         let looks = [(0, Some(lease("c", 0))), (5, free(5)), (59, free(5)), (61, free(5))];
-        assert_eq!(seen(&looks, 0), [true, true, true, false]);
-        assert_eq!(seen(&[(0, Some(lease("c", 0))), (5, None)], 0), [true, false]);
-        assert_eq!(seen(&[(0, Some(Lease::default()))], 0), [false]);
+        assert_eq!(seen(&looks, 0), [Leads, Leads, Leads, Stopped]);
+        assert_eq!(seen(&[(0, Some(lease("c", 0))), (5, None)], 0), [Leads, NotYet]);
+        assert_eq!(seen(&[(0, Some(Lease::default()))], 0), [NotYet]);
+    }
+
+    #[test]
+    fn before_the_first_leader_there_is_no_lease_or_an_empty_one() {
+        let empty = Lease { spec: Some(LeaseSpec::default()), ..Lease::default() };
+        let looks = [(0, None), (1, Some(empty)), (2, Some(lease("c", 2)))];
+        assert_eq!(seen(&looks, 0), [NotYet, NotYet, Leads]);
     }
 
     #[test]
     fn different_clocks_matter_only_for_the_first_read() {
         let looks = [(0, Some(lease("c", 0))), (10, Some(lease("c", 9)))];
-        assert_eq!(seen(&looks, 3600), [false, true]);
-        assert_eq!(seen(&looks, -3600), [true, true]);
+        assert_eq!(seen(&looks, 3600), [Stopped, Leads]);
+        assert_eq!(seen(&looks, -3600), [Leads, Leads]);
     }
 }

@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use crate::admission::Decision;
 use crate::admission::stored::decide_creation;
 use crate::cluster::PodChange;
+use crate::kubernetes::{controller, is_created_again};
 use crate::placement::record;
 use crate::policy::Repair;
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
@@ -32,10 +32,6 @@ use crate::systems::{PodOwner, SYSTEMS, System};
 use crate::view::resource::POD;
 use crate::view::{Identity, Name, View};
 use rounds::Rounds;
-
-/// Kinds of Kubernetes that replace a deleted pod. The systems know further ones.
-const REPLACING_OWNERS: [&str; 5] =
-    ["ReplicaSet", "StatefulSet", "Job", "ReplicationController", "DaemonSet"];
 
 /// The end of the event on a pod whose owner's pods never reach the webhook.
 const GIVEN_UP: &str = "recreating its owner's pods did not help: see why the webhook does not get \
@@ -108,7 +104,7 @@ impl Report {
             }
             None => {
                 let Ok(document) = serde_json::to_value(pod) else { return };
-                let owner = controller(pod).map(|owner| owner.uid.as_str().into());
+                let owner = controller(&pod.metadata).map(|owner| owner.uid.as_str().into());
                 let seen = Seen {
                     identity,
                     round: rounds.of(owner.as_deref()),
@@ -234,14 +230,7 @@ fn may_lack_placement(pod: &Pod) -> bool {
 
 fn is_replaceable(pod: &Pod) -> bool {
     let unbound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none());
-    let is_replacing = |owner: &OwnerReference| REPLACING_OWNERS.contains(&owner.kind.as_str());
-    unbound && (find_owner(pod).is_some() || controller(pod).is_some_and(is_replacing))
-}
-
-/// The owner that manages the pod.
-fn controller(pod: &Pod) -> Option<&OwnerReference> {
-    let mut owners = pod.metadata.owner_references.iter().flatten();
-    owners.find(|owner| owner.controller == Some(true))
+    unbound && (find_owner(pod).is_some() || is_created_again(&pod.metadata))
 }
 
 /// Finds the owner of a pod, if it is of a kind that a system knows.
@@ -250,17 +239,19 @@ fn find_owner(pod: &Pod) -> Option<PodOwner> {
 }
 
 /// How a pod without a record was admitted. The webhook may have been unavailable, or a condition
-/// of the administrator kept the pod from it: these conditions are not evaluated here.
-fn passed_by(policy: &Policy) -> String {
+/// of the administrator kept the pod from it: these conditions are not evaluated here. Or the
+/// webhook knew of no controller that would do its part.
+fn passed_by(policy: &Policy, needs_controller: bool) -> String {
     let names: Vec<&str> = policy.match_conditions.iter().map(String::as_str).collect();
-    match names.is_empty() {
+    let without = match names.is_empty() {
         true => "was admitted without stowplan's webhook".to_owned(),
         false => format!(
             "was admitted without stowplan's webhook (unavailable, or excluded by its match \
              condition {})",
             names.join(" or ")
         ),
-    }
+    };
+    if needs_controller { format!("{without}, or while no controller led,") } else { without }
 }
 
 /// Decides a pod again. Returns a text that describes what the pod lacks, and whether the webhook
@@ -269,17 +260,22 @@ fn missing(namespace: &str, pod: &Value, view: &View, policy: &Policy) -> Option
     match decide_creation(&POD, namespace, pod, view, policy).ok()? {
         Decision::Refuse(refusal) => {
             let first = refusal.first();
-            Some((format!("{}, which would refuse it: {first}", passed_by(policy)), false))
+            Some((format!("{}, which would refuse it: {first}", passed_by(policy, false)), false))
         }
         // With findings, the policy admits the pod without its placement: its author got a warning.
         Decision::Admit(admission)
             if admission.findings.is_empty() && !admission.patch.is_empty() =>
         {
+            let needs_controller = admission.intents.iter().all(|intent| {
+                let mut systems = SYSTEMS.iter().filter(|system| system.needs_controller);
+                systems.any(|system| system.name == intent.system)
+            });
             let mut changes = admission.intents.iter().map(|intent| intent.change.to_string());
             let first = changes.next()?;
             let more = changes.count();
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-            Some((format!("{} and lacks: {first}{more}", passed_by(policy)), true))
+            let passed_by = passed_by(policy, needs_controller);
+            Some((format!("{passed_by} and lacks: {first}{more}"), true))
         }
         _ => None,
     }

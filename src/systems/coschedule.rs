@@ -49,6 +49,7 @@ pub(crate) const SYSTEM: System = System {
     claim: Some(claims::request),
     concerns: Some(owner::concerns),
     traces: Traces { objects: &[(resources::STATEFUL_SET, keys::PLACEHOLDER)], ..Traces::NONE },
+    needs_controller: true,
     may_concern: Some(|metadata| owner_of_pod(metadata).is_some()),
     pod_owner: Some(owner_of_pod),
     plan: Some(reconcile::plan),

@@ -20,6 +20,7 @@ pub(crate) const SYSTEM: System = System {
     claim: None,
     concerns: None,
     traces: Traces::NONE,
+    needs_controller: false,
     may_concern: None,
     pod_owner: None,
     plan: None,

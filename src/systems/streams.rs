@@ -57,6 +57,7 @@ pub(crate) const SYSTEM: System = System {
         taint: Some(keys::EXCLUSIVE_TAINT),
         objects: &[],
     },
+    needs_controller: false,
     may_concern: Some(|metadata| label(metadata, keys::JOB).is_some()),
     pod_owner: None,
     plan: Some(reconcile::plan),

@@ -58,6 +58,26 @@ fn a_pod_without_its_placement_is_reported() {
     assert_eq!(report.unplaced(), 0);
 }
 
+/// In the first seconds after an installation the webhook admits members without their group.
+#[test]
+fn a_pod_that_was_admitted_without_its_group_is_reported_or_recreated() {
+    let report = Report::default();
+    let group = json!({"stowplan.dev/coschedule-group": "g"});
+    report.observe(&pod("p", &group, Some("ReplicaSet")));
+    let planned_now = planned(&report, &Policy::default(), 70);
+    let [(Write::None, "NotPlaced", note)] = planned_now.as_slice() else {
+        panic!("{planned_now:?}")
+    };
+    let start = "was admitted without stowplan's webhook, or while no controller led, and lacks: ";
+    assert!(note.starts_with(start), "{note}");
+    assert!(note.ends_with("delete the pod, so that its owner creates it again"), "{note}");
+    let repair = Policy { repair: Repair::RecreatePending, ..Policy::default() };
+    let planned = planned(&report, &repair, 70);
+    let [(Write::Delete { .. }, "Recreated", _)] = planned.as_slice() else {
+        panic!("{planned:?}")
+    };
+}
+
 #[test]
 fn a_pod_that_would_be_refused_is_reported_with_the_reason() {
     let report = Report::default();

@@ -24,7 +24,7 @@ use crate::systems::coschedule::resources::CLAIM;
 use crate::systems::fit;
 use crate::systems::fit::{Candidate, PodNeeds, Question};
 use crate::systems::policy::Policy;
-use crate::view::{Key, Name, Owner, View};
+use crate::view::{ControllerState, Key, Name, Owner, View};
 use crate::wire::TextMap;
 
 /// Decides the changes to a pod.
@@ -284,7 +284,15 @@ impl PodRequest<'_> {
             Way::Gate => true,
         };
         if is_alone && waits {
-            self.warn(key, "not placed with its group: stowplan's controller is not running");
+            self.warn(
+                key,
+                match view.controller() {
+                    ControllerState::NotYet => {
+                        "not placed with its group: no controller of stowplan has led yet"
+                    }
+                    _ => "not placed with its group: stowplan's controller has stopped renewing its Lease",
+                },
+            );
             return self.rename(key, &joined.why, &joined.renamed);
         }
         if view.placeholder(&name).is_some_and(|known| known.failed) && joined.renamed.is_empty() {

@@ -70,7 +70,7 @@ pub(crate) mod reason {
     pub(crate) const MEMBERS_UNSCHEDULABLE: &str = "MembersUnschedulable";
     /// A member requires a node that its group has left.
     pub(crate) const BOUND_ELSEWHERE: &str = "BoundElsewhere";
-    /// A waiting member was deleted, so that its TaskRun recreates it.
+    /// A waiting member was deleted, so that its owner recreates it.
     pub(crate) const RECREATED: &str = "Recreated";
     /// The gate of a member without a placeholder was removed.
     pub(crate) const GATE_LIFTED: &str = "GateLifted";

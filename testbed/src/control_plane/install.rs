@@ -215,6 +215,21 @@ impl Installation {
         self.start_controller_at(index, &proxy.url()).await
     }
 
+    /// Waits until the webhook knows of a controller that leads: until then it admits pods of groups
+    /// without their group.
+    ///
+    /// # Errors
+    /// No controller leads within a minute.
+    pub async fn leader_known(&self) -> Result<()> {
+        until("the webhook to know of a controller that leads", LIMIT, async || {
+            check(&self.processes, &self.directory)?;
+            let metrics = http::get(self.admin, "/metrics").await?.body;
+            let is_known = metrics.lines().any(|line| line == "stowplan_controller_present 1");
+            Ok(if is_known { Seen::Done(()) } else { Seen::NotYet("it knows of none".to_owned()) })
+        })
+        .await
+    }
+
     async fn start_controller_at(&mut self, index: usize, server: &str) -> Result<()> {
         let name = controller_name(index);
         ensure!(!self.controllers.contains_key(&index), "{name} runs already");
@@ -466,6 +481,7 @@ pub(super) async fn run(plane: &ControlPlane, install: Install) -> Result<Instal
     installation.start_webhook().await?;
     if install.controller {
         installation.start_controller(0).await?;
+        installation.leader_known().await?;
     }
     if install.wait_until_effective {
         effective(plane, &client).await?;

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use super::placeholder::{self, PlaceholderPod};
 use super::unschedulable::Unschedulable;
 use crate::kubernetes::{
-    affinity, annotation, gates, is_finished, label, node_name, required_node_terms,
-    required_pod_terms,
+    affinity, annotation, gates, is_created_again, is_finished, label, node_name,
+    required_node_terms, required_pod_terms,
 };
 use crate::systems::coschedule::keys::{ASSISTANT, GATE, GROUP, INSTANCE, MEMBER};
 use crate::systems::exclusion::{IGNORE, is_opted_out};
@@ -55,6 +55,8 @@ pub(crate) struct MemberDetails {
     pub assisted: bool,
     /// Whether its label [`IGNORE`] opts it out: stowplan does not change it.
     pub ignored: bool,
+    /// Whether a controller of Kubernetes creates it again if it is deleted.
+    pub created_again: bool,
     /// Set while the scheduler finds no node for it.
     pub unschedulable: Option<Unschedulable>,
     /// When it was last woken, in seconds since 1970.
@@ -98,6 +100,7 @@ impl Member {
                 assisted: annotation(metadata, ASSISTANT).is_some(),
                 ignored: is_opted_out(label(metadata, IGNORE)),
                 woken: woken(pod),
+                created_again: is_created_again(metadata),
                 follows: member.placeholder.as_deref().is_some_and(|of| follows(pod, of)),
                 ..MemberDetails::read(pod)
             })

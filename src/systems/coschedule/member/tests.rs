@@ -6,7 +6,7 @@ use crate::placement::object::Object;
 use crate::systems;
 use crate::systems::coschedule::owner::concerns;
 use crate::systems::coschedule::resources::TASK_RUN;
-use crate::view::Scope;
+use crate::view::{ControllerState, Scope};
 
 fn admit(pod: &Value, view: &View, policy: &str) -> Outcome {
     let text = pod.to_string();
@@ -252,5 +252,19 @@ fn an_entry_of_the_record_names_its_placeholder() {
     assert_eq!(placeholder_in("workspaces a: b of PipelineRun r: p, node n1"), Some("p"));
     for entry in ["", "p", ": ", "é"] {
         assert_ne!(placeholder_in(entry), Some("p"), "{entry}");
+    }
+}
+
+#[test]
+fn the_warning_says_whether_a_controller_has_led() {
+    for (state, said) in [
+        (ControllerState::NotYet, "no controller of stowplan has led yet"),
+        (ControllerState::Stopped, "has stopped renewing its Lease"),
+    ] {
+        let mut view = View::default();
+        view.set_controller(state);
+        let outcome = admit(&grouped(&json!({"containers": []})), &view, "");
+        let warnings = format!("{:?}", outcome.warnings);
+        assert!(warnings.contains(said), "{warnings}");
     }
 }

@@ -155,18 +155,19 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
             Step::Admit(node) => self.lift(name, member, Some(&node), Vec::new()),
             Step::Wake => self.act(wake::call(name, uid, self.facts.now, "coscheduled group")),
             Step::Release(why) => self.release(name, member, &why),
-            Step::Strand(note) => {
-                let event = Event { warning: true, reason: reason::BOUND_ELSEWHERE, note };
+            Step::Strand(reason, note) => {
+                let event = Event { warning: true, reason, note };
                 self.report(Target::new(POD, name, uid), event);
             }
         }
     }
 
-    /// Deletes a waiting member that its TaskRun recreates, unless it has changed since the decision: it
+    /// Deletes a waiting member that its owner recreates, unless it has changed since the decision: it
     /// may have been bound.
     pub(super) fn release(&mut self, name: &Name, member: &Member, why: &str) {
         let version = Some(member.identity.resource_version.clone());
-        let note = format!("{why}; deleted, so that its TaskRun creates it again");
+        let owner = if member.task_run.is_some() { "TaskRun" } else { "owner" };
+        let note = format!("{why}; deleted, so that its {owner} creates it again");
         let events = vec![Event { warning: false, reason: reason::RECREATED, note }];
         let target = Target::new(POD, name, &member.identity.uid);
         self.act(Action::new(target, Write::Delete { grace: None, version }, events));

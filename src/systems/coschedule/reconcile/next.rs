@@ -8,7 +8,8 @@
 //! 2. Write a plan into a template without a valid one, restore the hold to members, and record the group
 //!    of a placeholder without a valid record (`template`).
 //! 3. While no member runs: add new claims, and remove those of other groups (`template`).
-//! 4. No pod: after a while record that, so that members no longer wait for it (`unplaced`).
+//! 4. No pod: after a while record that, so that new members no longer wait for it, and later release
+//!    those that wait (`unplaced`).
 //! 5. A pod without a node: recreate it if its plan differs from the template's. Else change the
 //!    template if another one would give it a node (`unplaced`).
 //! 6. A pod on a node: it stays while members run there. It leaves a node that was deleted, is
@@ -78,10 +79,10 @@ pub(crate) enum Step {
     Admit(Box<str>),
     /// Make the scheduler try it again.
     Wake,
-    /// Delete it for this reason, so that its TaskRun creates it again.
+    /// Delete it for this reason, so that its owner creates it again.
     Release(String),
-    /// Report that it cannot run on any node, with this note.
-    Strand(String),
+    /// Report with this reason and note that it cannot run, and that nothing creates it again.
+    Strand(&'static str, String),
 }
 
 /// Why a placeholder should leave its node.

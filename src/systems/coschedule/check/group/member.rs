@@ -43,7 +43,7 @@ impl Facts<'_> {
                     wait_a_moment(),
                 );
             }
-            Some(Step::Strand(why)) => {
+            Some(Step::Strand(_, why)) => {
                 let delete = format!("kubectl delete pod {} -n {namespace}", name.name);
                 let remedy = match Owner::of_any(&pod.metadata) {
                     Some((kind, _)) => format!("{delete}: its {kind} creates it again"),

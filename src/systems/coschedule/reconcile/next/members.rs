@@ -6,6 +6,7 @@ use super::{Decider, Step};
 use crate::systems::coschedule::groups::{self, Membership};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::reconcile::demand::{Demand, bound_by_name};
+use crate::systems::coschedule::reconcile::reason;
 use crate::systems::coschedule::reconcile::state::{
     PATIENCE, can_follow, is_placed, recreating_task_run,
 };
@@ -61,7 +62,7 @@ impl<'v> Decider<'_, 'v> {
                 let note = format!(
                     "it requires node {bound}, and its group is now on node {node}: it must be deleted and created again"
                 );
-                self.step(name, member, Step::Strand(note));
+                self.step(name, member, Step::Strand(reason::BOUND_ELSEWHERE, note));
             }
         }
     }

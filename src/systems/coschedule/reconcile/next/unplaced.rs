@@ -1,29 +1,31 @@
 //! The next step for a placeholder without a pod, or whose pod has no node.
 
-use k8s_openapi::jiff::SignedDuration;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::template::except;
 use super::{Decider, Next, Step};
 use crate::policy::Repair;
-use crate::systems::coschedule::keys::{FAILED, MISSING_SINCE};
+use crate::systems::coschedule::keys::{FAILED, GROUP, MISSING_SINCE};
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::kinds::unschedulable::Unschedulable;
 use crate::systems::coschedule::pod_plan::Nodes;
-use crate::systems::coschedule::reconcile::Why;
 use crate::systems::coschedule::reconcile::demand::others;
 use crate::systems::coschedule::reconcile::state::{PATIENCE, read_time, recreating_task_run};
+use crate::systems::coschedule::reconcile::{Why, reason};
 use crate::systems::wake;
 
 /// The time that the StatefulSet controller gets to create a pod.
 const CREATION: SignedDuration = SignedDuration::from_secs(30);
+
+/// The longest time that a member waits before it is created again without its group.
+const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 
 /// The part of the scheduler's message that says that required pod affinity was not met.
 const NO_AFFINITY_MATCH: &str = "didn't match pod affinity rules";
 
 impl<'v> Decider<'_, 'v> {
     /// The StatefulSet has no pod. Either it will create one soon, or something prevents that: after a
-    /// while this is reported, new members no longer wait for it, and waiting ones are recreated if the
-    /// policy allows.
+    /// while this is reported, new members no longer wait for it, and waiting ones are released.
     pub(super) fn without_pod(&mut self) -> Next {
         let state = self.state;
         let Some(since) = read_time(state.details, MISSING_SINCE) else {
@@ -40,18 +42,46 @@ impl<'v> Decider<'_, 'v> {
         if !state.placeholder.failed {
             return Next::Mark(FAILED, "true".to_owned());
         }
-        if self.facts.policy.repair == Repair::RecreatePending {
-            for &(name, member) in &state.waiting {
-                // A new pod would need the same claim, which only the StatefulSet creates.
-                let mut claims = member.details.iter().flat_map(|details| &details.claims);
-                let is_stuck = claims.any(|claim| state.makes(claim));
-                if !is_stuck && recreating_task_run(name, member, self.facts.view).is_some() {
-                    let why = "its group has no placeholder".to_owned();
-                    self.step(name, member, Step::Release(why));
-                }
-            }
-        }
+        self.release_members(since);
         Next::Nothing
+    }
+
+    /// Releases the members that wait for a placeholder without a pod since `missing`. New members are
+    /// admitted without their group by now, so a member that is created again can run.
+    ///
+    /// If the webhook does not see that, the new pod waits like the old one. So each pod waits at least
+    /// for the grace period, and for as long as the placeholder had been missing when the pod was
+    /// created: twice as long each time.
+    fn release_members(&mut self, missing: Timestamp) {
+        let state = self.state;
+        for &(name, member) in &state.waiting {
+            // A new pod would need the same claim, which only the StatefulSet creates.
+            let mut claims = member.details.iter().flat_map(|details| &details.claims);
+            if claims.any(|claim| state.makes(claim)) {
+                continue;
+            }
+            let of_task_run = recreating_task_run(name, member, self.facts.view).is_some();
+            let created_again =
+                member.details.as_ref().is_some_and(|details| details.created_again);
+            let is_at_once = of_task_run && self.facts.policy.repair == Repair::RecreatePending;
+            let created = member.identity.created.unwrap_or(missing);
+            let patience = created.duration_since(missing).min(LONGEST).max(self.facts.grace());
+            let since = created.max(missing + CREATION);
+            if !is_at_once && !self.elapsed_or_recheck(since, patience) {
+                continue;
+            }
+            let step = if of_task_run || created_again {
+                Step::Release("its group has no placeholder".to_owned())
+            } else if member.group.is_some() {
+                let note = format!(
+                    "its group has no placeholder, and no owner creates it again: delete it and create it without annotation {GROUP}"
+                );
+                Step::Strand(reason::PLACEHOLDER_NOT_MADE, note)
+            } else {
+                continue;
+            };
+            self.step(name, member, step);
+        }
     }
 
     /// The placeholder's pod has no node.

@@ -34,7 +34,7 @@ fn shown(Explained { next, waits, members, .. }: &Explained) -> String {
             Step::Admit(node) => format!("admitted to {node}"),
             Step::Wake => "woken".to_owned(),
             Step::Release(_) => "released".to_owned(),
-            Step::Strand(_) => "stranded".to_owned(),
+            Step::Strand(..) => "stranded".to_owned(),
         };
         shown += &format!("; {} {step}", name.name);
     }

@@ -250,7 +250,9 @@ fn members_of_a_failed_placeholder_are_reported_and_recreated() {
         let name = Name::new(NAMESPACE, &world.placeholder("run"));
         assert!(view.placeholder(&name).unwrap().failed, "for the webhook");
         assert_eq!(world.reported(PIPELINE_RUN, "run"), [reason::PLACEHOLDER_NOT_MADE]);
-        assert_eq!(world.pods.contains_key("a"), repair == Repair::Report);
+        // Whatever the policy's `repair` is: it would run without stowplan.
+        assert!(!world.pods.contains_key("a"), "{repair:?}");
+        assert_eq!(world.reported(POD, "a"), [reason::PLACEHOLDER_NOT_MADE, reason::RECREATED]);
         let writes = world.writes.len();
         assert!(writes <= 4, "{:?}", world.writes);
         // The quota is raised.
@@ -259,6 +261,51 @@ fn members_of_a_failed_placeholder_are_reported_and_recreated() {
         assert!(!world.view().placeholder(&name).unwrap().failed);
         assert_eq!(world.writes.len(), writes + 1);
     }
+}
+
+/// A controller of Kubernetes creates a pod again as a TaskRun does; nobody creates a bare one again.
+#[test]
+fn members_of_a_native_group_without_a_placeholder_get_a_way_on() {
+    for owner in ["ReplicaSet", "Example", ""] {
+        let mut world = World::new(&["n1"]);
+        world.makes_pods = false;
+        world.native("a", "g");
+        let pod = world.pods.get_mut("a").unwrap();
+        if !owner.is_empty() {
+            let owner = json!({"apiVersion": "v1", "kind": owner, "name": "o", "uid": "o", "controller": true});
+            pod["metadata"]["ownerReferences"] = json!([owner]);
+        }
+        let grace = i64::try_from(world.policy.coschedule.grace_period.length().as_secs()).unwrap();
+        // 30 s to the first mark, 30 s to the second.
+        world.settle(60 + grace - 1);
+        assert!(world.pods.contains_key("a"), "{owner}");
+        world.settle(LONG);
+        assert_eq!(world.pods.contains_key("a"), owner != "ReplicaSet", "{owner}");
+        let notes: Vec<_> = world.events.iter().map(|(_, event)| &*event.note).collect();
+        let said = match owner {
+            "ReplicaSet" => "deleted, so that its owner creates it again",
+            _ => "delete it and create it without annotation stowplan.dev/coschedule-group",
+        };
+        assert!(notes.iter().any(|note| note.ends_with(said)), "{notes:?}");
+    }
+}
+
+/// If the webhook does not see that there is no placeholder, the new pods wait, too.
+#[test]
+fn members_that_come_back_are_released_with_growing_pauses() {
+    let mut world = World::new(&["n1"]);
+    world.makes_pods = false;
+    let mut released = 0;
+    for minute in 0..240 {
+        if !world.pods.contains_key("a") {
+            world.native("a", "g");
+            let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "o", "uid": "o", "controller": true});
+            world.pods.get_mut("a").unwrap()["metadata"]["ownerReferences"] = json!([owner]);
+            released += u32::from(minute > 0);
+        }
+        world.settle(60);
+    }
+    assert!((3..=9).contains(&released), "{released}: {:?}", world.writes);
 }
 
 /// A claim of the placeholder's own is made with it: there is nothing to come back with.
