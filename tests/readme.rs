@@ -347,7 +347,7 @@ enum Run {
 fn runner(command: &str) -> Run {
     match command.split('#').next().unwrap_or_default().trim() {
         "cargo demo" | "cargo test" => Run::Ci,
-        c if c.starts_with("cargo run -p testbed -- ") || c.starts_with("target/testbed/mine/") => {
+        c if c.starts_with("cargo testbed ") || c.starts_with("target/testbed/mine/") => {
             Run::Testbed
         }
         c if c.starts_with("cargo run -q -- ") => Run::Here,

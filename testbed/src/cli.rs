@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::{env, io};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -21,17 +21,20 @@ macro_rules! say {
     }};
 }
 
+mod cargo;
 mod demo;
 mod down;
+mod imitation;
 mod up;
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo demo                                          all scenarios in a minute
-  cargo run -p testbed -- up                          a control plane with stowplan, until Ctrl-C
-  cargo run -p testbed -- up --detach --dir /tmp/bed  the same, in the background
-  cargo run -p testbed -- down --dir /tmp/bed         ends it
-  cargo run -p testbed -- tools                       only builds the programs, once a machine";
+  cargo demo                                all scenarios in a minute
+  cargo testbed up                          a control plane with stowplan, until Ctrl-C
+  cargo testbed up --tekton                 the same, where PipelineRuns get pods and volumes
+  cargo testbed up --detach --dir /tmp/bed  in the background
+  cargo testbed down --dir /tmp/bed         ends it
+  cargo testbed tools                       only builds the programs, once a machine";
 
 /// A Kubernetes control plane for stowplan: real API server and scheduler, fake nodes, no root.
 #[derive(Debug, Parser)]
@@ -46,6 +49,7 @@ enum Task {
     Up(up::Args),
     Down(down::Args),
     Demo(demo::Args),
+    Imitation(imitation::Args),
     /// Builds etcd, Kubernetes, kwok and helm into the cache, and prints the folder.
     Tools,
 }
@@ -57,6 +61,7 @@ pub(crate) fn run() -> ExitCode {
         Task::Up(args) => up::run(&args),
         Task::Down(args) => down::run(&args),
         Task::Demo(args) => demo::run(&args),
+        Task::Imitation(args) => imitation::run(&args),
         Task::Tools => Tools::ensure(&tools::to_stderr).map(|tools| {
             say!("{}", tools.dir().display());
             Ended::Done
@@ -104,44 +109,6 @@ fn workspace() -> Result<&'static Path> {
         root.display(),
     );
     Ok(root)
-}
-
-/// A run directory under the workspace's target directory, which `cargo clean` removes.
-fn default_dir(name: &str) -> Result<PathBuf> {
-    let output = cargo()?
-        .args(["metadata", "--no-deps", "--format-version=1"])
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot run cargo")?;
-    ensure!(output.status.success(), "cargo metadata failed ({})", output.status);
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let target = metadata["target_directory"].as_str().context("no target directory")?;
-    Ok(Path::new(target).join("testbed").join(name))
-}
-
-/// Builds the `stowplan` program, showing cargo's progress, and returns its path.
-fn build_stowplan() -> Result<PathBuf> {
-    let output = cargo()?
-        .args(["build", "--package=stowplan", "--bin=stowplan"])
-        .arg("--message-format=json-render-diagnostics")
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot run cargo")?;
-    ensure!(output.status.success(), "stowplan does not build ({})", output.status);
-    // One JSON object a line; the one of the program names its path, whatever the profile.
-    output
-        .stdout
-        .split(|&byte| byte == b'\n')
-        .filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok())
-        .filter(|message| message["target"]["name"] == "stowplan")
-        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .context("cargo built no program stowplan")
-}
-
-fn cargo() -> Result<Command> {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(workspace()?);
-    Ok(command)
 }
 
 /// Installs the chart of this workspace.

@@ -132,12 +132,7 @@ impl ControlPlane {
     /// # Errors
     /// When the kubeconfig cannot be read.
     pub async fn client(&self) -> Result<Client> {
-        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig)?;
-        let options = KubeConfigOptions::default();
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-        // A proxy in the environment must not be used for a loopback address.
-        config.proxy_url = None;
-        Ok(Client::try_from(config)?)
+        client(&self.kubeconfig).await
     }
 
     /// `kubectl`, as administrator, untouched by the user's own configuration.
@@ -234,6 +229,21 @@ impl ControlPlane {
     /// One program has ended; the message holds the end of its log.
     pub fn check(&self) -> Result<()> {
         check(&self.processes, &self.directory)
+    }
+
+    /// Starts one more program, which ends with the control plane. Returns its log.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start_program(
+        &self,
+        name: &str,
+        program: &Path,
+        arguments: &[String],
+    ) -> Result<PathBuf> {
+        let log = self.directory.log(name);
+        self.processes().spawn(name, program, arguments, &[], &log)?;
+        Ok(log)
     }
 
     /// Pauses one of the control plane's programs (SIGSTOP), such as `kube-scheduler`, until
@@ -520,6 +530,19 @@ impl Drop for ControlPlane {
             tools::to_stderr(&format!("the logs are kept in {}", self.dir().display()));
         }
     }
+}
+
+/// An administrator's client for the control plane of a kubeconfig.
+///
+/// # Errors
+/// When the kubeconfig cannot be read.
+pub async fn client(kubeconfig: &Path) -> Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    // A proxy in the environment must not be used for a loopback address.
+    config.proxy_url = None;
+    Ok(Client::try_from(config)?)
 }
 
 /// The user's own settings of `kubectl` and `helm` that would lead them elsewhere.

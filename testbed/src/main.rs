@@ -1,4 +1,4 @@
-//! `cargo run -p testbed`: a control plane to try stowplan on.
+//! `cargo testbed`: a control plane to try stowplan on.
 
 use std::process::ExitCode;
 

@@ -77,6 +77,9 @@ impl Tools {
             let _lock = lock(&cache.join(format!("{key}.lock")), progress)?;
             if !dir.is_dir() {
                 build(&cache, &key, &dir, progress)?;
+                for removed in prune(&cache, &key, &is_running_from) {
+                    progress(&format!("removed the programs of another version: {removed}"));
+                }
             }
         }
         Ok(Self { dir })
@@ -187,6 +190,41 @@ fn build(cache: &Path, key: &str, target: &Path, progress: &dyn Fn(&str)) -> Res
         .with_context(|| format!("cannot move the programs to {}", target.display()))?;
     progress(&format!("built in {}, kept in {}", elapsed(begun), target.display()));
     Ok(())
+}
+
+/// Removes the programs of other keys, half a gigabyte each, unless `is_used` or being built.
+/// Returns the names of what it removed. Errors are no reason to fail: it is tried again after the
+/// next build.
+fn prune(cache: &Path, key: &str, is_used: &dyn Fn(&Path) -> bool) -> Vec<String> {
+    let is_key = |name: &str| name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let mut removed = Vec::new();
+    for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // `<key>` itself, or what a build that was killed has left: `staging-<key>-<letters>`.
+        let of_key = name.strip_prefix("staging-").and_then(|rest| rest.split('-').next());
+        let of_key = of_key.unwrap_or(&name);
+        if !is_key(of_key) || of_key == key || is_used(&entry.path()) {
+            continue;
+        }
+        let lock = cache.join(format!("{of_key}.lock"));
+        // Held until the folder is gone. The lock's file stays: another process may wait for it.
+        let is_gone = File::create(&lock)
+            .is_ok_and(|file| file.try_lock().is_ok() && fs::remove_dir_all(entry.path()).is_ok());
+        if is_gone {
+            removed.push(name);
+        }
+    }
+    removed.sort();
+    removed
+}
+
+/// Whether a process of this machine runs a program of this folder: a control plane of another
+/// version, perhaps one that was left running.
+fn is_running_from(folder: &Path) -> bool {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter_map(|process| fs::read_link(process.path().join("exe")).ok())
+        .any(|program| program.starts_with(folder))
 }
 
 /// Says what to do before a compiler would say what went wrong.
@@ -383,6 +421,37 @@ mod tests {
             Path::new("/c/.cache/stowplan-testbed"),
         );
         assert!(with(&[]).unwrap_err().to_string().contains("STOWPLAN_TESTBED_CACHE"));
+    }
+
+    #[test]
+    fn programs_of_other_versions_are_removed_unless_they_are_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = dir.path();
+        let key = |letter: &str| letter.repeat(64);
+        let [own, old, used, building] = ["a", "b", "c", "d"].map(key);
+        let staging = format!("staging-{old}-x1");
+        let kept = format!("staging-{own}-x1");
+        for name in [&own, &old, &used, &building, &staging, &kept, "precious"] {
+            fs::create_dir(cache.join(name)).unwrap();
+            fs::write(cache.join(name).join("etcd"), "").unwrap();
+        }
+        let lock = lock(&cache.join(format!("{building}.lock")), &|_| {}).unwrap();
+        let in_use = |folder: &Path| folder.ends_with(&used);
+        assert_eq!(prune(cache, &own, &in_use), [old.clone(), staging]);
+        for name in [&own, &used, &building, &kept, "precious"] {
+            assert!(cache.join(name).join("etcd").is_file(), "{name}");
+        }
+        assert!(!cache.join(&old).exists());
+        drop(lock);
+        assert_eq!(prune(cache, &own, &in_use), [&*building]);
+        assert_eq!(prune(cache, &own, &in_use), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_folder_whose_program_runs_is_in_use() {
+        let own = env::current_exe().unwrap();
+        assert!(is_running_from(own.parent().unwrap()));
+        assert!(!is_running_from(tempfile::tempdir().unwrap().path()));
     }
 
     #[test]

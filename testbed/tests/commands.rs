@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -146,6 +147,46 @@ fn nothing_outlives_its_owner() {
             assert!(!started.iter().any(runs));
         });
     });
+}
+
+/// Runs a wrapper of the run directory until its output is `wanted`.
+#[track_caller]
+fn becomes(command: &mut Command, wanted: impl Fn(&str) -> bool) -> String {
+    let end = Instant::now() + Duration::from_secs(120);
+    loop {
+        let said = succeeded(&run(command));
+        if wanted(&said) {
+            return said;
+        }
+        assert!(Instant::now() < end, "still: {said}");
+        sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn a_pipeline_run_gets_pods_and_volumes_from_a_control_plane_that_was_left_running() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = &dir.path().join("bed");
+    let said = succeeded(&run(&mut testbed(&["up", "--tekton", "--detach", "--nodes=4"], dir)));
+    assert!(said.contains("zonal-immediate"), "{said}");
+    let started = processes(dir);
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/tekton-run.yaml");
+    let kubectl = || Command::new(dir.join("kubectl"));
+    succeeded(&run(kubectl().args(["apply", "-f", example])));
+    let columns = "-o=jsonpath={range .items[*]}{.status.phase} {.spec.nodeName}{\"\\n\"}{end}";
+    let pods = becomes(
+        kubectl().args(["get", "pods", "-l=tekton.dev/pipelineRun=image", columns]),
+        |said| said.lines().filter(|line| line.starts_with("Succeeded ")).count() == 3,
+    );
+    let nodes: BTreeSet<_> = pods.lines().collect();
+    assert_eq!(nodes.len(), 1, "{pods}");
+    let claims = "-o=jsonpath={.items[*].status.phase}";
+    let claims = succeeded(&run(kubectl().args(["get", "pvc", claims])));
+    assert_eq!(claims, "Bound Bound");
+
+    let said = succeeded(&run(&mut testbed(&["down"], dir)));
+    assert!(said.contains("tekton"), "{said}");
+    assert!(!started.iter().any(runs));
 }
 
 #[test]

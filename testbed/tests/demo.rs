@@ -7,6 +7,7 @@ fn the_demo_shows_every_constraint_a_streams_job_refusals_and_a_run() {
     let output = Command::new(env!("CARGO_BIN_EXE_testbed")).arg("demo").output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let text = said.split_whitespace().collect::<Vec<_>>().join(" ");
     let row = |pod: &str| {
         let line = said.lines().find(|line| line.contains(pod)).unwrap();
         line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect::<Vec<_>>()
@@ -17,13 +18,16 @@ fn the_demo_shows_every_constraint_a_streams_job_refusals_and_a_run() {
     assert_eq!(row("trades-parse")[2], row("trades-enrich")[2]);
     assert_ne!(row("trades-match-a")[2], row("trades-match-b")[2]);
     assert!(said.contains("All constraints hold"), "{said}");
-    assert!(said.contains("stowplan: ") && said.contains("foo.watson.ibm.com"), "{said}");
+    assert!(text.contains("stowplan: ") && text.contains("foo.watson.ibm.com"), "{said}");
     assert_eq!(row("parallel-9")[2], "node-9");
     assert_eq!(row("parallel-2")[2], row("parallel-4")[2]);
-    assert!(said.contains("Every operator is on a host that its constraints allow"), "{said}");
-    assert!(said.contains("StreamsJob impossible") && said.contains("must share a host"), "{said}");
+    assert!(text.contains("Every operator is on a host that its constraints allow"), "{said}");
+    assert!(text.contains("StreamsJob impossible") && text.contains("must share a host"), "{said}");
     assert_eq!(row("image-clone-pod")[2], row("image-build-pod")[2]);
     assert_ne!(row("image-report-pod")[2], row("image-build-pod")[2]);
     assert!(said.contains("stowplan's placeholder was deleted"), "{said}");
+    let wide: Vec<_> = said.lines().filter(|line| line.chars().count() > 120).collect();
+    assert!(wide.is_empty(), "wider than 120 columns: {wide:#?}");
+    assert_eq!(row("parallel-8")[3], "any host is allowed");
     assert!(said.contains("All started processes have ended."), "{said}");
 }

@@ -11,17 +11,18 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client};
 use testbed::control_plane::{ControlPlane, Options};
-use testbed::tekton::Tekton;
 use testbed::tools::{self, Tools};
-use testbed::volumes::Volumes;
 use testbed::wait::{Seen, until};
 
 use self::constraints::{Host, Placed, Pool};
-use super::Ended;
+use self::table::{Row, format_table, wrapped};
+use super::cargo::{build_stowplan, default_dir};
+use super::{Ended, imitation};
 
 mod constraints;
 mod job;
 mod run;
+mod table;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,10 +47,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Ended> {
-    let dir = if args.keep { Some(super::default_dir("demo")?) } else { None };
+    let dir = if args.keep { Some(default_dir("demo")?) } else { None };
     // Before the handler for Ctrl-C is installed, so that Ctrl-C ends the builds.
     Tools::ensure(&tools::to_stderr)?;
-    let webhook = super::build_stowplan()?;
+    let webhook = build_stowplan()?;
     super::until_interrupted(async {
         let begun = Instant::now();
         say!("1. A control plane: Kubernetes {}, five hosts", Tools::kubernetes_version());
@@ -72,22 +73,19 @@ async fn show_scenarios(plane: &ControlPlane, webhook: PathBuf) -> Result<()> {
     apply(plane, "examples/nodes.yaml").await?;
     let client = plane.client().await?;
     plane.nodes_ready(&client).await?;
-    // Both run until the end of this function.
-    let _volumes = Volumes::start(&client).await?;
-    let _tekton = Tekton::start(&client).await?;
+    imitation::start(plane).await?;
 
     say!("2. stowplan is installed: helm install stowplan charts/stowplan");
     let installation = super::install(plane, webhook).await?;
     say!("   Its webhook listens on {}", installation.service_address());
 
-    say!(
-        "3. A Streams job with constraints in pod annotations:\n   kubectl apply -f examples/host-pools.yaml -f examples/streams-job.yaml"
-    );
+    say!("3. A Streams job with constraints in pod annotations:");
+    say!("   kubectl apply -f examples/host-pools.yaml -f examples/streams-job.yaml");
     apply(plane, "examples/host-pools.yaml").await?;
     apply(plane, "examples/streams-job.yaml").await?;
     let pods = placed_pods(plane, &client).await?;
     say!();
-    print_table(&pods);
+    print_table(&pods)?;
     say!();
     check(&client, &pods).await?;
     say!("   All constraints hold. The demo checked each of them with data from the API server.");
@@ -119,21 +117,24 @@ async fn finish(args: &Args, plane: ControlPlane) -> Result<()> {
         let dir = super::shown(plane.dir());
         say!("\nThe control plane is still running. Try:");
         say!("  {dir}/kubectl get pod trades-sink -o yaml    shows the pod with its placement");
-        say!("  {dir}/kubectl apply -f YOUR-PODS.yaml");
+        say!(
+            "  {dir}/kubectl apply -f YOUR-PODS.yaml        PipelineRuns, too: Tekton is imitated"
+        );
         super::print_usage(&plane);
         plane.detach()?;
-        say!("Stop it with: cargo run -p testbed -- down --dir {dir}");
+        say!("Stop it with: cargo testbed down --dir {dir}");
     } else {
         plane.stop().await;
         say!("All started processes have ended.");
         say!("\nTry next:");
         say!("  cargo demo --keep                  the same demo, left running for experiments");
-        say!("  cargo run -p testbed -- up         a control plane with stowplan and no pods");
+        say!("  cargo testbed up                   a control plane with stowplan and no pods");
         say!(
-            "  cargo run -p stowplan -- plan -f examples/streams-job.yaml \\\n    \
-             --cluster examples/nodes.yaml --cluster examples/host-pools.yaml\n                                     \
-             the same decisions without a control plane",
+            "  cargo testbed up --tekton          the same, where PipelineRuns get pods and volumes"
         );
+        say!("  cargo run --bin stowplan -- plan -f examples/streams-job.yaml \\");
+        say!("    --cluster examples/nodes.yaml --cluster examples/host-pools.yaml");
+        say!("                                     the same decisions without a control plane");
     }
     Ok(())
 }
@@ -191,42 +192,35 @@ fn read_pod(pod: &Pod) -> Result<Placed> {
     })
 }
 
-/// Joins the reasons in a record such as `{"v":1,"streams":["host=10.4.40.83: node
+/// The reasons in a record such as `{"v":1,"streams":["host=10.4.40.83: node
 /// foo"],"more":0}`.
-fn reasons(record: &str) -> Result<String> {
+fn reasons(record: &str) -> Result<Vec<String>> {
     let record: serde_json::Value = serde_json::from_str(record)?;
     let systems = record.as_object().context("not an object")?;
     let reasons: Vec<_> = systems
         .values()
         .filter_map(serde_json::Value::as_array)
         .flatten()
-        .filter_map(serde_json::Value::as_str)
+        .filter_map(|reason| reason.as_str().map(str::to_owned))
         .collect();
     ensure!(!reasons.is_empty(), "the record contains no reason");
-    Ok(reasons.join("; "))
+    Ok(reasons)
 }
 
-fn print_table(pods: &[Placed]) {
-    let rows: Vec<[String; 4]> = pods
-        .iter()
-        .map(|pod| {
-            let constraints: Vec<_> =
-                pod.constraints.iter().map(|(kind, value)| format!("{kind}: {value}")).collect();
-            [pod.name.clone(), constraints.join(", "), pod.node.clone(), pod.why.clone()]
-        })
-        .collect();
-    print_rows(["POD", "CONSTRAINT", "NODE", "WHY"], &rows);
+fn print_table(pods: &[Placed]) -> Result<()> {
+    let constraint = |(kind, value): &(String, String)| format!("{kind}: {value}");
+    print_rows(["POD", "CONSTRAINT", "NODE", "WHY"], pods, |pod| Row {
+        pod: pod.name.clone(),
+        constraints: pod.constraints.iter().map(constraint).collect(),
+        node: pod.node.clone(),
+        reasons: pod.why.clone(),
+    })
 }
 
-fn print_rows(header: [&str; 4], rows: &[[String; 4]]) {
-    let header = header.map(str::to_owned);
-    let width = |column: usize| {
-        rows.iter().chain([&header]).map(|row| row[column].chars().count()).max().unwrap_or(0)
-    };
-    let (first, second, third) = (width(0), width(1), width(2));
-    for row in std::iter::once(&header).chain(rows) {
-        say!("   {:first$}  {:second$}  {:third$}  {}", row[0], row[1], row[2], row[3]);
-    }
+fn print_rows<P>(header: [&str; 4], pods: &[P], row: impl Fn(&P) -> Row) -> Result<()> {
+    let table = format_table(header, &pods.iter().map(row).collect::<Vec<_>>())?;
+    say!("{}", table.trim_end());
+    Ok(())
 }
 
 /// Checks all constraints of the pods. The error lists those that are not met.
@@ -287,7 +281,7 @@ async fn refusal(plane: &ControlPlane, file: &str, word: &str) -> Result<String>
                 text.contains("stowplan: ") && text.contains(word),
                 "{file} was not refused by stowplan: {text}",
             );
-            Ok(text)
+            Ok(wrapped(&text))
         }
     }
 }
@@ -299,7 +293,7 @@ mod tests {
     #[test]
     fn a_record_gives_its_reasons() {
         let record = r#"{"v":1,"streams":["host=10.4.40.83: node foo","b"],"more":0}"#;
-        assert_eq!(reasons(record).unwrap(), "host=10.4.40.83: node foo; b");
+        assert_eq!(reasons(record).unwrap(), ["host=10.4.40.83: node foo", "b"]);
         assert!(reasons(r#"{"v":1,"streams":[],"more":0}"#).is_err());
         assert!(reasons("{").is_err());
     }

@@ -6,11 +6,12 @@ use anyhow::Result;
 use testbed::control_plane::directory::RunDirectory;
 
 use super::Ended;
+use super::cargo::default_dir;
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo run -p testbed -- down
-  cargo run -p testbed -- down --dir /tmp/bed";
+  cargo testbed down
+  cargo testbed down --dir /tmp/bed";
 
 /// Stops the control plane of a directory; its logs remain there.
 #[derive(Debug, clap::Args)]
@@ -22,7 +23,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Ended> {
-    let dir = args.dir.clone().map_or_else(|| super::default_dir("up"), Ok)?;
+    let dir = args.dir.clone().map_or_else(|| default_dir("up"), Ok)?;
     let ended = RunDirectory::open(&dir)?.end()?;
     if ended.is_empty() {
         say!("nothing runs in {}", super::shown(&dir));

@@ -6,15 +6,18 @@ use std::time::Duration;
 use anyhow::Result;
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 use testbed::tools::{self, Tools};
+use testbed::volumes::{IMMEDIATE, LOCAL, WAITING};
 
-use super::Ended;
+use super::cargo::{build_stowplan, default_dir};
+use super::{Ended, imitation};
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo run -p testbed -- up                  three nodes and stowplan, until Ctrl-C
-  cargo run -p testbed -- up --nodes 1000     more of them
-  cargo run -p testbed -- up --no-install     without stowplan
-  cargo run -p testbed -- up --detach --dir /tmp/bed && /tmp/bed/kubectl get nodes";
+  cargo testbed up                  three nodes and stowplan, until Ctrl-C
+  cargo testbed up --nodes 1000     more of them
+  cargo testbed up --no-install     without stowplan
+  cargo testbed up --tekton --dir /tmp/bed, then /tmp/bed/kubectl apply -f examples/tekton-run.yaml
+  cargo testbed up --detach --dir /tmp/bed && /tmp/bed/kubectl get nodes";
 
 /// Starts a control plane with fake nodes and stowplan in it.
 #[derive(Debug, clap::Args)]
@@ -30,18 +33,27 @@ pub(super) struct Args {
     /// Do not install stowplan.
     #[arg(long)]
     no_install: bool,
+    /// Imitate Tekton (PipelineRuns get TaskRuns, claims and pods) and provision volumes, until the
+    /// control plane ends. The nodes are then in the zones zone-a and zone-b.
+    #[arg(long)]
+    tekton: bool,
     /// Return when it is ready, and leave it running.
     #[arg(long)]
     detach: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<Ended> {
-    let dir = args.dir.clone().map_or_else(|| super::default_dir("up"), Ok)?;
+    let dir = args.dir.clone().map_or_else(|| default_dir("up"), Ok)?;
     // Before the handler for Ctrl-C is installed, so that Ctrl-C ends the builds.
     Tools::ensure(&tools::to_stderr)?;
-    let webhook = if args.no_install { None } else { Some(super::build_stowplan()?) };
+    let webhook = if args.no_install { None } else { Some(build_stowplan()?) };
     super::until_interrupted(async {
-        let options = Options { nodes: NodeSpec::numbered(args.nodes), dir: Some(dir) };
+        let mut nodes = NodeSpec::numbered(args.nodes);
+        if args.tekton {
+            let zones = ["zone-a", "zone-b"].into_iter().cycle();
+            nodes = nodes.into_iter().zip(zones).map(|(node, zone)| node.zone(zone)).collect();
+        }
+        let options = Options { nodes, dir: Some(dir) };
         let plane = ControlPlane::start(options).await?;
         say!(
             "Kubernetes {} with {} nodes on {}",
@@ -49,6 +61,13 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
             args.nodes,
             plane.api_server(),
         );
+        if args.tekton {
+            imitation::start(&plane).await?;
+            say!(
+                "Tekton's kinds are served by an imitation; storage classes: {}",
+                [IMMEDIATE, WAITING, LOCAL].join(", "),
+            );
+        }
         if let Some(webhook) = webhook {
             let installation = super::install(&plane, webhook).await?;
             say!(
@@ -59,7 +78,7 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
         }
         super::print_usage(&plane);
         if args.detach {
-            let end = format!("cargo run -p testbed -- down --dir {}", super::shown(plane.dir()),);
+            let end = format!("cargo testbed down --dir {}", super::shown(plane.dir()));
             plane.detach()?;
             say!("It runs on without this command; end it with: {end}");
             return Ok(());

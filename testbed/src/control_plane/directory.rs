@@ -63,7 +63,7 @@ impl RunDirectory {
         let running = this.running()?;
         ensure!(
             running.is_empty(),
-            "{} is in use: {} still run; end them with `cargo run -p testbed -- down --dir {}`",
+            "{} is in use: {} still run; end them with `cargo testbed down --dir {}`",
             this.path.display(),
             running.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", "),
             this.path.display(),

@@ -18,7 +18,7 @@ pub(super) struct Placed {
     /// Kinds (of [`KINDS`]) and values.
     pub(super) constraints: Vec<(String, String)>,
     pub(super) node: String,
-    pub(super) why: String,
+    pub(super) why: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -131,7 +131,7 @@ mod tests {
             pe: name.to_owned(),
             constraints: vec![(kind.to_owned(), value.to_owned())],
             node: node.to_owned(),
-            why: String::new(),
+            why: Vec::new(),
         }
     }
 

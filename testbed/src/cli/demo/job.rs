@@ -14,7 +14,8 @@ use serde_json::Value;
 use testbed::control_plane::ControlPlane;
 use testbed::wait::{Seen, until};
 
-use super::{RECORD, reasons};
+use super::table::Row;
+use super::{RECORD, print_rows, reasons};
 
 /// The job's name, and the value of its pods' label.
 const JOB: &str = "parallel";
@@ -24,7 +25,7 @@ struct Placed {
     name: String,
     element: String,
     node: String,
-    why: String,
+    why: Vec<String>,
 }
 
 /// A pool of the job. `hosts` are in order; empty for a pool without a fixed number of hosts.
@@ -45,7 +46,7 @@ pub(super) async fn show(plane: &ControlPlane, client: &Client) -> Result<()> {
         say!("   {:9} has the hosts {}{exclusive}", pool.name, pool.hosts.join(", "));
     }
     say!();
-    print_table(&job, &pods);
+    print_table(&job, &pods)?;
     say!();
     let all_pods: Api<Pod> = Api::all(client.clone());
     let all_pods = all_pods.list(&ListParams::default().labels("app=streams")).await?.items;
@@ -85,7 +86,7 @@ async fn placed_pods(plane: &ControlPlane, client: &Client) -> Result<Vec<Placed
         let name = pod.metadata.name.clone().unwrap_or_default();
         let record = pod.metadata.annotations.as_ref().and_then(|all| all.get(RECORD));
         // A pod without constraints has no record.
-        let why = record.map_or(Ok("any host is allowed".to_owned()), |record| reasons(record));
+        let why = record.map_or(Ok(Vec::new()), |record| reasons(record)).map(of_constraints);
         let element = pod.metadata.labels.as_ref().and_then(|all| all.get("streams.ibm.com/pe"));
         Ok(Placed {
             element: element.cloned().unwrap_or_default(),
@@ -95,6 +96,16 @@ async fn placed_pods(plane: &ControlPlane, client: &Client) -> Result<Vec<Placed
         })
     };
     pods.iter().map(read).collect()
+}
+
+/// The record's reasons but for the first, which only names the element. None are left where the
+/// operators' constraints allow every host.
+fn of_constraints(mut reasons: Vec<String>) -> Vec<String> {
+    reasons.retain(|reason| !reason.starts_with("streams-job=") || reason.contains(", group "));
+    if reasons.is_empty() {
+        reasons.push("any host is allowed".to_owned());
+    }
+    reasons
 }
 
 async fn pools(client: &Client, job: &Value) -> Result<Vec<Pool>> {
@@ -145,16 +156,13 @@ fn format_constraints(operator: &Value) -> String {
     format!("{}: {}", text(&operator["name"]), constraints.join(", "))
 }
 
-fn print_table(job: &Value, pods: &[Placed]) {
-    let rows: Vec<[String; 4]> = pods
-        .iter()
-        .map(|pod| {
-            let constraints: Vec<String> =
-                operators(job, &pod.element).into_iter().map(format_constraints).collect();
-            [pod.name.clone(), constraints.join("; "), pod.node.clone(), pod.why.clone()]
-        })
-        .collect();
-    super::print_rows(["POD", "OPERATOR", "NODE", "WHY"], &rows);
+fn print_table(job: &Value, pods: &[Placed]) -> Result<()> {
+    print_rows(["POD", "OPERATOR", "NODE", "WHY"], pods, |pod| Row {
+        pod: pod.name.clone(),
+        constraints: operators(job, &pod.element).into_iter().map(format_constraints).collect(),
+        node: pod.node.clone(),
+        reasons: pod.why.clone(),
+    })
 }
 
 /// Describes each constraint that is not met in one line.
@@ -228,7 +236,7 @@ mod tests {
             name: element.to_owned(),
             element: element.to_owned(),
             node: node.to_owned(),
-            why: String::new(),
+            why: Vec::new(),
         });
         let hosts = ["a", "b"].map(str::to_owned).to_vec();
         let pools = [Pool { name: "P".to_owned(), hosts, is_exclusive: true }];
@@ -241,6 +249,18 @@ mod tests {
         assert_eq!(found(["a", "a", "c"]), ["x is on a, not in P"]);
         assert_eq!(found(["b", "a", "c"]).len(), 1, "not together");
         assert_eq!(found(["b", "b", "b"]).len(), 1, "not apart");
+    }
+
+    #[test]
+    fn an_element_without_constraints_may_be_on_any_host() {
+        let given = |reasons: &[&str]| {
+            of_constraints(reasons.iter().map(|&reason| reason.to_owned()).collect())
+        };
+        assert_eq!(given(&["streams-job=j: element e", "host-pool=P: a"]), ["host-pool=P: a"]);
+        assert_eq!(given(&["streams-job=j: element e"]), ["any host is allowed"]);
+        assert_eq!(given(&[]), ["any host is allowed"]);
+        let group = "streams-job=j: element e, group 0123";
+        assert_eq!(given(&[group]), [group]);
     }
 
     #[test]

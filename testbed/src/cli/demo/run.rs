@@ -17,6 +17,7 @@ use testbed::tekton::{self, Ended};
 use testbed::volumes::ZONE;
 use testbed::wait::{Seen, until};
 
+use super::table::Row;
 use super::{RECORD, print_rows, reasons};
 
 /// The run's name, and the value of its pods' label.
@@ -35,7 +36,7 @@ struct Placed {
     claims: BTreeSet<String>,
     node: String,
     running: bool,
-    why: String,
+    why: Vec<String>,
 }
 
 /// Follows the run until it has ended, checks it, and prints the nodes of its pods.
@@ -52,7 +53,7 @@ pub(super) async fn show(plane: &ControlPlane, client: &Client) -> Result<()> {
     })
     .await?;
     say!();
-    print_table(&pods);
+    print_table(&pods)?;
     say!();
     let nodes: BTreeSet<&str> = pods.iter().map(|pod| pod.node.as_str()).collect();
     let shared = nodes.first().copied().context("a pod of the run")?.to_owned();
@@ -64,10 +65,8 @@ pub(super) async fn show(plane: &ControlPlane, client: &Client) -> Result<()> {
         ensure!(of_volume == zone, "the volume of {claim} is in {of_volume}, its pods in {zone}");
         classes.push(format!("{claim} ({class})"));
     }
-    say!(
-        "   All pods are on the node {shared} in {zone}, and so are both volumes: {}.",
-        classes.join(" and ")
-    );
+    say!("   All pods are on the node {shared} in {zone}, and so are both volumes:");
+    say!("   {}.", classes.join(" and "));
 
     say!("8. Maintenance while the task build is running: kubectl cordon {shared}");
     let mut command = plane.kubectl();
@@ -77,7 +76,7 @@ pub(super) async fn show(plane: &ControlPlane, client: &Client) -> Result<()> {
     ensure!(ended == Ended::Succeeded, "the run did not succeed: {ended:?}");
     let pods = self::pods(client).await?;
     say!();
-    print_table(&pods);
+    print_table(&pods)?;
     say!();
     for pod in &pods {
         let stayed = pod.node == shared;
@@ -135,15 +134,13 @@ fn read(pod: &Pod) -> Result<Placed> {
     })
 }
 
-fn print_table(pods: &[Placed]) {
-    let rows: Vec<[String; 4]> = pods
-        .iter()
-        .map(|pod| {
-            let claims: Vec<&str> = pod.claims.iter().map(String::as_str).collect();
-            [pod.name.clone(), claims.join(", "), pod.node.clone(), pod.why.clone()]
-        })
-        .collect();
-    print_rows(["POD", "CLAIMS", "NODE", "WHY"], &rows);
+fn print_table(pods: &[Placed]) -> Result<()> {
+    print_rows(["POD", "CLAIMS", "NODE", "WHY"], pods, |pod| Row {
+        pod: pod.name.clone(),
+        constraints: pod.claims.iter().cloned().collect(),
+        node: pod.node.clone(),
+        reasons: pod.why.clone(),
+    })
 }
 
 async fn zone_of(client: &Client, node: &str) -> Result<String> {
