@@ -81,7 +81,8 @@ const CASES: &[Case] = cases! { coschedule,
         isolated_runs_never_meet, isolated_runs_that_share_a_claim_take_turns,
         a_run_waits_while_isolated_ones_hold_all_nodes;
     troubles:
-        a_quota_forbids_the_placeholder, a_placeholder_is_orphaned;
+        a_quota_forbids_the_placeholder, a_placeholder_is_orphaned,
+        a_group_without_a_placeholder_runs_without_it;
     native:
         any_pods_can_be_a_group, a_native_group_on_one_volume,
         pod_security_lets_placeholders_in, a_group_with_a_disruption_budget_is_drained;

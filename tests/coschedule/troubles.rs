@@ -6,14 +6,14 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use testbed::volumes::WAITING;
 use testbed::wait::{Seen, until};
 
 use crate::group::group_of;
-use crate::pipeline::{LIMIT, Lab, clone_and_build, lasting, task, template};
+use crate::pipeline::{LIMIT, Lab, clone_and_build, lasting, node, task, template};
 use crate::world::{Space, World, same};
 
 const ZONES: [&str; 4] = ["east", "west", "east", "west"];
@@ -69,6 +69,45 @@ pub(crate) async fn a_quota_forbids_the_placeholder(world: Arc<World>) -> Result
     }
     same(&space.placeholder_pods().await?.len(), &0)?;
     space.cleared(&[]).await
+}
+
+/// Its pods would run without stowplan, so they do not wait for ever. The policy's `repair` is
+/// `report`.
+pub(crate) async fn a_group_without_a_placeholder_runs_without_it(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("without").await?;
+    keep_placeholders_out(&space).await?;
+    let grouped = json!({"stowplan.dev/coschedule-group": "g"});
+    let spec = json!({"containers": [{"name": "main", "image": "main"}]});
+    space
+        .created(&json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "tight"},
+            "spec": {
+                "replicas": 2,
+                "selector": {"matchLabels": {"app": "tight"}},
+                "template": {
+                    "metadata": {"labels": {"app": "tight"}, "annotations": grouped},
+                    "spec": spec,
+                },
+            },
+        }))
+        .await?;
+    space.pod(&json!({"metadata": {"name": "bare", "annotations": grouped}, "spec": spec})).await?;
+    let tight = ListParams::default().labels("app=tight");
+    // A minute until the placeholder counts as missing, and the grace period.
+    until("the pods of the Deployment to be placed", 3 * LIMIT, async || {
+        let pods = space.pods().list(&tight).await?.items;
+        let placed = pods.iter().filter(|pod| node(pod).is_some() && group_of(pod).is_none());
+        Ok(match placed.count() {
+            2 => Seen::Done(()),
+            seen => Seen::NotYet(format!("{seen} are")),
+        })
+    })
+    .await?;
+    let without = "without annotation stowplan.dev/coschedule-group";
+    space.expect_event(&["Pod/bare", "PlaceholderNotMade", without]).await?;
+    ensure!(node(&space.pods().get("bare").await?).is_none(), "nothing creates it again");
+    space.delete("bare").await
 }
 
 pub(crate) async fn a_placeholder_is_orphaned(world: Arc<World>) -> Result<()> {
