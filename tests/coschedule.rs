@@ -82,7 +82,7 @@ const CASES: &[Case] = cases! { coschedule,
         a_run_waits_while_isolated_ones_hold_all_nodes;
     troubles:
         a_quota_forbids_the_placeholder, a_placeholder_is_orphaned,
-        a_group_without_a_placeholder_runs_without_it;
+        a_group_without_a_placeholder_runs_without_it, a_placeholder_steps_aside_for_a_quota;
     native:
         any_pods_can_be_a_group, a_native_group_on_one_volume,
         pod_security_lets_placeholders_in, a_group_with_a_disruption_budget_is_drained;

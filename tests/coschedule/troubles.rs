@@ -110,6 +110,29 @@ pub(crate) async fn a_group_without_a_placeholder_runs_without_it(world: Arc<Wor
     space.delete("bare").await
 }
 
+/// A quota that counts pods: the placeholder has the last place, and the run's next pod needs it.
+pub(crate) async fn a_placeholder_steps_aside_for_a_quota(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("aside").await?;
+    let lab = Lab::new(&world, "aside", &ZONES).await?;
+    let mut run = clone_and_build(&lab, "ci", WAITING);
+    let tasks = &mut run["spec"]["pipelineSpec"]["tasks"];
+    tasks[0] = lasting(tasks[0].clone(), "8s");
+    space.created(&run).await?;
+    // It follows its placeholder, so both have their places.
+    space.in_phase("ci-clone-pod", "Running").await?;
+    space
+        .created(&json!({
+            "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "pods"},
+            "spec": {"hard": {"pods": "1"}},
+        }))
+        .await?;
+    space.expect_event(&["PipelineRun/ci", "PlaceholderSteppedAside", "ResourceQuota"]).await?;
+    space.succeeded("ci").await?;
+    ensure!(group_of(&space.task_pod("ci-build-pod").await?).is_none(), "it became a member");
+    space.cleared(&[]).await
+}
+
 pub(crate) async fn a_placeholder_is_orphaned(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("orphaned").await?;

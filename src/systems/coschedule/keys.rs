@@ -41,6 +41,10 @@ pub const FAILED: &str = "stowplan.dev/placeholder-failed";
 /// written: the StatefulSet controller replaces a deleted pod within moments.
 pub const MISSING_SINCE: &str = "stowplan.dev/missing-since";
 
+/// The annotation of a placeholder that has stepped aside for its run's pods, because a ResourceQuota
+/// has no room for both: since when, in seconds since 1970.
+pub const ASIDE_SINCE: &str = "stowplan.dev/aside-since";
+
 /// The annotation of a native group's placeholder without members: since when, in seconds since
 /// 1970.
 pub const IDLE_SINCE: &str = "stowplan.dev/idle-since";

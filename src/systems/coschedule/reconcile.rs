@@ -58,6 +58,8 @@ pub(crate) mod reason {
     pub(crate) const PLACEHOLDER_NOT_MADE: &str = "PlaceholderNotMade";
     /// The scheduler finds no node for a placeholder.
     pub(crate) const PLACEHOLDER_NOT_PLACED: &str = "PlaceholderNotPlaced";
+    /// A placeholder was deleted, because a quota has no room for the run's pods beside it.
+    pub(crate) const PLACEHOLDER_STEPPED_ASIDE: &str = "PlaceholderSteppedAside";
     /// A placeholder leaves its node.
     pub(crate) const PLACEHOLDER_MOVED: &str = "PlaceholderMoved";
     /// Members wait on a full or closed node until running ones have ended.

@@ -16,6 +16,9 @@ use super::{
 /// The time before a retry while another TaskRun's pod with the same name is terminating.
 const PAUSE: Duration = Duration::from_millis(300);
 
+/// The time before a retry of a pod that a quota refused.
+const QUOTA_PAUSE: Duration = Duration::from_secs(2);
+
 pub(super) async fn reconcile(
     object: Arc<DynamicObject>,
     context: Arc<Context>,
@@ -56,6 +59,14 @@ pub(super) async fn reconcile(
                 });
                 context.status(Kind::TaskRun, &object, status).await?;
                 Ok(Action::await_change())
+            }
+            // Tekton tries again, with growing pauses.
+            Err(kube::Error::Api(status)) if status.message.contains("exceeded quota") => {
+                let message =
+                    format!("TaskRun Pod exceeded available resources: {}", status.message);
+                let conditions = succeeded(&task_run, "Unknown", "ExceededResourceQuota", &message);
+                context.status(Kind::TaskRun, &object, json!({"conditions": conditions})).await?;
+                Ok(Action::requeue(QUOTA_PAUSE))
             }
             Err(error) => Err(error.into()),
         };

@@ -19,6 +19,9 @@ pub(crate) trait CoscheduleView {
     /// The runs with a TaskRun that Tekton's own affinity assistant places.
     fn assisted_runs(&self) -> impl Iterator<Item = &PipelineRun>;
 
+    /// The active TaskRuns that a quota refuses a pod, sorted by name.
+    fn refused_task_runs(&self) -> impl Iterator<Item = (&Name, &TaskRun)>;
+
     /// How many TaskRuns the PipelineRun with this UID has.
     fn tasks_of_run(&self, namespace: &str, uid: &str) -> TaskCounts;
 
@@ -94,6 +97,13 @@ impl CoscheduleView for View {
         assisted.filter_map(|of| {
             let (name, run) = self.run_by_uid(&of.name)?;
             (name.namespace == of.namespace).then_some(run)
+        })
+    }
+
+    fn refused_task_runs(&self) -> impl Iterator<Item = (&Name, &TaskRun)> {
+        let tables = self.table::<TaskRuns>().into_iter();
+        tables.flat_map(|table| {
+            table.refused.iter().filter_map(|name| table.runs.get_key_value(name))
         })
     }
 

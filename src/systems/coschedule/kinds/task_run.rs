@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
 use kube::core::DynamicObject;
 use serde_json::Value;
 
@@ -32,6 +33,8 @@ pub(crate) struct TaskRun {
     /// The claims of its workspaces. Only here Tekton writes which claim the result of a task names.
     pub claims: Box<[Box<str>]>,
     pub done: bool,
+    /// Since when it has had no pod, because a quota refuses it.
+    pub refused_since: Option<Timestamp>,
 }
 
 impl TaskRun {
@@ -46,6 +49,7 @@ impl TaskRun {
             assistant: annotation(metadata, ASSISTANT).map(Into::into),
             claims: claims(document),
             done: is_done(document),
+            refused_since: refused_since(document),
         }
     }
 }
@@ -60,6 +64,18 @@ fn claims(document: &Value) -> Box<[Box<str>]> {
     names.map(Into::into).collect::<BTreeSet<Box<str>>>().into_iter().collect()
 }
 
+/// Since when Tekton has not been able to create the pod of a TaskRun because of a ResourceQuota. It
+/// tries again, with growing pauses.
+fn refused_since(document: &Value) -> Option<Timestamp> {
+    let conditions = document.pointer("/status/conditions").and_then(Value::as_array)?;
+    let refused = conditions.iter().find(|condition| {
+        condition["type"] == "Succeeded"
+            && condition["status"] == "Unknown"
+            && condition["reason"] == "ExceededResourceQuota"
+    })?;
+    refused["lastTransitionTime"].as_str()?.parse().ok()
+}
+
 static TASK_RUNS: Kind = tekton::kind(TASK_RUN);
 
 /// The table of TaskRuns.
@@ -71,6 +87,8 @@ pub(crate) struct TaskRuns {
     /// The namespace and UID of the PipelineRuns with a TaskRun that Tekton's own affinity assistant
     /// places. Empty where the assistant is off.
     pub(super) assisted_runs: HashSet<Name>,
+    /// Those that a quota refuses a pod.
+    pub(super) refused: BTreeSet<Name>,
     /// The watch reported that the cluster does not serve TaskRuns. False until it has reported.
     pub(super) unserved: bool,
 }
@@ -122,11 +140,15 @@ impl Table for TaskRuns {
                 of_run.with_claims.insert(Arc::clone(&name.name));
             }
         }
+        if run.refused_since.is_some() {
+            self.refused.insert(name.clone());
+        }
         self.runs.insert(name, run);
     }
 
     fn forget(&mut self, name: &Name) {
         let Some(run) = self.runs.remove(name) else { return };
+        self.refused.remove(name);
         let Some(owner) = owning_run(name, &run) else { return };
         let Entry::Occupied(mut of_run) = self.by_run.entry(owner) else { return };
         of_run.get_mut().with_claims.remove(&*name.name);

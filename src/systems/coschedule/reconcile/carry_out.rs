@@ -9,7 +9,9 @@ use serde_json::json;
 use super::next::{Decision, Next, Step};
 use super::state::{Facts, State};
 use super::{Why, reason};
-use crate::systems::coschedule::keys::{IDLE_SINCE, MEMBER, MISSING_SINCE, PLAN};
+use crate::systems::coschedule::keys::{
+    ASIDE_SINCE, FAILED, IDLE_SINCE, MEMBER, MISSING_SINCE, PLAN,
+};
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::Placeholder;
@@ -23,7 +25,7 @@ use crate::view::resource::{POD, Resource};
 use crate::view::{Name, View};
 
 /// The annotations whose values are times.
-const TIMES: &[&str] = &[IDLE_SINCE, MISSING_SINCE];
+const TIMES: &[&str] = &[ASIDE_SINCE, IDLE_SINCE, MISSING_SINCE];
 
 /// A plan that is being built.
 pub(super) struct PlanBuilder<'t, 'v> {
@@ -132,6 +134,22 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
                 let pod_name = state.pod_name();
                 let now = self.facts.now;
                 self.act(wake::call(&pod_name, &pod.identity.uid, now, "placeholder"));
+            }
+            Next::StepAside => {
+                let now = self.facts.now.as_second().to_string();
+                let mut operations = annotate(placeholder, FAILED, "true".to_owned());
+                operations.push(add(&["metadata", "annotations", ASIDE_SINCE], now));
+                operations.push(add(&["spec", "replicas"], 0));
+                self.change(name, placeholder, operations);
+                if let Some((run_name, run)) = state.run {
+                    let note = format!(
+                        "a ResourceQuota has no room for a pod of the run beside placeholder {}: the placeholder is deleted, and later pods of its group are admitted without their group",
+                        name.name
+                    );
+                    let reason = reason::PLACEHOLDER_STEPPED_ASIDE;
+                    let target = Target::new(PIPELINE_RUN, run_name, &run.identity.uid);
+                    self.report(target, Event { warning: true, reason, note });
+                }
             }
             Next::Recreate { why, is_forced } => {
                 let Some(pod) = state.pod else { return };

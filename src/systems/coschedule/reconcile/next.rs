@@ -4,9 +4,11 @@
 //! # Order
 //! The first rule that applies decides. The cluster must show the effect of a step before the next.
 //!
+//! 0. A placeholder that has stepped aside stays so (`quota`).
 //! 1. Remove outdated annotations, and restore the one replica of the StatefulSet.
 //! 2. Write a plan into a template without a valid one, restore the hold to members, and record the group
 //!    of a placeholder without a valid record (`template`).
+//!    Step aside for pods that a quota refuses (`quota`).
 //! 3. While no member runs: add new claims, and remove those of other groups (`template`).
 //! 4. No pod: after a while record that, so that new members no longer wait for it, and later release
 //!    those that wait (`unplaced`).
@@ -21,6 +23,7 @@
 
 mod members;
 mod on_node;
+mod quota;
 mod template;
 mod unplaced;
 
@@ -70,6 +73,8 @@ pub(crate) enum Next {
     },
     /// Make the scheduler try the pod again.
     Wake,
+    /// Delete the pod for good, and let new members be admitted without their group.
+    StepAside,
 }
 
 /// The next step for a member.
@@ -140,6 +145,9 @@ struct Decider<'s, 'v> {
 impl<'v> Decider<'_, 'v> {
     fn decide(&mut self) -> Next {
         let state = self.state;
+        if let Some(next) = self.stay_aside() {
+            return next;
+        }
         let marks = state.outdated_marks();
         if !marks.is_empty() {
             return Next::Unmark(marks);
@@ -149,6 +157,9 @@ impl<'v> Decider<'_, 'v> {
             return Next::Resize;
         }
         if let Some(next) = self.restore_plan().or_else(|| self.restore_record()) {
+            return next;
+        }
+        if let Some(next) = self.step_aside() {
             return next;
         }
         self.recreate_members_of_other_groups();

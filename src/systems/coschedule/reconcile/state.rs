@@ -11,7 +11,7 @@ use super::desired::{Desired, claims_on_one_node};
 use super::{Why, duration};
 use crate::systems::coschedule::family;
 use crate::systems::coschedule::groups::Leader;
-use crate::systems::coschedule::keys::{FAILED, IDLE_SINCE, MISSING_SINCE};
+use crate::systems::coschedule::keys::{ASIDE_SINCE, FAILED, IDLE_SINCE, MISSING_SINCE};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
@@ -40,6 +40,8 @@ pub(super) struct Facts<'v> {
     users: OnceCell<Users<'v>>,
     /// The free capacity of all nodes, computed when first needed.
     free_capacity: OnceCell<Vec<FreeCapacity<'v>>>,
+    /// The TaskRuns that a quota refuses a pod, computed when first needed.
+    refused: OnceCell<Refused<'v>>,
     /// By node, the first placeholder there by name that has waiting members, computed when first
     /// needed.
     first_waiting: OnceCell<HashMap<&'v str, &'v Name>>,
@@ -53,6 +55,7 @@ impl<'v> Facts<'v> {
             now,
             users: OnceCell::new(),
             free_capacity: OnceCell::new(),
+            refused: OnceCell::new(),
             first_waiting: OnceCell::new(),
         }
     }
@@ -63,6 +66,25 @@ impl<'v> Facts<'v> {
 
     pub(super) fn free_capacity(&self) -> &[FreeCapacity<'v>] {
         self.free_capacity.get_or_init(|| FreeCapacity::of_all(self.view))
+    }
+
+    /// Since when a quota refuses a TaskRun of the root run with this UID its pod.
+    pub(super) fn refused_since(&self, run: &str) -> Option<Timestamp> {
+        self.refused().since.get(run).copied()
+    }
+
+    /// Whether a placeholder is the first of its namespace, by name, that could step aside.
+    pub(super) fn is_first_refused(&self, placeholder: &Name) -> bool {
+        self.refused().first.get(&*placeholder.namespace) == Some(&placeholder)
+    }
+
+    /// When a placeholder of this namespace stepped aside last.
+    pub(super) fn last_aside(&self, namespace: &str) -> Option<Timestamp> {
+        self.refused().last_aside.get(namespace).copied()
+    }
+
+    fn refused(&self) -> &Refused<'v> {
+        self.refused.get_or_init(|| Refused::of(self.view))
     }
 
     /// Whether a placeholder with waiting members is the first of these on its node, by name.
@@ -120,6 +142,52 @@ impl<'v> Facts<'v> {
     /// Why it is not created yet.
     pub(super) fn first_nodes(&self, desired: &Desired<'_>) -> Result<Option<Nodes>, Why> {
         if desired.is_due { self.follow(desired).map(Some) } else { Ok(None) }
+    }
+}
+
+/// The TaskRuns that a quota refuses a pod, and the placeholders that could step aside for them.
+#[derive(Default)]
+struct Refused<'v> {
+    /// By the UID of the root run, since when.
+    since: HashMap<&'v str, Timestamp>,
+    /// By namespace, the first placeholder of these runs without members.
+    first: HashMap<&'v str, &'v Name>,
+    /// By namespace, when a placeholder stepped aside last.
+    last_aside: HashMap<&'v str, Timestamp>,
+}
+
+impl<'v> Refused<'v> {
+    fn of(view: &'v View) -> Self {
+        let mut refused = Self::default();
+        for (_, task_run) in view.refused_task_runs().filter(|(_, it)| !it.identity.deleting) {
+            let run = task_run.run.as_ref().and_then(|owner| view.run_by_uid(&owner.uid));
+            let (Some((name, run)), Some(since)) = (run, task_run.refused_since) else { continue };
+            let (_, root, _) = family::root(name, run, view);
+            let known = refused.since.entry(&root.identity.uid).or_insert(since);
+            *known = since.min(*known);
+        }
+        if refused.since.is_empty() {
+            return refused;
+        }
+        for (name, placeholder) in view.placeholders() {
+            let details = placeholder.details.as_deref();
+            if let Some(aside) = details.and_then(|details| read_time(details, ASIDE_SINCE)) {
+                let last = refused.last_aside.entry(&name.namespace).or_insert(aside);
+                *last = aside.max(*last);
+                continue;
+            }
+            let run = placeholder.run.as_ref().map(|run| &*run.uid);
+            let is_idle = view.members_of(name).all(|(_, member)| member.finished);
+            if is_idle
+                && placeholder.templates.is_empty()
+                && view.placeholder_pod(name).is_some()
+                && run.is_some_and(|run| refused.since.contains_key(run))
+            {
+                let first = refused.first.entry(&name.namespace).or_insert(name);
+                *first = (*first).min(name);
+            }
+        }
+        refused
     }
 }
 

@@ -52,7 +52,7 @@ impl<'v> Decider<'_, 'v> {
     /// If the webhook does not see that, the new pod waits like the old one. So each pod waits at least
     /// for the grace period, and for as long as the placeholder had been missing when the pod was
     /// created: twice as long each time.
-    fn release_members(&mut self, missing: Timestamp) {
+    pub(super) fn release_members(&mut self, missing: Timestamp) {
         let state = self.state;
         for &(name, member) in &state.waiting {
             // A new pod would need the same claim, which only the StatefulSet creates.

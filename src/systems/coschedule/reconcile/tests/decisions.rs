@@ -1,5 +1,6 @@
 //! The next step for a placeholder, as a table; and forged plans and records.
 
+use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::simulator::{NAMESPACE, World};
@@ -23,6 +24,7 @@ fn shown(Explained { next, waits, members, .. }: &Explained) -> String {
         Next::Resize => "resize".to_owned(),
         Next::Rewrite(plan) => format!("rewrite {}", plan.text()),
         Next::Wake => "wake".to_owned(),
+        Next::StepAside => "step aside".to_owned(),
         Next::Recreate { why: None, .. } => "recreate".to_owned(),
         Next::Recreate { why: Some(why), is_forced } => {
             format!("{}: {why}", if *is_forced { "force" } else { "recreate" })
@@ -127,6 +129,40 @@ fn the_next_step_for_a_placeholder() {
                 world.finish("a");
             },
             fresh,
+        ),
+        (
+            "a quota refuses a pod of its run, and a member runs",
+            |world| world.refuse_pod("b", "run"),
+            "nothing",
+        ),
+        (
+            "the same, and no member runs",
+            |world| {
+                world.refuse_pod("b", "run");
+                world.finish("a");
+            },
+            "nothing",
+        ),
+        (
+            "the same for longer than the grace period",
+            |world| {
+                world.refuse_pod("b", "run");
+                world.finish("a");
+                world.now += SignedDuration::from_secs(LONG);
+            },
+            "step aside",
+        ),
+        (
+            "it has stepped aside",
+            |world| {
+                world.refuse_pod("b", "run");
+                world.finish("a");
+                let since = world.now.as_second().to_string();
+                let set = world.sets.get_mut(&world.placeholder("run")).unwrap();
+                set["metadata"]["annotations"]["stowplan.dev/aside-since"] = json!(since);
+                set["spec"]["replicas"] = json!(0);
+            },
+            "nothing",
         ),
         (
             "its node is cordoned, and a member runs there",

@@ -308,6 +308,42 @@ fn members_that_come_back_are_released_with_growing_pauses() {
     assert!((3..=9).contains(&released), "{released}: {:?}", world.writes);
 }
 
+/// Its own pod has taken the last place of a quota.
+#[test]
+fn a_placeholder_steps_aside_for_pods_that_a_quota_refuses() {
+    let mut world = World::new(&["n1", "n2"]);
+    for (run, claim) in [("one", "c"), ("two", "d")] {
+        world.claim(claim);
+        world.run(run, &[claim], &[]);
+        world.refuse_pod(&format!("{run}-a"), run);
+    }
+    let pods = |world: &World| {
+        ["one", "two"].map(|run| world.pods.contains_key(&format!("{}-0", world.placeholder(run))))
+    };
+    let grace = i64::try_from(world.policy.coschedule.grace_period.length().as_secs()).unwrap();
+    world.settle(grace - 1);
+    assert_eq!(pods(&world), [true, true]);
+    // One at a time: its place may be enough.
+    world.settle(2);
+    assert_eq!(pods(&world).iter().filter(|it| **it).count(), 1);
+    let (first, second) = if pods(&world)[0] { ("two", "one") } else { ("one", "two") };
+    assert_eq!(world.reported(PIPELINE_RUN, first), [reason::PLACEHOLDER_STEPPED_ASIDE]);
+    let name = Name::new(NAMESPACE, &world.placeholder(first));
+    assert!(world.view().placeholder(&name).unwrap().failed, "for the webhook");
+    world.settle(grace);
+    assert_eq!(pods(&world), [false, false]);
+    assert_eq!(world.reported(PIPELINE_RUN, second), [reason::PLACEHOLDER_STEPPED_ASIDE]);
+    // Nothing else is written until the runs end.
+    let writes = world.writes.len();
+    world.task_runs.values_mut().for_each(|it| it["status"] = json!({}));
+    world.settle(LONG);
+    assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
+    world.end("one");
+    world.end("two");
+    world.settle(SOON);
+    assert!(world.sets.is_empty());
+}
+
 /// A claim of the placeholder's own is made with it: there is nothing to come back with.
 #[test]
 fn members_that_need_a_claim_of_a_failed_placeholder_are_reported_and_kept() {

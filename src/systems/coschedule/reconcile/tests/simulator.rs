@@ -223,6 +223,15 @@ impl World {
         self.member_of(name, run, &placeholder, milli_cpu);
     }
 
+    /// A TaskRun of a run that a quota refuses its pod.
+    pub(super) fn refuse_pod(&mut self, name: &str, run: &str) {
+        self.task_run(name, run);
+        let conditions = json!([{"type": "Succeeded", "status": "Unknown",
+            "reason": "ExceededResourceQuota", "lastTransitionTime": self.now.to_string()}]);
+        let task_run = self.task_runs.get_mut(name).unwrap();
+        Self::change(task_run, json!({"status": {"conditions": conditions}}));
+    }
+
     /// The same of a group that is not the run's only one.
     pub(super) fn member_of(&mut self, name: &str, run: &str, placeholder: &str, milli_cpu: u32) {
         let owner = self.task_run(name, run);
