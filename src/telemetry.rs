@@ -116,6 +116,8 @@ pub struct Metrics {
     pub controller_actions: Gauge,
     /// Pods that have keys of stowplan and were admitted without its webhook.
     pub unplaced_pods: Gauge,
+    /// Pods whose placement was removed after stowplan's webhook had added it.
+    pub stripped_pods: Gauge,
 }
 
 impl Metrics {
@@ -151,6 +153,7 @@ impl Metrics {
             controller_plan_duration: Histogram::new(DURATION_BUCKETS),
             controller_actions: Gauge::default(),
             unplaced_pods: Gauge::default(),
+            stripped_pods: Gauge::default(),
         };
         metrics.register();
         metrics
@@ -275,6 +278,11 @@ impl Metrics {
             "unplaced_pods",
             "Pods that have keys of stowplan and were admitted without its webhook",
             self.unplaced_pods.clone(),
+        );
+        registry.register(
+            "stripped_pods",
+            "Pods whose placement was removed after stowplan's webhook had added it",
+            self.stripped_pods.clone(),
         );
     }
 

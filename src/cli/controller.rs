@@ -189,6 +189,7 @@ fn planner(report: Arc<Report>, metrics: Arc<Metrics>) -> Planner {
         let mut plan = systems::plan(view, policy, now);
         let report_of_pods = report.plan(view, policy, now);
         metrics.unplaced_pods.set(i64::try_from(report.unplaced()).unwrap_or(i64::MAX));
+        metrics.stripped_pods.set(i64::try_from(report.stripped()).unwrap_or(i64::MAX));
         plan.extend(report_of_pods);
         plan
     })

@@ -7,6 +7,10 @@
 //! is deleted if its owner creates a replacement, which then passes the webhook. An owner of a
 //! system's kind may fail if its pod is deleted while running; then the pod is deleted only in the
 //! version in which it is known to be unbound. [`Rounds`] bounds the recreation for each owner.
+//!
+//! A pod with a record is decided again once, before it has a node: another webhook, or an admission
+//! policy, may have removed what the webhook added. The pod would get the same again, so it is only
+//! reported.
 
 mod rounds;
 #[cfg(test)]
@@ -23,6 +27,7 @@ use crate::admission::Decision;
 use crate::admission::stored::decide_creation;
 use crate::cluster::PodChange;
 use crate::kubernetes::{controller, is_created_again};
+use crate::placement::intent::Intent;
 use crate::placement::record;
 use crate::policy::Repair;
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
@@ -63,6 +68,8 @@ struct Seen {
     fragile_owner: Option<PodOwner>,
     /// The webhook would refuse the pod.
     is_refused: bool,
+    /// The pod has a record of a decision.
+    is_recorded: bool,
     state: State,
 }
 
@@ -72,6 +79,8 @@ enum State {
     Undecided(Box<Value>),
     /// Decided; the text describes what the pod lacks.
     Unplaced(String),
+    /// Decided: the pod has what its record says. Forgotten when the pod has a node.
+    Placed,
 }
 
 impl Report {
@@ -90,12 +99,20 @@ impl Report {
         let Some(name) = name_of(pod) else { return };
         let mut state = self.state();
         let Pods { pods, rounds } = &mut *state;
-        if !may_lack_placement(pod) {
+        let Some(is_recorded) = may_lack_placement(pod) else {
             pods.remove(&name);
             return;
+        };
+        let is_bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+        if is_recorded && is_bound {
+            // Only one that was seen before is still reported.
+            if pods.get(&name).is_none_or(|seen| !matches!(seen.state, State::Unplaced(_))) {
+                pods.remove(&name);
+                return;
+            }
         }
         let identity = Identity::from(&pod.metadata);
-        let is_replaceable = is_replaceable(pod);
+        let is_replaceable = is_replaceable(pod) && !is_recorded;
         let fragile_owner = find_owner(pod).filter(|owner| owner.fails_with_pod);
         match pods.get_mut(&name).filter(|seen| seen.identity.uid == identity.uid) {
             Some(seen) => {
@@ -112,6 +129,7 @@ impl Report {
                     is_replaceable,
                     fragile_owner,
                     is_refused: false,
+                    is_recorded,
                     state: State::Undecided(Box::new(document)),
                 };
                 pods.insert(name, seen);
@@ -119,11 +137,22 @@ impl Report {
         }
     }
 
-    /// The number of pods that are known to lack their placement.
+    /// The number of pods that were admitted without their placement.
     #[must_use]
     pub(crate) fn unplaced(&self) -> usize {
+        self.count(false)
+    }
+
+    /// The number of pods whose placement was removed after their admission.
+    #[must_use]
+    pub(crate) fn stripped(&self) -> usize {
+        self.count(true)
+    }
+
+    fn count(&self, is_recorded: bool) -> usize {
         let state = self.state();
-        state.pods.values().filter(|seen| matches!(seen.state, State::Unplaced(_))).count()
+        let lacking = state.pods.values().filter(|seen| matches!(seen.state, State::Unplaced(_)));
+        lacking.filter(|seen| seen.is_recorded == is_recorded).count()
     }
 
     /// Plans an event for each pod that lacks its placement, and the deletion of those to be
@@ -134,7 +163,12 @@ impl Report {
         let mut state = self.state();
         let Pods { pods, rounds } = &mut *state;
         pods.retain(|name, seen| match &seen.state {
-            State::Unplaced(_) => true,
+            State::Unplaced(_) | State::Placed => true,
+            State::Undecided(pod) if seen.is_recorded => {
+                let removed = removed(&name.namespace, pod, view, policy);
+                seen.state = removed.map_or(State::Placed, State::Unplaced);
+                true
+            }
             State::Undecided(pod) => match missing(&name.namespace, pod, view, policy) {
                 Some((missing, can_be_met)) => {
                     // A replacement would be refused, so that no pod would run at all.
@@ -170,6 +204,11 @@ impl Seen {
         rounds: &mut Rounds,
         plan: &mut Plan,
     ) -> (Write, Event) {
+        if self.is_recorded {
+            let event =
+                Event { warning: true, reason: "PlacementRemoved", note: missing.to_owned() };
+            return (Write::None, event);
+        }
         let may_delete = policy.repair == Repair::RecreatePending && self.is_replaceable;
         let report = |remedy: &str| {
             let note = format!("{missing}; {remedy}");
@@ -212,8 +251,9 @@ fn name_of(pod: &Pod) -> Option<Name> {
     Some(Name::new(metadata.namespace.as_deref()?, metadata.name.as_deref()?))
 }
 
-/// Whether a pod that has not finished may need a placement and has no record of a decision.
-fn may_lack_placement(pod: &Pod) -> bool {
+/// Whether a pod that has not finished may lack a placement: `Some` with whether it has a record of a
+/// decision.
+fn may_lack_placement(pod: &Pod) -> Option<bool> {
     let metadata = &pod.metadata;
     let annotations = metadata.annotations.as_ref();
     let has_record = annotations.is_some_and(|annotations| annotations.contains_key(record::KEY));
@@ -222,10 +262,10 @@ fn may_lack_placement(pod: &Pod) -> bool {
     });
     let concerns = |system: &System| system.may_concern.is_some_and(|concerns| concerns(metadata));
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    (has_key || SYSTEMS.iter().any(concerns))
-        && !has_record
-        && metadata.deletion_timestamp.is_none()
-        && !matches!(phase, Some("Succeeded" | "Failed"))
+    let is_active =
+        metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"));
+    let is_concerned = has_record || has_key || SYSTEMS.iter().any(concerns);
+    (is_active && is_concerned).then_some(has_record)
 }
 
 fn is_replaceable(pod: &Pod) -> bool {
@@ -279,4 +319,30 @@ fn missing(namespace: &str, pod: &Value, view: &View, policy: &Policy) -> Option
         }
         _ => None,
     }
+}
+
+/// Decides a pod with a record again. Returns a text about what was removed since. `None`: nothing of
+/// what the record says, as far as a decision shows.
+fn removed(namespace: &str, pod: &Value, view: &View, policy: &Policy) -> Option<String> {
+    let Decision::Admit(admission) = decide_creation(&POD, namespace, pod, view, policy).ok()?
+    else {
+        return None;
+    };
+    let record = pod.pointer("/metadata/annotations")?.get(record::KEY)?.as_str()?;
+    // The policy may serve further systems by now.
+    let is_recorded = |intent: &Intent| !record::entries(record, intent.system).is_empty();
+    if !admission.findings.is_empty() || !admission.intents.iter().any(is_recorded) {
+        return None;
+    }
+    let operations = admission.patch.operations();
+    let paths = operations.iter().map(|operation| operation.path().as_str());
+    let path = paths.filter(|path| path.starts_with("/spec/")).min()?;
+    let field: Vec<&str> = path.split('/').skip(1).take(3).collect();
+    Some(format!(
+        "{} has less than the annotation {} says: a later webhook or admission policy removed what \
+         stowplan's webhook had added; find it (kubectl get \
+         mutatingwebhookconfigurations,mutatingadmissionpolicies) and exclude the pod there",
+        field.join("."),
+        record::KEY
+    ))
 }

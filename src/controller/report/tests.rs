@@ -103,6 +103,45 @@ fn placed_pods_and_pods_without_keys_are_not_reported() {
     assert_eq!(report.unplaced(), 0);
 }
 
+/// By a webhook that is called after stowplan's and writes an affinity of its own.
+#[test]
+fn a_pod_whose_placement_was_removed_is_reported_and_kept() {
+    let record = r#"{"v":1,"streams":["host=n1: node n1"],"more":0}"#;
+    let annotations = json!({"streams.ibm.com/host": "n1", record::KEY: record});
+    let repair = Policy { repair: Repair::RecreatePending, ..Policy::default() };
+    let report = Report::default();
+    let stripped = pod("p", &annotations, Some("ReplicaSet"));
+    report.observe(&stripped);
+    let planned_now = planned(&report, &repair, 100);
+    let [(Write::None, "PlacementRemoved", note)] = planned_now.as_slice() else {
+        panic!("{planned_now:?}")
+    };
+    assert!(note.starts_with("spec.affinity") && note.contains("later webhook"), "{note}");
+    assert_eq!((report.unplaced(), report.stripped()), (0, 1));
+    // It is still wrong on its node.
+    let mut bound = stripped.clone();
+    bound.spec.as_mut().unwrap().node_name = Some("n2".to_owned());
+    report.observe(&bound);
+    assert_eq!(report.stripped(), 1);
+
+    let mut whole = pod("p", &annotations, Some("ReplicaSet"));
+    whole.spec.as_mut().unwrap().affinity = serde_json::from_value(json!({"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}}))
+    .unwrap();
+    let report = Report::default();
+    report.observe(&whole);
+    assert!(planned(&report, &repair, 100).is_empty());
+    // A controller that starts later sees neither an affinity nor a missing one of a bound pod.
+    report.observe(&bound);
+    assert!(planned(&report, &repair, 100).is_empty());
+    // A record that names no decision of a system promises nothing.
+    let forged = json!({"streams.ibm.com/host": "n1", record::KEY: "{}"});
+    report.observe(&pod("forged", &forged, None));
+    assert!(planned(&report, &repair, 100).is_empty());
+    assert_eq!((report.unplaced(), report.stripped()), (0, 0));
+}
+
 #[test]
 fn a_pending_pod_is_recreated_under_the_policy_recreate_pending() {
     let policy = Policy { repair: Repair::RecreatePending, ..Policy::default() };
