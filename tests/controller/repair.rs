@@ -46,6 +46,12 @@ pub(crate) async fn pods_admitted_meanwhile_are_reported_and_recreated(
     let mut running = element("job", "running", &[("host", &nodes[0])]);
     running["spec"]["nodeSelector"] = json!({"streams.ibm.com/hostpool": "repair"});
     space.node_of_new(&running).await?;
+    // It was placed, and then another webhook took the affinity away.
+    let mut stripped = element("job", "stripped", &[("host", &nodes[0])]);
+    stripped["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1000"}});
+    let record = json!({"v": 1, "streams": [format!("host={0}: node {0}", nodes[0])], "more": 0});
+    stripped["metadata"]["annotations"]["stowplan.dev/placement"] = json!(record.to_string());
+    space.pod(&stripped).await?;
     // It is unschedulable, and its owner creates another pod when it is deleted.
     let mut waiting = element("job", "waiting", &[("host", &nodes[1])]);
     waiting["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1000"}});
@@ -82,6 +88,17 @@ pub(crate) async fn pods_admitted_meanwhile_are_reported_and_recreated(
             true => Seen::Done(()),
             false => Seen::NotYet(format!("{seen:?}")),
         })
+    })
+    .await?;
+    until("an event on the pod without its affinity", LIMIT, async || {
+        let seen = events(&space, "stripped").await?;
+        Ok(
+            match seen.iter().any(|(why, note)| why == "PlacementRemoved" && note.contains("spec."))
+            {
+                true => Seen::Done(()),
+                false => Seen::NotYet(format!("{seen:?}")),
+            },
+        )
     })
     .await?;
     let again = until("the waiting pod to be made again, placed", LIMIT, async || {
