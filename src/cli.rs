@@ -99,7 +99,7 @@ pub fn run() -> ExitCode {
     result.unwrap_or_else(|error| {
         match error.downcast_ref::<input::Problems>() {
             Some(problems) => problems.iter().for_each(print_notice),
-            None => print_notice(&format!("{error:#}")),
+            None => print_notice(&format_causes(&error)),
         }
         ExitCode::from(UNUSABLE)
     })
@@ -108,6 +108,19 @@ pub fn run() -> ExitCode {
 /// Prints a message for people, which is not the result, on standard error.
 fn print_notice(text: &str) {
     eprintln!("stowplan: {}", escape_for_terminal(text));
+}
+
+/// Formats an error with its causes. Some errors repeat their cause in their own message.
+fn format_causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// Escapes the characters of `text` that could control a terminal: messages quote files of other

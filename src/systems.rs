@@ -36,7 +36,7 @@ use crate::view::table::ApiObject;
 use crate::view::{
     Key, Namespaces, Nodes, Object, Resource, Scope, Table, TableType, Usages, View,
 };
-use check::{CheckedKind, PodCheckFn};
+use check::{CheckedKind, NodeCheckFn, PodCheckFn};
 use coschedule::kinds::member::Members;
 use coschedule::kinds::mounts::Mounts;
 use coschedule::kinds::namespace::NamespaceModes;
@@ -109,12 +109,17 @@ pub struct System {
     pub plan: Option<fn(&View, &Policy, Timestamp) -> Plan>,
     /// The rules for objects of its own kinds.
     pub validations: &'static [Validation],
+    /// The kinds of objects that pods wait for until the controller has written their status. The
+    /// command `plan` shows those of its input as the controller would leave them.
+    pub(crate) settled: &'static [Resource],
     /// The kinds that the command `plan` previews by this system.
     pub previews: &'static [PreviewedKind],
     /// The kinds that the command `check` diagnoses by this system.
     pub(crate) checks: &'static [CheckedKind],
     /// What the system adds to the diagnosis of a pod by `check`. `None`: nothing.
     pub(crate) check_pod: Option<PodCheckFn>,
+    /// What the system has decided about a node, for `check`. `None`: nothing.
+    pub(crate) check_node: Option<NodeCheckFn>,
     /// The labels, or prefixes that end in a dot, whose pods must be on one node.
     pub(crate) together: &'static [&'static str],
     /// Finds what the intents of all systems for a pod contradict, together with other pods. `None`:

@@ -248,6 +248,11 @@ impl View {
         self.table::<Namespaces>()?.labels(name)
     }
 
+    /// The names of the known namespaces.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = &str> {
+        self.table::<Namespaces>().into_iter().flat_map(Namespaces::names)
+    }
+
     /// Whether a controller is running to finish what admission leaves to it.
     #[must_use]
     pub fn controller_present(&self) -> bool {

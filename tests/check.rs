@@ -14,4 +14,5 @@ mod check {
     mod remedies;
     mod runs;
     mod streams;
+    mod workloads;
 }

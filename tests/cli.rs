@@ -14,6 +14,8 @@ mod cli {
     /// `review`: an AdmissionReview in, the answer out.
     pub(crate) mod review;
 
+    /// `check` of a cluster.
+    mod check_live;
     /// `plan`: the files it reads.
     mod plan_input;
     /// `plan --live`: what it reads from a cluster.
@@ -22,8 +24,12 @@ mod cli {
     pub(crate) mod plan_objects;
     /// `plan`: its output formats.
     mod plan_output;
+    /// `plan`: pools and jobs, with their members.
+    mod plan_pools;
     /// `plan`: PipelineRuns and their claims.
     mod plan_runs;
+    /// `plan`: objects that depend on each other, and input that is not rendered.
+    mod plan_together;
 
     /// `controller`: start, readiness and stop.
     mod controller;

@@ -67,6 +67,7 @@ const ORDER: &[(&str, &[&str])] = &[
             "policy",
             "api",
             "text",
+            "names",
             "kubernetes",
         ],
     ),

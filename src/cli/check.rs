@@ -1,51 +1,70 @@
-//! `stowplan check`: why a pod, a job, a pool or a Tekton run waits, and what to do about it.
+//! `stowplan check`: why a pod, a workload, a job, a pool, a group or a Tekton run waits, and what to do
+//! about it.
 //!
 //! The cluster is read once. A diagnosis shows the requests of the object, the decisions of
 //! stowplan, the message of the scheduler, and each obstacle with its remedy. Each system diagnoses
-//! its own kinds (`systems::check`); this module reads, diagnoses pods as far as all systems have
-//! that in common, and prints.
+//! its own kinds (`systems::check`); this module reads, diagnoses pods, workloads and nodes as far as
+//! all systems have that in common, and prints.
 
 mod files;
+mod namespace;
+mod node;
 mod pod;
+mod text;
+mod workload;
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use anyhow::Context as _;
-use clap::builder::NonEmptyStringValueParser;
+use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
 
-use super::{input, live};
+use super::live::{self, Access, Part, parse_namespace};
+use super::{input, print_notice};
 use crate::systems::SYSTEMS;
-use crate::systems::check::{CheckedKind, Context, Diagnosis, Obstacle};
+use crate::systems::check::{CheckedKind, Cluster, Context, Diagnosis};
+use crate::systems::policy::Policy;
 use crate::view::Name;
+use workload::{WORKLOADS, Workload};
 
 /// The exit code if there is an obstacle.
 const OBSTACLE: u8 = 1;
 
 /// The names of pods on the command line.
-const POD_NAMES: [&str; 3] = ["pod", "pods", "po"];
+const POD_NAMES: &[&str] = &["pod", "pods", "po"];
 
 /// The arguments of `stowplan check`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
+Without an object everything in the namespace is checked, and shown if it has an obstacle.
+
+job/NAME is a StreamsJob or, if there is none, a batch Job; jobs.batch/NAME is always a batch Job.
+
 Exit code: 0 no obstacle, 1 an obstacle, 2 the object does not exist or the cluster cannot be read.
 
 Examples:
   # Why a pod waits, in the cluster of the current kubeconfig context
   stowplan check pod/parallel-0-ioyms -n streams
 
+  # What waits in a namespace, and in all of them
+  stowplan check -n streams
+  stowplan check -A
+
   # A whole job: its StreamsJob, its pools and its pods
   stowplan check job/parallel -n streams
 
-  # Why a pool is not ready
+  # Why a pool is not ready, and which pools have a node
   stowplan check pool/my-pool
+  stowplan check node/node-7
 
   # Why a Tekton run waits: its groups, their placeholders, its pods and its claims
   stowplan check pipelinerun/image -n builds
+
+  # Why the pods of a coscheduled group wait
+  stowplan check group/nightly -n builds
 
   # From objects that another user has sent
   kubectl get nodes,pods,hostpools,streamsjobs -n streams -o yaml > cluster.yaml
@@ -54,17 +73,23 @@ Examples:
   # The remedies, for a script
   stowplan check job/parallel -o json | jq -r '.. | .remedy? // empty'")]
 pub(super) struct Arguments {
-    /// The object: pod/NAME, job/NAME, pool/NAME or pipelinerun/NAME
+    /// The object: pod/NAME, deployment/NAME, statefulset/NAME, job/NAME, pool/NAME,
+    /// pipelinerun/NAME, group/NAME or node/NAME [default: everything in the namespace]
     #[arg(value_name = "KIND/NAME")]
-    object: Asked,
+    object: Option<Asked>,
     /// Its namespace [default: the context's, or default with --cluster]
-    #[arg(short, long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(short, long, value_name = "NAMESPACE", value_parser = parse_namespace)]
     namespace: Option<String>,
+    /// Check all namespaces
+    #[arg(short = 'A', long, conflicts_with_all = ["object", "namespace"])]
+    all_namespaces: bool,
     /// Kubernetes objects, files or folders, instead of the cluster of the current kubeconfig
     /// context
     #[arg(long, value_name = "PATH", num_args = 1..)]
     cluster: Vec<PathBuf>,
-    /// The policy file; without it, the defaults
+    #[command(flatten)]
+    access: Access,
+    /// The policy file [default: the cluster's policy, or with --cluster all defaults]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// The form of the output
@@ -83,9 +108,56 @@ enum Format {
 /// The object that the user asks about.
 #[derive(Clone, Debug)]
 struct Asked {
-    /// `None`: a pod.
-    kind: Option<&'static CheckedKind>,
+    /// The kinds that have this name; the first that has the object counts.
+    kinds: Vec<Kind>,
     name: String,
+}
+
+/// A kind of objects on the command line.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Pod,
+    Node,
+    /// A kind that a system diagnoses.
+    OfSystem(&'static CheckedKind),
+    Workload(&'static Workload),
+}
+
+impl Kind {
+    /// All kinds, in the order of precedence.
+    fn all() -> impl Iterator<Item = Self> {
+        let workloads = WORKLOADS.iter().map(Self::Workload);
+        [Self::Pod]
+            .into_iter()
+            .chain(checked_kinds().map(Self::OfSystem))
+            .chain(workloads)
+            .chain([Self::Node])
+    }
+
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Pod => POD_NAMES,
+            Self::Node => node::NAMES,
+            Self::OfSystem(kind) => kind.names,
+            Self::Workload(workload) => workload.names,
+        }
+    }
+
+    /// What there is none of if the object does not exist, for people.
+    fn missing(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Node => "node",
+            Self::OfSystem(kind) => kind.missing,
+            Self::Workload(workload) => workload.kind(),
+        }
+    }
+
+    /// A name that no other kind has.
+    fn own_name(self) -> &'static str {
+        let is_own = |name: &&&str| Self::all().filter(|of| of.names().contains(name)).count() == 1;
+        self.names().iter().find(is_own).copied().unwrap_or_default()
+    }
 }
 
 /// The kinds that the systems diagnose.
@@ -101,91 +173,137 @@ impl FromStr for Asked {
             .split_once('/')
             .filter(|(_, name)| !name.is_empty() && !name.contains('/'))
             .ok_or("write KIND/NAME, as pod/parallel-0")?;
-        let kind = match checked_kinds().find(|of| of.names.contains(&kind)) {
-            None if POD_NAMES.contains(&kind) => None,
-            None => return Err(format!("KIND is one of {}", format_kinds())),
-            found => found,
-        };
-        Ok(Self { kind, name: name.to_owned() })
+        let kinds: Vec<Kind> = Kind::all().filter(|of| of.names().contains(&kind)).collect();
+        if kinds.is_empty() {
+            return Err(format!("KIND is one of {}", format_kinds()));
+        }
+        Ok(Self { kinds, name: name.to_owned() })
     }
 }
 
 /// The first name of each kind, for people.
 fn format_kinds() -> String {
-    let names = checked_kinds().filter_map(|kind| kind.names.first());
-    let names: Vec<&str> = POD_NAMES.iter().take(1).chain(names).copied().collect();
+    let mut names: Vec<&str> = Vec::new();
+    for name in Kind::all().filter_map(|kind| kind.names().first()) {
+        if !names.contains(name) {
+            names.push(name);
+        }
+    }
     match names.split_last() {
         Some((last, first)) if !first.is_empty() => format!("{} and {last}", first.join(", ")),
         _ => names.concat(),
     }
 }
 
+/// The cluster, and what is asked of it.
+struct Read {
+    cluster: Cluster,
+    policy: Policy,
+    /// The documents of workloads.
+    workloads: Vec<Value>,
+    namespace: String,
+}
+
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let policy = input::read_policy(arguments.policy.as_deref())?;
-    let Asked { kind, name } = &arguments.object;
-    let (cluster, namespace) = if arguments.cluster.is_empty() {
-        let with_all_pods = kind.is_some_and(|kind| kind.needs_all_pods);
-        let live = live::read_for_check(arguments.namespace.as_deref(), with_all_pods)?;
-        live.warnings.iter().for_each(|warning| super::print_notice(warning));
-        (live.cluster, live.namespace)
-    } else {
-        (files::read(&arguments.cluster)?, "default".to_owned())
-    };
-    let namespace = arguments.namespace.clone().unwrap_or(namespace);
+    let Read { cluster, policy, workloads, namespace } = read(arguments)?;
     let context =
         Context { cluster: &cluster, policy: &policy, now: Timestamp::now(), pods: pod::CHECKS };
-    let key = Name::new(&namespace, name);
-    let (diagnosis, missing) = match kind {
-        Some(kind) => ((kind.check)(&context, &key), kind.missing),
-        None => {
-            let pod = cluster.pod(&namespace, name);
-            (pod.map(|pod| pod::diagnose(&context, &key, pod)), "pod")
-        }
+    let diagnosis = match &arguments.object {
+        Some(asked) => diagnose(&context, &workloads, &namespace, asked)?,
+        None if arguments.all_namespaces => namespace::diagnose_all(&context, &workloads),
+        None => namespace::diagnose(&context, &workloads, &namespace),
     };
-    let diagnosis = diagnosis.with_context(|| {
-        format!("namespace {namespace} has no {missing} {name} (another one: -n)")
-    })?;
     let output = match arguments.output {
-        Format::Text => super::escape_for_terminal(&format_text(&diagnosis)),
+        Format::Text => super::escape_for_terminal(&text::format(&diagnosis)),
         Format::Json => format!("{}\n", serde_json::to_string_pretty(&diagnosis)?),
     };
     super::print(&output)?;
     Ok(if diagnosis.has_obstacle() { ExitCode::from(OBSTACLE) } else { ExitCode::SUCCESS })
 }
 
-/// Formats a diagnosis for people.
-fn format_text(diagnosis: &Diagnosis) -> String {
-    let mut text = String::new();
-    write(&mut text, diagnosis, "");
-    text
+/// Reads the cluster, or the files in its place.
+fn read(arguments: &Arguments) -> anyhow::Result<Read> {
+    let policy = input::read_policy(arguments.policy.as_deref())?;
+    let given = arguments.namespace.as_deref();
+    if !arguments.cluster.is_empty() {
+        let problem =
+            "--context and --kubeconfig name a cluster, and --cluster reads files instead";
+        arguments.access.ensure_unused(problem)?;
+        let (cluster, workloads) = files::read(&arguments.cluster)?;
+        let namespace = given.unwrap_or("default").to_owned();
+        return Ok(Read { cluster, policy: policy.unwrap_or_default(), workloads, namespace });
+    }
+    let kinds = arguments.object.as_ref().map(|asked| asked.kinds.as_slice());
+    let further: Vec<_> = WORKLOADS
+        .iter()
+        .filter(|workload| {
+            let is_asked =
+                |kind: &Kind| matches!(kind, Kind::Workload(of) if std::ptr::eq(*of, *workload));
+            kinds.is_none_or(|kinds| kinds.iter().any(is_asked))
+        })
+        .map(Workload::api_resource)
+        .collect();
+    let needs_all = |kind: &Kind| {
+        matches!(kind, Kind::Node | Kind::OfSystem(CheckedKind { needs_all_pods: true, .. }))
+    };
+    let part = Part {
+        namespace: given,
+        all: arguments.all_namespaces,
+        with_all_pods: kinds.is_none_or(|kinds| kinds.iter().any(needs_all)),
+        with_policy: policy.is_none(),
+        further: &further,
+    };
+    let live = live::read_for_check(&arguments.access, &part)?;
+    live.warnings.iter().for_each(|warning| print_notice(warning));
+    let policy = policy.or(live.policy).unwrap_or_default();
+    let (cluster, workloads, namespace) = (live.cluster, live.further, live.namespace);
+    Ok(Read { cluster, policy, workloads, namespace })
 }
 
-fn write(text: &mut String, diagnosis: &Diagnosis, indent: &str) {
-    let Diagnosis { kind, namespace, name, .. } = diagnosis;
-    let _ = writeln!(text, "{indent}{kind} {namespace}/{name}");
-    let mut row = |title: &str, rows: &[String]| {
-        for (index, row) in rows.iter().enumerate() {
-            let title = if index == 0 { title } else { "" };
-            let _ = writeln!(text, "{indent}  {title:<10} {row}");
+/// Diagnoses the object that is asked for. If several kinds have the name and the object, the others
+/// are named.
+fn diagnose(
+    context: &Context<'_>,
+    workloads: &[Value],
+    namespace: &str,
+    asked: &Asked,
+) -> anyhow::Result<Diagnosis> {
+    let key = Name::new(namespace, &asked.name);
+    let find = |kind: &Kind| match kind {
+        Kind::Pod => {
+            let pod = context.cluster.pod(namespace, &asked.name);
+            pod.map(|pod| pod::diagnose(context, &key, pod))
         }
+        Kind::Node => node::diagnose(context, &asked.name),
+        Kind::OfSystem(kind) => (kind.check)(context, &key),
+        Kind::Workload(workload) => workload.diagnose(context, workloads, &key),
     };
-    row("placed", &diagnosis.placed);
-    row("asked", &diagnosis.asked);
-    row("decided", &diagnosis.decided);
-    row("scheduler", diagnosis.scheduler.as_slice());
-    for Obstacle { what, remedy } in &diagnosis.obstacles {
-        row("obstacle", std::slice::from_ref(what));
-        row("remedy", std::slice::from_ref(remedy));
+    let mut found = asked.kinds.iter().filter_map(|kind| Some((kind, find(kind)?)));
+    if let Some((_, diagnosis)) = found.next() {
+        for (kind, _) in found {
+            print_notice(&format!(
+                "namespace {namespace} also has a {} {1}: stowplan check {2}/{1}",
+                kind.missing(),
+                asked.name,
+                kind.own_name()
+            ));
+        }
+        return Ok(diagnosis);
     }
-    // A part may wait for an obstacle that is reported elsewhere: "none" would mislead.
-    let waits = !indent.is_empty() && diagnosis.kind == "Pod" && diagnosis.placed.is_empty();
-    if !diagnosis.has_obstacle() && !waits {
-        row("obstacle", &["none".to_owned()]);
+    let missing: Vec<&str> = asked.kinds.iter().map(|kind| kind.missing()).collect();
+    let missing = missing.join(" and no ");
+    if matches!(asked.kinds.as_slice(), [Kind::Node]) {
+        match context.cluster.has_no_nodes() {
+            true => bail!("no node is known, so {} cannot be checked", asked.name),
+            false => bail!("the cluster has no node {}", asked.name),
+        }
     }
-    let inner = format!("{indent}  ");
-    for part in &diagnosis.parts {
-        write(text, part, &inner);
-    }
+    None.with_context(|| {
+        format!(
+            "namespace {namespace} has no {missing} {} (-n names another namespace)",
+            asked.name
+        )
+    })
 }
 
 #[cfg(test)]
@@ -197,23 +315,23 @@ mod tests {
     #[test]
     fn each_kind_is_found_by_each_of_its_names_and_is_in_the_help() {
         let help = Arguments::augment_args(clap::Command::new("check")).render_help().to_string();
-        assert!(help.contains("pod/NAME"), "{help}");
-        for kind in checked_kinds() {
-            for name in kind.names {
+        for kind in Kind::all() {
+            for name in kind.names() {
                 let asked: Asked = format!("{name}/x").parse().unwrap();
-                assert!(asked.kind.is_some_and(|found| std::ptr::eq(found, kind)), "{name}");
+                let missing: Vec<&str> = asked.kinds.iter().map(|of| of.missing()).collect();
+                assert!(missing.contains(&kind.missing()), "{name}: {missing:?}");
             }
-            assert!(help.contains(&format!("{}/NAME", kind.names[0])), "{:?}", kind.names);
-        }
-        for name in POD_NAMES {
-            assert!(format!("{name}/x").parse::<Asked>().unwrap().kind.is_none(), "{name}");
+            assert!(help.contains(&format!("{}/NAME", kind.names()[0])), "{:?}", kind.names());
+            assert!(!kind.own_name().is_empty(), "{:?}", kind.names());
         }
     }
 
     #[test]
     fn an_unknown_kind_is_refused_with_the_known_ones() {
-        let problem = "node/n1".parse::<Asked>().unwrap_err();
-        assert_eq!(problem, "KIND is one of pod, job, pool and pipelinerun");
+        let problem = "service/s".parse::<Asked>().unwrap_err();
+        let known =
+            "KIND is one of pod, job, pool, pipelinerun, group, deployment, statefulset and node";
+        assert_eq!(problem, known);
         for text in ["", "pod", "pod/", "/x", "pod/a/b"] {
             assert!(text.parse::<Asked>().is_err(), "{text}");
         }

@@ -34,6 +34,11 @@ const STDIN: &str = "-";
 /// The extensions of the files that are read from a folder, as by kubectl.
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 
+/// The beginning of an expression in a Helm template, and the problem of such a file.
+const TEMPLATE: &str = "{{";
+const UNRENDERED: &str =
+    "is a Helm template that was not rendered: `helm template NAME CHART | stowplan plan -f -`";
+
 /// All problems of the input.
 #[derive(Debug, Default)]
 pub(super) struct Problems(Vec<String>);
@@ -113,6 +118,13 @@ impl Item<'_> {
         }
         value
     }
+
+    /// Whether its name or namespace is a Helm expression.
+    fn is_unrendered(&self) -> bool {
+        let texts = ["name", "generateName", "namespace"]
+            .map(|key| self.value.pointer(&format!("/metadata/{key}")).and_then(Value::as_str));
+        texts.into_iter().flatten().any(|text| text.contains(TEMPLATE))
+    }
 }
 
 impl Document {
@@ -175,7 +187,13 @@ impl Document {
                 problems
                     .push(located(&format!("items is {}, and must be a list", describe(other))));
             }
-            (None, _) => items.push(Item { version, kind, pointer, value }),
+            (None, _) => {
+                let item = Item { version, kind, pointer, value };
+                match item.is_unrendered() {
+                    true => problems.push(format!("{}: {} {UNRENDERED}", self.location, item.kind)),
+                    false => items.push(item),
+                }
+            }
         }
     }
 }
@@ -215,13 +233,24 @@ pub(super) fn read_documents(paths: &[PathBuf], problems: &mut Problems) -> Vec<
 /// # Errors
 /// [`Problems`]: all that cannot be read, or is not an object.
 pub(super) fn read_view(paths: &[PathBuf]) -> anyhow::Result<View> {
+    read_cluster(paths, &mut |_| {})
+}
+
+/// The same; `keep` gets each object.
+///
+/// # Errors
+/// As for [`read_view`].
+pub(super) fn read_cluster(paths: &[PathBuf], keep: &mut dyn FnMut(Value)) -> anyhow::Result<View> {
     let mut view = systems::view();
     let mut problems = Problems::default();
     let documents = read_documents(paths, &mut problems);
     for document in &documents {
         for item in document.items(&mut problems) {
             match systems::object(item.to_object()) {
-                Ok(object) => object.into_iter().for_each(|object| view.apply(object)),
+                Ok(object) => {
+                    object.into_iter().for_each(|object| view.apply(object));
+                    keep(item.to_object());
+                }
                 Err(problem) => problems.push(format!("{}: {problem}", document.location)),
             }
         }
@@ -235,15 +264,15 @@ pub(super) fn read_view(paths: &[PathBuf]) -> anyhow::Result<View> {
     Ok(view)
 }
 
-/// Reads the policy in a file; without a file, it is the default.
+/// Reads the policy in a file, if there is one.
 ///
 /// # Errors
 /// Why the file cannot be read, or why the policy is invalid.
-pub(super) fn read_policy(path: Option<&Path>) -> anyhow::Result<Policy> {
-    let Some(path) = path else { return Ok(Policy::default()) };
+pub(super) fn read_policy(path: Option<&Path>) -> anyhow::Result<Option<Policy>> {
+    let Some(path) = path else { return Ok(None) };
     let text = read_text(path).with_context(|| format_path(path))?;
     match Policy::from_yaml(&text) {
-        Ok(policy) => Ok(policy),
+        Ok(policy) => Ok(Some(policy)),
         Err(problem) => bail!("{}: {problem}", format_path(path)),
     }
 }
@@ -336,6 +365,7 @@ fn parse_documents(file: &str, text: &str, documents: &mut Vec<Document>, proble
         }
     }
     let mut index = 0;
+    let mut is_unrendered = false;
     for (line, chunk) in split_chunks(text) {
         if chunk.lines().all(is_empty_line) {
             continue;
@@ -348,6 +378,15 @@ fn parse_documents(file: &str, text: &str, documents: &mut Vec<Document>, proble
                 documents.push(Document { location, value });
             }
             Err(_) if problems.0.len() > MAX_PROBLEMS => problems.push(String::new()),
+            Err(_) if chunk.contains(TEMPLATE) => {
+                // Once for each file: its other documents have the same problem.
+                if !is_unrendered {
+                    let at = chunk.lines().position(|line| line.contains(TEMPLATE)).unwrap_or(0);
+                    let place = format!("{file}, document {index}, line {}", line + at);
+                    problems.push(format!("{place}: {UNRENDERED}"));
+                }
+                is_unrendered = true;
+            }
             Err(error) => {
                 // The parser counts lines from the start of the document; the message, from that of
                 // the file.

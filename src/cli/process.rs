@@ -115,7 +115,7 @@ impl PolicyFile {
 }
 
 fn read(file: Option<&Path>, namespace: &str, image: &str) -> anyhow::Result<Policy> {
-    let mut policy = input::read_policy(file)?;
+    let mut policy = input::read_policy(file)?.unwrap_or_default();
     // stowplan's own namespace is always excluded: its webhook must not prevent its pods from
     // starting.
     policy.excluded_namespaces.insert(namespace.to_owned());

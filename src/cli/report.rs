@@ -7,7 +7,7 @@ use super::input::Item;
 use crate::admission::{Decision, Pass};
 use crate::placement::reason::{Finding, Warning};
 use crate::systems::exclusion::IGNORE;
-use crate::systems::preview::{NO_CLUSTER, Preview};
+use crate::systems::preview::Preview;
 
 /// An object and the decision on its pods.
 pub(super) struct Planned<'d> {
@@ -22,8 +22,10 @@ pub(super) struct Planned<'d> {
     pub(super) preview: Preview,
     /// Warnings about keys on the object that have an effect only on its pods.
     pub(super) misplaced: Vec<Warning>,
-    /// Whether no cluster was given, and one could change the decision.
-    pub(super) wants_cluster: bool,
+    /// What is not known of the cluster and could change the decision.
+    pub(super) hint: Option<String>,
+    /// The object whose UID the patch needs and which does not exist yet. The patch is left out.
+    pub(super) withheld: Option<String>,
     /// The index of its document in the input.
     pub(super) document: usize,
 }
@@ -134,6 +136,7 @@ pub(super) fn build_patches<'p>(planned: &'p [Planned<'_>]) -> Vec<Patched<'p>> 
     planned
         .iter()
         .filter(|planned| !matches!(planned.decision, Decision::Refuse(_)))
+        .filter(|planned| planned.withheld.is_none())
         .map(|planned| Patched {
             object: Named {
                 api_version: &planned.item.version,
@@ -156,6 +159,12 @@ pub(super) fn format_remarks(planned: &Planned<'_>) -> Vec<String> {
         });
         remarks.extend(refusals.map(|text| with_hint(text, planned)));
     }
+    remarks.extend(planned.withheld.iter().map(|of| {
+        format!(
+            "{object}: not placed: the patch needs the UID of {of}: create that first, then plan \
+             with --live"
+        )
+    }));
     remarks.extend(
         warnings(planned).map(|warning| format!("{object}: warning: {}", warning.as_str())),
     );
@@ -226,9 +235,7 @@ fn write_planned(planned: &Planned<'_>, text: &mut String) {
         lines.push(format!("    {}", finding.remedy));
     }
     lines.extend(planned.preview.unknown.iter().map(|unknown| format!("  {unknown}")));
-    if planned.wants_cluster {
-        lines.push(format!("  {NO_CLUSTER}"));
-    }
+    lines.extend(planned.hint.iter().map(|hint| format!("  {hint}")));
     lines.extend(warnings(planned).map(|warning| format!("  warning: {}", warning.as_str())));
     for line in lines {
         text.push_str(&line);
@@ -255,9 +262,13 @@ fn counts(planned: &[Planned<'_>], others: usize) -> String {
     let outcome = |words: &[&str]| {
         planned.iter().filter(|planned| words.contains(&planned.decision.outcome())).count()
     };
+    let is_accepted =
+        |planned: &&Planned<'_>| matches!(planned.decision, Decision::Pass(Pass::Valid));
+    let accepted = planned.iter().filter(is_accepted).count();
     let parts: Vec<String> = [
         (outcome(&["placed"]), "placed"),
-        (outcome(&["unchanged", "passed"]), "unchanged"),
+        (accepted, "accepted"),
+        (outcome(&["unchanged", "passed"]) - accepted, "unchanged"),
         (outcome(&["unplaced"]), "admitted without placement"),
         (outcome(&["refused"]), "refused"),
     ]
@@ -294,7 +305,10 @@ fn message(planned: &Planned<'_>) -> String {
 }
 
 fn with_hint(text: String, planned: &Planned<'_>) -> String {
-    if planned.wants_cluster { format!("{text} {NO_CLUSTER}") } else { text }
+    match &planned.hint {
+        Some(hint) => format!("{text} {hint}"),
+        None => text,
+    }
 }
 
 fn findings(decision: &Decision) -> &[Finding] {

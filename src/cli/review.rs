@@ -38,7 +38,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let view = input::read_view(&arguments.cluster)?;
-    let policy = input::read_policy(arguments.policy.as_deref())?;
+    let policy = input::read_policy(arguments.policy.as_deref())?.unwrap_or_default();
     let mut bytes = Vec::new();
     io::stdin()
         .lock()

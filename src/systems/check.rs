@@ -29,7 +29,12 @@ pub(crate) struct CheckedKind {
     pub(crate) needs_all_pods: bool,
     /// Diagnoses the object of this name. `None`: it does not exist.
     pub(crate) check: fn(&Context<'_>, &Name) -> Option<Diagnosis>,
+    /// The objects in a namespace, without those that are parts of another one's diagnosis.
+    pub(crate) find_all: fn(&Context<'_>, &str) -> Vec<Name>,
 }
+
+/// Finds what a system has decided about a node.
+pub(crate) type NodeCheckFn = fn(&Context<'_>, &str) -> Vec<String>;
 
 /// Finds what a system knows about a pod with this name.
 pub(crate) type PodCheckFn = fn(&Context<'_>, &Name, &Pod) -> PodReport;
@@ -104,6 +109,12 @@ impl Diagnosis {
     pub(crate) fn new(kind: &'static str, name: &Name) -> Self {
         let Name { namespace, name } = name;
         Self { kind, namespace: namespace.to_string(), name: name.to_string(), ..Self::default() }
+    }
+
+    /// Whether this or a part of it is about the object.
+    pub(crate) fn covers(&self, kind: &str, namespace: &str, name: &str) -> bool {
+        (self.kind == kind && self.namespace == namespace && self.name == name)
+            || self.parts.iter().any(|part| part.covers(kind, namespace, name))
     }
 
     /// Whether the object or a part of it has an obstacle.

@@ -14,6 +14,9 @@ use crate::view::{Name, View};
 /// Ends a sentence whose statement could differ if a cluster were given.
 pub(crate) const NO_CLUSTER: &str = "(no cluster given: use --cluster or --live)";
 
+/// The beginning of the UID of an object of the input that the API server has not created yet.
+pub(crate) const ASSUMED_UID: &str = "assumed UID of ";
+
 /// A kind of objects that a system previews.
 #[derive(Debug)]
 pub struct PreviewedKind {
@@ -29,11 +32,9 @@ pub struct PreviewedKind {
     pub preview: PreviewFn,
 }
 
-/// The inputs for completing an object from a file.
+/// The inputs for completing an object from a file. Its name is set already.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion<'d> {
-    /// The object as written in the file.
-    pub document: &'d Value,
     /// Identifies the object among all objects of the input.
     pub position: &'d str,
     /// The time of its creation.
@@ -107,4 +108,6 @@ pub struct Preview {
     pub fields: Map<String, Value>,
     /// Unknown facts that could change the decision.
     pub unknown: Option<String>,
+    /// Names that depend on a UID which does not exist yet, each with the object that will have it.
+    pub assumed: Vec<(String, String)>,
 }

@@ -25,6 +25,10 @@ impl Namespaces {
     pub(crate) fn labels(&self, name: &str) -> Option<&Labels> {
         self.0.get(name)
     }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(AsRef::as_ref)
+    }
 }
 
 impl Table for Namespaces {

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 pub(crate) fn said(objects: &[Value], asked: &str, more: &[&str]) -> (i32, String, String) {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
     let mut child = Command::new(env!("CARGO_BIN_EXE_stowplan"))
-        .args(["check", asked, "--cluster", "-"])
+        .arg("check")
+        .args(Some(asked).filter(|asked| !asked.is_empty()))
+        .args(["--cluster", "-"])
         .args(more)
         .env_remove("KUBECONFIG")
         .stdin(Stdio::piped())

@@ -170,13 +170,10 @@ fn a_pod_that_was_admitted_without_stowplan_is_reported() {
 #[test]
 fn an_object_that_does_not_exist_is_an_error() {
     for (asked, why) in [
-        ("pr/x", "namespace default has no PipelineRun x (another one: -n)"),
-        ("pod/x", "namespace default has no pod x (another one: -n)"),
-        ("pool/x", "namespace default has no HostPool x (another one: -n)"),
-        (
-            "job/x",
-            "namespace default has no StreamsJob, and no pod with the label streams.ibm.com/job, x (another one: -n)",
-        ),
+        ("pr/x", "namespace default has no PipelineRun x (-n names another namespace)"),
+        ("pod/x", "namespace default has no pod x (-n names another namespace)"),
+        ("pool/x", "namespace default has no HostPool x (-n names another namespace)"),
+        ("job/x", "namespace default has no StreamsJob and no Job x (-n names another namespace)"),
     ] {
         let (code, out, err) = said(&[node("n1")], asked, &[]);
         assert_eq!((code, out.as_str(), err), (2, "", format!("stowplan: {why}\n")));
@@ -184,7 +181,10 @@ fn an_object_that_does_not_exist_is_an_error() {
     for (asked, why) in [
         ("pod", "write KIND/NAME, as pod/parallel-0"),
         ("pod/", "write KIND/NAME"),
-        ("a/b", "KIND is one of pod, job, pool and pipelinerun"),
+        (
+            "a/b",
+            "KIND is one of pod, job, pool, pipelinerun, group, deployment, statefulset and node",
+        ),
         ("pod/a/b", "write KIND/NAME"),
     ] {
         let (code, _, err) = said(&[], asked, &[]);

@@ -3,17 +3,20 @@
 use std::path::PathBuf;
 
 use k8s_openapi::api::coordination::v1::Lease;
+use serde_json::Value;
 
+use super::workload::WORKLOADS;
 use crate::cli::input::{self, Problems};
 use crate::controller::lease;
 use crate::systems;
 use crate::systems::check::Cluster;
 
-/// The cluster of the objects in `paths`.
+/// The cluster of the objects in `paths`, and the documents of the workloads among them.
 ///
 /// # Errors
 /// [`Problems`]: everything that cannot be read or is not an object.
-pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<Cluster> {
+pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<(Cluster, Vec<Value>)> {
+    let mut workloads = Vec::new();
     let mut cluster = Cluster::default();
     let mut problems = Problems::default();
     let documents = input::read_documents(paths, &mut problems);
@@ -22,6 +25,9 @@ pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<Cluster> {
             let object = item.to_object();
             // If there is one object of a kind, the files have all objects of that kind.
             cluster.known.insert(item.kind.clone());
+            if WORKLOADS.iter().any(|of| of.is_of_kind(&item.version, &item.kind)) {
+                workloads.push(object.clone());
+            }
             let problem = match (item.version.as_str(), item.kind.as_str()) {
                 ("v1", "Node") => {
                     serde_json::from_value(object).map(|node| cluster.add_node(node)).err()
@@ -50,7 +56,7 @@ pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<Cluster> {
         }
     }
     problems.into_result()?;
-    Ok(cluster)
+    Ok((cluster, workloads))
 }
 
 /// Reads a Lease from a file. The file may be old, so the time of renewal does not count: the

@@ -11,6 +11,7 @@ use crate::kubernetes::{
     HOSTNAME, affinity, annotation, is_finished, label, node_name, required_anti_terms,
     required_pod_terms, scheduler_name,
 };
+use crate::placement::reason::Stage;
 use crate::placement::record;
 use crate::systems::SYSTEMS;
 use crate::systems::check::cluster::first_obstacle;
@@ -165,6 +166,9 @@ fn report_missing_changes(
     let Context { cluster, policy, .. } = context;
     let decision = decide_creation(&POD, &name.namespace, &document, &cluster.view, policy);
     match decision {
+        // Which hosts exist is not known.
+        Ok(Decision::Refuse(refusal))
+            if cluster.has_no_nodes() && refusal.first().reason.stage() == Stage::Cluster => {}
         Ok(Decision::Refuse(refusal)) => {
             let first = refusal.first();
             diagnosis.report(

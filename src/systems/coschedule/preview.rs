@@ -4,6 +4,7 @@
 //! as in a cluster. `class` previews claims, and adds the default storage class as the API server does.
 
 pub(super) mod class;
+mod task_run;
 mod tekton;
 mod text;
 
@@ -16,7 +17,7 @@ use crate::systems;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::{PipelineRun, WorkspaceSource};
 use crate::systems::coschedule::policy::CoscheduleMode;
-use crate::systems::coschedule::resources::{CLAIM, PIPELINE_RUN};
+use crate::systems::coschedule::resources::{CLAIM, PIPELINE_RUN, TASK_RUN};
 use crate::systems::policy::Policy;
 use crate::systems::preview::{Decide, Decided, Given, Preview, PreviewedKind, Verdict};
 use crate::view::View;
@@ -31,6 +32,7 @@ pub(super) const KINDS: &[PreviewedKind] = &[
         preview: preview_run,
     },
     PreviewedKind { resource: CLAIM, complete: None, preview: class::preview },
+    PreviewedKind { resource: TASK_RUN, complete: None, preview: task_run::preview },
 ];
 
 /// Replaces the suffix of a placeholder's name that depends on a UID which does not exist yet.

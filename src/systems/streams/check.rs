@@ -3,9 +3,11 @@
 
 mod conditions;
 mod job;
+mod node;
 mod pod;
 mod pool;
 
+pub(super) use node::check as check_node;
 pub(super) use pod::check as check_pod;
 
 use crate::systems::check::CheckedKind;
@@ -14,14 +16,16 @@ use crate::systems::check::CheckedKind;
 pub(super) const KINDS: &[CheckedKind] = &[
     CheckedKind {
         names: &["job", "streamsjob", "streamsjobs", "sj"],
-        missing: "StreamsJob, and no pod with the label streams.ibm.com/job,",
+        missing: "StreamsJob",
         needs_all_pods: false,
         check: job::diagnose,
+        find_all: job::find_all,
     },
     CheckedKind {
         names: &["pool", "hostpool", "hostpools", "hp"],
         missing: "HostPool",
         needs_all_pods: false,
         check: pool::diagnose,
+        find_all: pool::find_all,
     },
 ];

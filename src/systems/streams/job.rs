@@ -23,6 +23,7 @@ use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Reason, quoted};
 use crate::placement::record;
 use crate::systems::policy::Policy;
+use crate::systems::preview::ASSUMED_UID;
 use crate::systems::streams::api::streams_job::Enforcement;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::streams_job::StreamsJob;
@@ -176,6 +177,8 @@ impl<'p> Placing<'p> {
         let decided = find(&job.status.conditions, ACCEPTED).filter(|condition| {
             condition.observed_generation == Some(job.identity.generation)
                 && condition.status != Status::Unknown
+                // One that does not exist yet has no status that its author could look at.
+                && !job.identity.uid.starts_with(ASSUMED_UID)
         });
         if let Some(condition) = decided {
             if condition.status == Status::False {

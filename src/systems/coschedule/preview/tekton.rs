@@ -12,9 +12,8 @@ use crate::systems::coschedule::kinds::pipeline_run::{
 use crate::systems::preview::Completion;
 use crate::view::{Name, View};
 
-/// Adds to a run from a file the fields that the API server sets: a name, a creation time and a UID.
+/// Adds to a run from a file the fields that the API server sets: a creation time and a UID.
 pub(super) fn complete(metadata: &mut Map<String, Value>, completion: &Completion<'_>) {
-    metadata.insert("name".to_owned(), name(completion.document).into());
     // Runs of the cluster are older than those of the input.
     let created = metadata.entry("creationTimestamp").or_insert(Value::Null);
     if created.is_null() {
@@ -22,21 +21,6 @@ pub(super) fn complete(metadata: &mut Map<String, Value>, completion: &Completio
     }
     if !metadata.get("uid").is_some_and(Value::is_string) {
         metadata.insert("uid".to_owned(), completion.position.into());
-    }
-}
-
-/// The name of a run, or one that the API server could generate from `generateName`.
-fn name(document: &Value) -> String {
-    let text = |key: &str| {
-        document
-            .pointer(&format!("/metadata/{key}"))
-            .and_then(Value::as_str)
-            .filter(|text| !text.is_empty())
-    };
-    match (text("name"), text("generateName")) {
-        (Some(name), _) => name.to_owned(),
-        (None, Some(prefix)) => format!("{prefix}00000"),
-        (None, None) => String::new(),
     }
 }
 
@@ -93,7 +77,7 @@ pub(super) fn tasks(
     Ok(tasks.collect())
 }
 
-fn owner(kind: &str, name: &str, uid: &str) -> Value {
+pub(super) fn owner(kind: &str, name: &str, uid: &str) -> Value {
     json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": name, "uid": uid,
         "controller": true, "blockOwnerDeletion": true}])
 }

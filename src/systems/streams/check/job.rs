@@ -1,5 +1,7 @@
 //! Why the pods of a StreamsJob wait.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::Pod;
 
 use super::conditions::report_conditions;
@@ -11,6 +13,17 @@ use crate::systems::streams::keys::{JOB, PROCESSING_ELEMENT};
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::resources::STREAMS_JOB;
 use crate::view::Name;
+
+/// The jobs of a namespace: StreamsJobs, and those that only pods name.
+pub(super) fn find_all(context: &Context<'_>, namespace: &str) -> Vec<Name> {
+    let jobs = context.cluster.view.streams_jobs();
+    let of_jobs = jobs.filter(|(name, _)| *name.namespace == *namespace);
+    let mut names: BTreeSet<Name> = of_jobs.map(|(name, _)| name.clone()).collect();
+    let pods = context.cluster.in_namespace(namespace);
+    let of_pods = pods.filter_map(|pod| label(&pod.metadata, JOB));
+    names.extend(of_pods.map(|job| Name::new(namespace, job)));
+    names.into_iter().collect()
+}
 
 /// Why the pods of a job wait. `None`: there is neither a StreamsJob nor a pod of it.
 pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {

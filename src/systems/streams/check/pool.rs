@@ -33,6 +33,13 @@ pub(super) fn diagnose(context: &Context<'_>, name: &Name) -> Option<Diagnosis> 
     Some(diagnosis)
 }
 
+/// The pools of a namespace that no job owns.
+pub(super) fn find_all(context: &Context<'_>, namespace: &str) -> Vec<Name> {
+    let pools = context.cluster.view.host_pools();
+    let own = pools.filter(|(name, pool)| *name.namespace == *namespace && pool.job.is_none());
+    own.map(|(name, _)| name.clone()).collect()
+}
+
 /// Finds what is wrong with a member of a pool, and the remedy.
 pub(super) fn find_problem(
     cluster: &Cluster,
@@ -57,6 +64,9 @@ pub(super) fn find_problem(
         MemberState::Ready => {}
     }
     let Some(candidate) = cluster.candidate(node) else {
+        if cluster.has_no_nodes() {
+            return None;
+        }
         return Some((
             format!("member {index} is node {node}, which does not exist"),
             format!("{SEE_CONTROLLER}; it gives the pool another node"),

@@ -1,0 +1,70 @@
+//! What waits in a namespace, or in all of them.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
+
+use super::checked_kinds;
+use super::workload::WORKLOADS;
+use crate::kubernetes::{is_finished, label};
+use crate::systems::SYSTEMS;
+use crate::systems::check::{Context, Diagnosis};
+use crate::view::Name;
+
+/// The kind of the diagnosis of a namespace.
+pub(super) const KIND: &str = "Namespace";
+
+/// The kind of the diagnosis of all namespaces.
+pub(super) const ALL: &str = "Cluster";
+
+/// Everything in a namespace, the objects with an obstacle first.
+pub(super) fn diagnose(context: &Context<'_>, documents: &[Value], namespace: &str) -> Diagnosis {
+    let mut diagnosis = Diagnosis::new(KIND, &Name::cluster_wide(namespace));
+    let parts = &mut diagnosis.parts;
+    for kind in checked_kinds() {
+        let names = (kind.find_all)(context, namespace).into_iter();
+        parts.extend(names.filter_map(|name| (kind.check)(context, &name)));
+    }
+    for workload in WORKLOADS {
+        for name in workload.find_all(documents, namespace) {
+            parts.extend(workload.diagnose(context, documents, &Name::new(namespace, name)));
+        }
+    }
+    for pod in context.cluster.in_namespace(namespace).filter(|pod| !is_finished(pod)) {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        if is_part_of_own(pod, namespace, parts) {
+            continue;
+        }
+        if !parts.iter().any(|part| part.covers("Pod", namespace, name)) {
+            let pod = (context.pods.diagnose)(context, &Name::new(namespace, name), pod);
+            parts.push(pod);
+        }
+    }
+    parts.sort_by_key(|part| !part.has_obstacle());
+    diagnosis
+}
+
+/// Whether a pod is that of an object of stowplan which one of the diagnoses covers.
+fn is_part_of_own(pod: &Pod, namespace: &str, parts: &[Diagnosis]) -> bool {
+    let mut objects = SYSTEMS.iter().flat_map(|system| system.traces.objects);
+    objects.any(|(resource, key)| {
+        let object = label(&pod.metadata, key);
+        let covers = |name| parts.iter().any(|part| part.covers(resource.kind, namespace, name));
+        object.is_some_and(covers)
+    })
+}
+
+/// All namespaces that have a pod or another object that is diagnosed.
+pub(super) fn diagnose_all(context: &Context<'_>, documents: &[Value]) -> Diagnosis {
+    let pods = context.cluster.pods.iter().filter_map(|pod| pod.metadata.namespace.clone());
+    let of_documents = documents.iter().filter_map(|of| of["metadata"]["namespace"].as_str());
+    let mut namespaces: BTreeSet<String> = pods.collect();
+    namespaces.extend(of_documents.map(str::to_owned));
+    namespaces.extend(context.cluster.view.namespaces().map(str::to_owned));
+    let mut diagnosis = Diagnosis { kind: ALL, ..Diagnosis::default() };
+    let parts = namespaces.iter().map(|namespace| diagnose(context, documents, namespace));
+    diagnosis.parts = parts.filter(|part| !part.parts.is_empty()).collect();
+    diagnosis.parts.sort_by_key(|part| !part.has_obstacle());
+    diagnosis
+}

@@ -1,0 +1,32 @@
+//! Why a node takes no pods of stowplan, and what stowplan has decided about it.
+
+use crate::kubernetes::{is_finished, node_name};
+use crate::systems::SYSTEMS;
+use crate::systems::check::words::{counted, node_remedy};
+use crate::systems::check::{Context, Diagnosis};
+use crate::systems::fit::{self, PodNeeds, Question};
+use crate::view::Name;
+
+/// The names of nodes on the command line.
+pub(super) const NAMES: &[&str] = &["node", "nodes", "no"];
+
+/// Why a node takes no pods. `None`: there is no such node.
+pub(super) fn diagnose(context: &Context<'_>, name: &str) -> Option<Diagnosis> {
+    let cluster = context.cluster;
+    let candidate = cluster.candidate(name)?;
+    let mut diagnosis = Diagnosis::new("Node", &Name::cluster_wide(name));
+    let on_node = cluster.pods.iter().filter(|pod| node_name(pod) == Some(name));
+    let running = on_node.filter(|pod| !is_finished(pod)).count();
+    diagnosis.placed.push(format!("{} of what was read", counted(running, "pod")));
+    let checks = SYSTEMS.iter().filter_map(|system| system.check_node);
+    diagnosis.decided.extend(checks.flat_map(|check| check(context, name)));
+    let pod = PodNeeds::default();
+    for obstacle in fit::obstacles(&Question::new(candidate, &pod), fit::POOL) {
+        let what = match &obstacle {
+            fit::Obstacle::Taint(_) => format!("{obstacle}; pods that tolerate it may run here"),
+            obstacle => obstacle.to_string(),
+        };
+        diagnosis.report(format!("it {what}"), node_remedy(&obstacle, name));
+    }
+    Some(diagnosis)
+}

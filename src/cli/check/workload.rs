@@ -1,0 +1,188 @@
+//! Why the pods of a Deployment, a StatefulSet or a Job wait, or do not exist.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ApiResource;
+use serde_json::Value;
+
+use crate::admission::Decision;
+use crate::admission::stored::decide_creation;
+use crate::cli::input::Item;
+use crate::cli::template;
+use crate::kubernetes::label;
+use crate::placement::reason::Stage;
+use crate::systems::SYSTEMS;
+use crate::systems::check::words::counted;
+use crate::systems::check::{Context, Diagnosis};
+use crate::view::resource::{POD, Resource};
+use crate::view::{Name, Owner};
+
+/// A kind of objects that create pods.
+#[derive(Debug)]
+pub(super) struct Workload {
+    /// The names on the command line.
+    pub(super) names: &'static [&'static str],
+    resource: Resource,
+    /// The path to the number of pods.
+    count: &'static str,
+}
+
+const fn resource(group: &'static str, kind: &'static str, plural: &'static str) -> Resource {
+    Resource { group, version: "v1", kind, plural, namespaced: true }
+}
+
+/// The kinds that are diagnosed.
+pub(super) static WORKLOADS: &[Workload] = &[
+    Workload {
+        names: &["deployment", "deployments", "deploy"],
+        resource: resource("apps", "Deployment", "deployments"),
+        count: "/spec/replicas",
+    },
+    Workload {
+        names: &["statefulset", "statefulsets", "sts"],
+        resource: resource("apps", "StatefulSet", "statefulsets"),
+        count: "/spec/replicas",
+    },
+    Workload {
+        // `job` is also the first name of another kind, which has precedence.
+        names: &["job", "jobs.batch", "job.batch", "batchjob"],
+        resource: resource("batch", "Job", "jobs"),
+        count: "/spec/parallelism",
+    },
+];
+
+/// The label of a Deployment's pods that is the end of their ReplicaSet's name.
+const TEMPLATE_HASH: &str = "pod-template-hash";
+
+impl Workload {
+    pub(super) fn kind(&self) -> &'static str {
+        self.resource.kind
+    }
+
+    /// What is read from a cluster: the resource, and its plural name.
+    pub(super) fn api_resource(&self) -> (ApiResource, &'static str) {
+        (self.resource.api_resource(), self.resource.plural)
+    }
+
+    /// Whether a document is an object of this kind.
+    pub(super) fn is_of_kind(&self, version: &str, kind: &str) -> bool {
+        self.resource.kind == kind && self.resource.api_version() == version
+    }
+
+    fn is_document(&self, document: &Value) -> bool {
+        let text = |key: &str| document[key].as_str().unwrap_or_default();
+        self.is_of_kind(text("apiVersion"), text("kind"))
+    }
+
+    /// The objects of this kind in a namespace.
+    pub(super) fn find_all<'d>(&self, documents: &'d [Value], namespace: &str) -> Vec<&'d str> {
+        let names = documents
+            .iter()
+            .filter(|document| self.is_document(document) && namespace_of(document) == namespace)
+            .filter(|document| !self.is_own(document))
+            .filter_map(|document| document["metadata"]["name"].as_str());
+        names.collect()
+    }
+
+    /// Whether stowplan has created an object: such a one is a part of another diagnosis.
+    fn is_own(&self, document: &Value) -> bool {
+        let mut objects = SYSTEMS.iter().flat_map(|system| system.traces.objects);
+        objects.any(|(resource, label)| {
+            resource.kind == self.resource.kind
+                && document["metadata"]["labels"].get(label).is_some()
+        })
+    }
+
+    /// Why the pods of an object wait. `None`: there is neither the object nor a pod of it.
+    pub(super) fn diagnose(
+        &self,
+        context: &Context<'_>,
+        documents: &[Value],
+        key: &Name,
+    ) -> Option<Diagnosis> {
+        let Name { namespace, name } = key;
+        let document = documents.iter().find(|document| {
+            self.is_document(document)
+                && namespace_of(document) == &**namespace
+                && document["metadata"]["name"] == **name
+        });
+        let pods = context.cluster.in_namespace(namespace).filter(|pod| self.owns(name, pod));
+        let mut pods: Vec<&Pod> = pods.collect();
+        pods.sort_by_key(|pod| pod.metadata.name.as_deref());
+        if document.is_none() && pods.is_empty() {
+            return None;
+        }
+        let mut diagnosis = Diagnosis::new(self.resource.kind, key);
+        if let Some(document) = document {
+            let wanted = document.pointer(self.count).and_then(Value::as_u64).unwrap_or(1);
+            let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+            diagnosis.asked.push(format!(
+                "{}, of which {} exist",
+                counted(wanted, "pod"),
+                pods.len()
+            ));
+            // A Job that has ended needs no pods.
+            let is_done = document.pointer("/status/completionTime").is_some();
+            if pods.len() < wanted && !is_done {
+                report_template(&mut diagnosis, context, document, namespace);
+            }
+        }
+        for pod in pods {
+            let name = Name::new(namespace, pod.metadata.name.as_deref().unwrap_or_default());
+            diagnosis.parts.push((context.pods.diagnose)(context, &name, pod));
+        }
+        Some(diagnosis)
+    }
+
+    /// Whether the object of this name has created a pod.
+    fn owns(&self, name: &str, pod: &Pod) -> bool {
+        let Some((kind, owner)) = Owner::of_any(&pod.metadata) else { return false };
+        if *kind == *"ReplicaSet" && self.resource.kind == "Deployment" {
+            let hash = label(&pod.metadata, TEMPLATE_HASH).unwrap_or_default();
+            let deployment = owner.name.strip_suffix(hash).and_then(|rest| rest.strip_suffix('-'));
+            return deployment == Some(name);
+        }
+        *kind == *self.resource.kind && *owner.name == *name
+    }
+}
+
+fn namespace_of(document: &Value) -> &str {
+    document["metadata"]["namespace"].as_str().unwrap_or("default")
+}
+
+/// Reports why a pod of the object's template cannot be created.
+fn report_template(
+    diagnosis: &mut Diagnosis,
+    context: &Context<'_>,
+    document: &Value,
+    namespace: &str,
+) {
+    let text = |key: &str| document[key].as_str().unwrap_or_default().to_owned();
+    let item = Item {
+        version: text("apiVersion"),
+        kind: text("kind"),
+        pointer: String::new(),
+        value: document,
+    };
+    let (cluster, policy) = (context.cluster, context.policy);
+    let decided = template::find_template(&item)
+        .and_then(|pointer| template::expand(&item, pointer, namespace).ok())
+        .and_then(|of| decide_creation(&POD, namespace, &of.pod, &cluster.view, policy).ok());
+    if let Some(Decision::Refuse(refusal)) = decided {
+        let first = refusal.first();
+        // Without nodes it is not known which hosts exist.
+        if !(cluster.has_no_nodes() && first.reason.stage() == Stage::Cluster) {
+            let what = format!("its pods are refused: {}: {}", first.subject, first.problem);
+            return diagnosis.report(what, &first.remedy);
+        }
+    }
+    let conditions = document.pointer("/status/conditions").and_then(Value::as_array);
+    let failure = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == "ReplicaFailure" && condition["status"] == "True");
+    if let Some(message) = failure.and_then(|failure| failure["message"].as_str()) {
+        let kind = diagnosis.kind.to_lowercase();
+        let remedy = format!("kubectl describe {kind} {} -n {namespace}", diagnosis.name);
+        diagnosis.report(format!("its pods cannot be created: {message}"), remedy);
+    }
+}

@@ -1,0 +1,84 @@
+//! Which cluster is read: the arguments, and the connection.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, anyhow, ensure};
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+
+use crate::names::is_dns_label;
+
+/// The arguments of a command that reads a cluster.
+#[derive(Args, Debug)]
+pub(in crate::cli) struct Access {
+    /// The context of the kubeconfig [default: its current context]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    context: Option<String>,
+    /// The kubeconfig file [default: those in KUBECONFIG, else ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+impl Access {
+    /// Refuses the arguments for a command that reads files instead of a cluster.
+    ///
+    /// # Errors
+    /// `problem`, if one of them is given.
+    pub(in crate::cli) fn ensure_unused(&self, problem: &'static str) -> anyhow::Result<()> {
+        ensure!(self.context.is_none() && self.kubeconfig.is_none(), problem);
+        Ok(())
+    }
+
+    /// Connects to the cluster. No request is sent yet.
+    ///
+    /// # Errors
+    /// Why the kubeconfig cannot be used.
+    pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
+        let options =
+            KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = match &self.kubeconfig {
+            Some(path) => {
+                let file = Kubeconfig::read_from(path).map_err(|error| {
+                    anyhow!("--kubeconfig {}: {}", path.display(), first_line(&error))
+                })?;
+                Config::from_custom_kubeconfig(file, &options).await
+            }
+            None => Config::from_kubeconfig(&options).await,
+        };
+        let config = config.map_err(|error| {
+            let remedy = "set KUBECONFIG, or use --kubeconfig or --cluster";
+            anyhow!("no usable kubeconfig ({remedy}): {}", first_line(&error))
+        })?;
+        let namespace = config.default_namespace.clone();
+        let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let client = Client::try_from(config).context("the kubeconfig's context is not usable")?;
+        Ok(Connection { client, server, namespace })
+    }
+}
+
+/// The first line of an error, whose text has those of its causes. Further lines quote the file.
+fn first_line(error: &KubeconfigError) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+/// A client of a cluster.
+pub(super) struct Connection {
+    pub(super) client: Client,
+    /// The URL of the API server.
+    pub(super) server: String,
+    /// The namespace of the kubeconfig's context.
+    pub(super) namespace: String,
+}
+
+/// Parses the name of a namespace on the command line.
+///
+/// # Errors
+/// What names of namespaces consist of.
+pub(in crate::cli) fn parse_namespace(text: &str) -> Result<String, String> {
+    if is_dns_label(text) {
+        return Ok(text.to_owned());
+    }
+    Err("not the name of a namespace: write 1 to 63 lower case letters, digits and -".to_owned())
+}

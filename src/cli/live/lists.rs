@@ -1,0 +1,431 @@
+//! Reads lists of objects, with the rights that the user has.
+//!
+//! A kind that may not be listed in all namespaces is listed in one. What cannot be read at all is
+//! reported with the right that is missing and with the consequence.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::fmt::{self, Debug};
+use std::iter;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1 as core;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::access::Connection;
+use crate::cluster::is_held;
+use crate::controller::lease;
+use crate::systems::TABLES;
+use crate::view::resource::{NODE, POD};
+use crate::view::table::{Definition, Watch};
+use crate::view::{Kind, Object, Scope, TableType, View};
+
+/// The number of objects in one page of a list, as for kubectl.
+const PAGE: u32 = 500;
+
+/// The HTTP status codes for a list that the user may not read, and for a kind that is not served.
+const FORBIDDEN: u16 = 403;
+const NOT_FOUND: u16 = 404;
+
+const NAMESPACE: &str = "Namespace";
+
+/// The consequence if nodes may not be listed.
+pub(super) const WITHOUT_NODES: &str = "which hosts, tags and members of pools exist is not known";
+
+/// The state of the controller's lease.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum LeaseState {
+    /// No controller has run yet.
+    Absent,
+    /// No controller runs.
+    Free,
+    Held,
+}
+
+/// Reads lists, and collects a warning for each that the user may not read.
+pub(super) struct Lists {
+    pub(super) client: Client,
+    /// The URL of the API server, for messages.
+    server: String,
+    /// Whether the objects of all namespaces are asked for, or only those of `namespace`.
+    all: bool,
+    /// The namespace that is read if not all are.
+    pub(super) namespace: String,
+    /// The kinds that may be listed in `namespace` only, by their plural names.
+    narrowed: BTreeSet<&'static str>,
+    warnings: Vec<String>,
+    /// The kinds of which all objects in question were read.
+    pub(super) known: BTreeSet<String>,
+}
+
+impl Lists {
+    pub(super) fn new(connection: Connection, namespace: String, all: bool) -> Self {
+        Self {
+            client: connection.client,
+            server: connection.server,
+            all,
+            namespace,
+            narrowed: BTreeSet::new(),
+            warnings: Vec::new(),
+            known: BTreeSet::new(),
+        }
+    }
+
+    /// What could not be read, and what that means for the result.
+    pub(super) fn into_warnings(mut self) -> Vec<String> {
+        if !self.narrowed.is_empty() {
+            let kinds: Vec<&str> = self.narrowed.into_iter().collect();
+            self.warnings.push(format!(
+                "read in namespace {} only, because the right to list them in all namespaces is \
+                 missing: {}; objects of other namespaces are not known",
+                self.namespace,
+                kinds.join(", ")
+            ));
+        }
+        self.warnings
+    }
+
+    pub(super) fn warn(&mut self, warning: String) {
+        self.warnings.push(warning);
+    }
+
+    /// Reads the nodes and the pods that a webhook reads.
+    pub(super) async fn add_nodes_and_pods(
+        &mut self,
+        view: &mut View,
+        keep: &mut dyn FnMut(Value),
+    ) -> Result<(), Unlisted> {
+        for of_all in [NODE, POD] {
+            let tables = TABLES.iter().filter(|table| table.kind().resource == of_all);
+            for watch in find_watches(tables, Scope::Admission) {
+                // The controller sees all pods: they are listed without a selector.
+                let mut keep_node = |document| {
+                    if of_all == NODE {
+                        keep(document);
+                    }
+                };
+                self.add(watch, Scope::Admission, view, &mut keep_node).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads all kinds but nodes and pods. `keep` gets each object.
+    pub(super) async fn add_other_kinds(
+        &mut self,
+        scope: Scope,
+        view: &mut View,
+        keep: &mut dyn FnMut(Value),
+    ) -> Result<(), Unlisted> {
+        let others = |table: &&TableType| ![NODE, POD].contains(&table.kind().resource);
+        for list in find_watches(TABLES.iter().filter(others), scope) {
+            self.add(list, scope, view, keep).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds the objects that a watch would report to the View. A list that the user may not read is
+    /// only a warning.
+    async fn add(
+        &mut self,
+        (kind, watch): (&'static Kind, Watch),
+        scope: Scope,
+        view: &mut View,
+        keep: &mut dyn FnMut(Value),
+    ) -> Result<(), Unlisted> {
+        let without = match kind.without {
+            Some(without) => without,
+            None if kind.resource == NODE => WITHOUT_NODES,
+            None => "the objects of this kind are not known",
+        };
+        let listed = self.list(kind, &watch.selector).await;
+        let Some(listed) = self.unless_forbidden(listed, without)? else { return Ok(()) };
+        let documents = match (listed, kind.definition) {
+            (Some(documents), _) => documents,
+            // A kind that is not served has no objects.
+            (None, Definition::Foreign) => Vec::new(),
+            (None, _) => {
+                let warning = kind.unserved.filter(|_| scope == Scope::Admission);
+                self.warnings.extend(warning.map(str::to_owned));
+                return Ok(());
+            }
+        };
+        self.known.insert(kind.resource.kind.to_owned());
+        for document in documents {
+            let object = Object::from_document(TABLES, document.clone(), scope);
+            let object = object.map_err(|problem| Unlisted::invalid(kind, problem))?;
+            object.into_iter().for_each(|object| view.apply(object));
+            keep(document);
+        }
+        Ok(())
+    }
+
+    /// Lists the objects of a kind in the preferred version that the cluster serves. `None` if it
+    /// serves no version that stowplan reads.
+    async fn list(
+        &mut self,
+        kind: &'static Kind,
+        selector: &str,
+    ) -> Result<Option<Vec<Value>>, Unlisted> {
+        for resource in kind.api_resources() {
+            match self.list_version(kind, &resource, selector).await {
+                Err(error) if error.has_code(NOT_FOUND) && !is_built_in(kind) => {}
+                Err(error) => return Err(error),
+                Ok(objects) => {
+                    let document = |object| build_document(object, &resource);
+                    return Ok(Some(objects.into_iter().filter_map(document).collect()));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Lists the objects of one version of a kind: of all namespaces, or of one if that is what is
+    /// asked for or allowed.
+    async fn list_version(
+        &mut self,
+        kind: &'static Kind,
+        resource: &ApiResource,
+        selector: &str,
+    ) -> Result<Vec<DynamicObject>, Unlisted> {
+        let plural = kind.resource.plural;
+        let everywhere = || Api::<DynamicObject>::all_with(self.client.clone(), resource);
+        if !kind.resource.namespaced {
+            let listed = self.list_pages(&everywhere(), plural, Some(selector)).await;
+            return match listed {
+                // A role in the namespace may allow to read the namespace itself.
+                Err(error) if error.is_forbidden() && kind.resource.kind == NAMESPACE => {
+                    let own = everywhere().get(&self.namespace).await.map_err(|_| error)?;
+                    self.narrowed.insert(plural);
+                    Ok(vec![own])
+                }
+                listed => listed,
+            };
+        }
+        if (self.all || kind.across_namespaces) && !self.narrowed.contains(plural) {
+            match self.list_pages(&everywhere(), plural, Some(selector)).await {
+                Err(error) if error.is_forbidden() => {
+                    let listed = self.list_own(resource, plural, selector).await;
+                    if listed.as_ref().is_err_and(Unlisted::is_forbidden) {
+                        return Err(error);
+                    }
+                    self.narrowed.insert(plural);
+                    return listed;
+                }
+                listed => return listed,
+            }
+        }
+        self.list_own(resource, plural, selector).await
+    }
+
+    async fn list_own(
+        &self,
+        resource: &ApiResource,
+        plural: &'static str,
+        selector: &str,
+    ) -> Result<Vec<DynamicObject>, Unlisted> {
+        let own = Api::namespaced_with(self.client.clone(), &self.namespace, resource);
+        self.list_pages(&own, plural, Some(selector)).await
+    }
+
+    /// Lists all nodes. `None`: the user may not.
+    pub(super) async fn list_nodes(&mut self) -> Result<Option<Vec<core::Node>>, Unlisted> {
+        let nodes = Api::<core::Node>::all(self.client.clone());
+        let listed = self.list_pages(&nodes, NODE.plural, None).await;
+        self.unless_forbidden(listed, WITHOUT_NODES)
+    }
+
+    /// Lists the pods of all namespaces, or of one if the user may not list the others. `without`:
+    /// the consequence if the user may list none.
+    pub(super) async fn list_pods(
+        &mut self,
+        everywhere: bool,
+        without: &str,
+    ) -> Result<Vec<core::Pod>, Unlisted> {
+        let own = Api::<core::Pod>::namespaced(self.client.clone(), &self.namespace);
+        let listed = match everywhere {
+            true => {
+                let all = Api::<core::Pod>::all(self.client.clone());
+                match self.list_pages(&all, POD.plural, None).await {
+                    Err(error) if error.is_forbidden() => {
+                        let listed = self.list_pages(&own, POD.plural, None).await;
+                        if listed.is_ok() {
+                            self.narrowed.insert(POD.plural);
+                        }
+                        listed
+                    }
+                    listed => listed,
+                }
+            }
+            false => self.list_pages(&own, POD.plural, None).await,
+        };
+        Ok(self.unless_forbidden(listed, without)?.unwrap_or_default())
+    }
+
+    /// Lists objects of another kind in the namespace, or in all of them. Without the right there are
+    /// none, and a warning with the consequence.
+    pub(super) async fn list_documents(
+        &mut self,
+        resource: &ApiResource,
+        plural: &'static str,
+        without: &str,
+    ) -> Result<Vec<Value>, Unlisted> {
+        let api: Api<DynamicObject> = match self.all {
+            true => Api::all_with(self.client.clone(), resource),
+            false => Api::namespaced_with(self.client.clone(), &self.namespace, resource),
+        };
+        let listed = self.list_pages(&api, plural, None).await;
+        let listed = self.unless_forbidden(listed, without)?.unwrap_or_default();
+        Ok(listed.into_iter().filter_map(|object| build_document(object, resource)).collect())
+    }
+
+    /// Reads the controller's lease; it is held while one runs. `None`: the user may not read it.
+    pub(super) async fn find_lease(&mut self) -> Result<Option<LeaseState>, Unlisted> {
+        let api = Api::<Lease>::all(self.client.clone());
+        let named = ListParams::default().fields(&format!("metadata.name={}", lease::NAME));
+        let leases = api.list(&named).await.map(|list| list.items);
+        let leases = leases.map_err(|error| self.failed("leases", error));
+        let without = "it is not known whether stowplan's controller runs";
+        let leases = self.unless_forbidden(leases, without)?;
+        Ok(leases.map(|leases| match leases.as_slice() {
+            [] => LeaseState::Absent,
+            some if some.iter().any(is_held) => LeaseState::Held,
+            _ => LeaseState::Free,
+        }))
+    }
+
+    /// Returns the list, or `None` and a warning if it is forbidden. `without` is the consequence, for
+    /// the warning.
+    pub(super) fn unless_forbidden<T>(
+        &mut self,
+        listed: Result<T, Unlisted>,
+        without: &str,
+    ) -> Result<Option<T>, Unlisted> {
+        match listed {
+            Ok(listed) => Ok(Some(listed)),
+            Err(error) if error.is_forbidden() => {
+                let warning = format!("{error}: {without}");
+                // Several lists of a kind differ in their selectors.
+                if !self.warnings.contains(&warning) {
+                    self.warnings.push(warning);
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn failed(&self, plural: &'static str, error: kube::Error) -> Unlisted {
+        Unlisted { plural, error: Problem::Request(error), server: self.server.clone() }
+    }
+
+    pub(super) async fn list_pages<K>(
+        &self,
+        api: &Api<K>,
+        plural: &'static str,
+        selector: Option<&str>,
+    ) -> Result<Vec<K>, Unlisted>
+    where
+        K: Clone + Debug + DeserializeOwned,
+    {
+        let mut parameters = ListParams::default().limit(PAGE);
+        if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
+            parameters = parameters.labels(selector);
+        }
+        let mut objects = Vec::new();
+        loop {
+            let page = api.list(&parameters).await.map_err(|error| self.failed(plural, error))?;
+            objects.extend(page.items);
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => parameters = parameters.continue_token(&token),
+                None => return Ok(objects),
+            }
+        }
+    }
+}
+
+fn is_built_in(kind: &Kind) -> bool {
+    kind.definition == Definition::BuiltIn
+}
+
+/// Converts an item of a list, which has no kind, to a document with its kind.
+fn build_document(object: DynamicObject, resource: &ApiResource) -> Option<Value> {
+    let mut document = serde_json::to_value(object).ok()?;
+    let members = document.as_object_mut()?;
+    members.insert("apiVersion".to_owned(), resource.api_version.as_str().into());
+    members.insert("kind".to_owned(), resource.kind.as_str().into());
+    Some(document)
+}
+
+/// The kinds of `tables` with their watches, each watch once.
+fn find_watches<'t>(
+    tables: impl Iterator<Item = &'t TableType>,
+    scope: Scope,
+) -> Vec<(&'static Kind, Watch)> {
+    let mut watches: Vec<(&'static Kind, Watch)> = Vec::new();
+    for table in tables {
+        for watch in table.watches(scope) {
+            if !watches.iter().any(|(_, known)| known.store == watch.store) {
+                watches.push((table.kind(), watch));
+            }
+        }
+    }
+    watches
+}
+
+/// A list that cannot be read.
+#[derive(Debug)]
+pub(super) struct Unlisted {
+    plural: &'static str,
+    error: Problem,
+    server: String,
+}
+
+/// Why a list cannot be read.
+#[derive(Debug)]
+enum Problem {
+    /// The request failed.
+    Request(kube::Error),
+    /// An object in the list is invalid.
+    Object(String),
+}
+
+impl fmt::Display for Unlisted {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} cannot be listed: ", self.plural)?;
+        match &self.error {
+            // Without the other fields of the status, which repeat the message.
+            Problem::Request(kube::Error::Api(status)) if !status.message.is_empty() => {
+                formatter.write_str(&status.message)
+            }
+            Problem::Request(error) => {
+                let causes = iter::successors(error.source(), |&cause| cause.source());
+                write!(formatter, "{}: {error}", self.server)?;
+                causes.last().map_or(Ok(()), |root| write!(formatter, ": {root}"))
+            }
+            Problem::Object(problem) => formatter.write_str(problem),
+        }
+    }
+}
+
+impl Error for Unlisted {}
+
+impl Unlisted {
+    /// Whether the API server answered with this code.
+    fn has_code(&self, code: u16) -> bool {
+        matches!(&self.error, Problem::Request(kube::Error::Api(status)) if status.code == code)
+    }
+
+    pub(super) fn is_forbidden(&self) -> bool {
+        self.has_code(FORBIDDEN)
+    }
+
+    /// The error for an object of the list that cannot be decoded.
+    fn invalid(kind: &Kind, problem: String) -> Self {
+        let plural = kind.resource.plural;
+        Self { plural, error: Problem::Object(problem), server: String::new() }
+    }
+}

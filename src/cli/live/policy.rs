@@ -1,0 +1,63 @@
+//! The policy of a cluster: the chart's ConfigMap, which the webhook's configuration names.
+
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, ResourceExt as _};
+
+use super::lists::{Lists, Unlisted};
+use crate::systems::policy::Policy;
+
+/// The annotation of the webhook's configuration that names the ConfigMap: `NAMESPACE/NAME`.
+const ANNOTATION: &str = "stowplan.dev/policy";
+
+/// The key of the ConfigMap that has the policy.
+const KEY: &str = "policy.yaml";
+
+/// The end of the names of stowplan's webhooks.
+const WEBHOOKS: &str = ".stowplan.dev";
+
+/// What follows if the policy cannot be read.
+const ASSUMED: &str = "the default policy is assumed, with no further excluded namespaces (--policy gives another one)";
+
+/// The policy of the cluster, or the default one. A warning says why it cannot be read.
+///
+/// # Errors
+/// The cluster does not answer.
+pub(super) async fn read(lists: &mut Lists) -> Result<Policy, Unlisted> {
+    let webhooks = Api::<MutatingWebhookConfiguration>::all(lists.client.clone());
+    let listed = lists.list_pages(&webhooks, "mutatingwebhookconfigurations", None).await;
+    let Some(listed) = lists.unless_forbidden(listed, ASSUMED)? else {
+        return Ok(Policy::default());
+    };
+    let is_own = |of: &MutatingWebhookConfiguration| {
+        of.webhooks.iter().flatten().any(|webhook| webhook.name.ends_with(WEBHOOKS))
+    };
+    // Without a webhook nothing has a policy.
+    let Some(own) = listed.into_iter().find(is_own) else { return Ok(Policy::default()) };
+    let named = own.annotations().get(ANNOTATION).and_then(|value| value.split_once('/'));
+    let Some((namespace, name)) = named else {
+        lists.warn(format!(
+            "MutatingWebhookConfiguration {} does not name the policy (annotation {ANNOTATION}; \
+             upgrade the chart): {ASSUMED}",
+            own.name_any()
+        ));
+        return Ok(Policy::default());
+    };
+    let maps = Api::<ConfigMap>::namespaced(lists.client.clone(), namespace);
+    let map = match maps.get(name).await {
+        Ok(map) => map,
+        Err(kube::Error::Api(status)) => {
+            lists.warn(format!("the policy cannot be read: {}: {ASSUMED}", status.message));
+            return Ok(Policy::default());
+        }
+        Err(error) => return Err(lists.failed("configmaps", error)),
+    };
+    let text = map.data.as_ref().and_then(|data| data.get(KEY)).map_or("", String::as_str);
+    Policy::from_yaml(text).or_else(|problem| {
+        lists.warn(format!(
+            "ConfigMap {namespace}/{name} has an invalid policy, and the webhook uses an earlier one: \
+             {problem}: {ASSUMED}"
+        ));
+        Ok(Policy::default())
+    })
+}

@@ -1,0 +1,391 @@
+//! Decides on each object of the input, in the order of the input: as if the objects were created one
+//! after the other.
+
+use std::collections::HashMap;
+
+use json_patch::Patch;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::patch::rebase;
+use super::settle::{self, Stage};
+use crate::admission::stored::decide_creation;
+use crate::admission::{Admission, Decision, ParseError, Pass};
+use crate::cli::input::{Document, Item, Problems};
+use crate::cli::report::Planned;
+use crate::cli::template;
+use crate::placement::reason;
+use crate::systems::policy::Policy;
+use crate::systems::preview::{Completion, Decided, Given, Preview, PreviewedKind, Verdict};
+use crate::systems::{self, SYSTEMS};
+use crate::view::resource::{NODE, POD, Resource};
+use crate::view::{Name, View};
+
+/// The problem of an object without a name.
+const NAMELESS: &str = "has neither metadata.name nor metadata.generateName";
+
+/// An object of the input.
+#[derive(Debug)]
+pub(super) struct Entry<'d> {
+    /// The index of its document.
+    document: usize,
+    item: Item<'d>,
+    /// Its name, or one that the API server could generate. `None`: it has neither.
+    name: Option<String>,
+}
+
+impl Entry<'_> {
+    /// Whether the controller writes the status of such an object before pods can use it.
+    pub(super) fn is_settled(&self) -> bool {
+        settle::is_settled(&self.item.version, &self.item.kind)
+    }
+}
+
+/// Generates names as the API server does, but the same ones for the same input.
+#[derive(Debug, Default)]
+pub(super) struct Generator(HashMap<String, usize>);
+
+impl Generator {
+    /// The objects of the input, with their names.
+    pub(super) fn read<'d>(
+        &mut self,
+        documents: &'d [Document],
+        problems: &mut Problems,
+    ) -> Vec<Entry<'d>> {
+        let mut entries = Vec::new();
+        for (document, of) in documents.iter().enumerate() {
+            entries.extend(of.items(problems).into_iter().map(|item| {
+                let name =
+                    template::name(item.value).map(|(name, is_complete)| match is_complete {
+                        true => name.to_owned(),
+                        false => self.generate(name),
+                    });
+                Entry { document, item, name }
+            }));
+        }
+        entries
+    }
+
+    fn generate(&mut self, prefix: &str) -> String {
+        let count = self.0.entry(prefix.to_owned()).or_default();
+        let name = format!("{prefix}{count:05}");
+        *count += 1;
+        name
+    }
+}
+
+pub(super) struct Planner<'a> {
+    pub(super) documents: &'a [Document],
+    /// The value of `--namespace`.
+    pub(super) given: Option<&'a str>,
+    /// The namespace of objects that name none.
+    pub(super) namespace: &'a str,
+    pub(super) has_cluster: bool,
+    /// What is not known of the cluster and could change a decision, for people.
+    pub(super) unknown: Option<&'a str>,
+    pub(super) policy: &'a Policy,
+    /// The creation time of objects without one.
+    pub(super) now: Timestamp,
+    pub(super) names: Generator,
+    pub(super) problems: Problems,
+}
+
+impl Planner<'_> {
+    fn problem(&mut self, entry: &Entry<'_>, problem: &str) {
+        let location = &self.documents[entry.document].location;
+        let name = template::name(entry.item.value).map_or("", |(name, _)| name);
+        let object = format!("{} {name}", entry.item.kind);
+        self.problems.push(format!("{location}: {}: {problem}", object.trim_end()));
+    }
+
+    /// The namespace of an object, by the rules of kubectl. `check_namespace` reports one that
+    /// kubectl would refuse.
+    fn namespace_of(&self, item: &Item<'_>) -> String {
+        find_namespace(item).unwrap_or(self.namespace).to_owned()
+    }
+
+    /// Reports an object that names another namespace than `--namespace` does.
+    fn check_namespace(&mut self, entry: &Entry<'_>) {
+        if let (Some(own), Some(given)) = (find_namespace(&entry.item), self.given)
+            && own != given
+        {
+            let problem =
+                format!("is in namespace {own:?}, and -n asks for {given:?}: leave -n out");
+            self.problem(entry, &problem);
+        }
+    }
+
+    /// Adds the objects of the input to the View on which decisions may depend. `stage` is the cluster
+    /// as the controller sees it; `None`: the controller has nothing to do for the input.
+    pub(super) fn add_to_view(
+        &mut self,
+        entries: &[Entry<'_>],
+        view: &mut View,
+        mut stage: Option<Stage>,
+    ) {
+        for entry in entries {
+            self.check_namespace(entry);
+            let Some(object) = self.complete(entry) else { continue };
+            if entry.name.is_none() {
+                // One that is planned is reported then.
+                if find_preview(&entry.item).is_none() {
+                    self.problem(entry, NAMELESS);
+                }
+                continue;
+            }
+            match systems::object(object.clone()) {
+                Err(problem) => self.problem(entry, &problem),
+                Ok(_) if entry.is_settled() => {
+                    if let Some(stage) = &mut stage {
+                        stage.add_input(object, self.now);
+                    }
+                }
+                Ok(read) => {
+                    read.into_iter().for_each(|read| view.apply(read));
+                    if let Some(stage) = &mut stage {
+                        stage.add(object);
+                    }
+                }
+            }
+        }
+        for settled in stage.into_iter().flat_map(|stage| stage.settle(self.policy, self.now)) {
+            if let Ok(Some(object)) = systems::object(settled) {
+                view.apply(object);
+            }
+        }
+    }
+
+    /// An object of the input with the fields that the API server would add. `None`: decisions do not
+    /// depend on such an object before it is planned itself.
+    fn complete(&self, entry: &Entry<'_>) -> Option<Value> {
+        let Entry { item, name, .. } = entry;
+        let resource = read_by_decisions(item)?;
+        let mut object = item.to_object();
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+            if resource.namespaced {
+                metadata.insert("namespace".to_owned(), self.namespace_of(item).into());
+            }
+            if let Some(name) = name {
+                metadata.insert("name".to_owned(), name.as_str().into());
+            }
+            if let Some(complete) = find_preview(item).and_then(|kind| kind.complete) {
+                let index = item.pointer.rsplit('/').next().unwrap_or_default();
+                let position = format!("{}-{index}", entry.document);
+                complete(metadata, &Completion { position: &position, now: self.now });
+            }
+        }
+        Some(object)
+    }
+
+    /// Decides on an object. `None`: it creates no pods and is not previewed, or there is a problem,
+    /// which is recorded. The count of the former is added to `others`.
+    pub(super) fn decide<'d>(
+        &mut self,
+        entry: Entry<'d>,
+        view: &mut View,
+        others: &mut usize,
+    ) -> Option<Planned<'d>> {
+        if let Some(pointer) = template::find_template(&entry.item) {
+            self.plan(entry, pointer, view)
+        } else if let Some(kind) = find_preview(&entry.item) {
+            self.preview(entry, kind, view)
+        } else {
+            *others += 1;
+            None
+        }
+    }
+
+    /// Gets the preview of an object from its system. `None` if there is a problem, which is
+    /// recorded.
+    fn preview<'d>(
+        &mut self,
+        entry: Entry<'d>,
+        kind: &PreviewedKind,
+        view: &mut View,
+    ) -> Option<Planned<'d>> {
+        let namespace = self.namespace_of(&entry.item);
+        let Some(name) = &entry.name else {
+            self.problem(&entry, NAMELESS);
+            return None;
+        };
+        let object = entry.item.to_object();
+        let key = Name::new(&namespace, name);
+        let given = Given { name: &key, document: &object, has_cluster: self.has_cluster };
+        let policy = self.policy;
+        let mut decisions = Vec::new();
+        let mut decide = |resource: &Resource, object: &Value, view: &View| {
+            let decision = decide_creation(resource, &namespace, object, view, policy)
+                .map_err(|error| format_error(resource, &error))?;
+            let decided = summarize(decisions.len(), &decision);
+            decisions.push(decision);
+            Ok(decided)
+        };
+        let preview = match (kind.preview)(&given, view, policy, &mut decide) {
+            Ok(preview) => preview,
+            Err(problem) => {
+                self.problem(&entry, &problem);
+                return None;
+            }
+        };
+        let decision = match preview.decision {
+            Some(number) => decisions.swap_remove(number),
+            None => Decision::Pass(Pass::NoKeys),
+        };
+        let patch = match &decision {
+            Decision::Admit(admission) if preview.is_of_object => {
+                admission.patch.operations().iter().map(|operation| json!(operation)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let hint = self.find_hint(&decision).filter(|_| preview.verdict.is_none());
+        let Entry { document, item, .. } = entry;
+        let (name, _) = template::name(item.value)?;
+        Some(Planned {
+            name: name.to_owned(),
+            namespace,
+            decision,
+            patch,
+            preview,
+            misplaced: Vec::new(),
+            hint,
+            withheld: None,
+            document,
+            item,
+        })
+    }
+
+    /// Decides on an object that is a pod or has a pod template, and adds its pod to the View. `None`
+    /// if there is a problem, which is recorded.
+    fn plan<'d>(
+        &mut self,
+        entry: Entry<'d>,
+        pointer: &'static str,
+        view: &mut View,
+    ) -> Option<Planned<'d>> {
+        let namespace = self.namespace_of(&entry.item);
+        if entry.name.is_none() {
+            self.problem(&entry, NAMELESS);
+            return None;
+        }
+        let planned = template::expand(&entry.item, pointer, &namespace).and_then(|expanded| {
+            let decision = decide_creation(&POD, &namespace, &expanded.pod, view, self.policy)
+                .map_err(|error| format_error(&POD, &error))?;
+            Ok((expanded, decision))
+        });
+        let (expanded, decision) = match planned {
+            Ok(planned) => planned,
+            Err(problem) => {
+                self.problem(&entry, &problem);
+                return None;
+            }
+        };
+        let (operations, patch) = match &decision {
+            Decision::Admit(admission) => {
+                let operations = admission.patch.operations();
+                let patch = rebase(&operations, &expanded, entry.item.value);
+                (operations, patch)
+            }
+            _ => (Vec::new(), Vec::new()),
+        };
+        if !matches!(decision, Decision::Refuse(_)) {
+            let mut pod = expanded.pod;
+            let is_patched = json_patch::patch(&mut pod, &Patch(operations)).is_ok();
+            let name = match template::name(&pod) {
+                Some((name, true)) => name.to_owned(),
+                Some((prefix, false)) if !pointer.is_empty() => self.names.generate(prefix),
+                _ => entry.name.clone().unwrap_or_default(),
+            };
+            pod["metadata"]["name"] = name.into();
+            // Later pods of the input are decided as in a cluster that has this one.
+            if let (true, Ok(Some(pod))) = (is_patched, systems::object(pod)) {
+                view.apply(pod);
+            }
+        }
+        let hint = self.find_hint(&decision);
+        let misplaced = template::find_misplaced(&entry.item, pointer);
+        let Entry { document, item, .. } = entry;
+        let (name, _) = template::name(item.value)?;
+        Some(Planned {
+            name: name.to_owned(),
+            namespace,
+            decision,
+            patch,
+            preview: Preview::default(),
+            misplaced,
+            hint,
+            withheld: None,
+            document,
+            item,
+        })
+    }
+
+    /// What is not known and could change the decision.
+    fn find_hint(&self, decision: &Decision) -> Option<String> {
+        let unknown = self.unknown.filter(|_| depends_on_cluster(decision));
+        unknown.map(str::to_owned)
+    }
+}
+
+/// The namespace that an object names; an empty one counts as absent.
+fn find_namespace<'d>(item: &Item<'d>) -> Option<&'d str> {
+    let namespace = item.value.pointer("/metadata/namespace").and_then(Value::as_str);
+    namespace.filter(|namespace| !namespace.is_empty())
+}
+
+/// The kind of `item`, if decisions on the rest of the input may depend on such an object. Nodes and pods
+/// come from the cluster alone.
+fn read_by_decisions(item: &Item<'_>) -> Option<&'static Resource> {
+    let mut resources = systems::TABLES.iter().map(|table| &table.kind().resource);
+    let resource = resources.find(|resource| resource.kind == item.kind)?;
+    (*resource != NODE && template::find_template(item).is_none()).then_some(resource)
+}
+
+/// The kind of `item`, if a system previews it.
+fn find_preview(item: &Item<'_>) -> Option<&'static PreviewedKind> {
+    let group = item.version.rsplit_once('/').map_or("", |(group, _)| group);
+    let kinds = SYSTEMS.iter().flat_map(|system| system.previews);
+    let mut kinds = kinds.map(|kind| (&kind.resource, kind));
+    kinds
+        .find(|(resource, _)| resource.group == group && resource.kind == item.kind)
+        .map(|(_, kind)| kind)
+}
+
+/// Summarizes a decision for previews.
+fn summarize(number: usize, decision: &Decision) -> Decided {
+    let (verdict, changes, warnings, refusal) = match decision {
+        Decision::Admit(Admission { intents, warnings, .. }) => {
+            let verdict = if intents.is_empty() { Verdict::Admitted } else { Verdict::Placed };
+            let changes = intents.iter().map(|intent| intent.change.to_string()).collect();
+            (verdict, changes, warnings.as_slice(), None)
+        }
+        Decision::Refuse(refusal) => {
+            (Verdict::Refused, Vec::new(), refusal.warnings.as_slice(), Some(refusal.message()))
+        }
+        _ => (Verdict::Passed, Vec::new(), &[][..], None),
+    };
+    let warnings = warnings.iter().map(|warning| warning.as_str().to_owned()).collect();
+    Decided { number, verdict, changes, warnings, refusal }
+}
+
+/// Formats a parse error without its position, which is that in the generated review.
+fn format_error(resource: &Resource, error: &ParseError) -> String {
+    if !resource.group.is_empty() {
+        return error.to_string();
+    }
+    let (ParseError::Json(text) | ParseError::Object { problem: text, .. }) = error else {
+        return error.to_string();
+    };
+    let end = text.rfind(" at line ").unwrap_or(text.len());
+    let kind = if *resource == POD { "pod" } else { resource.kind };
+    format!("not a valid {kind}: {}", &text[..end])
+}
+
+/// Whether the first finding of a decision is about objects of the cluster.
+fn depends_on_cluster(decision: &Decision) -> bool {
+    let findings = match decision {
+        Decision::Refuse(refusal) => &refusal.findings,
+        Decision::Admit(admission) => &admission.findings,
+        _ => return false,
+    };
+    findings.first().is_some_and(|finding| finding.reason.stage() == reason::Stage::Cluster)
+}

@@ -1,0 +1,65 @@
+//! Why the pods of a group that an annotation names wait.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::group::Facts;
+use crate::kubernetes::{annotation, is_finished, label, node_name};
+use crate::systems::check::words::counted;
+use crate::systems::check::{Context, Diagnosis};
+use crate::systems::coschedule::keys;
+use crate::systems::coschedule::kinds::CoscheduleView as _;
+use crate::systems::coschedule::native::parse_group;
+use crate::view::Name;
+
+/// The kind of the diagnosis: a group is no object of Kubernetes.
+const KIND: &str = "Group";
+
+/// The groups that pods of a namespace name, or that have a placeholder.
+pub(super) fn find_all(context: &Context<'_>, namespace: &str) -> Vec<Name> {
+    let cluster = context.cluster;
+    let pods =
+        cluster.in_namespace(namespace).filter(|pod| label(&pod.metadata, keys::MEMBER).is_some());
+    let of_pods = pods.filter_map(|pod| annotation(&pod.metadata, keys::GROUP).map(str::to_owned));
+    let made = cluster.view.placeholders().filter(|(name, _)| *name.namespace == *namespace);
+    let of_placeholders = made.filter_map(|(_, made)| made.group.as_deref().map(str::to_owned));
+    let groups: BTreeSet<String> = of_pods.chain(of_placeholders).collect();
+    groups.into_iter().map(|group| Name::new(namespace, &group)).collect()
+}
+
+/// Why the pods of a group wait. `None`: no pod names it, and it has no placeholder.
+pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
+    let Name { namespace, name } = key;
+    let cluster = context.cluster;
+    let placeholder = Name::new(namespace, &parse_group(namespace, name).ok()?);
+    let is_named = |pod: &&Pod| annotation(&pod.metadata, keys::GROUP) == Some(&**name);
+    let mut pods: Vec<&Pod> = cluster.in_namespace(namespace).filter(is_named).collect();
+    pods.sort_by_key(|pod| pod.metadata.name.as_deref());
+    let facts = Facts::new(context, &placeholder, Vec::new(), false);
+    if pods.is_empty() && !facts.is_made() {
+        return None;
+    }
+    let mut diagnosis = Diagnosis::new(KIND, key);
+    diagnosis.asked.push(format!("one node for {}", counted(pods.len(), "pod")));
+    let mut part = facts.placeholder();
+    let is_waiting = |pod: &&&Pod| node_name(pod).is_none() && !is_finished(pod);
+    let waiting = pods.iter().find(is_waiting).and_then(|pod| pod.metadata.name.as_deref());
+    let creates = facts.explained.as_ref().is_some_and(|explained| explained.creates);
+    if let Some(waiting) = waiting.filter(|_| creates && !facts.is_made()) {
+        facts.report_missing(&mut part, "pod", waiting);
+    }
+    part.parts.extend(facts.claims.iter().map(|claim| facts.claim(claim, false)));
+    diagnosis.placed.clone_from(&part.placed);
+    diagnosis.parts.push(part);
+    for pod in pods {
+        let is_member = label(&pod.metadata, keys::MEMBER) == Some(&*placeholder.name);
+        let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
+        diagnosis.parts.push(match is_member {
+            true => facts.diagnose_member(pod),
+            // It was admitted without the group, or has its node for another reason.
+            false => (context.pods.diagnose)(context, &Name::new(namespace, pod_name), pod),
+        });
+    }
+    Some(diagnosis)
+}
