@@ -313,12 +313,47 @@ fn reading_pools_comes_with_view_and_claiming_nodes_with_nothing() {
     }
 }
 
+/// It is for users: reading a cluster with it must not lead to any other object.
+#[test]
+fn the_reader_reads_what_the_commands_read_and_is_bound_to_no_user() {
+    let role = |values: &[&str]| {
+        let objects = Render::defaults().set_all(values).objects();
+        for ((kind, _), object) in &objects.0 {
+            assert_ne!(object["roleRef"]["name"], "stowplan-reader", "{kind}");
+        }
+        objects.find::<ClusterRole>("ClusterRole", "stowplan-reader")
+    };
+    let aggregated = |role: &ClusterRole| {
+        let labels = role.metadata.labels.as_ref().expect("labels");
+        labels.keys().any(|key| key == "rbac.authorization.k8s.io/aggregate-to-view")
+    };
+    let reader = role(&[]).expect("by default");
+    assert!(!aggregated(&reader));
+    assert!(aggregated(&role(&["reader.aggregateToView=true"]).expect("a role")));
+    assert!(role(&["reader.create=false"]).is_none());
+    let rights = verbs(&reader.rules.expect("rules"));
+    assert!(rights.iter().all(|right| right.starts_with("get ") || right.starts_with("list ")));
+    for right in [
+        "get configmaps stowplan-policy",
+        "list leases.coordination.k8s.io stowplan-controller",
+        "list nodes",
+        "list pods",
+        "list hostpools.stowplan.dev",
+        "list mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    ] {
+        assert!(rights.contains(right), "{right}: {rights:?}");
+    }
+    let configmaps = rights.iter().filter(|right| right.contains("configmaps"));
+    assert!(configmaps.clone().count() == 1 && !rights.iter().any(|it| it.contains("secrets")));
+}
+
 /// A rule without a reason is a rule that is never removed.
 #[test]
 fn every_rule_of_rbac_has_its_reason_above_it() {
     for name in [
         "templates/rbac.yaml",
         "templates/rbac-controller.yaml",
+        "templates/rbac-reader.yaml",
         "templates/rbac-users.yaml",
         "templates/teardown.yaml",
     ] {
