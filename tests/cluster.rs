@@ -19,6 +19,7 @@ mod cluster {
     pub(crate) mod admission;
     pub(crate) mod host_pool;
     pub(crate) mod load;
+    pub(crate) mod reader;
     pub(crate) mod streams;
     pub(crate) mod streams_job;
 }
@@ -48,6 +49,8 @@ const CASES: &[Case] = cases! { cluster,
         pods_of_sized_pools_wait_for_the_controller;
     streams_job:
         the_schema_and_its_rules, a_chain_of_tokens_shares_a_node_in_any_order;
+    reader:
+        the_readers_rights_are_enough_and_none_too_many;
     load:
         a_restart_fails_no_creation, a_mass_start_is_placed_within_two_seconds_each;
 };

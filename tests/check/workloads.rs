@@ -143,4 +143,9 @@ fn the_parts_with_an_obstacle_come_first_with_a_total() {
     let (code, out, _) = said(&objects, "jobs.batch/w", &[]);
     assert_eq!(code, 1, "{out}");
     assert!(out.contains("  pods       4, 1 with an obstacle\n  Pod default/z\n"), "{out}");
+    assert!(out.contains("Pod default/r1\n"), "{out}");
+    // In a namespace the others are only counted.
+    let (_, out, _) = said(&objects, "", &[]);
+    assert!(out.contains("    pods       4, 1 with an obstacle\n    Pod default/z\n"), "{out}");
+    assert!(!out.contains("default/r1"), "{out}");
 }

@@ -133,8 +133,10 @@ fn live_works_with_rights_in_one_namespace_and_says_what_is_missing() {
     assert!(output.stdout.starts_with("Pod jobs/p: left alone: "), "{output:?}");
 }
 
+type Answer = fn() -> (u16, Value);
+
 /// A cluster with one node, and stowplan with this policy; `annotations` of the configuration in JSON.
-fn with_policy(annotations: &'static str, map: fn() -> (u16, Value)) -> Cluster {
+fn with_policy(annotations: &'static str, map: Answer) -> Cluster {
     Cluster::start(move |path| match path {
         path if path.starts_with("/api/v1/nodes") => page("NodeList", "", &json!([node("node-1")])),
         path if path.starts_with("/apis/admissionregistration.k8s.io/v1/mutating") => {
@@ -182,7 +184,7 @@ fn live_reads_the_policy_and_the_exclusions_of_the_cluster() {
 
 #[test]
 fn live_says_why_the_policy_is_not_known_and_assumes_the_default_one() {
-    let cases: [(&'static str, fn() -> (u16, Value), &str); 3] = [
+    let cases: [(&'static str, Answer, &str); 3] = [
         (
             NAMED,
             || failure(403, "Forbidden"),

@@ -20,7 +20,7 @@ pub(super) fn format(diagnosis: &Diagnosis) -> String {
             let total = counted(diagnosis.parts.len(), "namespace");
             let _ = writeln!(text, "{total}, {waiting} with an obstacle");
         }
-        _ => write(&mut text, diagnosis, ""),
+        _ => write(&mut text, diagnosis, "", false),
     }
     text
 }
@@ -37,7 +37,7 @@ fn write_namespace(text: &mut String, diagnosis: &Diagnosis) {
     };
     let _ = writeln!(text, "Namespace {}: {summary}", diagnosis.name);
     for part in waiting {
-        write(text, part, "  ");
+        write(text, part, "  ", true);
     }
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for part in fine {
@@ -50,7 +50,8 @@ fn write_namespace(text: &mut String, diagnosis: &Diagnosis) {
     }
 }
 
-fn write(text: &mut String, diagnosis: &Diagnosis, indent: &str) {
+/// Writes a diagnosis and its parts, those with an obstacle first; `brief`: no others.
+fn write(text: &mut String, diagnosis: &Diagnosis, indent: &str, brief: bool) {
     let Diagnosis { kind, namespace, name, .. } = diagnosis;
     let slash = if namespace.is_empty() { "" } else { "/" };
     let _ = writeln!(text, "{indent}{kind} {namespace}{slash}{name}");
@@ -82,7 +83,8 @@ fn write(text: &mut String, diagnosis: &Diagnosis, indent: &str) {
     let inner = format!("{indent}  ");
     let (waiting, fine): (Vec<&Diagnosis>, Vec<&Diagnosis>) =
         diagnosis.parts.iter().partition(|part| part.has_obstacle());
+    let fine = fine.into_iter().filter(|_| !brief);
     for part in waiting.into_iter().chain(fine) {
-        write(text, part, &inner);
+        write(text, part, &inner, brief);
     }
 }
