@@ -119,6 +119,7 @@ impl TableVisitor for Start<'_> {
                 "" => watcher::Config::default(),
                 selector => watcher::Config::default().labels(selector),
             };
+            let config = config.page_size(T::KIND.page_size());
             let cluster = Arc::clone(self.cluster);
             let client = health::listening(self.client, &cluster.stores[feed.store].heard);
             let tasks = &self.cluster.tasks;

@@ -29,6 +29,9 @@ use crate::systems::plan::Event;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::{self, Format};
 
+/// How often a process that does not lead decides pods that were admitted without the webhook.
+const DECIDE_INTERVAL: Duration = Duration::from_secs(2);
+
 /// The arguments of `stowplan controller`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -145,6 +148,16 @@ async fn control(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<
         () = in_force.cancelled() => info!(identity, namespace, "competing for the lease"),
         () = stop.requested.cancelled() => {}
     }
+    let (deciding, known, decided_by) = (Arc::clone(&report), Arc::clone(&cluster), policy.clone());
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(DECIDE_INTERVAL).await;
+            if known.is_synced() {
+                let policy = Arc::clone(&decided_by.borrow());
+                deciding.decide(&known.view(), &policy);
+            }
+        }
+    });
     let controller = Controller {
         client: writing,
         namespace,

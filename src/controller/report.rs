@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
@@ -76,7 +77,7 @@ struct Seen {
 #[derive(Debug)]
 enum State {
     /// The pod to be decided: the View was not complete when the pod arrived.
-    Undecided(Box<Value>),
+    Undecided(Box<str>),
     /// Decided; the text describes what the pod lacks.
     Unplaced(String),
     /// Decided: the pod has what its record says. Forgotten when the pod has a node.
@@ -120,7 +121,7 @@ impl Report {
                 seen.identity = identity;
             }
             None => {
-                let Ok(document) = serde_json::to_value(pod) else { return };
+                let Some(document) = text_of(pod) else { return };
                 let owner = controller(&pod.metadata).map(|owner| owner.uid.as_str().into());
                 let seen = Seen {
                     identity,
@@ -130,7 +131,7 @@ impl Report {
                     fragile_owner,
                     is_refused: false,
                     is_recorded,
-                    state: State::Undecided(Box::new(document)),
+                    state: State::Undecided(document),
                 };
                 pods.insert(name, seen);
             }
@@ -159,27 +160,10 @@ impl Report {
     /// recreated.
     #[must_use]
     pub(crate) fn plan(&self, view: &View, policy: &Policy, now: Timestamp) -> Plan {
+        self.decide(view, policy);
         let mut plan = Plan::default();
         let mut state = self.state();
         let Pods { pods, rounds } = &mut *state;
-        pods.retain(|name, seen| match &seen.state {
-            State::Unplaced(_) | State::Placed => true,
-            State::Undecided(pod) if seen.is_recorded => {
-                let removed = removed(&name.namespace, pod, view, policy);
-                seen.state = removed.map_or(State::Placed, State::Unplaced);
-                true
-            }
-            State::Undecided(pod) => match missing(&name.namespace, pod, view, policy) {
-                Some((missing, can_be_met)) => {
-                    // A replacement would be refused, so that no pod would run at all.
-                    seen.is_replaceable &= can_be_met;
-                    seen.is_refused = !can_be_met;
-                    seen.state = State::Unplaced(missing);
-                    true
-                }
-                None => false,
-            },
-        });
         for (name, seen) in pods.iter() {
             let State::Unplaced(missing) = &seen.state else { continue };
             let (write, event) = seen.remedy(missing, policy, now, rounds, &mut plan);
@@ -190,9 +174,41 @@ impl Report {
         plan
     }
 
+    /// Decides the pods that have arrived since the last call, and keeps only the results. A process
+    /// that does not lead calls it too: it would otherwise keep every pod as a whole until it leads.
+    pub(crate) fn decide(&self, view: &View, policy: &Policy) {
+        self.state().pods.retain(|name, seen| {
+            let State::Undecided(text) = &seen.state else { return true };
+            // It was written by `text_of`.
+            let Ok(pod) = serde_json::from_str::<Value>(text) else { return false };
+            if seen.is_recorded {
+                let removed = removed(&name.namespace, &pod, view, policy);
+                seen.state = removed.map_or(State::Placed, State::Unplaced);
+                return true;
+            }
+            let Some((missing, can_be_met)) = missing(&name.namespace, &pod, view, policy) else {
+                return false;
+            };
+            // A replacement would be refused, so that no pod would run at all.
+            seen.is_replaceable &= can_be_met;
+            seen.is_refused = !can_be_met;
+            seen.state = State::Unplaced(missing);
+            true
+        });
+    }
+
     fn state(&self) -> MutexGuard<'_, Pods> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A pod as JSON text, which takes a third of the memory of a value, without the parts that no
+/// decision reads.
+fn text_of(pod: &Pod) -> Option<Box<str>> {
+    let Pod { metadata, spec, .. } = pod;
+    let metadata = ObjectMeta { managed_fields: None, ..metadata.clone() };
+    let pod = Pod { metadata, spec: spec.clone(), status: None };
+    serde_json::to_string(&pod).ok().map(Into::into)
 }
 
 impl Seen {

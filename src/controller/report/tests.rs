@@ -42,6 +42,29 @@ fn planned(report: &Report, policy: &Policy, seconds: i64) -> Vec<(Write, &'stat
     planned.collect()
 }
 
+/// A process that does not lead must not keep whole pods.
+#[test]
+fn of_a_decided_pod_only_the_result_is_kept() {
+    let report = Report::default();
+    let mut large = pod("p", &json!({"streams.ibm.com/host": "n1"}), None);
+    large.metadata.managed_fields = Some(vec![Default::default()]);
+    large.status = Some(Default::default());
+    report.observe(&large);
+    report.observe(&pod("q", &json!({"example.com/a": "b"}), None));
+    let state = |report: &Report| {
+        format!("{:?}", report.state().pods.values().map(|seen| &seen.state).collect::<Vec<_>>())
+    };
+    let kept = state(&report);
+    assert!(
+        kept.contains("Undecided") && !kept.contains("managedFields") && !kept.contains("status"),
+        "{kept}"
+    );
+    report.decide(&view(), &Policy::default());
+    let kept = state(&report);
+    assert!(kept.contains("Unplaced") && !kept.contains("Undecided"), "{kept}");
+    assert_eq!(planned(&report, &Policy::default(), 1).len(), 1);
+}
+
 #[test]
 fn a_pod_without_its_placement_is_reported() {
     let report = Report::default();
