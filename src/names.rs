@@ -70,13 +70,9 @@ pub(crate) fn sha1_hex(text: &str) -> String {
 }
 
 fn hex(bytes: &[u8], digits: &[u8; 16]) -> String {
-    let digit = |value: u8| char::from(digits[usize::from(value)]);
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        text.push(digit(byte >> 4));
-        text.push(digit(byte & 15));
-    }
-    text
+    let pair = |byte: &u8| [digits[usize::from(byte >> 4)], digits[usize::from(byte & 15)]];
+    let text = bytes.iter().map(pair).collect::<Vec<_>>().into_flattened();
+    String::from_utf8(text).expect("hexadecimal digits are ASCII")
 }
 
 #[cfg(test)]
