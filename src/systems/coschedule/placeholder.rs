@@ -92,8 +92,9 @@ impl Blueprint<'_> {
         }
         let mut pod_labels = labels.clone();
         pod_labels[MEMBER] = json!(name);
-        let of_pod = json!({"labels": pod_labels, "annotations": {PLAN: plan.text()}});
-        let mut metadata = json!({"name": name, "namespace": namespace, "labels": labels});
+        // `json!` copies the values that it is given, so the large ones are moved in afterwards.
+        let mut metadata = json!({"name": name, "namespace": namespace});
+        metadata["labels"] = labels;
         match &self.cause {
             Cause::Run { owner, group, mode } => {
                 metadata["annotations"] =
@@ -102,24 +103,28 @@ impl Blueprint<'_> {
                 // It must not delay the deletion of its run.
                 owner["blockOwnerDeletion"] = json!(false);
                 owner["controller"] = json!(true);
-                metadata["ownerReferences"] = json!([owner]);
+                metadata["ownerReferences"] = vec![owner].into();
             }
             Cause::Native(group) => metadata["annotations"] = json!({GROUP: group}),
         }
-        json!({
+        let mut document = json!({
             "apiVersion": "apps/v1",
             "kind": "StatefulSet",
-            "metadata": metadata,
             "spec": {
                 "replicas": 1,
                 "serviceName": "",
                 "podManagementPolicy": "Parallel",
                 "updateStrategy": {"type": "OnDelete"},
-                "selector": {"matchLabels": selector},
-                "template": {"metadata": of_pod, "spec": self.pod(plan, policy)},
-                "volumeClaimTemplates": self.claim_templates(),
+                "template": {"metadata": {"annotations": {PLAN: plan.text()}}},
             },
-        })
+        });
+        document["metadata"] = metadata;
+        let spec = &mut document["spec"];
+        spec["selector"]["matchLabels"] = selector;
+        spec["template"]["metadata"]["labels"] = pod_labels;
+        spec["template"]["spec"] = self.pod(plan, policy);
+        spec["volumeClaimTemplates"] = self.claim_templates().into();
+        document
     }
 
     fn pod(&self, plan: &PodPlan, policy: &PlaceholderPolicy) -> Value {
@@ -170,25 +175,22 @@ impl Blueprint<'_> {
         }
         let amounts =
             json!({"cpu": policy.requests.cpu.as_str(), "memory": policy.requests.memory.as_str()});
-        let container = json!({
-            "name": COMPONENT_VALUE,
-            "image": policy.image,
-            "args": ["pause"],
-            // A namespace's quota may require limits.
-            "resources": {"requests": amounts, "limits": amounts},
-            "securityContext": container_security,
-            "volumeMounts": mounts(&plan.claims, &self.template_names()),
-        });
-        let rest = json!({
-            "containers": [container],
-            "volumes": volumes(&plan.claims),
-            "affinity": self.affinity(plan),
-            "automountServiceAccountToken": false,
-            "enableServiceLinks": false,
-            "terminationGracePeriodSeconds": 1,
-        });
-        if let Value::Object(rest) = rest {
-            pod.extend(rest);
+        let mut container =
+            json!({"name": COMPONENT_VALUE, "image": policy.image, "args": ["pause"]});
+        // A namespace's quota may require limits.
+        container["resources"]["requests"] = amounts.clone();
+        container["resources"]["limits"] = amounts;
+        container["securityContext"] = container_security;
+        container["volumeMounts"] = mounts(&plan.claims, &self.template_names()).into();
+        for (key, value) in [
+            ("containers", vec![container].into()),
+            ("volumes", volumes(&plan.claims).into()),
+            ("affinity", self.affinity(plan)),
+            ("automountServiceAccountToken", false.into()),
+            ("enableServiceLinks", false.into()),
+            ("terminationGracePeriodSeconds", 1.into()),
+        ] {
+            pod.insert(key.to_owned(), value);
         }
         pod.into()
     }
@@ -339,8 +341,8 @@ fn reference(owner: &Owner) -> Value {
 #[must_use]
 pub(crate) fn volumes(claims: &[Box<str>]) -> Vec<Value> {
     let volume = |(index, claim): (usize, &str)| {
-        let claim = json!({"claimName": claim});
-        json!({"name": format!("workspace-{index}"), "persistentVolumeClaim": claim})
+        let name = format!("workspace-{index}");
+        json!({"name": name, "persistentVolumeClaim": {"claimName": claim}})
     };
     claims.iter().map(AsRef::as_ref).enumerate().map(volume).collect()
 }
