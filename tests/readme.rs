@@ -330,12 +330,8 @@ fn console_sessions_are_as_shown() {
             *seen.entry(page).or_insert(0) += 1;
         }
     }
-    let wanted = [
-        ("README.md", 1),
-        ("docs/groups.md", 1),
-        ("docs/operations.md", 3),
-        ("docs/tekton.md", 2),
-    ];
+    let wanted =
+        [("README.md", 1), ("docs/groups.md", 1), ("docs/operations.md", 3), ("docs/tekton.md", 2)];
     assert_eq!(seen, BTreeMap::from(wanted), "sessions of each document");
 }
 

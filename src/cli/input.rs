@@ -2,7 +2,9 @@
 //!
 //! All problems are reported together, each with its file, document and line.
 
-// The path holds also where a fuzz target includes this file.
+// The paths hold also where a fuzz target includes this file.
+#[path = "input/problems.rs"]
+mod problems;
 #[path = "input/strict.rs"]
 mod strict;
 
@@ -20,13 +22,11 @@ use super::yaml;
 use crate::systems;
 use crate::systems::policy::Policy;
 use crate::view::View;
+pub(super) use problems::Problems;
 use strict::Strict;
 
 /// The longest file that is read, in bytes.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
-
-/// The most problems that are reported.
-const MAX_PROBLEMS: usize = 50;
 
 /// The path that means standard input.
 const STDIN: &str = "-";
@@ -38,41 +38,6 @@ const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 const TEMPLATE: &str = "{{";
 const UNRENDERED: &str =
     "is a Helm template that was not rendered: `helm template NAME CHART | stowplan plan -f -`";
-
-/// All problems of the input.
-#[derive(Debug, Default)]
-pub(super) struct Problems(Vec<String>);
-
-impl Problems {
-    pub(super) fn push(&mut self, problem: String) {
-        self.0.push(problem);
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(String::as_str)
-    }
-
-    /// `Ok` if there is no problem.
-    ///
-    /// # Errors
-    /// The problems, at most [`MAX_PROBLEMS`] of them and the number of the others.
-    pub(super) fn into_result(mut self) -> Result<(), Self> {
-        let more = self.0.len().saturating_sub(MAX_PROBLEMS);
-        if more > 0 {
-            self.0.truncate(MAX_PROBLEMS);
-            self.0.push(format!("and {more} more problems"));
-        }
-        if self.0.is_empty() { Ok(()) } else { Err(self) }
-    }
-}
-
-impl fmt::Display for Problems {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0.join("\n"))
-    }
-}
-
-impl std::error::Error for Problems {}
 
 /// The location of a document.
 #[derive(Clone, Debug)]
@@ -377,7 +342,7 @@ fn parse_documents(file: &str, text: &str, documents: &mut Vec<Document>, proble
                 let location = Location { file: Rc::clone(&file), index, line: Some(line) };
                 documents.push(Document { location, value });
             }
-            Err(_) if problems.0.len() > MAX_PROBLEMS => problems.push(String::new()),
+            Err(_) if problems.0.len() > problems::MAX_PROBLEMS => problems.push(String::new()),
             Err(_) if chunk.contains(TEMPLATE) => {
                 // Once for each file: its other documents have the same problem.
                 if !is_unrendered {

@@ -263,7 +263,7 @@ fn members_of_a_failed_placeholder_are_reported_and_recreated() {
     }
 }
 
-/// A controller of Kubernetes creates a pod again as a TaskRun does; nobody creates a bare one again.
+/// A controller of Kubernetes creates a pod again as a TaskRun does; a bare one is not created again.
 #[test]
 fn members_of_a_native_group_without_a_placeholder_get_a_way_on() {
     for owner in ["ReplicaSet", "Example", ""] {
