@@ -38,8 +38,10 @@ impl Facts<'_> {
                 .decided
                 .push("the controller lets the scheduler look at it again".to_owned()),
             Some(Step::Release(why)) => {
+                let owner = Owner::of_any(&pod.metadata);
+                let owner = owner.map_or_else(|| "owner".to_owned(), |(kind, _)| kind.to_string());
                 return diagnosis.report(
-                    format!("{why}: the controller deletes it, and its TaskRun creates it again"),
+                    format!("{why}: the controller deletes it, and its {owner} creates it again"),
                     wait_a_moment(),
                 );
             }
