@@ -220,13 +220,8 @@ impl Planner<'_> {
             decisions.push(decision);
             Ok(decided)
         };
-        let preview = match (kind.preview)(&given, view, policy, &mut decide) {
-            Ok(preview) => preview,
-            Err(problem) => {
-                self.problem(&entry, &problem);
-                return None;
-            }
-        };
+        let preview = (kind.preview)(&given, view, policy, &mut decide);
+        let preview = preview.map_err(|problem| self.problem(&entry, &problem)).ok()?;
         let decision = match preview.decision {
             Some(number) => decisions.swap_remove(number),
             None => Decision::Pass(Pass::NoKeys),
@@ -272,13 +267,8 @@ impl Planner<'_> {
                 .map_err(|error| format_error(&POD, &error))?;
             Ok((expanded, decision))
         });
-        let (expanded, decision) = match planned {
-            Ok(planned) => planned,
-            Err(problem) => {
-                self.problem(&entry, &problem);
-                return None;
-            }
-        };
+        let planned = planned.map_err(|problem| self.problem(&entry, &problem));
+        let (expanded, decision) = planned.ok()?;
         let (operations, patch) = match &decision {
             Decision::Admit(admission) => {
                 let operations = admission.patch.operations();

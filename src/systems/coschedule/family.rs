@@ -51,7 +51,7 @@ pub(crate) struct Signs {
 #[must_use]
 pub(crate) fn signs(root_name: &Name, root: &PipelineRun, view: &View) -> Signs {
     let mut signs = Signs::default();
-    for run in std::iter::once(root).chain(below(root, view).into_iter().map(|(_, run)| run)) {
+    for run in with_below(root, view) {
         let counts = view.tasks_of_run(&root_name.namespace, &run.identity.uid);
         signs.has_started |= counts.made > 0;
         signs.is_assisted |= counts.assisted > 0;
@@ -67,15 +67,21 @@ pub(crate) fn assistant<'v>(
     claims: &[&str],
     view: &'v View,
 ) -> Option<&'v str> {
-    let below = below(root, view);
-    let mut runs = std::iter::once(root).chain(below.into_iter().map(|(_, run)| run));
-    runs.find_map(|run| {
+    with_below(root, view).find_map(|run| {
         let mut tasks = view.tasks_with_claims(&root_name.namespace, &run.identity.uid);
         tasks.find_map(|task| {
             let shares = task.claims.iter().any(|claim| claims.contains(&&**claim));
             task.assistant.as_deref().filter(|_| shares)
         })
     })
+}
+
+/// A run and the runs below it.
+pub(super) fn with_below<'v>(
+    run: &'v PipelineRun,
+    view: &'v View,
+) -> impl Iterator<Item = &'v PipelineRun> {
+    std::iter::once(run).chain(below(run, view).into_iter().map(|(_, run)| run))
 }
 
 /// The runs below a run: its child runs, and theirs.

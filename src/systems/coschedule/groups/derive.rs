@@ -174,8 +174,7 @@ impl<'v> Derivation<'v> {
             return;
         }
         let (run, view, namespace) = (self.run, self.view, &*self.name.namespace);
-        let below = family::below(run, view);
-        for run in std::iter::once(run).chain(below.into_iter().map(|(_, run)| run)) {
+        for run in family::with_below(run, view) {
             for task_run in view.tasks_with_claims(namespace, &run.identity.uid) {
                 for claim in &task_run.claims {
                     if !self.by_claim.contains_key(&**claim) {
