@@ -338,11 +338,20 @@ impl PodRequest<'_> {
             Binding::Node => true,
             Binding::Auto => stays(),
         };
-        match current.filter(|node| self.is_eligible(node)) {
+        let is_usable = |node: &&str| self.is_eligible(node) && !self.is_left(placeholder, node);
+        match current.filter(is_usable) {
             _ if !by_node => Way::Term(term),
             Some(node) => Way::Node(node),
             None => Way::Gate,
         }
+    }
+
+    /// Whether a placeholder is about to leave its node. A pod that requires the node could run there
+    /// afterwards, apart from its group.
+    fn is_left(&self, placeholder: &Name, node: &str) -> bool {
+        let template = self.view.placeholder(placeholder).and_then(|of| of.plan.as_deref());
+        let pod = self.view.placeholder_pod(placeholder).and_then(|of| of.plan.as_deref());
+        template.is_some_and(|template| template.is_to_leave(pod, node))
     }
 
     /// Whether a node is eligible for the pod, as far as the webhook's View shows.

@@ -140,6 +140,14 @@ impl PodPlan {
         Some(Self { nodes, held, claims })
     }
 
+    /// Whether a pod with the plan `pod` must leave `node` before it is as this plan of its template
+    /// says. A hold matters only for a pod without a node.
+    #[must_use]
+    pub(crate) fn is_to_leave(&self, pod: Option<&Self>, node: &str) -> bool {
+        pod != Some(self)
+            && (!self.nodes.allows(node) || pod.is_none_or(|pod| pod.claims != self.claims))
+    }
+
     /// Formats the annotation.
     #[must_use]
     pub(crate) fn text(&self) -> String {

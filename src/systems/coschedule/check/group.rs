@@ -97,7 +97,7 @@ impl<'c> Facts<'c> {
 
     /// The plan of its pod template.
     fn plan(&self) -> Option<&'c PodPlan> {
-        self.made?.details.as_deref()?.plan.as_ref()
+        self.made?.plan.as_deref()
     }
 
     /// The nodes of its changed pod template, if the reconciler changes them.

@@ -49,6 +49,8 @@ pub(crate) struct Placeholder {
     pub claims: Box<[Box<str>]>,
     /// The names of its claim templates, sorted.
     pub templates: Box<[Box<str>]>,
+    /// The plan of its pod template; `None` if that is missing or invalid.
+    pub plan: Option<Box<PodPlan>>,
     pub details: Option<Box<PlaceholderDetails>>,
 }
 
@@ -59,8 +61,6 @@ pub(crate) struct PlaceholderDetails {
     pub is_annotated: bool,
     /// Those that start with `stowplan.dev/`.
     pub annotations: BTreeMap<Box<str>, Box<str>>,
-    /// The plan of its pod template; `None` if that is missing or invalid.
-    pub plan: Option<PodPlan>,
     /// The resource requests of its pod.
     pub requests: Resources,
     /// The tolerations of its pod.
@@ -111,7 +111,6 @@ impl Placeholder {
                     .filter(|(key, _)| key.starts_with(PREFIX))
                     .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
                     .collect(),
-                plan: pod_metadata.and_then(|metadata| PodPlan::read(metadata, own_name)),
                 requests: pod.map(Resources::requested).unwrap_or_default(),
                 tolerations: pod.and_then(|pod| pod.tolerations.clone()).unwrap_or_default().into(),
                 node_selector: pod
@@ -126,6 +125,7 @@ impl Placeholder {
                 has_labels: pod_metadata.is_some_and(|metadata| metadata.labels.is_some()),
             })
         });
+        let plan = pod_metadata.and_then(|metadata| PodPlan::read(metadata, own_name));
         let run = Owner::of_tekton(metadata, "PipelineRun");
         let record = annotation(metadata, RECORD).and_then(Record::parse);
         let is_own = |record: &Record| {
@@ -140,6 +140,7 @@ impl Placeholder {
             failed: annotation(metadata, FAILED).is_some(),
             claims: pod.map(claims).unwrap_or_default(),
             templates: sorted(names.map(Into::into)),
+            plan: plan.map(Box::new),
             details,
         })
     }
@@ -171,7 +172,7 @@ pub(crate) struct PlaceholderPod {
     pub scheduled_since: Option<Timestamp>,
     /// Set while the scheduler finds no node for it.
     pub unschedulable: Option<Unschedulable>,
-    /// Its plan; `None` if that is missing or invalid. Only the controller keeps it.
+    /// Its plan; `None` if that is missing or invalid.
     pub plan: Option<Box<PodPlan>>,
     /// When it was last woken, in seconds since 1970. Only the controller keeps it.
     pub woken: Option<i64>,
@@ -183,7 +184,6 @@ impl PlaceholderPod {
     pub(crate) fn read(pod: &core::Pod, scope: Scope) -> Option<Self> {
         let placeholder = Self::of(&pod.metadata)?;
         let is_complete = scope == Scope::Controller && pod.spec.is_some();
-        let plan = || PodPlan::read(&pod.metadata, placeholder).map(Box::new);
         Some(Self {
             identity: Identity::from(&pod.metadata),
             placeholder: placeholder.into(),
@@ -194,7 +194,7 @@ impl PlaceholderPod {
                 .and_then(|condition| condition.last_transition_time.as_ref())
                 .map(|time| time.0),
             unschedulable: Unschedulable::read_with_errors(pod),
-            plan: is_complete.then(plan).flatten(),
+            plan: PodPlan::read(&pod.metadata, placeholder).map(Box::new),
             woken: is_complete.then(|| woken(pod)).flatten(),
         })
     }

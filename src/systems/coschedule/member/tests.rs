@@ -215,6 +215,40 @@ fn a_pod_requires_by_name_only_an_eligible_node() {
     }
 }
 
+/// A placeholder whose template says otherwise than its pod leaves its node soon.
+#[test]
+fn a_pod_does_not_require_a_node_that_its_placeholder_leaves() {
+    let name = keys::of_native("ci", "g");
+    let gate = "scheduling gate stowplan.dev/placeholder";
+    let plan = |text: &str| json!({"labels": {"stowplan.dev/placeholder": name, keys::MEMBER: name}, "annotations": {keys::PLAN: text}});
+    for (template, wanted) in [
+        (r#"{"held":false,"claims":["c"]}"#, "node"),
+        (r#"{"held":true,"claims":["c"]}"#, "node"),
+        (r#"{"except":["n2"],"held":false,"claims":["c"]}"#, "node"),
+        (r#"{"only":"n1","held":false,"claims":["c"]}"#, "node"),
+        (r#"{"except":["n1","n2"],"held":false,"claims":["c"]}"#, gate),
+        (r#"{"only":"n2","held":false,"claims":["c"]}"#, gate),
+        (r#"{"held":false,"claims":["c","d"]}"#, gate),
+        ("malformed", "node"),
+    ] {
+        let mut view = View::default();
+        let mut pod = plan(r#"{"held":false,"claims":["c"]}"#);
+        json_patch::merge(&mut pod, &json!({"name": format!("{name}-0"), "namespace": "ci"}));
+        for object in [
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}),
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": pod,
+                "spec": {"nodeName": "n1", "containers": []}}),
+            json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
+                "metadata": {"name": name, "namespace": "ci", "labels": {"stowplan.dev/placeholder": name}},
+                "spec": {"serviceName": "", "selector": {}, "template": {"metadata": plan(template)}}}),
+        ] {
+            view.apply(systems::object(object).unwrap().unwrap());
+        }
+        let outcome = admit(&grouped(&json!({})), &view, "coschedule: {binding: node}");
+        assert_eq!(summary(&outcome).0, ["label", wanted], "{template}");
+    }
+}
+
 #[test]
 fn only_some_node_labels_are_kept() {
     let node = json!({"apiVersion": "v1", "kind": "Node",

@@ -305,7 +305,7 @@ impl<'v> State<'v> {
 
     /// The plan of its template.
     pub(super) fn plan(&self) -> &'v PodPlan {
-        self.details.plan.as_ref().unwrap_or(&NO_PLAN)
+        self.placeholder.plan.as_deref().unwrap_or(&NO_PLAN)
     }
 
     /// The name of its pod.

@@ -34,6 +34,6 @@ fn begun(nodes: &[&str]) -> World {
 fn is_held(world: &World, placeholder: &str) -> bool {
     let name = Name::new(NAMESPACE, placeholder);
     let view = world.view();
-    let details = view.placeholder(&name).unwrap().details.as_ref().unwrap();
-    details.plan.as_ref().is_some_and(|plan| plan.held)
+    let plan = view.placeholder(&name).unwrap().plan.as_ref();
+    plan.is_some_and(|plan| plan.held)
 }

@@ -44,8 +44,8 @@ impl<'v> Decider<'_, 'v> {
     }
 
     /// Recreates waiting members that require a node by name which the placeholder has left: they
-    /// cannot run on any other. This is done after the placeholder has left, because a pod that is
-    /// created before requires the same node again.
+    /// cannot run on any other. Most are recreated before it leaves (`on_node`); these are of a
+    /// placeholder whose pod was evicted or ended.
     ///
     /// stowplan added that requirement, so the policy's `repair` need not allow it.
     pub(super) fn recreate_members_bound_elsewhere(&mut self) {

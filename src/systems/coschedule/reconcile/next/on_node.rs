@@ -3,12 +3,13 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::template::except;
-use super::{Decider, Next, Trouble};
+use super::{Decider, Next, Step, Trouble};
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::pod_plan::Nodes;
 use crate::systems::coschedule::reconcile::Why;
-use crate::systems::coschedule::reconcile::demand::{Demand, others};
+use crate::systems::coschedule::reconcile::demand::{Demand, bound_by_name, others};
+use crate::systems::coschedule::reconcile::state::recreating_task_run;
 use crate::view::Name;
 
 /// The placeholder leaves a full node after so many grace periods even if no other node fits: only a
@@ -22,7 +23,7 @@ impl<'v> Decider<'_, 'v> {
         let demand = state.demand(view, state.desired);
         let known = view.node(node).and_then(|node| node.details.as_deref());
         let Some(details) = known.filter(|known| known.ready) else {
-            return self.on_lost_node(node, &demand);
+            return self.on_lost_node(pod, node, &demand);
         };
         if pod.identity.deleting {
             return Next::Nothing;
@@ -39,7 +40,7 @@ impl<'v> Decider<'_, 'v> {
             return next.or(recreate).unwrap_or_default();
         }
         let follow = state.desired.and_then(|desired| self.follow(desired));
-        let is_outdated = pod.plan.as_deref() != state.details.plan.as_ref();
+        let is_outdated = pod.plan != state.placeholder.plan;
         let claims = pod.plan.as_ref().map(|plan| &plan.claims);
         let trouble = if let Some(bar) = demand.barred_by(details) {
             Trouble::Barred(node.into(), bar.to_string())
@@ -68,20 +69,21 @@ impl<'v> Decider<'_, 'v> {
         if let Some(next) = self.keep_on_node(node, &trouble) {
             return next;
         }
-        match &trouble {
-            Trouble::Excluded(_) | Trouble::OtherClaims => recreate(trouble),
-            Trouble::Follows(other) => {
-                self.rewrite(Nodes::Only(other.clone())).unwrap_or_else(|| recreate(trouble))
-            }
-            _ => match demand.pin_to(node, view) {
-                Some(pin) => self.wait(Why::Pinned(trouble, pin)),
-                // A template that allows no other node is changed first.
-                None if state.plan().nodes.only().is_some() => {
-                    self.rewrite(Nodes::Any).unwrap_or_else(|| recreate(trouble))
+        let changed = match &trouble {
+            Trouble::Excluded(_) | Trouble::OtherClaims => None,
+            Trouble::Follows(other) => self.rewrite(Nodes::Only(other.clone())),
+            _ => {
+                if let Some(pin) = demand.pin_to(node, view) {
+                    return self.wait(Why::Pinned(trouble, pin));
                 }
-                None => recreate(trouble),
-            },
-        }
+                // A template that allows no other node is changed first.
+                let is_fixed = state.plan().nodes.only().is_some();
+                is_fixed.then(|| self.rewrite(Nodes::Any)).flatten()
+            }
+        };
+        changed
+            .or_else(|| self.recreate_members_bound_to(pod, node))
+            .unwrap_or_else(|| Next::Recreate { why: Some(trouble), is_forced: false })
     }
 
     /// Keeps the pod on its node in spite of `trouble` while members or followers run there; else
@@ -101,8 +103,35 @@ impl<'v> Decider<'_, 'v> {
         self.drop_hold()
     }
 
+    /// Recreates the members that wait for this node by name, before the placeholder leaves it: they
+    /// could run there afterwards, apart from their group. The template is changed first, so that new
+    /// pods do not require the node again.
+    fn recreate_members_bound_to(&mut self, pod: &PlaceholderPod, node: &str) -> Option<Next> {
+        let (state, view) = (self.state, self.facts.view);
+        let bound = state.waiting.iter().filter(|(name, member)| {
+            let required = member.details.as_deref().and_then(bound_by_name);
+            required == Some(node) && recreating_task_run(name, member, view).is_some()
+        });
+        let bound: Vec<_> = bound.copied().collect();
+        let desired = state.desired.filter(|_| !bound.is_empty())?;
+        if !state.plan().is_to_leave(pod.plan.as_deref(), node) {
+            let excluded = state.plan().nodes.excluded().iter().map(AsRef::as_ref);
+            return self.rewrite(except(std::iter::once(node).chain(excluded), desired));
+        }
+        for (name, member) in bound {
+            let why = format!("it requires node {node}, which its group leaves");
+            self.step(name, member, Step::Release(why));
+        }
+        Some(Next::Nothing)
+    }
+
     /// The pod is bound to a node that was deleted or is NotReady.
-    pub(super) fn on_lost_node(&mut self, node: &str, demand: &Demand<'v>) -> Next {
+    pub(super) fn on_lost_node(
+        &mut self,
+        pod: &PlaceholderPod,
+        node: &str,
+        demand: &Demand<'v>,
+    ) -> Next {
         let (state, view) = (self.state, self.facts.view);
         let known = view.node(node).and_then(|node| node.details.as_deref());
         let trouble = match known {
@@ -128,8 +157,8 @@ impl<'v> Decider<'_, 'v> {
                 return next;
             }
         }
-        let why = Some(trouble);
-        self.drop_hold().unwrap_or(Next::Recreate { why, is_forced: true })
+        let first = self.drop_hold().or_else(|| self.recreate_members_bound_to(pod, node));
+        first.unwrap_or(Next::Recreate { why: Some(trouble), is_forced: true })
     }
 
     /// Waiting members do not fit on the placeholder's node: excludes all nodes on which they would not
@@ -226,8 +255,4 @@ impl<'v> Decider<'_, 'v> {
         );
         self.wait(Why::Members(note))
     }
-}
-
-fn recreate(why: Trouble) -> Next {
-    Next::Recreate { why: Some(why), is_forced: false }
 }

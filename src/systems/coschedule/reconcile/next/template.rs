@@ -28,15 +28,15 @@ impl<'v> Decider<'_, 'v> {
     /// Writes a plan into a template without one, and restores a missing hold.
     pub(super) fn restore_plan(&self) -> Option<Next> {
         let state = self.state;
-        let plan = match (&state.details.plan, state.desired?) {
-            (Some(plan), _) => PodPlan { held: true, ..plan.clone() },
+        let plan = match (&state.placeholder.plan, state.desired?) {
+            (Some(plan), _) => PodPlan { held: true, ..PodPlan::clone(plan) },
             (None, desired) => PodPlan {
                 claims: state.placeholder.claims.to_vec(),
                 held: state.should_be_held(),
                 ..desired.blueprint.first_plan(Nodes::Any)
             },
         };
-        let is_missing = state.details.plan.is_none();
+        let is_missing = state.placeholder.plan.is_none();
         let needs_hold = !state.plan().held && state.should_be_held();
         (is_missing || needs_hold).then_some(Next::Rewrite(plan))
     }

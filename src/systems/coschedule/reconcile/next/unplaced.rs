@@ -87,7 +87,7 @@ impl<'v> Decider<'_, 'v> {
     /// The placeholder's pod has no node.
     pub(super) fn without_node(&mut self, pod: &PlaceholderPod) -> Next {
         let state = self.state;
-        if pod.plan.as_deref() != state.details.plan.as_ref() {
+        if pod.plan != state.placeholder.plan {
             return Next::Recreate { why: None, is_forced: false };
         }
         let Some(unschedulable) = &pod.unschedulable else { return Next::Nothing };

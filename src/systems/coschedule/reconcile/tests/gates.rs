@@ -170,3 +170,41 @@ fn a_gate_is_removed_only_if_the_node_is_eligible() {
         assert!(!world.writes.contains(&"delete Pod a".to_owned()), "{why}: {:?}", world.writes);
     }
 }
+
+/// The placeholder's own requests are free once it has left. A member that still requires the node
+/// would run there, apart from its group.
+#[test]
+fn members_that_require_a_node_are_recreated_before_their_group_leaves_it() {
+    type Trouble = fn(&mut World);
+    let troubles: [(&str, Trouble); 2] = [
+        ("full", |world| world.stranger("s", "n1", 900)),
+        ("cordoned", |world| {
+            world.stranger("s", "n1", 900);
+            world.cordon("n1", true);
+        }),
+    ];
+    for (why, trouble) in troubles {
+        for pace in [Pace::Whole, Pace::First, Pace::Last] {
+            let mut world = World::new(&["n1", "n2"]);
+            world.pace = pace;
+            world.claim("c");
+            world.run("run", &["c"], &[]);
+            world.template("run", &json!({"tolerations": [{"operator": "Exists"}]}));
+            world.member("first", "run", 100);
+            world.pods.clear();
+            world.settle(SOON);
+            world.gated("a", "run", &Value::Null);
+            world.gated("b", "run", &Value::Null);
+            for name in ["a", "b"] {
+                let lifted = world.plan().actions.into_iter();
+                let lifted = lifted.into_iter().find(|of| &*of.target.name == name).unwrap();
+                world.act(lifted);
+            }
+            trouble(&mut world);
+            world.settle(LONG);
+            let nodes = (world.node_of("a"), world.node_of("b"), world.place("run"));
+            let n2 = Some("n2");
+            assert_eq!(nodes, (n2, n2, n2), "{why} {pace:?}: {:#?}", world.writes);
+        }
+    }
+}

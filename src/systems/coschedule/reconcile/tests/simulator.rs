@@ -15,6 +15,7 @@ use crate::placement::toleration::tolerates;
 use crate::systems;
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::pipeline_run::claim_name;
+use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::plan::{Action, Event, Plan, Write};
 use crate::systems::policy::Policy;
 use crate::systems::wake::WAKE;
@@ -285,8 +286,19 @@ impl World {
                 "creationTimestamp": self.now.to_string()});
             Self::change(&mut pod["metadata"], metadata);
             let beside = self.pods.get(&format!("{placeholder}-0"));
+            let plan = |metadata: &Value| {
+                PodPlan::parse(metadata["annotations"][keys::PLAN].as_str().unwrap_or_default())
+            };
+            let template =
+                self.sets.get(&placeholder).map(|set| &set["spec"]["template"]["metadata"]);
+            let stays = |beside: &&Value| {
+                let node = beside["spec"]["nodeName"].as_str().unwrap_or_default();
+                let of_pod = plan(&beside["metadata"]);
+                !template.and_then(plan).is_some_and(|of| of.is_to_leave(of_pod.as_ref(), node))
+            };
             let place = beside
                 .filter(|beside| beside["metadata"]["deletionTimestamp"].is_null())
+                .filter(stays)
                 .and_then(|beside| beside["spec"]["nodeName"].as_str());
             match place.filter(|_| pod["spec"]["affinity"]["nodeAffinity"].is_null()) {
                 Some(node) => {
