@@ -10,7 +10,7 @@ mod group;
 mod tests;
 mod volumes;
 
-pub(crate) use group::Group;
+pub(crate) use group::{Group, Joining};
 pub(crate) use volumes::{Volume, Volumes};
 
 use std::borrow::Cow;
@@ -274,7 +274,7 @@ pub(crate) const STAY: &[Check] =
 
 /// For a pod that joins its placeholder, in addition to [`STAY`].
 pub(crate) const JOIN: &[Check] =
-    &[cordoned, tainted, node_selector, node_affinity, too_many_pods, insufficient];
+    &[cordoned, tainted, node_selector, node_affinity, volume, too_many_pods, insufficient];
 
 /// The scheduler's checks for any pod, except those for resources and volumes.
 pub(crate) const SCHEDULER: &[Check] =

@@ -36,7 +36,7 @@ use crate::systems::plan::{Action, Plan, Refusal, Target, Write};
 use crate::systems::policy::Policy;
 use crate::view::{Name, View};
 use carry_out::{PlanBuilder, with_task_runs};
-pub(crate) use demand::needs;
+pub(crate) use demand::joining;
 use desired::{Desired, Sources};
 use gc::Fate;
 use next::Decision;

@@ -11,8 +11,16 @@ pub(crate) struct Group<'g> {
     pub placeholder: PodNeeds<'g>,
     /// The pods that wait. Each must fit on the node together with the placeholder, not all at
     /// once.
-    pub waiting: Vec<PodNeeds<'g>>,
+    pub waiting: Vec<Joining<'g>>,
     /// The volumes of the group.
+    pub volumes: Volumes<'g>,
+}
+
+/// A pod that joins a placeholder.
+#[derive(Debug, Default)]
+pub(crate) struct Joining<'g> {
+    pub needs: PodNeeds<'g>,
+    /// The volumes that it mounts. The placeholder need not mount them all.
     pub volumes: Volumes<'g>,
 }
 
@@ -46,7 +54,7 @@ impl<'g> Group<'g> {
     #[must_use]
     pub(crate) fn obstacle_for<'q>(
         &'q self,
-        pod: &'q PodNeeds<'q>,
+        pod: &'q Joining<'q>,
         candidate: Candidate<'q>,
     ) -> Option<Obstacle<'q>> {
         self.placeholder_obstacle(candidate, true)
@@ -55,7 +63,7 @@ impl<'g> Group<'g> {
 
     fn join_obstacle<'q>(
         &'q self,
-        pod: &'q PodNeeds<'q>,
+        pod: &'q Joining<'q>,
         candidate: Candidate<'q>,
         has_placeholder: bool,
     ) -> Option<Obstacle<'q>> {
@@ -64,6 +72,8 @@ impl<'g> Group<'g> {
             true => Before::default(),
             false => Before { pods: 1, requests },
         };
-        first_obstacle(&Question { before, ..Question::new(candidate, pod) }, JOIN)
+        let volumes = Some(&pod.volumes);
+        let question = Question { before, volumes, ..Question::new(candidate, &pod.needs) };
+        first_obstacle(&question, JOIN)
     }
 }

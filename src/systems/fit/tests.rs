@@ -239,9 +239,10 @@ fn a_group_needs_capacity_for_its_placeholder_and_each_waiting_pod() {
         let candidate = Candidate::find("n1", &view).unwrap();
         group.obstacle(candidate, has_placeholder).map(|obstacle| obstacle.to_string())
     };
+    let joining = |milli_cpu| Joining { needs: cpu(milli_cpu), ..Joining::default() };
     let group = |waiting: &[i64]| Group {
         placeholder: cpu(100),
-        waiting: waiting.iter().map(|milli_cpu| cpu(*milli_cpu)).collect(),
+        waiting: waiting.iter().map(|milli_cpu| joining(*milli_cpu)).collect(),
         volumes: Volumes::default(),
     };
     assert_eq!(obstacle(&group(&[]), false), None);
@@ -254,16 +255,20 @@ fn a_group_needs_capacity_for_its_placeholder_and_each_waiting_pod() {
     assert_eq!(obstacle(&elsewhere, false).as_deref(), Some("does not match the node selector"));
     assert_eq!(obstacle(&elsewhere, true), None, "the scheduler has placed it there");
     let volumes = [volume("a", "pv-a", &terms)].into_iter().collect();
+    let own =
+        Joining { volumes: [volume("a", "pv-a", &terms)].into_iter().collect(), ..joining(1) };
     let bound = Group { volumes, ..group(&[]) };
+    let beside = Group { waiting: vec![own], ..group(&[]) };
     let conflict = Some("has a volume node affinity conflict with pv-a of claim a".to_owned());
     assert_eq!(obstacle(&bound, false), conflict);
     assert_eq!(obstacle(&bound, true), conflict);
+    assert_eq!(obstacle(&beside, true), conflict, "a volume that the placeholder does not mount");
 
     // Two pods are on the node, and the limit is three.
     add_pod(&mut view, "second");
     let candidate = Candidate::find("n1", &view).unwrap();
     let many = |waiting: usize, has_placeholder| {
-        let waiting = vec![PodNeeds::default(); waiting];
+        let waiting = (0..waiting).map(|_| Joining::default()).collect();
         let group = Group { waiting, ..Group::default() };
         group.obstacle(candidate, has_placeholder).map(|found| found.to_string())
     };

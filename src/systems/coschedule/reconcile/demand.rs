@@ -10,7 +10,7 @@ use crate::systems::coschedule::kinds::member::MemberDetails;
 use crate::systems::coschedule::kinds::placeholder::{Placeholder, PlaceholderDetails};
 use crate::systems::coschedule::placeholder::Blueprint;
 use crate::systems::coschedule::volumes;
-use crate::systems::fit::{self, Candidate, Group, Obstacle, PodNeeds};
+use crate::systems::fit::{self, Candidate, Group, Joining, Obstacle, PodNeeds, Volumes};
 use crate::view::{Name, Node, NodeDetails, Resources, View};
 
 /// The requirements of a placeholder and of the pods that wait for it.
@@ -68,7 +68,7 @@ impl<'v> Demand<'v> {
                 tolerations: &details.tolerations,
                 requests: Some(Cow::Borrowed(&details.requests)),
             },
-            waiting: waiting.into_iter().map(needs).collect(),
+            waiting: waiting.into_iter().map(|pod| joining(pod, &name.namespace, view)).collect(),
             volumes: volumes::of_claims(placeholder.mounted(name), view),
         })
     }
@@ -86,9 +86,16 @@ impl<'v> Demand<'v> {
     }
 
     /// Whether the node of the placeholder could take this pod.
-    pub(super) fn lets_in(&self, pod: &MemberDetails, name: &str, view: &View) -> bool {
-        Candidate::find(name, view)
-            .is_some_and(|candidate| self.0.obstacle_for(&needs(pod), candidate).is_none())
+    pub(super) fn lets_in(
+        &self,
+        pod: &MemberDetails,
+        namespace: &str,
+        name: &str,
+        view: &View,
+    ) -> bool {
+        Candidate::find(name, view).is_some_and(|candidate| {
+            self.0.obstacle_for(&joining(pod, namespace, view), candidate).is_none()
+        })
     }
 
     /// Whether a node could take the placeholder, whichever pods wait for it.
@@ -118,7 +125,7 @@ impl<'v> Demand<'v> {
     fn least(&self, amount: impl Fn(&Resources) -> i64) -> i64 {
         let of = |pod: &PodNeeds<'_>| pod.requests.as_deref().map_or(0, &amount);
         let own = of(&self.0.placeholder);
-        let waiting = self.0.waiting.iter().map(of);
+        let waiting = self.0.waiting.iter().map(|pod| of(&pod.needs));
         // An amount that a pod does not request is not checked.
         let sums = waiting.filter(|amount| *amount > 0).map(|amount| own.saturating_add(amount));
         sums.chain(Some(own).filter(|own| *own > 0)).max().unwrap_or(i64::MIN)
@@ -129,21 +136,37 @@ impl<'v> Demand<'v> {
         self.0.volumes.describe_reach(view)
     }
 
+    /// Describes the volumes of the group and of a waiting pod if no node can mount all of them.
+    pub(super) fn unreachable(&self, view: &View) -> Option<String> {
+        let with = |pod: &Joining<'v>| -> Volumes<'v> {
+            let own = &self.0.volumes;
+            let further = pod.volumes.iter();
+            let further = further.filter(|of| own.iter().all(|known| known.claim != of.claim));
+            own.iter().chain(further).cloned().collect()
+        };
+        let is_apart =
+            |volumes: &Volumes<'_>| !view.nodes().any(|(node, _)| volumes.all_reach(node, view));
+        let volumes = self.0.waiting.iter().map(with).find(is_apart)?;
+        volumes.describe_reach(view)
+    }
+
     /// Describes the volumes that only `node` can mount. `None`: another node can mount all of them.
     pub(super) fn pin_to(&self, node: &str, view: &View) -> Option<String> {
         self.0.volumes.pin_to(node, view).map(|pin| pin.to_string())
     }
 }
 
-/// The requirements of a waiting pod, without a node name that stowplan added.
-pub(crate) fn needs(pod: &MemberDetails) -> PodNeeds<'_> {
+/// A waiting pod of this namespace with its volumes, without a node name that stowplan added.
+pub(crate) fn joining<'v>(pod: &'v MemberDetails, namespace: &str, view: &'v View) -> Joining<'v> {
     let selector = pod.node_selector.iter();
-    PodNeeds {
+    let needs = PodNeeds {
         node_selector: selector.map(|(key, value)| (&**key, &**value)).collect(),
         node_terms: own_terms(pod),
         tolerations: &pod.tolerations,
         requests: Some(Cow::Borrowed(&pod.requests)),
-    }
+    };
+    let claims = pod.claims.iter().map(|claim| Name::new(namespace, claim));
+    Joining { needs, volumes: volumes::of_claims(claims, view) }
 }
 
 /// The node that stowplan made a pod require by name, instead of adding the pod-affinity term.

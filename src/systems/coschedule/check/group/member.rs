@@ -10,7 +10,7 @@ use crate::systems::check::{Diagnosis, gates};
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::reconcile::{self, Next, Step, Why};
 use crate::systems::coschedule::resources::TASK_RUN;
-use crate::systems::fit::{self, Question};
+use crate::systems::fit::{self, Joining, Obstacle, Question};
 use crate::view::{Name, Owner};
 
 impl Facts<'_> {
@@ -59,15 +59,22 @@ impl Facts<'_> {
             return;
         };
         let member = self.cluster.view.member(&name);
-        let needs = member.and_then(|member| member.details.as_deref()).map(reconcile::needs);
-        let needs = needs.unwrap_or_default();
+        let details = member.and_then(|member| member.details.as_deref());
+        let of = |pod| reconcile::joining(pod, &name.namespace, &self.cluster.view);
+        let Joining { needs, volumes } = details.map(of).unwrap_or_default();
         let node = candidate.name;
-        let found = first_obstacle(&Question::new(candidate, &needs), fit::JOIN);
+        let question = Question { volumes: Some(&volumes), ..Question::new(candidate, &needs) };
+        let found = first_obstacle(&question, fit::JOIN);
         let Some(found) = found.filter(|_| self.closed(node).is_none()) else { return };
         if found.is_chosen_by_pod() {
             diagnosis.report(
                 format!("its own node selector or node affinity does not match node {node}, where its group is"),
                 format!("ask for nodes {}", for_all_pods(pod)),
+            );
+        } else if let Obstacle::Volume { claim, .. } = found {
+            diagnosis.report(
+                format!("node {node}, where its group is, {found}"),
+                format!("use a claim instead of {claim} whose volume the group's other claims share a node with, or leave {claim} to another task"),
             );
         } else if found.is_lack_of_capacity() {
             let what = format!("node {node}, where its group is, {found}");

@@ -80,7 +80,7 @@ impl<'v> Decider<'_, 'v> {
         let mut admits = false;
         for &(name, member) in &state.waiting {
             let gated = member.details.as_deref().filter(|details| details.gate.is_some());
-            if gated.is_some_and(|details| demand.lets_in(details, node, view)) {
+            if gated.is_some_and(|details| demand.lets_in(details, &name.namespace, node, view)) {
                 self.step(name, member, Step::Admit(node.into()));
                 admits = true;
             }
@@ -89,7 +89,7 @@ impl<'v> Decider<'_, 'v> {
             let Some(due) = wake::due(since, details.woken, PATIENCE) else { continue };
             // A wake-up helps only a member that fits here.
             let is_bound_elsewhere = bound_by_name(details).is_some_and(|bound| bound != node);
-            if is_bound_elsewhere || !demand.lets_in(details, node, view) {
+            if is_bound_elsewhere || !demand.lets_in(details, &name.namespace, node, view) {
                 continue;
             }
             if due <= self.facts.now {
@@ -116,9 +116,9 @@ impl<'v> Decider<'_, 'v> {
             .filter(|(name, member, ..)| can_follow(name, member, view))
             .map(|(.., since)| since);
         // The scheduler does not report on gated pods.
-        let gated = self.state.waiting.iter().filter_map(|(_, member)| {
+        let gated = self.state.waiting.iter().filter_map(|(name, member)| {
             let details = member.details.as_deref().filter(|details| details.gate.is_some())?;
-            let is_kept_out = !demand.lets_in(details, node, view);
+            let is_kept_out = !demand.lets_in(details, &name.namespace, node, view);
             member.identity.created.max(placed).filter(|_| is_kept_out)
         });
         let since = unschedulable.chain(gated).min()?;

@@ -197,6 +197,10 @@ impl<'v> Decider<'_, 'v> {
             if fits_here {
                 return Next::Nothing;
             }
+            // Another node would not help, nor a new one.
+            if let Some(apart) = demand.unreachable(view) {
+                return self.wait(Why::Pinned(trouble, apart));
+            }
             self.wait_for_capacity();
             if !self.elapsed_or_recheck(since, patience) {
                 return Next::Nothing;

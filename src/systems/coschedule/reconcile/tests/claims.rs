@@ -48,6 +48,41 @@ fn volumes_without_a_common_node_split_an_existing_group() {
     }
 }
 
+/// Capacity is not the reason: the events are about volumes alone.
+#[test]
+fn a_task_whose_volumes_share_no_node_is_not_said_to_be_too_large() {
+    let mut world = World::new(&["n1", "n2", "n3"]);
+    world.claim("a");
+    world.claim("b");
+    world.run("run", &["a", "b"], &[]);
+    world.member("x", "run", 0);
+    world.pods.clear();
+    world.settle(SOON);
+    world.member("x", "run", 0);
+    let volumes = ["a", "b"]
+        .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}));
+    world.pods.get_mut("x").unwrap()["spec"]["volumes"] = json!(volumes);
+    world.pin("a", "n1");
+    let terms = json!([{"matchExpressions": [
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1", "n2"]},
+    ]}]);
+    world.volumes.get_mut("volume-of-a").unwrap()["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"] =
+        terms;
+    world.pin("b", "n3");
+    world.settle(LONG);
+    assert_eq!(world.node_of("x"), None);
+    assert_eq!(
+        world.reported(PIPELINE_RUN, "run"),
+        [reason::GROUP_CONFLICT, reason::PLACEHOLDER_MOVED, reason::VOLUME_PINS_NODE]
+    );
+    let (_, last) = world.events.last().unwrap();
+    assert_eq!(
+        last.note,
+        "waiting pods do not fit on node n1, and volume volume-of-a of claim a can be mounted only on n1, n2, \
+         volume volume-of-b of claim b can be mounted only on n3"
+    );
+}
+
 #[test]
 fn an_event_names_the_volume_whose_nodes_are_all_closed() {
     let mut world = World::new(&["n1", "n2", "n3"]);
