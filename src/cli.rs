@@ -20,6 +20,7 @@ mod pause;
 mod plan;
 mod policy;
 mod process;
+mod ready;
 mod report;
 mod review;
 mod teardown;
@@ -71,6 +72,8 @@ enum Command {
     Plan(plan::Arguments),
     /// Show where a pod, a job, a pool or a run is placed and why, or why it waits
     Check(check::Arguments),
+    /// Wait until the installed webhook answers and a controller leads
+    Ready(ready::Arguments),
     /// Remove what stowplan has left in the cluster: webhooks, placeholders, gates, labels, taints
     Teardown(teardown::Arguments),
     /// Print the definitions of stowplan's own objects
@@ -91,6 +94,7 @@ pub fn run() -> ExitCode {
         Command::Review(arguments) => review::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Ready(arguments) => ready::run(&arguments),
         Command::Teardown(arguments) => teardown::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Policy(arguments) => policy::run(&arguments),

@@ -29,7 +29,7 @@ use crate::view::table::{ApiObject, ApiType as _, Definition, Watch};
 use crate::view::{Kind, Name, Object, Scope, Table, TableType, View};
 pub(crate) use pods::PodChange;
 use pods::{PodObserver, notify};
-pub(crate) use presence::is_held;
+pub(crate) use presence::{Presence, is_held};
 
 /// The View of a cluster and the state of its watches.
 #[derive(Debug)]

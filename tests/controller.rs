@@ -29,6 +29,8 @@ mod controller {
     pub(crate) mod outages;
     /// Host pools: their nodes, marks and statuses.
     pub(crate) mod pools;
+    /// The test of the chart.
+    pub(crate) mod ready;
     /// Pods that were admitted without placement.
     pub(crate) mod repair;
     /// Tekton that is installed late, or in an old version.
@@ -58,6 +60,8 @@ const CASES: &[Case] = cases! { controller,
         what_went_while_it_was_away_is_swept;
     faults:
         every_fault_ends_in_the_same_state, a_pool_costs_few_writes;
+    ready:
+        the_charts_test_finds_a_working_installation;
     repair:
         pods_admitted_meanwhile_are_reported_and_recreated;
     wake:

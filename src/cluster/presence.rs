@@ -27,7 +27,7 @@ const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The last renewal of the Lease that was observed.
 #[derive(Debug, Default)]
-pub(super) struct Presence {
+pub(crate) struct Presence {
     /// `renewTime` of the last observed renewal.
     seen: Option<Timestamp>,
     /// When the renewal was observed, by the own clock.
@@ -39,7 +39,7 @@ impl Presence {
     ///
     /// Only the first call compares the clocks of two machines. Later renewals count from when they
     /// were observed.
-    pub(super) fn observe(
+    pub(crate) fn observe(
         &mut self,
         lease: Option<&Lease>,
         now: Instant,

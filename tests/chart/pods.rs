@@ -120,7 +120,9 @@ fn without_a_controller_nothing_of_it_is_left() {
     assert!(objects.container("webhook").is_some());
     let names: Vec<_> = objects.0.keys().filter(|(_, name)| name.contains("controller")).collect();
     assert!(names.is_empty(), "{names:?}");
-    assert!(!objects.kinds().contains("Role") && !objects.kinds().contains("RoleBinding"));
+    let is_role = |kind: &str| matches!(kind, "Role" | "RoleBinding");
+    let mut roles = objects.0.keys().filter(|(kind, _)| is_role(kind));
+    assert!(roles.all(|(_, name)| name == "stowplan-test-pods"), "{:?}", objects.0.keys());
 }
 
 /// Each port that is probed, scraped or let through is one that the container has, and that its

@@ -6,7 +6,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -99,6 +99,7 @@ fn every_object_is_one_that_the_api_knows() {
                 "Job" => known::<Job>(&object),
                 "MutatingWebhookConfiguration" => known::<MutatingWebhookConfiguration>(&object),
                 "NetworkPolicy" => known::<NetworkPolicy>(&object),
+                "Pod" => known::<Pod>(&object),
                 "PodDisruptionBudget" => known::<PodDisruptionBudget>(&object),
                 // The Prometheus operator's; the snapshot shows it.
                 "PodMonitor" => {}

@@ -84,6 +84,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("resources.requests.cpu", "1", &[]),
     ("resources.requests.memory", r#""1Gi""#, &[]),
     ("teardown.enabled", "false", &[]),
+    ("test.namespace", r#""other""#, &[]),
     ("tls.caBundle", r#""LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==""#, &[]),
     (
         "tls.certManager.inject",

@@ -35,6 +35,14 @@ pub(crate) struct Output {
     pub(crate) err: String,
 }
 
+impl Output {
+    /// Its output, if it succeeded.
+    pub(crate) fn succeeded(self) -> Result<String> {
+        ensure!(self.success, "{}{}", self.out, self.err);
+        Ok(self.out)
+    }
+}
+
 impl World {
     /// Starts a control plane with these nodes, and installs stowplan, changed in this way.
     pub(crate) async fn start(
@@ -81,7 +89,7 @@ impl World {
     }
 }
 
-async fn run(mut command: Command, arguments: &[&str], input: &str) -> Result<Output> {
+pub(crate) async fn run(mut command: Command, arguments: &[&str], input: &str) -> Result<Output> {
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let input = input.to_owned();
     tokio::task::spawn_blocking(move || {

@@ -180,6 +180,14 @@ objectSelector:
   expression: "!(request.namespace in ['kube-system', 'kube-node-lease', '{{ .Release.Namespace }}'])"
 {{- end -}}
 
+{{/* The annotations of a hook that `helm test` runs. Takes: weight. */}}
+{{- define "stowplan.test.hook" -}}
+annotations:
+  helm.sh/hook: test
+  helm.sh/hook-weight: {{ .weight | quote }}
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}
+
 {{/* The annotations of a hook that runs after the release was uninstalled. Takes: weight. */}}
 {{- define "stowplan.teardown.hook" -}}
 annotations:

@@ -1,0 +1,75 @@
+//! `stowplan ready`, with the rights of the chart's test.
+
+use std::fs;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
+
+/// Pods do not run here, so the account of the test's pod is given to this process.
+pub(crate) async fn the_charts_test_finds_a_working_installation(world: Arc<World>) -> Result<()> {
+    let running = world.installation.read().await;
+    let namespace = running.namespace();
+    let mut helm = world.plane.helm();
+    helm.args(["template", "stowplan", CHART, "--namespace", namespace]);
+    helm.args(["--set", "tls.certManager.inject=stowplan/ca"]);
+    helm.args(["--show-only", "templates/test.yaml"]);
+    let output = helm.output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let hooks = String::from_utf8(output.stdout)?;
+    let (pods, rights): (Vec<&str>, Vec<&str>) =
+        hooks.split("\n---\n").partition(|object| object.contains("kind: Pod\n"));
+    world.kubectl(&["apply", "-f", "-"], &rights.join("\n---\n")).await?.succeeded()?;
+
+    let mut kubeconfig: Value =
+        serde_saphyr::from_str(&fs::read_to_string(world.plane.kubeconfig())?)?;
+    kubeconfig["users"][0]["user"]["as"] =
+        json!(format!("system:serviceaccount:{namespace}:stowplan-test"));
+    let path = world.plane.dir().join("test.kubeconfig");
+    fs::write(&path, kubeconfig.to_string())?;
+
+    let pod: Value = serde_saphyr::from_str(pods.first().context("the test has no pod")?)?;
+    let arguments: Vec<&str> = pod["spec"]["containers"][0]["args"]
+        .as_array()
+        .context("its pod has no arguments")?
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    let ready = async |arguments: &[&str]| {
+        let mut command = world.plane.program(env!("CARGO_BIN_EXE_stowplan"));
+        command.env("KUBECONFIG", &path);
+        crate::world::run(command, arguments, "").await
+    };
+    let found = ready(&arguments).await?.succeeded()?;
+    ensure!(found == "ready: the webhook answers, a controller leads\n", "{found}");
+
+    for (arguments, reason) in [
+        (&["--namespace", "default"][..], "not ready: the controller's Lease cannot be read: "),
+        (
+            &["--namespace", namespace, "--try-in", "kube-node-lease"][..],
+            "not ready: a pod cannot be tried in namespace kube-node-lease: ",
+        ),
+    ] {
+        let output = ready(&[&["ready", "--timeout", "1s"], arguments].concat()).await?;
+        ensure!(!output.success && output.out.is_empty(), "{}", output.out);
+        ensure!(output.err.contains(reason), "{}", output.err);
+        ensure!(output.err.ends_with("stowplan: gave up after 1s\n"), "{}", output.err);
+    }
+    // As an administrator.
+    for (arguments, reason) in [
+        (&["--namespace", "default"][..], "not ready: no controller has led yet ("),
+        (
+            &["--namespace", namespace, "--try-in", namespace][..],
+            "not ready: the webhook does not see pods of namespace ",
+        ),
+    ] {
+        let arguments = [&["ready", "--timeout", "1s"], arguments].concat();
+        let output = world.stowplan(&arguments, "").await?;
+        ensure!(!output.success && output.err.contains(reason), "{}", output.err);
+    }
+    Ok(())
+}
