@@ -93,6 +93,8 @@ fn helm_and_stowplan_refuse_the_same_policies() {
         (r#"{"coschedule": {"gracePeriod": "soon"}}"#, "/policy/coschedule/gracePeriod"),
         (r#"{"coschedule": {"mode": "pipeline-runs"}}"#, "/policy/coschedule/mode"),
         (r#"{"coschedule": {"classMap": {"Fast": "a"}}}"#, "invalid propertyName 'Fast'"),
+        (r#"{"coschedule": {"classMap": {"fast": "fast"}}}"#, "maps the class to itself"),
+        (r#"{"coschedule": {"classMap": {"fast": "stowplan-parked"}}}"#, "never bound"),
         (r#"{"coschedule": {"placeholder": {"image": "a b"}}}"#, "/policy/coschedule/placeholder"),
         (
             r#"{"coschedule": {"placeholder": {"priorityClassName": "A B"}}}"#,

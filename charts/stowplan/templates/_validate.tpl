@@ -17,6 +17,14 @@ Each sentence says what to do: it is all that the user of `helm install` gets to
 {{- if and .Values.controller.enabled (not .Values.controller.rbac.repair) (eq (toString .Values.policy.repair) "recreatePending") -}}
   {{- fail "controller.rbac.repair is false and policy.repair is recreatePending, so the controller could not delete the pods that it is to recreate: set rbac.repair to true, or policy.repair to report" -}}
 {{- end -}}
+{{- range $from, $to := (.Values.policy.coschedule | default dict).classMap -}}
+  {{- if eq $from $to -}}
+    {{- fail (printf "policy.coschedule.classMap.%s maps the class to itself: name another class, or leave it out" $from) -}}
+  {{- end -}}
+  {{- if eq $to "stowplan-parked" -}}
+    {{- fail (printf "policy.coschedule.classMap.%s: claims of class stowplan-parked are never bound: name another class" $from) -}}
+  {{- end -}}
+{{- end -}}
 {{- $secret := .Values.tls.secretName -}}
 {{- $inject := .Values.tls.certManager.inject -}}
 {{- with .Values.tls.caBundle -}}

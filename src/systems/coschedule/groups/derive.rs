@@ -193,9 +193,7 @@ impl<'v> Derivation<'v> {
         let task = tasks.iter_mut().find(|known| Some(known.name) == task);
         let mut units = task.iter().flat_map(|task| &task.units).copied();
         if let Some(unit) = units.find(|unit| self.units[*unit].claim.is_none()) {
-            let key = Name::new(&self.name.namespace, claim);
-            let terms = self.terms_of(&key);
-            let modes = self.view.claim(&key).map(|claim| claim.access_modes).unwrap_or_default();
+            let (modes, terms) = self.look_up(Name::new(&self.name.namespace, claim));
             self.by_claim.insert(claim, unit);
             let unit = &mut self.units[unit];
             unit.claim = Some(claim);
@@ -274,14 +272,19 @@ impl<'v> Derivation<'v> {
         if let Some(known) = self.by_claim.get(claim) {
             return *known;
         }
-        let key = Name::new(&of.namespace, claim);
-        let terms = self.terms_of(&key);
-        let found = self.view.claim(&key);
-        let modes = found.map(|claim| claim.access_modes).unwrap_or_default();
-        if found.is_none() {
-            self.groups.awaited.push(Key::new(CLAIM, key));
-        }
+        let (modes, terms) = self.look_up(Name::new(&of.namespace, claim));
         self.add(Some(claim), false, modes, terms)
+    }
+
+    /// The access modes of a claim, and the node affinity of its volume. A claim that is not known is
+    /// awaited: without it a group could not be split.
+    fn look_up(&mut self, claim: Name) -> (AccessModes, &'v [NodeSelectorTerm]) {
+        let terms = self.terms_of(&claim);
+        let modes = self.view.claim(&claim).map(|claim| claim.access_modes);
+        if modes.is_none() {
+            self.groups.awaited.push(Key::new(CLAIM, claim));
+        }
+        (modes.unwrap_or_default(), terms)
     }
 
     fn terms_of(&self, claim: &Name) -> &'v [NodeSelectorTerm] {

@@ -206,3 +206,23 @@ fn a_claim_that_a_result_names_splits_a_group_if_its_volume_is_elsewhere() {
     let made = groups(document, &objects, "pipelineruns");
     assert_eq!(made.groups.len(), 2, "{:?}", summarize(&made));
 }
+
+/// Its volume could split the group, so the webhook waits for it a moment.
+#[test]
+fn a_claim_that_a_result_names_is_awaited() {
+    let task_run = json!({
+        "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+        "metadata": {"name": "tr", "namespace": "ci", "uid": "tr",
+            "labels": {(keys::PIPELINE_TASK): "b"},
+            "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+                "name": "run", "uid": UID, "controller": true}]},
+        "spec": {"workspaces": [bound("w", "later")]},
+    });
+    let result = bound("w", "$(tasks.a.results.claim)");
+    let document = run(&[template("f", RWO), result], &[task("a", &["f"]), task("b", &["w"])]);
+    let made = groups(document.clone(), &[task_run.clone()], "pipelineruns");
+    let awaited: Vec<String> = made.awaited.iter().map(ToString::to_string).collect();
+    assert_eq!(awaited, ["PersistentVolumeClaim ci/later"]);
+    let made = groups(document, &[task_run, claim("later", RWO, None)], "pipelineruns");
+    assert!(made.awaited.is_empty());
+}
