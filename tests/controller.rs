@@ -31,6 +31,8 @@ mod controller {
     pub(crate) mod pools;
     /// The test of the chart.
     pub(crate) mod ready;
+    /// Remedies of `check` and of refusals, tried.
+    pub(crate) mod remedies;
     /// Pods that were admitted without placement.
     pub(crate) mod repair;
     /// Tekton that is installed late, or in an old version.
@@ -62,6 +64,10 @@ const CASES: &[Case] = cases! { controller,
         every_fault_ends_in_the_same_state, a_pool_costs_few_writes;
     ready:
         the_charts_test_finds_a_working_installation;
+    remedies:
+        a_cordoned_host_is_uncordoned, a_full_host_gets_free_capacity, a_node_gets_the_hostname_label,
+        a_pool_without_a_node_gets_one, a_pod_that_was_not_placed_is_created_again,
+        a_group_on_a_cordoned_node_continues_there;
     repair:
         pods_admitted_meanwhile_are_reported_and_recreated;
     wake:

@@ -371,6 +371,19 @@ fn node_affinity<'q>(question: &Question<'q>) -> Option<Obstacle<'q>> {
     (!may_select).then_some(Obstacle::NodeAffinity)
 }
 
+/// Whether the node lacks only the label `kubernetes.io/hostname` to match the required node affinity.
+/// Terms against other pods make stowplan require that label.
+#[must_use]
+pub(crate) fn lacks_only_hostname(question: &Question<'_>) -> bool {
+    let candidate = question.candidate;
+    let label = |key: &str| match candidate.label(key) {
+        Some(None) if key == HOSTNAME => Some(Some(candidate.name)),
+        known => known,
+    };
+    let terms = question.pod.node_terms.as_deref().unwrap_or_default();
+    candidate.label(HOSTNAME) == Some(None) && selector::may_select(terms, candidate.name, label)
+}
+
 fn volume<'q>(question: &Question<'q>) -> Option<Obstacle<'q>> {
     let Candidate { name, view, .. } = question.candidate;
     let volume = question.volumes?.iter().find(|volume| !volume.reaches(name, view))?;

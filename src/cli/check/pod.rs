@@ -218,6 +218,9 @@ fn report_eligible_nodes<'c>(
     for candidate in cluster.candidates() {
         let question = Question::new(candidate, &needs);
         let mut found: Vec<_> = fit::obstacles(&question, checks).collect();
+        if matches!(*found, [Obstacle::NodeAffinity]) && fit::lacks_only_hostname(&question) {
+            found = vec![Obstacle::NoHostname];
+        }
         if found.is_empty() {
             eligible.push(candidate.name);
         } else if !found.iter().any(Obstacle::is_chosen_by_pod) {

@@ -32,7 +32,7 @@ pub(super) fn report_conditions(
 fn remedy(reason: &str) -> &'static str {
     match reason {
         "InsufficientNodes" => {
-            "add or free nodes; `kubectl describe hostpool` counts the obstacles"
+            "label more nodes with its tags (`kubectl label node NODE KEY=VALUE`), or free nodes that have them"
         }
         "UnknownHost" => {
             "name nodes that exist (`kubectl get nodes -o wide`), or create a new pool"
