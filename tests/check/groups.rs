@@ -317,7 +317,12 @@ fn claims_that_do_not_exist_or_are_used_elsewhere_are_reported() {
     objects.extend(claim(CLAIM, &[]));
     objects.push(class());
     let found = obstacles(&objects, "pr/image");
-    assert_eq!(found, ["it does not exist -> create it, or let the run name another"]);
+    let missing = ["it does not exist -> create it, or let the run name another"];
+    assert_eq!(found, missing);
+    let mut waiting = objects.clone();
+    waiting.push(of_run("image-build-pod", None, "1"));
+    let found = obstacles(&waiting, "pod/image-build-pod");
+    assert!(found.contains(&missing[0].to_owned()), "{found:?}");
 
     let mut other = running("other", "n2", json!({}));
     other["spec"]["volumes"] =

@@ -76,6 +76,21 @@ fn a_missing_placeholder_names_what_should_create_it() {
 }
 
 #[test]
+fn a_run_whose_pod_a_quota_refuses_is_not_without_trouble() {
+    let mut objects = standing(Some("n1"), &[room("n1", "4")]);
+    let refused = objects.iter_mut().find(|of| of["kind"] == "TaskRun").unwrap();
+    refused["status"] = json!({"conditions": [{"type": "Succeeded", "status": "Unknown",
+        "reason": "ExceededResourceQuota", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    let name = refused["metadata"]["name"].as_str().unwrap().to_owned();
+    assert_eq!(
+        obstacles(&objects, "pr/image"),
+        [format!(
+            "a ResourceQuota refuses TaskRun {name} its pod -> kubectl describe resourcequota -n default: free or raise it"
+        )]
+    );
+}
+
+#[test]
 fn a_run_follows_an_earlier_one_with_the_same_claim() {
     let mut earlier = run();
     earlier["metadata"]["name"] = json!("first");

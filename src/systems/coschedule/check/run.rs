@@ -12,6 +12,7 @@ use crate::systems::coschedule::kinds::pipeline_run::{
     PipelineRun, PipelineSource, WorkspaceSource,
 };
 use crate::systems::coschedule::kinds::placeholder::{FIRST, PlaceholderPod};
+use crate::systems::coschedule::kinds::task_run::TaskRun;
 use crate::systems::coschedule::owner::{Belonging, belonging};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::reconcile::{Explained, Why};
@@ -136,6 +137,7 @@ impl Run<'_> {
                 SEE_CONTROLLER,
             );
         }
+        self.report_quota(diagnosis);
         for conflict in &self.groups.conflicts {
             diagnosis.report(conflict.to_string(), remedy_of(conflict));
         }
@@ -150,6 +152,21 @@ impl Run<'_> {
             diagnosis.parts.push(part);
         }
         self.report_strays(diagnosis);
+    }
+
+    /// The TaskRuns of the run, and of those below it, that a quota refuses a pod.
+    fn report_quota(&self, diagnosis: &mut Diagnosis) {
+        let view = &self.context.cluster.view;
+        let is_own = |task_run: &TaskRun| {
+            let run = task_run.run.as_ref().and_then(|owner| view.run_by_uid(&owner.uid));
+            run.is_some_and(|(name, run)| family::root(name, run, view).0 == self.name)
+        };
+        let refused = view.refused_task_runs().filter(|(_, task_run)| is_own(task_run));
+        let Some(first) = refused.map(|(name, _)| name).min() else { return };
+        diagnosis.report(
+            format!("a ResourceQuota refuses TaskRun {} its pod", first.name),
+            format!("kubectl describe resourcequota -n {}: free or raise it", self.name.namespace),
+        );
     }
 
     /// What it runs, as far as that shapes the groups.

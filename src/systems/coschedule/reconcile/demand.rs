@@ -85,6 +85,15 @@ impl<'v> Demand<'v> {
             .is_some_and(|candidate| self.0.obstacle(candidate, has_placeholder).is_none())
     }
 
+    /// Whether a node without other pods could take the placeholder and any of the waiting pods.
+    pub(super) fn suits_an_empty_node(&self, view: &View) -> bool {
+        view.nodes().any(|(name, node)| {
+            let candidate = Candidate { name, node, view, usage: None };
+            let lacks = self.0.obstacle(candidate, false);
+            lacks.is_none_or(|obstacle| !obstacle.is_lack_of_capacity())
+        })
+    }
+
     /// Whether the node of the placeholder could take this pod.
     pub(super) fn lets_in(
         &self,

@@ -54,11 +54,14 @@ fn find_group(context: &Context<'_>, pod_name: &Name, pod: &Pod) -> Option<(Stri
     let of_run = owner.map(|owner| belonging(namespace, &owner, &cluster.view, policy));
     let mut isolated = false;
     let mut claims = Vec::new();
+    let mut templates: Vec<String> = Vec::new();
     let asked = match &of_run {
         Some(Belonging::Run { name, groups, .. }) => {
             let group = groups.groups.iter().find(|group| *group.name == *placeholder);
             isolated = group.is_some_and(|group| group.isolated);
             claims = group.map(claims_of).unwrap_or_default();
+            let of_group = group.iter().flat_map(|group| &group.claims);
+            templates = of_group.filter(|of| of.template).map(|of| of.name.to_string()).collect();
             let name = &name.name;
             format!(
                 "one node with its group of PipelineRun {name}: stowplan check pipelinerun/{name} -n {namespace}"
@@ -72,6 +75,9 @@ fn find_group(context: &Context<'_>, pod_name: &Name, pod: &Pod) -> Option<(Stri
     let name = Name::new(namespace, placeholder);
     let facts = Facts::new(context, &name, claims, isolated);
     let mut diagnosis = facts.placeholder();
+    let of_template = |claim: &String| templates.contains(claim);
+    let claims = facts.claims.iter();
+    diagnosis.parts.extend(claims.map(|claim| facts.claim(claim, of_template(claim))));
     if !facts.is_made() {
         match facts.explained.as_ref().and_then(|explained| explained.waits.first()) {
             Some(Why::SharedClaim(note)) => {

@@ -173,6 +173,10 @@ impl<'v> Decider<'_, 'v> {
         let (state, view) = (self.state, self.facts.view);
         let trouble = Trouble::Full(node.into());
         if let Some(next) = self.keep_on_node(node, &trouble) {
+            // The group could not move after the members' end either.
+            if !demand.suits_an_empty_node(view) {
+                self.wait_for_capacity();
+            }
             return next;
         }
         if let Some(pin) = demand.pin_to(node, view) {

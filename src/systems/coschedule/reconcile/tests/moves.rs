@@ -151,6 +151,26 @@ fn a_full_node_is_left_for_one_where_the_largest_fits() {
     assert_eq!(moves, 1, "at once to where it fits: {:?}", world.writes);
 }
 
+/// The member that runs is not the reason: when it has ended, the pod still fits nowhere.
+#[test]
+fn a_pod_that_is_too_large_for_every_node_is_reported_while_members_run() {
+    let mut world = begun(&["n1", "n2"]);
+    world.member("large", "run", 2_000);
+    world.settle(100);
+    assert_eq!(world.reported(POD, "large"), [reason::WAITS_FOR_MEMBERS, reason::NO_NODE_FITS]);
+    world.member("other", "run", 950);
+    world.settle(100);
+    assert_eq!(
+        world.reported(POD, "other").last(),
+        Some(&reason::NO_NODE_FITS),
+        "the largest decides"
+    );
+    let mut world = begun(&["n1", "n2"]);
+    world.member("next", "run", 950);
+    world.settle(100);
+    assert_eq!(world.reported(POD, "next"), [reason::WAITS_FOR_MEMBERS], "an empty node takes it");
+}
+
 #[test]
 fn a_node_at_its_pod_limit_is_full() {
     let mut world = World::new(&["n1", "n2"]);
