@@ -116,5 +116,6 @@ kubectl create namespace $namespace --dry-run=client -o yaml | kubectl apply -f 
 kubectl -n $namespace create secret tls stowplan-tls --dry-run=client -o yaml \\
   --cert="$out/tls.crt" --key="$out/tls.key" | kubectl apply -f -
 helm upgrade --install $release "$root/charts/stowplan" --namespace $namespace$override \\
+  --set image.repository=YOUR/stowplan \\
   --set-string tls.caBundle="\$(openssl base64 -A -in "$out/ca.crt")"
 EOF

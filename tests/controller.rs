@@ -78,7 +78,7 @@ const CASES: &[Case] = cases! { controller,
 
 fn main() -> ExitCode {
     // Somewhere for pods that ask for nothing: stowplan's own, and the trial pod of the testbed.
-    // The chart grants the right to delete pods only where the policy makes use of it.
+    // `remedies` and `repair` need pods to be recreated.
     let repairing = |install: Install| install.value("policy.repair", "recreatePending");
     harness::run(CASES, || World::start(NodeSpec::numbered(2), repairing))
 }

@@ -92,7 +92,8 @@ webhook's, whose ports and readiness it must leave alone.
   - --namespace={{ .Release.Namespace }}
   - --policy=/etc/stowplan/policy/policy.yaml
   - --admin-listen=0.0.0.0:{{ ternary 8081 8080 $sidecar }}
-  # The placeholders' image, if the policy names none: nodes have it, or can pull it like this one.
+  # The placeholders' image, if the policy names none: nodes must have it, or be able to pull it in the
+  # namespaces of the groups, where imagePullSecrets of this chart do not exist.
   - --image={{ include "stowplan.image" . }}
   # The Lease decides which controller leads; the others are on standby.
   - --identity=$(POD_NAME)
