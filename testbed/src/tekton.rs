@@ -3,8 +3,17 @@
 //! It behaves as Tekton Pipelines v1.15 under `coschedule: disabled`: it creates the claims of
 //! `volumeClaimTemplate`s, TaskRuns in the order of the pipeline (`runAfter`, results, `matrix`,
 //! `finally`, `retries`, a pipeline in a pipeline), one pod for each, and writes the
-//! status of all of them. A test of `pod` compares the pods with recorded ones. As recorded, a pod
-//! never waits for the TaskRun's status, nor a TaskRun for the run's.
+//! status of all of them. Tests compare its objects, and the order of their changes, with recorded
+//! ones:
+//!
+//! - A pod never waits for the TaskRun's status, nor a TaskRun for the run's.
+//! - A TaskRun ends with its steps, while its pod is Running: the next task's pod is created
+//!   meanwhile, and at the run's end its claims are still mounted. A sidecar runs on until its image
+//!   is replaced, and the pod is then Failed.
+//! - Cancellations and timeouts delete the pods.
+//! - If a pod that ran is deleted, its TaskRun fails or is retried. A pod without a node is created
+//!   again under the same name.
+//! - A pod that a quota refuses is tried again: `Unknown`, `ExceededResourceQuota`.
 //!
 //! Runs are ordinary objects: a test or the demo applies a PipelineRun (or a TaskRun), in
 //! `tekton.dev/v1` or `v1beta1`, and [`ended`] waits for its end. Annotations determine what the
@@ -13,12 +22,18 @@
 //!
 //! | annotation | meaning |
 //! | --- | --- |
-//! | [`DURATION`] | how long the pod runs, as a Go duration; the default is one second |
+//! | [`DURATION`] | how long the steps run, as a Go duration; the default is one second |
+//! | [`POD_DELAY`] | how long a pod outlives its steps, sidecars or deletion; the default is 600 ms, and three seconds for sidecars |
 //! | [`FAIL`] | `once`: the first attempt fails; `always`: every attempt fails |
 //! | [`RESULTS`] | the task's results, a JSON object of strings |
 //!
-//! Not simulated: timeouts, cancellation, `when`, parameters (except results in claim names),
-//! resolvers (except that a parameter `name` resolves to the Pipeline of that name).
+//! Not simulated: containers that need time to start (a pod with a node runs at once), the graceful
+//! cancellations (`CancelledRunFinally`, `StoppedRunFinally`), `PipelineRunPending`, the timeouts
+//! `tasks` and `finally`, `onError`, `when`, events, parameters (except results in claim names),
+//! resolvers (except that a parameter `name` resolves to the Pipeline of that name). Shorter than in
+//! Tekton: the time that a pod outlives its steps (1.2 seconds) or its sidecars (thirty), and the
+//! pause before a pod that a quota refused is tried again (a minute). And a pod that ran and is
+//! deleted by force fails its TaskRun; Tekton creates it again.
 //!
 //! The driver consists of two controllers in the test's process. They read before each write, and
 //! the names of created objects are derived from the run, so nothing is created twice.
@@ -46,14 +61,19 @@ use crate::wait::{Seen, until};
 mod claim;
 mod names;
 mod pod;
+mod progress;
 #[cfg(test)]
 mod recorded;
 mod run;
+mod stop;
 mod task;
 
-/// How long a pod runs, as a Go duration such as `2s`. For the pods of tasks, and of Jobs whose pod
-/// template has this annotation.
+/// How long the steps of a pod run, as a Go duration such as `2s`. For the pods of tasks, and of
+/// Jobs whose pod template has this annotation.
 pub const DURATION: &str = "testbed.stowplan.dev/duration";
+/// How long a task's pod is Running after its steps have ended or it was deleted, and how long it is
+/// Failed after that before it is removed: a Go duration.
+pub const POD_DELAY: &str = "testbed.stowplan.dev/pod-delay";
 /// Whether a task's pod fails: `once` or `always`.
 pub const FAIL: &str = "testbed.stowplan.dev/fail";
 /// A task's results: a JSON object whose values are strings.

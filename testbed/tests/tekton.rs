@@ -3,12 +3,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
+#[path = "tekton/ends.rs"]
+mod ends;
+#[path = "tekton/timelines.rs"]
+mod timelines;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams,
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+    PostParams,
 };
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -64,6 +70,13 @@ impl World {
             "metadata": {"name": name}, "spec": spec,
         });
         self.create(namespace, run).await;
+    }
+
+    /// Changes the specification of a run.
+    async fn patch_run(&self, namespace: &str, name: &str, spec: Value) {
+        let runs = self.objects(namespace, "v1", "PipelineRun");
+        let patch = Patch::Merge(json!({"spec": spec}));
+        runs.patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
     async fn succeeds(&self, namespace: &str, run: &str) {
@@ -129,6 +142,19 @@ async fn runs_end_as_tektons_do_and_show_what_coscheduling_is_for() {
         pipelines_by_name_by_resolver_in_pipelines_and_of_the_old_version(&world),
         a_task_run_of_its_own(&world),
         volumes_go_with_their_claims(&world),
+        ends::a_task_that_times_out_is_retried(&world),
+        ends::a_cancelled_run_cancels_the_runs_below_it(&world),
+        ends::a_deleted_pod_without_a_node_is_made_again(&world),
+        ends::a_deleted_pod_that_ran_fails_its_task(&world),
+    );
+    tokio::join!(
+        timelines::a_run_of_five_tasks(&world),
+        timelines::a_sidecar_outlives_its_task(&world),
+        timelines::a_cancelled_run(&world),
+        timelines::a_run_that_times_out(&world),
+        timelines::a_retry_starts_before_the_last_pod_has_ended(&world),
+        timelines::an_evicted_pod_is_retried(&world),
+        timelines::a_quota_refuses_a_pod_for_a_while(&world),
     );
     a_lost_machine_ends_nothing(&world).await;
     world.plane.stop().await;
@@ -356,6 +382,8 @@ async fn a_lost_machine_ends_nothing(world: &World) {
     let pod = pods.get("ci-only-pod").await.unwrap();
     assert!(pod.metadata.deletion_timestamp.is_some());
     world.plane.recover_node("node-4").await.unwrap();
-    // Another pod of the same name: Tekton makes it where its own is gone.
-    world.succeeds("lost", "ci").await;
+    // The kubelet ends the pod that was deleted meanwhile, and the TaskRun fails.
+    let end = ended(&world.client, "lost", "ci", LIMIT).await.unwrap();
+    assert!(matches!(end, Ended::Failed(_)), "{end:?}");
+    assert_eq!(world.pod_names("lost").await, ["ci-only-pod"; 0]);
 }

@@ -110,7 +110,12 @@ async fn survives(world: &Arc<World>, binding: &str, fault: Fault, moment: Momen
     // Room for five pods a node: those of the run are two at most, with the placeholder. All nodes
     // are in one zone, so that the volume can follow.
     let lab = Lab::with(world, &name, &["east"; 3], |node| node.capacity("pods", "5")).await?;
-    space.created(&run(&lab, moment)).await?;
+    let mut run = run(&lab, moment);
+    if moment == Moment::While && fault == Fault::Deleted {
+        // The pod is deleted with its node, so its task needs a retry.
+        run["spec"]["pipelineSpec"]["tasks"][1]["retries"] = json!(1);
+    }
+    space.created(&run).await?;
     let lost = match moment {
         Moment::BeforeTheFirst => {
             space.in_phase("ci-before-pod", "Running").await?;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Kind, claim, items, names, owner_reference, text};
+use super::{Kind, claim, items, names, owner_reference, stop, text};
 
 /// The Tekton release whose pods were recorded.
 const RELEASE: &str = "70f7308";
@@ -88,21 +88,7 @@ pub(super) fn name(task_run: &Value, attempt: usize) -> String {
 /// One and a half times the TaskRun's timeout, in seconds. The timeout has the form `1h30m0s`; the
 /// default is one hour.
 fn deadline(timeout: &str) -> u64 {
-    let mut seconds = 0;
-    let mut digits = 0;
-    for character in timeout.chars() {
-        let unit = match character {
-            'h' => 3600,
-            'm' => 60,
-            's' => 1,
-            _ => {
-                digits = digits * 10 + u64::from(character.to_digit(10).unwrap_or_default());
-                continue;
-            }
-        };
-        seconds += digits * unit;
-        digits = 0;
-    }
+    let seconds = stop::parse_seconds(timeout);
     if seconds == 0 { 5400 } else { seconds * 3 / 2 }
 }
 

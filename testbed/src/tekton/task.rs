@@ -9,14 +9,17 @@ use kube::api::{DynamicObject, PostParams};
 use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 
+use super::progress::{self, Progress};
+use super::stop::{self, Stop};
 use super::{
-    Context, Error, Kind, RESULTS, claim, is_done, is_of, items, now, pod, succeeded, text,
+    Context, Error, Kind, RESULTS, claim, condition, is_done, is_of, items, now, pod, succeeded,
+    text,
 };
 
 /// The time before a retry while another TaskRun's pod with the same name is terminating.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// The time before a retry of a pod that a quota refused.
+/// The time before a retry of a pod that a quota refused. Tekton's is a minute.
 const QUOTA_PAUSE: Duration = Duration::from_secs(2);
 
 pub(super) async fn reconcile(
@@ -24,8 +27,21 @@ pub(super) async fn reconcile(
     context: Arc<Context>,
 ) -> Result<Action, Error> {
     let task_run = serde_json::to_value(&*object)?;
-    let done = is_done(&task_run) || object.metadata.deletion_timestamp.is_some();
-    if done {
+    if object.metadata.deletion_timestamp.is_some() {
+        return Ok(Action::await_change());
+    }
+    if is_done(&task_run) {
+        progress::stop_sidecars(&context, &task_run).await?;
+        return Ok(Action::await_change());
+    }
+    let attempt = items(&task_run["status"]["retriesStatus"]).count();
+    let name = pod::name(&task_run, attempt);
+    let namespace = text(&task_run["metadata"]["namespace"]);
+    let pods: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
+    if let Some(stop) = Stop::find(Kind::TaskRun, &task_run) {
+        stop::delete_pod(&pods, &name, &task_run).await?;
+        let status = failed(&task_run, &name, stop.reason, &stop.message);
+        context.status(Kind::TaskRun, &object, status).await?;
         return Ok(Action::await_change());
     }
     // Only for a TaskRun without a run: the claims of a PipelineRun exist already.
@@ -39,17 +55,23 @@ pub(super) async fn reconcile(
         return Ok(Action::await_change());
     };
 
-    let retried: Vec<_> = items(&task_run["status"]["retriesStatus"]).cloned().collect();
-    let attempt = retried.len();
-    let name = pod::name(&task_run, attempt);
-    let namespace = text(&task_run["metadata"]["namespace"]);
-    let pods: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
+    let wait = || {
+        let left = stop::time_left(Kind::TaskRun, &task_run);
+        left.map_or_else(Action::await_change, Action::requeue)
+    };
     let Some(seen) = pods.get_opt(&name).await? else {
+        if has_run(&task_run, &name) {
+            let message = format!("pod {name:?} was deleted while it ran");
+            let status = failed(&task_run, &name, "StepFailed", &message);
+            context.status(Kind::TaskRun, &object, status).await?;
+            return Ok(Action::await_change());
+        }
         let wanted = serde_json::from_value(pod::pod(&task_run, &task, &labels, attempt))?;
         return match pods.create(&PostParams::default(), &wanted).await {
             Ok(_) => {
-                context.status(Kind::TaskRun, &object, started(&task_run, &name)).await?;
-                Ok(Action::await_change())
+                let status = ongoing(&task_run, &name, "Pending", "Pending");
+                context.status(Kind::TaskRun, &object, status).await?;
+                Ok(wait())
             }
             Err(kube::Error::Api(status)) if is_refused(&status) => {
                 let message = &status.message;
@@ -60,12 +82,13 @@ pub(super) async fn reconcile(
                 context.status(Kind::TaskRun, &object, status).await?;
                 Ok(Action::await_change())
             }
-            // Tekton tries again, with growing pauses.
             Err(kube::Error::Api(status)) if status.message.contains("exceeded quota") => {
                 let message =
                     format!("TaskRun Pod exceeded available resources: {}", status.message);
                 let conditions = succeeded(&task_run, "Unknown", "ExceededResourceQuota", &message);
-                context.status(Kind::TaskRun, &object, json!({"conditions": conditions})).await?;
+                // The timeout begins when a pod is made.
+                let status = json!({"conditions": conditions, "startTime": null});
+                context.status(Kind::TaskRun, &object, status).await?;
                 Ok(Action::requeue(QUOTA_PAUSE))
             }
             Err(error) => Err(error.into()),
@@ -75,20 +98,31 @@ pub(super) async fn reconcile(
     if !is_of(&document, &task_run) {
         return Ok(Action::requeue(PAUSE));
     }
-    let phase = seen.status.as_ref().and_then(|status| status.phase.as_deref());
-    let status = match phase {
-        Some("Succeeded") => json!({
+    let status = match Progress::of(&document) {
+        Progress::Succeeded => json!({
             "podName": name,
             "conditions":
                 succeeded(&task_run, "True", "Succeeded", "All Steps have completed executing"),
             "completionTime": now(),
             "results": results(&task_run),
         }),
-        Some("Failed") => failed(&task_run, &name, retried),
-        _ => started(&task_run, &name),
+        Progress::Failed(message) => failed(&task_run, &name, "StepFailed", &message),
+        Progress::Pending(message) => ongoing(&task_run, &name, "Pending", &message),
+        Progress::Running => ongoing(
+            &task_run,
+            &name,
+            "Running",
+            "Not all Steps in the Task have finished executing",
+        ),
     };
     context.status(Kind::TaskRun, &object, status).await?;
-    Ok(Action::await_change())
+    Ok(wait())
+}
+
+/// Whether the pod with this name ran. Its failure is then final, although the pod was removed
+/// before its phase was read. A pod that never ran is created again under the same name.
+fn has_run(task_run: &Value, pod: &str) -> bool {
+    condition(task_run)["reason"] == "Running" && task_run["status"]["podName"] == pod
 }
 
 /// The specification that the TaskRun runs, and the labels of its Task; `None`: there is no such
@@ -114,32 +148,35 @@ fn is_refused(status: &kube::core::Status) -> bool {
         && !status.message.contains("exceeded quota")
 }
 
-fn started(task_run: &Value, pod: &str) -> Value {
+fn ongoing(task_run: &Value, pod: &str, reason: &str, message: &str) -> Value {
     let since = &task_run["status"]["startTime"];
     json!({
         "podName": pod,
         "startTime": if since.is_null() { now() } else { since.clone() },
-        "conditions": succeeded(task_run, "Unknown", "Running", "Not all Steps in the Task have finished executing"),
+        "conditions": succeeded(task_run, "Unknown", reason, message),
     })
 }
 
-/// The status after a failed attempt. The TaskRun fails if no retry is left.
-fn failed(task_run: &Value, pod: &str, mut retried: Vec<Value>) -> Value {
-    let message = "\"step-work\" exited with code 1: Error";
-    if retried.len() as u64 >= task_run["spec"]["retries"].as_u64().unwrap_or_default() {
+/// The status after a failed attempt. The TaskRun fails if it was cancelled or no retry is left.
+fn failed(task_run: &Value, pod: &str, reason: &str, message: &str) -> Value {
+    let mut retried: Vec<_> = items(&task_run["status"]["retriesStatus"]).cloned().collect();
+    let retries = task_run["spec"]["retries"].as_u64().unwrap_or_default();
+    if reason == stop::CANCELLED || retried.len() as u64 >= retries {
         return json!({
             "podName": pod,
-            "conditions": succeeded(task_run, "False", "Failed", message),
+            "conditions": succeeded(task_run, "False", reason, message),
             "completionTime": now(),
         });
     }
     retried.push(json!({
         "podName": pod,
-        "conditions": succeeded(&Value::Null, "False", "StepFailed", message),
+        "conditions": succeeded(&Value::Null, "False", reason, message),
+        "startTime": task_run["status"]["startTime"],
         "completionTime": now(),
     }));
     json!({
         "podName": "",
+        "startTime": null,
         "retriesStatus": retried,
         "conditions": succeeded(task_run, "Unknown", "ToBeRetried", message),
     })
