@@ -159,7 +159,9 @@ pub(crate) async fn members_bound_by_node(world: Arc<World>) -> Result<()> {
                     lasting(task("first", &[], &["source"]), "15s"),
                     task("until", &[], &[]),
                     task("while", &["until"], &["source"]),
-                    task("last", &["first", "while"], &["source"]),
+                    // A pod outlives its task. The last task starts when no member runs any more.
+                    lasting(task("gap", &["first", "while"], &[]), "10s"),
+                    task("last", &["gap"], &["source"]),
                 ],
             );
             // This one ends when its node is opened.
@@ -173,7 +175,9 @@ pub(crate) async fn members_bound_by_node(world: Arc<World>) -> Result<()> {
             world.plane.uncordon(gate).await?;
             space.succeeded("ci").await?;
             let mut members = space.task_pods().await?;
-            members.remove("ci-until-pod").context("until has no pod")?;
+            for free in ["ci-until-pod", "ci-gap-pod"] {
+                members.remove(free).with_context(|| format!("no {free}"))?;
+            }
             for (name, pod) in &members {
                 same(&group_of(pod), &group_of(&first))?;
                 same(&node(pod), &node(&first))?;
