@@ -142,20 +142,20 @@ fn task(name: &str, after: &[&str], seconds: u64) -> Value {
     })
 }
 
-fn spec(tasks: Vec<Value>) -> Value {
+fn spec(tasks: &[Value]) -> Value {
     json!({"pipelineSpec": {"tasks": tasks}})
 }
 
 pub(crate) async fn a_run_of_five_tasks(world: &World) {
     let timeline = Timeline::new(world, "line-usual").await;
-    let tasks = vec![
+    let tasks = [
         task("clone", &[], 6),
         task("lint", &["clone"], 6),
         task("build", &["clone"], 6),
         task("test", &["lint", "build"], 6),
         task("package", &["test"], 6),
     ];
-    world.run("line-usual", "r0", spec(tasks)).await;
+    world.run("line-usual", "r0", spec(&tasks)).await;
     timeline.compare("usual").await;
 }
 
@@ -164,7 +164,7 @@ pub(crate) async fn a_sidecar_outlives_its_task(world: &World) {
     let mut with_sidecar = task("a", &[], 2);
     with_sidecar["taskSpec"]["metadata"]["annotations"][POD_DELAY] = json!("20s");
     with_sidecar["taskSpec"]["sidecars"] = json!([{"name": "sc", "image": "busybox"}]);
-    world.run("line-sidecar", "run", spec(vec![with_sidecar, task("b", &["a"], 4)])).await;
+    world.run("line-sidecar", "run", spec(&[with_sidecar, task("b", &["a"], 4)])).await;
     timeline.compare("sidecar").await;
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), "line-sidecar");
     let containers = pods.get("run-a-pod").await.unwrap().spec.unwrap().containers;
@@ -174,8 +174,8 @@ pub(crate) async fn a_sidecar_outlives_its_task(world: &World) {
 
 pub(crate) async fn a_cancelled_run(world: &World) {
     let timeline = Timeline::new(world, "line-cancel").await;
-    let tasks = vec![task("clone", &[], 10), task("build", &["clone"], 1)];
-    world.run("line-cancel", "run", spec(tasks)).await;
+    let tasks = [task("clone", &[], 10), task("build", &["clone"], 1)];
+    world.run("line-cancel", "run", spec(&tasks)).await;
     workload::scheduled(&world.client, "line-cancel", "run-clone-pod").await.unwrap();
     world.patch_run("line-cancel", "run", json!({"status": "Cancelled"})).await;
     timeline.compare("cancel").await;
@@ -183,7 +183,7 @@ pub(crate) async fn a_cancelled_run(world: &World) {
 
 pub(crate) async fn a_run_that_times_out(world: &World) {
     let timeline = Timeline::new(world, "line-timeout").await;
-    let mut spec = spec(vec![task("clone", &[], 600)]);
+    let mut spec = spec(&[task("clone", &[], 600)]);
     spec["timeouts"] = json!({"pipeline": "12s"});
     spec["pipelineSpec"]["tasks"][0]["taskSpec"]["metadata"]["annotations"][POD_DELAY] =
         json!("3s");
@@ -196,7 +196,7 @@ pub(crate) async fn a_retry_starts_before_the_last_pod_has_ended(world: &World) 
     let mut flaky = task("a", &[], 6);
     flaky["retries"] = json!(1);
     flaky["taskSpec"]["metadata"]["annotations"][FAIL] = json!("once");
-    world.run("line-retry", "run", spec(vec![flaky])).await;
+    world.run("line-retry", "run", spec(&[flaky])).await;
     timeline.compare("retry").await;
 }
 
@@ -204,7 +204,7 @@ pub(crate) async fn an_evicted_pod_is_retried(world: &World) {
     let timeline = Timeline::new(world, "line-evict").await;
     let mut clone = task("clone", &[], 8);
     clone["retries"] = json!(1);
-    world.run("line-evict", "run", spec(vec![clone, task("build", &["clone"], 1)])).await;
+    world.run("line-evict", "run", spec(&[clone, task("build", &["clone"], 1)])).await;
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), "line-evict");
     until("the first pod to run", LIMIT, async || {
         let pod = pods.get_opt("run-clone-pod").await?;
@@ -235,7 +235,7 @@ pub(crate) async fn a_quota_refuses_a_pod_for_a_while(world: &World) {
     })
     .await
     .unwrap();
-    world.run("line-quota", "run", spec(vec![task("a", &[], 1)])).await;
+    world.run("line-quota", "run", spec(&[task("a", &[], 1)])).await;
     timeline.compare("quota").await;
     pods.delete("other", &DeleteParams::default().grace_period(0)).await.unwrap();
     let more = Patch::Merge(json!({"spec": {"hard": {"pods": "2"}}}));
