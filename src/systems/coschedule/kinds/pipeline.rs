@@ -2,15 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::DynamicObject;
-use serde_json::Value;
-
 use super::tekton;
 use crate::kubernetes::annotation;
 use crate::systems::coschedule::keys::MODE;
 use crate::systems::coschedule::resources::PIPELINE;
-use crate::view::document::{Part, Reader};
+use crate::view::document::{Document, Field, Foreign, Members, Part, Reader, Shape, Shaped};
 use crate::view::rows::{Rows, TableRow};
 use crate::view::{Identity, Kind, Scope};
 
@@ -44,12 +40,37 @@ pub(crate) struct PipelineTask {
     pub mounted: Box<[Box<str>]>,
 }
 
+/// The fields of a pipeline's spec that are read.
+pub(super) const SPEC: Shape = Shape::Object(&[("tasks", TASKS), ("finally", TASKS)]);
+
+const TASKS: Shape = Shape::List(&Shape::Object(&[
+    ("name", Shape::Scalar),
+    ("pipelineRef", Shape::Scalar),
+    ("pipelineSpec", Shape::Scalar),
+    ("taskSpec", Shape::Computed(reduce)),
+    (
+        "workspaces",
+        Shape::List(&Shape::Object(&[("name", Shape::Scalar), ("workspace", Shape::Scalar)])),
+    ),
+]));
+
+/// The key of the workspaces that an inline task refers to and does not declare.
+const UNDECLARED: &str = "undeclaredWorkspaces";
+
+/// The key of the claims that the volumes of an inline task mount.
+const MOUNTED: &str = "mountedClaims";
+
+impl Shaped for NamedPipeline {
+    const FIELDS: &'static [Field] = &[("spec", SPEC)];
+}
+
 impl NamedPipeline {
     /// Reads a Pipeline of any API version.
     #[must_use]
-    pub(crate) fn read(metadata: &ObjectMeta, document: &Value) -> Self {
+    pub(crate) fn read(object: &Foreign<Self>) -> Self {
+        let metadata = &object.metadata;
         let mut reader = Reader::default();
-        let document = reader.whole(document);
+        let document = reader.whole(&object.document);
         let spec = document.and_then(|document| reader.part(&document, "spec"));
         let pipeline = spec.map(|spec| Pipeline::read(&mut reader, &spec)).unwrap_or_default();
         Self {
@@ -78,13 +99,17 @@ impl Pipeline {
                 }
                 // An inline task gets the workspaces that its steps refer to, even those that it
                 // does not declare (Tekton, "Propagated Workspaces").
-                let inline = task.value("taskSpec");
-                workspaces.extend(inline.map(undeclared_workspaces).unwrap_or_default());
-                let mounted = inline.map(mounted_claims).unwrap_or_default();
+                let inline = reader.part(&task, "taskSpec");
+                let mut texts = |key: &str| {
+                    let texts = inline.as_ref().map(|inline| reader.texts(inline, key));
+                    texts.unwrap_or_default().into_iter().map(Into::into)
+                };
+                workspaces.extend(texts(UNDECLARED));
+                let mounted = texts(MOUNTED).collect();
                 tasks.push(PipelineTask {
                     name: reader.text(&task, "name").unwrap_or_default().into(),
                     workspaces: workspaces.into_iter().collect(),
-                    mounted: mounted.into_iter().collect(),
+                    mounted,
                 });
             }
         }
@@ -92,38 +117,41 @@ impl Pipeline {
     }
 }
 
+/// Reduces the spec of an inline task, which has the scripts of its steps, to the texts under
+/// [`UNDECLARED`] and [`MOUNTED`]. Custom tasks may have a spec of another shape.
+fn reduce(task: &Document) -> Document {
+    let (undeclared, mounted) = (undeclared_workspaces(task), mounted_claims(task));
+    if undeclared.is_empty() && mounted.is_empty() {
+        return Document::Null;
+    }
+    let lists = [(UNDECLARED, undeclared), (MOUNTED, mounted)];
+    Document::Object(Members::new(lists.map(|(key, texts)| (key, texts.into_iter().collect()))))
+}
+
 /// The claims among the volumes of a task, except those whose names have variables.
-fn mounted_claims(task: &Value) -> BTreeSet<Box<str>> {
-    let volumes = task.get("volumes").and_then(Value::as_array).into_iter().flatten();
-    let claims = volumes
-        .filter_map(|volume| volume.get("persistentVolumeClaim")?.get("claimName")?.as_str())
+fn mounted_claims(task: &Document) -> BTreeSet<Box<str>> {
+    let claims = task.at(&["volumes"]).items().iter();
+    let claims = claims
+        .filter_map(|volume| volume.at(&["persistentVolumeClaim", "claimName"]).as_str())
         .filter(|claim| !claim.is_empty() && !claim.contains(tekton::VARIABLE));
     claims.map(Into::into).collect()
 }
 
 /// The workspaces that strings in a task refer to as `$(workspaces.NAME.path)`, and that the task
 /// does not declare.
-fn undeclared_workspaces(task: &Value) -> BTreeSet<Box<str>> {
+fn undeclared_workspaces(task: &Document) -> BTreeSet<Box<str>> {
     const BEGINNING: &str = "$(workspaces.";
-    let declared = task.get("workspaces").and_then(Value::as_array).into_iter().flatten();
+    let declared = task.at(&["workspaces"]).items().iter();
     let declared: BTreeSet<&str> =
-        declared.filter_map(|workspace| workspace.get("name")?.as_str()).collect();
+        declared.filter_map(|workspace| workspace.at(&["name"]).as_str()).collect();
     let mut names = BTreeSet::new();
-    let mut unvisited = vec![task];
-    while let Some(value) = unvisited.pop() {
-        match value {
-            Value::Object(members) => unvisited.extend(members.values()),
-            Value::Array(items) => unvisited.extend(items),
-            Value::String(text) => {
-                for (at, _) in text.match_indices(BEGINNING) {
-                    let rest = &text[at + BEGINNING.len()..];
-                    let name = rest.split(['.', ')']).next().unwrap_or_default();
-                    if !name.is_empty() && !declared.contains(name) {
-                        names.insert(name.into());
-                    }
-                }
+    for text in task.texts() {
+        for (at, _) in text.match_indices(BEGINNING) {
+            let rest = &text[at + BEGINNING.len()..];
+            let name = rest.split(['.', ')']).next().unwrap_or_default();
+            if !name.is_empty() && !declared.contains(name) {
+                names.insert(name.into());
             }
-            _ => {}
         }
     }
     names
@@ -135,13 +163,13 @@ static PIPELINES: Kind = tekton::kind(PIPELINE);
 pub(crate) type Pipelines = Rows<NamedPipeline>;
 
 impl TableRow for NamedPipeline {
-    type Object = DynamicObject;
+    type Object = Foreign<Self>;
     type Index = ();
     const KIND: &'static Kind = &PIPELINES;
     const COUNTED_AS: Option<&'static str> = Some("pipelines");
 
-    fn from_object(object: &DynamicObject, _: Scope) -> Option<Self> {
-        Some(Self::read(&object.metadata, &object.data))
+    fn from_object(object: &Foreign<Self>, _: Scope) -> Option<Self> {
+        Some(Self::read(object))
     }
 
     fn identity(&self) -> Option<&Identity> {
@@ -151,12 +179,12 @@ impl TableRow for NamedPipeline {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn read(spec: &Value) -> NamedPipeline {
-        NamedPipeline::read(&ObjectMeta::default(), &json!({"spec": spec}))
+        NamedPipeline::read(&serde_json::from_value(json!({"spec": spec})).unwrap())
     }
 
     #[test]

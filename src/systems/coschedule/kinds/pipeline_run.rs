@@ -5,18 +5,16 @@
 
 use std::collections::HashMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::DynamicObject;
 use serde_json::Value;
 
-use super::pipeline::Pipeline;
+use super::pipeline::{self, Pipeline};
 use super::storage::AccessModes;
 use super::tekton;
 use crate::kubernetes::annotation;
 use crate::names::short_digest;
 use crate::systems::coschedule::keys::{AUTO_CLEANUP, GROUP, MODE};
 use crate::systems::coschedule::resources::PIPELINE_RUN;
-use crate::view::document::{Part, Reader};
+use crate::view::document::{Document, Field, Foreign, Part, Reader, Shape, Shaped};
 use crate::view::index::Sets;
 use crate::view::owner::Owner;
 use crate::view::rows::{RowIndex, Rows, TableRow};
@@ -113,11 +111,67 @@ pub(crate) enum PipelineSource {
     Absent,
 }
 
+impl Shaped for PipelineRun {
+    const FIELDS: &'static [Field] = &[("spec", SPEC), ("status", STATUS)];
+}
+
+/// The fields of the spec, in v1 and in v1beta1.
+const SPEC: Shape = Shape::Object(&[
+    ("params", Shape::List(&Shape::Object(&[("name", Shape::Scalar), ("value", Shape::Scalar)]))),
+    ("pipelineRef", PIPELINE_REF),
+    ("pipelineSpec", pipeline::SPEC),
+    ("podTemplate", Shape::Whole),
+    ("serviceAccountName", Shape::Scalar),
+    ("taskRunSpecs", Shape::List(&TASK_RUN_SPEC)),
+    ("taskRunTemplate", TASK_RUN_TEMPLATE),
+    ("workspaces", Shape::List(&WORKSPACE)),
+]);
+
+const PIPELINE_REF: Shape = Shape::Object(&[
+    ("bundle", Shape::Scalar),
+    ("name", Shape::Scalar),
+    ("resolver", Shape::Scalar),
+]);
+
+const TASK_RUN_TEMPLATE: Shape =
+    Shape::Object(&[("podTemplate", Shape::Whole), ("serviceAccountName", Shape::Scalar)]);
+
+const TASK_RUN_SPEC: Shape = Shape::Object(&[
+    ("pipelineTaskName", Shape::Scalar),
+    ("podTemplate", TASK_POD_TEMPLATE),
+    ("taskPodTemplate", TASK_POD_TEMPLATE),
+]);
+
+const TASK_POD_TEMPLATE: Shape = Shape::Object(&[
+    ("nodeSelector", Shape::Whole),
+    ("volumes", Shape::List(&Shape::Object(&[("persistentVolumeClaim", CLAIM)]))),
+]);
+
+const WORKSPACE: Shape = Shape::Object(&[
+    ("name", Shape::Scalar),
+    ("persistentVolumeClaim", CLAIM),
+    ("volumeClaimTemplate", Shape::Whole),
+]);
+
+/// The claim of a workspace or of a volume.
+pub(super) const CLAIM: Shape = Shape::Object(&[("claimName", Shape::Scalar)]);
+
+/// The status of a PipelineRun or of a TaskRun.
+pub(super) const STATUS: Shape = Shape::Object(&[("conditions", Shape::List(&CONDITION))]);
+
+const CONDITION: Shape = Shape::Object(&[
+    ("lastTransitionTime", Shape::Scalar),
+    ("reason", Shape::Scalar),
+    ("status", Shape::Scalar),
+    ("type", Shape::Scalar),
+]);
+
 impl PipelineRun {
     /// Reads a PipelineRun of any API version. The templates of pods and claims are kept except for
     /// admission.
     #[must_use]
-    pub(crate) fn read(metadata: &ObjectMeta, document: &Value, scope: Scope) -> Self {
+    pub(crate) fn read(object: &Foreign<Self>, scope: Scope) -> Self {
+        let Foreign { metadata, document, .. } = object;
         let mut run = Self {
             identity: Identity::from(metadata),
             parent: Owner::of_tekton(metadata, "PipelineRun"),
@@ -193,7 +247,7 @@ impl PipelineRun {
             self.node_selector = labels(reader, &template);
             self.mounted = mounted_claims(reader, &template);
             let value = parent.value("podTemplate").filter(|_| keeps_templates(scope));
-            self.pod_template = value.cloned().map(Box::new);
+            self.pod_template = value.map(|value| Box::new(value.into()));
         }
         let overrides = reader.parts(spec, "taskRunSpecs");
         self.task_overrides = overrides
@@ -231,7 +285,7 @@ impl PipelineRun {
                 claim: claim_name(named, name, &self.identity.uid).into(),
                 access_modes: AccessModes::read(modes.unwrap_or_default()),
                 class: class.map(Into::into),
-                document: document.cloned().map(Box::new),
+                document: document.map(|document| Box::new(document.into())),
             });
         }
         let claim = reader.part(workspace, "persistentVolumeClaim");
@@ -288,11 +342,10 @@ pub fn claim_name(template: Option<&str>, workspace: &str, owner_uid: &str) -> S
 }
 
 /// Whether a run has ended: its condition `Succeeded` is `True` or `False`.
-pub(crate) fn is_done(document: &Value) -> bool {
-    let conditions = document.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|condition| {
-        condition["type"] == "Succeeded"
-            && matches!(condition["status"].as_str(), Some("True" | "False"))
+pub(crate) fn is_done(document: &Document) -> bool {
+    document.at(&["status", "conditions"]).items().iter().any(|condition| {
+        condition.at(&["type"]).as_str() == Some("Succeeded")
+            && matches!(condition.at(&["status"]).as_str(), Some("True" | "False"))
     })
 }
 
@@ -382,13 +435,13 @@ impl PipelineRuns {
 }
 
 impl TableRow for PipelineRun {
-    type Object = DynamicObject;
+    type Object = Foreign<Self>;
     type Index = RunIndex;
     const KIND: &'static Kind = &PIPELINE_RUNS;
     const COUNTED_AS: Option<&'static str> = Some("pipelineruns");
 
-    fn from_object(object: &DynamicObject, scope: Scope) -> Option<Self> {
-        let run = Self::read(&object.metadata, &object.data, scope);
+    fn from_object(object: &Foreign<Self>, scope: Scope) -> Option<Self> {
+        let run = Self::read(object, scope);
         match scope {
             Scope::Admission => (!run.done).then_some(run),
             Scope::Controller if run.done => Some(run.without_pod_fields()),

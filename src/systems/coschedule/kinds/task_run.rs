@@ -4,16 +4,14 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
-use kube::core::DynamicObject;
-use serde_json::Value;
 
-use super::pipeline_run::is_done;
+use super::pipeline_run::{CLAIM, STATUS, is_done};
 use super::tekton;
 use crate::kubernetes::{annotation, label};
 use crate::systems::coschedule::keys::{ASSISTANT, MODE, PIPELINE_TASK};
 use crate::systems::coschedule::resources::TASK_RUN;
+use crate::view::document::{Document, Field, Foreign, Shape, Shaped};
 use crate::view::owner::Owner;
 use crate::view::{Identity, Kind, Name, Scope, Table};
 
@@ -37,10 +35,24 @@ pub(crate) struct TaskRun {
     pub refused_since: Option<Timestamp>,
 }
 
+impl Shaped for TaskRun {
+    const FIELDS: &'static [Field] = &[
+        (
+            "spec",
+            Shape::Object(&[(
+                "workspaces",
+                Shape::List(&Shape::Object(&[("persistentVolumeClaim", CLAIM)])),
+            )]),
+        ),
+        ("status", STATUS),
+    ];
+}
+
 impl TaskRun {
     /// Reads a TaskRun of any API version.
     #[must_use]
-    pub(crate) fn read(metadata: &ObjectMeta, document: &Value) -> Self {
+    pub(crate) fn read(object: &Foreign<Self>) -> Self {
+        let Foreign { metadata, document, .. } = object;
         Self {
             identity: Identity::from(metadata),
             run: Owner::of_tekton(metadata, "PipelineRun"),
@@ -56,24 +68,22 @@ impl TaskRun {
 
 /// The claims of a TaskRun's workspaces, sorted, each once. What is not a claim's name is left out, as
 /// Tekton creates no pod of it.
-fn claims(document: &Value) -> Box<[Box<str>]> {
-    let workspaces = document.pointer("/spec/workspaces").and_then(Value::as_array);
-    let names = workspaces.into_iter().flatten().filter_map(|workspace| {
-        workspace.pointer("/persistentVolumeClaim/claimName").and_then(Value::as_str)
-    });
+fn claims(document: &Document) -> Box<[Box<str>]> {
+    let workspaces = document.at(&["spec", "workspaces"]).items().iter();
+    let names = workspaces
+        .filter_map(|workspace| workspace.at(&["persistentVolumeClaim", "claimName"]).as_str());
     names.map(Into::into).collect::<BTreeSet<Box<str>>>().into_iter().collect()
 }
 
 /// Since when Tekton has not been able to create the pod of a TaskRun because of a ResourceQuota. It
 /// tries again, with growing pauses.
-fn refused_since(document: &Value) -> Option<Timestamp> {
-    let conditions = document.pointer("/status/conditions").and_then(Value::as_array)?;
-    let refused = conditions.iter().find(|condition| {
-        condition["type"] == "Succeeded"
-            && condition["status"] == "Unknown"
-            && condition["reason"] == "ExceededResourceQuota"
+fn refused_since(document: &Document) -> Option<Timestamp> {
+    let mut conditions = document.at(&["status", "conditions"]).items().iter();
+    let refused = conditions.find(|condition| {
+        let is = |key: &str, value: &str| condition.at(&[key]).as_str() == Some(value);
+        is("type", "Succeeded") && is("status", "Unknown") && is("reason", "ExceededResourceQuota")
     })?;
-    refused["lastTransitionTime"].as_str()?.parse().ok()
+    refused.at(&["lastTransitionTime"]).as_str()?.parse().ok()
 }
 
 static TASK_RUNS: Kind = tekton::kind(TASK_RUN);
@@ -117,13 +127,13 @@ fn owning_run(name: &Name, task_run: &TaskRun) -> Option<Name> {
 }
 
 impl Table for TaskRuns {
-    type Object = DynamicObject;
+    type Object = Foreign<TaskRun>;
     type Row = TaskRun;
     const KIND: &'static Kind = &TASK_RUNS;
     const COUNTED_AS: Option<&'static str> = Some("taskruns");
 
-    fn read(object: &DynamicObject, scope: Scope) -> Option<TaskRun> {
-        let run = TaskRun::read(&object.metadata, &object.data);
+    fn read(object: &Foreign<TaskRun>, scope: Scope) -> Option<TaskRun> {
+        let run = TaskRun::read(object);
         // An ended TaskRun that Tekton's assistant placed still shows that the assistant is on.
         (scope != Scope::Admission || !run.done || run.assistant.is_some()).then_some(run)
     }
@@ -183,7 +193,7 @@ impl Table for TaskRuns {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::super::CoscheduleView as _;
     use super::super::pipeline_run::PipelineRuns;
@@ -205,6 +215,10 @@ mod tests {
         systems::object(document).unwrap().unwrap()
     }
 
+    fn read_claims(document: Value) -> Box<[Box<str>]> {
+        TaskRun::read(&serde_json::from_value(document).unwrap()).claims
+    }
+
     #[test]
     fn the_claims_of_workspaces_are_read() {
         let long = "x".repeat(262_144);
@@ -219,10 +233,12 @@ mod tests {
             (json!([claim(json!("b")), claim(json!("a")), claim(json!("b"))]), vec!["a", "b"]),
             (json!([claim(json!("é")), claim(json!(long))]), vec![&long, "é"]),
         ] {
-            let read = claims(&json!({"spec": {"workspaces": workspaces}}));
+            let read = read_claims(json!({"spec": {"workspaces": workspaces}}));
             assert_eq!(read.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), expected);
         }
-        assert!(claims(&json!({"spec": null})).is_empty() && claims(&json!("x")).is_empty());
+        for spec in [json!(null), json!("x"), json!([])] {
+            assert!(read_claims(json!({"spec": spec})).is_empty());
+        }
     }
 
     #[test]

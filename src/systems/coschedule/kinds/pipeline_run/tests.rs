@@ -21,8 +21,7 @@ fn an_ended_run_keeps_only_the_fields_that_its_claims_need() {
         },
     });
     let read = |document: &Value| {
-        let metadata = serde_json::from_value(document["metadata"].clone()).unwrap();
-        PipelineRun::read(&metadata, document, Scope::Controller)
+        PipelineRun::read(&serde_json::from_value(document.clone()).unwrap(), Scope::Controller)
     };
     let names = |run: &PipelineRun| -> Vec<String> {
         run.workspaces.iter().map(|workspace| workspace.name.to_string()).collect()
