@@ -7,6 +7,7 @@
 
 mod foreign;
 mod health;
+mod pages;
 mod pods;
 mod presence;
 
@@ -119,7 +120,7 @@ impl TableVisitor for Start<'_> {
                 "" => watcher::Config::default(),
                 selector => watcher::Config::default().labels(selector),
             };
-            let config = config.page_size(T::KIND.page_size());
+            let config = config.page_size(pages::MOST_OBJECTS);
             let cluster = Arc::clone(self.cluster);
             let client = health::listening(self.client, &cluster.stores[feed.store].heard);
             let tasks = &self.cluster.tasks;

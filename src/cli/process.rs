@@ -1,11 +1,15 @@
 //! Shared by the long-running commands: reloading the policy file, and waiting for signals.
 
 use std::fs::File;
+use std::io;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +27,16 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The error of a process that finds no cluster.
 pub(super) const NO_CLUSTER: &str =
     "cannot find the cluster (a kubeconfig, or a service account's token in a pod)";
+
+/// The most threads that run tasks. Allocators keep free memory for each thread: with one for each
+/// core of a large node, the memory limit of the chart would be used up by what is free.
+const MOST_WORKERS: usize = 4;
+
+/// The runtime of a long-running command.
+pub(super) fn build_runtime() -> io::Result<Runtime> {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    Builder::new_multi_thread().worker_threads(cores.min(MOST_WORKERS)).enable_all().build()
+}
 
 /// The policy file, which is read again to detect changes.
 pub(super) struct PolicyFile {

@@ -93,7 +93,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let metrics = Arc::new(Metrics::new());
     // Dropped last, so that log lines are written until the end.
     let _log = log::start(arguments.log_format, &metrics).map_err(anyhow::Error::msg)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = process::build_runtime()?;
     let served = runtime.block_on(serve(arguments, metrics));
     // Tasks that still wait for a client are cancelled.
     runtime.shutdown_background();

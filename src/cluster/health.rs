@@ -11,13 +11,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::Request;
 use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
+use hyper::{Request, Response};
 use kube::Client;
 use kube::client::Body;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tracing::error;
+
+use super::pages::Pages;
 
 /// How long the API server may take to begin an answer, and to continue a list. A watch may be
 /// silent for longer; kube's watcher starts one again that is silent for longer than the API server
@@ -46,28 +48,34 @@ impl Heard {
 }
 
 /// A client that sends over the connections of `client`, notes in `heard` each part of a successful
-/// answer, and gives up requests that are not answered within [`DEADLINE`].
+/// answer, and gives up requests that are not answered within [`DEADLINE`]. Lists are read by
+/// [`Pages`].
 pub(super) fn listening(client: &Client, heard: &Arc<Heard>) -> Client {
-    let (inner, heard) = (client.clone(), Arc::clone(heard));
+    let (inner, heard, pages) = (client.clone(), Arc::clone(heard), Pages::new());
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (inner, heard) = (inner.clone(), Arc::clone(&heard));
-        async move {
-            let query = request.uri().query().unwrap_or_default();
-            let is_watch = query.split('&').any(|pair| pair.starts_with("watch="));
-            let answer =
-                timeout(DEADLINE, inner.send(request)).await.map_err(|_| no_answer())??;
-            let is_success = answer.status().is_success();
-            if is_success {
-                heard.touch();
-            }
-            Ok::<_, tower::BoxError>(answer.map(|body| Listened {
-                body,
-                heard: is_success.then_some(heard),
-                deadline: (!is_watch).then(|| Box::pin(sleep(DEADLINE))),
-            }))
-        }
+        let (inner, heard, pages) = (inner.clone(), Arc::clone(&heard), pages.clone());
+        async move { pages.send(request, |request| send(&inner, &heard, request)).await }
     });
     Client::new(service, client.default_namespace())
+}
+
+async fn send(
+    inner: &Client,
+    heard: &Arc<Heard>,
+    request: Request<Body>,
+) -> Result<Response<Listened>, tower::BoxError> {
+    let query = request.uri().query().unwrap_or_default();
+    let is_watch = query.split('&').any(|pair| pair.starts_with("watch="));
+    let answer = timeout(DEADLINE, inner.send(request)).await.map_err(|_| no_answer())??;
+    let is_success = answer.status().is_success();
+    if is_success {
+        heard.touch();
+    }
+    Ok(answer.map(|body| Listened {
+        body,
+        heard: is_success.then(|| Arc::clone(heard)),
+        deadline: (!is_watch).then(|| Box::pin(sleep(DEADLINE))),
+    }))
 }
 
 fn no_answer() -> io::Error {

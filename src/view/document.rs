@@ -23,7 +23,7 @@ pub(crate) enum Document {
     Bool(bool),
     Number(Number),
     Text(Box<str>),
-    List(Box<[Document]>),
+    List(Box<[Self]>),
     Object(Members),
 }
 

@@ -75,16 +75,6 @@ impl Kind {
         }
     }
 
-    /// The most objects in a page of a list. Users can create objects of more than a megabyte, and a
-    /// page is in memory as a whole: of foreign kinds as JSON values, which take several times as much.
-    #[must_use]
-    pub const fn page_size(&self) -> u32 {
-        match self.definition {
-            Definition::Foreign => 8,
-            Definition::BuiltIn | Definition::Own => 50,
-        }
-    }
-
     /// Whether an object with this `apiVersion` and `kind` is of this kind.
     fn is_named(&self, version: &str, kind: &str) -> bool {
         if self.resource.kind != kind {

@@ -21,7 +21,7 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -48,6 +48,9 @@ pub enum Fault {
         /// The seconds that the client is asked to wait.
         retry_after: u32,
     },
+    /// 200 with an event of code 410: as to a watch of a resource version that the API server has
+    /// compacted. Not forwarded.
+    Gone,
     /// 500. Not forwarded.
     InternalError,
     /// 504, after the request was forwarded and answered: the request was carried out, and the
@@ -357,6 +360,11 @@ impl Inside {
                 response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
                 Ok(response)
             }
+            Some(Fault::Gone) => {
+                let status = status(StatusCode::GONE, "Expired", "too old resource version");
+                let event = json!({"type": "ERROR", "object": status});
+                Ok(json_response(StatusCode::OK, format!("{event}\n")))
+            }
             Some(Fault::InternalError) => Ok(failure(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "InternalError",
@@ -397,20 +405,26 @@ impl Inside {
 }
 
 /// As the API server words it.
-fn failure(status: StatusCode, reason: &str, message: &str) -> Response<Body> {
-    let text = json!({
+fn failure(code: StatusCode, reason: &str, message: &str) -> Response<Body> {
+    json_response(code, status(code, reason, message).to_string())
+}
+
+fn status(code: StatusCode, reason: &str, message: &str) -> Value {
+    json!({
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
         "status": "Failure",
         "message": message,
         "reason": reason,
-        "code": status.as_u16(),
+        "code": code.as_u16(),
     })
-    .to_string();
+}
+
+fn json_response(code: StatusCode, text: String) -> Response<Body> {
     let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed();
     let mut response = Response::new(body);
-    *response.status_mut() = status;
+    *response.status_mut() = code;
     response
         .headers_mut()
         .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

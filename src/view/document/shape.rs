@@ -19,7 +19,7 @@ pub(crate) enum Shape {
     /// These fields of an object.
     Object(&'static [Field]),
     /// This part of each item of a list.
-    List(&'static Shape),
+    List(&'static Self),
     /// A value that is computed from the complete one, which is dropped.
     Computed(fn(&Document) -> Document),
 }

@@ -27,6 +27,8 @@ use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 
+mod processes;
+
 use super::certificates::Authority;
 use super::directory::RunDirectory;
 use super::{ControlPlane, check, kubeconfig, tail, unpoisoned};
@@ -306,14 +308,6 @@ impl Installation {
     #[must_use]
     pub fn controller_admin_address(&self, index: usize) -> Option<SocketAddr> {
         self.controllers.get(&index).copied()
-    }
-
-    /// The id of a running controller's process, for benchmarks that read `/proc`.
-    ///
-    /// # Errors
-    /// It does not run.
-    pub fn controller_process(&self, index: usize) -> Result<u32> {
-        unpoisoned(&self.processes).id(&self.running_controller(index)?)
     }
 
     /// Both outputs of a controller, of all its starts.

@@ -3,18 +3,20 @@
 //! All fields but `done` come from `metadata` and `spec`, which do not change while the run is
 //! active. The status is often still missing when the first pods are created.
 
+pub(super) mod shape;
+
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::pipeline::{self, Pipeline};
+use super::pipeline::Pipeline;
 use super::storage::AccessModes;
 use super::tekton;
 use crate::kubernetes::annotation;
 use crate::names::short_digest;
 use crate::systems::coschedule::keys::{AUTO_CLEANUP, GROUP, MODE};
 use crate::systems::coschedule::resources::PIPELINE_RUN;
-use crate::view::document::{Document, Field, Foreign, Part, Reader, Shape, Shaped};
+use crate::view::document::{Document, Field, Foreign, Part, Reader, Shaped};
 use crate::view::index::Sets;
 use crate::view::owner::Owner;
 use crate::view::rows::{RowIndex, Rows, TableRow};
@@ -112,59 +114,8 @@ pub(crate) enum PipelineSource {
 }
 
 impl Shaped for PipelineRun {
-    const FIELDS: &'static [Field] = &[("spec", SPEC), ("status", STATUS)];
+    const FIELDS: &'static [Field] = &[("spec", shape::SPEC), ("status", shape::STATUS)];
 }
-
-/// The fields of the spec, in v1 and in v1beta1.
-const SPEC: Shape = Shape::Object(&[
-    ("params", Shape::List(&Shape::Object(&[("name", Shape::Scalar), ("value", Shape::Scalar)]))),
-    ("pipelineRef", PIPELINE_REF),
-    ("pipelineSpec", pipeline::SPEC),
-    ("podTemplate", Shape::Whole),
-    ("serviceAccountName", Shape::Scalar),
-    ("taskRunSpecs", Shape::List(&TASK_RUN_SPEC)),
-    ("taskRunTemplate", TASK_RUN_TEMPLATE),
-    ("workspaces", Shape::List(&WORKSPACE)),
-]);
-
-const PIPELINE_REF: Shape = Shape::Object(&[
-    ("bundle", Shape::Scalar),
-    ("name", Shape::Scalar),
-    ("resolver", Shape::Scalar),
-]);
-
-const TASK_RUN_TEMPLATE: Shape =
-    Shape::Object(&[("podTemplate", Shape::Whole), ("serviceAccountName", Shape::Scalar)]);
-
-const TASK_RUN_SPEC: Shape = Shape::Object(&[
-    ("pipelineTaskName", Shape::Scalar),
-    ("podTemplate", TASK_POD_TEMPLATE),
-    ("taskPodTemplate", TASK_POD_TEMPLATE),
-]);
-
-const TASK_POD_TEMPLATE: Shape = Shape::Object(&[
-    ("nodeSelector", Shape::Whole),
-    ("volumes", Shape::List(&Shape::Object(&[("persistentVolumeClaim", CLAIM)]))),
-]);
-
-const WORKSPACE: Shape = Shape::Object(&[
-    ("name", Shape::Scalar),
-    ("persistentVolumeClaim", CLAIM),
-    ("volumeClaimTemplate", Shape::Whole),
-]);
-
-/// The claim of a workspace or of a volume.
-pub(super) const CLAIM: Shape = Shape::Object(&[("claimName", Shape::Scalar)]);
-
-/// The status of a PipelineRun or of a TaskRun.
-pub(super) const STATUS: Shape = Shape::Object(&[("conditions", Shape::List(&CONDITION))]);
-
-const CONDITION: Shape = Shape::Object(&[
-    ("lastTransitionTime", Shape::Scalar),
-    ("reason", Shape::Scalar),
-    ("status", Shape::Scalar),
-    ("type", Shape::Scalar),
-]);
 
 impl PipelineRun {
     /// Reads a PipelineRun of any API version. The templates of pods and claims are kept except for

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::pipeline_run::{CLAIM, STATUS, is_done};
+use super::pipeline_run::is_done;
+use super::pipeline_run::shape::{CLAIM, STATUS};
 use super::tekton;
 use crate::kubernetes::{annotation, label};
 use crate::systems::coschedule::keys::{ASSISTANT, MODE, PIPELINE_TASK};

@@ -1,0 +1,142 @@
+//! The memory of webhook, leader and standby over an hour of churn, with the objects and the limits
+//! of the test of memory: many objects, and large ones.
+//!
+//! Each round creates large and small PipelineRuns, TaskRuns and pods, and deletes those of the
+//! round before, without a pause between rounds. A process that exceeds the limit of the chart ends
+//! the bench.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "tables go to a terminal")]
+
+#[path = "../../tests/common/crowd.rs"]
+mod crowd;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use hyper::Request;
+use kube::Client;
+use testbed::control_plane::{ControlPlane, Install, Installation, NodeSpec, Options};
+use testbed::{tekton, workload};
+use tokio::time::Instant;
+
+use crowd::{CHART, Confined, LARGE, Limits, SMALL, memory_of};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+const USAGE: &str = "\
+cargo bench --bench memory -- [--minutes N]
+
+  --minutes N  the duration of the churn; the default is 60";
+
+fn main() -> ExitCode {
+    match run(std::env::args().skip(1)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("memory bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
+    let mut minutes = 60;
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--minutes" => minutes = arguments.next().context(USAGE)?.parse()?,
+            // From cargo.
+            "--bench" => {}
+            _ => bail!("{USAGE}"),
+        }
+    }
+    ensure!(minutes > 0, "{USAGE}");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(measure(minutes))
+}
+
+async fn measure(minutes: u32) -> anyhow::Result<()> {
+    let limits = Limits::of_chart()?;
+    let confined = Confined::new(env!("CARGO_BIN_EXE_stowplan"), limits)?;
+    let nodes = NodeSpec::numbered(2);
+    let plane = ControlPlane::start(Options { nodes, ..Options::default() }).await?;
+    let client = plane.client().await?;
+    tekton::install(&client).await?;
+    workload::namespace(&client, crowd::NAMESPACE).await?;
+    crowd::create(&client).await?;
+    let mut installation = plane.install(Install::new(confined.program(), CHART)).await?;
+    installation.start_controller(1).await?;
+    println!("in cgroups: {}; resident memory, MiB (highest so far)", confined.has_groups());
+    let Limits { webhook, controller } = limits;
+    println!("| minute | objects created | webhook | leader | standby |");
+    println!("| ---: | ---: | ---: | ---: | ---: |");
+    print_row(0, 0, &installation)?;
+    let (mut round, mut created) = (0, 0);
+    let start = Instant::now();
+    for minute in 1..=minutes {
+        while start.elapsed() < MINUTE * minute {
+            created += churn(&client, round).await?;
+            round += 1;
+        }
+        plane.check()?;
+        print_row(minute, created, &installation)?;
+    }
+    for (process, limit) in
+        processes(&installation)?.into_iter().zip([webhook, controller, controller])
+    {
+        let peak = memory_of(process, "VmHWM")?;
+        ensure!(peak < limit, "{peak} bytes of {limit}");
+    }
+    drop(installation);
+    plane.stop().await;
+    Ok(())
+}
+
+/// One round; returns the number of objects that it created.
+async fn churn(client: &Client, round: usize) -> anyhow::Result<usize> {
+    const LARGE_RUNS: usize = 2;
+    const SMALL_EACH: usize = 50;
+    // Numbers that no other object has.
+    let numbers = |of: usize, each: usize| 10_000 + of * each..10_000 + (of + 1) * each;
+    crowd::create_runs(client, "large", LARGE, numbers(round, LARGE_RUNS)).await?;
+    crowd::create_runs(client, "run", SMALL, numbers(round, SMALL_EACH)).await?;
+    crowd::create_task_runs(client, numbers(round, SMALL_EACH)).await?;
+    crowd::create_pods(client, numbers(round, SMALL_EACH)).await?;
+    if let Some(before) = round.checked_sub(1) {
+        let large = numbers(before, LARGE_RUNS)
+            .map(|n| (crowd::path("pipelineruns"), format!("large-{n}")));
+        let small = numbers(before, SMALL_EACH).flat_map(|n| {
+            [
+                (crowd::path("pipelineruns"), format!("run-{n}")),
+                (crowd::path("taskruns"), format!("task-{n}")),
+                (crowd::pods_path(), format!("pod-{n}")),
+            ]
+        });
+        let deleted = stream::iter(large.chain(small)).map(|(path, name)| async move {
+            let request = Request::delete(format!("{path}/{name}")).body(Vec::new())?;
+            client.request_text(request).await.with_context(|| name)?;
+            anyhow::Ok(())
+        });
+        deleted.buffer_unordered(16).try_collect::<()>().await?;
+    }
+    Ok(LARGE_RUNS + 3 * SMALL_EACH)
+}
+
+/// Webhook, leader and standby.
+fn processes(installation: &Installation) -> anyhow::Result<[u32; 3]> {
+    Ok([
+        installation.webhook_process()?,
+        installation.controller_process(0)?,
+        installation.controller_process(1)?,
+    ])
+}
+
+fn print_row(minute: u32, created: usize, installation: &Installation) -> anyhow::Result<()> {
+    let mut cells = Vec::new();
+    for process in processes(installation)? {
+        let mebibytes = |field| anyhow::Ok(memory_of(process, field)? / 1024 / 1024);
+        cells.push(format!("{} ({})", mebibytes("VmRSS")?, mebibytes("VmHWM")?));
+    }
+    println!("| {minute} | {created} | {} |", cells.join(" | "));
+    Ok(())
+}
