@@ -6,14 +6,13 @@
 //! oldest. An address is only an order, never a limit: all API servers may call from one address,
 //! behind a proxy. A body that has arrived completely is never given up.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
-use tokio_util::sync::CancellationToken;
 
 use super::limits::{Limits, MAX_BODY};
 
@@ -49,28 +48,36 @@ pub(super) struct Bodies {
 struct State {
     /// The number of the next body.
     next: u64,
-    bodies: HashMap<u64, Entry>,
+    bodies: BTreeMap<Id, Entry>,
     /// How many bytes of each store are in use.
     used: [usize; 2],
-    addresses: HashMap<IpAddr, [usize; 2]>,
-    connections: HashMap<u64, usize>,
     /// The bodies that wait for bytes, in the order of their arrival.
     waiting: Vec<Waiting>,
 }
 
+/// A body. In this order the bodies of one connection follow each other.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Id {
+    connection: u64,
+    /// Older bodies have smaller numbers.
+    number: u64,
+}
+
 #[derive(Debug)]
 struct Entry {
-    client: Client,
+    address: IpAddr,
     held: [usize; 2],
     /// When the first byte arrived. The time that the body waited for bytes does not count.
     began: Option<Instant>,
     is_complete: bool,
-    give_up: CancellationToken,
+    /// `None`: the body was given up.
+    give_up: Option<oneshot::Sender<()>>,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    body: u64,
+    body: Id,
+    address: IpAddr,
     store: usize,
     bytes: usize,
     since: Instant,
@@ -81,9 +88,11 @@ struct Waiting {
 #[derive(Debug)]
 pub(super) struct Counted<'b> {
     bodies: &'b Bodies,
-    number: u64,
-    give_up: CancellationToken,
+    id: Id,
 }
+
+/// Completes when a body is given up for another.
+pub(super) type GivenUp = oneshot::Receiver<()>;
 
 /// Why a body gets no bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -107,21 +116,21 @@ impl Bodies {
     }
 
     /// Begins a body of `client`.
-    pub(super) fn begin(&self, client: Client) -> Counted<'_> {
-        let give_up = CancellationToken::new();
+    pub(super) fn begin(&self, client: Client) -> (Counted<'_>, GivenUp) {
+        let (give_up, given_up) = oneshot::channel();
         let mut state = self.state();
-        let number = state.next;
+        let id = Id { connection: client.connection, number: state.next };
         state.next += 1;
         let entry = Entry {
-            client,
+            address: client.address,
             held: [0; 2],
             began: None,
             is_complete: false,
-            give_up: give_up.clone(),
+            give_up: Some(give_up),
         };
-        state.bodies.insert(number, entry);
+        state.bodies.insert(id, entry);
         drop(state);
-        Counted { bodies: self, number, give_up }
+        (Counted { bodies: self, id }, given_up)
     }
 
     fn capacity(&self, store: usize) -> usize {
@@ -153,70 +162,85 @@ impl Bodies {
 impl State {
     fn first_waiting(&self, store: usize) -> Option<usize> {
         let waiting = self.waiting.iter().enumerate().filter(|(_, one)| one.store == store);
-        let first = waiting.min_by_key(|(_, one)| (self.bytes_of_address(one.body), one.body));
+        let mut waiting = waiting.peekable();
+        waiting.peek()?;
+        let held = self.held_by_address();
+        let held = |address: &IpAddr| held.get(address).copied().unwrap_or_default();
+        let first = waiting.min_by_key(|(_, one)| (held(&one.address), one.body.number));
         first.map(|(index, _)| index)
     }
 
-    fn bytes_of_address(&self, body: u64) -> usize {
-        let address = self.bodies.get(&body).map(|entry| entry.client.address);
-        let held = address.and_then(|address| self.addresses.get(&address));
-        held.map_or(0, |held| held.iter().sum())
+    /// How many bytes the bodies of each address hold. Counted when bytes are short, not for each
+    /// body.
+    fn held_by_address(&self) -> HashMap<IpAddr, usize> {
+        let mut held = HashMap::new();
+        for entry in self.bodies.values() {
+            *held.entry(entry.address).or_default() += entry.total();
+        }
+        held
     }
 
-    fn take(&mut self, body: u64, store: usize, bytes: usize) {
+    fn held_by_connection(&self, connection: u64) -> usize {
+        let of = |number| Id { connection, number };
+        self.bodies.range(of(0)..=of(u64::MAX)).map(|(_, entry)| entry.total()).sum()
+    }
+
+    fn take(&mut self, body: Id, store: usize, bytes: usize) {
         let Some(entry) = self.bodies.get_mut(&body) else { return };
         entry.held[store] += bytes;
         self.used[store] += bytes;
-        self.addresses.entry(entry.client.address).or_default()[store] += bytes;
-        *self.connections.entry(entry.client.connection).or_default() += bytes;
     }
 
     /// Gives up slow bodies until `bytes` will be free.
     fn give_up_slow(&mut self, store: usize, bytes: usize, capacity: usize, now: Instant) {
         // Bytes of bodies that were given up and are not dropped yet.
-        let leaving = |entry: &&Entry| entry.give_up.is_cancelled();
+        let leaving = |entry: &&Entry| entry.give_up.is_none();
         let leaving: usize =
             self.bodies.values().filter(leaving).map(|entry| entry.held[store]).sum();
         let mut missing = (self.used[store] + bytes).saturating_sub(capacity + leaving);
         if missing == 0 {
             return;
         }
-        let waits = |number: u64| self.waiting.iter().any(|waiting| waiting.body == number);
+        let waits = |body: Id| self.waiting.iter().any(|waiting| waiting.body == body);
         let mut slow: Vec<_> = self
             .bodies
             .iter()
-            .filter(|(number, entry)| {
-                entry.held[store] > 0 && entry.is_slow(now) && !waits(**number)
-            })
-            .map(|(number, entry)| (entry.client.address, *number))
+            .filter(|(body, entry)| entry.held[store] > 0 && entry.is_slow(now) && !waits(**body))
+            .map(|(body, entry)| (entry.address, *body))
             .collect();
         // The oldest last, so that it is taken first.
-        slow.sort_unstable_by_key(|(_, number)| std::cmp::Reverse(*number));
-        let mut held: HashMap<IpAddr, usize> =
-            self.addresses.iter().map(|(address, held)| (*address, held.iter().sum())).collect();
+        slow.sort_unstable_by_key(|(_, body)| std::cmp::Reverse(body.number));
+        let mut held = self.held_by_address();
         while missing > 0 {
             let most = slow.iter().map(|(address, _)| *address).max_by_key(|one| held[one]);
             let Some(most) = most else { return };
             let Some(index) = slow.iter().rposition(|(address, _)| *address == most) else {
                 return;
             };
-            let (_, number) = slow.remove(index);
-            let Some(entry) = self.bodies.get(&number) else { return };
-            entry.give_up.cancel();
+            let (_, body) = slow.remove(index);
+            let Some(entry) = self.bodies.get_mut(&body) else { return };
+            if let Some(give_up) = entry.give_up.take() {
+                // A receiver that is gone has a body that is about to be dropped.
+                let _ = give_up.send(());
+            }
             missing = missing.saturating_sub(entry.held[store]);
             if let Some(held) = held.get_mut(&most) {
-                *held -= entry.held.iter().sum::<usize>().min(*held);
+                *held -= entry.total().min(*held);
             }
         }
     }
 }
 
 impl Entry {
+    fn total(&self) -> usize {
+        self.held.iter().sum()
+    }
+
     fn is_slow(&self, now: Instant) -> bool {
-        let received = self.held.iter().sum::<usize>();
+        let received = self.total();
         let allowed = GRACE + Duration::from_secs(1) * u32_of(received) / u32_of(RATE);
         let is_late = self.began.is_some_and(|began| now.duration_since(began) > allowed);
-        is_late && !self.is_complete && !self.give_up.is_cancelled()
+        is_late && !self.is_complete && self.give_up.is_some()
     }
 }
 
@@ -229,36 +253,46 @@ impl Counted<'_> {
     /// bytes.
     pub(super) async fn grow(&self, length: usize) -> Result<(), Spent> {
         let small = length.min(self.bodies.limits.small_body);
-        self.grow_store(SMALL, small).await?;
-        self.grow_store(LARGE, length - small).await
+        for (store, length) in [(SMALL, small), (LARGE, length - small)] {
+            if length > 0
+                && let Some(granted) = self.take_or_wait(store, length)?
+            {
+                self.wait_for_bytes(granted).await?;
+            }
+        }
+        Ok(())
     }
 
-    async fn grow_store(&self, store: usize, length: usize) -> Result<(), Spent> {
-        let now = Instant::now();
-        let deadline = now + PATIENCE;
-        let mut granted = {
-            let mut state = self.bodies.state();
-            let Some(entry) = state.bodies.get_mut(&self.number) else { return Ok(()) };
-            entry.began.get_or_insert(now);
-            let Some(bytes) = length.checked_sub(entry.held[store]).filter(|bytes| *bytes > 0)
-            else {
-                return Ok(());
-            };
-            let connection = entry.client.connection;
-            let held = state.connections.get(&connection).copied().unwrap_or_default();
-            if held + bytes > MAX_BODY {
-                return Err(Spent::Connection);
-            }
-            let is_free = state.used[store] + bytes <= self.bodies.capacity(store);
-            if is_free && state.waiting.iter().all(|waiting| waiting.store != store) {
-                state.take(self.number, store, bytes);
-                return Ok(());
-            }
-            let (sender, receiver) = oneshot::channel();
-            let body = self.number;
-            state.waiting.push(Waiting { body, store, bytes, since: now, granted: sender });
-            receiver
+    /// Takes the bytes that the body lacks to hold `length` bytes of a store. If they are not free,
+    /// the body waits for them, and what completes when it is granted them is returned.
+    fn take_or_wait(
+        &self,
+        store: usize,
+        length: usize,
+    ) -> Result<Option<oneshot::Receiver<()>>, Spent> {
+        let mut state = self.bodies.state();
+        let Some(entry) = state.bodies.get_mut(&self.id) else { return Ok(None) };
+        entry.began.get_or_insert_with(Instant::now);
+        let address = entry.address;
+        let Some(bytes) = length.checked_sub(entry.held[store]).filter(|bytes| *bytes > 0) else {
+            return Ok(None);
         };
+        if state.held_by_connection(self.id.connection) + bytes > MAX_BODY {
+            return Err(Spent::Connection);
+        }
+        let is_free = state.used[store] + bytes <= self.bodies.capacity(store);
+        if is_free && state.waiting.iter().all(|waiting| waiting.store != store) {
+            state.take(self.id, store, bytes);
+            return Ok(None);
+        }
+        let (granted, receiver) = oneshot::channel();
+        let (body, since) = (self.id, Instant::now());
+        state.waiting.push(Waiting { body, address, store, bytes, since, granted });
+        Ok(Some(receiver))
+    }
+
+    async fn wait_for_bytes(&self, mut granted: oneshot::Receiver<()>) -> Result<(), Spent> {
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let now = Instant::now();
             self.bodies.grant(&mut self.bodies.state(), now);
@@ -273,40 +307,23 @@ impl Counted<'_> {
 
     /// The body has arrived: it is not given up any more.
     pub(super) fn complete(&self) {
-        if let Some(entry) = self.bodies.state().bodies.get_mut(&self.number) {
+        if let Some(entry) = self.bodies.state().bodies.get_mut(&self.id) {
             entry.is_complete = true;
         }
-    }
-
-    /// Completes when the body is given up for another.
-    pub(super) async fn given_up(&self) {
-        self.give_up.cancelled().await;
     }
 }
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         let mut state = self.bodies.state();
-        state.waiting.retain(|waiting| waiting.body != self.number);
-        let Some(entry) = state.bodies.remove(&self.number) else { return };
-        let Client { address, connection } = entry.client;
-        let total: usize = entry.held.iter().sum();
+        state.waiting.retain(|waiting| waiting.body != self.id);
+        let Some(entry) = state.bodies.remove(&self.id) else { return };
         for (store, bytes) in entry.held.into_iter().enumerate() {
             state.used[store] -= bytes;
         }
-        if let Some(held) = state.addresses.get_mut(&address) {
-            held.iter_mut().zip(entry.held).for_each(|(held, bytes)| *held -= bytes);
-            if *held == [0; 2] {
-                state.addresses.remove(&address);
-            }
+        if !state.waiting.is_empty() {
+            self.bodies.grant(&mut state, Instant::now());
         }
-        if let Some(held) = state.connections.get_mut(&connection) {
-            *held -= total;
-            if *held == 0 {
-                state.connections.remove(&connection);
-            }
-        }
-        self.bodies.grant(&mut state, Instant::now());
     }
 }
 
@@ -331,59 +348,65 @@ mod tests {
         Client { address: [10, 0, 0, address].into(), connection }
     }
 
-    async fn is_given_up(body: &Counted<'_>) -> bool {
-        timeout(Duration::ZERO, body.given_up()).await.is_ok()
+    /// A body of which only the bytes matter.
+    fn begin(bodies: &Bodies, client: Client) -> Counted<'_> {
+        bodies.begin(client).0
+    }
+
+    fn is_given_up(given_up: &mut GivenUp) -> bool {
+        given_up.try_recv().is_ok()
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_oldest_slow_body_of_the_address_that_holds_most_gives_way() {
         let bodies = bodies();
-        let lone = bodies.begin(client(1, 1));
-        lone.grow(64 * KIB).await.unwrap();
-        let many: Vec<_> = (2..5).map(|connection| bodies.begin(client(2, connection))).collect();
-        for body in &many {
+        let mut lone = bodies.begin(client(1, 1));
+        lone.0.grow(64 * KIB).await.unwrap();
+        let many = (2..5).map(|connection| bodies.begin(client(2, connection)));
+        let mut many: Vec<_> = many.collect();
+        for (body, _) in &many {
             body.grow(64 * KIB).await.unwrap();
         }
         advance(Duration::from_secs(2)).await;
-        let new = bodies.begin(client(3, 9));
+        let new = begin(&bodies, client(3, 9));
         // It is given the bytes once the body that was given up has been dropped.
         let (granted, many) = tokio::join!(new.grow(18 * KIB), async move {
-            many[0].given_up().await;
-            assert!(!is_given_up(&many[1]).await && !is_given_up(&many[2]).await);
-            let mut many = many;
-            many.remove(0);
+            let (oldest, given_up) = many.remove(0);
+            given_up.await.unwrap();
+            assert!(!many.iter_mut().any(|(_, given_up)| is_given_up(given_up)));
+            drop(oldest);
             many
         });
         assert_eq!(granted, Ok(()));
-        assert!(!is_given_up(&lone).await);
+        assert!(!is_given_up(&mut lone.1));
         drop((lone, many, new));
         let state = bodies.state();
         assert_eq!(state.used, [0, 0]);
-        assert!(state.addresses.is_empty() && state.connections.is_empty());
+        assert!(state.bodies.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn complete_bodies_and_quick_ones_are_never_given_up() {
         let bodies = bodies();
         let complete: Vec<_> =
-            (0..3).map(|connection| bodies.begin(client(1, connection))).collect();
+            (0..3).map(|connection| begin(&bodies, client(1, connection))).collect();
         for body in &complete {
             body.grow(64 * KIB).await.unwrap();
             body.complete();
         }
         advance(Duration::from_secs(2)).await;
-        let quick = bodies.begin(client(1, 3));
+        let (quick, mut given_up) = bodies.begin(client(1, 3));
         quick.grow(64 * KIB).await.unwrap();
-        let new = bodies.begin(client(2, 4));
+        let new = begin(&bodies, client(2, 4));
         let asked = Instant::now();
         let grown = timeout(Duration::from_millis(200), new.grow(KIB)).await;
         assert!(grown.is_err(), "nothing is slow yet");
-        assert!(!is_given_up(&quick).await);
+        assert!(!is_given_up(&mut given_up));
         // The cancelled attempt waits for nothing any more. Nor does the next one for ever.
         drop(new);
         complete.iter().for_each(|body| body.complete());
         quick.complete();
-        let new = bodies.begin(client(2, 5));
+        let new = begin(&bodies, client(2, 5));
         assert_eq!(new.grow(KIB).await, Err(Spent::Store));
         assert!(asked.elapsed() >= PATIENCE);
     }
@@ -391,12 +414,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_address_that_holds_little_is_served_before_one_that_holds_much() {
         let bodies = bodies();
-        let held: Vec<_> = (0..4).map(|connection| bodies.begin(client(1, connection))).collect();
+        let held: Vec<_> = (0..4).map(|connection| begin(&bodies, client(1, connection))).collect();
         for body in &held {
             body.grow(64 * KIB).await.unwrap();
             body.complete();
         }
-        let (greedy, modest) = (bodies.begin(client(1, 8)), bodies.begin(client(2, 9)));
+        let (greedy, modest) = (begin(&bodies, client(1, 8)), begin(&bodies, client(2, 9)));
         let mut held = held;
         let one = async {
             advance(Duration::from_millis(10)).await;
@@ -409,7 +432,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_holds_no_more_than_one_body_may_have() {
         let bodies = Bodies::new(Limits::DEFAULT);
-        let (one, two) = (bodies.begin(client(1, 1)), bodies.begin(client(1, 1)));
+        let (one, two) = (begin(&bodies, client(1, 1)), begin(&bodies, client(1, 1)));
         one.grow(MAX_BODY - KIB).await.unwrap();
         assert_eq!(two.grow(2 * KIB).await, Err(Spent::Connection));
         drop(one);

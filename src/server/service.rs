@@ -211,11 +211,11 @@ impl Service {
         B: Body<Data = Bytes>,
     {
         let _reading = self.reading.try_acquire().map_err(|_| Failure::Busy("requests"))?;
-        let counted = self.bodies.begin(client);
+        let (counted, given_up) = self.bodies.begin(client);
         let bytes = tokio::select! {
             biased;
             bytes = collect(body, &counted) => bytes?,
-            () = counted.given_up() => return Err(Failure::BodyStalled),
+            _ = given_up => return Err(Failure::BodyStalled),
         };
         counted.complete();
         Ok(CountedBody { bytes, _counted: counted })
