@@ -14,32 +14,35 @@ use crate::view::{Name, View};
 /// How long the pods of a group must be unschedulable before the first wake-up.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(3);
 
-/// The pods of a colocation group that have not ended.
-#[derive(Default)]
-struct Group<'v> {
-    /// Whether one of them is bound.
-    is_bound: bool,
-    unschedulable: BTreeMap<&'v Name, &'v PodDetails>,
-}
+/// A colocation group: the namespace, and the key and the value of its label.
+type Group<'v> = (&'v str, &'v str, &'v str);
+
+/// The unschedulable pods of a group.
+type Unschedulable<'v> = BTreeMap<&'v Name, &'v PodDetails>;
 
 /// Wakes one pod of each group that has unschedulable pods and no bound ones.
 pub(super) fn plan(view: &View, now: Timestamp) -> Plan {
-    let mut groups: BTreeMap<(&str, &str, &str), Group<'_>> = BTreeMap::new();
-    for (name, pod) in view.pods().filter(|(_, pod)| !pod.finished) {
-        for (key, value) in &pod.groups {
-            let group = groups.entry((&name.namespace, key, value)).or_default();
-            if pod.node.is_some() {
-                group.is_bound = true;
-            } else if pod.unschedulable_since.is_some() && !pod.identity.deleting {
-                group.unschedulable.insert(name, pod);
-            }
+    // Few groups have unschedulable pods: only these are collected.
+    let mut waiting: BTreeMap<Group<'_>, Unschedulable<'_>> = BTreeMap::new();
+    let pods = || view.pods().filter(|(_, pod)| !pod.finished);
+    let is_unschedulable = |pod: &PodDetails| {
+        pod.node.is_none() && pod.unschedulable_since.is_some() && !pod.identity.deleting
+    };
+    for (name, pod) in pods().filter(|(_, pod)| is_unschedulable(pod)) {
+        for group in groups(name, pod) {
+            waiting.entry(group).or_default().insert(name, pod);
+        }
+    }
+    for (name, pod) in pods().filter(|(_, pod)| pod.node.is_some()) {
+        for group in groups(name, pod) {
+            waiting.remove(&group);
         }
     }
     let mut plan = Plan::default();
     let mut woken: BTreeSet<&Name> = BTreeSet::new();
-    for group in groups.values().filter(|group| !group.is_bound) {
-        let Some(due) = group.due() else { continue };
-        let Some((&name, pod)) = group.unschedulable.first_key_value() else { continue };
+    for pods in waiting.values() {
+        let Some(due) = due(pods) else { continue };
+        let Some((&name, pod)) = pods.first_key_value() else { continue };
         if due > now {
             plan.recheck_by(due);
         } else if woken.insert(name) {
@@ -49,15 +52,18 @@ pub(super) fn plan(view: &View, now: Timestamp) -> Plan {
     plan
 }
 
-impl Group<'_> {
-    /// When to wake the group: some time after its pods became unschedulable, and after the last
-    /// wake-up. The longer they are unschedulable, the longer the intervals: a pod that stays
-    /// unschedulable after a wake-up has another cause.
-    fn due(&self) -> Option<Timestamp> {
-        let since = self.unschedulable.values().filter_map(|pod| pod.unschedulable_since).min()?;
-        let woken = self.unschedulable.values().filter_map(|pod| pod.woken).max();
-        wake::due(since, woken, PATIENCE)
-    }
+/// The colocation groups of a pod.
+fn groups<'v>(name: &'v Name, pod: &'v PodDetails) -> impl Iterator<Item = Group<'v>> {
+    pod.groups.iter().map(|(key, value)| (&*name.namespace, &**key, &**value))
+}
+
+/// When to wake a group: some time after its pods became unschedulable, and after the last wake-up.
+/// The longer they are unschedulable, the longer the intervals: a pod that stays unschedulable after
+/// a wake-up has another cause.
+fn due(pods: &Unschedulable<'_>) -> Option<Timestamp> {
+    let since = pods.values().filter_map(|pod| pod.unschedulable_since).min()?;
+    let woken = pods.values().filter_map(|pod| pod.woken).max();
+    wake::due(since, woken, PATIENCE)
 }
 
 #[cfg(test)]

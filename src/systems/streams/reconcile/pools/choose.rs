@@ -64,7 +64,7 @@ impl<'v> Choice<'v> {
             Ok(Form::Tagged(_) | Form::Any) | Err(_) => &[],
         };
         let wanted: Vec<Box<str>> = tags.iter().map(|name| tag(name, tags.len() == 1)).collect();
-        let mut eligible: Vec<usize> = Vec::new();
+        let mut eligible: Vec<usize> = Vec::with_capacity(inventory.nodes.len());
         let mut obstacles = BTreeMap::new();
         for (index, node) in inventory.nodes.iter().enumerate() {
             if own[index] || !wanted.iter().all(|tag| node.tags.contains(tag)) {
