@@ -109,9 +109,17 @@ impl<'n> Candidate<'n> {
         Some(Self { name, node: view.node(name)?, view, usage: view.node_usage(name) })
     }
 
+    /// All nodes, as if there were no pods on them.
+    pub(crate) fn all_empty(view: &'n View) -> impl Iterator<Item = Self> {
+        view.nodes().map(move |(name, node)| Self { name, node, view, usage: None })
+    }
+
     /// A label of the node, as [`View::node_label`] returns it.
-    fn label(&self, key: &str) -> Option<Option<&'n str>> {
-        self.view.node_label(self.name, key)
+    fn label(self, key: &str) -> Option<Option<&'n str>> {
+        match self.details() {
+            Some(details) => Some(details.labels.get(key).map(AsRef::as_ref)),
+            None => self.view.node_label(self.name, key),
+        }
     }
 
     fn details(self) -> Option<&'n NodeDetails> {
@@ -385,8 +393,8 @@ pub(crate) fn lacks_only_hostname(question: &Question<'_>) -> bool {
 }
 
 fn volume<'q>(question: &Question<'q>) -> Option<Obstacle<'q>> {
-    let Candidate { name, view, .. } = question.candidate;
-    let volume = question.volumes?.iter().find(|volume| !volume.reaches(name, view))?;
+    let candidate = question.candidate;
+    let volume = question.volumes?.iter().find(|volume| !volume.reaches(candidate))?;
     Some(Obstacle::Volume { claim: &volume.claim, volume: volume.name })
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Group<'g> {
 #[derive(Debug, Default)]
 pub(crate) struct Joining<'g> {
     pub needs: PodNeeds<'g>,
-    /// The volumes that it mounts. The placeholder need not mount them all.
+    /// The volumes that it mounts. Those that the placeholder mounts too may be left out.
     pub volumes: Volumes<'g>,
 }
 
@@ -50,18 +50,10 @@ impl<'g> Group<'g> {
         first_obstacle(&question, if has_placeholder { STAY } else { ALL })
     }
 
-    /// Finds an obstacle for a pod of the group that joins the placeholder on a node.
+    /// Finds an obstacle for a pod of the group that joins the placeholder on a node which has none
+    /// for the placeholder.
     #[must_use]
-    pub(crate) fn obstacle_for<'q>(
-        &'q self,
-        pod: &'q Joining<'q>,
-        candidate: Candidate<'q>,
-    ) -> Option<Obstacle<'q>> {
-        self.placeholder_obstacle(candidate, true)
-            .or_else(|| self.join_obstacle(pod, candidate, true))
-    }
-
-    fn join_obstacle<'q>(
+    pub(crate) fn join_obstacle<'q>(
         &'q self,
         pod: &'q Joining<'q>,
         candidate: Candidate<'q>,

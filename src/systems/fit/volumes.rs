@@ -4,6 +4,7 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
+use super::Candidate;
 use crate::view::{View, selector};
 
 /// The most nodes that a message names.
@@ -22,8 +23,8 @@ pub(crate) struct Volume<'v> {
 impl Volume<'_> {
     /// Whether a node can mount it.
     #[must_use]
-    pub(crate) fn reaches(&self, node: &str, view: &View) -> bool {
-        selector::may_select(self.terms, node, |key| view.node_label(node, key))
+    pub(crate) fn reaches(&self, node: Candidate<'_>) -> bool {
+        selector::may_select(self.terms, node.name, |key| node.label(key))
     }
 }
 
@@ -38,8 +39,14 @@ impl<'v> Volumes<'v> {
 
     /// Whether a node can mount all of them.
     #[must_use]
-    pub(crate) fn all_reach(&self, node: &str, view: &View) -> bool {
-        self.0.iter().all(|volume| volume.reaches(node, view))
+    pub(crate) fn all_reach(&self, node: Candidate<'_>) -> bool {
+        self.0.iter().all(|volume| volume.reaches(node))
+    }
+
+    /// Whether any node can mount all of them.
+    #[must_use]
+    pub(crate) fn reach_a_node(&self, view: &View) -> bool {
+        Candidate::all_empty(view).any(|node| self.all_reach(node))
     }
 
     /// Describes the nodes that can mount each volume. `None`: every node can mount all of them.
@@ -47,9 +54,9 @@ impl<'v> Volumes<'v> {
     pub(crate) fn describe_reach(&self, view: &View) -> Option<String> {
         let described = self.0.iter().filter_map(|volume| {
             let Volume { claim, name, .. } = volume;
-            let all = view.nodes().map(|(node, _)| node);
-            let (mut can, cannot): (Vec<&str>, Vec<&str>) =
-                all.partition(|node| volume.reaches(node, view));
+            let (can, cannot): (Vec<Candidate<'_>>, Vec<Candidate<'_>>) =
+                Candidate::all_empty(view).partition(|node| volume.reaches(*node));
+            let mut can: Vec<&str> = can.into_iter().map(|node| node.name).collect();
             can.sort_unstable();
             let more = match can.len().saturating_sub(MAX_LISTED) {
                 0 => String::new(),
@@ -69,12 +76,11 @@ impl<'v> Volumes<'v> {
     /// together. `None`: another node can mount all of them.
     #[must_use]
     pub(crate) fn pin_to<'p>(&'p self, node: &'p str, view: &View) -> Option<Pin<'p, 'v>> {
-        let others = || view.nodes().map(|(name, _)| name).filter(|name| *name != node);
-        if self.0.is_empty() || others().any(|other| self.all_reach(other, view)) {
+        let others = || Candidate::all_empty(view).filter(|other| other.name != node);
+        if self.0.is_empty() || others().any(|other| self.all_reach(other)) {
             return None;
         }
-        let is_only_there =
-            |volume: &&Volume<'v>| !others().any(|other| volume.reaches(other, view));
+        let is_only_there = |volume: &&Volume<'v>| !others().any(|other| volume.reaches(other));
         let alone = self.0.iter().find(is_only_there);
         Some(Pin { volumes: alone.map_or(&self.0, std::slice::from_ref), node })
     }

@@ -1,6 +1,6 @@
 //! Turns decisions into the actions of a plan, without deciding anything.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
@@ -33,13 +33,13 @@ pub(super) struct PlanBuilder<'t, 'v> {
     plan: Plan,
     /// The objects that already have an action.
     taken: HashSet<Target>,
-    /// Events about objects.
-    events: BTreeMap<Target, Vec<Event>>,
+    /// Events about objects, in the order in which they are reported.
+    events: Vec<(Target, Event)>,
 }
 
 impl<'t, 'v> PlanBuilder<'t, 'v> {
     pub(super) fn new(facts: &'t Facts<'v>) -> Self {
-        Self { facts, plan: Plan::default(), taken: HashSet::new(), events: BTreeMap::new() }
+        Self { facts, plan: Plan::default(), taken: HashSet::new(), events: Vec::new() }
     }
 
     pub(super) fn view(&self) -> &'v View {
@@ -75,10 +75,7 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
     }
 
     pub(super) fn report(&mut self, target: Target, event: Event) {
-        let events = self.events.entry(target).or_default();
-        if !events.contains(&event) {
-            events.push(event);
-        }
+        self.events.push((target, event));
     }
 
     /// Reports to waiting pods, their TaskRuns and their run why they wait.
@@ -97,11 +94,22 @@ impl<'t, 'v> PlanBuilder<'t, 'v> {
 
     /// The plan. Objects with events but without an action get an action without a write.
     pub(super) fn finish(self) -> Plan {
-        let Self { mut plan, taken, events, .. } = self;
-        for (target, events) in events {
-            if !taken.contains(&target) {
-                let action = Action::new(target, Write::None, events);
-                plan.actions.push(action.with_lasting(Why::REASONS));
+        let Self { mut plan, taken, mut events, .. } = self;
+        events.retain(|(target, _)| !taken.contains(target));
+        // Stable: the events about one object stay in their order.
+        events.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let written = plan.actions.len();
+        for (target, event) in events {
+            match plan.actions[written..].last_mut() {
+                Some(action) if action.target == target => {
+                    if !action.events.contains(&event) {
+                        action.events.push(event);
+                    }
+                }
+                _ => {
+                    let action = Action::new(target, Write::None, vec![event]);
+                    plan.actions.push(action.with_lasting(Why::REASONS));
+                }
             }
         }
         plan

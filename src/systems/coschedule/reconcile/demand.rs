@@ -15,7 +15,27 @@ use crate::view::{Name, Node, NodeDetails, Resources, View};
 
 /// The requirements of a placeholder and of the pods that wait for it.
 #[derive(Debug)]
-pub(super) struct Demand<'v>(Group<'v>);
+pub(super) struct Demand<'v> {
+    group: Group<'v>,
+    /// The claims that the placeholder mounts.
+    mounted: Vec<Name>,
+}
+
+/// The node of a placeholder, which could keep it.
+#[derive(Debug)]
+pub(super) struct Host<'d, 'v> {
+    demand: &'d Demand<'v>,
+    candidate: Candidate<'d>,
+}
+
+impl Host<'_, '_> {
+    /// Whether the node could take this pod of the group.
+    pub(super) fn lets_in(&self, pod: &MemberDetails, namespace: &str) -> bool {
+        let Demand { group, mounted } = self.demand;
+        let pod = joining(pod, namespace, mounted, self.candidate.view);
+        group.join_obstacle(&pod, self.candidate, true).is_none()
+    }
+}
 
 /// The free capacity of a node.
 #[derive(Debug)]
@@ -61,56 +81,52 @@ impl<'v> Demand<'v> {
         view: &'v View,
     ) -> Self {
         let selector = details.node_selector.iter();
-        Self(Group {
+        let mounted: Vec<Name> = placeholder.mounted(name).collect();
+        let of_pod = |pod| joining(pod, &name.namespace, &mounted, view);
+        let group = Group {
             placeholder: PodNeeds {
                 node_selector: selector.map(|(key, value)| (&**key, &**value)).collect(),
                 node_terms: blueprint.and_then(Blueprint::node_terms).map(Cow::Owned),
                 tolerations: &details.tolerations,
                 requests: Some(Cow::Borrowed(&details.requests)),
             },
-            waiting: waiting.into_iter().map(|pod| joining(pod, &name.namespace, view)).collect(),
-            volumes: volumes::of_claims(placeholder.mounted(name), view),
-        })
+            waiting: waiting.into_iter().map(of_pod).collect(),
+            volumes: volumes::of_claims(&mounted, view),
+        };
+        Self { group, mounted }
     }
 
     /// The cordon or taint with which a node refuses the placeholder.
     pub(super) fn barred_by<'n>(&self, node: &'n NodeDetails) -> Option<Obstacle<'n>> {
-        fit::closed_by(node, self.0.placeholder.tolerations)
+        fit::closed_by(node, self.group.placeholder.tolerations)
     }
 
     /// Whether a node could take the placeholder and any of the waiting pods. `has_placeholder`: the
     /// placeholder is already on the node.
     pub(super) fn suits(&self, name: &str, view: &View, has_placeholder: bool) -> bool {
         Candidate::find(name, view)
-            .is_some_and(|candidate| self.0.obstacle(candidate, has_placeholder).is_none())
+            .is_some_and(|candidate| self.group.obstacle(candidate, has_placeholder).is_none())
     }
 
     /// Whether a node without other pods could take the placeholder and any of the waiting pods.
     pub(super) fn suits_an_empty_node(&self, view: &View) -> bool {
-        view.nodes().any(|(name, node)| {
-            let candidate = Candidate { name, node, view, usage: None };
-            let lacks = self.0.obstacle(candidate, false);
+        Candidate::all_empty(view).any(|candidate| {
+            let lacks = self.group.obstacle(candidate, false);
             lacks.is_none_or(|obstacle| !obstacle.is_lack_of_capacity())
         })
     }
 
-    /// Whether the node of the placeholder could take this pod.
-    pub(super) fn lets_in(
-        &self,
-        pod: &MemberDetails,
-        namespace: &str,
-        name: &str,
-        view: &View,
-    ) -> bool {
-        Candidate::find(name, view).is_some_and(|candidate| {
-            self.0.obstacle_for(&joining(pod, namespace, view), candidate).is_none()
-        })
+    /// The node of the placeholder; `None` if it could not keep the placeholder.
+    pub(super) fn host<'d>(&'d self, name: &'d str, view: &'d View) -> Option<Host<'d, 'v>> {
+        let candidate = Candidate::find(name, view)?;
+        let obstacle = self.group.placeholder_obstacle(candidate, true);
+        obstacle.is_none().then_some(Host { demand: self, candidate })
     }
 
     /// Whether a node could take the placeholder, whichever pods wait for it.
     pub(super) fn takes_placeholder(&self, name: &str, view: &View) -> bool {
         Candidate::find(name, view)
-            .is_some_and(|candidate| self.0.placeholder_obstacle(candidate, false).is_none())
+            .is_some_and(|candidate| self.group.placeholder_obstacle(candidate, false).is_none())
     }
 
     /// The nodes that suit, except `but`, sorted by name. `free`: the free capacity of all nodes.
@@ -120,7 +136,7 @@ impl<'v> Demand<'v> {
         free: &[FreeCapacity<'v>],
         but: &str,
     ) -> Vec<&'v str> {
-        let further = 1 + usize::from(!self.0.waiting.is_empty());
+        let further = 1 + usize::from(!self.group.waiting.is_empty());
         let milli_cpu = self.least(|of| of.milli_cpu);
         let memory = self.least(|of| of.memory);
         let may_suit = |free: &&FreeCapacity<'_>| {
@@ -133,8 +149,8 @@ impl<'v> Demand<'v> {
     /// The least free amount that a node needs for the placeholder and any one of the waiting pods.
     fn least(&self, amount: impl Fn(&Resources) -> i64) -> i64 {
         let of = |pod: &PodNeeds<'_>| pod.requests.as_deref().map_or(0, &amount);
-        let own = of(&self.0.placeholder);
-        let waiting = self.0.waiting.iter().map(|pod| of(&pod.needs));
+        let own = of(&self.group.placeholder);
+        let waiting = self.group.waiting.iter().map(|pod| of(&pod.needs));
         // An amount that a pod does not request is not checked.
         let sums = waiting.filter(|amount| *amount > 0).map(|amount| own.saturating_add(amount));
         sums.chain(Some(own).filter(|own| *own > 0)).max().unwrap_or(i64::MIN)
@@ -142,31 +158,33 @@ impl<'v> Demand<'v> {
 
     /// Describes the nodes that can mount each volume. `None`: every node can mount all of them.
     pub(super) fn reach(&self, view: &View) -> Option<String> {
-        self.0.volumes.describe_reach(view)
+        self.group.volumes.describe_reach(view)
     }
 
     /// Describes the volumes of the group and of a waiting pod if no node can mount all of them.
     pub(super) fn unreachable(&self, view: &View) -> Option<String> {
         let with = |pod: &Joining<'v>| -> Volumes<'v> {
-            let own = &self.0.volumes;
-            let further = pod.volumes.iter();
-            let further = further.filter(|of| own.iter().all(|known| known.claim != of.claim));
-            own.iter().chain(further).cloned().collect()
+            self.group.volumes.iter().chain(pod.volumes.iter()).cloned().collect()
         };
-        let is_apart =
-            |volumes: &Volumes<'_>| !view.nodes().any(|(node, _)| volumes.all_reach(node, view));
-        let volumes = self.0.waiting.iter().map(with).find(is_apart)?;
+        let is_apart = |volumes: &Volumes<'_>| !volumes.reach_a_node(view);
+        let volumes = self.group.waiting.iter().map(with).find(is_apart)?;
         volumes.describe_reach(view)
     }
 
     /// Describes the volumes that only `node` can mount. `None`: another node can mount all of them.
     pub(super) fn pin_to(&self, node: &str, view: &View) -> Option<String> {
-        self.0.volumes.pin_to(node, view).map(|pin| pin.to_string())
+        self.group.volumes.pin_to(node, view).map(|pin| pin.to_string())
     }
 }
 
-/// A waiting pod of this namespace with its volumes, without a node name that stowplan added.
-pub(crate) fn joining<'v>(pod: &'v MemberDetails, namespace: &str, view: &'v View) -> Joining<'v> {
+/// A waiting pod of this namespace, without a node name that stowplan added, and with its volumes
+/// except those of the claims `mounted`, which the placeholder mounts.
+pub(crate) fn joining<'v>(
+    pod: &'v MemberDetails,
+    namespace: &str,
+    mounted: &[Name],
+    view: &'v View,
+) -> Joining<'v> {
     let selector = pod.node_selector.iter();
     let needs = PodNeeds {
         node_selector: selector.map(|(key, value)| (&**key, &**value)).collect(),
@@ -174,8 +192,10 @@ pub(crate) fn joining<'v>(pod: &'v MemberDetails, namespace: &str, view: &'v Vie
         tolerations: &pod.tolerations,
         requests: Some(Cow::Borrowed(&pod.requests)),
     };
-    let claims = pod.claims.iter().map(|claim| Name::new(namespace, claim));
-    Joining { needs, volumes: volumes::of_claims(claims, view) }
+    let is_further = |claim: &&str| mounted.iter().all(|known| *known.name != **claim);
+    let further = pod.claims.iter().map(AsRef::as_ref).filter(is_further);
+    let further = further.map(|claim| Name::new(namespace, claim));
+    Joining { needs, volumes: volumes::of_claims(further, view) }
 }
 
 /// The node that stowplan made a pod require by name, instead of adding the pod-affinity term.

@@ -307,12 +307,15 @@ pub(super) fn claims_on_one_node<'v>(
     view: &View,
 ) -> Vec<&'v str> {
     let claims = member.details.iter().flat_map(|details| &details.claims);
-    let on_one_node = |claim: &&str| {
-        let found = view.claim(&Name::new(namespace, claim));
-        // A parked claim is never bound: a pod that mounts it is recreated with another one.
-        found.is_some_and(|claim| claim.access_modes.need_one_node() && !claim.is_parked())
-    };
+    let on_one_node = |claim: &&str| is_on_one_node(namespace, claim, view);
     claims.map(AsRef::as_ref).filter(on_one_node).collect()
+}
+
+/// Whether a claim exists, and a single node mounts it.
+pub(super) fn is_on_one_node(namespace: &str, claim: &str, view: &View) -> bool {
+    let found = view.claim(&Name::new(namespace, claim));
+    // A parked claim is never bound: a pod that mounts it is recreated with another one.
+    found.is_some_and(|claim| claim.access_modes.need_one_node() && !claim.is_parked())
 }
 
 /// The node requirements of a pod, as a pod template.

@@ -42,9 +42,8 @@ impl Facts<'_> {
             (Some(volume), true) => {
                 let mut volumes = self.volumes.iter();
                 let restricted = volumes.find(|volume| *volume.claim == *claim);
-                let can_mount = |node: &Candidate<'_>| {
-                    restricted.is_none_or(|volume| volume.reaches(node.name, node.view))
-                };
+                let can_mount =
+                    |node: &Candidate<'_>| restricted.is_none_or(|volume| volume.reaches(*node));
                 let (nodes, others): (Vec<_>, Vec<_>) =
                     self.cluster.candidates().partition(can_mount);
                 let names: Vec<&str> = nodes.iter().map(|node| node.name).collect();

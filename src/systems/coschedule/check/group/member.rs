@@ -60,7 +60,7 @@ impl Facts<'_> {
         };
         let member = self.cluster.view.member(&name);
         let details = member.and_then(|member| member.details.as_deref());
-        let of = |pod| reconcile::joining(pod, &name.namespace, &self.cluster.view);
+        let of = |pod| reconcile::joining(pod, &name.namespace, &[], &self.cluster.view);
         let Joining { needs, volumes } = details.map(of).unwrap_or_default();
         let node = candidate.name;
         let question = Question { volumes: Some(&volumes), ..Question::new(candidate, &needs) };

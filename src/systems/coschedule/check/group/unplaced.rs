@@ -144,7 +144,7 @@ impl Facts<'_> {
                 ),
             );
         }
-        let can_mount = |of: &&Candidate<'_>| self.volumes.all_reach(of.name, of.view);
+        let can_mount = |of: &&Candidate<'_>| self.volumes.all_reach(**of);
         let reach = self.volumes.describe_reach(&self.cluster.view);
         let usable: Vec<_> = matching.into_iter().filter(can_mount).collect();
         if usable.is_empty() {
@@ -156,11 +156,7 @@ impl Facts<'_> {
                         "let {source} ask for nodes that reach the volumes, or use other claims"
                     ),
                 );
-            } else if self
-                .volumes
-                .iter()
-                .all(|volume| all.iter().any(|of| volume.reaches(of.name, of.view)))
-            {
+            } else if self.volumes.iter().all(|volume| all.iter().any(|of| volume.reaches(*of))) {
                 diagnosis.report(
                     format!("{reach}: no node can mount all of them"),
                     "use claims of a class that binds with its first pod (WaitForFirstConsumer)",

@@ -1,9 +1,12 @@
 //! Steps for the members of a placeholder.
 
+use std::cell::LazyCell;
+
 use k8s_openapi::jiff::Timestamp;
 
 use super::{Decider, Step};
 use crate::systems::coschedule::groups::{self, Membership};
+use crate::systems::coschedule::kinds::member::MemberDetails;
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::reconcile::demand::{Demand, bound_by_name};
 use crate::systems::coschedule::reconcile::reason;
@@ -76,11 +79,15 @@ impl<'v> Decider<'_, 'v> {
         node: &str,
         demand: &Demand<'v>,
     ) -> bool {
-        let (state, view) = (self.state, self.facts.view);
+        let state = self.state;
+        let host = LazyCell::new(|| demand.host(node, self.facts.view));
+        let lets_in = |pod: &MemberDetails, namespace: &str| {
+            host.as_ref().is_some_and(|host| host.lets_in(pod, namespace))
+        };
         let mut admits = false;
         for &(name, member) in &state.waiting {
             let gated = member.details.as_deref().filter(|details| details.gate.is_some());
-            if gated.is_some_and(|details| demand.lets_in(details, &name.namespace, node, view)) {
+            if gated.is_some_and(|details| lets_in(details, &name.namespace)) {
                 self.step(name, member, Step::Admit(node.into()));
                 admits = true;
             }
@@ -89,7 +96,7 @@ impl<'v> Decider<'_, 'v> {
             let Some(due) = wake::due(since, details.woken, PATIENCE) else { continue };
             // A wake-up helps only a member that fits here.
             let is_bound_elsewhere = bound_by_name(details).is_some_and(|bound| bound != node);
-            if is_bound_elsewhere || !demand.lets_in(details, &name.namespace, node, view) {
+            if is_bound_elsewhere || !lets_in(details, &name.namespace) {
                 continue;
             }
             if due <= self.facts.now {
@@ -110,6 +117,7 @@ impl<'v> Decider<'_, 'v> {
     ) -> Option<Timestamp> {
         let view = self.facts.view;
         let placed = pod.scheduled_since;
+        let host = LazyCell::new(|| demand.host(node, view));
         let unschedulable = self
             .state
             .unschedulable(placed)
@@ -118,8 +126,9 @@ impl<'v> Decider<'_, 'v> {
         // The scheduler does not report on gated pods.
         let gated = self.state.waiting.iter().filter_map(|(name, member)| {
             let details = member.details.as_deref().filter(|details| details.gate.is_some())?;
-            let is_kept_out = !demand.lets_in(details, &name.namespace, node, view);
-            member.identity.created.max(placed).filter(|_| is_kept_out)
+            let is_let_in =
+                host.as_ref().is_some_and(|host| host.lets_in(details, &name.namespace));
+            member.identity.created.max(placed).filter(|_| !is_let_in)
         });
         let since = unschedulable.chain(gated).min()?;
         self.elapsed_or_recheck(since, self.facts.grace()).then_some(since)

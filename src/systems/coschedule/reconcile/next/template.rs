@@ -7,7 +7,7 @@ use crate::systems::coschedule::keys::RECORD;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::placeholder::Cause;
 use crate::systems::coschedule::pod_plan::{Nodes, PodPlan};
-use crate::systems::coschedule::reconcile::desired::{Desired, claims_on_one_node};
+use crate::systems::coschedule::reconcile::desired::{Desired, is_on_one_node};
 use crate::view::Name;
 
 impl<'v> Decider<'_, 'v> {
@@ -56,16 +56,16 @@ impl<'v> Decider<'_, 'v> {
     pub(super) fn changed_claims(&self) -> Option<Vec<Box<str>>> {
         let state = self.state;
         let desired = state.desired.filter(|_| state.running.is_empty())?;
-        let mut added: BTreeSet<&str> = desired.blueprint.claims.iter().copied().collect();
-        for (_, member) in &state.waiting {
-            added.extend(claims_on_one_node(&state.name.namespace, member, self.facts.view));
-        }
         let plan = state.plan();
+        let is_new = |claim: &&str| !plan.mounts(claim) && !state.makes(claim);
+        let of_waiting = state.waiting.iter().filter_map(|(_, member)| member.details.as_deref());
+        let of_waiting = of_waiting.flat_map(|details| &details.claims).map(AsRef::as_ref);
+        let mut added: BTreeSet<&str> = of_waiting.filter(is_new).collect();
+        added.retain(|claim| is_on_one_node(&state.name.namespace, claim, self.facts.view));
+        added.extend(desired.blueprint.claims.iter().copied().filter(is_new));
         let kept = plan.claims.iter().filter(|claim| !self.must_not_mount(desired, claim)).cloned();
         let mut claims: Vec<Box<str>> = kept.collect();
-        added.retain(|claim| {
-            !plan.mounts(claim) && !state.makes(claim) && !self.must_not_mount(desired, claim)
-        });
+        added.retain(|claim| !self.must_not_mount(desired, claim));
         claims.extend(added.into_iter().map(Into::into));
         (claims != plan.claims).then_some(claims)
     }
