@@ -220,7 +220,7 @@ fn a_claim_that_a_result_names_is_awaited() {
     });
     let result = bound("w", "$(tasks.a.results.claim)");
     let document = run(&[template("f", RWO), result], &[task("a", &["f"]), task("b", &["w"])]);
-    let made = groups(document.clone(), &[task_run.clone()], "pipelineruns");
+    let made = groups(document.clone(), std::slice::from_ref(&task_run), "pipelineruns");
     let awaited: Vec<String> = made.awaited.iter().map(ToString::to_string).collect();
     assert_eq!(awaited, ["PersistentVolumeClaim ci/later"]);
     let made = groups(document, &[task_run, claim("later", RWO, None)], "pipelineruns");

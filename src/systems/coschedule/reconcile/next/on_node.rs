@@ -83,7 +83,7 @@ impl<'v> Decider<'_, 'v> {
         };
         changed
             .or_else(|| self.recreate_members_bound_to(pod, node))
-            .unwrap_or_else(|| Next::Recreate { why: Some(trouble), is_forced: false })
+            .unwrap_or(Next::Recreate { why: Some(trouble), is_forced: false })
     }
 
     /// Keeps the pod on its node in spite of `trouble` while members or followers run there; else
