@@ -101,6 +101,8 @@ pub(crate) struct Diagnosis {
 #[derive(Debug, Eq, PartialEq, Serialize)]
 pub(crate) struct Obstacle {
     pub(crate) what: String,
+    /// Empty if `what` ends in a remedy.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) remedy: String,
 }
 

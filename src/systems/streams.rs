@@ -22,6 +22,7 @@ pub(crate) mod keys;
 pub(crate) mod kinds;
 pub(crate) mod policy;
 mod preview;
+mod reasons;
 pub(crate) mod reconcile;
 pub(crate) mod request;
 pub(crate) mod resolve;

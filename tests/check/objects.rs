@@ -38,7 +38,7 @@ pub(crate) fn obstacles(objects: &[Value], asked: &str) -> Vec<String> {
 
 pub(crate) fn collect(diagnosis: &Value, found: &mut Vec<String>) {
     for obstacle in diagnosis["obstacles"].as_array().unwrap() {
-        let word = |key: &str| obstacle[key].as_str().unwrap().to_owned();
+        let word = |key: &str| obstacle[key].as_str().unwrap_or_default().to_owned();
         found.push(format!("{} -> {}", word("what"), word("remedy")));
     }
     for part in diagnosis["parts"].as_array().into_iter().flatten() {

@@ -199,3 +199,89 @@ fn control_characters_are_escaped() {
     let (_, out, _) = said(&[node("n1"), pod], "pod/a", &[]);
     assert!(!out.contains('\u{1b}') && out.contains(r"\u{1b}[31mn1"), "{out}");
 }
+
+fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": kind, "status": status, "reason": reason, "message": message,
+        "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"})
+}
+
+/// A StreamsJob with one pool, `P`, and these conditions.
+fn job(conditions: &[Value]) -> Value {
+    json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob",
+        "metadata": {"name": "j", "namespace": "default", "uid": "j", "generation": 1},
+        "spec": {"pools": [{"name": "P", "size": 1}]}, "status": {"conditions": conditions}})
+}
+
+#[test]
+fn a_job_that_waits_for_a_pool_names_it() {
+    let waiting = job(&[
+        condition("Accepted", "True", "Accepted", ""),
+        condition("Ready", "False", "WaitingForPools", "P: 1 node is being reserved (Reserving)"),
+    ]);
+    let said = "P: 1 node is being reserved (Reserving) -> wait";
+    let found = obstacles(&[node("n1"), waiting.clone()], "job/j");
+    assert_eq!(found, [format!("{said}: the controller creates the pools")]);
+
+    let status = json!({"conditions": ready("False", "Reserving", "1 node is being reserved")});
+    let mut owned = pool(&json!({"size": 1}), &status);
+    owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "stowplan.dev/v1alpha1",
+        "kind": "StreamsJob", "name": "j", "uid": "j", "controller": true}]);
+    let name = "j-p-5c62e";
+    owned["metadata"]["name"] = json!(name);
+    let found = obstacles(&[node("n1"), waiting, owned], "job/j");
+    let command = format!("stowplan check pool/{name} -n default");
+    assert_eq!(
+        found,
+        [
+            format!("{said}, or see why the pool is not ready: `{command}`"),
+            "1 node is being reserved -> wait: the nodes are being prepared".to_owned(),
+        ]
+    );
+}
+
+#[test]
+fn a_message_that_ends_in_a_remedy_has_no_other() {
+    let taken =
+        "j-p exists and is not owned by the job: delete it, or rename the pool in a new job";
+    let refused = "pool \"P\" needs 1 nodes, and the cluster has 0; add nodes";
+    for (conditions, expected) in [
+        (
+            [
+                condition("Accepted", "True", "Accepted", ""),
+                condition("Ready", "False", "PoolNameTaken", taken),
+            ],
+            taken,
+        ),
+        (
+            [
+                condition("Accepted", "False", "NoTaggedNode", refused),
+                condition("Ready", "False", "NotAccepted", "see the condition Accepted"),
+            ],
+            refused,
+        ),
+    ] {
+        let job = job(&conditions);
+        assert_eq!(obstacles(&[node("n1"), job.clone()], "job/j"), [format!("{expected} -> ")]);
+        let (_, out, _) = said(&[node("n1"), job], "job/j", &[]);
+        assert!(!out.contains("remedy"), "{out}");
+    }
+}
+
+#[test]
+fn a_cordoned_member_of_a_pool_is_uncordoned() {
+    let status = json!({"conditions": ready("True", "Allocated", ""), "members": [member(0, "n1", "Ready")]});
+    let mut first = node("n1");
+    first["metadata"]["labels"][format!("pool.stowplan.node-restriction.kubernetes.io/{HASH}")] =
+        json!("0");
+    let objects = |node: Value| [node, pool(&json!({"size": 1}), &status)];
+    let found = obstacles(&objects(cordoned(first.clone())), "pool/p");
+    assert_eq!(found, ["member 0, node n1, is cordoned -> kubectl uncordon n1"]);
+    first["status"] = json!({});
+    let found = obstacles(&objects(first), "pool/p");
+    assert_eq!(
+        found,
+        [
+            "member 0, node n1, is NotReady -> repair the node (`kubectl describe node n1`), or delete it: the pool gets another"
+        ]
+    );
+}

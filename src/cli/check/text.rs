@@ -67,7 +67,9 @@ fn write(text: &mut String, diagnosis: &Diagnosis, indent: &str, brief: bool) {
     row("scheduler", diagnosis.scheduler.as_slice());
     for Obstacle { what, remedy } in &diagnosis.obstacles {
         row("obstacle", std::slice::from_ref(what));
-        row("remedy", std::slice::from_ref(remedy));
+        if !remedy.is_empty() {
+            row("remedy", std::slice::from_ref(remedy));
+        }
     }
     // A part may wait for an obstacle that is reported elsewhere: "none" would mislead.
     let is_part = indent.len() > 2 || (!indent.is_empty() && !diagnosis.has_obstacle());

@@ -1,48 +1,205 @@
 //! What the conditions of a HostPool or a StreamsJob say, and the remedies.
 
-use crate::api::condition::{Condition, Status};
+use crate::api::condition::{ACCEPTED, Condition, Status};
+use crate::placement::reason::Reason;
 use crate::systems::check::Diagnosis;
 use crate::systems::check::words::SEE_CONTROLLER;
+use crate::systems::streams::kinds::host_pool::{Form, HostPool};
+use crate::systems::streams::reasons::{JobReason, PoolReason};
 
-/// Reports the conditions. Without a current one no controller has looked at the object yet.
+/// Reports the conditions; `remedy` is that for a reason, empty if the message ends in one. Without a
+/// current condition no controller has looked at the object yet.
 pub(super) fn report_conditions(
     diagnosis: &mut Diagnosis,
     conditions: &[Condition],
     generation: i64,
+    remedy: impl Fn(&str) -> String,
 ) {
     let current = |condition: &&Condition| {
         condition.observed_generation.is_none_or(|observed| observed >= generation)
     };
-    let mut any = false;
-    for condition in conditions.iter().filter(current) {
-        any = true;
-        let Condition { type_, status, reason, message, .. } = condition;
+    let conditions: Vec<&Condition> = conditions.iter().filter(current).collect();
+    let is_refused = conditions.iter().any(|of| of.type_ == ACCEPTED && of.status == Status::False);
+    for Condition { type_, status, reason, message, .. } in &conditions {
         diagnosis.decided.push(format!("{type_}={status:?}, {reason}: {message}"));
         // Accepted has reported what is wrong with Ready.
-        if *status == Status::False && !diagnosis.obstacles.iter().any(|o| o.what == *message) {
+        let is_known = diagnosis.obstacles.iter().any(|obstacle| obstacle.what == *message)
+            || (is_refused && *reason == JobReason::NotAccepted.as_str());
+        if *status == Status::False && !is_known {
             diagnosis.report(message.clone(), remedy(reason));
         }
     }
-    if !any {
+    if conditions.is_empty() {
         diagnosis.report("no controller has looked at it yet", SEE_CONTROLLER);
     }
 }
 
-/// What to do about a condition's reason.
-fn remedy(reason: &str) -> &'static str {
+/// What to do about a reason of a HostPool, whose spec is immutable except for a growing size. Empty if
+/// the message ends in a remedy.
+pub(super) fn pool_remedy(reason: &str, pool: &HostPool) -> &'static str {
+    let Some(reason) = PoolReason::find(reason) else { return "" };
     match reason {
-        "InsufficientNodes" => {
-            "label more nodes with its tags (`kubectl label node NODE KEY=VALUE`), or free nodes that have them"
-        }
-        "UnknownHost" => {
-            "name nodes that exist (`kubectl get nodes -o wide`), or create a new pool"
-        }
-        "Reserving" => "wait: the nodes are being prepared",
-        "NotAllowed" | "TooManyExclusiveNodes" => {
+        PoolReason::Accepted
+        | PoolReason::Allocated
+        | PoolReason::InvalidPool
+        | PoolReason::NoTaggedNode
+        | PoolReason::TooManyPools => "",
+        PoolReason::Reserving => "wait: the nodes are being prepared",
+        PoolReason::NotAllowed | PoolReason::TooManyExclusiveNodes => {
             "ask the cluster's administrator: the policy says so"
         }
-        "TooManyPools" => "delete a pool that is not needed, or ask the cluster's administrator",
-        // The spec of both kinds is immutable.
-        _ => "delete it, and create it again with another spec",
+        PoolReason::UnknownHost => {
+            "create another pool whose hosts are nodes (`kubectl get nodes -o wide`), or add these nodes"
+        }
+        PoolReason::InsufficientNodes => match &pool.form {
+            Ok(Form::Sized(_, tags)) if !tags.is_empty() => {
+                "label more nodes with its tags (`kubectl label node NODE KEY=VALUE`), or free nodes that have them"
+            }
+            Ok(Form::Literal(_)) => "free these nodes, or create another pool with other hosts",
+            _ => "add or free nodes",
+        },
+    }
+}
+
+/// What to do about a reason of a StreamsJob, whose spec is immutable except for growing pools. Empty
+/// if the message ends in a remedy that does not change the spec. `waiting`: a pool that is not ready,
+/// as a command to check it.
+pub(super) fn job_remedy(reason: &str, waiting: Option<String>) -> String {
+    if let Some(reason) = JobReason::find(reason) {
+        return match reason {
+            JobReason::Accepted
+            | JobReason::PoolsReady
+            | JobReason::PoolNameTaken
+            | JobReason::NotAccepted => String::new(),
+            JobReason::WaitingForPools => match waiting {
+                Some(command) => format!("wait, or see why the pool is not ready: `{command}`"),
+                None => "wait: the controller creates the pools".to_owned(),
+            },
+        };
+    }
+    let found = Reason::ALL.iter().find(|of| of.as_str() == reason);
+    match found {
+        Some(
+            Reason::MalformedJob
+            | Reason::DuplicateName
+            | Reason::InvalidHost
+            | Reason::InvalidToken
+            | Reason::UndefinedPool
+            | Reason::MalformedPool
+            | Reason::InvalidPool
+            | Reason::IndexOutOfRange
+            | Reason::AmbiguousHost
+            | Reason::NoCommonHost
+            | Reason::ExclusivePoolSplit
+            | Reason::ExlocatedTogether
+            | Reason::TooManyExlocated
+            | Reason::IsolationShared,
+        ) => "delete it, and create it again with another spec".to_owned(),
+        Some(Reason::UnknownHost) => {
+            "add that node, or delete the job and create it again with another host".to_owned()
+        }
+        // The messages of the others (the policy, too few nodes) end in what to do.
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::systems::streams::api;
+
+    /// The sources of the findings about a StreamsJob.
+    const SOURCES: &[&str] = &[
+        include_str!("../job/check.rs"),
+        include_str!("../job/check/hosts.rs"),
+        include_str!("../job/check/pools.rs"),
+        include_str!("../guard.rs"),
+        include_str!("../token.rs"),
+    ];
+
+    fn pool(spec: &Value) -> HostPool {
+        let object = json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
+            "metadata": {"name": "p"}, "spec": spec});
+        HostPool::from(&serde_json::from_value::<api::HostPool>(object).unwrap())
+    }
+
+    /// A new reason fails to compile until it has an arm, and this test until it is looked at.
+    #[test]
+    fn each_reason_of_a_pool_has_its_remedy() {
+        let tagged = json!({"size": 2, "tags": ["a"]});
+        let table = [
+            (PoolReason::Accepted, json!({}), ""),
+            (PoolReason::Allocated, json!({}), ""),
+            (PoolReason::Reserving, json!({"size": 1}), "wait: "),
+            (PoolReason::InvalidPool, json!({"hosts": []}), ""),
+            (PoolReason::NotAllowed, json!({}), "ask the cluster's administrator"),
+            (PoolReason::TooManyPools, json!({}), ""),
+            (PoolReason::TooManyExclusiveNodes, json!({}), "ask the cluster's administrator"),
+            (PoolReason::UnknownHost, json!({"hosts": ["n1"]}), "create another pool whose hosts"),
+            (PoolReason::NoTaggedNode, json!({"tags": ["a"]}), ""),
+            (PoolReason::InsufficientNodes, tagged, "label more nodes with its tags"),
+            (PoolReason::InsufficientNodes, json!({"size": 2}), "add or free nodes"),
+            (PoolReason::InsufficientNodes, json!({"hosts": ["n1"]}), "free these nodes, or "),
+        ];
+        for reason in PoolReason::ALL {
+            assert!(table.iter().any(|(of, ..)| of == reason), "{reason:?} is not in the table");
+        }
+        for (reason, spec, expected) in table {
+            let remedy = pool_remedy(reason.as_str(), &pool(&spec));
+            assert!(remedy.starts_with(expected), "{reason:?}: {remedy}");
+            assert_eq!(remedy.is_empty(), expected.is_empty(), "{reason:?}: {remedy}");
+        }
+    }
+
+    #[test]
+    fn each_reason_of_a_job_has_its_remedy() {
+        let new_spec = "delete it, and create it again with another spec";
+        let table = [
+            ("Accepted", ""),
+            ("PoolsReady", ""),
+            ("WaitingForPools", "wait, or see why the pool is not ready: `CHECK`"),
+            ("PoolNameTaken", ""),
+            ("NotAccepted", ""),
+            ("MalformedJob", new_spec),
+            ("DuplicateName", new_spec),
+            ("InvalidHost", new_spec),
+            ("InvalidToken", new_spec),
+            ("UndefinedPool", new_spec),
+            ("MalformedPool", new_spec),
+            ("InvalidPool", new_spec),
+            ("IndexOutOfRange", new_spec),
+            ("AmbiguousHost", new_spec),
+            ("NoCommonHost", new_spec),
+            ("ExclusivePoolSplit", new_spec),
+            ("ExlocatedTogether", new_spec),
+            ("TooManyExlocated", new_spec),
+            ("IsolationShared", new_spec),
+            (
+                "UnknownHost",
+                "add that node, or delete the job and create it again with another host",
+            ),
+            ("NoTaggedNode", ""),
+            ("InsufficientNodes", ""),
+            ("PoolNotAllowed", ""),
+            ("TooManyExclusiveNodes", ""),
+        ];
+        for (reason, expected) in table {
+            assert_eq!(job_remedy(reason, Some("CHECK".to_owned())), expected, "{reason}");
+        }
+        let mut written: BTreeSet<&str> = JobReason::ALL.iter().map(|of| of.as_str()).collect();
+        for source in SOURCES {
+            let rest = source.split("Reason::").skip(1);
+            written.extend(rest.filter_map(|rest| {
+                rest.split(|c: char| !c.is_alphanumeric()).next().filter(|word| *word != "ALL")
+            }));
+        }
+        // Only when a HostPool is created.
+        written.remove("TooManyPools");
+        let known: BTreeSet<&str> = table.iter().map(|(reason, _)| *reason).collect();
+        assert_eq!(known, written);
     }
 }

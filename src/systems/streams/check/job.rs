@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::conditions::report_conditions;
+use super::conditions::{job_remedy, report_conditions};
 use super::pool;
+use crate::api::condition::{READY, Status, find};
 use crate::kubernetes::label;
 use crate::systems::check::words::counted;
 use crate::systems::check::{Context, Diagnosis};
 use crate::systems::streams::keys::{JOB, PROCESSING_ELEMENT};
 use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::resources::STREAMS_JOB;
 use crate::view::Name;
 
@@ -53,7 +55,9 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
                     counted(spec.pools.len(), "pool")
                 ));
             }
-            report_conditions(&mut diagnosis, &job.status.conditions, job.identity.generation);
+            let remedy = |reason: &str| job_remedy(reason, find_waiting_pool(context, key, job));
+            let generation = job.identity.generation;
+            report_conditions(&mut diagnosis, &job.status.conditions, generation, remedy);
             for group in &job.status.groups {
                 let host = group.host.as_deref().unwrap_or("no node yet");
                 let elements = group.processing_elements.join(", ");
@@ -77,4 +81,19 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
         Some((context.pods.diagnose)(context, &name, pod))
     }));
     Some(diagnosis)
+}
+
+/// The command that checks the first pool of a job that is not ready.
+fn find_waiting_pool(context: &Context<'_>, key: &Name, job: &StreamsJob) -> Option<String> {
+    let namespace = &key.namespace;
+    let is_waiting = |name: &&str| {
+        let pool = context.cluster.view.host_pool(&Name::new(namespace, name));
+        pool.is_some_and(|pool| {
+            let ready = find(&pool.status.conditions, READY);
+            ready.is_none_or(|ready| ready.status != Status::True)
+        })
+    };
+    let mut pools = job.closure.pools.iter().map(|pool| &*pool.host_pool);
+    let waiting = pools.find(is_waiting)?;
+    Some(format!("stowplan check pool/{waiting} -n {namespace}"))
 }

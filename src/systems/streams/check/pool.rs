@@ -1,7 +1,7 @@
 //! Why a HostPool is not ready.
 
-use super::conditions::report_conditions;
-use crate::systems::check::words::SEE_CONTROLLER;
+use super::conditions::{pool_remedy, report_conditions};
+use crate::systems::check::words::{SEE_CONTROLLER, node_remedy};
 use crate::systems::check::{Cluster, Context, Diagnosis};
 use crate::systems::fit::{self, Obstacle, PodNeeds, Question};
 use crate::systems::streams::api::host_pool::{Member, MemberState};
@@ -19,10 +19,16 @@ pub(super) fn diagnose(context: &Context<'_>, name: &Name) -> Option<Diagnosis> 
         Ok(form) => format!("{form}{}", if pool.exclusive { ", exclusive" } else { "" }),
         Err(problem) => format!("a pool that {problem}"),
     });
-    if let Err(problem) = &pool.form {
-        diagnosis.report(format!("it {problem}"), "create a pool with a valid spec");
+    let generation = pool.identity.generation;
+    report_conditions(&mut diagnosis, &pool.status.conditions, generation, |reason| {
+        pool_remedy(reason, pool).to_owned()
+    });
+    if let Err(problem) = &pool.form
+        // The controller says so too.
+        && !diagnosis.obstacles.iter().any(|obstacle| obstacle.what.contains(problem))
+    {
+        diagnosis.report(format!("it {problem}"), "create another pool with a valid spec");
     }
-    report_conditions(&mut diagnosis, &pool.status.conditions, pool.identity.generation);
     for member in &pool.status.members {
         let node = member.node.as_deref().unwrap_or("no node");
         diagnosis.placed.push(format!("[{}] {node}, {:?}", member.index, member.state));
@@ -76,17 +82,23 @@ pub(super) fn find_problem(
     let question = Question::new(candidate, &pod);
     // Which taints matter depends on the pods.
     let found = fit::obstacles(&question, fit::POOL).find(|of| !matches!(of, Obstacle::Taint(_)));
-    let why = match found {
-        Some(found) => found.to_string(),
-        None if lacks_label(pool, index, candidate) => "is without the pool's label".to_owned(),
+    let (why, remedy) = match found {
+        Some(found @ (Obstacle::Cordoned | Obstacle::NoHostname)) => {
+            (found.to_string(), node_remedy(&found, node))
+        }
+        Some(found) => {
+            let describe = node_remedy(&found, node);
+            let remedy =
+                format!("repair the node (`{describe}`), or delete it: the pool gets another");
+            (found.to_string(), remedy)
+        }
+        None if lacks_label(pool, index, candidate) => (
+            "is without the pool's label".to_owned(),
+            format!("{SEE_CONTROLLER}; it labels the node"),
+        ),
         None => return None,
     };
-    Some((
-        format!("member {index}, node {node}, {why}"),
-        format!(
-            "repair the node (`kubectl describe node {node}`), or delete it: the pool gets another"
-        ),
-    ))
+    Some((format!("member {index}, node {node}, {why}"), remedy))
 }
 
 /// Whether a pool marks its nodes by a label, and this one does not have it.

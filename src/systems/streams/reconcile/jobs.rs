@@ -25,6 +25,7 @@ use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, HostPool};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_job::closure::{Closure, Pool, host_pool_spec};
+use crate::systems::streams::reasons::JobReason;
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
 use crate::view::{Name, View};
 
@@ -32,11 +33,11 @@ use crate::view::{Name, View};
 /// 32,768.
 const LONGEST_MESSAGE: usize = 4096;
 
-/// Reasons of the condition Ready that are not the reason of a finding.
-const POOLS_READY: &str = "PoolsReady";
-const WAITING_FOR_POOLS: &str = "WaitingForPools";
-const POOL_NAME_TAKEN: &str = "PoolNameTaken";
-const NOT_ACCEPTED: &str = "NotAccepted";
+// Reasons of the condition Ready that are not the reason of a finding.
+const POOLS_READY: &str = JobReason::PoolsReady.as_str();
+const WAITING_FOR_POOLS: &str = JobReason::WaitingForPools.as_str();
+const POOL_NAME_TAKEN: &str = JobReason::PoolNameTaken.as_str();
+const NOT_ACCEPTED: &str = JobReason::NotAccepted.as_str();
 
 /// Plans the changes for all StreamsJobs.
 #[must_use]
@@ -149,7 +150,8 @@ impl<'j> JobReconciler<'j> {
         match findings.first() {
             None => {
                 let message = "the job can be placed";
-                self.set(conditions, ACCEPTED, Status::True, ACCEPTED, message, false);
+                let reason = JobReason::Accepted.as_str();
+                self.set(conditions, ACCEPTED, Status::True, reason, message, false);
             }
             Some(first) => {
                 let messages: Vec<String> = findings

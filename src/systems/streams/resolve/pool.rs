@@ -14,6 +14,7 @@ use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool};
 use crate::systems::streams::kinds::node_marks::{TAG_KEY, TAG_PREFIX, tag};
 use crate::systems::streams::kinds::streams_job::closure::Pool;
+use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resources::HOST_POOL;
 use crate::view::{Key, Name};
 
@@ -385,7 +386,7 @@ fn find_obstacle(pool: &HostPool) -> Option<(Reason, String)> {
     let unready = guard::find_current(pool, READY).filter(|_| is_empty)?;
     // While the controller reserves nodes the pod is admitted; it stays pending until they are
     // ready.
-    (unready.reason != "Reserving")
+    (unready.reason != PoolReason::Reserving.as_str())
         .then(|| (Reason::PoolNotReady, format!("has no members: {}", unready.message)))
 }
 

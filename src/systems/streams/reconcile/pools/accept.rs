@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::Pool;
 use crate::systems::policy::Policy;
+use crate::systems::streams::reasons::PoolReason;
 use crate::view::View;
 
 /// The decision about a pool.
@@ -18,7 +19,7 @@ pub(super) enum Verdict {
     /// It may not have nodes, and loses those that it has.
     Refused {
         /// The reason of its conditions.
-        reason: &'static str,
+        reason: PoolReason,
         message: String,
     },
     /// Not enough is known for a decision, so neither the pool nor its nodes change.
@@ -80,15 +81,12 @@ pub(super) fn judge(
             if held > 0 && !holding {
                 *own_limit = Some(message);
             } else {
-                *verdict = Verdict::Refused { reason: TOO_MANY, message };
+                *verdict = Verdict::Refused { reason: PoolReason::TooManyExclusiveNodes, message };
             }
         }
     }
     verdicts
 }
-
-/// The reason if a namespace has more pools than the policy allows.
-pub(super) const TOO_MANY_POOLS: &str = "TooManyPools";
 
 /// Refuses the youngest pools of each namespace that has more than `limit`.
 fn refuse_too_many(pools: &[Pool<'_>], verdicts: &mut [Verdict], limit: u32) {
@@ -107,12 +105,9 @@ fn refuse_too_many(pools: &[Pool<'_>], verdicts: &mut [Verdict], limit: u32) {
             "namespace {namespace} may have {limit} host {}, and has older ones; delete one that is not needed, or ask the cluster's administrator (hostPools.maxPoolsPerNamespace)",
             if limit == 1 { "pool" } else { "pools" },
         );
-        *verdict = Verdict::Refused { reason: TOO_MANY_POOLS, message };
+        *verdict = Verdict::Refused { reason: PoolReason::TooManyPools, message };
     }
 }
-
-/// The reason if a namespace already has as many exclusive nodes as the policy allows.
-pub(super) const TOO_MANY: &str = "TooManyExclusiveNodes";
 
 /// Decides about a pool by itself, without the limit of its namespace.
 fn judge_alone(pool: &Pool<'_>, view: &View, policy: &Policy) -> Verdict {
@@ -121,13 +116,13 @@ fn judge_alone(pool: &Pool<'_>, view: &View, policy: &Policy) -> Verdict {
         return Verdict::Undecided;
     }
     if let Err(problem) = &pool.pool.form {
-        return refused("InvalidPool", format!("the pool {problem}; create a new one"));
+        return refused(PoolReason::InvalidPool, format!("the pool {problem}; create a new one"));
     }
     if !policy.streams.enabled {
-        return refused("NotAllowed", "the policy turns Streams off".to_owned());
+        return refused(PoolReason::NotAllowed, "the policy turns Streams off".to_owned());
     }
     if !policy.host_pools.enabled {
-        return refused("NotAllowed", "the policy turns host pools off".to_owned());
+        return refused(PoolReason::NotAllowed, "the policy turns host pools off".to_owned());
     }
     if policy.host_pools.namespaces.is_empty() {
         return Verdict::Accepted { limit: None };
@@ -144,7 +139,7 @@ fn judge_alone(pool: &Pool<'_>, view: &View, policy: &Policy) -> Verdict {
     match missing {
         None => Verdict::Accepted { limit: None },
         Some((key, value)) => refused(
-            "NotAllowed",
+            PoolReason::NotAllowed,
             format!(
                 "the policy allows host pools in namespaces labelled {key}={value}, and {namespace} is not"
             ),

@@ -9,9 +9,10 @@ use k8s_openapi::jiff::Timestamp;
 use super::choose::{Choice, Refusal};
 use super::inventory::{Inventory, NodeState};
 use super::obstacle::Obstacle;
-use super::{Pool, accept, join, truncate};
+use super::{Pool, join, truncate};
 use crate::systems::plan::Event;
 use crate::systems::streams::api::host_pool::{Member, MemberState};
+use crate::systems::streams::reasons::PoolReason;
 
 /// The decision about one member of a pool.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ pub(super) enum Slot<'v> {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Shortfall {
     /// The reason of the condition Ready.
-    pub(super) reason: &'static str,
+    pub(super) reason: PoolReason,
     pub(super) message: String,
 }
 
@@ -55,11 +56,6 @@ pub(super) struct Draft<'v> {
     /// Whether the nodes of all reserved members are marked, so that the members become Ready.
     pub(super) promoted: bool,
 }
-
-/// The reason if too few nodes are eligible.
-pub(super) const INSUFFICIENT_NODES: &str = "InsufficientNodes";
-/// The reason if a listed host is not exactly one node.
-pub(super) const UNKNOWN_HOST: &str = "UnknownHost";
 
 impl<'v> Draft<'v> {
     /// Adds the members that the status records in this state: kept if their node still qualifies,
@@ -385,12 +381,12 @@ impl Lack {
 
     fn into_shortfall(self, limit: Option<&str>) -> Option<Shortfall> {
         let reason = if !self.unknown.is_empty() {
-            UNKNOWN_HOST
+            PoolReason::UnknownHost
         } else if !self.held.is_empty() || !self.vacant.is_empty() || self.fresh > 0 {
-            INSUFFICIENT_NODES
+            PoolReason::InsufficientNodes
         } else {
             let message = limit?.to_owned();
-            return Some(Shortfall { reason: accept::TOO_MANY, message });
+            return Some(Shortfall { reason: PoolReason::TooManyExclusiveNodes, message });
         };
         let mut parts = Vec::new();
         if let [index] = self.vacant.as_slice() {

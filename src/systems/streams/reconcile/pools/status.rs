@@ -8,31 +8,31 @@ use k8s_openapi::jiff::Timestamp;
 use super::accept::Verdict;
 use super::choose::find_node;
 use super::inventory::Inventory;
-use super::members::{Draft, UNKNOWN_HOST};
+use super::members::Draft;
 use super::{MAX_LISTED, Pool, node_marks};
 use crate::api::condition::{self, ACCEPTED, READY, Status, find};
-use crate::placement::reason::Reason;
 use crate::systems::plan::{Action, Event, Target, Write};
 use crate::systems::streams::api::host_pool::{HostPoolStatus, Member, MemberState};
 use crate::systems::streams::keys::EXCLUSIVE_TAINT;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host};
 use crate::systems::streams::kinds::node_marks::tag;
+use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resources::HOST_POOL;
 
 /// The condition Ready of a pool.
 struct Readiness {
     ready: bool,
-    reason: &'static str,
+    reason: PoolReason,
     message: String,
 }
 
 impl Readiness {
     fn new_ready(message: String) -> Self {
-        Self { ready: true, reason: "Allocated", message }
+        Self { ready: true, reason: PoolReason::Allocated, message }
     }
 
-    fn new_unready(reason: &'static str, message: String) -> Self {
+    fn new_unready(reason: PoolReason, message: String) -> Self {
         Self { ready: false, reason, message }
     }
 }
@@ -50,10 +50,10 @@ pub(super) fn write<'v>(
     let (accepted, readiness) = match verdict {
         Verdict::Undecided => return None,
         Verdict::Refused { reason, message } => {
-            ((Status::False, *reason, &**message), Readiness::new_unready(reason, message.clone()))
+            ((Status::False, *reason, &**message), Readiness::new_unready(*reason, message.clone()))
         }
         Verdict::Accepted { .. } => {
-            let accepted = (Status::True, "Accepted", "the pool can be served");
+            let accepted = (Status::True, PoolReason::Accepted, "the pool can be served");
             let readiness = match &pool.pool.form {
                 _ if pool.is_labelled() => {
                     new.node_label = Some(node_marks::label(pool.hash));
@@ -77,8 +77,9 @@ pub(super) fn write<'v>(
         }
     };
     let generation = pool.pool.identity.generation;
-    let mut set = |type_, (status, reason, message)| {
-        condition::set(&mut new.conditions, type_, status, reason, message, generation, now);
+    let mut set = |type_, (status, reason, message): (Status, PoolReason, &str)| {
+        let conditions = &mut new.conditions;
+        condition::set(conditions, type_, status, reason.as_str(), message, generation, now);
     };
     set(ACCEPTED, accepted);
     let ready = if readiness.ready { Status::True } else { Status::False };
@@ -120,21 +121,18 @@ fn limit_events(events: Vec<Event>) -> Vec<Event> {
     kept
 }
 
-/// The event if the reason of Ready has changed. It also reports a refusal, whose reason both
+/// The event if the reason of Ready has changed; none while nodes are being reserved. It also reports a refusal, whose reason both
 /// conditions have.
 fn find_transition(old: &HostPoolStatus, accepted: Status, readiness: &Readiness) -> Option<Event> {
     let before = find(&old.conditions, READY).map(|condition| condition.reason.as_str());
     let warning = !readiness.ready;
-    let is_reported = accepted == Status::False || readiness.reason != RESERVING;
-    (is_reported && before != Some(readiness.reason)).then(|| Event {
+    let is_reported = accepted == Status::False || readiness.reason != PoolReason::Reserving;
+    (is_reported && before != Some(readiness.reason.as_str())).then(|| Event {
         warning,
-        reason: readiness.reason,
+        reason: readiness.reason.as_str(),
         note: readiness.message.clone(),
     })
 }
-
-/// The reason while nodes are being reserved, which needs no event.
-const RESERVING: &str = "Reserving";
 
 /// Whether a pool that marks its nodes is ready.
 fn check_labelled(members: &[Member], draft: &Draft<'_>) -> Readiness {
@@ -145,8 +143,13 @@ fn check_labelled(members: &[Member], draft: &Draft<'_>) -> Readiness {
     match (reserving, members.len()) {
         (0, 1) => Readiness::new_ready("1 node is allocated".to_owned()),
         (0, all) => Readiness::new_ready(format!("{all} nodes are allocated")),
-        (1, _) => Readiness::new_unready(RESERVING, "1 node is being reserved".to_owned()),
-        (some, _) => Readiness::new_unready(RESERVING, format!("{some} nodes are being reserved")),
+        (1, _) => {
+            Readiness::new_unready(PoolReason::Reserving, "1 node is being reserved".to_owned())
+        }
+        (some, _) => Readiness::new_unready(
+            PoolReason::Reserving,
+            format!("{some} nodes are being reserved"),
+        ),
     }
 }
 
@@ -161,7 +164,7 @@ fn check_tagged(tags: &[Box<str>], inventory: &Inventory<'_>) -> Readiness {
         "no node has the tags {}: label a node (`kubectl label node NODE KEY=VALUE`)",
         tags.join(" and ")
     );
-    Readiness::new_unready(Reason::NoTaggedNode.as_str(), message)
+    Readiness::new_unready(PoolReason::NoTaggedNode, message)
 }
 
 /// The members of a shared pool that lists its hosts: the hosts that are nodes. They are not
@@ -211,7 +214,7 @@ fn find_listed(
             all => format!("{all} hosts are nodes"),
         })
     } else {
-        Readiness::new_unready(UNKNOWN_HOST, super::truncate(problems).join("; "))
+        Readiness::new_unready(PoolReason::UnknownHost, super::truncate(problems).join("; "))
     };
     (members, readiness)
 }
