@@ -10,7 +10,7 @@ pub(crate) mod cluster;
 pub(crate) mod gates;
 pub(crate) mod words;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Toleration};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
@@ -34,7 +34,16 @@ pub(crate) struct CheckedKind {
 }
 
 /// Finds what a system has decided about a node.
-pub(crate) type NodeCheckFn = fn(&Context<'_>, &str) -> Vec<String>;
+pub(crate) type NodeCheckFn = fn(&Context<'_>, &str) -> NodeReport;
+
+/// What a system adds to the diagnosis of a node.
+#[derive(Debug, Default)]
+pub(crate) struct NodeReport {
+    /// The decisions about the node.
+    pub(crate) decided: Vec<String>,
+    /// Tolerations of the taints that the system has set on purpose: they are no obstacles.
+    pub(crate) tolerations: Vec<Toleration>,
+}
 
 /// Finds what a system knows about a pod with this name.
 pub(crate) type PodCheckFn = fn(&Context<'_>, &Name, &Pod) -> PodReport;
@@ -63,6 +72,8 @@ pub(crate) struct PodChecks {
 pub(crate) struct PodReport {
     /// The requests of the pod, besides its annotations.
     pub(crate) asked: Vec<String>,
+    /// What the pod's own request binds it to, as `host`: then only the pod can choose other nodes.
+    pub(crate) bound_to: Option<&'static str>,
     /// For a pod that has not ended.
     pub(crate) unfinished: Diagnosis,
     /// For a pod that has no node.

@@ -285,3 +285,49 @@ fn a_cordoned_member_of_a_pool_is_uncordoned() {
         ]
     );
 }
+
+/// A pod with the record and the node affinity of `entry`, a decision about one node.
+fn bound(mut pod: Value, entry: &str, node: &str) -> Value {
+    let record = json!({"v": 1, "streams": [entry], "more": 0}).to_string();
+    pod["metadata"]["annotations"]["stowplan.dev/placement"] = json!(record);
+    let pin = on(&json!({"matchFields": [
+        {"key": "metadata.name", "operator": "In", "values": [node]}]}));
+    pod["spec"]["affinity"]["nodeAffinity"] = pin["nodeAffinity"].clone();
+    pod
+}
+
+#[test]
+fn a_pod_that_chose_a_node_can_only_choose_another() {
+    let apart = "streams.ibm.com/hostexlocation.X";
+    let together = "streams.ibm.com/hostcolocation.X";
+    let said = |pod: Value, key: &str| {
+        let other = running("b", "n1", json!({key: "t"}));
+        obstacles(&[node("n1"), node("n2"), pod, other], "pod/a")
+    };
+    let taken = "every eligible node has a pod that it must not be with: b on n1";
+    let elsewhere =
+        "its colocation group (b) is on node n1, which does not match the node affinity";
+    for (entry, what) in [
+        ("host=n1: node n1", "host"),
+        ("host-pool=p[0]: node n1", "pool member"),
+        ("host-pool=p: node n1", "pool"),
+    ] {
+        let pod = bound(waiting("a", &near(apart, "podAntiAffinity")), entry, "n1");
+        let remedy =
+            format!("ask for another {what}, or remove the constraint that keeps these pods apart");
+        assert_eq!(said(pod, apart), [format!("{taken} -> {remedy}")], "{entry}");
+        let pod = bound(waiting("a", &near(together, "podAffinity")), entry, "n2");
+        let remedy = format!("ask for one {what} in all pods of the group, and create them again");
+        assert_eq!(said(pod, together), [format!("{elsewhere} -> {remedy}")], "{entry}");
+    }
+    // Nodes with the tags of a pool can be added.
+    let pod =
+        bound(waiting("a", &near(apart, "podAntiAffinity")), "host-pool=p: nodes tagged ib", "n1");
+    let found = said(pod, apart);
+    assert_eq!(found, [format!("{taken} -> add a node, or delete one of those pods")]);
+    // Neither host nor pool, but its own node affinity.
+    let mut pod = bound(waiting("a", &near(together, "podAffinity")), "", "n2");
+    pod["metadata"]["annotations"] = json!({});
+    let remedy = "ask for nodes for all pods of the group alike";
+    assert_eq!(said(pod, together), [format!("{elsewhere} -> {remedy}")]);
+}

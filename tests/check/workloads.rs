@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::objects::{
-    NATIVE, PLACEHOLDER, cordoned, member, native_set, node, pool, ready, running, said, standing,
-    waiting,
+    HASH, NATIVE, PLACEHOLDER, cordoned, member, native_set, node, obstacles, pool, ready, running,
+    said, standing, waiting,
 };
 
 fn owned(mut pod: Value, kind: &str, name: &str) -> Value {
@@ -81,6 +81,37 @@ fn a_node_shows_its_obstacles_and_its_pools() {
     }
     let (code, _, err) = said(&objects, "node/n2", &[]);
     assert_eq!((code, err.as_str()), (2, "stowplan: the cluster has no node n2\n"));
+}
+
+#[test]
+fn the_taint_of_a_pool_that_has_the_node_is_no_obstacle() {
+    let exclusive = json!({"size": 1, "exclusivity": "Exclusive"});
+    let has = json!({"members": [member(0, "n1", "Ready")], "conditions": ready("True", "Allocated", "")});
+    let mut tainted = node("n1");
+    let taint = json!({"key": "stowplan.dev/exclusive", "value": HASH, "effect": "NoSchedule"});
+    tainted["spec"] = json!({"taints": [taint]});
+    let (code, out, _) = said(&[tainted.clone(), pool(&exclusive, &has)], "node/n1", &[]);
+    let fact = format!(
+        "taint stowplan.dev/exclusive={HASH}:NoSchedule: only pods of HostPool default/p run here"
+    );
+    assert!(code == 0 && out.contains(&fact), "{out}");
+
+    // Its taint is left over where the pool does not have the node, and others are obstacles as before.
+    let left = pool(&exclusive, &json!({}));
+    let found = obstacles(&[tainted.clone(), left], "node/n1");
+    assert!(found[0].starts_with("it has the taint stowplan.dev/exclusive"), "{found:?}");
+    let other = json!({"key": "gpu", "value": "yes", "effect": "NoSchedule"});
+    tainted["spec"] = json!({"taints": [taint, other]});
+    let found = obstacles(&[tainted, pool(&exclusive, &has)], "node/n1");
+    assert!(found.len() == 1 && found[0].starts_with("it has the taint gpu=yes"), "{found:?}");
+}
+
+#[test]
+fn a_pod_that_has_ended_is_called_so() {
+    let mut pod = running("p", "n1", json!({}));
+    pod["status"] = json!({"phase": "Succeeded"});
+    let (code, out, _) = said(&[node("n1"), pod], "pod/p", &[]);
+    assert!(code == 0 && out.contains("it has ended: Succeeded"), "{out}");
 }
 
 #[test]

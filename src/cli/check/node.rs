@@ -19,8 +19,12 @@ pub(super) fn diagnose(context: &Context<'_>, name: &str) -> Option<Diagnosis> {
     let running = on_node.filter(|pod| !is_finished(pod)).count();
     diagnosis.placed.push(format!("{} of what was read", counted(running, "pod")));
     let checks = SYSTEMS.iter().filter_map(|system| system.check_node);
-    diagnosis.decided.extend(checks.flat_map(|check| check(context, name)));
-    let pod = PodNeeds::default();
+    let mut tolerations = Vec::new();
+    for report in checks.map(|check| check(context, name)) {
+        diagnosis.decided.extend(report.decided);
+        tolerations.extend(report.tolerations);
+    }
+    let pod = PodNeeds { tolerations: &tolerations, ..PodNeeds::default() };
     for obstacle in fit::obstacles(&Question::new(candidate, &pod), fit::POOL) {
         let what = match &obstacle {
             fit::Obstacle::Taint(_) => format!("{obstacle}; pods that tolerate it may run here"),

@@ -43,12 +43,16 @@ pub(super) fn diagnose(context: &Context<'_>, name: &Name, pod: &Pod) -> Diagnos
     }
     let node = node_name(pod);
     if is_finished(pod) {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        diagnosis.placed.push(format!("it has ended: {}", phase.unwrap_or_default()));
         return diagnosis;
     }
     report_missing_changes(context, name, pod, &mut diagnosis);
     let mut of_pending = Vec::new();
     let mut led: Option<Diagnosis> = None;
+    let mut bound_to = None;
     for report in reports {
+        bound_to = bound_to.or(report.bound_to);
         diagnosis.extend(report.unfinished);
         of_pending.push(report.pending);
         led = led.or(report.led);
@@ -62,9 +66,9 @@ pub(super) fn diagnose(context: &Context<'_>, name: &Name, pod: &Pod) -> Diagnos
     let eligible = report_eligible_nodes(&mut diagnosis, pod, context);
     match led {
         Some(led) => diagnosis.extend(led),
-        None => report_colocation(&mut diagnosis, pod, name, context),
+        None => report_colocation(&mut diagnosis, pod, name, context, bound_to),
     }
-    report_exlocation(&mut diagnosis, pod, name, context, &eligible);
+    report_exlocation(&mut diagnosis, pod, name, context, (&eligible, bound_to));
     if !diagnosis.has_obstacle() {
         report_rest(&mut diagnosis, pod, name, context, &eligible);
     }
@@ -253,8 +257,15 @@ fn report_eligible_nodes<'c>(
     eligible
 }
 
-/// Reports the pods that the pod must be near to, where their node does not take it.
-fn report_colocation(diagnosis: &mut Diagnosis, pod: &Pod, name: &Name, context: &Context<'_>) {
+/// Reports the pods that the pod must be near to, where their node does not take it. `bound_to`: what
+/// the pod's own request binds it to.
+fn report_colocation(
+    diagnosis: &mut Diagnosis,
+    pod: &Pod,
+    name: &Name,
+    context: &Context<'_>,
+    bound_to: Option<&str>,
+) {
     let cluster = context.cluster;
     let needs = pod.spec.as_ref().map(PodNeeds::of_spec).unwrap_or_default();
     for term in required_pod_terms(affinity(pod)) {
@@ -263,30 +274,41 @@ fn report_colocation(diagnosis: &mut Diagnosis, pod: &Pod, name: &Name, context:
             mates.filter_map(|other| Some((node_name(other)?, other))).collect();
         for (node, mate) in there {
             let mate = mate.metadata.name.as_deref().unwrap_or_default();
-            let why = match cluster.candidate(node) {
-                None => Some("does not exist".to_owned()),
+            let (why, remedy) = match cluster.candidate(node) {
+                None => ("does not exist".to_owned(), FREE_OR_MOVE.to_owned()),
                 Some(candidate) => {
                     let question = Question::new(candidate, &needs);
-                    first_obstacle(&question, checks_for(pod)).map(|found| found.to_string())
+                    let found = first_obstacle(&question, checks_for(pod));
+                    let Some(obstacle) = found else { continue };
+                    let remedy = match bound_to {
+                        _ if !obstacle.is_chosen_by_pod() => FREE_OR_MOVE.to_owned(),
+                        Some(what) => format!(
+                            "ask for one {what} in all pods of the group, and create them again"
+                        ),
+                        None => "ask for nodes for all pods of the group alike".to_owned(),
+                    };
+                    (obstacle.to_string(), remedy)
                 }
             };
-            if let Some(why) = why {
-                diagnosis.report(
-                    format!("its colocation group ({mate}) is on node {node}, which {why}"),
-                    "free that node, or move the group",
-                );
-            }
+            diagnosis.report(
+                format!("its colocation group ({mate}) is on node {node}, which {why}"),
+                remedy,
+            );
         }
     }
 }
 
-/// Reports the pods that keep the pod out of every eligible node.
+/// The remedy where the node of a group takes no more pods.
+const FREE_OR_MOVE: &str = "free that node, or move the group";
+
+/// Reports the pods that keep the pod out of every eligible node. `bound_to`: what the pod's own request
+/// binds it to; then no other node can become eligible.
 fn report_exlocation(
     diagnosis: &mut Diagnosis,
     pod: &Pod,
     name: &Name,
     context: &Context<'_>,
-    eligible: &[&str],
+    (eligible, bound_to): (&[&str], Option<&str>),
 ) {
     let from = required_anti_terms(affinity(pod));
     let by = |term: &PodAffinityTerm, other: &Pod| is_about(term, other);
@@ -315,7 +337,12 @@ fn report_exlocation(
             eligible.iter().map(|node| format!("{} on {node}", taken[node])).collect();
         diagnosis.report(
             format!("every eligible node has a pod that it must not be with: {}", some(&rows)),
-            "add a node, or delete one of those pods",
+            match bound_to {
+                Some(what) => format!(
+                    "ask for another {what}, or remove the constraint that keeps these pods apart"
+                ),
+                None => "add a node, or delete one of those pods".to_owned(),
+            },
         );
     }
 }

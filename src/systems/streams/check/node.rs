@@ -1,25 +1,48 @@
-//! What Streams has decided about a node: the pools that have it.
+//! What Streams has decided about a node: the pools that have it, and their taints.
 
-use crate::systems::check::Context;
+use k8s_openapi::api::core::v1::Toleration;
+
+use crate::systems::check::{Context, NodeReport};
 use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::host_pool::EXCLUSIVE_TAINT;
 use crate::view::Name;
 
-/// The pools that have a node, each with the index of the member.
-pub(in crate::systems::streams) fn check(context: &Context<'_>, node: &str) -> Vec<String> {
-    let mut pools: Vec<_> = context.cluster.view.host_pools().collect();
+/// The effect of the taint of an exclusive pool.
+const EFFECT: &str = "NoSchedule";
+
+/// The pools that have a node, each with the index of the member, and the taints that keep the pods of
+/// others off it.
+pub(in crate::systems::streams) fn check(context: &Context<'_>, node: &str) -> NodeReport {
+    let view = &context.cluster.view;
+    let mut pools: Vec<_> = view.host_pools().collect();
     pools.sort_unstable_by_key(|(name, _)| *name);
-    let mut found = Vec::new();
+    let mut report = NodeReport::default();
     for (Name { namespace, name }, pool) in pools {
         for member in &pool.status.members {
-            if member.node.as_deref() == Some(node) && member.state != MemberState::Vacant {
-                let exclusive = if pool.exclusive { ", exclusive" } else { "" };
-                let (index, state) = (member.index, member.state);
-                found.push(format!(
-                    "member {index} of HostPool {namespace}/{name}{exclusive}, {state:?}"
+            if member.node.as_deref() != Some(node) || member.state == MemberState::Vacant {
+                continue;
+            }
+            let exclusive = if pool.exclusive { ", exclusive" } else { "" };
+            let (index, state) = (member.index, member.state);
+            report.decided.push(format!(
+                "member {index} of HostPool {namespace}/{name}{exclusive}, {state:?}"
+            ));
+            let Some(hash) = pool.hash.as_deref().filter(|_| pool.exclusive) else { continue };
+            if view.exclusive_pool(node) == Some(hash) {
+                report.decided.push(format!(
+                    "taint {EXCLUSIVE_TAINT}={hash}:{EFFECT}: only pods of HostPool \
+                     {namespace}/{name} run here"
                 ));
             }
+            report.tolerations.push(Toleration {
+                key: Some(EXCLUSIVE_TAINT.to_owned()),
+                operator: Some("Equal".to_owned()),
+                value: Some(hash.to_owned()),
+                effect: Some(EFFECT.to_owned()),
+                ..Toleration::default()
+            });
         }
     }
-    found
+    report
 }

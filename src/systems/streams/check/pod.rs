@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::pool::find_problem;
-use crate::kubernetes::{label, scheduler_name};
+use crate::kubernetes::{annotation, label, scheduler_name};
+use crate::placement::record;
 use crate::systems::check::words::some;
 use crate::systems::check::{Cluster, Context, Diagnosis, PodReport};
+use crate::systems::streams::NAME;
 use crate::systems::streams::api::host_pool::Member;
 use crate::systems::streams::keys::{COLOCATION_LABEL_PREFIX, GROUP, JOB, PROCESSING_ELEMENT};
 use crate::systems::streams::kinds::StreamsView as _;
@@ -27,12 +29,29 @@ pub(in crate::systems::streams) fn check(
     {
         report.asked.push(format!("processing element {element} of job {job}"));
     }
+    report.bound_to = find_location(pod);
     report_schedulers(&mut report.unfinished, pod, name, cluster);
     let read = PodDetails::read(pod);
     for (hash, index) in read.iter().flat_map(|read| &read.pools) {
         report_pool_of(&mut report.pending, cluster, hash, *index);
     }
     report
+}
+
+/// What decides about the nodes of the pod by itself, according to its record.
+fn find_location(pod: &Pod) -> Option<&'static str> {
+    let entries = record::entries(annotation(&pod.metadata, record::KEY)?, NAME);
+    entries.iter().find_map(|entry| {
+        let (cause, decision) = entry.split_once(": ")?;
+        match cause.split_once('=')?.0 {
+            "host" => Some("host"),
+            "host-pool" if cause.ends_with(']') => Some("pool member"),
+            // Every other node with the tags would do.
+            "host-pool" if decision.starts_with("nodes tagged ") => None,
+            "host-pool" => Some("pool"),
+            _ => None,
+        }
+    })
 }
 
 /// Reports a group with several schedulers: they do not see each other's decisions.
