@@ -16,7 +16,7 @@ use crate::placement::patch::Patch;
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
 use crate::placement::record;
 use crate::policy::OnInvalid;
-use crate::systems::exclusion::{Exclusion, IGNORE};
+use crate::systems::exclusion::{Exclusion, IGNORE, has_no_effect};
 use crate::systems::policy::Policy;
 use crate::systems::vocabulary::{Meaning, find_system, meaning};
 use crate::systems::{SYSTEMS, System};
@@ -207,6 +207,9 @@ pub fn decide(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Decis
     if let Some(exclusion) = Exclusion::of_object(ignore, request.namespace(), view, policy) {
         return Ok(Decision::Pass(exclusion.into()));
     }
+    if has_no_effect(view.namespace_labels(request.namespace()).and_then(|of| of.get(IGNORE))) {
+        keys.misplaced.push((IGNORE, NO_OPT_OUT_OF_NAMESPACE));
+    }
     let subject = Subject::decode(kind, request.namespace(), object)?;
     let record = metadata.annotation(record::KEY);
     Ok(place(&subject, record, &keys, view, policy))
@@ -238,6 +241,10 @@ const NO_ANNOTATION: &str =
 /// The warning about the label that opts out, with another value.
 const NO_OPT_OUT: &str = "has no effect with this value; write \"true\" to opt out";
 
+/// The warning about the same label of the object's namespace.
+const NO_OPT_OUT_OF_NAMESPACE: &str =
+    "has no effect with the value that the namespace has; write \"true\" to opt out";
+
 impl<'k> Keys<'k> {
     fn read(keys: impl Iterator<Item = &'k str>) -> Self {
         let mut read = Self::default();
@@ -263,7 +270,7 @@ impl<'k> Keys<'k> {
     fn read_labels(&mut self, metadata: &'k Metadata<'_>) {
         let Some(labels) = &metadata.labels else { return };
         for (key, value) in labels.iter() {
-            if key == IGNORE && !matches!(value, "true" | "false") {
+            if key == IGNORE && has_no_effect(Some(value)) {
                 self.misplaced.push((key, NO_OPT_OUT));
             } else if find_system(key).is_some() && metadata.annotation(key).is_none() {
                 self.misplaced.push((key, NO_LABEL));

@@ -62,6 +62,12 @@ pub(crate) fn is_opted_out(label: Option<&str>) -> bool {
     label == Some("true")
 }
 
+/// Whether the label [`IGNORE`] with this value looks like an opt-out and is none.
+#[must_use]
+pub(crate) fn has_no_effect(label: Option<impl AsRef<str>>) -> bool {
+    label.is_some_and(|value| !matches!(value.as_ref(), "true" | "false"))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
