@@ -155,7 +155,6 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         unknown: unknown.as_deref(),
         policy: &policy.unwrap_or_default(),
         now: Timestamp::now(),
-        names,
         problems: Problems::default(),
     };
     planner.add_to_view(&entries, &mut view, stage);

@@ -200,18 +200,22 @@ fn write_planned(planned: &Planned<'_>, text: &mut String) {
         return;
     }
     let verdict = match &planned.decision {
+        Decision::Pass(Pass::Valid) if planned.preview.is_unready => "accepted".to_owned(),
         Decision::Pass(pass) => describe_pass(*pass),
         Decision::Admit(admission) if !admission.findings.is_empty() => {
             "admitted, not placed (the policy only warns)".to_owned()
         }
         Decision::Admit(admission) => {
             match (admission.patch.is_empty(), admission.intents.is_empty()) {
-                (false, _) => "placed".to_owned(),
+                (false, false) => "placed".to_owned(),
+                (false, true) => {
+                    "placed: nothing constrains its node, only its record changes".to_owned()
+                }
                 (true, false) => "unchanged: it has all of this".to_owned(),
                 (true, true) if planned.preview.unknown.is_some() => {
                     "unchanged, as far as is known here".to_owned()
                 }
-                (true, true) => "unchanged: its requests need no change of it".to_owned(),
+                (true, true) => "unchanged: there is nothing to add".to_owned(),
             }
         }
         Decision::Refuse(refusal) => format!("refused ({})", refusal.code()),

@@ -106,6 +106,8 @@ pub struct Preview {
     pub text: String,
     /// Further fields for programs.
     pub fields: Map<String, Value>,
+    /// Whether the object is accepted and yet not ready, as `text` explains.
+    pub is_unready: bool,
     /// Unknown facts that could change the decision.
     pub unknown: Option<String>,
     /// Names that depend on a UID which does not exist yet, each with the object that will have it.

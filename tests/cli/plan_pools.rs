@@ -81,7 +81,8 @@ fn a_pool_that_gets_no_members_refuses_its_pods_with_the_reason() {
     let text = pool("edge", "{size: 2}") + &pod("a", "edge");
     let output = folder.plan_with("-f - --cluster nodes.yaml", text.as_bytes());
     assert_eq!(output.code, 1, "{output:?}");
-    assert!(output.stdout.contains("  not ready: "), "{}", output.stdout);
+    let unready = "HostPool default/edge: accepted\n  not ready: needs 2 nodes";
+    assert!(output.stdout.contains(unready), "{}", output.stdout);
     assert!(output.stdout.contains("PoolNotReady"), "{}", output.stdout);
 }
 
@@ -94,6 +95,25 @@ fn a_job_of_the_input_has_its_pools_and_the_pods_join_it() {
     assert!(output.stdout.lines().any(|it| it == line), "{}", output.stdout);
     assert!(output.stdout.ends_with("3 objects: 2 placed, 1 accepted\n"), "{}", output.stdout);
     assert!(!output.stdout.contains("not ready"), "{}", output.stdout);
+}
+
+#[test]
+fn a_pod_without_constraints_of_its_job_is_placed_by_its_record_only() {
+    let folder = Folder::new(&[("nodes.yaml", &nodes(1))]);
+    let text = "
+apiVersion: stowplan.dev/v1alpha1
+kind: StreamsJob
+metadata: {name: j}
+spec: {processingElements: [{name: e}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p, labels: {streams.ibm.com/job: j, streams.ibm.com/pe: e}}
+spec: {containers: [{name: pe, image: streams-runtime}]}
+";
+    let output = folder.plan_with("-f - --cluster nodes.yaml", text.as_bytes());
+    let line = "Pod default/p: placed: nothing constrains its node, only its record changes";
+    assert!(output.stdout.lines().any(|it| it == line), "{output:?}");
 }
 
 #[test]

@@ -46,6 +46,9 @@ fn a_pod_knows_the_pods_before_it_in_the_input() {
     );
     let text = format!("{deployment}{}", element("name: b", "2", BOTH));
     assert_eq!(reasons(&text), ["Placed", "Contradiction"], "{text}");
+    let folder = Folder::new(&[("nodes.yaml", NODES)]);
+    let output = folder.plan_with("-f - --cluster nodes.yaml", text.as_bytes()).stdout;
+    assert!(output.contains("off the node of pod of Deployment d, and"), "{output}");
     let refused = element("name: a", "1", &format!("{TOGETHER}, streams.ibm.com/host: none"));
     assert_eq!(
         reasons(&format!("{refused}{}", element("name: b", "2", BOTH))),

@@ -86,7 +86,6 @@ pub(super) struct Planner<'a> {
     pub(super) policy: &'a Policy,
     /// The creation time of objects without one.
     pub(super) now: Timestamp,
-    pub(super) names: Generator,
     pub(super) problems: Problems,
 }
 
@@ -282,7 +281,10 @@ impl Planner<'_> {
             let is_patched = json_patch::patch(&mut pod, &Patch(operations)).is_ok();
             let name = match template::name(&pod) {
                 Some((name, true)) => name.to_owned(),
-                Some((prefix, false)) if !pointer.is_empty() => self.names.generate(prefix),
+                // Its name does not exist: messages about it name the object.
+                Some((_, false)) if !pointer.is_empty() => {
+                    format!("of {} {}", entry.item.kind, entry.name.as_deref().unwrap_or_default())
+                }
                 _ => entry.name.clone().unwrap_or_default(),
             };
             pod["metadata"]["name"] = name.into();

@@ -89,6 +89,7 @@ fn build(
         decision: Some(decided.number),
         text: if decided.verdict == Verdict::Refused { String::new() } else { text },
         fields,
+        is_unready: served.iter().any(|pool| pool.problem.is_some()),
         assumed: served.iter().filter_map(|pool| pool.assumed.clone()).collect(),
         ..Preview::default()
     }
