@@ -31,7 +31,12 @@ pub fn parse<P: DeserializeOwned + Default>(
         return Err(format!("{} bytes long, and at most {MAX_BYTES} are read", text.len()));
     }
     let value: Option<serde_json::Value> =
-        serde_saphyr::from_str(text).map_err(|error| format!("not YAML: {error}"))?;
+        serde_saphyr::from_str(text).map_err(|error| match error.without_snippet() {
+            serde_saphyr::Error::MultipleDocuments { .. } => {
+                "several YAML documents, and a policy is one: remove the others".to_owned()
+            }
+            _ => format!("not YAML: {error}"),
+        })?;
     let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(P::default()) };
     let mut problems = check::find_problems(&value, schema);
     let more = problems.len().saturating_sub(MAX_PROBLEMS);

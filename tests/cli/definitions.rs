@@ -92,6 +92,10 @@ fn a_policy_is_checked() {
     assert_eq!((output.code, output.stdout.as_str()), (2, ""));
     assert!(output.stderr.starts_with("stowplan: bad.yaml: "), "{output:?}");
     assert!(output.stderr.contains("onInvald"), "{output:?}");
+    let two = b"onInvalid: warn\n---\nonInvalid: refuse\n";
+    let output = folder.run(["policy", "check", "-f", "-"], two);
+    let expected = "standard input: several YAML documents, and a policy is one: remove the others";
+    assert_eq!((output.code, output.error_line()), (2, expected), "{output:?}");
     let output = folder.run(["policy", "check", "-f", "nonesuch.yaml"], b"");
     assert!(output.error_line().starts_with("nonesuch.yaml: No such file"), "{output:?}");
 }
