@@ -193,7 +193,12 @@ pub(crate) async fn an_index_stays_with_its_node(world: Arc<World>) -> Result<()
     })
     .await?;
     let said = space.create(&element("job", "x", &[("host-pool", "p[3]")])).await?;
-    ensure!(!said.success && said.err.contains("3 is not among 0 to 2"), "{}", said.err);
+    ensure!(
+        !said.success
+            && said.err.contains("has no index 3: it has 3 hosts, with the indices 0 to 2"),
+        "{}",
+        said.err
+    );
     Ok(())
 }
 

@@ -3,9 +3,10 @@
 
 use crate::api::condition::{ACCEPTED, Condition, Status, find};
 use crate::placement::reason::{Finding, Reason};
+use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
 use crate::systems::streams::kinds::StreamsView as _;
-use crate::systems::streams::kinds::host_pool::{Form, HostPool};
+use crate::systems::streams::kinds::host_pool::{Form, HostPool, to_usize};
 use crate::view::{Name, View};
 
 /// Checks whether the policy allows pools in a namespace.
@@ -105,7 +106,8 @@ pub(crate) fn exclusive_hosts(
         Reason::TooManyExclusiveNodes,
         subject,
         format!(
-            "asks for {wanted} exclusive hosts{beside}, and the policy allows namespace {namespace} at most {most}"
+            "asks for {}{beside}, and the policy allows namespace {namespace} at most {most}",
+            counted(to_usize(wanted), "exclusive host")
         ),
         "ask for fewer, make the pool Shared, or ask the cluster's administrator",
     ))

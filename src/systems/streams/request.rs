@@ -108,14 +108,16 @@ impl Request {
     pub(super) fn check_isolation(&self) -> Result<(), Finding> {
         let missing = match (&self.job, &self.processing_element) {
             (Some(_), Some(_)) => return Ok(()),
-            (None, Some(_)) => keys::JOB.to_owned(),
-            (Some(_), None) => keys::PROCESSING_ELEMENT.to_owned(),
-            (None, None) => format!("{} and {}", keys::JOB, keys::PROCESSING_ELEMENT),
+            (None, Some(_)) => format!("no label {}", keys::JOB),
+            (Some(_), None) => format!("no label {}", keys::PROCESSING_ELEMENT),
+            (None, None) => {
+                format!("neither the label {} nor {}", keys::JOB, keys::PROCESSING_ELEMENT)
+            }
         };
         Err(Finding::new(
             Reason::MissingLabel,
             keys::HOST_ISOLATION,
-            format!("the pod has no label {missing}"),
+            format!("the pod has {missing}"),
             "label the pod with its job and its processing element: isolation finds the other pods by them",
         ))
     }

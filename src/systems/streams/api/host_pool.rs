@@ -189,7 +189,7 @@ pub(crate) fn constrain(spec: &mut JSONSchemaProps) {
         ),
         rule(
             "self.exclusivity != 'Exclusive' || has(self.size) || has(self.hosts)",
-            "Exclusive needs size or hosts: a pool without an end cannot be reserved",
+            "Exclusive needs size or hosts: they limit how many nodes it reserves",
         ),
         // These rules are on `spec`: a transition rule on an optional field is skipped when the field
         // is added or removed.

@@ -29,7 +29,7 @@ use crate::systems::streams::api::streams_job::{
     Enforcement, Host as JobHost, MAX_ELEMENTS, MAX_OPERATORS, MAX_POOLS, MAX_TOKENS,
     StreamsJobSpec,
 };
-use crate::systems::streams::kinds::host_pool::Host;
+use crate::systems::streams::kinds::host_pool::{Host, format_indices, to_usize};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::kinds::streams_job::closure::{
     Closure, Location, Operator, operators,
@@ -253,7 +253,7 @@ impl<'c> Check<'c> {
             // The pool is invalid, which `check_pools` reports.
             (false, _) => return,
             (true, Some(size)) if index < size => return,
-            (true, Some(size)) => format!("it has {size} hosts, 0 to {}", size.saturating_sub(1)),
+            (true, Some(size)) => format!("it has {}", format_indices(to_usize(size))),
             (true, None) => "it has no size, so no host of it has an index".to_owned(),
         };
         let problem = format!(

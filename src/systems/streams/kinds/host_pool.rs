@@ -7,6 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::api as group;
 use crate::names::{is_label_name, short_digest};
+use crate::placement::reason::quoted;
+use crate::systems::check::words::counted;
 use crate::systems::streams::api;
 use crate::systems::streams::api::host_pool::{
     Exclusivity, HostPoolSpec, HostPoolStatus, MAX_HOSTS,
@@ -82,12 +84,29 @@ impl fmt::Display for Form {
             if tags.is_empty() { String::new() } else { format!(" tagged {}", tags.join(" and ")) }
         };
         match self {
-            Self::Literal(hosts) => write!(formatter, "{} listed hosts", hosts.len()),
+            Self::Literal(hosts) => formatter.write_str(&counted(hosts.len(), "listed host")),
             Self::Tagged(tags) => write!(formatter, "every node{}", tagged(tags)),
             Self::Any => formatter.write_str("every node"),
-            Self::Sized(size, tags) => write!(formatter, "{size} nodes{}", tagged(tags)),
+            Self::Sized(size, tags) => {
+                write!(formatter, "{}{}", counted(to_usize(*size), "node"), tagged(tags))
+            }
         }
     }
+}
+
+/// The number of hosts of a pool, and their indices: `2 hosts, with the indices 0 to 1`.
+#[must_use]
+pub(crate) fn format_indices(hosts: usize) -> String {
+    match hosts {
+        1 => "1 host, with the index 0".to_owned(),
+        all => format!("{all} hosts, with the indices 0 to {}", all.saturating_sub(1)),
+    }
+}
+
+/// The size of a pool as a count.
+#[must_use]
+pub(crate) fn to_usize(size: u32) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX)
 }
 
 /// The [`hash`] of a pool, if it has a UID.
@@ -130,6 +149,17 @@ impl Host {
         }
         if text.len() > 253 {
             return Err("is longer than 253 characters");
+        }
+        if text.contains("://") {
+            return Err("is a URL (write only the name or address of its host)");
+        }
+        if let Some((host, port)) = text.split_once(':')
+            && !host.is_empty()
+            && !host.starts_with('[')
+            && !port.is_empty()
+            && port.bytes().all(|b| b.is_ascii_digit())
+        {
+            return Err("has a port (write only the name or address before it)");
         }
         if text.contains(':') {
             return Err("is not an IPv6 address (write it without brackets, zone or port)");
@@ -211,8 +241,9 @@ pub(crate) fn form(spec: &HostPoolSpec) -> Result<Form, String> {
         }
         let mut members: Vec<Host> = Vec::with_capacity(hosts.len());
         for (index, text) in hosts.iter().enumerate() {
-            let host = Host::parse(text)
-                .map_err(|problem| format!("has hosts[{index}], which {problem}"))?;
+            let host = Host::parse(text).map_err(|problem| {
+                format!("has hosts[{index}], {}, which {problem}", quoted(text))
+            })?;
             if members.contains(&host) {
                 return Err(format!("has hosts[{index}] twice"));
             }
@@ -273,6 +304,9 @@ mod tests {
             "[::1]",
             "fe80::1%eth0",
             "n1:22",
+            "n1:",
+            ":22",
+            "http://n1",
             "é",
             "a/b",
             "{}",
@@ -282,6 +316,26 @@ mod tests {
         ] {
             assert!(Host::parse(text).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn ports_urls_and_mistyped_addresses_are_told_apart() {
+        for (text, word) in [
+            ("10.4.40.81:8080", "has a port"),
+            ("node-1:80", "has a port"),
+            ("http://node-1", "is a URL"),
+            ("http://node-1:80/x", "is a URL"),
+            ("[::1]:80", "is not an IPv6 address"),
+            ("fe80::1%eth0", "is not an IPv6 address"),
+            ("1::2::3", "is not an IPv6 address"),
+            ("node-1:http", "is not an IPv6 address"),
+        ] {
+            let problem = Host::parse(text).unwrap_err();
+            assert!(problem.starts_with(word), "{text}: {problem}");
+        }
+        let spec = serde_json::from_str(r#"{"hosts":["a","node-1:80"]}"#).unwrap();
+        let expected = r#"has hosts[1], "node-1:80", which has a port"#;
+        assert!(form(&spec).unwrap_err().starts_with(expected));
     }
 
     #[test]

@@ -11,12 +11,19 @@ use crate::placement::intent::{Change, NodeTerm, on_labels, on_node};
 use crate::placement::reason::{Reason, quoted};
 use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::kinds::StreamsView as _;
-use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool};
+use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool, format_indices, to_usize};
 use crate::systems::streams::kinds::node_marks::{TAG_KEY, TAG_PREFIX, tag};
 use crate::systems::streams::kinds::streams_job::closure::Pool;
 use crate::systems::streams::reasons::PoolReason;
 use crate::systems::streams::resources::HOST_POOL;
 use crate::view::{Key, Name};
+
+/// The remedy if the spec of a pool, which is immutable, is invalid.
+const ANOTHER_POOL: &str = "create another pool: its spec is immutable";
+
+/// The remedy if a listed address or name is that of several nodes.
+const NAME_THE_NODE: &str =
+    "create another pool that names the node itself: its hosts are immutable";
 
 impl Placing<'_> {
     /// Binds the pod to a pool of its StreamsJob; `value` is the location as the job writes it.
@@ -112,7 +119,7 @@ impl Placing<'_> {
         match (form, index, labelled) {
             (Err(problem), ..) => {
                 let problem = format!("HostPool {name} {problem}");
-                self.report(Reason::InvalidPool, key, problem, "mend the HostPool");
+                self.report(Reason::InvalidPool, key, problem, ANOTHER_POOL);
                 None
             }
             (Ok(form @ (Form::Sized(..) | Form::Literal(_))), index, Some(pool)) => {
@@ -168,8 +175,8 @@ impl Placing<'_> {
                 Reason::IndexOutOfRange,
                 key,
                 format!(
-                    "HostPool {name} has {size} hosts, and {index} is not among 0 to {}",
-                    size - 1
+                    "HostPool {name} has no index {index}: it has {}",
+                    format_indices(to_usize(size))
                 ),
                 "use an index of the pool; it starts at 0",
             );
@@ -242,9 +249,8 @@ impl Placing<'_> {
                 Reason::IndexOutOfRange,
                 key,
                 format!(
-                    "HostPool {pool} has {} hosts, and {index} is not among 0 to {}",
-                    hosts.len(),
-                    hosts.len() - 1
+                    "HostPool {pool} has no index {index}: it has {}",
+                    format_indices(hosts.len())
                 ),
                 "use an index of the pool's list; it starts at 0",
             );
@@ -257,8 +263,8 @@ impl Placing<'_> {
             &Wording {
                 what: format!("hosts[{index}] of HostPool {pool}, {}", format_host(host)),
                 verbs: ["is", "are"],
-                if_unknown: "use another index, or mend the HostPool",
-                if_ambiguous: "name the node itself in the HostPool",
+                if_unknown: "use another index, or create another pool: its hosts are immutable",
+                if_ambiguous: NAME_THE_NODE,
             },
         )
     }
@@ -276,7 +282,9 @@ impl Placing<'_> {
                         "HostPool {pool} lists node {node} twice, once as {}",
                         format_host(host)
                     );
-                    self.report(Reason::InvalidPool, key, problem, "list each node once");
+                    let remedy =
+                        "create another pool that lists each node once: its hosts are immutable";
+                    self.report(Reason::InvalidPool, key, problem, remedy);
                     return None;
                 }
                 Resolved::Node(node) if self.reserved_by(node).is_some() => missing += 1,
@@ -288,12 +296,7 @@ impl Placing<'_> {
                         format_host(host),
                         nodes.join(", ")
                     );
-                    self.report(
-                        Reason::AmbiguousHost,
-                        key,
-                        problem,
-                        "name the node itself in the HostPool",
-                    );
+                    self.report(Reason::AmbiguousHost, key, problem, NAME_THE_NODE);
                     return None;
                 }
             }
@@ -302,11 +305,15 @@ impl Placing<'_> {
             self.report(
                 Reason::UnknownHost,
                 key,
-                format!(
-                    "none of the {} hosts of HostPool {pool} is an unreserved node of this cluster",
-                    hosts.len()
-                ),
-                "mend the HostPool",
+                match hosts.len() {
+                    1 => format!(
+                        "the only host of HostPool {pool} is not an unreserved node of this cluster"
+                    ),
+                    all => format!(
+                        "none of the {all} hosts of HostPool {pool} is an unreserved node of this cluster"
+                    ),
+                },
+                "create another pool with other hosts (`kubectl get nodes` lists the nodes)",
             );
             return None;
         }

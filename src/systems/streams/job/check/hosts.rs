@@ -6,9 +6,10 @@ use std::collections::{HashMap, HashSet};
 use super::Check;
 use super::pools::tag_keys;
 use crate::placement::reason::{Reason, quoted};
+use crate::systems::check::words::counted;
 use crate::systems::streams::api::streams_job::Enforcement;
 use crate::systems::streams::kinds::StreamsView as _;
-use crate::systems::streams::kinds::host_pool::Form;
+use crate::systems::streams::kinds::host_pool::{Form, to_usize};
 use crate::systems::streams::kinds::streams_job::closure::{Claim, Location, Operator, Pool, Unit};
 
 impl<'c> Check<'c> {
@@ -241,9 +242,10 @@ impl<'c> Check<'c> {
                 let wanted = in_pool.get(&index).copied().unwrap_or_default();
                 if let Some(size) = exceeded_size(pool, wanted) {
                     let problem = format!(
-                        "{wanted} groups of processing elements must be apart (hostExlocation {}) in {}, which has {size} hosts",
+                        "{wanted} groups of processing elements must be apart (hostExlocation {}) in {}, which has {}",
                         quoted(token),
-                        self.format_pool(index)
+                        self.format_pool(index),
+                        counted(to_usize(size), "host")
                     );
                     let remedy =
                         "make the pool larger, or remove operators from the pool or from the token";
@@ -294,8 +296,10 @@ impl<'c> Check<'c> {
             let wanted = alone + u32::from(*shared && *alone > 0);
             if let Some(size) = exceeded_size(pool, wanted) {
                 let problem = format!(
-                    "{alone} processing elements with hostIsolation{} need {wanted} hosts of {}, which has {size}",
+                    "{} with hostIsolation{} need {} of {}, which has {size}",
+                    counted(to_usize(*alone), "processing element"),
                     if *shared { " and the other elements of the pool" } else { "" },
+                    counted(to_usize(wanted), "host"),
                     self.format_pool(index)
                 );
                 let remedy = "make the pool larger, or remove operators from the pool";

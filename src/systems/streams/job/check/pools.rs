@@ -6,6 +6,7 @@ use super::super::super::guard;
 use super::super::super::resolve::{Resolved, format_host, resolve};
 use super::Check;
 use crate::placement::reason::Reason;
+use crate::systems::check::words::counted;
 use crate::systems::policy::Policy;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool};
@@ -83,8 +84,11 @@ impl<'c> Check<'c> {
             [] => "the cluster has".to_owned(),
             tags => format!("{} is carried by", tags.join(" and ")),
         };
-        let problem =
-            format!("{} needs {wanted} nodes, and {found_by} {found}", self.format_pool(pool));
+        let problem = format!(
+            "{} needs {}, and {found_by} {found}",
+            self.format_pool(pool),
+            counted(wanted, "node")
+        );
         let reason = if wanted == 1 { Reason::NoTaggedNode } else { Reason::InsufficientNodes };
         let remedy = match keys.is_empty() {
             true => "add nodes, or create the job with a smaller pool",

@@ -111,7 +111,7 @@ fn a_job_that_cannot_be_placed_is_refused_with_its_reason() {
         (two("{name: P, size: 1, exclusivity: Exclusive}, {name: Q, size: 1, exclusivity: Exclusive}", &(host("pool: P") + together), &(host("pool: Q") + together)), R::NoCommonHost, &["\"P\"", "\"Q\""]),
         (two("{name: P, size: 2, exclusivity: Exclusive}", &(host("pool: P") + together), &(host("name: n1") + together)), R::ExclusivePoolSplit, &["exclusive pool \"P\"", "name n1"]),
         // Too many for the hosts.
-        (two("{name: P, size: 1}", &(host("pool: P") + apart), &(host("pool: P") + apart)), R::TooManyExlocated, &["2 groups", "pool \"P\"", "1 hosts"]),
+        (two("{name: P, size: 1}", &(host("pool: P") + apart), &(host("pool: P") + apart)), R::TooManyExlocated, &["2 groups", "pool \"P\"", "which has 1 host"]),
         ("{pools: [{name: P, hosts: [n1, n2]}], processingElements: [{name: a, operators: [{name: A, host: {pool: P}, hostExlocation: [t]}]}, {name: b, operators: [{name: B, host: {pool: P}, hostExlocation: [t]}]}, {name: c, operators: [{name: C, host: {pool: P}, hostExlocation: [t]}]}]}".to_owned(), R::TooManyExlocated, &["3 groups", "2 hosts"]),
         (two("{name: P, size: 1}", &(host("pool: P") + ", hostIsolation: true"), &host("pool: P")), R::TooManyExlocated, &["hostIsolation", "2 hosts"]),
         // Isolation that is shared.

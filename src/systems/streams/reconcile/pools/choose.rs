@@ -134,7 +134,7 @@ impl<'v> Choice<'v> {
         let host = host.ok_or(Refusal::NoneEligible)?;
         let node = find_node(view, host, index).map_err(Refusal::Unknown)?;
         inventory.index_of(node).ok_or_else(|| {
-            Refusal::Unknown(format!("hosts[{index}], {}, is not a node", format_host(host)))
+            Refusal::Unknown(format!("no node has the {} (hosts[{index}])", format_host(host)))
         })
     }
 
@@ -168,10 +168,10 @@ impl<'v> Choice<'v> {
 pub(super) fn find_node<'v>(view: &'v View, host: &'v Host, index: u32) -> Result<&'v str, String> {
     match resolve(view, host) {
         Resolved::Node(node) => Ok(node),
-        Resolved::Unknown => Err(format!("hosts[{index}], {}, is not a node", format_host(host))),
+        Resolved::Unknown => Err(format!("no node has the {} (hosts[{index}])", format_host(host))),
         Resolved::Ambiguous(nodes) => {
             let nodes = join(nodes.into_iter().map(str::to_owned).collect());
-            Err(format!("hosts[{index}], {}, matches several nodes: {nodes}", format_host(host)))
+            Err(format!("several nodes have the {} (hosts[{index}]): {nodes}", format_host(host)))
         }
     }
 }

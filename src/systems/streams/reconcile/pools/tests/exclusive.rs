@@ -60,7 +60,7 @@ fn an_exclusive_literal_pool_reserves_the_hosts_in_their_order() {
     assert_eq!(world.members("p"), ["0 n3 Ready", "1 n1 Vacant"]);
     assert_eq!(
         world.ready("p"),
-        "False UnknownHost: member 1 is vacant; hosts[1], name n1, is not a node"
+        "False UnknownHost: member 1 is vacant; no node has the name n1 (hosts[1])"
     );
     world.change_node("n2", json!({"status": {"addresses": n2}}));
     world.settle();

@@ -51,7 +51,7 @@ fn a_shared_pool_that_lists_its_hosts_has_members_without_marks() {
     world.now += SignedDuration::from_hours(1);
     world.settle();
     assert_eq!(world.members("p"), ["0 n2 Ready", "2 n1 Ready"]);
-    assert_eq!(world.ready("p"), "False UnknownHost: hosts[1], address 10.0.0.3, is not a node");
+    assert_eq!(world.ready("p"), "False UnknownHost: no node has the address 10.0.0.3 (hosts[1])");
     let after = &world.document("p")["status"]["members"];
     assert_eq!((&before[0], &before[2]), (&after[0], &after[1]), "their time does not move");
     assert_eq!(world.event_reasons("p"), ["Allocated", "UnknownHost"]);
@@ -75,7 +75,7 @@ fn listed_hosts_that_are_not_one_node_each_are_reported() {
     assert_eq!(world.members("ambiguous"), ["0 n1 Ready"]);
     assert_eq!(
         world.ready("ambiguous"),
-        "False UnknownHost: hosts[1], address 10.0.0.9, matches several nodes: a and b"
+        "False UnknownHost: several nodes have the address 10.0.0.9 (hosts[1]): a and b"
     );
     assert_eq!(world.members("twice"), ["0 n4 Ready", "1 n1 Ready"]);
     assert_eq!(world.ready("twice"), "False UnknownHost: hosts[0] and hosts[2] are one node, n4");
