@@ -37,6 +37,11 @@ impl<'v> Volumes<'v> {
         self.0.iter()
     }
 
+    #[must_use]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether a node can mount all of them.
     #[must_use]
     pub(crate) fn all_reach(&self, node: Candidate<'_>) -> bool {

@@ -161,13 +161,15 @@ impl<'v> Demand<'v> {
         self.group.volumes.describe_reach(view)
     }
 
-    /// Describes the volumes of the group and of a waiting pod if no node can mount all of them.
+    /// Describes the volumes of the group and of a waiting pod that has further ones, if no node can
+    /// mount all of them. `pin_to` checks those of the group alone.
     pub(super) fn unreachable(&self, view: &View) -> Option<String> {
         let with = |pod: &Joining<'v>| -> Volumes<'v> {
             self.group.volumes.iter().chain(pod.volumes.iter()).cloned().collect()
         };
         let is_apart = |volumes: &Volumes<'_>| !volumes.reach_a_node(view);
-        let volumes = self.group.waiting.iter().map(with).find(is_apart)?;
+        let with_further = self.group.waiting.iter().filter(|pod| !pod.volumes.is_empty());
+        let volumes = with_further.map(with).find(is_apart)?;
         volumes.describe_reach(view)
     }
 
