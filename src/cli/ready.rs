@@ -9,19 +9,24 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use http_body_util::BodyExt as _;
+use hyper::Request;
+use hyper::header::{CONTENT_TYPE, WARNING};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::PostParams;
-use kube::{Api, Client, Config, ResourceExt as _};
+use kube::client::Body;
+use kube::{Api, Client, Config};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{parse_duration, process};
 use crate::cluster::Presence;
 use crate::controller::lease;
-use crate::placement::record;
 use crate::view::ControllerState;
+
+/// The annotation of the pod for trial.
+const TRIAL: &str = "stowplan.dev/ready";
 
 /// How long one request may take.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -118,30 +123,34 @@ async fn look(
     }
 }
 
-/// Creates a pod for trial. The webhook answers if it refuses the host that does not exist, or records
-/// that it has seen the pod.
+/// Creates a pod for trial, with a key that stowplan does not know. The webhook answers with a warning
+/// about it, whatever the policy.
 async fn try_pod(client: &Client, namespace: &str) -> Result<(), String> {
+    let failed = |error: &dyn std::fmt::Display| {
+        format!("a pod cannot be tried in namespace {namespace}: {error}")
+    };
     let pod = json!({
-        "metadata": {"generateName": "stowplan-ready-", "annotations": {
-            "streams.ibm.com/host": "no-such-host.stowplan.dev",
-            "stowplan.dev/coschedule-group": "stowplan-ready",
-        }},
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"generateName": "stowplan-ready-", "annotations": {TRIAL: "trial"}},
         "spec": {"containers": [{"name": "trial", "image": "trial"}]},
     });
-    let pod: Pod = serde_json::from_value(pod).map_err(|error| error.to_string())?;
-    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let parameters = PostParams { dry_run: true, ..PostParams::default() };
-    match pods.create(&parameters, &pod).await {
-        Ok(created) if created.annotations().contains_key(record::KEY) => Ok(()),
-        Ok(_) => Err(format!(
-            "the webhook does not see pods of namespace {namespace}: look at its pods and its MutatingWebhookConfiguration, and whether the namespace is excluded"
-        )),
-        Err(kube::Error::Api(status)) if is_refusal(&status.message) => Ok(()),
-        Err(error) => Err(format!("a pod cannot be tried in namespace {namespace}: {error}")),
+    let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
+    let request = Request::post(path).header(CONTENT_TYPE, "application/json");
+    let request = request.body(Body::from(pod.to_string().into_bytes()));
+    let answer = client.send(request.map_err(|error| failed(&error))?).await;
+    let answer = answer.map_err(|error| failed(&error))?;
+    let warnings = answer.headers().get_all(WARNING).iter();
+    let is_warned = warnings.into_iter().any(|it| it.to_str().is_ok_and(|it| it.contains(TRIAL)));
+    if is_warned {
+        return Ok(());
     }
-}
-
-/// Whether a message of the API server is a refusal by stowplan's webhook: it was asked and answered.
-fn is_refusal(message: &str) -> bool {
-    message.contains("denied the request: stowplan: ")
+    let (head, body) = answer.into_parts();
+    if head.status.is_success() {
+        return Err(format!(
+            "the webhook does not see pods of namespace {namespace}: look at its pods and its MutatingWebhookConfiguration, and whether the namespace is excluded"
+        ));
+    }
+    let body = body.collect().await.map_err(|error| failed(&error))?.to_bytes();
+    let status: Status = serde_json::from_slice(&body).unwrap_or_default();
+    Err(failed(&status.message.unwrap_or_else(|| head.status.to_string())))
 }
