@@ -10,6 +10,8 @@ mod health;
 mod pages;
 mod pods;
 mod presence;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};

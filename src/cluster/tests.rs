@@ -1,0 +1,54 @@
+use k8s_openapi::api::core::v1::Node;
+use serde_json::json;
+
+use super::*;
+use crate::telemetry::Metrics;
+use crate::view::Nodes;
+
+fn node(name: &str) -> Node {
+    serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
+}
+
+/// The API server has forgotten the version that the watch asked for (410), and objects were deleted
+/// meanwhile.
+#[test]
+fn a_list_that_is_read_again_removes_what_was_deleted_meanwhile() {
+    let cluster = Cluster::following(Scope::Admission, Arc::new(Metrics::default()));
+    let kind = <Nodes as Table>::KIND;
+    let store = <Nodes as Table>::watches(Scope::Admission)[0].store;
+    let feeds = |table: &&TableType| table.is_fed_by(kind, store, Scope::Admission);
+    let feed = Feed {
+        store: cluster.store(store),
+        kind,
+        tables: systems::TABLES.iter().filter(feeds).collect(),
+        scope: Scope::Admission,
+    };
+    let mut reported = Reported::default();
+    let mut take = |event| {
+        cluster.take(&feed, Ok(event), &mut reported, |object: &Node| feed.read(object));
+    };
+    let known = || {
+        let view = cluster.view();
+        ["a", "b", "c", "d"]
+            .into_iter()
+            .filter(|name| view.node(name).is_some())
+            .collect::<String>()
+    };
+    take(Event::Init);
+    take(Event::InitApply(node("a")));
+    take(Event::InitApply(node("b")));
+    assert!(cluster.unsynced().contains(&store));
+    take(Event::InitDone);
+    assert!(!cluster.unsynced().contains(&store));
+    take(Event::Apply(node("c")));
+    assert_eq!(known(), "abc");
+
+    take(Event::Init);
+    take(Event::InitApply(node("b")));
+    take(Event::InitApply(node("d")));
+    assert_eq!(known(), "abcd", "a decision while the list is read sees no gap");
+    take(Event::InitDone);
+    assert_eq!(known(), "bd");
+    take(Event::Delete(node("d")));
+    assert_eq!(known(), "b");
+}
