@@ -54,7 +54,7 @@ const CONTROLLER: &str = "controller";
 /// Where the Service listens; another port where this one is taken.
 const SERVICE_PORT: u16 = 8443;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// Longer than any run: this token is in a file and is not renewed as a kubelet's is.
 const TOKEN_SECONDS: i64 = 30 * 24 * 3600;
@@ -180,7 +180,7 @@ impl Installation {
     /// Starts the webhook and waits until it is ready.
     ///
     /// # Errors
-    /// It ends, or is not ready in a minute; the message holds the end of its log.
+    /// It ends, or is not ready in three minutes; the message holds the end of its log.
     pub async fn start_webhook(&mut self) -> Result<()> {
         let file = |name| self.file(name).display().to_string();
         let arguments = [
@@ -202,8 +202,8 @@ impl Installation {
     /// whether it leads or waits. It has the rights that the chart gives a controller's pod.
     ///
     /// # Errors
-    /// The chart has no controller, this one runs already, it ends, or it is not ready in a minute;
-    /// the message holds the end of its log.
+    /// The chart has no controller, this one runs already, it ends, or it is not ready in three
+    /// minutes; the message holds the end of its log.
     pub async fn start_controller(&mut self, index: usize) -> Result<()> {
         let server = self.api_server.clone();
         self.start_controller_at(index, &server).await
@@ -221,7 +221,7 @@ impl Installation {
     /// without their group.
     ///
     /// # Errors
-    /// No controller leads within a minute.
+    /// No controller leads within three minutes.
     pub async fn leader_known(&self) -> Result<()> {
         until("the webhook to know of a controller that leads", LIMIT, async || {
             check(&self.processes, &self.directory)?;
@@ -413,7 +413,7 @@ impl Installation {
     /// count changes.
     ///
     /// # Errors
-    /// One of them has not read it in a minute, or finds it invalid.
+    /// One of them has not read it in three minutes, or finds it invalid.
     pub async fn set_policy(&self, policy: &str) -> Result<()> {
         let readers: Vec<_> =
             [self.admin].into_iter().chain(self.controllers.values().copied()).collect();
