@@ -4,11 +4,13 @@ use std::fs::File;
 use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use kube::{Client, Config};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinError;
@@ -36,6 +38,21 @@ const MOST_WORKERS: usize = 4;
 pub(super) fn build_runtime() -> io::Result<Runtime> {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     Builder::new_multi_thread().worker_threads(cores.min(MOST_WORKERS)).enable_all().build()
+}
+
+/// Runs a command in the cluster of the kubeconfig or of the service account.
+///
+/// # Errors
+/// There is no cluster, or those of the command.
+pub(super) fn run_in_cluster<F>(command: impl FnOnce(Client) -> F) -> anyhow::Result<ExitCode>
+where
+    F: Future<Output = anyhow::Result<ExitCode>>,
+{
+    Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let config = Config::infer().await.context(NO_CLUSTER)?;
+        let client = Client::try_from(config).context(NO_CLUSTER)?;
+        command(client).await
+    })
 }
 
 /// The policy file, which is read again to detect changes.

@@ -6,7 +6,6 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use http_body_util::BodyExt as _;
@@ -16,7 +15,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use k8s_openapi::jiff::Timestamp;
 use kube::client::Body;
-use kube::{Api, Client, Config};
+use kube::{Api, Client};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -60,12 +59,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let config = Config::infer().await.context(process::NO_CLUSTER)?;
-        let client = Client::try_from(config).context(process::NO_CLUSTER)?;
-        wait(&client, arguments).await
-    })
+    process::run_in_cluster(async |client| wait(&client, arguments).await)
 }
 
 /// Looks until everything works, and reports each change of what is missing.
@@ -139,8 +133,8 @@ async fn try_pod(client: &Client, namespace: &str) -> Result<(), String> {
     let request = request.body(Body::from(pod.to_string().into_bytes()));
     let answer = client.send(request.map_err(|error| failed(&error))?).await;
     let answer = answer.map_err(|error| failed(&error))?;
-    let warnings = answer.headers().get_all(WARNING).iter();
-    let is_warned = warnings.into_iter().any(|it| it.to_str().is_ok_and(|it| it.contains(TRIAL)));
+    let mut warnings = answer.headers().get_all(WARNING).iter();
+    let is_warned = warnings.any(|it| it.to_str().is_ok_and(|it| it.contains(TRIAL)));
     if is_warned {
         return Ok(());
     }

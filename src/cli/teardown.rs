@@ -21,7 +21,7 @@ use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
     Preconditions,
 };
-use kube::{Api, Client, Config, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -56,12 +56,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let config = Config::infer().await.context(process::NO_CLUSTER)?;
-        let client = Client::try_from(config).context(process::NO_CLUSTER)?;
-        tear_down(client, &arguments.namespace).await
-    })
+    process::run_in_cluster(|client| tear_down(client, &arguments.namespace))
 }
 
 async fn tear_down(client: Client, namespace: &str) -> anyhow::Result<ExitCode> {

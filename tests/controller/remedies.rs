@@ -32,20 +32,20 @@ async fn remedy(space: &Space, asked: &str, what: &str) -> Result<String> {
     .await
 }
 
-/// Runs a remedy that is a kubectl command.
-async fn run(space: &Space, remedy: &str) -> Result<()> {
-    let command = remedy.split(':').next().unwrap_or_default();
-    let arguments =
-        command.strip_prefix("kubectl ").with_context(|| format!("no command: {remedy}"))?;
+async fn kubectl(space: &Space, arguments: &str) -> Result<()> {
     let arguments: Vec<&str> = arguments.split(' ').collect();
     space.world.kubectl(&arguments, "").await?.succeeded()?;
     Ok(())
 }
 
-async fn kubectl(space: &Space, arguments: &str) -> Result<()> {
-    let arguments: Vec<&str> = arguments.split(' ').collect();
-    space.world.kubectl(&arguments, "").await?.succeeded()?;
-    Ok(())
+/// Runs the remedy for an obstacle of a pod, a kubectl command, as it is printed. Then the pod gets this
+/// node.
+async fn run_remedy(space: &Space, pod: &str, what: &str, node: &str) -> Result<()> {
+    let remedy = remedy(space, &format!("pod/{pod}"), what).await?;
+    let command = remedy.split(':').next().unwrap_or_default();
+    let arguments = command.strip_prefix("kubectl ");
+    kubectl(space, arguments.with_context(|| format!("no command: {remedy}"))?).await?;
+    runs_on(space, pod, node).await
 }
 
 /// Fails unless the pod gets this node, and `check` reports nothing about it.
@@ -77,9 +77,7 @@ pub(crate) async fn a_cordoned_host_is_uncordoned(world: Arc<World>) -> Result<(
     kubectl(&space, &format!("cordon {}", nodes[0])).await?;
     let host = json!({"streams.ibm.com/host": nodes[0]});
     space.pending(&pod("p", "1m", &host, &json!({}))).await?;
-    let remedy = remedy(&space, "pod/p", "cordoned").await?;
-    run(&space, &remedy).await?;
-    runs_on(&space, "p", &nodes[0]).await
+    run_remedy(&space, "p", "cordoned", &nodes[0]).await
 }
 
 pub(crate) async fn a_full_host_gets_free_capacity(world: Arc<World>) -> Result<()> {
@@ -106,9 +104,7 @@ pub(crate) async fn a_node_gets_the_hostname_label(world: Arc<World>) -> Result<
     let mut wanted = element("job", "p", &[("host-exlocation", "apart")]);
     wanted["spec"]["nodeSelector"] = json!({"nameless": "yes"});
     space.pending(&wanted).await?;
-    let remedy = remedy(&space, "pod/p", "kubernetes.io/hostname").await?;
-    run(&space, &remedy).await?;
-    runs_on(&space, "p", "nameless").await
+    run_remedy(&space, "p", "kubernetes.io/hostname", "nameless").await
 }
 
 pub(crate) async fn a_pool_without_a_node_gets_one(world: Arc<World>) -> Result<()> {
@@ -160,7 +156,5 @@ pub(crate) async fn a_group_on_a_cordoned_node_continues_there(world: Arc<World>
     space.node_of_new(&pod("first", "1m", &group, &there)).await?;
     kubectl(&space, &format!("cordon {}", nodes[0])).await?;
     space.pending(&pod("second", "1m", &group, &there)).await?;
-    let remedy = remedy(&space, "pod/second", "cordoned").await?;
-    run(&space, &remedy).await?;
-    runs_on(&space, "second", &nodes[0]).await
+    run_remedy(&space, "second", "cordoned", &nodes[0]).await
 }

@@ -68,7 +68,7 @@ pub(super) fn diagnose(context: &Context<'_>, name: &Name, pod: &Pod) -> Diagnos
         Some(led) => diagnosis.extend(led),
         None => report_colocation(&mut diagnosis, pod, name, context, bound_to),
     }
-    report_exlocation(&mut diagnosis, pod, name, context, (&eligible, bound_to));
+    report_exlocation(&mut diagnosis, pod, name, context, &eligible, bound_to);
     if !diagnosis.has_obstacle() {
         report_rest(&mut diagnosis, pod, name, context, &eligible);
     }
@@ -308,7 +308,8 @@ fn report_exlocation(
     pod: &Pod,
     name: &Name,
     context: &Context<'_>,
-    (eligible, bound_to): (&[&str], Option<&str>),
+    eligible: &[&str],
+    bound_to: Option<&str>,
 ) {
     let from = required_anti_terms(affinity(pod));
     let by = |term: &PodAffinityTerm, other: &Pod| is_about(term, other);

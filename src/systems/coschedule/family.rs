@@ -6,6 +6,7 @@ use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::pipeline_run::PipelineRun;
 use crate::systems::coschedule::kinds::placeholder::Placeholder;
+use crate::systems::coschedule::kinds::task_run::TaskRun;
 use crate::systems::coschedule::resources::PIPELINE_RUN;
 use crate::view::{Key, Name, View};
 
@@ -73,6 +74,15 @@ pub(crate) fn assistant<'v>(
             let shares = task.claims.iter().any(|claim| claims.contains(&&**claim));
             task.assistant.as_deref().filter(|_| shares)
         })
+    })
+}
+
+/// The active TaskRuns that a quota refuses a pod, each with its root run, sorted by name.
+pub(super) fn refused(view: &View) -> impl Iterator<Item = (&Name, &TaskRun, &Name, &PipelineRun)> {
+    view.refused_task_runs().filter_map(|(name, task_run)| {
+        let (run_name, run) = view.run_by_uid(&task_run.run.as_ref()?.uid)?;
+        let (root_name, root, _) = root(run_name, run, view);
+        Some((name, task_run, root_name, root))
     })
 }
 

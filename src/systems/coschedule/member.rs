@@ -338,12 +338,11 @@ impl PodRequest<'_> {
             Binding::Node => true,
             Binding::Auto => stays(),
         };
-        let is_usable = |node: &&str| self.is_eligible(node) && !self.is_left(placeholder, node);
-        match current.filter(is_usable) {
-            _ if !by_node => Way::Term(term),
-            Some(node) => Way::Node(node),
-            None => Way::Gate,
+        if !by_node {
+            return Way::Term(term);
         }
+        let is_usable = |node: &&str| self.is_eligible(node) && !self.is_left(placeholder, node);
+        current.filter(is_usable).map_or(Way::Gate, Way::Node)
     }
 
     /// Whether a placeholder is about to leave its node. A pod that requires the node could run there

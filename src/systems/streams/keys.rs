@@ -1,6 +1,8 @@
 //! The annotation keys, label keys and taints of IBM Streams on Kubernetes.
 
-pub(crate) use crate::systems::streams::kinds::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
+pub(crate) use crate::systems::streams::kinds::host_pool::{
+    EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT, POOL_LABEL_PREFIX,
+};
 pub(crate) use crate::systems::streams::kinds::streams_pod::{
     COLOCATION_PREFIX as COLOCATION_LABEL_PREFIX, GROUP, JOB, PROCESSING_ELEMENT,
 };

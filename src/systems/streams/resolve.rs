@@ -157,8 +157,8 @@ impl Placing<'_> {
     fn reserved_by(&self, node: &str) -> Option<String> {
         let hash = self.view.exclusive_pool(node)?;
         let mut tolerations = self.pod.tolerations.iter().flatten();
-        let tolerated =
-            tolerations.any(|own| tolerates(own, keys::EXCLUSIVE_TAINT, hash, "NoSchedule"));
+        let tolerated = tolerations
+            .any(|own| tolerates(own, keys::EXCLUSIVE_TAINT, hash, keys::EXCLUSIVE_EFFECT));
         if tolerated {
             return None;
         }

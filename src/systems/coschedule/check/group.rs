@@ -19,6 +19,7 @@ use k8s_openapi::jiff::SignedDuration;
 use crate::kubernetes::{is_finished, node_name};
 use crate::systems::check::words::{SEE_CONTROLLER, scheduler};
 use crate::systems::check::{Cluster, Context, Diagnosis};
+use crate::systems::coschedule::groups::Group;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::{FIRST, Placeholder};
 use crate::systems::coschedule::pod_plan::{Nodes, PodPlan};
@@ -35,8 +36,10 @@ pub(super) struct Facts<'c> {
     pub(super) cluster: &'c Cluster,
     policy: &'c Policy,
     pub(super) name: &'c Name,
+    /// Its group, if that is of a run.
+    group: Option<&'c Group>,
     /// The claims that it mounts, or would.
-    pub(super) claims: Vec<String>,
+    claims: Vec<String>,
     /// Those of their volumes that not every node can mount.
     volumes: Volumes<'c>,
     isolated: bool,
@@ -50,19 +53,18 @@ pub(super) struct Facts<'c> {
 }
 
 impl<'c> Facts<'c> {
-    /// `claims` and `isolated`: what counts while the placeholder does not exist.
-    pub(super) fn new(
-        context: &Context<'c>,
-        name: &'c Name,
-        claims: Vec<String>,
-        isolated: bool,
-    ) -> Self {
+    /// `group`: that of a run. Its claims and its mode count while the placeholder does not exist.
+    pub(super) fn new(context: &Context<'c>, name: &'c Name, group: Option<&'c Group>) -> Self {
         let Context { cluster, policy, .. } = *context;
         let made = cluster.view.placeholder(name);
-        let claims = match made {
+        let claims: Vec<String> = match made {
             Some(made) => made.mounted(name).map(|claim| claim.name.to_string()).collect(),
-            None => claims,
+            None => {
+                let claims = group.into_iter().flat_map(|group| &group.claims);
+                claims.map(|claim| claim.name.to_string()).collect()
+            }
         };
+        let isolated = group.is_some_and(|group| group.isolated);
         let names = claims.iter().map(|claim| Name::new(&name.namespace, claim));
         let volumes = volumes::of_claims(names, &cluster.view);
         let pod = cluster.pod(&name.namespace, &format!("{}{FIRST}", name.name));
@@ -71,6 +73,7 @@ impl<'c> Facts<'c> {
             cluster,
             policy,
             name,
+            group,
             claims,
             volumes,
             isolated: made.and_then(|made| made.mode.as_deref()).map_or(isolated, is_isolated),

@@ -36,7 +36,7 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
     let is_named = |pod: &&Pod| annotation(&pod.metadata, keys::GROUP) == Some(&**name);
     let mut pods: Vec<&Pod> = cluster.in_namespace(namespace).filter(is_named).collect();
     pods.sort_by_key(|pod| pod.metadata.name.as_deref());
-    let facts = Facts::new(context, &placeholder, Vec::new(), false);
+    let facts = Facts::new(context, &placeholder, None);
     if pods.is_empty() && !facts.is_made() {
         return None;
     }
@@ -49,7 +49,7 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
     if let Some(waiting) = waiting.filter(|_| creates && !facts.is_made()) {
         facts.report_missing(&mut part, "pod", waiting);
     }
-    part.parts.extend(facts.claims.iter().map(|claim| facts.claim(claim, false)));
+    part.parts.extend(facts.claim_parts());
     diagnosis.placed.clone_from(&part.placed);
     diagnosis.parts.push(part);
     for pod in pods {

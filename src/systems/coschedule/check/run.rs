@@ -12,7 +12,6 @@ use crate::systems::coschedule::kinds::pipeline_run::{
     PipelineRun, PipelineSource, WorkspaceSource,
 };
 use crate::systems::coschedule::kinds::placeholder::{FIRST, PlaceholderPod};
-use crate::systems::coschedule::kinds::task_run::TaskRun;
 use crate::systems::coschedule::owner::{Belonging, belonging};
 use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::coschedule::reconcile::{Explained, Why};
@@ -96,10 +95,6 @@ fn mode_source(name: &Name, run: &PipelineRun, view: &View) -> String {
     }
 }
 
-pub(super) fn claims_of(group: &Group) -> Vec<String> {
-    group.claims.iter().map(|claim| claim.name.to_string()).collect()
-}
-
 /// A run that has not ended, and its groups.
 struct Run<'c> {
     context: &'c Context<'c>,
@@ -156,13 +151,9 @@ impl Run<'_> {
 
     /// The TaskRuns of the run, and of those below it, that a quota refuses a pod.
     fn report_quota(&self, diagnosis: &mut Diagnosis) {
-        let view = &self.context.cluster.view;
-        let is_own = |task_run: &TaskRun| {
-            let run = task_run.run.as_ref().and_then(|owner| view.run_by_uid(&owner.uid));
-            run.is_some_and(|(name, run)| family::root(name, run, view).0 == self.name)
-        };
-        let refused = view.refused_task_runs().filter(|(_, task_run)| is_own(task_run));
-        let Some(first) = refused.map(|(name, _)| name).min() else { return };
+        let mut refused = family::refused(&self.context.cluster.view);
+        let own = refused.find(|(_, _, root, _)| *root == self.name);
+        let Some((first, ..)) = own else { return };
         diagnosis.report(
             format!("a ResourceQuota refuses TaskRun {} its pod", first.name),
             format!("kubectl describe resourcequota -n {}: free or raise it", self.name.namespace),
@@ -211,7 +202,7 @@ impl Run<'_> {
     fn group(&self, diagnosis: &mut Diagnosis, group: &Group, is_managed: bool) -> Diagnosis {
         let Name { namespace, name } = self.name;
         let placeholder = Name::new(namespace, &group.name);
-        let facts = Facts::new(self.context, &placeholder, claims_of(group), group.isolated);
+        let facts = Facts::new(self.context, &placeholder, Some(group));
         let mut part = facts.placeholder();
         part.asked.insert(0, asked_by(group));
         let creates = facts.explained.as_ref().is_some_and(|explained| {
@@ -221,10 +212,7 @@ impl Run<'_> {
         if is_managed && !facts.is_made() && creates {
             facts.report_missing(&mut part, "pipelinerun", name);
         }
-        let of_template =
-            |claim: &String| group.claims.iter().any(|own| own.template && *own.name == **claim);
-        let claims = facts.claims.iter();
-        part.parts.extend(claims.map(|claim| facts.claim(claim, of_template(claim))));
+        part.parts.extend(facts.claim_parts());
         for (member, _) in self.context.cluster.view.members_of(&placeholder) {
             let pod = self.context.cluster.pod(namespace, &member.name);
             part.parts.extend(pod.map(|pod| facts.diagnose_member(pod)));

@@ -159,10 +159,10 @@ struct Refused<'v> {
 impl<'v> Refused<'v> {
     fn of(view: &'v View) -> Self {
         let mut refused = Self::default();
-        for (_, task_run) in view.refused_task_runs().filter(|(_, it)| !it.identity.deleting) {
-            let run = task_run.run.as_ref().and_then(|owner| view.run_by_uid(&owner.uid));
-            let (Some((name, run)), Some(since)) = (run, task_run.refused_since) else { continue };
-            let (_, root, _) = family::root(name, run, view);
+        for (_, task_run, _, root) in family::refused(view) {
+            let Some(since) = task_run.refused_since.filter(|_| !task_run.identity.deleting) else {
+                continue;
+            };
             let known = refused.since.entry(&root.identity.uid).or_insert(since);
             *known = since.min(*known);
         }
@@ -370,6 +370,13 @@ impl<'v> State<'v> {
         let waiting = waiting.filter_map(|(_, member)| member.details.as_deref()).collect();
         let blueprint = desired.map(|desired| &desired.blueprint);
         Demand::of(self.name, self.placeholder, self.details, blueprint, waiting, view)
+    }
+
+    /// The waiting members that require a node by name, each with that node.
+    pub(super) fn bound_by_name(&self) -> impl Iterator<Item = (&'v Name, &'v Member, &'v str)> {
+        self.waiting.iter().filter_map(|(name, member)| {
+            Some((*name, *member, bound_by_name(member.details.as_deref()?)?))
+        })
     }
 
     /// The members that the scheduler finds no node for. With the time since when each has been

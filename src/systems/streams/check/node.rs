@@ -5,11 +5,8 @@ use k8s_openapi::api::core::v1::Toleration;
 use crate::systems::check::{Context, NodeReport};
 use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::kinds::StreamsView as _;
-use crate::systems::streams::kinds::host_pool::EXCLUSIVE_TAINT;
+use crate::systems::streams::kinds::host_pool::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT};
 use crate::view::Name;
-
-/// The effect of the taint of an exclusive pool.
-const EFFECT: &str = "NoSchedule";
 
 /// The pools that have a node, each with the index of the member, and the taints that keep the pods of
 /// others off it.
@@ -31,7 +28,7 @@ pub(in crate::systems::streams) fn check(context: &Context<'_>, node: &str) -> N
             let Some(hash) = pool.hash.as_deref().filter(|_| pool.exclusive) else { continue };
             if view.exclusive_pool(node) == Some(hash) {
                 report.decided.push(format!(
-                    "taint {EXCLUSIVE_TAINT}={hash}:{EFFECT}: only pods of HostPool \
+                    "taint {EXCLUSIVE_TAINT}={hash}:{EXCLUSIVE_EFFECT}: only pods of HostPool \
                      {namespace}/{name} run here"
                 ));
             }
@@ -39,7 +36,7 @@ pub(in crate::systems::streams) fn check(context: &Context<'_>, node: &str) -> N
                 key: Some(EXCLUSIVE_TAINT.to_owned()),
                 operator: Some("Equal".to_owned()),
                 value: Some(hash.to_owned()),
-                effect: Some(EFFECT.to_owned()),
+                effect: Some(EXCLUSIVE_EFFECT.to_owned()),
                 ..Toleration::default()
             });
         }

@@ -36,6 +36,9 @@ pub const POOL_LABEL_PREFIX: &str = "pool.stowplan.node-restriction.kubernetes.i
 /// NoSchedule.
 pub const EXCLUSIVE_TAINT: &str = "stowplan.dev/exclusive";
 
+/// The effect of that taint: it does not evict pods that already run there.
+pub(crate) const EXCLUSIVE_EFFECT: &str = "NoSchedule";
+
 /// The fields of a HostPool that decisions read.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct HostPool {

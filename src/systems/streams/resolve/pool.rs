@@ -218,7 +218,7 @@ impl Placing<'_> {
             let toleration = Change::Toleration {
                 key: keys::EXCLUSIVE_TAINT,
                 value: hash.to_owned(),
-                effect: "NoSchedule",
+                effect: keys::EXCLUSIVE_EFFECT,
             };
             self.change(key, value, toleration);
         }

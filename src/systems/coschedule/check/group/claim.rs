@@ -13,19 +13,27 @@ use crate::systems::fit::Candidate;
 use crate::view::Name;
 
 impl Facts<'_> {
-    /// A claim of the group. `of_template`: Tekton creates it from a template.
-    pub(in crate::systems::coschedule::check) fn claim(
+    /// The claims of the group.
+    pub(in crate::systems::coschedule::check) fn claim_parts(
         &self,
-        claim: &str,
-        of_template: bool,
-    ) -> Diagnosis {
+    ) -> impl Iterator<Item = Diagnosis> {
+        self.claims.iter().map(|claim| self.claim(claim))
+    }
+
+    /// Whether Tekton creates a claim from a template.
+    fn is_of_template(&self, claim: &str) -> bool {
+        let mut claims = self.group.into_iter().flat_map(|group| &group.claims);
+        claims.any(|own| own.template && *own.name == *claim)
+    }
+
+    fn claim(&self, claim: &str) -> Diagnosis {
         let view = &self.cluster.view;
         let namespace = &self.name.namespace;
         let name = Name::new(namespace, claim);
         let mut diagnosis = Diagnosis::new(CLAIM.kind, &name);
         let Some(known) = view.claim(&name) else {
             if self.cluster.knows(CLAIM.kind) {
-                let (what, remedy) = if of_template {
+                let (what, remedy) = if self.is_of_template(claim) {
                     ("Tekton has not created it yet", format!("kubectl get events -n {namespace}"))
                 } else {
                     ("it does not exist", "create it, or let the run name another".to_owned())

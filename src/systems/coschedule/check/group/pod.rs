@@ -5,7 +5,6 @@ use k8s_openapi::api::core::v1::Pod;
 use super::Facts;
 use crate::kubernetes::{annotation, label};
 use crate::systems::check::{Context, Diagnosis, PodReport};
-use crate::systems::coschedule::check::run::claims_of;
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
@@ -45,23 +44,17 @@ fn find_group(context: &Context<'_>, pod_name: &Name, pod: &Pod) -> Option<(Stri
             Some((None, Some(group))) => format!("the pods of group {group}"),
             _ => "a group that is unknown".to_owned(),
         };
-        let placeholder = Facts::new(context, &name, Vec::new(), false).placeholder();
+        let placeholder = Facts::new(context, &name, None).placeholder();
         let led = Diagnosis { parts: vec![placeholder], ..Diagnosis::default() };
         return Some((format!("a node for {group}"), led));
     }
     let placeholder = label(&pod.metadata, keys::MEMBER)?;
     let owner = Owner::of_tekton(&pod.metadata, TASK_RUN.kind);
     let of_run = owner.map(|owner| belonging(namespace, &owner, &cluster.view, policy));
-    let mut isolated = false;
-    let mut claims = Vec::new();
-    let mut templates: Vec<String> = Vec::new();
+    let mut group = None;
     let asked = match &of_run {
         Some(Belonging::Run { name, groups, .. }) => {
-            let group = groups.groups.iter().find(|group| *group.name == *placeholder);
-            isolated = group.is_some_and(|group| group.isolated);
-            claims = group.map(claims_of).unwrap_or_default();
-            let of_group = group.iter().flat_map(|group| &group.claims);
-            templates = of_group.filter(|of| of.template).map(|of| of.name.to_string()).collect();
+            group = groups.groups.iter().find(|group| *group.name == *placeholder);
             let name = &name.name;
             format!(
                 "one node with its group of PipelineRun {name}: stowplan check pipelinerun/{name} -n {namespace}"
@@ -73,11 +66,9 @@ fn find_group(context: &Context<'_>, pod_name: &Name, pod: &Pod) -> Option<(Stri
         },
     };
     let name = Name::new(namespace, placeholder);
-    let facts = Facts::new(context, &name, claims, isolated);
+    let facts = Facts::new(context, &name, group);
     let mut diagnosis = facts.placeholder();
-    let of_template = |claim: &String| templates.contains(claim);
-    let claims = facts.claims.iter();
-    diagnosis.parts.extend(claims.map(|claim| facts.claim(claim, of_template(claim))));
+    diagnosis.parts.extend(facts.claim_parts());
     if !facts.is_made() {
         match facts.explained.as_ref().and_then(|explained| explained.waits.first()) {
             Some(Why::SharedClaim(note)) => {

@@ -52,12 +52,9 @@ impl<'v> Decider<'_, 'v> {
     ///
     /// stowplan added that requirement, so the policy's `repair` need not allow it.
     pub(super) fn recreate_members_bound_elsewhere(&mut self) {
-        let node = self.state.pod.and_then(PlaceholderPod::place);
-        for &(name, member) in &self.state.waiting {
-            let Some(details) = member.details.as_deref() else { continue };
-            let Some(bound) = bound_by_name(details).filter(|bound| Some(*bound) != node) else {
-                continue;
-            };
+        let state = self.state;
+        let node = state.pod.and_then(PlaceholderPod::place);
+        for (name, member, bound) in state.bound_by_name().filter(|of| Some(of.2) != node) {
             if recreating_task_run(name, member, self.facts.view).is_some() {
                 let why = format!("it requires node {bound}, which its group has left");
                 self.step(name, member, Step::Release(why));

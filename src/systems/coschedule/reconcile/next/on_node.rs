@@ -8,7 +8,7 @@ use crate::systems::coschedule::kinds::member::Member;
 use crate::systems::coschedule::kinds::placeholder::PlaceholderPod;
 use crate::systems::coschedule::pod_plan::Nodes;
 use crate::systems::coschedule::reconcile::Why;
-use crate::systems::coschedule::reconcile::demand::{Demand, bound_by_name, others};
+use crate::systems::coschedule::reconcile::demand::{Demand, others};
 use crate::systems::coschedule::reconcile::state::recreating_task_run;
 use crate::view::Name;
 
@@ -108,17 +108,17 @@ impl<'v> Decider<'_, 'v> {
     /// pods do not require the node again.
     fn recreate_members_bound_to(&mut self, pod: &PlaceholderPod, node: &str) -> Option<Next> {
         let (state, view) = (self.state, self.facts.view);
-        let bound = state.waiting.iter().filter(|(name, member)| {
-            let required = member.details.as_deref().and_then(bound_by_name);
-            required == Some(node) && recreating_task_run(name, member, view).is_some()
-        });
-        let bound: Vec<_> = bound.copied().collect();
+        let bound: Vec<_> = state
+            .bound_by_name()
+            .filter(|(name, member, bound)| {
+                *bound == node && recreating_task_run(name, member, view).is_some()
+            })
+            .collect();
         let desired = state.desired.filter(|_| !bound.is_empty())?;
         if !state.plan().is_to_leave(pod.plan.as_deref(), node) {
-            let excluded = state.plan().nodes.excluded().iter().map(AsRef::as_ref);
-            return self.rewrite(except(std::iter::once(node).chain(excluded), desired));
+            return self.exclude(node, desired);
         }
-        for (name, member) in bound {
+        for (name, member, _) in bound {
             let why = format!("it requires node {node}, which its group leaves");
             self.step(name, member, Step::Release(why));
         }
@@ -151,9 +151,7 @@ impl<'v> Decider<'_, 'v> {
             let Some(desired) = state.desired.filter(|desired| self.follow(desired) != here) else {
                 return self.wait(Why::NoOtherNode(trouble));
             };
-            let excluded = state.plan().nodes.excluded().iter().map(AsRef::as_ref);
-            let nodes = except(std::iter::once(node).chain(excluded), desired);
-            if let Some(next) = self.rewrite(nodes) {
+            if let Some(next) = self.exclude(node, desired) {
                 return next;
             }
         }

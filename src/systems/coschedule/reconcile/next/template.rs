@@ -19,6 +19,12 @@ impl<'v> Decider<'_, 'v> {
         (self.state.desired.is_some() && new != *plan).then_some(Next::Rewrite(new))
     }
 
+    /// Excludes a further node in the template; `None` if it does so already.
+    pub(super) fn exclude(&self, node: &str, desired: &Desired<'_>) -> Option<Next> {
+        let excluded = self.state.plan().nodes.excluded().iter().map(AsRef::as_ref);
+        self.rewrite(except(std::iter::once(node).chain(excluded), desired))
+    }
+
     /// Drops the hold of a template that holds the pod to pods that it should leave.
     pub(super) fn drop_hold(&self) -> Option<Next> {
         let is_due = self.state.must_drop_hold() && self.state.desired.is_some();

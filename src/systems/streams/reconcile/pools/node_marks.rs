@@ -12,15 +12,12 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::systems::plan::operation::{add, remove, test, test_uid};
-use crate::systems::streams::keys::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
+use crate::systems::streams::keys::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
 use crate::view::NodeDetails;
 use crate::view::node::Taint;
 
 /// The field of a taint that says when it was added.
 pub(super) const TIME_ADDED: &str = "timeAdded";
-
-/// The effect of the taint: it does not evict pods that already run there.
-pub(super) const NO_SCHEDULE: &str = "NoSchedule";
 
 /// How long a new taint must have existed before the pods on its node are checked. Until a
 /// scheduler has seen the taint it may bind other pods there, and the controller's watch must have
@@ -61,7 +58,7 @@ impl<'v> Marks<'v> {
 
     /// The taint of the pool, with its position.
     pub(super) fn taint(&self, hash: &str) -> Option<(usize, &'v Taint)> {
-        let own = |taint: &Taint| *taint.value == *hash && *taint.effect == *NO_SCHEDULE;
+        let own = |taint: &Taint| *taint.value == *hash && *taint.effect == *EXCLUSIVE_EFFECT;
         self.taints.iter().copied().find(|(_, taint)| own(taint))
     }
 
@@ -78,7 +75,7 @@ impl<'v> Marks<'v> {
     /// Whether the API server would accept a taint of a pool: it refuses a second taint with the
     /// same key and effect.
     pub(super) fn accepts_taint(&self) -> bool {
-        !self.taints.iter().any(|(_, taint)| *taint.effect == *NO_SCHEDULE)
+        !self.taints.iter().any(|(_, taint)| *taint.effect == *EXCLUSIVE_EFFECT)
     }
 }
 
@@ -116,7 +113,7 @@ pub(super) fn mark(
         let taint = json!({
             "key": EXCLUSIVE_TAINT,
             "value": hash,
-            "effect": NO_SCHEDULE,
+            "effect": EXCLUSIVE_EFFECT,
             TIME_ADDED: whole_seconds(now),
         });
         if details.taints.is_empty() {

@@ -13,7 +13,7 @@ use super::{MAX_LISTED, Pool, node_marks};
 use crate::api::condition::{self, ACCEPTED, READY, Status, find};
 use crate::systems::plan::{Action, Event, Target, Write};
 use crate::systems::streams::api::host_pool::{HostPoolStatus, Member, MemberState};
-use crate::systems::streams::keys::EXCLUSIVE_TAINT;
+use crate::systems::streams::keys::{EXCLUSIVE_EFFECT, EXCLUSIVE_TAINT};
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, Host};
 use crate::systems::streams::kinds::node_marks::tag;
@@ -57,9 +57,9 @@ pub(super) fn write<'v>(
             let readiness = match &pool.pool.form {
                 _ if pool.is_labelled() => {
                     new.node_label = Some(node_marks::label(pool.hash));
-                    new.exclusive_taint = pool.exclusive().then(|| {
-                        format!("{EXCLUSIVE_TAINT}={}:{}", pool.hash, node_marks::NO_SCHEDULE)
-                    });
+                    new.exclusive_taint = pool
+                        .exclusive()
+                        .then(|| format!("{EXCLUSIVE_TAINT}={}:{EXCLUSIVE_EFFECT}", pool.hash));
                     new.members = draft.members(inventory, now);
                     check_labelled(&new.members, draft)
                 }
@@ -121,8 +121,8 @@ fn limit_events(events: Vec<Event>) -> Vec<Event> {
     kept
 }
 
-/// The event if the reason of Ready has changed; none while nodes are being reserved. It also reports a refusal, whose reason both
-/// conditions have.
+/// The event if the reason of Ready has changed; none while nodes are being reserved. It also
+/// reports a refusal, whose reason both conditions have.
 fn find_transition(old: &HostPoolStatus, accepted: Status, readiness: &Readiness) -> Option<Event> {
     let before = find(&old.conditions, READY).map(|condition| condition.reason.as_str());
     let warning = !readiness.ready;
