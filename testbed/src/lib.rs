@@ -13,6 +13,7 @@
 //! 4. [`workload`], [`wait`], [`http`]: queries and waits of tests.
 //! 5. [`proxy`]: an API server that fails on demand, for a controller.
 //! 6. [`volumes`], [`tekton`]: a provisioner of volumes, and a driver of PipelineRuns.
+//! 7. [`image`]: container images, written without a container engine.
 //!
 //! # How a test uses it
 //! Starting takes a few seconds, so a test file starts one control plane, owned by one test
@@ -43,6 +44,7 @@
 
 pub mod control_plane;
 pub mod http;
+pub mod image;
 mod process;
 pub mod proxy;
 pub mod tekton;

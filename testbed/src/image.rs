@@ -1,0 +1,316 @@
+//! Container images, written without a container engine.
+//!
+//! [`Image::write`] makes one tar with two indexes over the same blobs: an OCI image layout
+//! (`oci-layout`, `index.json`) for `ctr images import` and `skopeo copy oci-archive:…`, and
+//! Docker's `manifest.json` for `docker load`, `podman load` and `skopeo copy docker-archive:…`.
+//! The same image gives the same bytes: entries are sorted, and no time, owner or path of the
+//! machine gets into the archive.
+//!
+//! ```
+//! # fn main() -> anyhow::Result<()> {
+//! # let dir = tempfile::tempdir()?;
+//! # let archive = dir.path().join("hello.tar");
+//! use testbed::image::{Entry, Image, Layer};
+//!
+//! let digest = Image {
+//!     name: "stow.test/hello".to_owned(),
+//!     tag: "1".to_owned(),
+//!     layers: vec![Layer::Entries([("hello".to_owned(), Entry::text("Hello"))].into())],
+//!     entrypoint: vec!["/hello".to_owned()],
+//!     user: "65532:65532".to_owned(),
+//!     ..Image::default()
+//! }
+//! .write(&archive)?;
+//! assert!(digest.to_string().starts_with("sha256:"));
+//! # Ok(())
+//! # }
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env::consts;
+use std::fmt::{self, Display};
+use std::fs::{File, Permissions};
+use std::io::{self, BufWriter, Read, Seek as _, Write};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tempfile::NamedTempFile;
+
+mod layer;
+mod reference;
+
+pub use layer::{Content, Entry, Layer};
+
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+
+/// An image for the architecture of this machine: its layers, and how a container of it is started.
+#[derive(Clone, Debug, Default)]
+pub struct Image {
+    /// The repository, as pods name it: `stowplan`, `stow.test/mpi`, `localhost:5000/a/b`.
+    pub name: String,
+    /// The tag, without the colon.
+    pub tag: String,
+    /// Bottom layer first; at least one.
+    pub layers: Vec<Layer>,
+    /// The program and its first arguments.
+    pub entrypoint: Vec<String>,
+    /// The arguments that a pod's `args` replace.
+    pub cmd: Vec<String>,
+    /// User and group, as numbers if pods demand `runAsNonRoot`: `65532:65532`. Empty: root.
+    pub user: String,
+    /// Environment variables.
+    pub env: BTreeMap<String, String>,
+    /// Empty: the root directory.
+    pub working_dir: String,
+    /// Labels such as `org.opencontainers.image.version`.
+    pub labels: BTreeMap<String, String>,
+    /// Seconds since 1970: when the image was made, and the time of each file of [`Layer::Entries`].
+    /// 0 unless the sources have a time, such as `SOURCE_DATE_EPOCH`.
+    pub created: u64,
+}
+
+/// A SHA-256 digest. Its text is `sha256:` and 64 lower-case digits.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Digest(String);
+
+impl Digest {
+    fn of(bytes: &[u8]) -> Self {
+        Self::finish(Sha256::new_with_prefix(bytes))
+    }
+
+    fn finish(hash: Sha256) -> Self {
+        Self(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// Where a layout keeps the blob.
+    fn path(&self) -> String {
+        format!("blobs/sha256/{}", self.0)
+    }
+}
+
+impl Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256:{}", self.0)
+    }
+}
+
+/// A blob that is to be written.
+struct Blob {
+    digest: Digest,
+    size: u64,
+    content: Source,
+}
+
+enum Source {
+    Bytes(Vec<u8>),
+    File(File),
+}
+
+impl Blob {
+    fn of(bytes: Vec<u8>) -> Self {
+        let size = bytes.len() as u64;
+        Self { digest: Digest::of(&bytes), size, content: Source::Bytes(bytes) }
+    }
+
+    /// Of a file that is too large for memory: read once for its digest, and again when written.
+    fn of_file(mut file: File) -> io::Result<Self> {
+        let mut hash = Sha256::new();
+        let mut buffer = vec![0; 1 << 20];
+        let mut size = 0;
+        loop {
+            let read = file.read(&mut buffer)?;
+            if read == 0 {
+                break;
+            }
+            hash.update(&buffer[..read]);
+            size += read as u64;
+        }
+        Ok(Self { digest: Digest::finish(hash), size, content: Source::File(file) })
+    }
+
+    fn descriptor(&self, media_type: &str) -> Value {
+        json!({ "mediaType": media_type, "digest": self.digest.to_string(), "size": self.size })
+    }
+
+    fn append(self, archive: &mut Archive<impl Write>) -> Result<()> {
+        let path = self.digest.path();
+        if !archive.written.insert(path.clone()) {
+            return Ok(());
+        }
+        match self.content {
+            Source::Bytes(bytes) => archive.append(&path, self.size, &*bytes)?,
+            Source::File(mut file) => {
+                file.rewind()?;
+                let end = archive.append(&path, self.size, &file)?;
+                ensure!(end == self.size, "a layer was changed while it was read");
+                return Ok(());
+            }
+        };
+        Ok(())
+    }
+}
+
+/// The outer tar.
+struct Archive<W: Write> {
+    tar: tar::Builder<W>,
+    /// The paths of blobs. Layers may be equal.
+    written: BTreeSet<String>,
+}
+
+impl<W: Write> Archive<W> {
+    /// Returns how many bytes were read.
+    fn append(&mut self, path: &str, size: u64, content: impl Read) -> Result<u64> {
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_mode(0o644);
+        header.set_mtime(0);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_size(size);
+        let mut content = content.take(size);
+        self.tar.append_data(&mut header, path, &mut content)?;
+        Ok(size - content.limit())
+    }
+
+    fn append_json(&mut self, path: &str, value: &Value) -> Result<()> {
+        let bytes = value.to_string().into_bytes();
+        self.append(path, bytes.len() as u64, &*bytes)?;
+        Ok(())
+    }
+}
+
+impl Image {
+    /// The reference that pods use: `name:tag`.
+    #[must_use]
+    pub fn reference(&self) -> String {
+        format!("{}:{}", self.name, self.tag)
+    }
+
+    /// Writes the archive; returns the digest of the image's manifest, which `ctr images ls` shows.
+    /// The file appears when it is complete, and replaces an earlier one.
+    ///
+    /// # Errors
+    /// The name or the tag is invalid, there is no layer, a layer cannot be read or is not an
+    /// uncompressed tar, an entry has no path in the image, or the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<Digest> {
+        let reference = self.reference();
+        self.write_to(path)
+            .with_context(|| format!("cannot write {reference} to {}", path.display()))
+    }
+
+    fn write_to(&self, path: &Path) -> Result<Digest> {
+        reference::check(&self.name, &self.tag)?;
+        ensure!(!self.layers.is_empty(), "an image needs at least one layer");
+        let mut layers = Vec::new();
+        for layer in &self.layers {
+            layers.push(match layer {
+                Layer::Tar(path) => Blob::of_file(layer::open(path)?)
+                    .with_context(|| format!("cannot read {}", path.display()))?,
+                Layer::Entries(entries) => Blob::of(layer::pack(entries, self.created)?),
+            });
+        }
+        let config = Blob::of(self.config(&layers)?.to_string().into_bytes());
+        let manifest = Blob::of(
+            json!({
+                "schemaVersion": 2,
+                "mediaType": MANIFEST,
+                "config": config.descriptor(CONFIG),
+                "layers": layers.iter().map(|layer| layer.descriptor(LAYER)).collect::<Vec<_>>(),
+            })
+            .to_string()
+            .into_bytes(),
+        );
+        let index = self.index(&manifest)?;
+        let docker = json!([{
+            "Config": config.digest.path(),
+            "RepoTags": [self.reference()],
+            "Layers": layers.iter().map(|layer| layer.digest.path()).collect::<Vec<_>>(),
+        }]);
+
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let file = NamedTempFile::new_in(folder.unwrap_or_else(|| Path::new(".")))?;
+        let tar = tar::Builder::new(BufWriter::new(file));
+        let mut archive = Archive { tar, written: BTreeSet::new() };
+        let digest = manifest.digest.clone();
+        for blob in layers.into_iter().chain([config, manifest]) {
+            blob.append(&mut archive)?;
+        }
+        archive.append_json("index.json", &index)?;
+        archive.append_json("manifest.json", &docker)?;
+        archive.append_json("oci-layout", &json!({ "imageLayoutVersion": "1.0.0" }))?;
+        let file = archive.tar.into_inner()?.into_inner()?;
+        // A temporary file is readable for its owner alone.
+        file.as_file().set_permissions(Permissions::from_mode(0o644))?;
+        file.persist(path)?;
+        Ok(digest)
+    }
+
+    /// How containers are started, and which layers make their root file system.
+    fn config(&self, layers: &[Blob]) -> Result<Value> {
+        let created = i64::try_from(self.created)
+            .ok()
+            .and_then(|seconds| Timestamp::from_second(seconds).ok())
+            .with_context(|| format!("{} is not a time in seconds since 1970", self.created))?;
+        let created = created.to_string();
+        let env: Vec<_> = self.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        // Absent and empty mean the same; with absent ones the file shows what is set.
+        let mut config = serde_json::Map::new();
+        for (name, value, is_set) in [
+            ("User", json!(self.user), !self.user.is_empty()),
+            ("Env", json!(env), !env.is_empty()),
+            ("Entrypoint", json!(self.entrypoint), !self.entrypoint.is_empty()),
+            ("Cmd", json!(self.cmd), !self.cmd.is_empty()),
+            ("WorkingDir", json!(self.working_dir), !self.working_dir.is_empty()),
+            ("Labels", json!(self.labels), !self.labels.is_empty()),
+        ] {
+            if is_set {
+                config.insert(name.to_owned(), value);
+            }
+        }
+        // Layers are not compressed, so the digest of each is that of its content as well.
+        let contents: Vec<_> = layers.iter().map(|layer| layer.digest.to_string()).collect();
+        let history: Vec<_> =
+            layers.iter().map(|_| json!({ "created": created, "created_by": "testbed" })).collect();
+        Ok(json!({
+            "created": created,
+            "architecture": architecture()?,
+            "os": "linux",
+            "config": config,
+            "rootfs": { "type": "layers", "diff_ids": contents },
+            "history": history,
+        }))
+    }
+
+    fn index(&self, manifest: &Blob) -> Result<Value> {
+        let mut descriptor = manifest.descriptor(MANIFEST);
+        descriptor["platform"] = json!({ "architecture": architecture()?, "os": "linux" });
+        descriptor["annotations"] = json!({
+            // containerd looks an image up by its complete name; the kubelet asks for that name.
+            "io.containerd.image.name": reference::complete(&self.name, &self.tag),
+            "org.opencontainers.image.ref.name": self.tag,
+        });
+        Ok(json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.index.v1+json",
+            "manifests": [descriptor],
+        }))
+    }
+}
+
+/// This machine's architecture, as images name it.
+///
+/// # Errors
+/// It is neither amd64 nor arm64.
+pub fn architecture() -> Result<&'static str> {
+    match consts::ARCH {
+        "x86_64" => Ok("amd64"),
+        "aarch64" => Ok("arm64"),
+        other => bail!("images are made for amd64 and arm64, and this machine is {other}"),
+    }
+}
