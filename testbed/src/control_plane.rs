@@ -1,7 +1,7 @@
-//! A running control plane: etcd, API server, controller manager, scheduler, and kwok for the
-//! nodes.
+//! A running control plane: etcd, API server, controller manager, scheduler, and kwok for simulated
+//! nodes, or real ones ([`crate::real`]).
 //!
-//! As close to production as it gets without kubelets: the Node and RBAC authorizers are on, and so
+//! As close to production as it gets: the Node and RBAC authorizers are on, and so
 //! are the admission plugins that many clusters add (`NodeRestriction`,
 //! `OwnerReferencesPermissionEnforcement`). [`ControlPlane::install`] puts stowplan into it with
 //! its own chart.
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fs, slice, thread};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::Request;
@@ -32,6 +32,8 @@ use self::certificates::{Authority, Certified};
 use self::directory::RunDirectory;
 use crate::process::{PROXIES, Processes};
 use crate::proxy::Proxy;
+use crate::real::cluster::Cluster;
+use crate::real::{self as real_nodes, RealNodes};
 use crate::tools::{self, Tools};
 use crate::wait::{Seen, until};
 
@@ -40,22 +42,25 @@ mod certificates;
 pub mod directory;
 mod install;
 mod node;
+mod programs;
+mod real;
 mod upkeep;
 
 pub use self::install::{Install, Installation};
 pub use self::node::NodeSpec;
+pub use self::real::RealNode;
 
 /// Far above the usual time of a start (about five seconds), for machines that are busy.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
-/// The stages of kwok beside its own.
-const STAGES: &str = include_str!("../assets/stages.yaml");
-
 /// What to start, and where.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The nodes at the start. [`ControlPlane::add_node`] adds more.
+    /// The simulated nodes at the start. [`ControlPlane::add_node`] adds more.
     pub nodes: Vec<NodeSpec>,
+    /// Real nodes instead of simulated ones; kwok does not run then. Needs root, and a machine has
+    /// one such control plane at a time.
+    pub real: Option<RealNodes>,
     /// The run directory. None: a temporary one, which is removed in the end, unless the start
     /// fails or the owner panics: then it stays, and its path is printed.
     pub dir: Option<PathBuf>,
@@ -69,6 +74,8 @@ pub struct ControlPlane {
     processes: Arc<Mutex<Processes>>,
     directory: Arc<RunDirectory>,
     kubeconfig: PathBuf,
+    /// The real nodes, if it has such.
+    real: Option<Cluster>,
     /// Set by [`ControlPlane::detach`].
     detached: bool,
 }
@@ -87,13 +94,28 @@ impl ControlPlane {
             Some(path) => RunDirectory::create(path)?,
             None => RunDirectory::temporary()?,
         });
-        let (range, claim) = Range::claim()?;
+        let real = match &options.real {
+            Some(nodes) => {
+                ensure!(
+                    options.nodes.is_empty(),
+                    "a control plane has real nodes or simulated ones; the scheduler would place \
+                     pods on both",
+                );
+                Some(Cluster::prepare(nodes, directory.path()).await?)
+            }
+            None => None,
+        };
+        let (range, claim) = match real {
+            Some(_) => (Range::real(), None),
+            None => Range::claim().map(|(range, claim)| (range, Some(claim)))?,
+        };
         let plane = Self {
             tools,
             range,
             processes: Arc::new(Mutex::new(Processes::new(directory.pids())?)),
             kubeconfig: directory.join("kubeconfig"),
             directory,
+            real,
             detached: false,
         };
         match plane.boot(&options, claim).await {
@@ -124,7 +146,7 @@ impl ControlPlane {
     /// Where the API server is, as `https://ADDRESS:PORT`.
     #[must_use]
     pub fn api_server(&self) -> String {
-        format!("https://{}", self.range.socket(Range::API))
+        format!("https://{}", self.range.api())
     }
 
     /// An administrator's client. `kube` sets no limit on the client's side.
@@ -220,7 +242,7 @@ impl ControlPlane {
     /// When no port is free, or the authority's certificate cannot be read.
     pub async fn proxy(&self) -> Result<Proxy> {
         let authority = fs::read(self.certificate("ca.crt"))?;
-        Proxy::before_tls(self.range.socket(Range::API), &authority).await
+        Proxy::before_tls(self.range.api(), &authority).await
     }
 
     /// Checks that every program still runs.
@@ -287,9 +309,9 @@ impl ControlPlane {
         Ok(())
     }
 
-    async fn boot(&self, options: &Options, claim: TcpListener) -> Result<()> {
-        self.write_files()?;
-        self.start_etcd()?;
+    async fn boot(&self, options: &Options, claim: Option<TcpListener>) -> Result<()> {
+        let authority = self.write_files()?;
+        self.start_etcd().await?;
         self.start_api_server()?;
         let client = self.client().await?;
         until("the API server to be ready", START_LIMIT, async || {
@@ -305,8 +327,12 @@ impl ControlPlane {
         drop(claim);
         self.start_controller_manager()?;
         self.start_scheduler()?;
-        self.start_kwok()?;
-        self.add_nodes(&options.nodes).await?;
+        if self.real.is_some() {
+            self.start_real_nodes(&authority).await?;
+        } else {
+            self.start_kwok()?;
+            self.add_nodes(&options.nodes).await?;
+        }
         until("the default service account", START_LIMIT, async || {
             self.check()?;
             let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
@@ -319,7 +345,7 @@ impl ControlPlane {
     }
 
     /// Certificates, kubeconfigs and wrappers.
-    fn write_files(&self) -> Result<()> {
+    fn write_files(&self) -> Result<Authority> {
         for folder in ["certificates", "logs", "home"] {
             self.directory.folder(folder)?;
         }
@@ -332,7 +358,11 @@ impl ControlPlane {
             "kubernetes.default.svc",
             "kubernetes.default.svc.cluster.local",
         ];
-        let addresses = [self.range.host().into(), self.range.kubernetes_service().into()];
+        let addresses = [
+            self.range.host().into(),
+            self.range.api().ip(),
+            self.range.kubernetes_service().into(),
+        ];
         let server = authority.server(&names, &addresses)?;
         self.directory.write("certificates/server.crt", &server.certificate)?;
         self.directory.write("certificates/server.key", &server.key)?;
@@ -340,6 +370,12 @@ impl ControlPlane {
         self.directory.write("certificates/tokens.key", &signing)?;
         self.directory.write("certificates/tokens.pub", &verifying)?;
 
+        if self.real.is_some() {
+            // The API server's, for logs and commands in pods.
+            let client = authority.client("kube-apiserver", Some("system:masters"))?;
+            self.directory.write("certificates/kubelets.crt", &client.certificate)?;
+            self.directory.write("certificates/kubelets.key", &client.key)?;
+        }
         for (file, user, group) in [
             ("kubeconfig", "admin", Some("system:masters")),
             ("certificates/controller-manager.kubeconfig", "system:kube-controller-manager", None),
@@ -349,7 +385,8 @@ impl ControlPlane {
             self.directory.write(file, &self.kubeconfig_for(&authority, user, &client))?;
         }
         self.write_wrapper("kubectl")?;
-        self.write_wrapper("helm")
+        self.write_wrapper("helm")?;
+        Ok(authority)
     }
 
     fn kubeconfig_for(&self, authority: &Authority, user: &str, client: &Certified) -> String {
@@ -405,115 +442,6 @@ impl ControlPlane {
         command
     }
 
-    fn start_etcd(&self) -> Result<()> {
-        let client = format!("http://{}", self.range.socket(Range::ETCD));
-        let peer = format!("http://{}", self.range.socket(Range::ETCD_PEER));
-        self.spawn(
-            "etcd",
-            &[
-                format!("--data-dir={}", self.directory.join("etcd").display()),
-                format!("--listen-client-urls={client}"),
-                format!("--advertise-client-urls={client}"),
-                format!("--listen-peer-urls={peer}"),
-                format!("--initial-advertise-peer-urls={peer}"),
-                format!("--initial-cluster=default={peer}"),
-                // Nothing here has to survive a power cut.
-                "--unsafe-no-fsync".to_owned(),
-            ],
-        )
-    }
-
-    fn start_api_server(&self) -> Result<()> {
-        let file = |name: &str| self.certificate(name).display().to_string();
-        let host = self.range.host();
-        self.spawn(
-            "kube-apiserver",
-            &[
-                format!("--etcd-servers=http://{}", self.range.socket(Range::ETCD)),
-                format!("--bind-address={host}"),
-                format!("--advertise-address={host}"),
-                format!("--secure-port={}", Range::API),
-                format!("--cert-dir={}", self.directory.join("certificates").display()),
-                format!("--tls-cert-file={}", file("server.crt")),
-                format!("--tls-private-key-file={}", file("server.key")),
-                format!("--client-ca-file={}", file("ca.crt")),
-                "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-                format!("--service-account-key-file={}", file("tokens.pub")),
-                format!("--service-account-signing-key-file={}", file("tokens.key")),
-                format!("--service-cluster-ip-range={}", self.range.cidr()),
-                "--authorization-mode=Node,RBAC".to_owned(),
-                "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement"
-                    .to_owned(),
-                "--allow-privileged=true".to_owned(),
-                // A loopback address must not be published as the endpoint of a Service.
-                "--endpoint-reconciler-type=none".to_owned(),
-                // The benchmarks must reach the webhook's limits before these.
-                "--max-requests-inflight=2000".to_owned(),
-                "--max-mutating-requests-inflight=1000".to_owned(),
-            ],
-        )
-    }
-
-    fn start_controller_manager(&self) -> Result<()> {
-        let mut arguments = self.client_arguments("controller-manager", Range::CONTROLLER_MANAGER);
-        arguments.extend([
-            "--use-service-account-credentials=true".to_owned(),
-            // kwok renews the leases of hundreds of nodes. On a busy machine it is late, and nodes that
-            // no test has lost would be NotReady. A lost node is NotReady by its condition, at once.
-            "--node-monitor-grace-period=10m".to_owned(),
-            format!(
-                "--service-account-private-key-file={}",
-                self.certificate("tokens.key").display()
-            ),
-            format!("--root-ca-file={}", self.certificate("ca.crt").display()),
-        ]);
-        self.spawn("kube-controller-manager", &arguments)
-    }
-
-    fn start_scheduler(&self) -> Result<()> {
-        self.spawn("kube-scheduler", &self.client_arguments("scheduler", Range::SCHEDULER))
-    }
-
-    /// The arguments that the controller manager and the scheduler share.
-    fn client_arguments(&self, name: &str, port: u16) -> Vec<String> {
-        let kubeconfig = self.certificate(&format!("{name}.kubeconfig"));
-        let kubeconfig = kubeconfig.display();
-        vec![
-            format!("--kubeconfig={kubeconfig}"),
-            format!("--authentication-kubeconfig={kubeconfig}"),
-            format!("--authorization-kubeconfig={kubeconfig}"),
-            format!("--bind-address={}", self.range.host()),
-            format!("--secure-port={port}"),
-            format!("--tls-cert-file={}", self.certificate("server.crt").display()),
-            format!("--tls-private-key-file={}", self.certificate("server.key").display()),
-            "--leader-elect=false".to_owned(),
-            "--kube-api-qps=1000".to_owned(),
-            "--kube-api-burst=2000".to_owned(),
-        ]
-    }
-
-    fn start_kwok(&self) -> Result<()> {
-        let stages = self.directory.write("stages.yaml", STAGES)?;
-        self.spawn(
-            "kwok",
-            &[
-                format!("--kubeconfig={}", self.kubeconfig.display()),
-                format!("--config={}", self.tools.stages().display()),
-                format!("--config={}", stages.display()),
-                format!("--server-address={}", self.range.socket(Range::KWOK)),
-                "--manage-all-nodes=true".to_owned(),
-                "--node-lease-duration-seconds=40".to_owned(),
-                // The default range has addresses for 254 pods only.
-                "--cidr=10.128.0.0/12".to_owned(),
-            ],
-        )
-    }
-
-    fn spawn(&self, name: &str, arguments: &[String]) -> Result<()> {
-        let program = self.tools.program(name);
-        self.processes().spawn(name, &program, arguments, &[], &self.directory.log(name))
-    }
-
     fn certificate(&self, name: &str) -> PathBuf {
         self.directory.join("certificates").join(name)
     }
@@ -528,7 +456,11 @@ impl Drop for ControlPlane {
         if self.detached {
             return;
         }
+        self.end_real_nodes();
         self.processes().end_all();
+        if let Err(error) = real_nodes::clean_up(self.dir()) {
+            tools::to_stderr(&format!("{error:#}"));
+        }
         if thread::panicking() && self.directory.keep() {
             tools::to_stderr(&format!("the logs are kept in {}", self.dir().display()));
         }

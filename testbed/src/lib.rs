@@ -47,6 +47,7 @@ pub mod http;
 pub mod image;
 mod process;
 pub mod proxy;
+pub mod real;
 pub mod tekton;
 pub mod tools;
 pub mod volumes;

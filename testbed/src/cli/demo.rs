@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
     super::until_interrupted(async {
         let begun = Instant::now();
         say!("1. A control plane: Kubernetes {}, five hosts", Tools::kubernetes_version());
-        let plane = ControlPlane::start(Options { nodes: Vec::new(), dir }).await?;
+        let plane = ControlPlane::start(Options { dir, ..Options::default() }).await?;
         if let Err(error) = show_scenarios(&plane, webhook).await {
             return Err(if plane.keep_dir() {
                 let logs = super::shown(&plane.dir().join("logs"));

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
-use testbed::tools::{self, Tools};
+use testbed::real::{self, RealNodes};
+use testbed::tools::{self, NodeTools, Tools};
 use testbed::volumes::{IMMEDIATE, LOCAL, WAITING};
 
 use super::cargo::{build_stowplan, default_dir};
@@ -17,6 +18,7 @@ Examples:
   cargo testbed up --nodes 1000     more of them
   cargo testbed up --no-install     without stowplan
   cargo testbed up --tekton --dir /tmp/bed, then /tmp/bed/kubectl apply -f examples/tekton-run.yaml
+  sudo -E cargo testbed up --real 3 three nodes that run pods, with kubelet and containerd
   cargo testbed up --detach --dir /tmp/bed && /tmp/bed/kubectl get nodes";
 
 /// Starts a control plane with fake nodes and stowplan in it.
@@ -37,6 +39,13 @@ pub(super) struct Args {
     /// control plane ends. The nodes are then in the zones zone-a and zone-b.
     #[arg(long)]
     tekton: bool,
+    /// This many real nodes instead of simulated ones: kubelet, containerd and kube-proxy in
+    /// namespaces of this machine. Needs root. stowplan is not installed.
+    #[arg(long, value_name = "N", conflicts_with_all = ["nodes", "tekton"])]
+    real: Option<u8>,
+    /// An image archive for the real nodes to import; can be repeated.
+    #[arg(long, value_name = "FILE", requires = "real")]
+    import: Vec<PathBuf>,
     /// Return when it is ready, and leave it running.
     #[arg(long)]
     detach: bool,
@@ -44,21 +53,33 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<Ended> {
     let dir = args.dir.clone().map_or_else(|| default_dir("up"), Ok)?;
+    // Before minutes of compilation.
+    if args.real.is_some() {
+        real::check()?;
+    }
     // Before the handler for Ctrl-C is installed, so that Ctrl-C ends the builds.
     Tools::ensure(&tools::to_stderr)?;
-    let webhook = if args.no_install { None } else { Some(build_stowplan()?) };
+    if args.real.is_some() {
+        NodeTools::ensure(&tools::to_stderr)?;
+    }
+    let without = args.no_install || args.real.is_some();
+    let webhook = if without { None } else { Some(build_stowplan()?) };
     super::until_interrupted(async {
         let mut nodes = NodeSpec::numbered(args.nodes);
         if args.tekton {
             let zones = ["zone-a", "zone-b"].into_iter().cycle();
             nodes = nodes.into_iter().zip(zones).map(|(node, zone)| node.zone(zone)).collect();
         }
-        let options = Options { nodes, dir: Some(dir) };
+        let real = args.real.map(|count| RealNodes { count, images: args.import.clone() });
+        if real.is_some() {
+            nodes.clear();
+        }
+        let options = Options { nodes, real, dir: Some(dir) };
         let plane = ControlPlane::start(options).await?;
         say!(
             "Kubernetes {} with {} nodes on {}",
             Tools::kubernetes_version(),
-            args.nodes,
+            args.real.map_or(args.nodes, u16::from),
             plane.api_server(),
         );
         if args.tekton {

@@ -11,14 +11,19 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use anyhow::{Result, bail};
 
+use crate::real::network;
+
 /// Held while a control plane starts, until its API server holds its own port.
 const CLAIM: u16 = 26442;
 
-/// 256 loopback addresses.
+/// The addresses of a control plane: 256 loopback addresses, or those of the namespace that it
+/// shares with real nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
-    second: u8,
-    third: u8,
+    host: Ipv4Addr,
+    api: Ipv4Addr,
+    /// The first address, and the length of the prefix.
+    services: (Ipv4Addr, u8),
 }
 
 /// Unusual ports below the range that the kernel hands out: what listens on all addresses of the
@@ -39,7 +44,7 @@ impl Range {
         for attempt in 0_u8..32 {
             let [second, third, ..] = random.hash_one(attempt).to_be_bytes();
             // 127.64 to 127.126: away from 127.0.0.1, and from resolvers on 127.0.0.53.
-            let range = Self { second: 64 + second % 63, third };
+            let range = Self::loopback(64 + second % 63, third);
             match range.try_claim() {
                 Ok(claim) => return Ok((range, claim)),
                 Err(error) => last = Some(error),
@@ -53,6 +58,17 @@ impl Range {
         )
     }
 
+    fn loopback(second: u8, third: u8) -> Self {
+        let host = Ipv4Addr::new(127, second, third, 255);
+        Self { host, api: host, services: (Ipv4Addr::new(127, second, third, 0), 24) }
+    }
+
+    /// The addresses in the namespace that the control plane shares with real nodes. The loopback
+    /// device is the namespace's own.
+    pub(super) fn real() -> Self {
+        Self { host: Ipv4Addr::LOCALHOST, api: network::CONTROL_PLANE, services: network::SERVICES }
+    }
+
     fn try_claim(self) -> std::io::Result<TcpListener> {
         let claim = TcpListener::bind((self.host(), CLAIM))?;
         TcpListener::bind((self.host(), Self::API))?;
@@ -62,17 +78,22 @@ impl Range {
     /// Where the control plane's own programs listen. The API server never gives the last address
     /// of a range to a Service.
     pub(super) fn host(self) -> Ipv4Addr {
-        Ipv4Addr::new(127, self.second, self.third, 255)
+        self.host
+    }
+
+    /// Where the API server is reached, by nodes too.
+    pub(super) fn api(self) -> SocketAddr {
+        (self.api, Self::API).into()
     }
 
     /// The first address: the Service `kubernetes`.
     pub(super) fn kubernetes_service(self) -> Ipv4Addr {
-        Ipv4Addr::new(127, self.second, self.third, 1)
+        Ipv4Addr::from_bits(self.services.0.to_bits() + 1)
     }
 
     /// As the API server wants it.
     pub(super) fn cidr(self) -> String {
-        format!("127.{}.{}.0/24", self.second, self.third)
+        format!("{}/{}", self.services.0, self.services.1)
     }
 
     /// Where the programs listen, with a port.

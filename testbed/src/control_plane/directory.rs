@@ -14,11 +14,13 @@ use std::{io, thread};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::process::{self, Identity, table};
+use crate::real;
 
 const MARKER: &str = ".testbed";
 
 /// All files that a run writes. No other file in the folder is changed.
-const ENTRIES: [&str; 11] = [
+const ENTRIES: [&str; 13] = [
+    "Corefile",
     "certificates",
     "controller",
     "etcd",
@@ -27,6 +29,7 @@ const ENTRIES: [&str; 11] = [
     "kubeconfig",
     "kubectl",
     "logs",
+    "nodes",
     "pids",
     "pids.next",
     "webhook",
@@ -110,7 +113,8 @@ impl RunDirectory {
         for _ in 0..200 {
             if let Some(_lock) = lock(&self.path)? {
                 table::write(&self.pids(), std::iter::empty())?;
-                self.clean(&["etcd", "certificates", "home"])?;
+                real::clean_up(&self.path)?;
+                self.clean(&["etcd", "certificates", "home", "nodes"])?;
                 return Ok(names);
             }
             thread::sleep(Duration::from_millis(50));

@@ -1,0 +1,177 @@
+//! The programs of a control plane, and their arguments.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::ControlPlane;
+use super::address::Range;
+use crate::real::network;
+
+const ETCD: &str = "etcd";
+
+/// The stages of kwok beside its own.
+const STAGES: &str = include_str!("../../assets/stages.yaml");
+
+impl ControlPlane {
+    /// With real nodes, etcd brings the network namespace of the control plane: it starts first and
+    /// ends last.
+    pub(super) async fn start_etcd(&self) -> Result<()> {
+        let client = format!("http://{}", self.range.socket(Range::ETCD));
+        let peer = format!("http://{}", self.range.socket(Range::ETCD_PEER));
+        let arguments = [
+            format!("--data-dir={}", self.directory.join("etcd").display()),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=default={peer}"),
+            // Nothing here has to survive a power cut.
+            "--unsafe-no-fsync".to_owned(),
+        ];
+        if self.real.is_none() {
+            return self.spawn(ETCD, &arguments);
+        }
+        let script = r#"ip link set lo up && exec "$@""#;
+        let mut namespaced: Vec<_> =
+            ["--net", "--", "/bin/sh", "-c", script, ETCD].map(str::to_owned).into();
+        namespaced.push(self.tools.program(ETCD).display().to_string());
+        namespaced.extend(arguments);
+        let log = self.directory.log(ETCD);
+        self.processes().spawn(ETCD, Path::new("unshare"), &namespaced, &[], &log)?;
+        let etcd = self.namespace()?;
+        tokio::task::spawn_blocking(move || network::set_up(etcd)).await?
+    }
+
+    /// The process whose network namespace is the control plane's, if it has one of its own.
+    pub(super) fn namespace(&self) -> Result<u32> {
+        self.processes().id(ETCD)
+    }
+
+    pub(super) fn start_api_server(&self) -> Result<()> {
+        let file = |name: &str| self.certificate(name).display().to_string();
+        // All devices of a namespace of its own: the Service `kubernetes` leads to another one.
+        let real = self.real.is_some();
+        let bind = if real { Ipv4Addr::UNSPECIFIED } else { self.range.host() };
+        let mut arguments = vec![
+            format!("--etcd-servers=http://{}", self.range.socket(Range::ETCD)),
+            format!("--bind-address={bind}"),
+            format!("--advertise-address={}", self.range.api().ip()),
+            format!("--secure-port={}", Range::API),
+            format!("--cert-dir={}", self.directory.join("certificates").display()),
+            format!("--tls-cert-file={}", file("server.crt")),
+            format!("--tls-private-key-file={}", file("server.key")),
+            format!("--client-ca-file={}", file("ca.crt")),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", file("tokens.pub")),
+            format!("--service-account-signing-key-file={}", file("tokens.key")),
+            format!("--service-cluster-ip-range={}", self.range.cidr()),
+            "--authorization-mode=Node,RBAC".to_owned(),
+            "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement"
+                .to_owned(),
+            "--allow-privileged=true".to_owned(),
+            // The benchmarks must reach the webhook's limits before these.
+            "--max-requests-inflight=2000".to_owned(),
+            "--max-mutating-requests-inflight=1000".to_owned(),
+        ];
+        if real {
+            arguments.extend([
+                // Webhooks are pods, and no kube-proxy runs beside the API server.
+                "--enable-aggregator-routing=true".to_owned(),
+                "--kubelet-preferred-address-types=InternalIP".to_owned(),
+                format!("--kubelet-client-certificate={}", file("kubelets.crt")),
+                format!("--kubelet-client-key={}", file("kubelets.key")),
+            ]);
+        } else {
+            // A loopback address must not be published as the endpoint of a Service.
+            arguments.push("--endpoint-reconciler-type=none".to_owned());
+        }
+        self.spawn("kube-apiserver", &arguments)
+    }
+
+    pub(super) fn start_controller_manager(&self) -> Result<()> {
+        let mut arguments = self.client_arguments("controller-manager", Range::CONTROLLER_MANAGER);
+        arguments.extend([
+            "--use-service-account-credentials=true".to_owned(),
+            format!(
+                "--service-account-private-key-file={}",
+                self.certificate("tokens.key").display()
+            ),
+            format!("--root-ca-file={}", self.certificate("ca.crt").display()),
+        ]);
+        arguments.extend(match self.real {
+            // Kubelets report every 4 seconds (assets/kubelet.yaml).
+            Some(_) => ["--node-monitor-grace-period=20s", "--node-monitor-period=1s"]
+                .map(str::to_owned)
+                .to_vec(),
+            // kwok renews the leases of hundreds of nodes. On a busy machine it is late, and nodes
+            // that no test has lost would be NotReady. A lost node is NotReady by its condition, at
+            // once.
+            None => vec!["--node-monitor-grace-period=10m".to_owned()],
+        });
+        self.spawn("kube-controller-manager", &arguments)
+    }
+
+    pub(super) fn start_scheduler(&self) -> Result<()> {
+        self.spawn("kube-scheduler", &self.client_arguments("scheduler", Range::SCHEDULER))
+    }
+
+    /// The arguments that the controller manager and the scheduler share.
+    fn client_arguments(&self, name: &str, port: u16) -> Vec<String> {
+        let kubeconfig = self.certificate(&format!("{name}.kubeconfig"));
+        let kubeconfig = kubeconfig.display();
+        vec![
+            format!("--kubeconfig={kubeconfig}"),
+            format!("--authentication-kubeconfig={kubeconfig}"),
+            format!("--authorization-kubeconfig={kubeconfig}"),
+            format!("--bind-address={}", self.range.host()),
+            format!("--secure-port={port}"),
+            format!("--tls-cert-file={}", self.certificate("server.crt").display()),
+            format!("--tls-private-key-file={}", self.certificate("server.key").display()),
+            "--leader-elect=false".to_owned(),
+            "--kube-api-qps=1000".to_owned(),
+            "--kube-api-burst=2000".to_owned(),
+        ]
+    }
+
+    pub(super) fn start_kwok(&self) -> Result<()> {
+        let stages = self.directory.write("stages.yaml", STAGES)?;
+        self.spawn(
+            "kwok",
+            &[
+                format!("--kubeconfig={}", self.kubeconfig.display()),
+                format!("--config={}", self.tools.stages().display()),
+                format!("--config={}", stages.display()),
+                format!("--server-address={}", self.range.socket(Range::KWOK)),
+                "--manage-all-nodes=true".to_owned(),
+                "--node-lease-duration-seconds=40".to_owned(),
+                // The default range has addresses for 254 pods only.
+                "--cidr=10.128.0.0/12".to_owned(),
+            ],
+        )
+    }
+
+    fn spawn(&self, name: &str, arguments: &[String]) -> Result<()> {
+        self.spawn_program(name, &self.tools.program(name), arguments)
+    }
+
+    /// Starts a program of the control plane, in its network namespace if it has one.
+    pub(super) fn spawn_program(
+        &self,
+        name: &str,
+        program: &Path,
+        arguments: &[String],
+    ) -> Result<()> {
+        let log = self.directory.log(name);
+        if self.real.is_none() {
+            return self.processes().spawn(name, program, arguments, &[], &log);
+        }
+        let command = network::within(self.namespace()?);
+        let mut entering: Vec<_> =
+            command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        entering.push(program.display().to_string());
+        entering.extend_from_slice(arguments);
+        self.processes().spawn(name, Path::new(command.get_program()), &entering, &[], &log)
+    }
+}

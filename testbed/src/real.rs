@@ -1,0 +1,167 @@
+//! Real nodes on this machine: kubelet, containerd, runc, network plugins and kube-proxy in
+//! namespaces, without an image registry and without a route out of them.
+//!
+//! ```text
+//!  this machine                        etcd's network namespace               a node's namespaces
+//!  stowplan0 198.18.0.2 ── veth ── bridge 198.18.0.1 ────────── veth ── eth0 198.18.0.11
+//!  tests, kubectl, helm             kube-apiserver, scheduler,             kubelet, containerd, runc
+//!                                   controller manager, CoreDNS            kube-proxy; pods 198.19.1.0/24
+//! ```
+//!
+//! Addresses are from the range for benchmarks (198.18.0.0/15): they are no one's, and a cluster
+//! with real nodes is the only one on its machine ([`Claim`](claim::Claim)). Services are in
+//! 198.18.64.0/20.
+//!
+//! No namespace has a name: the control plane's lives as long as its processes, and a node's as
+//! long as its first process. So the kernel removes namespaces, devices, routes and mounts with the
+//! processes, however those end (`process`). Control groups are the only thing that remains of a
+//! cluster whose owner was killed; the next one removes them.
+//!
+//! A node is started by `assets/node.sh`, its first process. To lose its power is to kill that
+//! process; its disk is a folder of the run directory, so it comes back with what it had.
+
+use std::fmt::{self, Display};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs};
+
+use anyhow::{Result, bail};
+
+pub(crate) mod cgroup;
+pub(crate) mod claim;
+pub(crate) mod cluster;
+pub(crate) mod network;
+pub(crate) mod node;
+
+/// Set to `1` where tests on real nodes must run, as in CI: what is missing is then an error.
+const REQUIRED: &str = "STOWPLAN_REQUIRE_REAL_NODES";
+
+/// The most nodes of a cluster: each has an address, and a range of addresses for its pods.
+pub const MOST: u8 = 200;
+
+/// Programs that nodes need, and the Debian packages that have them.
+const PROGRAMS: [(&str, &str); 6] = [
+    ("ip", "iproute2"),
+    ("mount", "mount"),
+    ("nft", "nftables"),
+    ("nsenter", "util-linux"),
+    ("unshare", "util-linux"),
+    ("hostname", "hostname"),
+];
+
+/// The real nodes of a control plane: `node-1`, `node-2`, …
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RealNodes {
+    /// How many, at most [`MOST`].
+    pub count: u8,
+    /// Image archives that every node imports before the start returns.
+    pub images: Vec<PathBuf>,
+}
+
+impl RealNodes {
+    /// This many nodes without images.
+    #[must_use]
+    pub fn new(count: u8) -> Self {
+        Self { count, images: Vec::new() }
+    }
+}
+
+/// Why this machine cannot have real nodes, with the remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable(String);
+
+impl Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// Whether this machine can have real nodes.
+///
+/// # Errors
+/// The first thing that is missing: root, a program, namespaces, control groups.
+pub fn check() -> Result<(), Unavailable> {
+    let unavailable = |reason: String| Err(Unavailable(reason));
+    if !cfg!(target_os = "linux") {
+        return unavailable("real nodes need Linux".to_owned());
+    }
+    if !rustix::process::geteuid().is_root() {
+        return unavailable("real nodes need root; run this as root (sudo)".to_owned());
+    }
+    for (program, package) in PROGRAMS {
+        if find(program).is_none() {
+            return unavailable(format!(
+                "real nodes need {program}, which is not on the PATH; install the Debian package \
+                 {package}"
+            ));
+        }
+    }
+    let trial = Command::new("unshare")
+        .args(["--mount", "--net", "--pid", "--uts", "--ipc", "--cgroup", "--fork", "true"])
+        .stdin(Stdio::null())
+        .output();
+    match trial {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            return unavailable(format!(
+                "real nodes need namespaces, and root may not make them here: {}; run this outside \
+                 of the container, or in a privileged one",
+                String::from_utf8_lossy(&output.stderr).trim(),
+            ));
+        }
+        Err(error) => return unavailable(format!("cannot run unshare: {error}")),
+    }
+    match cgroup::Hierarchies::find() {
+        Ok(_) => Ok(()),
+        Err(error) => unavailable(format!("real nodes need control groups: {error:#}")),
+    }
+}
+
+/// As [`check`], for test suites: `Ok(None)` if their tests can run, `Ok(Some(reason))` if they are
+/// left out.
+///
+/// # Errors
+/// They cannot run, and `STOWPLAN_REQUIRE_REAL_NODES=1` demands that they do.
+pub fn check_for_tests() -> Result<Option<Unavailable>> {
+    let Err(reason) = check() else { return Ok(None) };
+    if env::var_os(REQUIRED).is_some_and(|value| value == "1") {
+        bail!("{REQUIRED} is set, and {reason}");
+    }
+    Ok(Some(reason))
+}
+
+/// Looks for what the build of runc needs, before minutes of compilation.
+///
+/// # Errors
+/// The Debian package that is missing.
+pub fn check_build() -> Result<()> {
+    let compiler = env::var("CC").unwrap_or_else(|_| "gcc".to_owned());
+    for (program, package) in [(&*compiler, "gcc"), ("pkg-config", "pkg-config")] {
+        if find(program).is_none() {
+            bail!("building runc needs {program}; install the Debian package {package}");
+        }
+    }
+    let found = Command::new("pkg-config").args(["--exists", "libseccomp"]).status();
+    if !found.is_ok_and(|status| status.success()) {
+        bail!("building runc needs libseccomp; install the Debian package libseccomp-dev");
+    }
+    Ok(())
+}
+
+/// A program of the `PATH`, or of the folders of administrators' programs.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| fs::metadata(file).is_ok_and(|metadata| metadata.is_file()))
+}
+
+/// Removes what the nodes of a run directory leave behind when their processes have ended.
+pub(crate) fn clean_up(run_directory: &Path) -> Result<()> {
+    for entry in fs::read_dir(run_directory.join(node::FOLDER)).into_iter().flatten().flatten() {
+        cgroup::remove_recorded(&entry.path())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! One cluster with real nodes at a time: their addresses and groups are the same for all.
+
+use std::fs::{File, TryLockError};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::process::table;
+
+/// Names the run directory of the last cluster; locked while its owner lives. It stays: a lock
+/// whose file is removed protects nothing.
+const FILE: &str = "/run/stowplan-testbed";
+
+/// The right to have real nodes on this machine.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    _file: File,
+}
+
+impl Claim {
+    /// Takes it for a run directory, and removes what a killed cluster has left.
+    pub(crate) fn take(run_directory: &Path) -> Result<Self> {
+        Self::take_from(Path::new(FILE), run_directory)
+    }
+
+    fn take_from(path: &Path, run_directory: &Path) -> Result<Self> {
+        let cannot = || format!("cannot use {}", path.display());
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .with_context(cannot)?;
+        let locked = file.try_lock();
+        let mut last = String::new();
+        file.read_to_string(&mut last).with_context(cannot)?;
+        let last = PathBuf::from(last.trim());
+        match locked {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!(
+                "another cluster with real nodes runs in {}, and a machine has one at a time; wait \
+                 for its end, or end it",
+                last.display(),
+            ),
+            Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
+        }
+        if last.is_absolute() {
+            let running = table::read(&last.join("pids"))?;
+            ensure!(
+                !running.iter().any(|(_, identity)| identity.runs()),
+                "another cluster with real nodes runs in {0}, and a machine has one at a time; end \
+                 it with `cargo testbed down --dir {0}`",
+                last.display(),
+            );
+            super::clean_up(&last)?;
+        }
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", run_directory.display()).with_context(cannot)?;
+        Ok(Self { _file: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_second_cluster_is_refused_until_the_first_has_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("claim");
+        let [first, second] = ["first", "second"].map(|name| dir.path().join(name));
+        fs::create_dir(&first).unwrap();
+        let claim = Claim::take_from(&file, &first).unwrap();
+        let error = Claim::take_from(&file, &second).unwrap_err().to_string();
+        assert!(error.contains(&format!("runs in {}", first.display())), "{error}");
+
+        // As after `up --detach`: its processes run on without an owner.
+        drop(claim);
+        let own = crate::process::Identity::of(std::process::id()).unwrap();
+        table::write(&first.join("pids"), [("etcd", own)].into_iter()).unwrap();
+        let error = Claim::take_from(&file, &second).unwrap_err().to_string();
+        assert!(error.contains("cargo testbed down --dir"), "{error}");
+
+        table::write(&first.join("pids"), std::iter::empty()).unwrap();
+        Claim::take_from(&file, &second).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap().trim(), second.to_str().unwrap());
+    }
+}
