@@ -161,7 +161,9 @@ fn find(program: &str) -> Option<PathBuf> {
 /// Removes what the nodes of a run directory leave behind when their processes have ended.
 pub(crate) fn clean_up(run_directory: &Path) -> Result<()> {
     for entry in fs::read_dir(run_directory.join(node::FOLDER)).into_iter().flatten().flatten() {
-        cgroup::remove_recorded(&entry.path())?;
+        if entry.file_type()?.is_dir() {
+            cgroup::remove_recorded(&entry.path())?;
+        }
     }
     Ok(())
 }

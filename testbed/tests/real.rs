@@ -114,7 +114,7 @@ async fn pods_find_each_other_by_name(client: &Client) -> Result<()> {
         "asks",
         "node-1",
         "for peer in 1 2 3; do
-             until wget -q -O - http://peer-$peer.peers:8080/; do sleep 0.2; done
+             until wget -q -O - http://peer-$peer.peers:8080/ 2>/dev/null; do sleep 0.2; done
          done",
     );
     create(client, asking).await?;
@@ -136,7 +136,7 @@ async fn a_service_has_one_address_for_its_pods(client: &Client) -> Result<()> {
     let asking = shell_pod(
         "asks-any",
         "node-2",
-        "until wget -q -O /tmp/answer http://any-peer/; do sleep 0.2; done
+        "until wget -q -O /tmp/answer http://any-peer/ 2>/dev/null; do sleep 0.2; done
          grep -o peer- /tmp/answer",
     );
     create(client, asking).await?;
@@ -161,7 +161,10 @@ fn commands_run_in_pods(plane: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
-async fn a_node_loses_its_power_and_comes_back(plane: &ControlPlane, client: &Client) -> Result<()> {
+async fn a_node_loses_its_power_and_comes_back(
+    plane: &ControlPlane,
+    client: &Client,
+) -> Result<()> {
     let node = plane.real_node("node-3")?;
     node.kill().await?;
     ensure!(node.command("true").is_err(), "a node without power runs a command");
@@ -180,7 +183,7 @@ async fn a_node_loses_its_power_and_comes_back(plane: &ControlPlane, client: &Cl
     let asking = shell_pod(
         "asks-3",
         "node-2",
-        "until wget -q -O - http://peer-3.peers:8080/; do sleep 0.2; done",
+        "until wget -q -O - http://peer-3.peers:8080/ 2>/dev/null; do sleep 0.2; done",
     );
     create(client, asking).await?;
     let said = output(client, "asks-3").await?;
@@ -246,7 +249,11 @@ fn real_cache() -> &'static Path {
 /// An image with a shell and small programs, from the machine's static busybox.
 fn shell_image(folder: &Path) -> Result<std::path::PathBuf> {
     let busybox = Path::new("/bin/busybox");
-    ensure!(busybox.is_file(), "no {}: install the Debian package busybox-static", busybox.display());
+    ensure!(
+        busybox.is_file(),
+        "no {}: install the Debian package busybox-static",
+        busybox.display()
+    );
     let list = output_of(Command::new(busybox).arg("--list"))?;
     let mut entries: std::collections::BTreeMap<_, _> = list
         .lines()
