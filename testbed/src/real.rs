@@ -30,6 +30,7 @@ use anyhow::{Result, bail};
 pub(crate) mod cgroup;
 pub(crate) mod claim;
 pub(crate) mod cluster;
+pub mod mpi_image;
 pub(crate) mod network;
 pub(crate) mod node;
 

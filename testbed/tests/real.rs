@@ -8,10 +8,13 @@
     reason = "a harness fails and prints as tests do"
 )]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -21,17 +24,25 @@ use kube::{Api, Client};
 use libtest_mimic::{Arguments, Trial};
 use serde_json::{Value, json};
 use testbed::control_plane::{ControlPlane, Options};
-use testbed::image::{Entry, Image, Layer};
+use testbed::image::{Content, Entry, Image, Layer};
+use testbed::real::mpi_image::{Implementation, MpiImage};
 use testbed::real::{self, RealNodes};
 use testbed::wait::{Seen, until};
 
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// One test, because a machine has one such cluster, and the last step is its end.
-const NAME: &str = "three_nodes_run_pods_and_leave_nothing";
+type Test = fn() -> Pin<Box<dyn Future<Output = Result<()>>>>;
+
+/// One at a time: a machine has one such cluster.
+const TESTS: [(&str, Test); 3] = [
+    ("three_nodes_run_pods_and_leave_nothing", || Box::pin(three_nodes())),
+    ("the_next_cluster_removes_what_a_killed_one_left", || Box::pin(a_killed_owner())),
+    ("images_run_each_implementation_of_mpi", || Box::pin(images_of_mpi())),
+];
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
     let left_out = match real::check_for_tests() {
         Ok(left_out) => left_out,
         Err(error) => {
@@ -39,23 +50,39 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let mut trial = Trial::test(NAME, || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        runtime.block_on(run()).map_err(|error| format!("{error:#}").into())
-    });
-    if let Some(reason) = left_out {
+    if let Some(reason) = &left_out {
         eprintln!("left out: {reason}");
-        trial = trial.with_ignored_flag(true).with_kind("left out");
     }
-    libtest_mimic::run(&arguments, vec![trial]).exit_code()
+    let trials = TESTS.map(|(name, test)| {
+        let trial = Trial::test(name, move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(test()).map_err(|error| format!("{error:#}").into())
+        });
+        match left_out {
+            Some(_) => trial.with_ignored_flag(true).with_kind("left out"),
+            None => trial,
+        }
+    });
+    libtest_mimic::run(&arguments, trials.into()).exit_code()
 }
 
-async fn run() -> Result<()> {
+async fn three_nodes() -> Result<()> {
     let before = Traces::find()?;
     let folder = tempfile::tempdir()?;
     let image = shell_image(folder.path())?;
-    let mut real = RealNodes::new(3);
-    real.images.push(image);
+    let real = RealNodes { count: 3, images: vec![image] };
+    let dir = on_nodes(real, async |plane| steps(plane).await).await?;
+    ensure!(!dir.exists(), "{} is left", dir.display());
+    let after = Traces::find()?;
+    ensure!(after == before, "before: {before:?}\nafter: {after:?}");
+    Ok(())
+}
+
+/// Starts a control plane with real nodes, runs `steps`, and ends it. Returns its run directory.
+async fn on_nodes(
+    real: RealNodes,
+    steps: impl AsyncFnOnce(&ControlPlane) -> Result<()>,
+) -> Result<PathBuf> {
     let plane = ControlPlane::start(Options { real: Some(real), ..Options::default() }).await?;
     let dir = plane.dir().to_owned();
     let outcome = steps(&plane).await;
@@ -63,10 +90,74 @@ async fn run() -> Result<()> {
         eprintln!("the logs are kept in {}", dir.join("logs").display());
     }
     plane.stop().await;
-    outcome?;
-    ensure!(!dir.exists(), "{} is left", dir.display());
+    outcome.map(|()| dir)
+}
+
+async fn a_killed_owner() -> Result<()> {
+    let before = Traces::find()?;
+    let dir = tempfile::tempdir()?;
+    let mut owner = Command::new(env!("CARGO_BIN_EXE_testbed"))
+        .args(["up", "--real=1", "--dir"])
+        .arg(dir.path())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let lines = BufReader::new(owner.stdout.take().context("no output")?).lines();
+    ensure!(lines.map_while(Result::ok).any(|line| line.starts_with("Ctrl-C")), "it ended");
+    // None of its code runs after this.
+    owner.kill()?;
+    owner.wait()?;
+    until("the processes to end", LIMIT, async || {
+        let namespaces = Traces::find()?.namespaces;
+        Ok(match namespaces == before.namespaces {
+            true => Seen::Done(()),
+            false => Seen::NotYet(format!("{namespaces:?}")),
+        })
+    })
+    .await?;
+    ensure!(Traces::find()?.groups != before.groups, "control groups end by themselves");
+    on_nodes(RealNodes::new(1), async |_| Ok(())).await?;
     let after = Traces::find()?;
     ensure!(after == before, "before: {before:?}\nafter: {after:?}");
+    Ok(())
+}
+
+/// In one pod each; as root, and as the user of the image.
+async fn images_of_mpi() -> Result<()> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi-images");
+    let images = Implementation::ALL.map(|implementation| MpiImage { implementation, user: false });
+    let user = MpiImage { implementation: Implementation::OpenMpi4, user: true };
+    let images: Vec<_> = images.into_iter().chain([user]).collect();
+    let mut archives = Vec::new();
+    for image in &images {
+        archives.push(image.ensure(&folder, &testbed::tools::to_stderr)?);
+    }
+    let real = RealNodes { count: 1, images: archives };
+    on_nodes(real, async |plane| {
+        let client = plane.client().await?;
+        for (number, image) in images.iter().enumerate() {
+            let name = format!("job-{number}");
+            let script = "id -u; ls -d /run/sshd 2>/dev/null; mpirun -n 2 ring";
+            let mut pod = shell_pod(&name, "node-1", script);
+            let container = &mut pod["spec"]["containers"][0];
+            container["image"] = json!(image.reference());
+            container["resources"] = json!({});
+            // Open MPI asks twice.
+            container["env"] = json!([
+                {"name": "OMPI_ALLOW_RUN_AS_ROOT", "value": "1"},
+                {"name": "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "value": "1"},
+            ]);
+            create(&client, pod).await?;
+            let said = output(&client, &name).await?;
+            let mut lines: Vec<_> = said.lines().collect();
+            let user = lines.remove(0);
+            lines.sort_unstable();
+            let ranks = [0, 1].map(|rank| format!("rank {rank} of 2 on {name}: right"));
+            ensure!(lines == ranks, "{}: {said}", image.reference());
+            ensure!(user == if image.user { "1000" } else { "0" }, "{}: {said}", image.reference());
+        }
+        Ok(())
+    })
+    .await?;
     Ok(())
 }
 
@@ -240,14 +331,14 @@ impl Traces {
 
 /// Where the nodes' programs are, if they were built.
 fn real_cache() -> &'static Path {
-    static DIR: std::sync::LazyLock<std::path::PathBuf> = std::sync::LazyLock::new(|| {
+    static DIR: LazyLock<PathBuf> = LazyLock::new(|| {
         testbed::tools::NodeTools::ensure(&testbed::tools::to_stderr).unwrap().dir().to_owned()
     });
     &DIR
 }
 
 /// An image with a shell and small programs, from the machine's static busybox.
-fn shell_image(folder: &Path) -> Result<std::path::PathBuf> {
+fn shell_image(folder: &Path) -> Result<PathBuf> {
     let busybox = Path::new("/bin/busybox");
     ensure!(
         busybox.is_file(),
@@ -255,10 +346,10 @@ fn shell_image(folder: &Path) -> Result<std::path::PathBuf> {
         busybox.display()
     );
     let list = output_of(Command::new(busybox).arg("--list"))?;
-    let mut entries: std::collections::BTreeMap<_, _> = list
+    let mut entries: BTreeMap<_, _> = list
         .lines()
         .map(|name| {
-            let content = testbed::image::Content::Link("busybox".to_owned());
+            let content = Content::Link("busybox".to_owned());
             (format!("bin/{name}"), Entry { mode: 0o777, owner: (0, 0), content })
         })
         .collect();
