@@ -46,7 +46,7 @@ mod programs;
 mod real;
 mod upkeep;
 
-pub use self::install::{Install, Installation};
+pub use self::install::{Install, Installation, PodInstall};
 pub use self::node::NodeSpec;
 pub use self::real::RealNode;
 
@@ -221,12 +221,14 @@ impl ControlPlane {
         .await
     }
 
-    /// Installs stowplan's chart, and runs its webhook.
+    /// Installs stowplan's chart, and runs its webhook and a controller as processes of this
+    /// machine. On real nodes they are pods: [`ControlPlane::install_pods`].
     ///
     /// # Errors
-    /// helm fails, or the webhook does not become ready: the message then holds the end of its log,
+    /// The nodes are real, helm fails, or the webhook does not become ready: the message then holds the end of its log,
     /// and the directory stays.
     pub async fn install(&self, install: Install) -> Result<Installation> {
+        ensure!(self.real.is_none(), "stowplan runs in pods of real nodes: use `install_pods`");
         let installed = install::run(self, install).await;
         installed.map_err(|error| {
             self.keep_dir();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use testbed::control_plane::{ControlPlane, NodeSpec, Options};
+use testbed::control_plane::{ControlPlane, NodeSpec, Options, PodInstall};
 use testbed::real::{self, RealNodes};
 use testbed::tools::{self, NodeTools, Tools};
 use testbed::volumes::{IMMEDIATE, LOCAL, WAITING};
@@ -18,7 +18,7 @@ Examples:
   cargo testbed up --nodes 1000     more of them
   cargo testbed up --no-install     without stowplan
   cargo testbed up --tekton --dir /tmp/bed, then /tmp/bed/kubectl apply -f examples/tekton-run.yaml
-  sudo -E cargo testbed up --real 3 three nodes that run pods, with kubelet and containerd
+  cargo testbed up --real 3         as root: nodes that run pods, with kubelet and containerd
   cargo testbed up --detach --dir /tmp/bed && /tmp/bed/kubectl get nodes";
 
 /// Starts a control plane with fake nodes and stowplan in it.
@@ -40,9 +40,12 @@ pub(super) struct Args {
     #[arg(long)]
     tekton: bool,
     /// This many real nodes instead of simulated ones: kubelet, containerd and kube-proxy in
-    /// namespaces of this machine. Needs root. stowplan is not installed.
+    /// namespaces of this machine. Needs root. stowplan is installed only with --image.
     #[arg(long, value_name = "N", conflicts_with_all = ["nodes", "tekton"])]
     real: Option<u8>,
+    /// Install stowplan on the real nodes, in pods of this image (`cargo testbed image`).
+    #[arg(long, value_name = "FILE", requires = "real", conflicts_with = "no_install")]
+    image: Option<PathBuf>,
     /// An image archive for the real nodes to import; can be repeated.
     #[arg(long, value_name = "FILE", requires = "real")]
     import: Vec<PathBuf>,
@@ -88,6 +91,11 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
                 "Tekton's kinds are served by an imitation; storage classes: {}",
                 [IMMEDIATE, WAITING, LOCAL].join(", "),
             );
+        }
+        if let Some(image) = &args.image {
+            let chart = super::workspace()?.join("charts/stowplan");
+            plane.install_pods(&PodInstall::new(image, chart)).await?;
+            say!("stowplan runs in pods of namespace stowplan-system");
         }
         if let Some(webhook) = webhook {
             let installation = super::install(&plane, webhook).await?;

@@ -27,7 +27,10 @@ use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 
+mod pods;
 mod processes;
+
+pub use self::pods::PodInstall;
 
 use super::certificates::Authority;
 use super::directory::RunDirectory;
@@ -453,7 +456,10 @@ pub(super) async fn run(plane: &ControlPlane, install: Install) -> Result<Instal
     let authority = Authority::new("stowplan")?;
     let ca = authority.pem();
     prepare(plane, &client, namespace, &authority).await?;
-    helm_install(plane, &install, &ca).await?;
+    let port = plane.range.port(SERVICE_PORT)?.to_string();
+    let mut values = vec![("webhook.service.port".to_owned(), port)];
+    values.extend(install.values.iter().cloned());
+    helm_install(plane, &install.chart, namespace, &values, &ca).await?;
     let service = service_address(&client, namespace).await?;
     let mut installation = Installation {
         program: std::path::absolute(&install.webhook)?,
@@ -520,17 +526,21 @@ async fn prepare(
     Ok(())
 }
 
-async fn helm_install(plane: &ControlPlane, install: &Install, ca: &str) -> Result<()> {
+async fn helm_install(
+    plane: &ControlPlane,
+    chart: &Path,
+    namespace: &str,
+    values: &[(String, String)],
+    ca: &str,
+) -> Result<()> {
     let mut command = plane.helm();
     command
         .args(["install", RELEASE])
-        .arg(&install.chart)
-        .args(["--namespace", &install.namespace])
-        .arg("--set")
-        .arg(format!("webhook.service.port={}", plane.range.port(SERVICE_PORT)?))
+        .arg(chart)
+        .args(["--namespace", namespace])
         .arg("--set-string")
         .arg(format!("tls.caBundle={}", BASE64.encode(ca)));
-    for (key, value) in &install.values {
+    for (key, value) in values {
         command.arg("--set").arg(format!("{key}={value}"));
     }
     let output = tokio::process::Command::from(command)

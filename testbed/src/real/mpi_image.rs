@@ -22,7 +22,7 @@ use crate::image::{Image, Layer};
 const RING: &str = include_str!("../../assets/ring.c");
 
 /// Increased when layers are made in another way.
-const REVISION: u8 = 1;
+const REVISION: u8 = 2;
 
 /// The packages of the layer that all share. The keys are apt's, for the next layer.
 const PACKAGES: &str = "openssh-server,openssh-client,debian-archive-keyring";
@@ -90,6 +90,18 @@ impl Implementation {
         }
     }
 
+    /// Of every container. Hydra passes it on to the ranks.
+    fn environment(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::IntelMpi => &[
+                ("FI_PROVIDER_PATH", "/usr/local/lib/libfabric/prov"),
+                ("I_MPI_ROOT", "/usr/local"),
+                ("PATH", PATH),
+            ],
+            _ => &[("PATH", PATH)],
+        }
+    }
+
     /// The wheel to link `ring` with. Intel MPI has the binary interface of MPICH.
     fn headers(self) -> (&'static Wheel, &'static str) {
         match self {
@@ -149,7 +161,12 @@ impl MpiImage {
                 layers: vec![Layer::Tar(base.clone()), Layer::Tar(layer.clone())],
                 cmd: vec!["/bin/bash".to_owned()],
                 user: if self.user { "1000".to_owned() } else { String::new() },
-                env: [("PATH".to_owned(), PATH.to_owned())].into(),
+                env: self
+                    .implementation
+                    .environment()
+                    .iter()
+                    .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+                    .collect(),
                 ..Image::default()
             }
             .write(file)
@@ -266,6 +283,10 @@ fn make_layer(implementation: Implementation, base: &Path, file: &Path) -> Resul
         }
     }
     build_ring(implementation, folder.path(), &root.join("usr/local/bin/ring"))?;
+    if implementation == Implementation::IntelMpi {
+        // Its own scripts set a path of libraries instead, which ssh would not pass on.
+        fs::write(root.join("etc/ld.so.conf.d/libfabric.conf"), "/usr/local/lib/libfabric\n")?;
+    }
     // Where Debian looks for libraries in /usr/local/lib. It complains of copies in place of links.
     run(Command::new("chroot").arg(&root).arg("/sbin/ldconfig"))?;
 

@@ -170,6 +170,10 @@ impl Node {
 
     /// Imports an image archive, with all of its names. Returns when containerd has it.
     pub(crate) fn import(&self, process: u32, tools: &NodeTools, archive: &Path) -> Result<()> {
+        // The node's own working directory is another one.
+        let archive = archive
+            .canonicalize()
+            .with_context(|| format!("cannot read the image archive {}", archive.display()))?;
         let end = Instant::now() + LIMIT;
         // The script makes it once containerd serves.
         while !self.folder.join("serves").exists() {
@@ -179,7 +183,7 @@ impl Node {
         let output = self
             .command(process, tools, "ctr")?
             .args(["--namespace=k8s.io", "images", "import", "--local"])
-            .arg(archive)
+            .arg(&archive)
             .output()
             .context("cannot run nsenter")?;
         ensure!(
