@@ -14,8 +14,8 @@
 //!
 //! No namespace has a name: the control plane's lives as long as its processes, and a node's as
 //! long as its first process. So the kernel removes namespaces, devices, routes and mounts with the
-//! processes, however those end (`process`). Control groups are the only thing that remains of a
-//! cluster whose owner was killed; the next one removes them.
+//! processes, however those end (`process`). Control groups, and sometimes the device, are all that
+//! remains of a cluster whose owner was killed; the next one removes them.
 //!
 //! A node is started by `assets/node.sh`, its first process. To lose its power is to kill that
 //! process; its disk is a folder of the run directory, so it comes back with what it had.
@@ -161,7 +161,15 @@ fn find(program: &str) -> Option<PathBuf> {
 
 /// Removes what the nodes of a run directory leave behind when their processes have ended.
 pub(crate) fn clean_up(run_directory: &Path) -> Result<()> {
-    for entry in fs::read_dir(run_directory.join(node::FOLDER)).into_iter().flatten().flatten() {
+    let nodes = run_directory.join(node::FOLDER);
+    if !nodes.is_dir() {
+        return Ok(());
+    }
+    // The one of a later cluster has the same name.
+    if claim::Claim::is_last(run_directory) {
+        network::disconnect()?;
+    }
+    for entry in fs::read_dir(nodes)?.flatten() {
         if entry.file_type()?.is_dir() {
             cgroup::remove_recorded(&entry.path())?;
         }

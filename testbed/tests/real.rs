@@ -121,43 +121,111 @@ async fn a_killed_owner() -> Result<()> {
     Ok(())
 }
 
-/// In one pod each; as root, and as the user of the image.
+/// Over ssh between nodes, as root; and in one pod, as the user of an image.
 async fn images_of_mpi() -> Result<()> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi-images");
     let images = Implementation::ALL.map(|implementation| MpiImage { implementation, user: false });
     let user = MpiImage { implementation: Implementation::OpenMpi4, user: true };
-    let images: Vec<_> = images.into_iter().chain([user]).collect();
     let mut archives = Vec::new();
-    for image in &images {
+    for image in images.iter().chain([&user]) {
         archives.push(image.ensure(&folder, &testbed::tools::to_stderr)?);
     }
-    let real = RealNodes { count: 1, images: archives };
+    let real = RealNodes { count: 3, images: archives };
     on_nodes(real, async |plane| {
         let client = plane.client().await?;
-        for (number, image) in images.iter().enumerate() {
-            let name = format!("job-{number}");
-            let script = "id -u; ls -d /run/sshd 2>/dev/null; mpirun -n 2 ring";
-            let mut pod = shell_pod(&name, "node-1", script);
-            let container = &mut pod["spec"]["containers"][0];
-            container["image"] = json!(image.reference());
-            container["resources"] = json!({});
-            // Open MPI asks twice.
-            container["env"] = json!([
-                {"name": "OMPI_ALLOW_RUN_AS_ROOT", "value": "1"},
-                {"name": "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "value": "1"},
-            ]);
-            create(&client, pod).await?;
-            let said = output(&client, &name).await?;
-            let mut lines: Vec<_> = said.lines().collect();
-            let user = lines.remove(0);
-            lines.sort_unstable();
-            let ranks = [0, 1].map(|rank| format!("rank {rank} of 2 on {name}: right"));
-            ensure!(lines == ranks, "{}: {said}", image.reference());
-            ensure!(user == if image.user { "1000" } else { "0" }, "{}: {said}", image.reference());
+        an_image_has_a_user_and_no_folder_of_sshd(&client, user).await?;
+        create_keys(&client, images[0]).await?;
+        for image in images {
+            ranks_on_two_nodes(&client, image).await?;
         }
         Ok(())
     })
     .await?;
+    Ok(())
+}
+
+async fn an_image_has_a_user_and_no_folder_of_sshd(client: &Client, image: MpiImage) -> Result<()> {
+    let script = "id -u; test ! -e /run/sshd; mpirun -n 1 ring";
+    let mut pod = shell_pod("user", "node-1", &format!("set -e; {script}"));
+    pod["spec"]["containers"][0]["image"] = json!(image.reference());
+    create(client, pod).await?;
+    let said = output(client, "user").await?;
+    ensure!(said == "1000\nrank 0 of 1 on user: right\n", "{said}");
+    Ok(())
+}
+
+/// A key pair for all, made by the image's own ssh-keygen.
+async fn create_keys(client: &Client, image: MpiImage) -> Result<()> {
+    let script = "ssh-keygen -q -t ed25519 -N '' -f /tmp/key && cat /tmp/key /tmp/key.pub";
+    let mut pod = shell_pod("keys", "node-1", script);
+    pod["spec"]["containers"][0]["image"] = json!(image.reference());
+    create(client, pod).await?;
+    let said = output(client, "keys").await?;
+    let (private, public) = said.split_once("ssh-ed25519 ").context("no public key")?;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"},
+        "stringData": {"id_ed25519": private, "authorized_keys": format!("ssh-ed25519 {public}")},
+    });
+    apply(client, "secrets", secret).await
+}
+
+/// A launcher and two workers, each on a node of its own, with the stock `sshd_config`.
+async fn ranks_on_two_nodes(client: &Client, image: MpiImage) -> Result<()> {
+    let name = image.implementation.name();
+    apply(
+        client,
+        "services",
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {"clusterIP": "None", "selector": {"job": name}, "publishNotReadyAddresses": true},
+        }),
+    )
+    .await?;
+    let hosts = match image.implementation {
+        Implementation::OpenMpi4 | Implementation::OpenMpi5 => "-H",
+        Implementation::Mpich | Implementation::IntelMpi => "-ppn 1 -hosts",
+    };
+    let launch = format!(
+        "for worker in w1 w2; do until ssh $worker.{name} true 2>/dev/null; do sleep 0.2; done; done
+         mpirun {hosts} w1.{name},w2.{name} -n 2 ring"
+    );
+    let serve = "exec /usr/sbin/sshd -De";
+    for (host, node, run) in
+        [("w1", "node-2", serve), ("w2", "node-3", serve), ("l", "node-1", &launch)]
+    {
+        let script = format!(
+            "set -e; mkdir -p /run/sshd; mkdir -m 700 ~/.ssh; cp /keys/* ~/.ssh; chmod 600 ~/.ssh/*
+             printf 'StrictHostKeyChecking no\nLogLevel ERROR\n' >~/.ssh/config
+             {run}"
+        );
+        let mut pod = shell_pod(&format!("{name}-{host}"), node, &script);
+        pod["metadata"]["labels"] = json!({"job": name});
+        // Hydra's proxies connect to the launcher by the name that it gives itself.
+        pod["spec"]["setHostnameAsFQDN"] = json!(true);
+        pod["spec"]["hostname"] = json!(host);
+        pod["spec"]["subdomain"] = json!(name);
+        pod["spec"]["volumes"] = json!([{"name": "keys", "secret": {"secretName": "keys"}}]);
+        let container = &mut pod["spec"]["containers"][0];
+        container["image"] = json!(image.reference());
+        container["resources"] = json!({});
+        container["volumeMounts"] = json!([{"name": "keys", "mountPath": "/keys"}]);
+        container["env"] = json!([
+            // Open MPI asks twice.
+            {"name": "OMPI_ALLOW_RUN_AS_ROOT", "value": "1"},
+            {"name": "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "value": "1"},
+            // Otherwise it cuts names at the first dot.
+            {"name": "OMPI_MCA_orte_keep_fqdn_hostnames", "value": "true"},
+            {"name": "PRTE_MCA_prte_keep_fqdn_hostnames", "value": "true"},
+        ]);
+        create(client, pod).await?;
+    }
+    let said = output(client, &format!("{name}-l")).await?;
+    let mut lines: Vec<_> = said.lines().collect();
+    lines.sort_unstable();
+    let ranks = [0, 1].map(|rank| {
+        format!("rank {rank} of 2 on w{}.{name}.default.svc.cluster.local: right", rank + 1)
+    });
+    ensure!(lines == ranks, "{name}: {said}");
     Ok(())
 }
 
@@ -246,6 +314,20 @@ fn commands_run_in_pods(plane: &ControlPlane) -> Result<()> {
         "--quiet",
     ]))?;
     ensure!(said.lines().any(|line| line == "stow.test/shell:1"), "{said}");
+    // The kubelet is started again when it ends, as by an init system.
+    let find = "for process in /proc/[0-9]*; do
+            [ \"$(cat $process/comm)\" = kubelet ] && echo ${process#/proc/} && break
+        done";
+    let shell = |script: &str| -> Result<String> {
+        output_of(plane.real_node("node-1")?.command("timeout")?.args(["60", "sh", "-c", script]))
+    };
+    let first = shell(find)?;
+    let first = first.trim();
+    ensure!(!first.is_empty(), "no kubelet");
+    shell(&format!(
+        "kill -9 {first}
+         until found=$({find}) && [ -n \"$found\" ] && [ \"$found\" != {first} ]; do sleep 0.1; done"
+    ))?;
     // This machine reaches pods, and pods have no route to its network.
     let said = output_of(plane.within_network("ip")?.args(["route", "list", "default"]))?;
     ensure!(said.is_empty(), "{said}");
@@ -286,8 +368,8 @@ async fn a_node_loses_its_power_and_comes_back(
 #[derive(Debug, PartialEq, Eq)]
 struct Traces {
     devices: BTreeSet<String>,
-    mounts: String,
-    routes: String,
+    mounts: BTreeSet<String>,
+    routes: BTreeSet<String>,
     groups: BTreeSet<String>,
     namespaces: BTreeSet<String>,
 }
@@ -310,6 +392,11 @@ impl Traces {
             let entries = fs::read_dir(folder)?.flatten();
             Ok(entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
         };
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+        // Other programs of this machine may come and go.
+        let only = |all: BTreeSet<String>, mark: &str| -> BTreeSet<String> {
+            all.into_iter().filter(|line| line.contains(mark)).collect()
+        };
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let mut groups = BTreeSet::new();
         for line in own.lines() {
@@ -317,12 +404,12 @@ impl Traces {
             let (controllers, path) = (fields.next().unwrap(), fields.next().unwrap());
             let root = format!("/sys/fs/cgroup/{}{path}", controllers.trim_start_matches("name="));
             let found = names(&root).unwrap_or_default();
-            groups.extend(found.into_iter().filter(|name| name.contains("stowplan")));
+            groups.extend(only(found, "stowplan"));
         }
         Ok(Self {
-            devices: names("/sys/class/net")?,
-            mounts: fs::read_to_string("/proc/mounts")?,
-            routes: output_of(Command::new("ip").arg("route"))?,
+            devices: only(names("/sys/class/net")?, "stowplan"),
+            mounts: only(lines(&fs::read_to_string("/proc/mounts")?), "stowplan"),
+            routes: only(lines(&output_of(Command::new("ip").arg("route"))?), "198.1"),
             groups,
             namespaces,
         })

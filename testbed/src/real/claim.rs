@@ -1,6 +1,6 @@
 //! One cluster with real nodes at a time: their addresses and groups are the same for all.
 
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -22,6 +22,11 @@ impl Claim {
     /// Takes it for a run directory, and removes what a killed cluster has left.
     pub(crate) fn take(run_directory: &Path) -> Result<Self> {
         Self::take_from(Path::new(FILE), run_directory)
+    }
+
+    /// Whether this run directory was the last to take it.
+    pub(crate) fn is_last(run_directory: &Path) -> bool {
+        fs::read_to_string(FILE).is_ok_and(|last| Path::new(last.trim()) == run_directory)
     }
 
     fn take_from(path: &Path, run_directory: &Path) -> Result<Self> {
@@ -65,8 +70,6 @@ impl Claim {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]

@@ -94,6 +94,8 @@ impl Implementation {
     fn environment(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::IntelMpi => &[
+                // Otherwise it takes shared memory, also between nodes.
+                ("FI_PROVIDER", "tcp"),
                 ("FI_PROVIDER_PATH", "/usr/local/lib/libfabric/prov"),
                 ("I_MPI_ROOT", "/usr/local"),
                 ("PATH", PATH),
@@ -153,7 +155,8 @@ impl MpiImage {
             make_layer(self.implementation, &base, file)
         })?;
         let user = if self.user { "user" } else { "root" };
-        let recipe = format!("{}{user}", layer.display());
+        let environment = self.implementation.environment();
+        let recipe = format!("{} {user} {environment:?}", layer.display());
         ensure_file(&folder, &format!("image-{name}-{user}"), &recipe, progress, &|file| {
             Image {
                 name: self.repository(),
@@ -161,9 +164,7 @@ impl MpiImage {
                 layers: vec![Layer::Tar(base.clone()), Layer::Tar(layer.clone())],
                 cmd: vec!["/bin/bash".to_owned()],
                 user: if self.user { "1000".to_owned() } else { String::new() },
-                env: self
-                    .implementation
-                    .environment()
+                env: environment
                     .iter()
                     .map(|&(name, value)| (name.to_owned(), value.to_owned()))
                     .collect(),

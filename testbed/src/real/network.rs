@@ -22,8 +22,7 @@ const ALL: &str = "198.18.0.0/15";
 /// The addresses of Services: the first one, and the length of the prefix.
 pub(crate) const SERVICES: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 64, 0), 20);
 
-/// The device that joins this machine to the cluster. It is gone as soon as the control plane's
-/// namespace is.
+/// The device that joins this machine to the cluster.
 const DEVICE: &str = "stowplan0";
 
 /// How long a process may take to enter its namespace.
@@ -42,15 +41,7 @@ pub(crate) fn pods(number: u8) -> String {
 /// Makes the bridge in the namespace of process `control_plane`, and joins this machine to it.
 pub(crate) fn set_up(control_plane: u32) -> Result<()> {
     wait_for_namespace(control_plane)?;
-    // The one of a cluster that has just ended may still be there.
-    let end = Instant::now() + LIMIT;
-    while fs::exists(format!("/sys/class/net/{DEVICE}"))? {
-        ensure!(
-            Instant::now() < end,
-            "the network device {DEVICE} exists; remove it: ip link delete {DEVICE}"
-        );
-        sleep(Duration::from_millis(20));
-    }
+    disconnect()?;
     ip(
         None,
         &format!(
@@ -72,6 +63,16 @@ pub(crate) fn set_up(control_plane: u32) -> Result<()> {
     forward(control_plane)?;
     ip(None, &format!("route add {ALL} via {CONTROL_PLANE} dev {DEVICE}\n"))
         .with_context(|| format!("the addresses {ALL} are used by this machine"))
+}
+
+/// Removes this machine's device and, with it, the route. A namespace without processes may live on
+/// for minutes, until its connections to nodes that were killed give up.
+pub(crate) fn disconnect() -> Result<()> {
+    if fs::exists(format!("/sys/class/net/{DEVICE}"))? {
+        // It may end in this moment, with its namespace.
+        let _ = ip(None, &format!("link delete {DEVICE}\n"));
+    }
+    Ok(())
 }
 
 /// Joins the namespace of process `process` to the bridge, as node `number`.
