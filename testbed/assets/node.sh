@@ -37,9 +37,10 @@ else
     done
 fi
 
-# What the node writes is in its folder; the machine's own folders stay as they are.
+# The node writes to its own folder; those of the machine stay as they are.
 mount -t overlay -o lowerdir=/var,upperdir=var,workdir=work overlay /var
-# An overlay takes no overlays of containers, and what a pod mounts has to reach the kubelet.
+# Containers have overlays of their own, which an overlay does not take; and the kubelet has to
+# see the mounts of pods.
 for part in lib/kubelet lib/containerd; do
     mkdir -p "disk/$part" "/var/$part"
     mount --bind "disk/$part" "/var/$part"
@@ -86,5 +87,5 @@ keep kubelet --config "$folder/kubelet.yaml" --kubeconfig "$folder/kubelet.kubec
     --cert-dir "$folder/disk/kubelet-certificates" --hostname-override "$name" --node-ip "$address" --v 2 &
 keep kube-proxy --proxy-mode nftables --kubeconfig "$folder/proxy.kubeconfig" \
     --hostname-override "$name" --bind-address "$address" --conntrack-max-per-core 0 &
-# Also reaps what ends without a parent.
+# Also reaps processes whose parents have ended.
 while :; do wait; done

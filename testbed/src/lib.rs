@@ -4,7 +4,8 @@
 //! scheduler and real admission can say whether it is kept, so everything here runs the real
 //! programs, built from Go modules once and cached. There is no root, no container engine and no
 //! kubelet: nodes are plain objects that kwok keeps Ready, pods are placed but run nothing, and the
-//! programs that must really run (the webhook, the controllers) are local processes.
+//! programs that must really run (the webhook, the controllers) are local processes. What only
+//! running pods can show is tested on real nodes ([`real`]), as root.
 //!
 //! # Reading order
 //! 1. [`tools`]: from a Go module to programs in a cache.
@@ -14,6 +15,7 @@
 //! 5. [`proxy`]: an API server that fails on demand, for a controller.
 //! 6. [`volumes`], [`tekton`]: a provisioner of volumes, and a driver of PipelineRuns.
 //! 7. [`image`]: container images, written without a container engine.
+//! 8. [`real`]: nodes with a kubelet, which run pods of such images.
 //!
 //! # How a test uses it
 //! Starting takes a few seconds, so a test file starts one control plane, owned by one test

@@ -8,8 +8,8 @@
 //!                                   controller manager, CoreDNS            kube-proxy; pods 198.19.1.0/24
 //! ```
 //!
-//! Addresses are from the range for benchmarks (198.18.0.0/15): they are no one's, and a cluster
-//! with real nodes is the only one on its machine ([`Claim`](claim::Claim)). Services are in
+//! Addresses are from the range for benchmarks (198.18.0.0/15), which no network uses. A cluster
+//! with real nodes is the only one on its machine (`real/claim.rs`). Services are in
 //! 198.18.64.0/20.
 //!
 //! No namespace has a name: the control plane's lives as long as its processes, and a node's as

@@ -188,7 +188,7 @@ impl ControlPlane {
         Ok(command)
     }
 
-    /// The files that only real nodes need: credentials, and the cluster's DNS.
+    /// Starts the cluster's DNS and the nodes, and waits until all are Ready.
     pub(super) async fn start_real_nodes(&self, authority: &Authority) -> Result<()> {
         let Some(real) = &self.real else { return Ok(()) };
         let zones = format!(
@@ -230,7 +230,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Kills the real nodes: they have nothing to say in the end.
+    /// Kills the real nodes: nothing on them needs an orderly end.
     pub(super) fn end_real_nodes(&self) {
         for node in self.real_nodes() {
             // One that does not run has nothing to end.

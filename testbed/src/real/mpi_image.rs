@@ -27,7 +27,7 @@ const REVISION: u8 = 2;
 /// The packages of the layer that all share. The keys are apt's, for the next layer.
 const PACKAGES: &str = "openssh-server,openssh-client,debian-archive-keyring";
 
-/// What nobody reads in a container.
+/// Documents, of no use in a container.
 const EXCLUDED: [&str; 3] = ["/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*"];
 
 /// Headers and a library to link `ring` with. Those of version 5 serve 4.1 too: the same functions,
