@@ -24,6 +24,7 @@ macro_rules! say {
 mod cargo;
 mod demo;
 mod down;
+mod image;
 mod imitation;
 mod up;
 
@@ -34,6 +35,7 @@ Examples:
   cargo testbed up --tekton                 the same, where PipelineRuns get pods and volumes
   cargo testbed up --detach --dir /tmp/bed  in the background
   cargo testbed down --dir /tmp/bed         ends it
+  cargo testbed image                       stowplan as a container image, in an archive
   cargo testbed tools                       only builds the programs, once a machine";
 
 /// A Kubernetes control plane for stowplan: real API server and scheduler, fake nodes, no root.
@@ -49,6 +51,7 @@ enum Task {
     Up(up::Args),
     Down(down::Args),
     Demo(demo::Args),
+    Image(image::Args),
     Imitation(imitation::Args),
     /// Builds etcd, Kubernetes, kwok and helm into the cache, and prints the folder.
     Tools,
@@ -61,6 +64,7 @@ pub(crate) fn run() -> ExitCode {
         Task::Up(args) => up::run(&args),
         Task::Down(args) => down::run(&args),
         Task::Demo(args) => demo::run(&args),
+        Task::Image(args) => image::run(&args),
         Task::Imitation(args) => imitation::run(&args),
         Task::Tools => Tools::ensure(&tools::to_stderr).map(|tools| {
             say!("{}", tools.dir().display());

@@ -41,9 +41,11 @@ use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
 mod layer;
+pub mod program;
 mod reference;
 
 pub use layer::{Content, Entry, Layer};
+pub use reference::check as check_reference;
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";

@@ -6,27 +6,42 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
 /// A run directory under the workspace's target directory, which `cargo clean` removes.
 pub(super) fn default_dir(name: &str) -> Result<PathBuf> {
+    let metadata = metadata(&["--no-deps"])?;
+    Ok(target_directory(&metadata)?.join("testbed").join(name))
+}
+
+/// What `cargo metadata` prints about the workspace.
+pub(super) fn metadata(arguments: &[&str]) -> Result<Value> {
     let output = cargo()?
-        .args(["metadata", "--no-deps", "--format-version=1"])
+        .args(["metadata", "--format-version=1"])
+        .args(arguments)
         .stderr(Stdio::inherit())
         .output()
         .context("cannot run cargo")?;
     ensure!(output.status.success(), "cargo metadata failed ({})", output.status);
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let target = metadata["target_directory"].as_str().context("no target directory")?;
-    Ok(Path::new(target).join("testbed").join(name))
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// Where cargo builds, by what [`metadata`] has read.
+pub(super) fn target_directory(metadata: &Value) -> Result<&Path> {
+    metadata["target_directory"].as_str().map(Path::new).context("no target directory")
 }
 
 /// Builds the `stowplan` program, showing cargo's progress, and returns its path.
 pub(super) fn build_stowplan() -> Result<PathBuf> {
-    let output = cargo()?
-        // No `--package`: cargo unifies features over the packages it selects, and those of the
-        // whole workspace are what `cargo build` and `cargo test` have built.
-        .args(["build", "--bin=stowplan"])
-        .arg("--message-format=json-render-diagnostics")
+    // No `--package`: cargo unifies features over the packages it selects, and those of the
+    // whole workspace are what `cargo build` and `cargo test` have built.
+    build(cargo()?.arg("build"))
+}
+
+/// Runs a prepared `cargo build` for the program `stowplan`.
+pub(super) fn build(cargo: &mut Command) -> Result<PathBuf> {
+    let output = cargo
+        .args(["--bin=stowplan", "--message-format=json-render-diagnostics"])
         .stderr(Stdio::inherit())
         .output()
         .context("cannot run cargo")?;
@@ -35,13 +50,14 @@ pub(super) fn build_stowplan() -> Result<PathBuf> {
     output
         .stdout
         .split(|&byte| byte == b'\n')
-        .filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok())
+        .filter_map(|line| serde_json::from_slice::<Value>(line).ok())
         .filter(|message| message["target"]["name"] == "stowplan")
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
         .context("cargo built no program stowplan")
 }
 
-fn cargo() -> Result<Command> {
+/// Cargo in the workspace, whatever the present directory.
+pub(super) fn cargo() -> Result<Command> {
     let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let inherited = env::vars_os().map(|(name, _)| name);
     Ok(command(&program, super::workspace()?, inherited))

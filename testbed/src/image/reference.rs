@@ -5,8 +5,11 @@ use anyhow::{Result, ensure};
 /// The registry of names that have none.
 const DEFAULT_REGISTRY: &str = "docker.io";
 
-/// Refuses a name or a tag that a container engine would refuse.
-pub(super) fn check(name: &str, tag: &str) -> Result<()> {
+/// Refuses the name or the tag of an image that a container engine would refuse.
+///
+/// # Errors
+/// One of them is invalid; the error says how it is written.
+pub fn check(name: &str, tag: &str) -> Result<()> {
     let (registry, repository) = split(name);
     let is_registry = |registry: &str| {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b':');

@@ -1,0 +1,271 @@
+//! `image`: stowplan as a container image.
+//!
+//! The program is linked with musl, which rustc brings along: the same sources and the same Rust
+//! give the same program on every machine, and it looks names up as `/etc/resolv.conf` says without
+//! another file. A static glibc does so too, but it is the C library of the machine that builds.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+use testbed::image::{self, Entry, Image, Layer, program};
+use testbed::tools::to_stderr;
+
+use super::Ended;
+use super::cargo::{build, cargo, metadata, target_directory};
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo testbed image
+  cargo testbed image --repository registry.example.com/team/stowplan --tag 0.1.0-rc.1
+  cargo testbed image --output stowplan.tar && docker load --input stowplan.tar";
+
+/// Makes a container image of stowplan's release build, as an archive, without a container engine.
+///
+/// The archive is for `ctr images import`, `docker load`, `podman load` and `skopeo copy`. The image
+/// has one file, the static program, which runs as user 65532. The same sources give the same bytes.
+/// SOURCE_DATE_EPOCH sets the time of the image; without it, it is that of the commit.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// The image's name without its tag: the chart's `image.repository`
+    #[arg(long, value_name = "NAME", default_value = "stowplan")]
+    repository: String,
+    /// The image's tag: the chart's `image.tag` [default: stowplan's version]
+    #[arg(long, value_name = "TAG")]
+    tag: Option<String>,
+    /// The archive [default: target/image/stowplan-VERSION-linux-ARCHITECTURE.tar]
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> Result<Ended> {
+    let architecture = image::architecture()?;
+    let target = format!("{}-unknown-linux-musl", env::consts::ARCH);
+    // All that can be wrong before a build of minutes.
+    let toolchain = Toolchain::find(&target)?;
+    let metadata = metadata(&["--locked", &format!("--filter-platform={target}")])?;
+    let package = packages(&metadata)
+        .find(|package| package["name"] == "stowplan" && package["source"].is_null())
+        .context("the workspace has no package stowplan")?;
+    let field = |name: &str| package[name].as_str().map(str::to_owned);
+    let version = field("version").context("stowplan has no version")?;
+    let tag = args.tag.clone().unwrap_or_else(|| version.clone());
+    image::check_reference(&args.repository, &tag)?;
+    let commit = Commit::find(super::workspace()?);
+    let created = created(commit.as_ref())?;
+    let target_directory = target_directory(&metadata)?;
+    let output = match &args.output {
+        Some(output) => output.clone(),
+        None => {
+            let folder = target_directory.join("image");
+            fs::create_dir_all(&folder)
+                .with_context(|| format!("cannot create {}", folder.display()))?;
+            folder.join(format!("stowplan-{version}-linux-{architecture}.tar"))
+        }
+    };
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
+    ensure!(
+        folder.is_none_or(Path::is_dir),
+        "{} is in no folder that exists: create it first",
+        output.display(),
+    );
+    ensure!(!output.is_dir(), "{} is a folder: give the path of a file", output.display());
+
+    to_stderr(&format!("building stowplan for {target}; a first build takes some minutes"));
+    let path = build(&mut toolchain.cargo(&target, &remapped(&metadata, &toolchain)?)?)?;
+    check(&path, &metadata, &toolchain)?;
+
+    let labels = [
+        ("title", Some("stowplan".to_owned())),
+        ("description", field("description")),
+        ("version", Some(version)),
+        ("licenses", field("license")),
+        ("source", field("repository")),
+        ("revision", commit.map(|commit| commit.revision)),
+    ];
+    let image = Image {
+        name: args.repository.clone(),
+        tag,
+        layers: vec![Layer::Entries([("stowplan".to_owned(), Entry::program(path))].into())],
+        entrypoint: vec!["/stowplan".to_owned()],
+        // A number, so that the kubelet can see that it is not root; the chart sets the same.
+        user: "65532:65532".to_owned(),
+        labels: labels
+            .into_iter()
+            .filter_map(|(name, value)| Some((format!("org.opencontainers.image.{name}"), value?)))
+            .collect(),
+        created,
+        ..Image::default()
+    };
+    let digest = image.write(&output)?;
+    let size = fs::metadata(&output)?.len();
+    let shown = super::shown(&output);
+    let reference = image.reference();
+    say!("{reference}");
+    say!("  digest   {digest}");
+    say!("  archive  {shown}  {}.{} MB", size / 1_000_000, size / 100_000 % 10);
+    say!("Load it with one of:");
+    say!("  ctr --namespace k8s.io images import {shown}");
+    say!("  docker load --input {shown}");
+    say!("  skopeo copy oci-archive:{shown} docker://REGISTRY/{reference}");
+    Ok(Ended::Done)
+}
+
+fn packages(metadata: &Value) -> impl Iterator<Item = &Value> {
+    metadata["packages"].as_array().into_iter().flatten()
+}
+
+/// The parts of the toolchain that a plain `cargo build` does not need.
+struct Toolchain {
+    /// The folder of rustc's libraries.
+    sysroot: PathBuf,
+    commit: String,
+    /// The variable that names the compiler of C for the target, and its value.
+    cc: (String, String),
+}
+
+impl Toolchain {
+    /// Refuses a toolchain that cannot build for `target`, with what to install.
+    fn find(target: &str) -> Result<Self> {
+        let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let ask = |arguments: &[&str]| -> Result<String> {
+            let output = Command::new(&rustc)
+                .args(arguments)
+                // Where rust-toolchain.toml names the toolchain.
+                .current_dir(super::workspace()?)
+                .stderr(Stdio::inherit())
+                .output()
+                .with_context(|| format!("cannot run {}", rustc.display()))?;
+            ensure!(output.status.success(), "{} failed", rustc.display());
+            Ok(String::from_utf8(output.stdout)?)
+        };
+        let sysroot = PathBuf::from(ask(&["--print=sysroot"])?.trim());
+        ensure!(
+            sysroot.join("lib/rustlib").join(target).join("lib").is_dir(),
+            "Rust's standard library for {target}, which makes a static program, is not installed: \
+             run `rustup target add {target}`",
+        );
+        let commit = ask(&["--version", "--verbose"])?
+            .lines()
+            .find_map(|line| line.strip_prefix("commit-hash: ").map(str::to_owned))
+            .unwrap_or_default();
+        // The parts in C and assembly (ring, psm) call nothing of a C library but `memset`, so the
+        // machine's own compiler will do; without this variable they ask for `musl-gcc`.
+        let name = format!("CC_{}", target.replace('-', "_"));
+        let cc = env::var(&name).unwrap_or_else(|_| "cc".to_owned());
+        let runs = |program: &str| {
+            let mut command = Command::new(program);
+            command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+            command.status().is_ok_and(|status| status.success())
+        };
+        ensure!(
+            runs(&cc),
+            "the C compiler {cc} does not run: install one (Debian: `apt-get install gcc libc6-dev`), \
+             or name another in {name}",
+        );
+        ensure!(
+            runs("cc"),
+            "cc, which links the program, is not on the PATH: install a C compiler (Debian: \
+             `apt-get install gcc libc6-dev`)",
+        );
+        Ok(Self { sysroot, commit, cc: (name, cc) })
+    }
+
+    fn cargo(&self, target: &str, flags: &[String]) -> Result<Command> {
+        let mut cargo = cargo()?;
+        cargo
+            .env(&self.cc.0, &self.cc.1)
+            // Only for the archive: build scripts read it, so another time would be another build.
+            .env_remove("SOURCE_DATE_EPOCH")
+            // Instead of the user's RUSTFLAGS, which would be in the image.
+            .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
+            .args(["build", "--release", "--locked", "--package=stowplan", "--target", target]);
+        Ok(cargo)
+    }
+}
+
+/// Flags of rustc that replace the paths of this machine.
+fn remapped(metadata: &Value, toolchain: &Toolchain) -> Result<Vec<String>> {
+    let workspace = metadata["workspace_root"].as_str().context("no workspace")?;
+    let target =
+        target_directory(metadata)?.to_str().context("the target directory is not UTF-8")?;
+    let sources = toolchain.sysroot.join("lib/rustlib/src/rust");
+    let mut paths = vec![
+        (workspace.to_owned(), "/stowplan".to_owned()),
+        // Often in the workspace: of several that fit, rustc takes the last.
+        (target.to_owned(), "/target".to_owned()),
+        // As in the standard library itself, where its sources are not installed.
+        (sources.display().to_string(), format!("/rustc/{}", toolchain.commit)),
+    ];
+    let mut folders: Vec<_> = packages(metadata)
+        .filter(|package| !package["source"].is_null())
+        .filter_map(|package| Path::new(package["manifest_path"].as_str()?).parent()?.parent())
+        .map(|folder| folder.display().to_string())
+        .collect();
+    folders.sort();
+    folders.dedup();
+    paths.extend(folders.into_iter().map(|folder| (folder, "/cargo".to_owned())));
+    Ok(paths.iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}")).collect())
+}
+
+/// Refuses a program that would not run alone in an image, or that shows where it was built.
+fn check(path: &Path, metadata: &Value, toolchain: &Toolchain) -> Result<()> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    program::check_static(&bytes)
+        .with_context(|| format!("{} cannot be the only file of an image", path.display()))?;
+    let home = env::home_dir();
+    let cargo_home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let workspace = metadata["workspace_root"].as_str().map(Path::new);
+    let folders: Vec<_> = [home.as_deref(), cargo_home.as_deref(), workspace]
+        .into_iter()
+        .flatten()
+        .chain([target_directory(metadata)?, &toolchain.sysroot])
+        .collect();
+    if let Some(found) = program::find_path(&bytes, &folders) {
+        bail!(
+            "the program contains a path of this machine, {found}: its image would not be \
+             reproducible. A new dependency may keep such a path; see `remapped` in \
+             testbed/src/cli/image.rs"
+        );
+    }
+    Ok(())
+}
+
+/// The commit that the workspace is at.
+struct Commit {
+    /// With `-dirty` if tracked files have changes.
+    revision: String,
+    /// Seconds since 1970.
+    time: u64,
+}
+
+impl Commit {
+    /// None if the workspace is no checkout, or git is not installed.
+    fn find(workspace: &Path) -> Option<Self> {
+        let git = |arguments: &[&str]| -> Option<String> {
+            let mut command = Command::new("git");
+            command.args(arguments).current_dir(workspace).stderr(Stdio::null());
+            let output = command.output().ok().filter(|output| output.status.success())?;
+            String::from_utf8(output.stdout).ok()
+        };
+        let shown = git(&["show", "--no-patch", "--format=%H %ct", "HEAD"])?;
+        let (hash, time) = shown.trim().split_once(' ')?;
+        let changes = git(&["status", "--porcelain", "--untracked-files=no"])?;
+        let suffix = if changes.is_empty() { "" } else { "-dirty" };
+        Some(Self { revision: format!("{hash}{suffix}"), time: time.parse().ok()? })
+    }
+}
+
+/// The time of the image, in seconds since 1970.
+fn created(commit: Option<&Commit>) -> Result<u64> {
+    match env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => text.parse().ok().filter(|&seconds| seconds < 1 << 33).with_context(|| {
+            format!("SOURCE_DATE_EPOCH is {text:?}: give seconds since 1970, as `date +%s` prints")
+        }),
+        Err(_) => Ok(commit.map_or(0, |commit| commit.time)),
+    }
+}

@@ -1,0 +1,398 @@
+//! The image of stowplan's release build, as `cargo testbed image` makes it: what is in it, and
+//! that its program finds the API server where there is no other file.
+//!
+//! The first run builds the release, which takes minutes.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests fail as tests do, and one test reports to another process"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, Permissions};
+use std::io::Read as _;
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use std::{env, thread};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use serde_json::Value;
+use testbed::image::{architecture, program};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+
+/// `testbed image` with these arguments, as cargo's environment has it.
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
+    command.arg("image").args(arguments);
+    command
+}
+
+#[track_caller]
+fn succeeded(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[track_caller]
+fn refused(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// The files of a tar, by path, with their modes.
+fn files(tar: impl std::io::Read) -> BTreeMap<String, (u32, Vec<u8>)> {
+    let mut files = BTreeMap::new();
+    for entry in tar::Archive::new(tar).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content).unwrap();
+        let path = entry.path().unwrap().to_str().unwrap().to_owned();
+        files.insert(path, (entry.header().mode().unwrap(), content));
+    }
+    files
+}
+
+/// The configuration and the only layer of an archive.
+fn unpack(archive: &Path) -> (Value, Vec<u8>) {
+    let files = files(File::open(archive).unwrap());
+    let json = |path: &str| serde_json::from_slice::<Value>(&files[path].1).unwrap();
+    let docker = json("manifest.json");
+    let layers = docker[0]["Layers"].as_array().unwrap();
+    assert_eq!(layers.len(), 1);
+    let layer = files[layers[0].as_str().unwrap()].1.clone();
+    (json(docker[0]["Config"].as_str().unwrap()), layer)
+}
+
+#[test]
+fn the_image_has_one_static_program_and_nothing_of_the_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let [first, second] = ["first.tar", "second.tar"].map(|name| dir.path().join(name));
+    let said = [&first, &second].map(|archive| {
+        let mut command = command(&["--output", archive.to_str().unwrap()]);
+        succeeded(&command.env("SOURCE_DATE_EPOCH", "1700000000").output().unwrap())
+    });
+    assert!(fs::read(&first).unwrap() == fs::read(&second).unwrap(), "the archives differ");
+    let version = env!("CARGO_PKG_VERSION");
+    let reference = format!("stowplan:{version}");
+    assert_eq!(said[0].lines().next(), Some(&*reference));
+    assert_eq!(said[0].lines().nth(1), said[1].lines().nth(1));
+    assert!(said[0].contains("  digest   sha256:"), "{}", said[0]);
+
+    let (config, layer) = unpack(&first);
+    assert_eq!(config["created"], "2023-11-14T22:13:20Z");
+    assert_eq!(config["architecture"], architecture().unwrap());
+    assert_eq!(config["config"]["User"], "65532:65532");
+    assert_eq!(config["config"]["Entrypoint"], serde_json::json!(["/stowplan"]));
+    assert_eq!(config["config"]["Cmd"], Value::Null);
+    let labels = config["config"]["Labels"].as_object().unwrap();
+    assert_eq!(labels["org.opencontainers.image.version"], version);
+    assert_eq!(labels["org.opencontainers.image.licenses"], "Apache-2.0");
+
+    let packed = files(&*layer);
+    assert_eq!(packed.keys().collect::<Vec<_>>(), ["stowplan"]);
+    let (mode, bytes) = &packed["stowplan"];
+    assert_eq!(*mode, 0o755);
+    program::check_static(bytes).unwrap();
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let (home, own) = (env::home_dir().unwrap(), env::current_exe().unwrap());
+    let folders = [workspace, &home, own.parent().unwrap()];
+    assert_eq!(program::find_path(bytes, &folders), None);
+
+    let root = root(dir.path(), bytes);
+    let output = Command::new(root.join("stowplan")).arg("--version").output().unwrap();
+    assert_eq!(succeeded(&output), format!("stowplan {version}\n"));
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_reported_before_the_build() {
+    let dir = tempfile::tempdir().unwrap();
+    let executable = |name: &str, script: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        path
+    };
+    let rustc = executable("rustc", &format!("echo {}", dir.path().display()));
+    let said = refused(command(&[]).env("RUSTC", rustc));
+    let target = format!("{}-unknown-linux-musl", env::consts::ARCH);
+    assert!(
+        said.contains(&format!("is not installed: run `rustup target add {target}`")),
+        "{said}"
+    );
+    assert!(!said.contains("building"), "{said}");
+
+    let said = refused(command(&[]).env("RUSTC", dir.path().join("none")));
+    assert!(said.contains("cannot run") && said.contains("none"), "{said}");
+
+    let name = format!("CC_{}", target.replace('-', "_"));
+    let said = refused(command(&[]).env(&name, dir.path().join("no-cc")));
+    assert!(said.contains("no-cc does not run: install one"), "{said}");
+    assert!(said.contains(&name) && !said.contains("building"), "{said}");
+
+    let here = dir.path().to_str().unwrap();
+    let cases: [(&[&str], &str); 5] = [
+        (&["--repository", "Stowplan"], "is not the name of an image"),
+        (&["--tag", "a:b"], "is not a tag"),
+        (&["--tag", ""], "is not a tag"),
+        (&["--output", "/no/such/folder/stowplan.tar"], "in no folder that exists"),
+        (&["--output", here], "is a folder"),
+    ];
+    for (arguments, wanted) in cases {
+        let said = refused(&mut command(arguments));
+        assert!(said.contains(wanted) && !said.contains("building"), "{said}");
+    }
+    for time in ["", "-1", "yesterday", "99999999999999999999"] {
+        let said = refused(command(&[]).env("SOURCE_DATE_EPOCH", time));
+        assert!(said.contains("give seconds since 1970"), "{said}");
+    }
+}
+
+/// A root file system with the program, and with what a container runtime and the kubelet add.
+fn root(dir: &Path, program: &[u8]) -> PathBuf {
+    let root = dir.join("root");
+    let account = root.join(ACCOUNT);
+    fs::create_dir_all(root.join("etc")).unwrap();
+    fs::create_dir_all(&account).unwrap();
+    fs::write(root.join("stowplan"), program).unwrap();
+    fs::set_permissions(root.join("stowplan"), Permissions::from_mode(0o755)).unwrap();
+    let resolver = "search stowplan-system.svc.cluster.local svc.cluster.local cluster.local\n\
+                    nameserver 127.0.0.1\noptions ndots:5\n";
+    fs::write(root.join("etc/resolv.conf"), resolver).unwrap();
+    fs::write(root.join("etc/hosts"), "127.0.0.1 localhost\n127.0.0.1 api.of.hosts\n").unwrap();
+    fs::write(root.join("etc/hostname"), "stowplan\n").unwrap();
+    fs::write(account.join("token"), "the-token").unwrap();
+    fs::write(account.join("namespace"), "stowplan-system").unwrap();
+    root
+}
+
+const ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Names the root file system to the same test, started again in a network namespace.
+const INSIDE: &str = "STOWPLAN_TEST_ROOT";
+
+/// A name in `/etc/resolv.conf`'s domains, one of `/etc/hosts`, and an address.
+const SERVERS: [&str; 3] = ["kubernetes.default.svc", "api.of.hosts", "127.0.0.1"];
+
+/// The name of a server that is not to be trusted; DNS has it as well.
+const FOREIGN: &str = "kubernetes.default";
+
+/// In a network namespace of its own, so that port 53 and the loopback device are the test's.
+#[test]
+fn the_program_finds_the_api_server_by_name_and_checks_its_certificate() {
+    if let Some(root) = env::var_os(INSIDE) {
+        return inside(Path::new(&root));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let archive = dir.path().join("image.tar");
+    succeeded(&command(&["--output", archive.to_str().unwrap()]).output().unwrap());
+    let (_, layer) = unpack(&archive);
+    let root = root(dir.path(), &files(&*layer)["stowplan"].1);
+
+    let mut unshare = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        unshare.arg("--map-root-user");
+    }
+    let output = unshare
+        .args(["--net", "sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""])
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", "--nocapture"])
+        .arg("the_program_finds_the_api_server_by_name_and_checks_its_certificate")
+        .env(INSIDE, &root)
+        .output()
+        .unwrap();
+    // With the name of the case, or nothing would have run inside.
+    let said = succeeded(&output);
+    assert!(said.contains("1 passed") && said.contains("inside: 3 servers"), "{said}");
+}
+
+fn inside(root: &Path) {
+    let names = Arc::new(Mutex::new(BTreeSet::new()));
+    serve_names(Arc::clone(&names));
+    let (authority, server) = authority_and_server("cluster");
+    let handshakes = serve_tls(server);
+
+    fs::write(root.join(ACCOUNT).join("ca.crt"), authority).unwrap();
+    for name in SERVERS {
+        let program = Program::start(root, name);
+        let is_name = name.contains(char::is_alphabetic);
+        // Connections of the program before it may still arrive.
+        let request = loop {
+            match program.next(&handshakes) {
+                Ok((sni, request)) if sni.as_deref() == is_name.then_some(name) => break request,
+                _ => {}
+            }
+        };
+        let request = request.to_lowercase();
+        assert!(request.contains("authorization: bearer the-token"), "{name}: {request}");
+    }
+    let asked = names.lock().unwrap().clone();
+    assert!(asked.contains("kubernetes.default.svc.cluster.local"), "{asked:?}");
+
+    // With the certificate of another authority the server is refused before it gets the token.
+    let (other, _) = authority_and_server("other");
+    fs::write(root.join(ACCOUNT).join("ca.crt"), other).unwrap();
+    let program = Program::start(root, FOREIGN);
+    loop {
+        match program.next(&handshakes) {
+            Ok((sni, request)) => assert_ne!(sni.as_deref(), Some(FOREIGN), "{request}"),
+            Err(refusal) if refusal.contains("alert") => {
+                assert!(refusal.contains("UnknownCA"), "{refusal}");
+                break;
+            }
+            Err(_) => {}
+        }
+    }
+    println!("inside: {} servers", SERVERS.len());
+}
+
+/// A controller, as the chart runs it, alone in its root file system.
+struct Program {
+    child: Child,
+    output: PathBuf,
+}
+
+impl Program {
+    fn start(root: &Path, server: &str) -> Self {
+        let output = root.with_file_name("output");
+        let file = File::create(&output).unwrap();
+        let mut chroot = Command::new("chroot");
+        // A user namespace has no other user to change to.
+        if fs::read_to_string("/proc/self/uid_map").unwrap().contains("4294967295") {
+            chroot.arg("--userspec=65532:65532");
+        }
+        let child = chroot
+            .arg(root)
+            .args(["/stowplan", "controller", "--namespace=stowplan-system"])
+            .args(["--admin-listen=127.0.0.1:0", "--identity=stowplan-0"])
+            .env_clear()
+            .env("PATH", env::var_os("PATH").unwrap())
+            .env("KUBERNETES_SERVICE_HOST", server)
+            .env("KUBERNETES_SERVICE_PORT", "6443")
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        Self { child, output }
+    }
+
+    fn next(&self, handshakes: &Receiver<Handshake>) -> Handshake {
+        handshakes.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| {
+            panic!("nothing arrived: {}", fs::read_to_string(&self.output).unwrap())
+        })
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The name that a client asked for and its request, or why it closed the connection.
+type Handshake = Result<(Option<String>, String), String>;
+
+/// The certificate of an authority, and a server with a certificate of it.
+fn authority_and_server(name: &str) -> (String, ServerConfig) {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(
+        [&SERVERS[..], &[FOREIGN]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>(),
+    )
+    .unwrap()
+    .signed_by(&key, &authority)
+    .unwrap();
+    let server = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+        )
+        .unwrap();
+    (authority.pem(), server)
+}
+
+/// An API server that refuses each request, after it was read.
+fn serve_tls(server: ServerConfig) -> Receiver<Handshake> {
+    let (sender, receiver) = channel();
+    let acceptor = TlsAcceptor::from(Arc::new(server));
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:6443").await.unwrap();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (acceptor, sender): (_, Sender<Handshake>) = (acceptor.clone(), sender.clone());
+                tokio::spawn(async move {
+                    let mut stream = match acceptor.accept(stream).await {
+                        Ok(stream) => stream,
+                        Err(error) => return sender.send(Err(error.to_string())).unwrap_or(()),
+                    };
+                    let name = stream.get_ref().1.server_name().map(str::to_owned);
+                    let mut request = vec![0; 16 << 10];
+                    let read = stream.read(&mut request).await.unwrap_or(0);
+                    let request = String::from_utf8_lossy(&request[..read]).into_owned();
+                    if !request.is_empty() {
+                        let _ = sender.send(Ok((name, request)));
+                    }
+                    let answer = "HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\
+                                  connection: close\r\n\r\n";
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                    let _ = stream.shutdown().await;
+                });
+            }
+        });
+    });
+    receiver
+}
+
+/// A DNS server that knows the API server's address, and records what it was asked.
+fn serve_names(asked: Arc<Mutex<BTreeSet<String>>>) {
+    let socket = UdpSocket::bind("127.0.0.1:53").unwrap();
+    thread::spawn(move || {
+        let mut packet = [0; 512];
+        while let Ok((length, client)) = socket.recv_from(&mut packet) {
+            let query = &packet[..length];
+            // The question: labels with their lengths, the root, the type and the class.
+            let (mut at, mut labels) = (12, Vec::new());
+            while query[at] > 0 {
+                let end = at + 1 + usize::from(query[at]);
+                labels.push(String::from_utf8_lossy(&query[at + 1..end]).into_owned());
+                at = end;
+            }
+            let name = labels.join(".");
+            let is_address = query[at + 1..at + 3] == [0, 1];
+            let is_known = name == "kubernetes.default.svc.cluster.local";
+            asked.lock().unwrap().insert(name);
+            let answers = u8::from(is_known && is_address);
+            let mut answer = query[..2].to_vec();
+            answer.extend([0x85, if is_known { 0x80 } else { 0x83 }]);
+            answer.extend([0, 1, 0, answers, 0, 0, 0, 0]);
+            answer.extend(&query[12..at + 5]);
+            if answers > 0 {
+                // The name of the question, type A, class IN, five seconds, four bytes.
+                answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 127, 0, 0, 1]);
+            }
+            let _ = socket.send_to(&answer, client);
+        }
+    });
+}
