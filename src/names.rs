@@ -40,6 +40,24 @@ pub(crate) fn is_label_name(text: &str) -> bool {
         && has_form(text, u8::is_ascii_alphanumeric, |byte| matches!(byte, b'-' | b'.' | b'_'))
 }
 
+/// The longest directory, in bytes: Linux' `PATH_MAX` without the names of the files in it.
+pub(crate) const LONGEST_DIRECTORY: usize = 4_000;
+
+/// Whether `text` is an absolute path of letters, digits, `.`, `_` and `-`, without a slash at its end:
+/// a path that needs no quotes in scripts and in the files of ssh.
+#[must_use]
+pub(crate) fn is_directory(text: &str) -> bool {
+    let is_plain = |part: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        !part.is_empty() && part != "." && part != ".." && part.bytes().all(plain)
+    };
+    let mut parts = text.split('/');
+    parts.next() == Some("")
+        && text.len() > 1
+        && text.len() <= LONGEST_DIRECTORY
+        && parts.all(is_plain)
+}
+
 /// Whether `text` is not empty, has `is_edge` bytes at both ends, and between them those and
 /// others.
 fn has_form(text: &str, is_edge: impl Fn(&u8) -> bool, is_other: impl Fn(&u8) -> bool) -> bool {

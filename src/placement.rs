@@ -5,6 +5,7 @@
 
 pub(crate) mod affinity;
 pub(crate) mod claim;
+pub(crate) mod container;
 pub(crate) mod intent;
 pub(crate) mod json;
 pub(crate) mod merge;

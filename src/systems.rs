@@ -47,9 +47,12 @@ use coschedule::kinds::storage::{Claims, StorageClasses, Volumes};
 use coschedule::kinds::task_run::TaskRuns;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
+use mpi::kinds::pod::MpiPods;
+use mpi::kinds::service::{ClusterConfigMaps, ClusterServices, EndpointSlices};
+use mpi::kinds::workload::{MpiJobs, MpiSets};
 use plan::Plan;
 use policy::Policy;
-use preview::PreviewedKind;
+use preview::{PreviewedKind, WholeFn};
 use streams::api::{host_pool, streams_job};
 use streams::kinds::companions::Companions;
 use streams::kinds::host_pool::HostPools;
@@ -114,6 +117,8 @@ pub struct System {
     pub(crate) settled: &'static [Resource],
     /// The kinds that the command `plan` previews by this system.
     pub previews: &'static [PreviewedKind],
+    /// Finds what several objects of the input of `plan` are together. `None`: each is for itself.
+    pub(crate) whole: Option<WholeFn>,
     /// The kinds that the command `check` diagnoses by this system.
     pub(crate) checks: &'static [CheckedKind],
     /// What the system adds to the diagnosis of a pod by `check`. `None`: nothing.
@@ -243,6 +248,12 @@ tables![
     Volumes,
     StorageClasses,
     Placeholders,
+    MpiJobs,
+    MpiSets,
+    ClusterServices,
+    ClusterConfigMaps,
+    EndpointSlices,
+    MpiPods,
     StreamsPods,
     Companions,
     PlaceholderPods,

@@ -117,6 +117,6 @@ pub mod tls {
 
 pub mod view {
     //! See `src/view.rs`.
-    pub use crate::view::table::{Object, Scope};
+    pub use crate::view::table::{ApiObject, Object, Scope};
     pub use crate::view::{Key, Name, View, resource};
 }

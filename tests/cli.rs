@@ -20,6 +20,8 @@ mod cli {
     mod plan_input;
     /// `plan --live`: what it reads from a cluster.
     mod plan_live;
+    /// `plan`: MPI clusters.
+    mod plan_mpi;
     /// `plan`: pods, pod templates, lists and StreamsJobs.
     pub(crate) mod plan_objects;
     /// `plan`: its output formats.

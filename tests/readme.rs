@@ -240,7 +240,9 @@ fn every_field_of_the_policy_has_its_row_and_a_valid_example() {
         let example = row.rsplit(" | ").next().unwrap().split('`').nth(1).unwrap();
         Policy::from_yaml(example).unwrap_or_else(|error| panic!("{field}: {example}: {error}"));
         let key = match section {
-            "hostPools" | "streams" | "coschedule" => format!("{section}.{field}"),
+            "hostPools" | "streams" | "coschedule" | "mpi" | "katalyst" => {
+                format!("{section}.{field}")
+            }
             _ => field.to_owned(),
         };
         rows.push(key);

@@ -13,6 +13,8 @@ const NAMESPACE: &str = "stowplan-system";
 /// Base64 of a PEM frame without a certificate in it: no certificate is to be trusted here.
 const CA: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkxTMHQKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
 const POOL: &str = "pool.stowplan.node-restriction.kubernetes.io/abcdefabcd";
+/// What was made for an MPI cluster.
+const MADE: &str = "cluster";
 const PLACEHOLDER: &str = "affinity-assistant-abcdefabcd";
 
 struct World {
@@ -57,11 +59,26 @@ impl World {
             });
             self.kubectl(&["create", "-f", "-"], &set);
         }
+        // Running MPI clusters need what was made for them.
+        for kind in ["Service", "ConfigMap", "Secret"] {
+            let mut made = json!({
+                "apiVersion": "v1", "kind": kind,
+                "metadata": {"name": MADE, "namespace": "default",
+                    "labels": {"mpi.stowplan.dev/made-for": MADE}},
+            });
+            if kind == "Service" {
+                made["spec"] = json!({"clusterIP": "None"});
+            }
+            self.kubectl(&["create", "-f", "-"], &made);
+        }
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "gated", "namespace": "default"},
             "spec": {
-                "schedulingGates": [{"name": "example.com/gate"}, {"name": "stowplan.dev/placeholder"}],
+                "schedulingGates": [
+                    {"name": "stowplan.dev/mpi-workers"}, {"name": "example.com/gate"},
+                    {"name": "stowplan.dev/placeholder"},
+                ],
                 "containers": [{"name": "c", "image": "none"}],
             },
         });
@@ -87,6 +104,8 @@ impl World {
         assert_eq!(names(self.get(&["statefulsets"])), ["users"]);
         let gates = self.get(&["pod", "gated"])["spec"]["schedulingGates"].clone();
         assert_eq!(gates, json!([{"name": "example.com/gate"}]));
+        let made = ["services,configmaps,secrets", "--selector=mpi.stowplan.dev/made-for"];
+        assert_eq!(names(self.get(&made)), [MADE; 3]);
         assert_eq!(names(self.get(&["leases", "--namespace", NAMESPACE])), [""; 0]);
         let kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
         assert_eq!(names(self.get(&[kinds])), [""; 0]);
@@ -96,6 +115,9 @@ impl World {
         let nothing = &Value::Null;
         self.kubectl(&["delete", "pod", "gated", "--now"], nothing);
         self.kubectl(&["delete", "statefulset", "users"], nothing);
+        for kind in ["service", "configmap", "secret"] {
+            self.kubectl(&["delete", kind, MADE], nothing);
+        }
         self.kubectl(&["label", "node", "node-1", "mine-"], nothing);
         self.kubectl(&["taint", "node", "node-1", "mine-"], nothing);
     }

@@ -1,4 +1,4 @@
-//! What the controller costs: a plan of pools and one of coscheduled runs, by the size of the
+//! What the controller costs: plans of pools, of coscheduled runs and of MPI clusters, by the size of the
 //! cluster, and pools on a control plane, in seconds, in writes to the API server and in memory.
 //!
 //! `docs/performance.md` says how to read the tables. Nothing printed here is stored: every figure
@@ -9,6 +9,7 @@
 #[path = "../common/callgrind.rs"]
 mod callgrind;
 mod cluster;
+mod mpi;
 mod plan;
 #[path = "../common/plane.rs"]
 mod plane;
@@ -24,29 +25,33 @@ mod world;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// How large the clusters are: those with pools, and those with runs.
+/// How large the clusters are: those with pools, those with runs, and those of MPI.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     pools: world::Extent,
     runs: runs::Extent,
+    clusters: mpi::Extent,
 }
 
 /// What `docs/performance.md` shows.
 const STANDARD: Extent = Extent {
     pools: world::Extent { nodes: 1_000, pools: 200, pods: 2_000 },
     runs: runs::Extent { nodes: 1_000, runs: 200 },
+    clusters: mpi::Extent { workers: 1_000, clusters: 5 },
 };
 
 /// Enough to see that the harness works and where the figures roughly are.
 const QUICK: Extent = Extent {
     pools: world::Extent { nodes: 100, pools: 20, pods: 200 },
     runs: runs::Extent { nodes: 100, runs: 20 },
+    clusters: mpi::Extent { workers: 1_000, clusters: 1 },
 };
 
 const USAGE: &str = "\
 cargo bench --bench controller -- [--quick] [plan] [cluster]
 
-  --quick         100 nodes, 20 pools and 20 runs in place of 1,000 and 200: about a minute
+  --quick         100 nodes, 20 pools, 20 runs and one MPI cluster in place of 1,000, 200 and 5:
+                  about a minute
   plan, cluster   only this part";
 
 fn main() -> ExitCode {
@@ -84,7 +89,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             Some(version) => println!("instructions: {version}, user space only"),
             None => println!("valgrind is not installed: instructions are not counted"),
         }
-        plan::measure(extent.pools, extent.runs, valgrind.is_some())?;
+        plan::measure(extent.pools, extent.runs, extent.clusters, valgrind.is_some())?;
     }
     if wanted("cluster") {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use crate::player::{self, Player};
 use crate::table::{Table, count, ratio};
 use crate::world::{self, Scene};
-use crate::{runs, world::Extent};
+use crate::{mpi, runs, world::Extent};
 
 /// What is planned of pools, by the word that orders it.
 const POOLS: [(&str, world::State, &str); 3] = [
@@ -29,6 +29,13 @@ const RUNS: [(&str, runs::State, &str); 4] = [
     ("runs-one-claim", runs::State::OneClaim, "all runs use one claim"),
 ];
 
+/// What is planned of MPI clusters.
+const CLUSTERS: [(&str, mpi::State, &str); 3] = [
+    ("mpi-steady", mpi::State::Steady, "MPI clusters whose launchers run: nothing to do"),
+    ("mpi-start", mpi::State::Start, "every launcher can start"),
+    ("mpi-new", mpi::State::New, "nothing is made yet"),
+];
+
 /// The order that measures the cost of a turn in which nothing is done.
 const NOTHING: &str = "nothing";
 
@@ -47,8 +54,13 @@ struct Subject {
 
 /// Prints how plans grow from these sizes to four times as much of what a column says. Counts
 /// instructions where that is possible.
-pub(crate) fn measure(pools: Extent, runs: runs::Extent, counted: bool) -> anyhow::Result<()> {
-    for subject in [of_pools(pools), of_runs(runs)] {
+pub(crate) fn measure(
+    pools: Extent,
+    runs: runs::Extent,
+    clusters: mpi::Extent,
+    counted: bool,
+) -> anyhow::Result<()> {
+    for subject in [of_pools(pools), of_runs(runs), of_clusters(clusters)] {
         subject.print(counted)?;
     }
     Ok(())
@@ -91,6 +103,25 @@ fn of_runs(extent: runs::Extent) -> Subject {
     }
 }
 
+fn of_clusters(extent: mpi::Extent) -> Subject {
+    let mpi::Extent { workers, clusters } = extent;
+    let extents = [
+        extent,
+        mpi::Extent { workers: 4 * workers, ..extent },
+        mpi::Extent { clusters: 4 * clusters, ..extent },
+        mpi::Extent { workers: 4 * workers, clusters: 4 * clusters },
+    ];
+    let order = |word: &str| {
+        extents.map(|mpi::Extent { workers, clusters }| format!("{word} {workers} {clusters}"))
+    };
+    let [workers, clusters] = [workers, clusters].map(|size| count(size as f64));
+    Subject {
+        of: format!("{clusters} MPI clusters of {workers} workers"),
+        growth: ["4 × workers", "4 × clusters"],
+        rows: CLUSTERS.iter().map(|(word, _, label)| (*label, order(word))).collect(),
+    }
+}
+
 /// The cluster that an order asks for.
 fn scene(order: &str) -> anyhow::Result<Scene> {
     let mut words = order.split(' ');
@@ -99,6 +130,10 @@ fn scene(order: &str) -> anyhow::Result<Scene> {
     if let Some((_, state, _)) = POOLS.into_iter().find(|(known, ..)| *known == word) {
         ensure!(sizes.len() == 3, "{word} NODES POOLS PODS");
         return world::scene(state, Extent { nodes: sizes[0], pools: sizes[1], pods: sizes[2] });
+    }
+    if let Some((_, state, _)) = CLUSTERS.into_iter().find(|(known, ..)| *known == word) {
+        ensure!(sizes.len() == 2, "{word} WORKERS CLUSTERS");
+        return mpi::scene(state, mpi::Extent { workers: sizes[0], clusters: sizes[1] });
     }
     let (_, state, _) = RUNS
         .into_iter()

@@ -223,6 +223,41 @@ pub fn with_constraints() -> Vec<Value> {
     ]
 }
 
+/// Pods of MPI clusters: of a StatefulSet, of an Indexed Job, of another Job, and without an owner.
+pub fn of_clusters() -> Vec<Value> {
+    let pod = |role: &str, owner: Option<(&str, &str)>, spec: Value| {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"generateName": "p-", "namespace": "default", "annotations": {
+                "mpi.stowplan.dev/cluster": "c", "mpi.stowplan.dev/role": role}},
+            "spec": spec,
+        });
+        if let Some((version, kind)) = owner {
+            pod["metadata"]["ownerReferences"] = json!([{"apiVersion": version, "kind": kind, "name": "w", "uid": "u", "controller": true}]);
+        }
+        pod
+    };
+    let plain = json!({"containers": [{"name": "main", "image": "i"}]});
+    let full = json!({
+        "hostname": "", "subdomain": "own", "dnsConfig": {"searches": null},
+        "initContainers": [{"name": "first", "image": "i"}],
+        "volumes": [{"name": "config", "configMap": {"name": "c-mpi"}}, {"name": "data", "emptyDir": {}}],
+        "containers": [
+            {"name": "main", "image": "i", "command": [], "args": null, "env": [{"name": "A", "value": "b"}],
+             "volumeMounts": [{"name": "config", "mountPath": "/etc/mpi"}], "readinessProbe": null},
+            {"name": "side", "image": "i", "securityContext": {"runAsUser": 1000}},
+        ],
+    });
+    let mut indexed = pod("worker", Some(("batch/v1", "Job")), full.clone());
+    indexed["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = json!("0");
+    vec![
+        pod("worker", Some(("apps/v1", "StatefulSet")), plain.clone()),
+        indexed,
+        pod("launcher", Some(("batch/v1", "Job")), full),
+        pod("launcher", None, plain),
+    ]
+}
+
 /// Claims of a run, of a group and of neither, for one more spec.
 pub fn claims() -> Vec<Value> {
     let owned = |kind: &str| json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": "run", "uid": "u-run", "controller": true}]);

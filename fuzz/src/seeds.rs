@@ -25,7 +25,7 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "policy" => {
             let policies =
                 sections("policy").into_iter().map(|policy| policy.to_string().into_bytes());
-            policies.chain(files(&["values.yaml"])).chain(POLICIES.map(bytes)).collect()
+            policies.chain(POLICIES.map(bytes)).collect()
         }
         "documents" => documents(),
         "host" => in_contexts(values("streams.ibm.com/host", HOSTS)),
@@ -34,6 +34,7 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "host_exlocation" => in_contexts(values("streams.ibm.com/host-exlocation", TOKENS)),
         "host_isolation" => in_contexts(values("streams.ibm.com/host-isolation", TOKENS)),
         "coschedule_group" => in_contexts(values("stowplan.dev/coschedule-group", GROUPS)),
+        "mpi" => in_contexts(CLUSTERS.iter().map(|text| bytes(text)).collect()),
         "claim" => in_contexts(claim_specs()),
         "host_enforcement" => in_contexts(values("streams.ibm.com/host-enforcement", ENFORCEMENTS)),
         _ => panic!("no target is called {name}"),
@@ -43,6 +44,17 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
     seeds.dedup();
     seeds
 }
+
+const CLUSTERS: &[&str] = &[
+    "slots=3",
+    "slots=0\nslots=100000",
+    "role=worker\nssh-dir=/mnt/ssh",
+    "role=launcher\nimplementation=intel\nlauncher-as-worker=true",
+    "container=side\nssh-port=2222",
+    "container=none\nssh-dir=/a/../b",
+    "cluster=1c\nworkers=3",
+    "clean-up=workers\nclean-up=all",
+];
 
 const HOSTS: &[&str] = &[
     "n1",

@@ -1,5 +1,5 @@
-//! `stowplan check`: why a pod, a workload, a job, a pool, a group or a Tekton run waits, and what to do
-//! about it.
+//! `stowplan check`: why a pod, a workload, a job, a pool, a group, a Tekton run or an MPI cluster waits,
+//! and what to do about it.
 //!
 //! The cluster is read once. A diagnosis shows the requests of the object, the decisions of
 //! stowplan, the message of the scheduler, and each obstacle with its remedy. Each system diagnoses
@@ -66,6 +66,9 @@ Examples:
   # Why the pods of a coscheduled group wait
   stowplan check group/nightly -n builds
 
+  # Why the launcher of an MPI cluster waits
+  stowplan check mpi/pi
+
   # From objects that another user has sent
   kubectl get nodes,pods,hostpools,streamsjobs -n streams -o yaml > cluster.yaml
   stowplan check pod/parallel-0-ioyms -n streams --cluster cluster.yaml
@@ -74,7 +77,7 @@ Examples:
   stowplan check job/parallel -o json | jq -r '.. | .remedy? // empty'")]
 pub(super) struct Arguments {
     /// The object: pod/NAME, deployment/NAME, statefulset/NAME, job/NAME, pool/NAME,
-    /// pipelinerun/NAME, group/NAME or node/NAME [default: everything in the namespace]
+    /// pipelinerun/NAME, group/NAME, mpi/NAME or node/NAME [default: everything in the namespace]
     #[arg(value_name = "KIND/NAME")]
     object: Option<Asked>,
     /// Its namespace [default: the context's, or default with --cluster]
@@ -329,8 +332,7 @@ mod tests {
     #[test]
     fn an_unknown_kind_is_refused_with_the_known_ones() {
         let problem = "service/s".parse::<Asked>().unwrap_err();
-        let known =
-            "KIND is one of pod, job, pool, pipelinerun, group, deployment, statefulset and node";
+        let known = "KIND is one of pod, job, pool, pipelinerun, group, mpi, deployment, statefulset and node";
         assert_eq!(problem, known);
         for text in ["", "pod", "pod/", "/x", "pod/a/b"] {
             assert!(text.parse::<Asked>().is_err(), "{text}");

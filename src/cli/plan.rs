@@ -21,7 +21,7 @@ use super::live::{self, Access, parse_namespace};
 use super::report::{self, Planned};
 use super::{print_notice, yaml};
 use crate::admission::Decision;
-use crate::systems::preview::NO_CLUSTER;
+use crate::systems::preview::{NO_CLUSTER, Whole};
 use patch::apply_patches;
 use planner::{Generator, Planner};
 use settle::Stage;
@@ -156,6 +156,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         policy: &policy.unwrap_or_default(),
         now: Timestamp::now(),
         problems: Problems::default(),
+        creators: Vec::new(),
     };
     planner.add_to_view(&entries, &mut view, stage);
     let mut others = 0;
@@ -163,8 +164,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     for entry in entries {
         planned.extend(planner.decide(entry, &mut view, &mut others));
     }
+    let wholes = planner.find_wholes(&view);
     planner.problems.into_result()?;
-    print_planned(arguments.output, &documents, planned, others)
+    print_planned(arguments.output, &documents, planned, &wholes, others)
 }
 
 /// Prints the result. Returns the exit code.
@@ -172,6 +174,7 @@ fn print_planned(
     format: Format,
     documents: &[input::Document],
     mut planned: Vec<Planned<'_>>,
+    wholes: &[Whole],
     others: usize,
 ) -> anyhow::Result<ExitCode> {
     let assumed: Vec<(String, String)> =
@@ -190,13 +193,14 @@ fn print_planned(
             }
         }
         planned.iter().flat_map(report::format_remarks).for_each(|remark| print_notice(&remark));
+        wholes.iter().filter_map(report::format_problem).for_each(|problem| print_notice(&problem));
     }
     let output = match format {
         Format::Text => {
-            super::escape_for_terminal(&name_assumed(report::format_text(&planned, others)))
+            super::escape_for_terminal(&name_assumed(report::format_text(&planned, wholes, others)))
         }
         Format::Json => {
-            let list = serde_json::to_string_pretty(&report::build_list(&planned))?;
+            let list = serde_json::to_string_pretty(&report::build_list(&planned, wholes))?;
             format!("{}\n", name_assumed(list))
         }
         Format::Yaml => yaml::write(&apply_patches(documents, &planned)?)?,
@@ -208,5 +212,6 @@ fn print_planned(
     let is_refused = |planned: &Planned<'_>| {
         matches!(planned.decision, Decision::Refuse(_)) || planned.withheld.is_some()
     };
-    Ok(if planned.iter().any(is_refused) { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS })
+    let is_refused = planned.iter().any(is_refused) || wholes.iter().any(|whole| whole.is_refused);
+    Ok(if is_refused { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS })
 }

@@ -7,7 +7,7 @@ use super::input::Item;
 use crate::admission::{Decision, Pass};
 use crate::placement::reason::{Finding, Warning};
 use crate::systems::exclusion::IGNORE;
-use crate::systems::preview::Preview;
+use crate::systems::preview::{Preview, Whole};
 
 /// An object and the decision on its pods.
 pub(super) struct Planned<'d> {
@@ -35,6 +35,9 @@ pub(super) struct Planned<'d> {
 pub(super) struct List<'p> {
     kind: &'static str,
     items: Vec<Entry<'p>>,
+    /// What several items are together.
+    #[serde(skip_serializing_if = "<[Whole]>::is_empty")]
+    wholes: &'p [Whole],
 }
 
 #[derive(Serialize)]
@@ -73,8 +76,8 @@ struct PlannedFinding<'p> {
 }
 
 /// The plan for programs. The order of the fields is part of the contract.
-pub(super) fn build_list<'p>(planned: &'p [Planned<'_>]) -> List<'p> {
-    List { kind: "PlanList", items: planned.iter().map(build_entry).collect() }
+pub(super) fn build_list<'p>(planned: &'p [Planned<'_>], wholes: &'p [Whole]) -> List<'p> {
+    List { kind: "PlanList", items: planned.iter().map(build_entry).collect(), wholes }
 }
 
 fn build_entry<'p>(planned: &'p Planned<'_>) -> Entry<'p> {
@@ -171,11 +174,23 @@ pub(super) fn format_remarks(planned: &Planned<'_>) -> Vec<String> {
     remarks
 }
 
+/// The problem of a whole, for standard error beside output for programs.
+pub(super) fn format_problem(whole: &Whole) -> Option<String> {
+    let problem = whole.problem.as_ref()?;
+    Some(format!("{} {}/{}: does not start: {problem}", whole.kind, whole.namespace, whole.name))
+}
+
 /// `plan -o text`: the plan for people.
-pub(super) fn format_text(planned: &[Planned<'_>], others: usize) -> String {
+pub(super) fn format_text(planned: &[Planned<'_>], wholes: &[Whole], others: usize) -> String {
     let mut text = String::new();
     for planned in planned {
         write_planned(planned, &mut text);
+    }
+    for Whole { kind, namespace, name, text: lines, .. } in wholes {
+        text.push_str(&format!("{kind} {namespace}/{name}:\n"));
+        for line in lines {
+            text.push_str(&format!("  {line}\n"));
+        }
     }
     if !planned.is_empty() {
         text.push('\n');

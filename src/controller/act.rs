@@ -19,12 +19,13 @@
 //! needed. A pause ends early if a different write to the object is planned.
 //!
 //! [`turns`]: which write is next. [`pause`]: how long writes to an object are paused. [`writer`]: one write, from the precondition
-//! to the events. [`request`] and [`answer`]: HTTP. [`limit`]: requests per second. [`audience`]:
+//! to the events. [`request`] and [`answer`]: HTTP. [`content`]: generated keys. [`limit`]: requests per second. [`audience`]:
 //! the objects that the events are about. [`reports`]: events without a write. The executor knows no system: an [`Action`] contains
 //! everything that differs between systems.
 
 mod answer;
 mod audience;
+mod content;
 mod limit;
 mod pause;
 mod reports;

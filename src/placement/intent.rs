@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
+use serde_json::Value;
 
 use super::affinity::{Requirement, Requirements};
 
@@ -71,8 +72,60 @@ pub enum Change {
         /// The name of the claim to use instead.
         to: String,
     },
+    /// `spec.hostname`.
+    Hostname(String),
+    /// A domain in `spec.dnsConfig.searches`, in which the pod looks up short names.
+    DnsSearch(String),
+    /// `spec.subdomain`: the name of the Service that gives the hostname its DNS name.
+    Subdomain(String),
+    /// This volume, recognized by its name.
+    Volume {
+        /// The name.
+        name: &'static str,
+        /// The other fields of the volume.
+        source: Value,
+    },
+    /// An init container after the pod's own, recognized by its name.
+    InitContainer {
+        /// The name.
+        name: &'static str,
+        /// The other fields of the container.
+        fields: Value,
+    },
+    /// A change of one of the pod's containers.
+    Container {
+        /// The index in `spec.containers`.
+        index: usize,
+        /// The change.
+        change: ContainerChange,
+    },
     /// This storage class. The only change for a claim; never one for a pod.
     StorageClass(String),
+}
+
+/// What a container should have.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ContainerChange {
+    /// A variable of the environment.
+    Variable {
+        /// Its name.
+        name: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// A part of a volume at a path.
+    Mount {
+        /// The name of the volume.
+        volume: &'static str,
+        /// The part: a file or directory of the volume; `None`: all of it.
+        part: Option<&'static str>,
+        /// The path in the container.
+        path: String,
+    },
+    /// This command. Never for a container that has a command or arguments.
+    Command(Vec<String>),
+    /// This readiness probe. Never for a container that has one.
+    ReadinessProbe(Value),
 }
 
 /// Whether a pod (anti-)affinity must hold or is only preferred.
@@ -368,7 +421,24 @@ impl fmt::Display for Change {
             Self::ReleaseNodeName => formatter.write_str("nodeName released to the scheduler"),
             Self::Gate(name) => write!(formatter, "scheduling gate {name}"),
             Self::ClaimName { from, to } => write!(formatter, "claim {to} instead of {from}"),
+            Self::Hostname(name) => write!(formatter, "hostname {name}"),
+            Self::Subdomain(name) => write!(formatter, "subdomain {name}"),
+            Self::DnsSearch(domain) => write!(formatter, "DNS search {domain}"),
+            Self::Volume { name, .. } => write!(formatter, "volume {name}"),
+            Self::InitContainer { name, .. } => write!(formatter, "init container {name}"),
+            Self::Container { change, .. } => write!(formatter, "{change}"),
             Self::StorageClass(class) => write!(formatter, "storage class {class}"),
+        }
+    }
+}
+
+impl fmt::Display for ContainerChange {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Variable { name, value } => write!(formatter, "variable {name}={value}"),
+            Self::Mount { volume, path, .. } => write!(formatter, "volume {volume} at {path}"),
+            Self::Command(command) => write!(formatter, "command {}", command.join(" ")),
+            Self::ReadinessProbe(_) => formatter.write_str("readiness probe"),
         }
     }
 }

@@ -5,11 +5,13 @@
 //! is, so that a pod which is sent again gets an empty patch, whatever other webhooks added to it
 //! in between.
 
+mod containers;
 mod node_affinity;
 mod pod_affinity;
 
 use serde::Serialize;
 
+use super::container::Parts;
 use super::intent::{Change, Intent};
 use super::patch::Step::{Item, Member};
 use super::patch::{Editor, Patch, Shape};
@@ -35,7 +37,10 @@ pub fn merge(
     intents: &[Intent],
     record: Option<&str>,
 ) -> Result<Patch, Vec<Finding>> {
-    let mut editor = Editor::new(shape(pod));
+    let has_parts = intents.iter().any(containers::is_about_parts);
+    // Decided on by a system that has decoded them already.
+    let parts = has_parts.then(|| Parts::decode(pod).unwrap_or_default());
+    let mut editor = Editor::new(shape(pod, parts.as_ref()));
     let mut findings = Vec::new();
     set_labels(pod, intents, &mut editor, &mut findings);
     set_record(pod, record, &mut editor);
@@ -45,11 +50,14 @@ pub fn merge(
     add_tolerations(pod, intents, &mut editor);
     add_gates(pod, intents, &mut editor, &mut findings);
     rename_claims(pod, intents, &mut editor);
+    if let Some(parts) = &parts {
+        containers::add(parts, intents, &mut editor, &mut findings);
+    }
     if findings.is_empty() { Ok(editor.into_patch()) } else { Err(findings) }
 }
 
 /// The part of the pod that operations can touch, without the values of labels and annotations.
-fn shape<'p>(pod: &'p Pod<'_>) -> Shape<'p> {
+fn shape<'p>(pod: &'p Pod<'_>, parts: Option<&'p Parts<'_>>) -> Shape<'p> {
     let mut metadata = Vec::new();
     if pod.metadata.labels.is_some() {
         metadata.push(("labels", Shape::Object(Vec::new())));
@@ -68,17 +76,42 @@ fn shape<'p>(pod: &'p Pod<'_>) -> Shape<'p> {
         if let Some(gates) = &pod.gates {
             spec.push(("schedulingGates", Shape::List(vec![Shape::Scalar; gates.len()])));
         }
-        if let Some(last) = pod.claims.last() {
-            spec.push(("volumes", volumes(pod, last.index)));
+        let count = parts.and_then(|parts| parts.volumes.as_ref()).map(Vec::len);
+        let known = pod.claims.last().map(|last| last.index + 1);
+        if let Some(count) = count.or(known) {
+            spec.push(("volumes", volumes(pod, count)));
+        }
+        if let Some(parts) = parts {
+            add_parts(parts, &mut spec);
         }
         document.push(("spec", Shape::Object(spec)));
     }
     Shape::Object(document)
 }
 
-/// The pod's volumes up to the index `last`, of which only the claims have members.
-fn volumes<'p>(pod: &Pod<'_>, last: usize) -> Shape<'p> {
-    let mut volumes = vec![Shape::Scalar; last + 1];
+/// The parts of a pod that only some systems change.
+fn add_parts<'p>(parts: &'p Parts<'_>, spec: &mut Vec<(&'p str, Shape<'p>)>) {
+    let list = |count: usize| Shape::List(vec![Shape::Scalar; count]);
+    spec.extend(parts.hostname.iter().map(|_| ("hostname", Shape::Scalar)));
+    spec.extend(parts.subdomain.iter().map(|_| ("subdomain", Shape::Scalar)));
+    spec.extend(parts.dns_config.iter().map(|of| {
+        let searches = of.searches.iter().map(|of| ("searches", list(of.len())));
+        ("dnsConfig", Shape::Object(searches.collect()))
+    }));
+    spec.extend(parts.init_containers.iter().map(|of| ("initContainers", list(of.len()))));
+    let containers = parts.containers.iter().map(|container| {
+        let mut members = Vec::new();
+        members.extend(container.command.iter().map(|of| ("command", list(of.len()))));
+        members.extend(container.env.iter().map(|of| ("env", list(of.len()))));
+        members.extend(container.volume_mounts.iter().map(|of| ("volumeMounts", list(of.len()))));
+        Shape::Object(members)
+    });
+    spec.push(("containers", Shape::List(containers.collect())));
+}
+
+/// The first `count` volumes of the pod, of which only the claims have members.
+fn volumes<'p>(pod: &Pod<'_>, count: usize) -> Shape<'p> {
+    let mut volumes = vec![Shape::Scalar; count];
     for ClaimVolume { index, .. } in &pod.claims {
         let source = Shape::Object(vec![("claimName", Shape::Scalar)]);
         volumes[*index] = Shape::Object(vec![("persistentVolumeClaim", source)]);

@@ -100,6 +100,10 @@ impl OwnerReference<'_> {
 /// A spec: the members that a placement changes or must respect, as raw slices.
 ///
 /// Any JSON value is accepted; the members are decoded only for objects that stowplan decides on.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one is on the stack at a time, and a box costs each review"
+)]
 #[derive(Debug, Default)]
 pub enum Spec<'a> {
     /// Absent or null; hand-written reviews may lack it.
@@ -123,16 +127,30 @@ impl Spec<'_> {
 }
 
 /// Undecoded members of a spec. A null is kept as it is, and means the same as an absent member.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Members<'a> {
     /// A pod's `affinity`.
     pub affinity: Option<&'a RawValue>,
+    /// A pod's `containers`.
+    pub containers: Option<&'a RawValue>,
+    /// A pod's `dnsConfig`.
+    pub dns_config: Option<&'a RawValue>,
+    /// A pod's `hostNetwork`.
+    pub host_network: Option<&'a RawValue>,
+    /// A pod's `hostname`.
+    pub hostname: Option<&'a RawValue>,
+    /// A pod's `initContainers`.
+    pub init_containers: Option<&'a RawValue>,
     /// A pod's `nodeName`.
     pub node_name: Option<&'a RawValue>,
     /// A pod's `nodeSelector`.
     pub node_selector: Option<&'a RawValue>,
     /// A pod's `schedulingGates`.
     pub scheduling_gates: Option<&'a RawValue>,
+    /// A pod's `securityContext`.
+    pub security_context: Option<&'a RawValue>,
+    /// A pod's `subdomain`.
+    pub subdomain: Option<&'a RawValue>,
     /// A pod's `tolerations`.
     pub tolerations: Option<&'a RawValue>,
     /// A pod's `volumes`.
@@ -153,11 +171,18 @@ impl<'a> Members<'a> {
         Some(match name {
             "accessModes" => &mut self.access_modes,
             "affinity" => &mut self.affinity,
+            "containers" => &mut self.containers,
+            "dnsConfig" => &mut self.dns_config,
+            "hostNetwork" => &mut self.host_network,
+            "hostname" => &mut self.hostname,
+            "initContainers" => &mut self.init_containers,
             "nodeName" => &mut self.node_name,
             "nodeSelector" => &mut self.node_selector,
             "schedulingGates" => &mut self.scheduling_gates,
             "selector" => &mut self.selector,
+            "securityContext" => &mut self.security_context,
             "storageClassName" => &mut self.storage_class_name,
+            "subdomain" => &mut self.subdomain,
             "tolerations" => &mut self.tolerations,
             "volumeName" => &mut self.volume_name,
             "volumes" => &mut self.volumes,

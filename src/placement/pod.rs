@@ -33,6 +33,8 @@ pub struct Pod<'a> {
     pub affinity_document: Value,
     /// `spec.tolerations`; `None` for absent and for null.
     pub tolerations: Option<Vec<Toleration>>,
+    /// The spec as it was sent: containers and volumes are decoded when a system reads them.
+    pub(super) members: Members<'a>,
 }
 
 /// One entry of `spec.schedulingGates`.
@@ -73,9 +75,8 @@ impl<'a> Pod<'a> {
     /// # Errors
     /// The JSON error if a field that stowplan reads has the wrong type, as in no valid pod.
     pub fn decode(namespace: &'a str, object: &'a Object<'a>) -> Result<Self, serde_json::Error> {
-        let nothing = Members::default();
-        let spec = match &object.spec {
-            Spec::Absent => &nothing,
+        let spec = match object.spec {
+            Spec::Absent => Members::default(),
             Spec::Members(members) => members,
             Spec::NoObject => return Err(serde_json::Error::custom("spec: not an object")),
         };
@@ -104,6 +105,7 @@ impl<'a> Pod<'a> {
             affinity: decode_member(spec.affinity)?.unwrap_or_default(),
             affinity_document: decode_member(spec.affinity)?.unwrap_or_default(),
             tolerations: decode_member(spec.tolerations)?,
+            members: spec,
         })
     }
 

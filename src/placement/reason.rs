@@ -76,6 +76,8 @@ reasons! {
     InvalidEnforcement => Syntax,
     /// Two constraints that exclude each other.
     Contradiction => Syntax,
+    /// A field of the pod has another value than stowplan would give it.
+    FieldConflict => Syntax,
     /// A label that the constraint needs is missing.
     MissingLabel => Syntax,
     /// Several colocation tokens on one pod: the scheduler cannot keep them.
@@ -88,6 +90,8 @@ reasons! {
     MalformedJob => Syntax,
     /// An update changes an immutable part of a StreamsJob.
     ImmutableSpec => Syntax,
+    /// A key of an MPI cluster is missing, malformed, or not for this pod.
+    InvalidMpi => Syntax,
     /// The value of `coschedule` is not a mode.
     InvalidMode => Syntax,
     /// The value of `coschedule-group` is not a valid name of a group.
@@ -112,6 +116,8 @@ reasons! {
     NotInJob => Syntax,
     /// The policy turns host pools off, or not on for this namespace.
     PoolNotAllowed => Policy,
+    /// The policy does not allow MPI clusters in this namespace.
+    MpiNotAllowed => Policy,
     /// The policy does not allow the value of `coschedule`.
     ModeNotAllowed => Policy,
     /// The HostPool belongs to another job, or to another namespace.

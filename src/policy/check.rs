@@ -2,6 +2,9 @@
 //!
 //! A parser would describe the first problem, in its own terms.
 
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
+
 use serde_json::Value;
 
 use super::form::{Form, KEYWORD};
@@ -64,15 +67,16 @@ impl<'s> Check<'s> {
             Value::Number(number) if expects("number") => {
                 let is_valid = number.as_f64().is_some_and(|number| number >= 0.0);
                 if !is_valid {
-                    self.report(path, value, takes(schema));
+                    self.report(path, value, &takes(schema));
                 }
             }
             Value::Number(number) if expects("integer") => {
-                let fits = number.as_u64().is_some_and(|number| u32::try_from(number).is_ok());
+                let fits = number.as_u64().is_some_and(|number| range(schema).contains(&number));
                 if !fits {
-                    self.report(path, value, takes(schema));
+                    self.report(path, value, &takes(schema));
                 }
             }
+            Value::Null if expects("null") => {}
             Value::Null => {
                 let takes = takes(schema);
                 self.problems.push(format!("{path}: has no value; leave it out, or give {takes}"));
@@ -83,7 +87,7 @@ impl<'s> Check<'s> {
             {
                 self.problems.push(format!("{path}: {value} is not a text; write \"{value}\""));
             }
-            _ => self.report(path, value, takes(schema)),
+            _ => self.report(path, value, &takes(schema)),
         }
     }
 
@@ -134,18 +138,29 @@ fn join(choices: &[&str]) -> String {
 }
 
 /// What a field with this schema takes.
-fn takes(schema: &Value) -> &'static str {
+fn takes(schema: &Value) -> Cow<'static, str> {
     if let Some(form) = form_of(schema) {
-        return form.takes();
+        return form.takes().into();
     }
-    match schema["type"].as_str() {
-        Some("object") => "a map of keys and values",
-        Some("array") => "a list, as [a, b]",
-        Some("string") => "a text",
-        Some("boolean") => "true or false, without quotes",
-        Some("integer") => "a whole number from 0 to 4294967295",
-        _ => "a value of this field",
+    let types = schema["type"].as_array().into_iter().flatten().chain([&schema["type"]]);
+    let mut types = types.filter_map(Value::as_str).filter(|name| *name != "null");
+    match types.next() {
+        Some("object") => "a map of keys and values".into(),
+        Some("array") => "a list, as [a, b]".into(),
+        Some("string") => "a text".into(),
+        Some("boolean") => "true or false, without quotes".into(),
+        Some("integer") => {
+            let range = range(schema);
+            format!("a whole number from {} to {}", range.start(), range.end()).into()
+        }
+        _ => "a value of this field".into(),
     }
+}
+
+/// The numbers that a field with this schema takes.
+fn range(schema: &Value) -> RangeInclusive<u64> {
+    let bound = |key: &str, otherwise| schema[key].as_u64().unwrap_or(otherwise);
+    bound("minimum", 0)..=bound("maximum", u32::MAX.into())
 }
 
 /// Quotes a text of the file, of which at most 80 characters are shown.
@@ -181,6 +196,7 @@ mod tests {
                 "mode": {"$ref": "#/$defs/Mode"},
                 "enabled": {"type": "boolean"},
                 "most": {"type": "integer"},
+                "port": {"type": ["integer", "null"], "minimum": 1, "maximum": 65535},
                 "where": {
                     "type": "object", "propertyNames": Form::LabelKey.schema(),
                     "additionalProperties": Form::LabelValue.schema(),
@@ -199,11 +215,16 @@ mod tests {
                 vec!["enabled: \"no\" is not true or false, without quotes"],
             ),
             (json!({"most": -1}), vec!["most: -1 is not a whole number from 0 to 4294967295"]),
+            (json!({"port": null}), vec![]),
+            (json!({"port": 65535}), vec![]),
+            (json!({"port": 0}), vec!["port: 0 is not a whole number from 1 to 65535"]),
+            (json!({"port": 70000}), vec!["port: 70000 is not a whole number from 1 to 65535"]),
+            (json!({"port": "ssh"}), vec!["port: \"ssh\" is not a whole number from 1 to 65535"]),
             (json!({"mots": 1}), vec!["mots: there is no key \"mots\" here; did you mean most?"]),
             (
                 json!({"wherever": 1}),
                 vec![
-                    "wherever: there is no key \"wherever\" here; there are enabled, mode, most, spaces, where",
+                    "wherever: there is no key \"wherever\" here; there are enabled, mode, most, port, spaces, where",
                 ],
             ),
             (

@@ -6,7 +6,9 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use super::{Period, Quantity};
-use crate::names::{is_dns_label, is_dns_subdomain, is_label_name};
+use crate::names::{
+    LONGEST_DIRECTORY, is_directory, is_dns_label, is_dns_subdomain, is_label_name,
+};
 
 /// The keyword of a schema that names the form of a text.
 pub(super) const KEYWORD: &str = "x-form";
@@ -30,10 +32,12 @@ pub(super) enum Form {
     /// A length of time of at least a second.
     Second,
     Quantity,
+    /// An absolute path.
+    Directory,
 }
 
 impl Form {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Namespace,
         Self::LabelKey,
         Self::LabelValue,
@@ -43,6 +47,7 @@ impl Form {
         Self::Period,
         Self::Second,
         Self::Quantity,
+        Self::Directory,
     ];
 
     /// The form with this name in a schema.
@@ -69,6 +74,9 @@ impl Form {
             Self::Period => Period::FORM,
             Self::Second => "a whole number and a unit, as 30s or 5m, at least 1s",
             Self::Quantity => Quantity::FORM,
+            Self::Directory => {
+                "an absolute path of letters, digits, '.', '_' and '-', as /root/.ssh"
+            }
         }
     }
 
@@ -88,6 +96,7 @@ impl Form {
                 text.parse::<Period>().is_ok_and(|period| period >= Period::from_secs(1))
             }
             Self::Quantity => text.parse::<Quantity>().is_ok(),
+            Self::Directory => is_directory(text),
         }
     }
 
@@ -104,6 +113,7 @@ impl Form {
             Self::Period => "^[0-9]+(ms|s|m|h)$".to_owned(),
             Self::Second => "^([1-9][0-9]{3,}ms|[1-9][0-9]*(s|m|h))$".to_owned(),
             Self::Quantity => r"^([0-9]+\.?[0-9]*|\.[0-9]+)([numkMGTPE]|[KMGTPE]i)?$".to_owned(),
+            Self::Directory => r"^(/[A-Za-z0-9._-]+)+$".to_owned(),
         }
     }
 
@@ -113,6 +123,7 @@ impl Form {
             Self::LabelKey => 253 + 1 + 63,
             Self::ObjectName | Self::OptionalObjectName => 253,
             Self::Image => 512,
+            Self::Directory => LONGEST_DIRECTORY,
             Self::Period | Self::Second | Self::Quantity => 32,
         }
     }
@@ -207,6 +218,10 @@ pub(crate) fn class_map(_: &mut SchemaGenerator) -> Schema {
 
 pub(crate) fn object_name(_: &mut SchemaGenerator) -> Schema {
     schema_of(Form::ObjectName.schema())
+}
+
+pub(crate) fn directory(_: &mut SchemaGenerator) -> Schema {
+    schema_of(Form::Directory.schema())
 }
 
 pub(crate) fn optional_object_name(_: &mut SchemaGenerator) -> Schema {

@@ -56,6 +56,7 @@ pub(crate) const SYSTEM: System = System {
     validations: &[],
     settled: &[],
     previews: preview::KINDS,
+    whole: None,
     checks: check::KINDS,
     check_pod: Some(check::check_pod),
     check_node: None,

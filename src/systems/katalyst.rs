@@ -27,6 +27,7 @@ pub(crate) const SYSTEM: System = System {
     validations: &[],
     settled: &[],
     previews: &[],
+    whole: None,
     checks: &[],
     check_pod: None,
     check_node: None,

@@ -1,40 +1,57 @@
-//! MPI clusters (the MPI operator's v2 design): only the vocabulary. This release does not act on
-//! it: a pod with one of the keys is admitted with a warning.
+//! MPI clusters on plain Jobs and StatefulSets (the MPI operator's v2 design): ssh instead of exec,
+//! stable hostnames behind a headless Service, a static hostfile, and a launcher that starts when its
+//! workers are ready.
+//!
+//! Pods belong to a cluster by the annotations of their pod template:
+//!
+//! 1. [`request`] parses the annotations.
+//! 2. [`member`] decides the changes to a pod: names, keys, the hostfile, the environment, the command of
+//!    a worker, and the gate of a launcher.
+//! 3. [`cluster`] derives the state of a cluster from its workloads and pods, with its hosts and what is
+//!    wrong; [`config`] writes the files for its hosts.
+//! 4. [`reconcile`] plans the objects of clusters, the removal of gates, and the end.
+//! 5. [`preview`] shows a cluster for the command `plan`, and [`check`] diagnoses it.
 
+mod check;
+mod cluster;
+mod config;
+pub(crate) mod keys;
+pub(crate) mod kinds;
+mod member;
 pub(crate) mod policy;
+mod preview;
+mod reconcile;
+pub(crate) mod request;
+mod resources;
+mod server;
 
-use super::{Prefix, System, Traces};
+use super::{Gate, Prefix, System, Traces};
 
-/// The annotations of pod templates.
-pub(crate) const KEYS: &[&str] = &[
-    "mpi.stowplan.dev/cluster",
-    "mpi.stowplan.dev/role",
-    "mpi.stowplan.dev/workers",
-    "mpi.stowplan.dev/slots",
-    "mpi.stowplan.dev/implementation",
-    "mpi.stowplan.dev/ssh-dir",
-    "mpi.stowplan.dev/ssh-port",
-    "mpi.stowplan.dev/container",
-    "mpi.stowplan.dev/launcher-as-worker",
-];
+const NAME: &str = "mpi";
 
+/// The system.
 pub(crate) const SYSTEM: System = System {
-    name: "mpi",
-    keys: KEYS,
-    prefixes: &[Prefix::own("mpi.stowplan.dev/")],
-    gates: &[],
-    request: None,
+    name: NAME,
+    keys: keys::ANNOTATIONS,
+    prefixes: &[Prefix::own(keys::PREFIX)],
+    gates: &[Gate {
+        name: keys::GATE,
+        until: "all workers of its MPI cluster are Ready and have DNS names",
+        remedy: "see the workers: stowplan check mpi/NAME",
+    }],
+    request: Some(member::request),
     claim: None,
     concerns: None,
     traces: Traces::NONE,
     needs_controller: false,
     may_concern: None,
     pod_owner: None,
-    plan: None,
+    plan: Some(reconcile::plan),
     validations: &[],
     settled: &[],
     previews: &[],
-    checks: &[],
+    whole: Some(preview::wholes),
+    checks: check::KINDS,
     check_pod: None,
     check_node: None,
     together: &[],

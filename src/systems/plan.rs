@@ -12,8 +12,8 @@ use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use crate::view::Name;
 use crate::view::resource::Resource;
+use crate::view::{Identity, Name};
 
 /// Changes to the cluster.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ pub struct Action {
     /// The reasons of events about states. Without a write, such an event is recorded once the state
     /// has lasted for a moment; every other event is about a step, and is recorded at once.
     pub lasting: &'static [&'static str],
-    /// A precondition to be confirmed by a fresh list before the write.
+    /// A precondition to be confirmed before the write.
     pub confirmation: Option<Confirmation>,
     /// Further events if the API server refuses the write.
     pub refusal: Option<Refusal>,
@@ -84,7 +84,7 @@ impl Action {
         Self { lasting: reasons, ..self }
     }
 
-    /// The same action; only the operations that a fresh list confirms are sent.
+    /// The same action; it is sent if the precondition is confirmed.
     #[must_use]
     pub fn with_confirmation(self, confirmation: Confirmation) -> Self {
         Self { confirmation: Some(confirmation), ..self }
@@ -118,8 +118,8 @@ impl Action {
     #[must_use]
     pub fn verb(&self) -> &'static str {
         match (&self.write, &self.confirmation) {
-            (Write::Patch(_), Some(confirmation)) => confirmation.verb,
-            (Write::Patch(_), None) => "patch",
+            (Write::Patch(_), Some(Confirmation::List(listed))) => listed.verb,
+            (Write::Patch(_), _) => "patch",
             (Write::Status { .. }, _) => "status",
             (Write::Create(_), _) => "create",
             (Write::Delete { .. }, _) => "delete",
@@ -207,10 +207,19 @@ pub enum Write {
     None,
 }
 
-/// A precondition that the View cannot confirm, because a watch may lag. The executor reads a fresh
-/// list of a resource from the API server and omits the operations that the list contradicts.
+/// A precondition that the View cannot confirm.
+#[derive(Clone, Debug)]
+pub enum Confirmation {
+    /// A fresh list: a watch may lag.
+    List(Listed),
+    /// The creation of another object, or a trial of it: the View does not know all objects.
+    Creation(Box<Creation>),
+}
+
+/// The executor reads a fresh list of a resource from the API server and omits the operations that the
+/// list contradicts.
 #[derive(Clone, Copy, Debug)]
-pub struct Confirmation {
+pub struct Listed {
     /// The verb of such a patch in logs, metrics and events.
     pub verb: &'static str,
     /// The resource to be listed, in all namespaces.
@@ -222,6 +231,46 @@ pub struct Confirmation {
 /// Given the listed objects, the target and the operations of a patch, returns the operations that
 /// may be sent. `None`: none.
 pub type Reduce = fn(&[Value], &Target, &[PatchOperation]) -> Option<Vec<PatchOperation>>;
+
+/// An object that the executor creates before the write, in the namespace of the target.
+#[derive(Clone, Debug)]
+pub struct Creation {
+    pub resource: Resource,
+    /// The complete document, but for its content.
+    pub object: Value,
+    /// What the executor adds right before it sends the document, because no plan may contain it.
+    pub content: Option<Content>,
+    /// Whether it is only tried: the API server checks the creation and keeps nothing.
+    pub is_trial: bool,
+    /// The consequence of another object with the same name.
+    pub if_taken: IfTaken,
+    /// Adapts the operations of a patch to the object that was created; `None`: there is one with this
+    /// name already.
+    pub record: Option<Record>,
+}
+
+/// Given the object that was created, or none, and the operations of a patch, returns the operations to
+/// be sent.
+pub type Record = fn(Option<&Value>, &[PatchOperation]) -> Vec<PatchOperation>;
+
+/// The content of an object that is generated and in no plan, log or event.
+#[derive(Clone, Copy, Debug)]
+pub enum Content {
+    /// An Ed25519 key pair in the fields `ssh-privatekey` and `ssh-publickey` of a Secret's `stringData`, in
+    /// the formats of OpenSSH.
+    SshKeys,
+}
+
+/// The consequence of another object with the name of a [`Creation`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum IfTaken {
+    /// The write is sent: an earlier attempt has created the object.
+    Send,
+    /// The write is refused: the object is not stowplan's.
+    Refuse,
+    /// The write is not needed.
+    Keep,
+}
 
 /// The events about a refused write on the objects that wait for it. They are in addition to the
 /// event on the target or its owner.
@@ -249,8 +298,8 @@ pub struct Event {
 /// Builds the operations of a [`Write::Patch`]. Paths are given as unescaped tokens.
 pub mod operation {
     use super::{
-        AddOperation, PatchOperation, PointerBuf, RemoveOperation, ReplaceOperation, TestOperation,
-        Value,
+        AddOperation, Identity, PatchOperation, PointerBuf, RemoveOperation, ReplaceOperation,
+        TestOperation, Value,
     };
 
     /// Tests the UID; the first operation of every patch.
@@ -281,6 +330,26 @@ pub mod operation {
     #[must_use]
     pub fn remove(path: &[&str]) -> PatchOperation {
         PatchOperation::Remove(RemoveOperation { path: pointer(path) })
+    }
+
+    /// Removes the scheduling gate `name` from a pod, after `others`. Tests the version of the pod: the
+    /// indexes of the gate and in `others` are those of that version.
+    #[must_use]
+    pub fn remove_gate(
+        pod: &Identity,
+        index: usize,
+        name: &str,
+        others: impl IntoIterator<Item = PatchOperation>,
+    ) -> Vec<PatchOperation> {
+        let index = index.to_string();
+        let mut operations = vec![
+            test_uid(&pod.uid),
+            test(&["metadata", "resourceVersion"], &*pod.resource_version),
+            test(&["spec", "schedulingGates", &index, "name"], name),
+        ];
+        operations.extend(others);
+        operations.push(remove(&["spec", "schedulingGates", &index]));
+        operations
     }
 
     fn pointer(path: &[&str]) -> PointerBuf {

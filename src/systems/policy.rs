@@ -39,7 +39,7 @@ pub struct Policy {
     pub streams: Streams,
     /// Coscheduling of Tekton runs and of other groups.
     pub coschedule: Coschedule,
-    /// MPI clusters. Not served by this release yet.
+    /// MPI clusters.
     pub mpi: Mpi,
     /// Katalyst NUMA affinity. Not served by this release yet.
     pub katalyst: Katalyst,

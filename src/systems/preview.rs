@@ -5,6 +5,7 @@
 //! object to the function `decide`, a parameter: this module does not depend on admission.
 
 use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::systems::policy::Policy;
@@ -51,6 +52,31 @@ pub struct Given<'d> {
     /// Whether the View contains the objects of a cluster.
     pub has_cluster: bool,
 }
+
+/// What several objects of the input are together, as the workloads of a cluster, and what the controller
+/// makes for them.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Whole {
+    pub system: &'static str,
+    /// The kind, for people and programs; Kubernetes does not know it.
+    pub kind: &'static str,
+    pub namespace: String,
+    pub name: String,
+    /// The objects that the controller creates, without generated content.
+    pub makes: Vec<Value>,
+    /// Why the controller does not let it start; `None`: it does.
+    pub problem: Option<String>,
+    /// Whether the problem is in the input, and not in what is missing beside it.
+    #[serde(skip)]
+    pub is_refused: bool,
+    /// Lines for people, without an indent.
+    #[serde(skip)]
+    pub text: Vec<String>,
+}
+
+/// Finds what the objects of the input, which the View has, are together.
+pub(crate) type WholeFn = fn(&View, &Policy, Timestamp, &[(Resource, Name)]) -> Vec<Whole>;
 
 /// Completes the metadata of an object from a file.
 pub(crate) type CompleteFn = fn(&mut Map<String, Value>, &Completion<'_>);

@@ -59,6 +59,9 @@ pub struct Kind {
     pub unserved: Option<&'static str>,
     /// Whether a decision in one namespace needs the objects of other namespaces.
     pub across_namespaces: bool,
+    /// Whether commands do not list the kind: nothing that they say depends on it, and most of their
+    /// users may not list it.
+    pub is_for_controller: bool,
 }
 
 impl Kind {
@@ -72,6 +75,7 @@ impl Kind {
             without: None,
             unserved: None,
             across_namespaces: false,
+            is_for_controller: false,
         }
     }
 

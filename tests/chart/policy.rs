@@ -74,6 +74,8 @@ fn helm_and_stowplan_refuse_the_same_policies() {
         r#"{"coschedule": {"gracePeriod": "1000ms", "groupTTL": "0s", "classMap": {"a": "b.c"}}}"#,
         r#"{"coschedule": {"placeholder": {"image": "r.example:5000/a/b:1.0", "priorityClassName": ""}}}"#,
         r#"{"coschedule": {"placeholder": {"requests": {"cpu": 0.5, "memory": "16Mi"}}}}"#,
+        r#"{"mpi": {"sshDir": "/home/mpi/.ssh", "sshPort": 2222, "secrets": false}}"#,
+        r#"{"mpi": {"sshPort": null, "namespaces": {"team": "hpc"}, "clusterDomain": "example.org"}}"#,
     ] {
         assert!(stowplan_accepts(policy), "{policy}");
         Render::defaults().set(&format!("policy={policy}")).text();
@@ -105,6 +107,11 @@ fn helm_and_stowplan_refuse_the_same_policies() {
             "/policy/coschedule/placeholder/requests/memory",
         ),
         (r#"{"mpi": {"clusterDomain": "a b"}}"#, "/policy/mpi/clusterDomain"),
+        (r#"{"mpi": {"sshDir": "root/.ssh"}}"#, "/policy/mpi/sshDir"),
+        (r#"{"mpi": {"sshPort": 70000}}"#, "/policy/mpi/sshPort"),
+        (r#"{"mpi": {"sshPort": 0}}"#, "/policy/mpi/sshPort"),
+        (r#"{"mpi": {"secrets": "no"}}"#, "/policy/mpi/secrets"),
+        (r#"{"mpi": {"namespaces": {"x": "bad value!"}}}"#, "/policy/mpi/namespaces"),
     ] {
         assert!(!stowplan_accepts(policy), "{policy}");
         let refusal = Render::defaults().set(&format!("policy={policy}")).refusal();

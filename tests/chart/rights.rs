@@ -104,13 +104,21 @@ fn the_webhook_may_read_and_nothing_else() {
 
 /// All rights of the controller: a new one must be added here on purpose.
 const CONTROLLER_RIGHTS: &[&str] = &[
+    "create configmaps",
     "create events.events.k8s.io",
     "create hostpools.stowplan.dev",
+    "create secrets",
+    "create services",
     "create statefulsets.apps",
+    "delete configmaps",
     "delete persistentvolumeclaims",
     "delete pods",
+    "delete services",
     "delete statefulsets.apps",
+    "get configmaps",
+    "get endpointslices.discovery.k8s.io",
     "get hostpools.stowplan.dev",
+    "get jobs.batch",
     "get namespaces",
     "get nodes",
     "get persistentvolumeclaims",
@@ -118,11 +126,15 @@ const CONTROLLER_RIGHTS: &[&str] = &[
     "get pipelineruns.tekton.dev",
     "get pipelines.tekton.dev",
     "get pods",
+    "get services",
     "get statefulsets.apps",
     "get storageclasses.storage.k8s.io",
     "get streamsjobs.stowplan.dev",
     "get taskruns.tekton.dev",
+    "list configmaps",
+    "list endpointslices.discovery.k8s.io",
     "list hostpools.stowplan.dev",
+    "list jobs.batch",
     "list namespaces",
     "list nodes",
     "list persistentvolumeclaims",
@@ -130,19 +142,26 @@ const CONTROLLER_RIGHTS: &[&str] = &[
     "list pipelineruns.tekton.dev",
     "list pipelines.tekton.dev",
     "list pods",
+    "list services",
     "list statefulsets.apps",
     "list storageclasses.storage.k8s.io",
     "list streamsjobs.stowplan.dev",
     "list taskruns.tekton.dev",
+    "patch configmaps",
     "patch events.events.k8s.io",
     "patch hostpools.stowplan.dev",
     "patch hostpools/status.stowplan.dev",
+    "patch jobs.batch",
     "patch nodes",
     "patch persistentvolumeclaims",
     "patch pods",
+    "patch services",
     "patch statefulsets.apps",
     "patch streamsjobs/status.stowplan.dev",
+    "watch configmaps",
+    "watch endpointslices.discovery.k8s.io",
     "watch hostpools.stowplan.dev",
+    "watch jobs.batch",
     "watch namespaces",
     "watch nodes",
     "watch persistentvolumeclaims",
@@ -150,6 +169,7 @@ const CONTROLLER_RIGHTS: &[&str] = &[
     "watch pipelineruns.tekton.dev",
     "watch pipelines.tekton.dev",
     "watch pods",
+    "watch services",
     "watch statefulsets.apps",
     "watch storageclasses.storage.k8s.io",
     "watch streamsjobs.stowplan.dev",
@@ -183,21 +203,77 @@ fn the_controller_may_do_what_is_listed_under_an_account_of_its_own() {
 /// When the policy changes, earlier writes are reverted, so the rights do not depend on the policy.
 #[test]
 fn the_controllers_rights_are_the_same_under_every_policy() {
-    for policy in
-        ["{}", r#"{"repair": "recreatePending"}"#, r#"{"coschedule": {"enabled": false}}"#]
-    {
+    for policy in [
+        "{}",
+        r#"{"repair": "recreatePending"}"#,
+        r#"{"coschedule": {"enabled": false}}"#,
+        r#"{"mpi": {"enabled": false}}"#,
+    ] {
         let objects = Render::defaults().set(&format!("policy={policy}")).objects();
         let rights = verbs_everywhere(&objects, "stowplan-controller");
         assert_eq!(rights, words(CONTROLLER_RIGHTS), "{policy}");
     }
 }
 
+/// What only MPI clusters need.
+const OF_MPI: &[&str] = &[
+    "create services",
+    "create configmaps",
+    "create secrets",
+    "delete services",
+    "delete configmaps",
+    "patch services",
+    "patch configmaps",
+    "patch jobs.batch",
+];
+
+/// Of a Secret, the controller may not even know whether it exists, other than by a creation.
+#[test]
+fn the_controller_may_create_secrets_and_do_nothing_else_with_them() {
+    for values in [&[][..], &[SIDECAR]] {
+        let objects = Render::defaults().set_all(values).objects();
+        let account = if values.is_empty() { "stowplan-controller" } else { "stowplan" };
+        let rules: Vec<_> = objects.rights(account).into_iter().map(|(_, rule)| rule).collect();
+        let on_secrets = verbs(&rules).into_iter().filter(|right| right.contains("secrets"));
+        assert_eq!(on_secrets.collect::<Vec<_>>(), ["create secrets"]);
+        assert!(rules.iter().all(|rule| !rule.verbs.iter().any(|verb| verb == "*")));
+    }
+}
+
+/// A policy for each kind that the controller writes, other than events, leases and stowplan's own.
+#[test]
+fn every_kind_that_the_controller_writes_has_a_policy() {
+    let objects = Render::defaults().objects();
+    let mut held = BTreeSet::new();
+    for ((kind, name), object) in &objects.0 {
+        if kind == "ValidatingAdmissionPolicy" && name.contains("-controller-") {
+            let rule = &object["spec"]["matchConstraints"]["resourceRules"][0];
+            let group = rule["apiGroups"][0].as_str().expect("a group");
+            let dot = if group.is_empty() { "" } else { "." };
+            let resource = rule["resources"][0].as_str().expect("a resource");
+            let verbs = rule["operations"].as_array().expect("operations").iter();
+            held.extend(verbs.map(|verb| {
+                let verb = verb.as_str().expect("a verb").to_lowercase().replace("update", "patch");
+                format!("{verb} {resource}{dot}{group}")
+            }));
+        }
+    }
+    let rights = verbs_everywhere(&objects, "stowplan-controller").into_iter();
+    let free = rights.filter(|right| {
+        !["get ", "list ", "watch "].iter().any(|verb| right.starts_with(verb))
+            && !right.contains(".stowplan.dev")
+            && !right.contains(".events.k8s.io")
+            && !held.contains(right)
+    });
+    assert_eq!(free.collect::<Vec<_>>(), [""; 0]);
+}
+
 /// Without a part of its rights the controller still reads everything: otherwise it is never ready.
 #[test]
 fn each_part_of_the_controllers_rights_can_be_left_out() {
-    let off = r#"policy={"coschedule": {"enabled": false}}"#;
-    let [coscheduling, wake, repair] =
-        ["coscheduling", "wake", "repair"].map(|part| format!("controller.rbac.{part}=false"));
+    let off = r#"policy={"coschedule": {"enabled": false}, "mpi": {"enabled": false}}"#;
+    let [coscheduling, wake, repair, mpi] = ["coscheduling", "wake", "repair", "mpi"]
+        .map(|part| format!("controller.rbac.{part}=false"));
     let cases: &[(&[&str], &[&str])] = &[
         (
             &["controller.rbac.pools=false"],
@@ -207,7 +283,6 @@ fn each_part_of_the_controllers_rights_can_be_left_out() {
             &[off, &coscheduling],
             &[
                 "create statefulsets.apps",
-                "patch statefulsets.apps",
                 "delete statefulsets.apps",
                 "patch persistentvolumeclaims",
                 "delete persistentvolumeclaims",
@@ -215,9 +290,28 @@ fn each_part_of_the_controllers_rights_can_be_left_out() {
         ),
         (&[off, &wake], &[]),
         (&[off, &repair], &[]),
+        (&[off, &mpi], OF_MPI),
         (
             &[off, &coscheduling, &wake, &repair],
             &[
+                "create statefulsets.apps",
+                "delete statefulsets.apps",
+                "patch persistentvolumeclaims",
+                "delete persistentvolumeclaims",
+                "delete pods",
+            ],
+        ),
+        (
+            &[off, &coscheduling, &wake, &repair, &mpi],
+            &[
+                "create services",
+                "create configmaps",
+                "create secrets",
+                "delete services",
+                "delete configmaps",
+                "patch services",
+                "patch configmaps",
+                "patch jobs.batch",
                 "create statefulsets.apps",
                 "patch statefulsets.apps",
                 "delete statefulsets.apps",
@@ -340,6 +434,9 @@ fn the_reader_reads_what_the_commands_read_and_is_bound_to_no_user() {
         "list pods",
         "list hostpools.stowplan.dev",
         "list mutatingwebhookconfigurations.admissionregistration.k8s.io",
+        "list jobs.batch",
+        "list services",
+        "list endpointslices.discovery.k8s.io",
     ] {
         assert!(rights.contains(right), "{right}: {rights:?}");
     }

@@ -38,12 +38,17 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("controller.admissionPolicy.enabled", "false", &[]),
     ("controller.admissionPolicy.placeholderImages", r#"["other:1"]"#, &[]),
     ("controller.rbac.coscheduling", "false", &[r#"policy={"coschedule": {"enabled": false}}"#]),
+    ("controller.rbac.mpi", "false", &[r#"policy={"mpi": {"enabled": false}}"#]),
     ("controller.rbac.pools", "false", &[]),
     ("controller.rbac.repair", "false", &[]),
     (
         "controller.rbac.wake",
         "false",
-        &[r#"policy={"coschedule": {"enabled": false}}"#, "controller.rbac.coscheduling=false"],
+        &[
+            r#"policy={"coschedule": {"enabled": false}, "mpi": {"enabled": false}}"#,
+            "controller.rbac.coscheduling=false",
+            "controller.rbac.mpi=false",
+        ],
     ),
     ("controller.replicas", "3", &[]),
     ("controller.resources.limits.memory", r#""1Gi""#, &[]),
@@ -241,6 +246,11 @@ fn values_that_cannot_work_are_refused_with_a_remedy() {
             "controller.rbac.coscheduling is false and the policy enables coscheduling, so members of \
              groups would wait for placeholders that cannot be created: set \
              policy.coschedule.enabled to false too",
+        ),
+        (
+            &[&ca, "controller.rbac.mpi=false"],
+            "controller.rbac.mpi is false and the policy enables MPI clusters, so launchers would wait \
+             for objects and for workers for ever: set policy.mpi.enabled to false too",
         ),
         (
             &[&ca, "controller.rbac.repair=false", r#"policy={"repair": "recreatePending"}"#],

@@ -105,6 +105,18 @@ fn check_works_with_rights_in_one_namespace_and_says_what_is_missing() {
 }
 
 #[test]
+fn check_lists_no_config_maps_which_its_users_may_not_read() {
+    let cluster = Cluster::start(|path| match path {
+        path if path.contains("/configmaps") => failure(403, "Forbidden"),
+        path => web(path),
+    });
+    for words in ["pod/web-5d4f-1", "-n jobs", "-A"] {
+        let output = check(&cluster, words);
+        assert!(!output.stderr.contains("configmaps"), "{output:?}");
+    }
+}
+
+#[test]
 fn check_reads_the_policy_of_the_cluster() {
     let cluster = Cluster::start(|path| match path {
         path if path.starts_with("/apis/admissionregistration.k8s.io/v1/mutating") => {

@@ -165,9 +165,9 @@ pub(crate) fn keeps(before: &Value, after: &Value) -> Result<(), String> {
 
 fn keeps_at(path: &str, before: &Value, after: &Value) -> Result<(), String> {
     match (before, after) {
-        // Null is absent, and so is an empty node name.
+        // Null is absent, and so is an empty name.
         (Value::Null, _) => Ok(()),
-        (Value::String(name), _) if name.is_empty() && path == "/spec/nodeName" => Ok(()),
+        (Value::String(name), _) if name.is_empty() && NAMES.contains(&path) => Ok(()),
         (Value::Object(before), Value::Object(after)) => {
             before.iter().try_for_each(|(key, value)| {
                 let path = format!("{path}/{key}");
@@ -197,6 +197,9 @@ fn keeps_at(path: &str, before: &Value, after: &Value) -> Result<(), String> {
         _ => Err(format!("{path} was {before} and is {after}")),
     }
 }
+
+/// The names that may be empty.
+const NAMES: [&str; 3] = ["/spec/nodeName", "/spec/hostname", "/spec/subdomain"];
 
 /// Where the storage class of a claim is written.
 const CLASSES: [&str; 2] =

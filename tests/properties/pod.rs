@@ -7,6 +7,7 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};
 
 use super::coschedule::GATE;
+use super::mpi::mpi_pod;
 use crate::pods;
 
 pub(crate) const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -253,5 +254,5 @@ fn crossing_pod() -> impl Strategy<Value = Value> {
 }
 
 pub(crate) fn any_pod() -> impl Strategy<Value = Value> {
-    prop_oneof![3 => pod(), 1 => crossing_pod()]
+    prop_oneof![6 => pod().boxed(), 2 => crossing_pod().boxed(), 3 => mpi_pod().boxed()]
 }

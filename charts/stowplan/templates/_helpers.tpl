@@ -106,6 +106,14 @@ true
 {{- end -}}
 {{- end -}}
 
+{{/* Whether the policy enables MPI clusters. */}}
+{{- define "stowplan.mpi" -}}
+{{- $settings := .Values.policy.mpi | default dict -}}
+{{- if not (and (kindIs "map" $settings) (eq (toString $settings.enabled) "false")) -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{/*
 The namespaces whose pods and claims are not changed, as a JSON list: the one source for the webhook's
 selector and for the policy, which the controller, `plan` and `check` read.
@@ -178,6 +186,37 @@ objectSelector:
 - message: the controller changes nothing in this namespace
   reason: Forbidden
   expression: "!(request.namespace in ['kube-system', 'kube-node-lease', '{{ .Release.Namespace }}'])"
+{{- end -}}
+
+{{/* The variables with the labels or annotations of the object, and those before. Takes: the field. */}}
+{{- define "stowplan.policy.changed" -}}
+- name: {{ . }}
+  expression: object.metadata.?{{ . }}.orValue({})
+- name: old{{ title . }}
+  expression: "request.operation == 'UPDATE' ? oldObject.metadata.?{{ . }}.orValue({}) : {}"
+{{- end -}}
+
+{{/* Whether a workload makes the workers of an MPI cluster. */}}
+{{- define "stowplan.policy.workers" -}}
+object.spec.template.?metadata.?annotations[?'mpi.stowplan.dev/cluster'].orValue('') != '' &&
+object.spec.template.?metadata.?annotations[?'mpi.stowplan.dev/role'].orValue('') == 'worker'
+{{- end -}}
+
+{{/* The metadata of a workload are unchanged, but for its annotations. */}}
+{{- define "stowplan.policy.metadata" -}}
+object.metadata.?labels == oldObject.metadata.?labels &&
+object.metadata.?finalizers == oldObject.metadata.?finalizers &&
+object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences
+{{- end -}}
+
+{{/*
+No annotation but this one differs from oldAnnotations. Takes: the key. Needs the variables annotations and
+oldAnnotations.
+*/}}
+{{- define "stowplan.policy.annotations" -}}
+variables.annotations.all(key, key == '{{ . }}' ||
+(key in variables.oldAnnotations && variables.oldAnnotations[key] == variables.annotations[key])) &&
+variables.oldAnnotations.all(key, key == '{{ . }}' || key in variables.annotations)
 {{- end -}}
 
 {{/* The annotations of a hook that `helm test` runs. Takes: weight. */}}

@@ -14,6 +14,9 @@ Each sentence says what to do: it is all that the user of `helm install` gets to
 {{- if and .Values.controller.enabled (not .Values.controller.rbac.coscheduling) (include "stowplan.coschedules" .) -}}
   {{- fail "controller.rbac.coscheduling is false and the policy enables coscheduling, so members of groups would wait for placeholders that cannot be created: set policy.coschedule.enabled to false too" -}}
 {{- end -}}
+{{- if and .Values.controller.enabled (not .Values.controller.rbac.mpi) (include "stowplan.mpi" .) -}}
+  {{- fail "controller.rbac.mpi is false and the policy enables MPI clusters, so launchers would wait for objects and for workers for ever: set policy.mpi.enabled to false too" -}}
+{{- end -}}
 {{- if and .Values.controller.enabled (not .Values.controller.rbac.repair) (eq (toString .Values.policy.repair) "recreatePending") -}}
   {{- fail "controller.rbac.repair is false and policy.repair is recreatePending, so the controller could not delete the pods that it is to recreate: set rbac.repair to true, or policy.repair to report" -}}
 {{- end -}}

@@ -113,14 +113,17 @@ impl Lists {
         Ok(())
     }
 
-    /// Reads all kinds but nodes and pods. `keep` gets each object.
+    /// Reads all kinds but nodes and pods, as far as commands read them. `keep` gets each object.
     pub(super) async fn add_other_kinds(
         &mut self,
         scope: Scope,
         view: &mut View,
         keep: &mut dyn FnMut(Value),
     ) -> Result<(), Unlisted> {
-        let others = |table: &&TableType| ![NODE, POD].contains(&table.kind().resource);
+        let others = |table: &&TableType| {
+            let Kind { resource, is_for_controller, .. } = table.kind();
+            ![NODE, POD].contains(resource) && !is_for_controller
+        };
         for list in find_watches(TABLES.iter().filter(others), scope) {
             self.add(list, scope, view, keep).await?;
         }

@@ -16,7 +16,7 @@ use crate::cli::report::Planned;
 use crate::cli::template;
 use crate::placement::reason;
 use crate::systems::policy::Policy;
-use crate::systems::preview::{Completion, Decided, Given, Preview, PreviewedKind, Verdict};
+use crate::systems::preview::{Completion, Decided, Given, Preview, PreviewedKind, Verdict, Whole};
 use crate::systems::{self, SYSTEMS};
 use crate::view::resource::{NODE, POD, Resource};
 use crate::view::{Name, View};
@@ -87,6 +87,8 @@ pub(super) struct Planner<'a> {
     /// The creation time of objects without one.
     pub(super) now: Timestamp,
     pub(super) problems: Problems,
+    /// The objects of the input that create pods.
+    pub(super) creators: Vec<(Resource, Name)>,
 }
 
 impl Planner<'_> {
@@ -293,6 +295,9 @@ impl Planner<'_> {
                 view.apply(pod);
             }
         }
+        if !pointer.is_empty() && !matches!(decision, Decision::Refuse(_)) {
+            self.add_creator(&entry, &namespace, view);
+        }
         let hint = self.find_hint(&decision);
         let misplaced = template::find_misplaced(&entry.item, pointer);
         let Entry { document, item, .. } = entry;
@@ -309,6 +314,24 @@ impl Planner<'_> {
             document,
             item,
         })
+    }
+
+    /// Adds an object that creates pods to the View.
+    fn add_creator(&mut self, entry: &Entry<'_>, namespace: &str, view: &mut View) {
+        let mut object = entry.item.to_object();
+        let Some(name) = entry.name.as_deref() else { return };
+        object["metadata"]["namespace"] = namespace.into();
+        object["metadata"]["name"] = name.into();
+        if let Ok(Some(object)) = systems::object(object) {
+            self.creators.push((*object.resource(), object.name().clone()));
+            view.apply(object);
+        }
+    }
+
+    /// What several objects of the input are together.
+    pub(super) fn find_wholes(&self, view: &View) -> Vec<Whole> {
+        let finders = SYSTEMS.iter().filter_map(|system| system.whole);
+        finders.flat_map(|find| find(view, self.policy, self.now, &self.creators)).collect()
     }
 
     /// What is not known and could change the decision.

@@ -6,8 +6,9 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Precon
 use kube::core::Request;
 use serde_json::Value;
 
+use super::content;
 use crate::systems::plan::operation::{add, replace, test_uid};
-use crate::systems::plan::{Target, Write};
+use crate::systems::plan::{Creation, Target, Write};
 use crate::view::resource::Resource;
 
 /// The field manager of all writes.
@@ -43,6 +44,25 @@ pub(super) fn request(target: &Target, write: &Write) -> Result<HttpRequest<Vec<
         }
         Write::None => return Err("there is nothing to write".to_owned()),
     };
+    request.map_err(|error| error.to_string())
+}
+
+/// Builds the request for an object on which a write to `target` depends.
+///
+/// # Errors
+/// If its content cannot be generated, or a part of the request is invalid.
+pub(super) fn create_first(
+    target: &Target,
+    creation: &Creation,
+) -> Result<HttpRequest<Vec<u8>>, String> {
+    let mut object = creation.object.clone();
+    if let Some(content) = creation.content {
+        content::fill(&mut object, content)?;
+    }
+    let parameters =
+        PostParams { field_manager: Some(MANAGER.to_owned()), dry_run: creation.is_trial };
+    let request = Request::new(path(&creation.resource, &target.namespace));
+    let request = request.create(&parameters, object.to_string().into_bytes());
     request.map_err(|error| error.to_string())
 }
 

@@ -11,7 +11,7 @@ use super::writer::ROUND;
 use super::*;
 use crate::controller::fake::{Api as FakeApi, Reply};
 use crate::controller::lease::WRITE_TIMEOUT;
-use crate::systems::plan::{Confirmation, Event, Refusal};
+use crate::systems::plan::{Confirmation, Content, Creation, Event, IfTaken, Listed, Refusal};
 use crate::view::resource::{NODE, POD, Resource};
 use crate::view::{Name, View};
 
@@ -413,11 +413,8 @@ fn release(name: &str, labels: &[&str]) -> Action {
         |label: &&str| json!({"op": "remove", "path": format!("/metadata/labels/{label}")});
     let operations: Vec<Value> = labels.iter().map(remove).collect();
     let write = Write::Patch(serde_json::from_value(json!(operations)).unwrap());
-    Action::new(target(NODE, name), write, Vec::new()).with_confirmation(Confirmation {
-        verb: "release",
-        resource: WIDGET,
-        reduce,
-    })
+    Action::new(target(NODE, name), write, Vec::new())
+        .with_confirmation(Confirmation::List(Listed { verb: "release", resource: WIDGET, reduce }))
 }
 
 #[tokio::test(start_paused = true)]
@@ -452,6 +449,82 @@ async fn only_operations_that_a_fresh_list_confirms_are_sent() {
         bench.executor.next().await;
         let calls = bench.api.calls().into_iter().filter(|call| call.method == "GET");
         assert_eq!(calls.count(), lists, "in the same round, and after it");
+    }
+}
+
+/// Labels a node after the creation of a widget with generated keys.
+fn label_after(name: &str, is_trial: bool, if_taken: IfTaken) -> Action {
+    let record = |created: Option<&Value>, operations: &[PatchOperation]| {
+        let mut operations = operations.to_vec();
+        if let (Some(created), Some(PatchOperation::Add(add))) = (created, operations.last_mut()) {
+            add.value = created["metadata"]["uid"].clone();
+        }
+        operations
+    };
+    let creation = Creation {
+        resource: NODE,
+        object: json!({"kind": "Node", "metadata": {"name": "other"}}),
+        content: (!is_trial).then_some(Content::SshKeys),
+        is_trial,
+        if_taken,
+        record: Some(record),
+    };
+    label(name, "made").with_confirmation(Confirmation::Creation(Box::new(creation)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_comes_before_the_write_that_depends_on_it() {
+    let mut bench = bench(|call| match call.method.as_str() {
+        "POST" => Reply::json(201, &json!({"metadata": {"uid": "of-other"}})),
+        _ => Reply::json(200, &node("n1", 2, &json!({}))),
+    });
+    for (name, is_trial) in [("n1", true), ("n2", false)] {
+        bench.executor.take(vec![label_after(name, is_trial, IfTaken::Send)]);
+        bench.executor.next().await;
+    }
+    let mut calls = bench.api.calls();
+    calls.retain(|call| call.path.starts_with("/api/v1/nodes"));
+    let sent: Vec<_> = calls.iter().map(|call| (call.method.as_str(), &*call.path)).collect();
+    let (all, one) = ("/api/v1/nodes", |name| match name {
+        1 => "/api/v1/nodes/n1",
+        _ => "/api/v1/nodes/n2",
+    });
+    assert_eq!(sent, [("POST", all), ("PATCH", one(1)), ("POST", all), ("PATCH", one(2))]);
+    assert!(calls[0].query.contains("dryRun=All"), "{}", calls[0].query);
+    assert_eq!(calls[0].body["stringData"], Value::Null, "a trial has no keys");
+    assert!(!calls[2].query.contains("dryRun"), "{}", calls[2].query);
+    let key = calls[2].body["stringData"]["ssh-privatekey"].as_str().unwrap();
+    assert!(key.starts_with("-----BEGIN OPENSSH PRIVATE KEY-----"));
+    assert_eq!(calls[3].body[1]["value"], "of-other");
+    assert_eq!(bench.wrote("nodes", "try", "done"), 1);
+    assert_eq!(bench.wrote("nodes", "create", "done"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_taken_name_confirms_refuses_or_makes_a_write_needless() {
+    for (if_taken, is_trial, patches, outcome) in [
+        (IfTaken::Send, false, 1, "done"),
+        (IfTaken::Refuse, true, 0, "refused"),
+        (IfTaken::Keep, true, 0, "kept"),
+    ] {
+        let mut bench = bench(|call| match call.method.as_str() {
+            "POST" => Reply::status(409, "AlreadyExists"),
+            _ => Reply::json(200, &node("n1", 2, &json!({}))),
+        });
+        bench.executor.take(vec![label_after("n1", is_trial, if_taken)]);
+        bench.executor.next().await;
+        let calls = bench.api.calls();
+        let sent: Vec<_> = calls.iter().filter(|call| call.method == "PATCH").collect();
+        assert_eq!(sent.len(), patches, "{if_taken:?}");
+        assert!(sent.iter().all(|call| call.body[1]["value"] == "made"), "{if_taken:?}");
+        assert_eq!(bench.wrote("nodes", "patch", outcome), 1, "{if_taken:?}");
+    }
+    // Anything else is no answer to whether the name is free.
+    for (code, outcome) in [(403, "refused"), (422, "refused"), (500, "unsure")] {
+        let mut bench = bench(move |_| Reply::status(code, "Other"));
+        bench.executor.take(vec![label_after("n1", true, IfTaken::Keep)]);
+        bench.executor.next().await;
+        assert_eq!(bench.wrote("nodes", "patch", outcome), 1, "{code}");
     }
 }
 

@@ -25,7 +25,7 @@ use crate::controller::causes;
 use crate::controller::events::Events;
 use crate::controller::lease::{Leadership, WRITE_TIMEOUT};
 use crate::systems;
-use crate::systems::plan::{Action, Target, Write};
+use crate::systems::plan::{Action, Confirmation, Creation, IfTaken, Target, Write};
 use crate::telemetry::{Metrics, shown};
 use crate::view::resource::Resource;
 
@@ -155,21 +155,50 @@ impl Writer {
         Ok(outcome)
     }
 
-    /// Reduces a write to its confirmed operations. `None`: a fresh list contradicts all of them.
+    /// Confirms the precondition of a write and reduces the write to what it confirms. `None`: nothing.
     async fn prepare<'a>(
         &self,
         action: &'a Action,
         round: &Round,
     ) -> Result<Option<Cow<'a, Write>>, Outcome> {
         match (&action.confirmation, &action.write) {
-            (Some(confirmation), Write::Patch(operations)) => {
-                let list = round.list_of(confirmation.resource);
-                let objects = list.get_or_try_init(|| self.list(&confirmation.resource)).await?;
-                let reduced = (confirmation.reduce)(objects, &action.target, operations);
+            (Some(Confirmation::List(listed)), Write::Patch(operations)) => {
+                let list = round.list_of(listed.resource);
+                let objects = list.get_or_try_init(|| self.list(&listed.resource)).await?;
+                let reduced = (listed.reduce)(objects, &action.target, operations);
                 Ok(reduced.map(|operations| Cow::Owned(Write::Patch(operations))))
+            }
+            (Some(Confirmation::Creation(creation)), write) => {
+                self.create_first(&action.target, creation, write).await
             }
             (_, write) => Ok(Some(Cow::Borrowed(write))),
         }
+    }
+
+    /// Creates the object on which a write depends, or tries it.
+    async fn create_first<'a>(
+        &self,
+        target: &Target,
+        creation: &Creation,
+        write: &'a Write,
+    ) -> Result<Option<Cow<'a, Write>>, Outcome> {
+        let request = request::create_first(target, creation).map_err(Outcome::Refused)?;
+        let answer = self.send(request, WRITE_TIMEOUT).await?;
+        let outcome = judge(&Write::Create(Value::Null), &answer);
+        let verb = if creation.is_trial { "try" } else { "create" };
+        self.metrics.count_write(creation.resource.plural, verb, outcome.as_str());
+        let created = match (outcome, creation.if_taken) {
+            (Outcome::Done, _) => serde_json::from_slice::<Value>(&answer.body).ok(),
+            (Outcome::Taken(_), IfTaken::Send) => None,
+            (Outcome::Taken(_), IfTaken::Keep) => return Ok(None),
+            (other, _) => return Err(other),
+        };
+        Ok(Some(match (creation.record, write) {
+            (Some(record), Write::Patch(operations)) => {
+                Cow::Owned(Write::Patch(record(created.as_ref(), operations)))
+            }
+            _ => Cow::Borrowed(write),
+        }))
     }
 
     async fn list(&self, resource: &Resource) -> Result<Vec<Value>, Outcome> {

@@ -1,6 +1,7 @@
 //! The section `mpi` of the policy.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,19 @@ pub struct Mpi {
     /// Labels of the namespaces in which MPI clusters may be made. Empty: all.
     #[schemars(schema_with = "form::labels")]
     pub namespaces: BTreeMap<String, String>,
+    /// The directory of the ssh keys in the pods of a cluster, unless their annotations name another.
+    #[schemars(schema_with = "form::directory")]
+    pub ssh_dir: String,
+    /// The port of the workers' ssh servers, unless their annotations name another. `null`: 22 for
+    /// root, and 2222 for other users.
+    pub ssh_port: Option<NonZero<u16>>,
+    /// Whether the controller makes the Secret of a cluster. If not, each cluster NAME needs a Secret
+    /// NAME-ssh of type kubernetes.io/ssh-auth, with the key ssh-publickey too.
+    pub secrets: bool,
 }
+
+/// The directory of root's keys.
+pub(crate) const ROOT_SSH_DIR: &str = "/root/.ssh";
 
 impl Default for Mpi {
     fn default() -> Self {
@@ -27,6 +40,9 @@ impl Default for Mpi {
             enabled: true,
             cluster_domain: "cluster.local".to_owned(),
             namespaces: BTreeMap::new(),
+            ssh_dir: ROOT_SSH_DIR.to_owned(),
+            ssh_port: None,
+            secrets: true,
         }
     }
 }

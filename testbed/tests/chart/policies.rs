@@ -8,6 +8,8 @@ use testbed::wait::{Seen, until};
 
 use super::{NAMESPACE, World};
 
+mod mpi;
+
 /// The label of a pool on nodes.
 pub(super) const LABEL: &str = "pool.stowplan.node-restriction.kubernetes.io/abcdefabcd";
 
@@ -94,6 +96,7 @@ pub(super) async fn hold_the_controller_to_its_marks(world: &World) {
     pods_that_it_deletes(&controller);
     placeholders(&controller);
     claims(&controller);
+    mpi::clusters(&controller);
     tolerations(world);
 }
 
@@ -211,13 +214,19 @@ fn gated_pods(controller: &Controller<'_>) {
     let only = "the controller removes only the gate stowplan.dev/placeholder";
     controller.may_not_patch("default", "pod/both", &json!([lift(0)]), only);
     controller.may_not_patch("default", "pod/other", &json!([lift(0)]), only);
-    let adds = "the controller adds node terms only to a pod whose gate it removes";
+    let adds = "the controller adds node terms only to a pod whose gate stowplan.dev/placeholder";
     controller.may_not_patch("default", "pod/both", &json!([affinity]), adds);
     controller.may_not_patch("default", "pod/other", &json!([affinity]), adds);
     let selector = add("/spec/nodeSelector", &json!({"a": "b"}));
     controller.may_not_patch("default", "pod/both", &selector, "nothing else of a pod");
     controller.may_patch("default", "pod/both", &json!([affinity, lift(1)]));
-    controller.world.may(&["delete", "pod", "both", "other", "--now"], nothing);
+
+    let launcher = gates(&["stowplan.dev/mpi-workers", "example.com/gate"]);
+    controller.given(&pod("default", "launcher", nothing, &launcher));
+    controller.may_not_patch("default", "pod/launcher", &json!([lift(1)]), only);
+    controller.may_not_patch("default", "pod/launcher", &json!([affinity, lift(0)]), adds);
+    controller.may_patch("default", "pod/launcher", &json!([lift(0)]));
+    controller.world.may(&["delete", "pod", "both", "other", "launcher", "--now"], nothing);
 }
 
 fn pods_that_it_deletes(controller: &Controller<'_>) {
@@ -243,7 +252,7 @@ pub(super) fn placeholder(changes: &[(&str, Value)]) -> Value {
     });
     let mut labels = selector.clone();
     labels["stowplan.dev/placeholder"] = json!(name);
-    let mut document = json!({
+    let document = json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet",
         "metadata": {"name": name, "namespace": "default", "labels": labels},
         "spec": {
@@ -261,6 +270,11 @@ pub(super) fn placeholder(changes: &[(&str, Value)]) -> Value {
             },
         },
     });
+    changed(document, changes)
+}
+
+/// A document with other values at these pointers, or with further items of these lists.
+fn changed(mut document: Value, changes: &[(&str, Value)]) -> Value {
     for (pointer, value) in changes {
         let (parent, key) = pointer.rsplit_once('/').unwrap();
         let parent = document.pointer_mut(parent).unwrap();

@@ -18,7 +18,7 @@ use crate::placement::affinity::matches_nothing;
 use crate::systems::coschedule::keys::GATE;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
-use crate::systems::plan::operation::{add, remove, test, test_uid};
+use crate::systems::plan::operation::{add, remove_gate};
 use crate::systems::plan::{Action, Event, Target, Write};
 use crate::view::Name;
 use crate::view::resource::POD;
@@ -35,14 +35,8 @@ impl PlanBuilder<'_, '_> {
     ) {
         let Some(details) = &member.details else { return };
         let Some(gate) = details.gate.filter(|_| !member.identity.deleting) else { return };
-        let index = gate.to_string();
-        let mut operations = vec![
-            test_uid(&member.identity.uid),
-            test(&["metadata", "resourceVersion"], &*member.identity.resource_version),
-            test(&["spec", "schedulingGates", &index, "name"], GATE),
-        ];
-        operations.extend(node.into_iter().flat_map(|node| bind(details, node)));
-        operations.push(remove(&["spec", "schedulingGates", &index]));
+        let bound = node.into_iter().flat_map(|node| bind(details, node));
+        let operations = remove_gate(&member.identity, gate, GATE, bound);
         let target = Target::new(POD, name, &member.identity.uid);
         self.act(Action::new(target, Write::Patch(operations), events));
     }

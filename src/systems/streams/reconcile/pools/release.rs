@@ -10,7 +10,7 @@ use kube::core::DeserializeGuard;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::systems::plan::{Confirmation, Target};
+use crate::systems::plan::{Confirmation, Listed, Target};
 use crate::systems::streams::api::HostPool;
 use crate::systems::streams::api::host_pool::MemberState;
 use crate::systems::streams::kinds::host_pool;
@@ -18,7 +18,7 @@ use crate::systems::streams::resources::HOST_POOL;
 
 /// The confirmation of a patch that removes marks from a node.
 pub(super) const CONFIRMATION: Confirmation =
-    Confirmation { verb: "release", resource: HOST_POOL, reduce };
+    Confirmation::List(Listed { verb: "release", resource: HOST_POOL, reduce });
 
 /// The operations of a patch to a node, without those that remove the marks of pools that have the
 /// node. `pools` are all HostPools as the API server lists them.

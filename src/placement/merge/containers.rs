@@ -1,0 +1,207 @@
+//! Merges changes of names, volumes and containers. Volumes, variables, mounts and init containers of an
+//! earlier round are recognized by their names.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::placement::container::{Container, Parts};
+use crate::placement::intent::{Change, ContainerChange, Intent};
+use crate::placement::patch::Editor;
+use crate::placement::patch::Step::{Item, Member};
+use crate::placement::reason::{Finding, Reason, quoted};
+
+/// Whether an intent is about the parts that only [`Parts`] decodes.
+pub(super) fn is_about_parts(intent: &Intent) -> bool {
+    matches!(
+        intent.change,
+        Change::Hostname(_)
+            | Change::Subdomain(_)
+            | Change::DnsSearch(_)
+            | Change::Volume { .. }
+            | Change::InitContainer { .. }
+            | Change::Container { .. }
+    )
+}
+
+/// A named item of a list: a volume, a variable or an init container.
+#[derive(Serialize)]
+struct Named<'n, V> {
+    name: &'n str,
+    #[serde(flatten)]
+    fields: &'n V,
+}
+
+#[derive(Serialize)]
+struct Variable<'v> {
+    name: &'v str,
+    value: &'v str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Mount<'m> {
+    mount_path: &'m str,
+    name: &'m str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sub_path: Option<&'m str>,
+}
+
+pub(super) fn add<'i>(
+    parts: &Parts<'_>,
+    intents: &'i [Intent],
+    editor: &mut Editor<'i>,
+    findings: &mut Vec<Finding>,
+) {
+    for intent in intents {
+        let result = match &intent.change {
+            Change::Hostname(name) => {
+                set_name(parts.hostname.as_ref().map(|of| of.as_str()), "hostname", name, editor)
+            }
+            Change::Subdomain(name) => {
+                set_name(parts.subdomain.as_ref().map(|of| of.as_str()), "subdomain", name, editor)
+            }
+            Change::DnsSearch(domain) => add_search(parts, domain, editor),
+            Change::Volume { name, source } => {
+                let mut names = parts.volumes.iter().flatten().map(|of| of.name.as_str());
+                if names.all(|present| present != *name) {
+                    editor.append(
+                        &[Member("spec"), Member("volumes")],
+                        &Named { name, fields: source },
+                    );
+                }
+                Ok(())
+            }
+            Change::InitContainer { name, fields } => {
+                let mut names = parts.init_containers.iter().flatten();
+                if names.all(|present| present.as_str() != *name) {
+                    let list = [Member("spec"), Member("initContainers")];
+                    editor.append(&list, &Named { name, fields });
+                }
+                Ok(())
+            }
+            Change::Container { index, change } => match parts.containers.get(*index) {
+                Some(container) => change_container(container, *index, change, editor),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        };
+        if let Err((problem, remedy)) = result {
+            findings.push(Finding::new(Reason::FieldConflict, intent.key, problem, remedy));
+        }
+    }
+}
+
+/// A conflict: the problem and the remedy.
+type Conflict = (String, &'static str);
+
+fn set_name<'i>(
+    present: Option<&str>,
+    field: &'static str,
+    name: &'i str,
+    editor: &mut Editor<'i>,
+) -> Result<(), Conflict> {
+    match present {
+        Some(present) if present == name => Ok(()),
+        Some(present) => Err((
+            format!("spec.{field} is {} and would become {}", quoted(present), quoted(name)),
+            "remove the field from the pod template: stowplan sets it",
+        )),
+        None => {
+            editor.set(&[Member("spec"), Member(field)], name);
+            Ok(())
+        }
+    }
+}
+
+/// The most domains in the search path of a pod, and the most characters of all of them with a blank
+/// between two (Kubernetes).
+const MOST_SEARCHES: usize = 32;
+const MOST_SEARCH_CHARACTERS: usize = 2048;
+
+fn add_search<'i>(
+    parts: &Parts<'_>,
+    domain: &'i str,
+    editor: &mut Editor<'i>,
+) -> Result<(), Conflict> {
+    let searches = parts.dns_config.iter().flat_map(|of| of.searches.iter().flatten());
+    let present: Vec<&str> = searches.map(|of| of.as_str()).collect();
+    if present.contains(&domain) {
+        return Ok(());
+    }
+    let characters: usize = present.iter().map(|of| of.len() + 1).sum();
+    if present.len() >= MOST_SEARCHES || characters + domain.len() > MOST_SEARCH_CHARACTERS {
+        return Err((
+            format!("spec.dnsConfig.searches has no room for {domain}"),
+            "remove search domains that the pod does not need",
+        ));
+    }
+    editor.append(&[Member("spec"), Member("dnsConfig"), Member("searches")], domain);
+    Ok(())
+}
+
+fn change_container<'i>(
+    container: &Container<'_>,
+    index: usize,
+    change: &'i ContainerChange,
+    editor: &mut Editor<'i>,
+) -> Result<(), Conflict> {
+    let at = [Member("spec"), Member("containers"), Item(index)];
+    match change {
+        ContainerChange::Variable { name, value } => {
+            let mut present = container.env.iter().flatten();
+            match present.find(|variable| variable.name.as_str() == *name) {
+                None => {
+                    let list = [&at[..], &[Member("env")]].concat();
+                    editor.append(&list, &Variable { name, value });
+                    Ok(())
+                }
+                Some(own) if own.value.as_ref().is_some_and(|own| own.as_str() == value) => Ok(()),
+                Some(own) => Err((
+                    format!(
+                        "container {} sets the variable {name}{}, and stowplan would set it to {}",
+                        quoted(container.name.as_str()),
+                        own.value
+                            .as_ref()
+                            .map_or_else(String::new, |of| format!(" to {}", quoted(of.as_str()))),
+                        quoted(value)
+                    ),
+                    "remove the variable from the container",
+                )),
+            }
+        }
+        ContainerChange::Mount { volume, part, path } => {
+            let mut present = container.volume_mounts.iter().flatten();
+            let at_path = present.find(|of| of.mount_path.as_str().trim_end_matches('/') == path);
+            match at_path {
+                None => {
+                    let list = [&at[..], &[Member("volumeMounts")]].concat();
+                    editor
+                        .append(&list, &Mount { mount_path: path, name: volume, sub_path: *part });
+                    Ok(())
+                }
+                Some(own) if own.name.as_str() == *volume => Ok(()),
+                Some(own) => Err((
+                    format!(
+                        "container {} mounts volume {} at {path}",
+                        quoted(container.name.as_str()),
+                        quoted(own.name.as_str())
+                    ),
+                    "mount that volume at another path",
+                )),
+            }
+        }
+        ContainerChange::Command(command) => {
+            let is_set = container.command.as_ref().is_some_and(|of| !of.is_empty());
+            if !is_set {
+                editor.set_list(&[&at[..], &[Member("command")]].concat(), command);
+            }
+            Ok(())
+        }
+        ContainerChange::ReadinessProbe(probe) => {
+            if container.readiness_probe.is_none_or(|own| own.get() == "null") {
+                editor.set(&[&at[..], &[Member("readinessProbe")]].concat(), probe as &Value);
+            }
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The files of a cluster's ConfigMap: which hosts it has, and how ssh reaches them. They follow from the
+//! workloads, never from the pods that run: a hostfile that changes while a launcher reads it would be
+//! wrong either way.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::keys::CONFIG_DIR;
+use super::request::Implementation;
+
+/// The hosts of Open MPI's `--hostfile`, Intel MPI's and MPICH's `-f`.
+pub(crate) const HOSTFILE: &str = "hostfile";
+/// Prints the hosts, for Horovod's elastic mode.
+pub(crate) const DISCOVER_HOSTS: &str = "discover_hosts.sh";
+/// The options of ssh, by `-F`.
+pub(crate) const SSH_CONFIG: &str = "ssh_config";
+
+/// The most bytes of all values of a ConfigMap (Kubernetes).
+pub(crate) const MOST_BYTES: usize = 1_048_576;
+
+/// A host of a cluster.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Host {
+    /// `spec.hostname` of its pod.
+    pub hostname: String,
+    /// The Service of its DNS name.
+    pub service: String,
+    pub slots: u32,
+    /// The port of its ssh server; `None`: it is the launcher, which has none.
+    pub port: Option<u16>,
+}
+
+/// Where the pods of a cluster are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Domain<'d> {
+    pub namespace: &'d str,
+    /// The DNS domain of the Kubernetes cluster.
+    pub domain: &'d str,
+}
+
+impl Domain<'_> {
+    /// The full DNS name: the search path of resolvers tries short names in several domains, and the
+    /// kubelet writes this name into a pod's own hosts file.
+    pub(crate) fn name_of(self, host: &Host) -> String {
+        let Self { namespace, domain } = self;
+        format!("{}.{}.{namespace}.svc.{domain}", host.hostname, host.service)
+    }
+}
+
+/// The values of the ConfigMap.
+///
+/// # Errors
+/// The number of bytes, if a ConfigMap cannot have as many.
+pub(crate) fn data(
+    hosts: &[Host],
+    implementation: Implementation,
+    ssh_dirs: &[&str],
+    domain: Domain<'_>,
+) -> Result<BTreeMap<String, String>, usize> {
+    let mut hostfile = String::new();
+    let mut discover = "#!/bin/sh\n".to_owned();
+    for host in hosts {
+        let name = domain.name_of(host);
+        let slots = host.slots;
+        let _ = match implementation {
+            Implementation::OpenMpi => writeln!(hostfile, "{name} slots={slots}"),
+            Implementation::Intel | Implementation::Mpich => writeln!(hostfile, "{name}:{slots}"),
+        };
+        let _ = writeln!(discover, "echo {name}:{slots}");
+    }
+    let data = [
+        (HOSTFILE, hostfile),
+        (DISCOVER_HOSTS, discover),
+        (SSH_CONFIG, ssh_config(hosts, ssh_dirs, domain)),
+    ];
+    let bytes = data.iter().map(|(_, text)| text.len()).sum();
+    if bytes > MOST_BYTES {
+        return Err(bytes);
+    }
+    Ok(data.into_iter().map(|(key, text)| (key.to_owned(), text)).collect())
+}
+
+/// The options of ssh. The keys of the hosts are not known in advance: whoever has the Secret's private key
+/// is a member of the cluster.
+fn ssh_config(hosts: &[Host], ssh_dirs: &[&str], domain: Domain<'_>) -> String {
+    let mut text = String::new();
+    // The first value of an option counts, so the hosts with another port come first.
+    let mut counts: BTreeMap<u16, usize> = BTreeMap::new();
+    for port in hosts.iter().filter_map(|host| host.port) {
+        *counts.entry(port).or_default() += 1;
+    }
+    let usual = counts.iter().max_by_key(|(_, count)| **count).map(|(port, _)| *port);
+    for host in hosts {
+        if let Some(port) = host.port.filter(|port| Some(*port) != usual) {
+            let _ = writeln!(text, "Host {}\n  Port {port}", domain.name_of(host));
+        }
+    }
+    text.push_str("Host *\n");
+    if let Some(port) = usual {
+        let _ = writeln!(text, "  Port {port}");
+    }
+    for dir in ssh_dirs {
+        let _ = writeln!(text, "  IdentityFile {dir}/id_ed25519");
+    }
+    text.push_str(
+        "  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n  LogLevel ERROR\n  ConnectionAttempts 10\n",
+    );
+    text
+}
+
+/// The option by which a launcher's ssh reads [`SSH_CONFIG`].
+pub(crate) fn ssh_option() -> String {
+    format!("-F {CONFIG_DIR}/{SSH_CONFIG}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(hostname: &str, service: &str, slots: u32, port: u16) -> Host {
+        let (hostname, service) = (hostname.to_owned(), service.to_owned());
+        Host { hostname, service, slots, port: Some(port) }
+    }
+
+    const DOMAIN: Domain<'_> = Domain { namespace: "tenant-a", domain: "cluster.local" };
+
+    /// Cases 1, 5 and 6 of the MPI operator's tests, with names of workloads.
+    #[test]
+    fn a_line_names_the_host_in_full_with_its_slots() {
+        let hosts = [host("w-0", "j", 10, 22)];
+        for (implementation, line) in [
+            (Implementation::OpenMpi, "w-0.j.tenant-a.svc.cluster.local slots=10\n"),
+            (Implementation::Intel, "w-0.j.tenant-a.svc.cluster.local:10\n"),
+            (Implementation::Mpich, "w-0.j.tenant-a.svc.cluster.local:10\n"),
+        ] {
+            let data = data(&hosts, implementation, &["/root/.ssh"], DOMAIN).unwrap();
+            assert_eq!(data[HOSTFILE], line);
+        }
+        let other = Domain { domain: "kube.local", ..DOMAIN };
+        let data = data(&hosts, Implementation::Intel, &[], other).unwrap();
+        assert_eq!(data[HOSTFILE], "w-0.j.tenant-a.svc.kube.local:10\n");
+        assert_eq!(data[DISCOVER_HOSTS], "#!/bin/sh\necho w-0.j.tenant-a.svc.kube.local:10\n");
+    }
+
+    #[test]
+    fn indexes_are_in_numeric_order() {
+        let hosts: Vec<Host> =
+            (0..12).map(|index| host(&format!("w-{index}"), "j", 1, 22)).collect();
+        let data = data(&hosts, Implementation::OpenMpi, &[], DOMAIN).unwrap();
+        let names: Vec<&str> =
+            data[HOSTFILE].lines().filter_map(|line| line.split('.').next()).collect();
+        assert_eq!(names[9..], ["w-9", "w-10", "w-11"]);
+    }
+
+    #[test]
+    fn a_hostfile_that_no_config_map_can_have_is_refused_with_its_size() {
+        let hosts: Vec<Host> =
+            (0..20_000).map(|index| host(&format!("w-{index}"), "j", 1, 22)).collect();
+        let bytes = data(&hosts, Implementation::OpenMpi, &[], DOMAIN).unwrap_err();
+        assert!(bytes > MOST_BYTES, "{bytes}");
+    }
+
+    #[test]
+    fn ssh_knows_the_port_of_each_host() {
+        let launcher = Host { port: None, ..host("l", "j", 1, 22) };
+        let hosts =
+            [launcher, host("w-0", "j", 1, 2222), host("w-1", "j", 1, 2222), host("x", "j", 1, 22)];
+        let data = data(&hosts, Implementation::OpenMpi, &["/root/.ssh"], DOMAIN).unwrap();
+        assert_eq!(
+            data[SSH_CONFIG],
+            "Host x.j.tenant-a.svc.cluster.local\n  Port 22\nHost *\n  Port 2222\n  \
+             IdentityFile /root/.ssh/id_ed25519\n  StrictHostKeyChecking no\n  \
+             UserKnownHostsFile /dev/null\n  LogLevel ERROR\n  ConnectionAttempts 10\n"
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! The reconciler of MPI clusters: makes their objects, lets launchers start, stops workers after the
+//! launcher's end, and reports why a cluster does not start.
+//!
+//! # Objects
+//! A Service and a ConfigMap, which the workloads own, and a Secret, which the ConfigMap owns. Nothing reads
+//! Secrets: the controller may only create them. So the ConfigMap records how far the Secret is, and no
+//! write depends on more than that:
+//!
+//! | ConfigMap | Write | Another Secret with the name |
+//! | --- | --- | --- |
+//! | missing | the Secret's creation is tried, then the ConfigMap is created: `making` | is not stowplan's: event |
+//! | `making` | the Secret is created, then its UID is recorded | is stowplan's: an earlier attempt made it |
+//! | UID | none; while a pod hangs before its first container, the creation is tried at times | it is still there |
+//!
+//! A controller that ends at any point leaves a state from which the next one goes on.
+//!
+//! [`objects`]: their documents. [`launch`]: the gates of launchers. [`clean_up`]: the end.
+
+mod clean_up;
+mod launch;
+mod objects;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::cluster::{Cluster, Problem, reason};
+use super::kinds::MpiView as _;
+use super::kinds::workload::Workload;
+use super::member::is_allowed;
+use super::request::Role;
+use super::resources::STATEFUL_SET;
+use crate::systems::exclusion::Exclusion;
+use crate::systems::plan::{Action, Event, Plan, Target, Write};
+use crate::systems::policy::Policy;
+use crate::view::resource::POD;
+use crate::view::{Name, View};
+
+/// The reasons of events about states.
+const LASTING: &[&str] = &[
+    reason::NO_WORKERS,
+    reason::WORKERS_DIFFER,
+    reason::WORKERS_NOT_AT_ONCE,
+    reason::HOSTFILE_TOO_LONG,
+    reason::SEVERAL_LAUNCHERS,
+    reason::WORKER_LOST,
+    reason::NO_DNS_NAMES,
+];
+
+/// Plans the changes for all clusters.
+pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
+    let mut plan = Plan::default();
+    for name in view.mpi_clusters() {
+        let cluster = Cluster::new(name, view, policy);
+        let of_cluster = plan_cluster(&cluster, view, policy, now);
+        plan.actions.extend(of_cluster.actions);
+        of_cluster.recheck_at.into_iter().for_each(|at| plan.recheck_by(at));
+    }
+    plan
+}
+
+/// Plans the changes for one cluster.
+pub(super) fn plan_cluster<'v>(
+    cluster: &Cluster<'v>,
+    view: &'v View,
+    policy: &'v Policy,
+    now: Timestamp,
+) -> Plan {
+    let mut planner = Planner { view, policy, now, plan: Plan::default(), events: BTreeMap::new() };
+    planner.plan(cluster);
+    planner.finish()
+}
+
+/// A plan for one cluster that is being built.
+struct Planner<'v> {
+    view: &'v View,
+    policy: &'v Policy,
+    now: Timestamp,
+    plan: Plan,
+    /// Events about objects without a write.
+    events: BTreeMap<Target, BTreeSet<(&'static str, bool, String)>>,
+}
+
+impl<'v> Planner<'v> {
+    fn plan(&mut self, cluster: &Cluster<'v>) {
+        let namespace = &cluster.name.namespace;
+        let is_served = self.policy.mpi.enabled
+            && Exclusion::of_namespace(namespace, self.view, self.policy).is_none()
+            && is_allowed(namespace, self.view, self.policy);
+        if !is_served {
+            self.lift_all(cluster);
+            return;
+        }
+        let launchers: Vec<_> = cluster.of_role(Role::Launcher).collect();
+        self.report_launchers(&launchers);
+        self.clean_up(cluster);
+        let hosts = match cluster.hosts() {
+            Ok(hosts) => hosts,
+            Err(problem) => return self.report_problem(cluster, &problem),
+        };
+        if !hosts.is_empty() {
+            match cluster.files(&hosts) {
+                Ok(files) => self.make_objects(cluster, &hosts, &files),
+                Err(problem) => return self.report_problem(cluster, &problem),
+            }
+        }
+        let workers = cluster.workers(&hosts, self.view);
+        self.report_lost(&workers);
+        match cluster.problem() {
+            Some(problem) => self.report_problem(cluster, &problem),
+            None => self.launch(cluster, &workers),
+        }
+    }
+
+    /// The objects with events and without a write get an action without a write.
+    fn finish(mut self) -> Plan {
+        for (target, events) in self.events {
+            let events = events.into_iter();
+            let events =
+                events.map(|(reason, warning, note)| Event { warning, reason, note }).collect();
+            let action = Action::new(target, Write::None, events).with_lasting(LASTING);
+            self.plan.actions.push(action);
+        }
+        self.plan
+    }
+
+    fn act(&mut self, action: Action) {
+        self.plan.actions.push(action);
+    }
+
+    fn report(&mut self, target: Target, reason: &'static str, warning: bool, note: String) {
+        self.events.entry(target).or_default().insert((reason, warning, note));
+    }
+
+    /// Reports why a cluster does not start, at the launchers that have not ended and their pods that wait.
+    fn report_problem(&mut self, cluster: &Cluster<'v>, problem: &Problem) {
+        let note = format!("the cluster does not start: {problem}; {}", problem.remedy());
+        let launchers = cluster.of_role(Role::Launcher).filter(|(_, of)| !of.is_over);
+        let of_role = |role| cluster.of_role(role).map(target_of).collect::<Vec<_>>();
+        let mut targets: Vec<Target> = launchers.map(target_of).collect();
+        // A hostfile that is too long concerns a cluster without a launcher, too.
+        if targets.is_empty() {
+            targets = of_role(Role::Worker);
+        }
+        let gated = cluster.pods.iter().filter(|(_, pod)| pod.gate.is_some());
+        targets.extend(gated.map(|(name, pod)| Target::new(POD, name, &pod.identity.uid)));
+        targets.sort();
+        targets.dedup();
+        for target in targets {
+            self.report(target, problem.reason(), true, note.clone());
+        }
+    }
+
+    /// Two launchers that run at once would share a hostname.
+    fn report_launchers(&mut self, launchers: &[(&'v Name, &'v Workload)]) {
+        let mut going: Vec<_> = launchers.iter().filter(|(_, of)| !of.is_over).collect();
+        going.sort_by_key(|(name, of)| (of.identity.created, *name));
+        let Some(((first, _), others)) = going.split_first() else { return };
+        for later in others {
+            let note = format!(
+                "{} is a launcher of the same cluster and has not ended; give each launcher a cluster of its own, or start one after the other",
+                first.name
+            );
+            self.report(target_of(**later), reason::SEVERAL_LAUNCHERS, true, note);
+        }
+    }
+
+    /// A StatefulSet does not replace a pod on a node that is NotReady, and neither does stowplan: only a
+    /// person knows whether the node still runs it.
+    fn report_lost(&mut self, workers: &[super::cluster::Worker<'_, 'v>]) {
+        for worker in workers.iter().filter(|worker| worker.workload.1.resource == STATEFUL_SET) {
+            let Some((name, pod)) = worker.pod else { continue };
+            let Some(node) = pod.node.as_deref() else { continue };
+            let details = self.view.node(node).and_then(|node| node.details.as_ref());
+            if details.is_some_and(|details| details.ready) {
+                continue;
+            }
+            let note = format!(
+                "worker {0} is on node {node}, which is NotReady, and a StatefulSet does not replace it; once the node is certainly off, run: kubectl delete pod {0} -n {1} --force",
+                name.name, name.namespace
+            );
+            self.report(target_of(worker.workload), reason::WORKER_LOST, true, note);
+        }
+    }
+}
+
+/// A workload as the object of a write or an event.
+fn target_of((name, workload): (&Name, &Workload)) -> Target {
+    Target::new(workload.resource, name, &workload.identity.uid)
+}

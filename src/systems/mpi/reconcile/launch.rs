@@ -1,0 +1,96 @@
+//! The gates of launchers. A launcher starts when all workers are Ready and have DNS names: ssh to any of
+//! them then works at its first attempt. Each new pod of a launcher is gated again, so retries and resumed
+//! Jobs wait, too.
+
+use super::{Cluster, Planner, reason};
+use crate::systems::mpi::cluster::Worker;
+use crate::systems::mpi::keys::GATE;
+use crate::systems::mpi::kinds::MpiView as _;
+use crate::systems::mpi::kinds::pod::MpiPod;
+use crate::systems::mpi::request::Role;
+use crate::systems::plan::operation::remove_gate;
+use crate::systems::plan::{Action, Event, Target, Write};
+use crate::view::Name;
+use crate::view::resource::POD;
+
+impl<'v> Planner<'v> {
+    /// Removes the gates of launchers if all workers can be reached.
+    pub(super) fn launch(&mut self, cluster: &Cluster<'v>, workers: &[Worker<'_, 'v>]) {
+        let has_objects = self.view.cluster_service(&cluster.name).is_some();
+        if !has_objects || !workers.iter().all(Worker::is_reachable) {
+            return self.report_names(cluster, workers);
+        }
+        let note = match workers.len() {
+            0 => "the launcher is the only host".to_owned(),
+            1 => "the worker is Ready and has a DNS name".to_owned(),
+            count => format!("all {count} workers are Ready and have DNS names"),
+        };
+        for (name, pod) in gated(cluster) {
+            if self.find_predecessor(cluster, pod).is_none() {
+                let reason = reason::WORKERS_READY;
+                self.lift(name, pod, Event { warning: false, reason, note: note.clone() });
+            }
+        }
+    }
+
+    /// Reports workers that are Ready and have no DNS name: their own Service is missing or selects others.
+    fn report_names(&mut self, cluster: &Cluster<'v>, workers: &[Worker<'_, 'v>]) {
+        let mut nameless = workers.iter().filter(|worker| !worker.has_record);
+        let Some(first) = nameless.next().filter(|_| workers.iter().all(Worker::is_ready)) else {
+            return;
+        };
+        let (service, namespace) = (&first.host.service, &cluster.name.namespace);
+        let note = format!(
+            "{} has no DNS name, although all workers are Ready: Service {service} must exist, have clusterIP None and select the workers; see: kubectl get endpointslices -n {namespace} -l kubernetes.io/service-name={service}",
+            first.host.hostname
+        );
+        for (name, pod) in gated(cluster) {
+            let target = Target::new(POD, name, &pod.identity.uid);
+            self.report(target, reason::NO_DNS_NAMES, true, note.clone());
+        }
+    }
+
+    /// A pod of the same workload that still runs: a Job may create the next pod while the last one
+    /// terminates, and both have the same hostname. One on a node that is NotReady does not count, because
+    /// it may never end.
+    fn find_predecessor(
+        &self,
+        cluster: &Cluster<'v>,
+        pod: &MpiPod,
+    ) -> Option<(&'v Name, &'v MpiPod)> {
+        let is_ready = |node: &str| {
+            let details = self.view.node(node).and_then(|node| node.details.as_ref());
+            details.is_some_and(|details| details.ready)
+        };
+        cluster.pods.iter().copied().find(|(_, other)| {
+            other.role == Role::Launcher
+                && other.identity.uid != pod.identity.uid
+                && other.owner.is_some()
+                && other.owner == pod.owner
+                && !other.finished
+                && other.gate.is_none()
+                && other.node.as_deref().is_some_and(is_ready)
+        })
+    }
+
+    /// Removes all gates of a cluster that stowplan does not serve any more.
+    pub(super) fn lift_all(&mut self, cluster: &Cluster<'v>) {
+        for (name, pod) in gated(cluster) {
+            let note = "MPI clusters are not served here any more, so it starts without waiting for its workers";
+            let note = note.to_owned();
+            self.lift(name, pod, Event { warning: true, reason: reason::GATE_LIFTED, note });
+        }
+    }
+
+    fn lift(&mut self, name: &Name, pod: &MpiPod, event: Event) {
+        let Some(gate) = pod.gate else { return };
+        let operations = remove_gate(&pod.identity, gate, GATE, None);
+        let target = Target::new(POD, name, &pod.identity.uid);
+        self.act(Action::new(target, Write::Patch(operations), vec![event]));
+    }
+}
+
+fn gated<'v>(cluster: &Cluster<'v>) -> impl Iterator<Item = (&'v Name, &'v MpiPod)> {
+    let pods = cluster.pods.iter().copied();
+    pods.filter(|(_, pod)| pod.gate.is_some() && !pod.identity.deleting)
+}
