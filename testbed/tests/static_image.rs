@@ -1,7 +1,7 @@
-//! The image of stowplan's release build, as `cargo testbed image` makes it: what is in it, and
-//! that its program finds the API server where there is no other file.
+//! The image of stowplan, as `cargo testbed image` makes it: what is in it, and that its program finds
+//! the API server where there is no other file.
 //!
-//! The first run builds the release, which takes minutes.
+//! The first run builds the program, which takes minutes.
 
 #![expect(
     clippy::unwrap_used,
@@ -32,10 +32,11 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-/// `testbed image` with these arguments, as cargo's environment has it.
+/// `testbed image` with these arguments, as cargo's environment has it, and a program that is built
+/// quickly.
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
-    command.arg("image").args(arguments);
+    command.args(["image", "--profile=quick"]).args(arguments);
     command
 }
 

@@ -1,0 +1,304 @@
+//! MPI clusters with programs that run, and what the tests see of them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, ListParams, LogParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use testbed::control_plane::ControlPlane;
+use testbed::real::mpi_image::{Implementation, MpiImage};
+use testbed::wait::{Seen, until};
+
+pub(crate) const LIMIT: Duration = Duration::from_secs(180);
+
+/// Three nodes with stowplan.
+pub(crate) struct World {
+    pub(crate) plane: ControlPlane,
+    pub(crate) client: Client,
+}
+
+/// A cluster named `pi`, in a namespace of its own.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    image: MpiImage,
+    /// `securityContext` of the pods.
+    pub(crate) security: Value,
+    /// Further annotations of both pod templates.
+    pub(crate) annotations: Vec<(&'static str, String)>,
+}
+
+/// The command of a launcher: nine ranks that prove themselves.
+pub(crate) const RING: &str = "mpirun -n 9 ring";
+
+/// The same for Open MPI 5: it binds ranks to cores, and a node may have fewer cores than slots.
+pub(crate) const UNBOUND_RING: &str = "mpirun --bind-to none -n 9 ring";
+
+impl Cluster {
+    pub(crate) async fn new(world: &World, namespace: &str, image: MpiImage) -> Result<Self> {
+        let object = json!({"metadata": {"name": namespace}});
+        let namespaces: Api<Namespace> = Api::all(world.client.clone());
+        namespaces.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+        Ok(Self {
+            client: world.client.clone(),
+            namespace: namespace.to_owned(),
+            image,
+            security: json!({"runAsUser": 0}),
+            annotations: Vec::new(),
+        })
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    fn template(&self, role: &str, command: Option<&str>) -> Value {
+        let implementation = match self.image.implementation {
+            Implementation::OpenMpi4 | Implementation::OpenMpi5 => "openmpi",
+            Implementation::Mpich => "mpich",
+            Implementation::IntelMpi => "intel",
+        };
+        let mut annotations = json!({
+            "mpi.stowplan.dev/cluster": "pi",
+            "mpi.stowplan.dev/role": role,
+            "mpi.stowplan.dev/slots": "3",
+            "mpi.stowplan.dev/implementation": implementation,
+        });
+        for (key, value) in &self.annotations {
+            annotations[format!("mpi.stowplan.dev/{key}")] = json!(value);
+        }
+        let mut container = json!({
+            "name": "main",
+            "image": self.image.reference(),
+            "imagePullPolicy": "Never",
+            // Open MPI asks twice.
+            "env": [
+                {"name": "OMPI_ALLOW_RUN_AS_ROOT", "value": "1"},
+                {"name": "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "value": "1"},
+            ],
+        });
+        if let Some(command) = command {
+            container["command"] = json!(["bash", "-c", command]);
+        }
+        let mut template = json!({
+            "metadata": {"annotations": annotations, "labels": {"app": format!("pi-{role}")}},
+            "spec": {
+                "containers": [container],
+                "securityContext": self.security,
+                "terminationGracePeriodSeconds": 1,
+            },
+        });
+        if role == "worker" {
+            // One on each node.
+            template["spec"]["topologySpreadConstraints"] = json!([{
+                "maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {"app": "pi-worker"}},
+            }]);
+        }
+        template
+    }
+
+    /// Creates the launcher's Job.
+    pub(crate) async fn launch(&self, name: &str, command: &str, retries: u32) -> Result<()> {
+        let mut template = self.template("launcher", Some(command));
+        template["spec"]["restartPolicy"] = json!("Never");
+        self.create(
+            "batch/v1",
+            "jobs",
+            json!({
+                "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
+                "spec": {"backoffLimit": retries, "template": template},
+            }),
+        )
+        .await
+    }
+
+    /// Creates a StatefulSet of three workers.
+    pub(crate) async fn worker_set(&self) -> Result<()> {
+        self.create(
+            "apps/v1",
+            "statefulsets",
+            json!({
+                "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "pi-workers"},
+                "spec": {
+                    "replicas": 3, "serviceName": "pi", "podManagementPolicy": "Parallel",
+                    "selector": {"matchLabels": {"app": "pi-worker"}},
+                    "template": self.template("worker", None),
+                },
+            }),
+        )
+        .await
+    }
+
+    /// Creates an Indexed Job of workers.
+    pub(crate) async fn worker_job(&self, count: u32) -> Result<()> {
+        let mut template = self.template("worker", None);
+        template["spec"]["restartPolicy"] = json!("Never");
+        self.create(
+            "batch/v1",
+            "jobs",
+            json!({
+                "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "pi-workers"},
+                "spec": {
+                    "completionMode": "Indexed", "completions": count, "parallelism": count,
+                    "template": template,
+                },
+            }),
+        )
+        .await
+    }
+
+    async fn create(&self, version: &str, resource: &str, object: Value) -> Result<()> {
+        let path = format!("/apis/{version}/namespaces/{}/{resource}", self.namespace);
+        let request = http::Request::post(path)
+            .header("content-type", "application/json")
+            .body(object.to_string().into_bytes())?;
+        self.client.request_text(request).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn pods(&self, app: &str) -> Result<Vec<Pod>> {
+        let labels = ListParams::default().labels(&format!("app={app}"));
+        Ok(self.api::<Pod>().list(&labels).await?.items)
+    }
+
+    /// Waits until a launcher's Job has succeeded. Returns the output of its last pod and how many of
+    /// its pods failed.
+    pub(crate) async fn finished(&self, job: &str) -> Result<(String, i32)> {
+        let jobs: Api<Job> = self.api();
+        let failed = until(&format!("Job {}/{job}", self.namespace), LIMIT, async || {
+            let status = jobs.get(job).await?.status.unwrap_or_default();
+            let conditions = status.conditions.iter().flatten();
+            let has =
+                |kind: &str| conditions.clone().any(|of| of.type_ == kind && of.status == "True");
+            if has("Failed") {
+                bail!("it failed: {}", self.describe(job).await);
+            }
+            Ok(match has("Complete") {
+                true => Seen::Done(status.failed.unwrap_or_default()),
+                false => Seen::NotYet(self.describe(job).await),
+            })
+        })
+        .await?;
+        Ok((self.logs(job).await?, failed))
+    }
+
+    /// The states and outputs of a Job's pods, for messages.
+    async fn describe(&self, job: &str) -> String {
+        let pods = self.api::<Pod>().list(&ListParams::default()).await;
+        let mut text = String::new();
+        for pod in pods.into_iter().flat_map(|list| list.items) {
+            let name = pod.metadata.name.unwrap_or_default();
+            let status = pod.status.unwrap_or_default();
+            let phase = status.phase.unwrap_or_default();
+            text.push_str(&format!("\n{name}: {phase}"));
+            let containers = status.container_statuses.into_iter().flatten();
+            for of in containers.chain(status.init_container_statuses.into_iter().flatten()) {
+                if !of.ready {
+                    let state = serde_json::to_string(&of.state).unwrap_or_default();
+                    text.push_str(&format!(" {}={state}", of.name));
+                }
+            }
+            if name.starts_with(job) || phase != "Running" {
+                let logs = self.api::<Pod>().logs(&name, &LogParams::default()).await;
+                text.push_str(&format!("\n{}", logs.unwrap_or_default()));
+            }
+        }
+        text
+    }
+
+    async fn logs(&self, job: &str) -> Result<String> {
+        let labels = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+        let pods = self.api::<Pod>().list(&labels).await?.items;
+        let succeeded = pods.into_iter().find(|pod| {
+            pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Succeeded")
+        });
+        let name = succeeded.and_then(|pod| pod.metadata.name).context("no pod succeeded")?;
+        Ok(self.api::<Pod>().logs(&name, &LogParams::default()).await?)
+    }
+
+    /// Waits until `count` workers are Ready.
+    pub(crate) async fn workers_ready(&self, count: usize) -> Result<Vec<Pod>> {
+        until(&format!("{count} workers in {}", self.namespace), LIMIT, async || {
+            let pods = self.pods("pi-worker").await?;
+            let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+            Ok(match ready == count && pods.len() == count {
+                true => Seen::Done(pods),
+                false => Seen::NotYet(self.describe("pi-workers").await),
+            })
+        })
+        .await
+    }
+
+    /// Waits for an event with this reason; returns its note.
+    pub(crate) async fn event(&self, reason: &str) -> Result<String> {
+        until(&format!("an event {reason}"), LIMIT, async || {
+            let events = self.api::<Event>().list(&ListParams::default()).await?.items;
+            let found = events.iter().find(|event| event.reason.as_deref() == Some(reason));
+            Ok(match found {
+                Some(event) => Seen::Done(event.note.clone().unwrap_or_default()),
+                None => Seen::NotYet(
+                    events
+                        .into_iter()
+                        .filter_map(|event| event.reason)
+                        .collect::<Vec<_>>()
+                        .join(" "),
+                ),
+            })
+        })
+        .await
+    }
+
+    /// Deletes the namespace: the machine is small.
+    pub(crate) async fn end(self) -> Result<()> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        namespaces.delete(&self.namespace, &DeleteParams::default()).await?;
+        until("the pods to be deleted", LIMIT, async || {
+            let pods = self.api::<Pod>().list(&ListParams::default()).await?.items;
+            Ok(match pods.len() {
+                0 => Seen::Done(()),
+                count => Seen::NotYet(format!("{count} pods")),
+            })
+        })
+        .await
+    }
+}
+
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
+    ready.any(|condition| condition.status == "True") && pod.metadata.deletion_timestamp.is_none()
+}
+
+/// Checks the output of [`RING`]: nine ranks, and as many on each host as `expected` says.
+pub(crate) fn check_ranks(output: &str, expected: &[(&str, usize)]) -> Result<()> {
+    let mut hosts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut ranks: Vec<usize> = Vec::new();
+    for line in output.lines() {
+        let Some(rest) = line.strip_prefix("rank ") else { continue };
+        let (rank, rest) = rest.split_once(" of 9 on ").with_context(|| output.to_owned())?;
+        let host = rest.strip_suffix(": right").with_context(|| output.to_owned())?;
+        // Some implementations report the full name.
+        *hosts.entry(host.split('.').next().unwrap_or(host)).or_default() += 1;
+        ranks.push(rank.parse()?);
+    }
+    ranks.sort_unstable();
+    ensure!(ranks == (0..9).collect::<Vec<_>>(), "not each rank once: {output}");
+    let expected: BTreeMap<&str, usize> = expected.iter().copied().collect();
+    ensure!(hosts == expected, "the ranks ran on {hosts:?}: {output}");
+    Ok(())
+}
+
+/// Three ranks on each of three workers.
+pub(crate) const EVENLY: [(&str, usize); 3] =
+    [("pi-workers-0", 3), ("pi-workers-1", 3), ("pi-workers-2", 3)];

@@ -1,0 +1,58 @@
+//! The seed's job for every kind of user: stock sshd with `StrictModes yes` takes the keys.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use testbed::real::mpi_image::{Implementation, MpiImage};
+
+use crate::cluster::{Cluster, EVENLY, RING, UNBOUND_RING, World, check_ranks};
+
+/// A kind of user: its name, the pods' security context, whether the image names it, and where its
+/// keys are.
+type User = (&'static str, Value, bool, Option<&'static str>);
+
+fn users() -> [User; 5] {
+    let home = Some("/home/mpiuser/.ssh");
+    [
+        ("root", json!({"runAsUser": 0}), false, None),
+        ("root-with-group", json!({"runAsUser": 0, "fsGroup": 1337}), false, None),
+        ("user", json!({"runAsUser": 1000}), false, home),
+        ("user-with-group", json!({"runAsUser": 1000, "fsGroup": 1000}), false, home),
+        ("image-user", json!({}), true, home),
+    ]
+}
+
+/// Three workers with three slots, and a launcher that succeeds at its first attempt.
+pub(crate) async fn every_user(world: Arc<World>, implementation: Implementation) -> Result<()> {
+    for (name, security, user, dir) in users() {
+        let namespace = format!("{}-{name}", implementation.name());
+        run(&world, &namespace, MpiImage { implementation, user }, security, dir)
+            .await
+            .with_context(|| namespace.clone())?;
+    }
+    Ok(())
+}
+
+async fn run(
+    world: &World,
+    namespace: &str,
+    image: MpiImage,
+    security: Value,
+    dir: Option<&'static str>,
+) -> Result<()> {
+    let mut cluster = Cluster::new(world, namespace, image).await?;
+    cluster.security = security;
+    cluster.annotations.extend(dir.map(|dir| ("ssh-dir", dir.to_owned())));
+    // The launcher first: without its gate it would fail.
+    let command = match image.implementation {
+        Implementation::OpenMpi5 => UNBOUND_RING,
+        _ => RING,
+    };
+    cluster.launch("pi-launcher", command, 0).await?;
+    cluster.worker_set().await?;
+    let (output, failed) = cluster.finished("pi-launcher").await?;
+    ensure!(failed == 0, "{failed} launchers failed");
+    check_ranks(&output, &EVENLY)?;
+    cluster.end().await
+}
