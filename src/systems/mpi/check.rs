@@ -254,7 +254,7 @@ fn report_mode(part: &mut Diagnosis, of: &Workload, pod: &Pod, context: &Context
     };
     if names.any(|mount| is_secret(&mount.name)) {
         part.report(
-            format!("it mounts a Secret at {dir}, whose directory everybody may write: sshd refuses the keys"),
+            format!("it mounts a Secret at {dir}: the directory of a Secret is writable by all users, so sshd refuses the keys"),
             format!("remove the mount from the pod template, and create the pod again: stowplan copies the keys to {dir} with the right modes"),
         );
     }

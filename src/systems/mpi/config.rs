@@ -80,8 +80,8 @@ pub(crate) fn data(
     Ok(data.into_iter().map(|(key, text)| (key.to_owned(), text)).collect())
 }
 
-/// The options of ssh. The keys of the hosts are not known in advance: whoever has the Secret's private key
-/// is a member of the cluster.
+/// The options of ssh. The keys of the hosts are not known in advance, and a host that takes the cluster's
+/// key is a member of the cluster.
 fn ssh_config(hosts: &[Host], ssh_dirs: &[&str], domain: Domain<'_>) -> String {
     let mut text = String::new();
     // The first value of an option counts, so the hosts with another port come first.

@@ -76,9 +76,16 @@ fn preview(cluster: &Cluster<'_>, view: &View, policy: &Policy, now: Timestamp) 
             },
         );
     }
-    if let Some(problem) = &problem {
-        text.push(format!("{}: does not start: {problem}", problem.reason()));
-        text.push(format!("  {}", problem.remedy()));
+    match &problem {
+        None => {}
+        // They may be in the cluster, whose workloads `plan` does not read.
+        Some(Problem::NoWorkers) => {
+            text.push("the launcher waits for workers: no workload here makes any".to_owned());
+        }
+        Some(problem) => {
+            text.push(format!("{}: does not start: {problem}", problem.reason()));
+            text.push(format!("  {}", problem.remedy()));
+        }
     }
     Whole {
         system: NAME,

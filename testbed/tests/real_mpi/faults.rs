@@ -45,7 +45,7 @@ pub(crate) async fn a_worker_is_killed_in_mid_run(world: Arc<World>) -> Result<(
     .await?;
     let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
     pods.delete("pi-workers-1", &now).await?;
-    // The worker that is back has no file of the first attempt: the retry is told by the others' files.
+    // The worker that is back has lost the file of the first attempt, by which the retry differs.
     let mark = "touch /tmp/second";
     until("the worker to be back", LIMIT, async || {
         let marked = world

@@ -48,7 +48,7 @@ impl TableRow for MpiPod {
     type Object = core::Pod;
     type Index = Sets<Name>;
     const KIND: &'static Kind = &PODS;
-    const COUNTED_AS: Option<&'static str> = Some("pods of MPI clusters");
+    const COUNTED_AS: Option<&'static str> = Some("mpi pods");
 
     fn watches(scope: Scope) -> Vec<Watch> {
         all_for_controller(scope)

@@ -134,7 +134,7 @@ impl TableRow for MpiJob {
     type Object = Job;
     type Index = Sets<Name>;
     const KIND: &'static Kind = &JOBS;
-    const COUNTED_AS: Option<&'static str> = Some("Jobs of MPI clusters");
+    const COUNTED_AS: Option<&'static str> = Some("mpi jobs");
 
     fn watches(scope: Scope) -> Vec<Watch> {
         all_for_controller("jobs", scope)
@@ -178,7 +178,7 @@ impl TableRow for MpiSet {
     type Object = StatefulSet;
     type Index = Sets<Name>;
     const KIND: &'static Kind = &SETS;
-    const COUNTED_AS: Option<&'static str> = Some("StatefulSets of MPI clusters");
+    const COUNTED_AS: Option<&'static str> = Some("mpi statefulsets");
 
     fn watches(scope: Scope) -> Vec<Watch> {
         all_for_controller("statefulsets", scope)
