@@ -11,6 +11,7 @@ mod check {
 
     mod agreement;
     mod groups;
+    mod mpi;
     mod remedies;
     mod runs;
     mod streams;
