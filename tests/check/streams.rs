@@ -183,7 +183,7 @@ fn an_object_that_does_not_exist_is_an_error() {
         ("pod/", "write KIND/NAME"),
         (
             "a/b",
-            "KIND is one of pod, job, pool, pipelinerun, group, deployment, statefulset and node",
+            "KIND is one of pod, job, pool, pipelinerun, group, mpi, deployment, statefulset and node",
         ),
         ("pod/a/b", "write KIND/NAME"),
     ] {
