@@ -25,7 +25,6 @@ use libtest_mimic::{Arguments, Trial};
 use serde_json::{Value, json};
 use testbed::control_plane::{ControlPlane, Options};
 use testbed::image::{Content, Entry, Image, Layer};
-use testbed::real::mpi_image::{Implementation, MpiImage};
 use testbed::real::{self, RealNodes};
 use testbed::wait::{Seen, until};
 
@@ -34,10 +33,9 @@ const LIMIT: Duration = Duration::from_secs(180);
 type Test = fn() -> Pin<Box<dyn Future<Output = Result<()>>>>;
 
 /// One at a time: a machine has one such cluster.
-const TESTS: [(&str, Test); 3] = [
+const TESTS: [(&str, Test); 2] = [
     ("three_nodes_run_pods_and_leave_nothing", || Box::pin(three_nodes())),
     ("the_next_cluster_removes_what_a_killed_one_left", || Box::pin(a_killed_owner())),
-    ("images_run_each_implementation_of_mpi", || Box::pin(images_of_mpi())),
 ];
 
 fn main() -> ExitCode {
@@ -118,114 +116,6 @@ async fn a_killed_owner() -> Result<()> {
     on_nodes(RealNodes::new(1), async |_| Ok(())).await?;
     let after = Traces::find()?;
     ensure!(after == before, "before: {before:?}\nafter: {after:?}");
-    Ok(())
-}
-
-/// Over ssh between nodes, as root; and in one pod, as the user of an image.
-async fn images_of_mpi() -> Result<()> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi-images");
-    let images = Implementation::ALL.map(|implementation| MpiImage { implementation, user: false });
-    let user = MpiImage { implementation: Implementation::OpenMpi4, user: true };
-    let mut archives = Vec::new();
-    for image in images.iter().chain([&user]) {
-        archives.push(image.ensure(&folder, &testbed::tools::to_stderr)?);
-    }
-    let real = RealNodes { count: 3, images: archives };
-    on_nodes(real, async |plane| {
-        let client = plane.client().await?;
-        an_image_has_a_user_and_no_folder_of_sshd(&client, user).await?;
-        create_keys(&client, images[0]).await?;
-        for image in images {
-            ranks_on_two_nodes(&client, image).await?;
-        }
-        Ok(())
-    })
-    .await?;
-    Ok(())
-}
-
-async fn an_image_has_a_user_and_no_folder_of_sshd(client: &Client, image: MpiImage) -> Result<()> {
-    let script = "id -u; test ! -e /run/sshd; mpirun -n 1 ring";
-    let mut pod = shell_pod("user", "node-1", &format!("set -e; {script}"));
-    pod["spec"]["containers"][0]["image"] = json!(image.reference());
-    create(client, pod).await?;
-    let said = output(client, "user").await?;
-    ensure!(said == "1000\nrank 0 of 1 on user: right\n", "{said}");
-    Ok(())
-}
-
-/// A key pair for all, made by the image's own ssh-keygen.
-async fn create_keys(client: &Client, image: MpiImage) -> Result<()> {
-    let script = "ssh-keygen -q -t ed25519 -N '' -f /tmp/key && cat /tmp/key /tmp/key.pub";
-    let mut pod = shell_pod("keys", "node-1", script);
-    pod["spec"]["containers"][0]["image"] = json!(image.reference());
-    create(client, pod).await?;
-    let said = output(client, "keys").await?;
-    let (private, public) = said.split_once("ssh-ed25519 ").context("no public key")?;
-    let secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"},
-        "stringData": {"id_ed25519": private, "authorized_keys": format!("ssh-ed25519 {public}")},
-    });
-    apply(client, "secrets", secret).await
-}
-
-/// A launcher and two workers, each on a node of its own, with the stock `sshd_config`.
-async fn ranks_on_two_nodes(client: &Client, image: MpiImage) -> Result<()> {
-    let name = image.implementation.name();
-    apply(
-        client,
-        "services",
-        json!({
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
-            "spec": {"clusterIP": "None", "selector": {"job": name}, "publishNotReadyAddresses": true},
-        }),
-    )
-    .await?;
-    let hosts = match image.implementation {
-        Implementation::OpenMpi4 | Implementation::OpenMpi5 => "-H",
-        Implementation::Mpich | Implementation::IntelMpi => "-ppn 1 -hosts",
-    };
-    let launch = format!(
-        "for worker in w1 w2; do until ssh $worker.{name} true 2>/dev/null; do sleep 0.2; done; done
-         mpirun {hosts} w1.{name},w2.{name} -n 2 ring"
-    );
-    let serve = "exec /usr/sbin/sshd -De";
-    for (host, node, run) in
-        [("w1", "node-2", serve), ("w2", "node-3", serve), ("l", "node-1", &launch)]
-    {
-        let script = format!(
-            "set -e; mkdir -p /run/sshd; mkdir -m 700 ~/.ssh; cp /keys/* ~/.ssh; chmod 600 ~/.ssh/*
-             printf 'StrictHostKeyChecking no\nLogLevel ERROR\n' >~/.ssh/config
-             {run}"
-        );
-        let mut pod = shell_pod(&format!("{name}-{host}"), node, &script);
-        pod["metadata"]["labels"] = json!({"job": name});
-        // Hydra's proxies connect to the launcher by the name that it gives itself.
-        pod["spec"]["setHostnameAsFQDN"] = json!(true);
-        pod["spec"]["hostname"] = json!(host);
-        pod["spec"]["subdomain"] = json!(name);
-        pod["spec"]["volumes"] = json!([{"name": "keys", "secret": {"secretName": "keys"}}]);
-        let container = &mut pod["spec"]["containers"][0];
-        container["image"] = json!(image.reference());
-        container["resources"] = json!({});
-        container["volumeMounts"] = json!([{"name": "keys", "mountPath": "/keys"}]);
-        container["env"] = json!([
-            // Open MPI asks twice.
-            {"name": "OMPI_ALLOW_RUN_AS_ROOT", "value": "1"},
-            {"name": "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "value": "1"},
-            // Otherwise it cuts names at the first dot.
-            {"name": "OMPI_MCA_orte_keep_fqdn_hostnames", "value": "true"},
-            {"name": "PRTE_MCA_prte_keep_fqdn_hostnames", "value": "true"},
-        ]);
-        create(client, pod).await?;
-    }
-    let said = output(client, &format!("{name}-l")).await?;
-    let mut lines: Vec<_> = said.lines().collect();
-    lines.sort_unstable();
-    let ranks = [0, 1].map(|rank| {
-        format!("rank {rank} of 2 on w{}.{name}.default.svc.cluster.local: right", rank + 1)
-    });
-    ensure!(lines == ranks, "{name}: {said}");
     Ok(())
 }
 

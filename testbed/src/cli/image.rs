@@ -37,7 +37,7 @@ pub(super) struct Args {
     /// The image's tag: the chart's `image.tag` [default: stowplan's version]
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
-    /// The profile of cargo that the program is built with; `quick` takes a third of the time, for
+    /// The profile of cargo that the program is built with; `quick` takes a fifth of the time, for
     /// tests
     #[arg(long, value_name = "NAME", default_value = "release")]
     profile: String,
