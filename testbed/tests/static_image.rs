@@ -109,8 +109,10 @@ fn the_image_has_one_static_program_and_nothing_of_the_machine() {
     assert_eq!(*mode, 0o755);
     program::check_static(bytes).unwrap();
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let (home, own) = (env::home_dir().unwrap(), env::current_exe().unwrap());
-    let folders = [workspace, &home, own.parent().unwrap()];
+    // Not the home directory itself: stowplan names root's.
+    let cargo = env::home_dir().unwrap().join(".cargo");
+    let own = env::current_exe().unwrap();
+    let folders = [workspace, &cargo, own.parent().unwrap()];
     assert_eq!(program::find_path(bytes, &folders), None);
 
     let root = root(dir.path(), bytes);
