@@ -4,17 +4,19 @@
 //! combined with what the object already has is decided in [`merge`](super::merge), and how it is
 //! written in [`patch`](super::patch).
 
+mod container;
+
 use std::borrow::Cow;
 use std::fmt;
 
 use k8s_openapi::api::core::v1::PodAffinityTerm;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use serde_json::Value;
 
 use super::affinity::{Requirement, Requirements};
+pub(crate) use container::ContainerChange;
 
 /// The topology key of every pod (anti-)affinity term that stowplan writes: one node.
 pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -101,31 +103,6 @@ pub enum Change {
     },
     /// This storage class. The only change for a claim; never one for a pod.
     StorageClass(String),
-}
-
-/// What a container should have.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ContainerChange {
-    /// A variable of the environment.
-    Variable {
-        /// Its name.
-        name: &'static str,
-        /// Its value.
-        value: String,
-    },
-    /// A part of a volume at a path.
-    Mount {
-        /// The name of the volume.
-        volume: &'static str,
-        /// The part: a file or directory of the volume; `None`: all of it.
-        part: Option<&'static str>,
-        /// The path in the container.
-        path: String,
-    },
-    /// This command. Never for a container that has a command or arguments.
-    Command(Vec<String>),
-    /// This readiness probe. Never for a container that has one.
-    ReadinessProbe(Value),
 }
 
 /// Whether a pod (anti-)affinity must hold or is only preferred.
@@ -428,17 +405,6 @@ impl fmt::Display for Change {
             Self::InitContainer { name, .. } => write!(formatter, "init container {name}"),
             Self::Container { change, .. } => write!(formatter, "{change}"),
             Self::StorageClass(class) => write!(formatter, "storage class {class}"),
-        }
-    }
-}
-
-impl fmt::Display for ContainerChange {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Variable { name, value } => write!(formatter, "variable {name}={value}"),
-            Self::Mount { volume, path, .. } => write!(formatter, "volume {volume} at {path}"),
-            Self::Command(command) => write!(formatter, "command {}", command.join(" ")),
-            Self::ReadinessProbe(_) => formatter.write_str("readiness probe"),
         }
     }
 }

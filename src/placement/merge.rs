@@ -82,31 +82,11 @@ fn shape<'p>(pod: &'p Pod<'_>, parts: Option<&'p Parts<'_>>) -> Shape<'p> {
             spec.push(("volumes", volumes(pod, count)));
         }
         if let Some(parts) = parts {
-            add_parts(parts, &mut spec);
+            containers::add_shapes(parts, &mut spec);
         }
         document.push(("spec", Shape::Object(spec)));
     }
     Shape::Object(document)
-}
-
-/// The parts of a pod that only some systems change.
-fn add_parts<'p>(parts: &'p Parts<'_>, spec: &mut Vec<(&'p str, Shape<'p>)>) {
-    let list = |count: usize| Shape::List(vec![Shape::Scalar; count]);
-    spec.extend(parts.hostname.iter().map(|_| ("hostname", Shape::Scalar)));
-    spec.extend(parts.subdomain.iter().map(|_| ("subdomain", Shape::Scalar)));
-    spec.extend(parts.dns_config.iter().map(|of| {
-        let searches = of.searches.iter().map(|of| ("searches", list(of.len())));
-        ("dnsConfig", Shape::Object(searches.collect()))
-    }));
-    spec.extend(parts.init_containers.iter().map(|of| ("initContainers", list(of.len()))));
-    let containers = parts.containers.iter().map(|container| {
-        let mut members = Vec::new();
-        members.extend(container.command.iter().map(|of| ("command", list(of.len()))));
-        members.extend(container.env.iter().map(|of| ("env", list(of.len()))));
-        members.extend(container.volume_mounts.iter().map(|of| ("volumeMounts", list(of.len()))));
-        Shape::Object(members)
-    });
-    spec.push(("containers", Shape::List(containers.collect())));
 }
 
 /// The first `count` volumes of the pod, of which only the claims have members.

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::placement::container::{Container, Parts};
 use crate::placement::intent::{Change, ContainerChange, Intent};
-use crate::placement::patch::Editor;
 use crate::placement::patch::Step::{Item, Member};
+use crate::placement::patch::{Editor, Shape};
 use crate::placement::reason::{Finding, Reason, quoted};
 
 /// Whether an intent is about the parts that only [`Parts`] decodes.
@@ -21,6 +21,26 @@ pub(super) fn is_about_parts(intent: &Intent) -> bool {
             | Change::InitContainer { .. }
             | Change::Container { .. }
     )
+}
+
+/// Adds the shapes of the parts of a pod that only some systems change.
+pub(super) fn add_shapes<'p>(parts: &'p Parts<'_>, spec: &mut Vec<(&'p str, Shape<'p>)>) {
+    let list = |count: usize| Shape::List(vec![Shape::Scalar; count]);
+    spec.extend(parts.hostname.iter().map(|_| ("hostname", Shape::Scalar)));
+    spec.extend(parts.subdomain.iter().map(|_| ("subdomain", Shape::Scalar)));
+    spec.extend(parts.dns_config.iter().map(|of| {
+        let searches = of.searches.iter().map(|of| ("searches", list(of.len())));
+        ("dnsConfig", Shape::Object(searches.collect()))
+    }));
+    spec.extend(parts.init_containers.iter().map(|of| ("initContainers", list(of.len()))));
+    let containers = parts.containers.iter().map(|container| {
+        let mut members = Vec::new();
+        members.extend(container.command.iter().map(|of| ("command", list(of.len()))));
+        members.extend(container.env.iter().map(|of| ("env", list(of.len()))));
+        members.extend(container.volume_mounts.iter().map(|of| ("volumeMounts", list(of.len()))));
+        Shape::Object(members)
+    });
+    spec.push(("containers", Shape::List(containers.collect())));
 }
 
 /// A named item of a list: a volume, a variable or an init container.
