@@ -27,12 +27,13 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::env::consts;
+use std::env::{self, consts};
 use std::fmt::{self, Display};
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Read, Seek as _, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::jiff::Timestamp;
@@ -302,6 +303,21 @@ impl Image {
             "mediaType": "application/vnd.oci.image.index.v1+json",
             "manifests": [descriptor],
         }))
+    }
+}
+
+/// The `--libc` of `testbed image` that this machine can build with: `musl`, or `gnu` where Rust's
+/// standard library for musl is not installed. For tests; a release is always linked with musl.
+#[must_use]
+pub fn libc_for_tests() -> &'static str {
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let output = Command::new(rustc).arg("--print=sysroot").current_dir(root).output();
+    let sysroot = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    let target = format!("lib/rustlib/{}-unknown-linux-musl/lib", consts::ARCH);
+    match sysroot.is_ok_and(|sysroot| Path::new(&sysroot).join(target).is_dir()) {
+        true => "musl",
+        false => "gnu",
     }
 }
 

@@ -120,13 +120,29 @@ pub fn check() -> Result<(), Unavailable> {
     }
 }
 
+/// What the tests need besides, to build the nodes' programs and images: programs, and their packages.
+const TEST_PROGRAMS: [(&str, &str); 5] = [
+    ("gcc", "gcc"),
+    ("pkg-config", "pkg-config"),
+    ("busybox", "busybox-static"),
+    ("mmdebstrap", "mmdebstrap"),
+    ("pip", "python3-pip"),
+];
+
 /// As [`check`], for test suites: `Ok(None)` if their tests can run, `Ok(Some(reason))` if they are
 /// left out.
 ///
 /// # Errors
 /// They cannot run, and `STOWPLAN_REQUIRE_REAL_NODES=1` demands that they do.
 pub fn check_for_tests() -> Result<Option<Unavailable>> {
-    let Err(reason) = check() else { return Ok(None) };
+    let missing = TEST_PROGRAMS.iter().find(|(program, _)| find(program).is_none());
+    let complete = missing.map_or(Ok(()), |(program, package)| {
+        Err(Unavailable(format!(
+            "the tests on real nodes need {program}, which is not on the PATH; install the Debian \
+             package {package}"
+        )))
+    });
+    let Err(reason) = check().and(complete) else { return Ok(None) };
     if env::var_os(REQUIRED).is_some_and(|value| value == "1") {
         bail!("{REQUIRED} is set, and {reason}");
     }

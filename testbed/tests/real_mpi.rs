@@ -25,6 +25,7 @@ use anyhow::{Context as _, Result, ensure};
 use cluster::World;
 use libtest_mimic::{Arguments, Trial};
 use testbed::control_plane::{ControlPlane, Options, PodInstall};
+use testbed::image::libc_for_tests;
 use testbed::real::mpi_image::{Implementation, MpiImage};
 use testbed::real::{self, RealNodes};
 
@@ -122,7 +123,7 @@ async fn start() -> Result<World> {
     }
     let archive = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stowplan-for-real-nodes.tar");
     let status = Command::new(env!("CARGO_BIN_EXE_testbed"))
-        .args(["image", "--profile=quick", "--output"])
+        .args(["image", "--profile=quick", "--libc", libc_for_tests(), "--output"])
         .arg(&archive)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -24,7 +24,7 @@ use std::{env, thread};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::Value;
-use testbed::image::{architecture, program};
+use testbed::image::{architecture, libc_for_tests, program};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -36,7 +36,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 /// quickly.
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
-    command.args(["image", "--profile=quick"]).args(arguments);
+    command.args(["image", "--profile=quick", "--libc", libc_for_tests()]).args(arguments);
     command
 }
 
@@ -131,7 +131,7 @@ fn what_is_missing_or_wrong_is_reported_before_the_build() {
     };
     let rustc = executable("rustc", &format!("echo {}", dir.path().display()));
     let said = refused(command(&[]).env("RUSTC", rustc));
-    let target = format!("{}-unknown-linux-musl", env::consts::ARCH);
+    let target = format!("{}-unknown-linux-{}", env::consts::ARCH, libc_for_tests());
     assert!(
         said.contains(&format!("is not installed: run `rustup target add {target}`")),
         "{said}"

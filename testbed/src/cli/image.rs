@@ -2,7 +2,8 @@
 //!
 //! The program is linked with musl, which rustc brings along: the same sources and the same Rust
 //! give the same program on every machine, and it looks names up as `/etc/resolv.conf` says without
-//! another file. A static glibc does so too, but it is the C library of the machine that builds.
+//! another file. A static glibc (`--libc gnu`) does so too, but it is the C library of the machine
+//! that builds.
 
 use std::env;
 use std::fs;
@@ -41,14 +42,35 @@ pub(super) struct Args {
     /// tests
     #[arg(long, value_name = "NAME", default_value = "release")]
     profile: String,
+    /// The C library that the program is linked with
+    #[arg(long, value_name = "NAME", default_value = "musl")]
+    libc: Libc,
     /// The archive [default: target/image/stowplan-VERSION-linux-ARCHITECTURE.tar]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Libc {
+    /// That of Rust's own target: the same on every machine
+    Musl,
+    /// glibc of this machine, where Rust's standard library for musl is not installed
+    Gnu,
+}
+
+impl Libc {
+    fn target(self) -> String {
+        let libc = match self {
+            Self::Musl => "musl",
+            Self::Gnu => "gnu",
+        };
+        format!("{}-unknown-linux-{libc}", env::consts::ARCH)
+    }
+}
+
 pub(super) fn run(args: &Args) -> Result<Ended> {
     let architecture = image::architecture()?;
-    let target = format!("{}-unknown-linux-musl", env::consts::ARCH);
+    let target = args.libc.target();
     // All that can be wrong before a build of minutes.
     let toolchain = Toolchain::find(&target)?;
     let metadata = metadata(&["--locked", &format!("--filter-platform={target}")])?;
@@ -80,8 +102,12 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
     ensure!(!output.is_dir(), "{} is a folder: give the path of a file", output.display());
 
     to_stderr(&format!("building stowplan for {target}; a first build takes some minutes"));
-    let path =
-        build(&mut toolchain.cargo(&target, &args.profile, &remapped(&metadata, &toolchain)?)?)?;
+    let mut flags = remapped(&metadata, &toolchain)?;
+    if matches!(args.libc, Libc::Gnu) {
+        // musl's target has it by itself.
+        flags.push("-Ctarget-feature=+crt-static".to_owned());
+    }
+    let path = build(&mut toolchain.cargo(&target, &args.profile, &flags)?)?;
     check(&path, &metadata, &toolchain)?;
 
     let labels = [
@@ -152,7 +178,7 @@ impl Toolchain {
         ensure!(
             sysroot.join("lib/rustlib").join(target).join("lib").is_dir(),
             "Rust's standard library for {target}, which makes a static program, is not installed: \
-             run `rustup target add {target}`",
+             run `rustup target add {target}`, or link with the machine's glibc: --libc gnu",
         );
         let commit = ask(&["--version", "--verbose"])?
             .lines()
