@@ -116,7 +116,7 @@ fn of_clusters(extent: mpi::Extent) -> Subject {
     };
     let [workers, clusters] = [workers, clusters].map(|size| count(size as f64));
     Subject {
-        of: format!("{clusters} MPI clusters of {workers} workers"),
+        of: format!("MPI clusters: {clusters}, of {workers} workers each"),
         growth: ["4 × workers", "4 × clusters"],
         rows: CLUSTERS.iter().map(|(word, _, label)| (*label, order(word))).collect(),
     }
