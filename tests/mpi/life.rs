@@ -210,8 +210,9 @@ pub(crate) async fn two_clusters_in_one_namespace(world: Arc<World>) -> Result<(
 pub(crate) async fn a_thousand_workers(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("large").await?;
-    space.created(&worker_job("w", "c", 1_000, &[])).await?;
+    // A workload that comes later would be added to the owners of the ConfigMap.
     space.created(&launcher("l", "c", &[])).await?;
+    space.created(&worker_job("w", "c", 1_000, &[])).await?;
     let hosts = space.file("c", "hostfile").await?;
     same(&hosts.lines().count(), &1_000)?;
     let last = format!("w-999.c.{}.svc.cluster.local slots=1", space.name);
