@@ -148,6 +148,15 @@ pub(crate) async fn an_indexed_job_that_is_suspended_and_resumed(world: Arc<Worl
     space.gated_launcher("c").await?;
     space.change::<Job>("w", json!({"spec": {"suspend": false}})).await?;
     space.succeeded("l2").await?;
+
+    // The next launcher asks for their end.
+    let clean = [("implementation", "mpich"), ("clean-up", "workers")];
+    space.created(&launcher("l3", "c", &clean)).await?;
+    space.succeeded("l3").await?;
+    no_workers(&space, "c").await?;
+    let workers: Job = space.found("w").await?;
+    same(&workers.spec.and_then(|spec| spec.suspend), &Some(true))?;
+    space.event("WorkersStopped", "Job").await?;
     space.nothing_left("c").await
 }
 

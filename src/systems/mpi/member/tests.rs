@@ -55,6 +55,8 @@ fn the_policy_has_the_directory_and_the_port_of_pods_that_name_none() {
     let policy = "mpi: {sshDir: /keys, sshPort: 2200}";
     let text = changes(&admit(&[("role", "worker")], &view, policy));
     assert!(text.contains("at /keys") && text.contains("-p 2200"), "{text}");
+    let text = changes(&admit(&[("role", "worker")], &view, "mpi: {clusterDomain: kube.local}"));
+    assert!(text.contains("DNS search c.ns.svc.kube.local"), "{text}");
     let own = [("role", "worker"), ("ssh-dir", "/own"), ("ssh-port", "23")];
     let text = changes(&admit(&own, &view, policy));
     assert!(text.contains("at /own") && text.contains("-p 23"), "{text}");
