@@ -203,6 +203,12 @@ impl View {
         self.table::<Nodes>()?.get(name)
     }
 
+    /// Whether a node is known to the controller and Ready.
+    pub(crate) fn is_node_ready(&self, name: &str) -> bool {
+        let details = self.node(name).and_then(|node| node.details.as_ref());
+        details.is_some_and(|details| details.ready)
+    }
+
     /// Every node with its name.
     pub fn nodes(&self) -> impl Iterator<Item = (&str, &Node)> {
         self.table::<Nodes>().into_iter().flat_map(Nodes::iter)

@@ -123,6 +123,11 @@ impl<K: Eq + Hash> Sets<K> {
         self.0.entry(key).or_default().insert(name.clone());
     }
 
+    /// The keys that have names, unordered.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.0.keys()
+    }
+
     pub(crate) fn remove(&mut self, key: K, name: &Name) {
         let Entry::Occupied(mut entry) = self.0.entry(key) else { return };
         entry.get_mut().remove(name);

@@ -7,12 +7,14 @@ pub(crate) mod workload;
 
 use std::collections::BTreeSet;
 
+use crate::view::index::Sets;
+use crate::view::rows::{GroupedRow, Rows, TableRow};
 use crate::view::{Name, View};
-use pod::{MpiPod, MpiPods};
+use pod::MpiPod;
 use service::{
     ClusterConfigMap, ClusterConfigMaps, ClusterService, ClusterServices, EndpointSlices, Endpoints,
 };
-use workload::{MpiJobs, MpiSets, Workload};
+use workload::{MpiJob, MpiSet, Workload};
 
 /// The queries of MPI clusters to a View. A cluster is a name in a namespace.
 pub(crate) trait MpiView {
@@ -35,29 +37,35 @@ pub(crate) trait MpiView {
     fn hostnames_of_service(&self, service: &Name) -> BTreeSet<&str>;
 }
 
+/// The clusters of the rows of a table.
+fn clusters_of<R>(view: &View) -> impl Iterator<Item = Name>
+where
+    R: GroupedRow<Key = Name> + TableRow<Index = Sets<Name>>,
+{
+    let table = view.table::<Rows<R>>();
+    table.into_iter().flat_map(|table| table.index().keys()).cloned()
+}
+
+/// The rows of a cluster, sorted by name.
+fn rows_of<'v, R>(view: &'v View, cluster: &Name) -> impl Iterator<Item = (&'v Name, &'v R)>
+where
+    R: GroupedRow<Key = Name> + TableRow<Index = Sets<Name>>,
+{
+    view.table::<Rows<R>>()
+        .into_iter()
+        .flat_map(|table| table.index().get(cluster).filter_map(|name| table.get_key_value(name)))
+}
+
 impl MpiView for View {
     fn mpi_clusters(&self) -> BTreeSet<Name> {
-        let pods = self.table::<MpiPods>().into_iter().flat_map(|table| table.iter());
-        let of_pods = pods.map(|(name, pod)| Name::new(&name.namespace, &pod.cluster));
-        let jobs = self.table::<MpiJobs>().into_iter().flat_map(|table| table.iter());
-        let of_jobs = jobs.map(|(name, job)| job.0.cluster(name));
-        let sets = self.table::<MpiSets>().into_iter().flat_map(|table| table.iter());
-        let of_sets = sets.map(|(name, set)| set.0.cluster(name));
-        of_pods.chain(of_jobs).chain(of_sets).collect()
+        let of_workloads = clusters_of::<MpiJob>(self).chain(clusters_of::<MpiSet>(self));
+        of_workloads.chain(clusters_of::<MpiPod>(self)).collect()
     }
 
     fn workloads_of_cluster(&self, cluster: &Name) -> Vec<(&Name, &Workload)> {
-        let jobs = self.table::<MpiJobs>().into_iter();
-        let jobs = jobs.flat_map(|table| {
-            let names = table.index().get(cluster);
-            names.filter_map(|name| table.get_key_value(name)).map(|(name, job)| (name, &job.0))
-        });
-        let sets = self.table::<MpiSets>().into_iter();
-        let sets = sets.flat_map(|table| {
-            let names = table.index().get(cluster);
-            names.filter_map(|name| table.get_key_value(name)).map(|(name, set)| (name, &set.0))
-        });
-        let pods = self.pods_of_cluster(cluster).into_iter();
+        let jobs = rows_of::<MpiJob>(self, cluster).map(|(name, job)| (name, &job.0));
+        let sets = rows_of::<MpiSet>(self, cluster).map(|(name, set)| (name, &set.0));
+        let pods = rows_of::<MpiPod>(self, cluster);
         let alone = pods.filter_map(|(name, pod)| Some((name, pod.alone.as_deref()?)));
         let mut workloads: Vec<_> = jobs.chain(sets).chain(alone).collect();
         workloads.sort_unstable_by_key(|(name, of)| (of.resource.kind, *name));
@@ -65,11 +73,7 @@ impl MpiView for View {
     }
 
     fn pods_of_cluster(&self, cluster: &Name) -> Vec<(&Name, &MpiPod)> {
-        let Some(table) = self.table::<MpiPods>() else { return Vec::new() };
-        let names = table.index().get(cluster);
-        let mut pods: Vec<_> = names.filter_map(|name| table.get_key_value(name)).collect();
-        pods.sort_unstable_by_key(|(name, _)| *name);
-        pods
+        rows_of(self, cluster).collect()
     }
 
     fn cluster_service(&self, name: &Name) -> Option<&ClusterService> {

@@ -173,8 +173,7 @@ impl<'v> Planner<'v> {
         for worker in workers.iter().filter(|worker| worker.workload.1.resource == STATEFUL_SET) {
             let Some((name, pod)) = worker.pod else { continue };
             let Some(node) = pod.node.as_deref() else { continue };
-            let details = self.view.node(node).and_then(|node| node.details.as_ref());
-            if details.is_some_and(|details| details.ready) {
+            if self.view.is_node_ready(node) {
                 continue;
             }
             let note = format!(

@@ -414,8 +414,7 @@ pub(super) fn can_follow(name: &Name, member: &Member, view: &View) -> bool {
 
 /// Whether a node was deleted or is NotReady.
 fn is_lost(node: &str, view: &View) -> bool {
-    let details = view.node(node).and_then(|node| node.details.as_ref());
-    details.is_none_or(|details| !details.ready)
+    !view.is_node_ready(node)
 }
 
 /// The TaskRun that recreates a pod if it is deleted. Only a TaskRun keeps the pod's name, and only

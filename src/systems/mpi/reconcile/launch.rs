@@ -26,7 +26,7 @@ impl<'v> Planner<'v> {
             count => format!("all {count} workers are Ready and have DNS names"),
         };
         for (name, pod) in gated(cluster) {
-            if self.find_predecessor(cluster, pod).is_none() {
+            if !self.has_predecessor(cluster, pod) {
                 let reason = reason::WORKERS_READY;
                 self.lift(name, pod, Event { warning: false, reason, note: note.clone() });
             }
@@ -53,23 +53,15 @@ impl<'v> Planner<'v> {
     /// A pod of the same workload that still runs: a Job may create the next pod while the last one
     /// terminates, and both have the same hostname. One on a node that is NotReady does not count, because
     /// it may never end.
-    fn find_predecessor(
-        &self,
-        cluster: &Cluster<'v>,
-        pod: &MpiPod,
-    ) -> Option<(&'v Name, &'v MpiPod)> {
-        let is_ready = |node: &str| {
-            let details = self.view.node(node).and_then(|node| node.details.as_ref());
-            details.is_some_and(|details| details.ready)
-        };
-        cluster.pods.iter().copied().find(|(_, other)| {
+    fn has_predecessor(&self, cluster: &Cluster<'v>, pod: &MpiPod) -> bool {
+        cluster.pods.iter().any(|(_, other)| {
             other.role == Role::Launcher
                 && other.identity.uid != pod.identity.uid
                 && other.owner.is_some()
                 && other.owner == pod.owner
                 && !other.finished
                 && other.gate.is_none()
-                && other.node.as_deref().is_some_and(is_ready)
+                && other.node.as_deref().is_some_and(|node| self.view.is_node_ready(node))
         })
     }
 
