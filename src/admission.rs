@@ -11,6 +11,7 @@ mod subject;
 pub(crate) mod validate;
 
 use crate::placement::intent::Intent;
+use crate::placement::merge::leave_out_hints;
 use crate::placement::object::Metadata;
 use crate::placement::patch::Patch;
 use crate::placement::reason::{Finding, Reason, Warning, quoted};
@@ -352,6 +353,7 @@ fn place(
         recorded_entries.extend(outcome.holds.into_iter().map(|text| (system.name, text)));
     }
     if let Subject::Pod(pod) = subject {
+        warnings.extend(leave_out_hints(pod, &mut intents));
         let contradictions = SYSTEMS.iter().filter_map(|system| system.contradictions);
         findings.extend(contradictions.flat_map(|find| find(pod, &intents, view)));
     }

@@ -37,6 +37,13 @@ pub struct Intent {
 /// What a pod or a claim should have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
+    /// This annotation with this value, whatever value the pod has; `None`: without the annotation.
+    Annotation {
+        /// The annotation's key.
+        key: &'static str,
+        /// The annotation's value.
+        value: Option<String>,
+    },
     /// This label with this value.
     Label {
         /// The label's key.
@@ -48,6 +55,9 @@ pub enum Change {
     NodeAffinity(Vec<NodeTerm>),
     /// Pod affinity.
     PodAffinity(PodTerm),
+    /// Pod affinity that only narrows the scheduler's choice: a system enforces the rest. Left out
+    /// beside another required term.
+    PodAffinityHint(Mates),
     /// Pod anti-affinity.
     PodAntiAffinity(PodTerm),
     /// A toleration of exactly this taint.
@@ -194,6 +204,60 @@ pub struct PodTerm {
     /// Which pods it selects, in the pod's own namespace.
     pub selector: Selector,
 }
+
+/// Pods of all namespaces whose label `key` has one of `values`. Written as a required pod-affinity
+/// term with the topology of one node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Mates {
+    /// The label's key.
+    pub key: String,
+    /// The label's values. Never empty.
+    pub values: Vec<String>,
+}
+
+impl Mates {
+    /// Whether `term` is this term, as stowplan wrote it in an earlier round.
+    #[must_use]
+    pub fn is_own_mark(&self, term: &PodAffinityTerm) -> bool {
+        let own = LabelSelectorRequirement {
+            key: self.key.clone(),
+            operator: Operator::In.as_str().to_owned(),
+            values: Some(self.values.clone()),
+        };
+        let selector =
+            LabelSelector { match_expressions: Some(vec![own]), ..LabelSelector::default() };
+        let written = PodAffinityTerm {
+            label_selector: Some(selector),
+            namespace_selector: Some(LabelSelector::default()),
+            topology_key: HOSTNAME.to_owned(),
+            ..PodAffinityTerm::default()
+        };
+        *term == written
+    }
+}
+
+impl Serialize for Mates {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let requirement =
+            Requirement { key: &self.key, operator: Operator::In.as_str(), values: &self.values };
+        let mut term = serializer.serialize_map(Some(3))?;
+        term.serialize_entry("labelSelector", &Expressions { match_expressions: [requirement] })?;
+        term.serialize_entry("namespaceSelector", &Empty {})?;
+        term.serialize_entry("topologyKey", HOSTNAME)?;
+        term.end()
+    }
+}
+
+/// A label selector with one requirement.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Expressions<'e> {
+    match_expressions: [Requirement<'e>; 1],
+}
+
+/// A selector that selects everything.
+#[derive(Serialize)]
+struct Empty {}
 
 /// The label selector of a pod term.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -376,6 +440,10 @@ impl fmt::Display for Change {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Label { key, value } => write!(formatter, "label {key}: {value}"),
+            Self::Annotation { key, value: Some(value) } => {
+                write!(formatter, "annotation {key}: {value}")
+            }
+            Self::Annotation { key, value: None } => write!(formatter, "no annotation {key}"),
             Self::NodeAffinity(alternatives) => {
                 formatter.write_str("required node affinity ")?;
                 for (index, term) in alternatives.iter().take(4).enumerate() {
@@ -390,6 +458,12 @@ impl fmt::Display for Change {
                 }
             }
             Self::PodAffinity(term) => write_pod_term(formatter, "affinity", term),
+            Self::PodAffinityHint(Mates { key, values }) => {
+                formatter.write_str(
+                    "required pod affinity on one node with pods of all namespaces where ",
+                )?;
+                write!(formatter, "{key} In [{}]", values.join(", "))
+            }
             Self::PodAntiAffinity(term) => write_pod_term(formatter, "anti-affinity", term),
             Self::Toleration { key, value, effect } => {
                 write!(formatter, "toleration {key}={value}:{effect}")

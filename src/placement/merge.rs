@@ -20,8 +20,8 @@ use super::reason::{Finding, Reason, quoted};
 use super::record;
 use super::toleration::tolerates;
 pub(crate) use node_affinity::required_node_terms;
-pub(crate) use pod_affinity::required_pod_terms;
 pub use pod_affinity::takes_pod_term;
+pub(crate) use pod_affinity::{leave_out_hints, required_pod_terms};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -40,9 +40,10 @@ pub fn merge(
     let has_parts = intents.iter().any(containers::is_about_parts);
     // Decided on by a system that has decoded them already.
     let parts = has_parts.then(|| Parts::decode(pod).unwrap_or_default());
-    let mut editor = Editor::new(shape(pod, parts.as_ref()));
+    let mut editor = Editor::new(shape(pod, intents, parts.as_ref()));
     let mut findings = Vec::new();
     set_labels(pod, intents, &mut editor, &mut findings);
+    set_annotations(pod, intents, &mut editor);
     set_record(pod, record, &mut editor);
     set_node_name(pod, intents, &mut editor, &mut findings);
     node_affinity::add(pod, intents, &mut editor, &mut findings);
@@ -57,14 +58,19 @@ pub fn merge(
 }
 
 /// The part of the pod that operations can touch, without the values of labels and annotations.
-fn shape<'p>(pod: &'p Pod<'_>, parts: Option<&'p Parts<'_>>) -> Shape<'p> {
+fn shape<'p>(pod: &'p Pod<'_>, intents: &[Intent], parts: Option<&'p Parts<'_>>) -> Shape<'p> {
     let mut metadata = Vec::new();
     if pod.metadata.labels.is_some() {
         metadata.push(("labels", Shape::Object(Vec::new())));
     }
     if let Some(annotations) = &pod.metadata.annotations {
-        let record = annotations.get(record::KEY).map(|_| (record::KEY, Shape::Scalar));
-        metadata.push(("annotations", Shape::Object(record.into_iter().collect())));
+        let set = intents.iter().filter_map(|intent| match intent.change {
+            Change::Annotation { key, .. } => Some(key),
+            _ => None,
+        });
+        let present = set.chain([record::KEY]).filter(|key| annotations.get(key).is_some());
+        let present = present.map(|key| (key, Shape::Scalar)).collect();
+        metadata.push(("annotations", Shape::Object(present)));
     }
     let mut document = vec![("metadata", Shape::Object(metadata))];
     if pod.has_spec {
@@ -126,6 +132,18 @@ fn set_labels<'i>(
                 set.push(key);
                 editor.set(&[Member("metadata"), Member("labels"), Member(key)], value);
             }
+        }
+    }
+}
+
+fn set_annotations<'i>(pod: &Pod<'_>, intents: &'i [Intent], editor: &mut Editor<'i>) {
+    for intent in intents {
+        let Change::Annotation { key, value } = &intent.change else { continue };
+        let path = [Member("metadata"), Member("annotations"), Member(key)];
+        match value {
+            Some(value) if pod.annotation(key) == Some(value) => {}
+            Some(value) => editor.set(&path, value),
+            None => editor.remove(&path),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::placement::intent::{Change, Enforcement, Intent, PodTerm};
 use crate::placement::patch::Editor;
 use crate::placement::patch::Step::Member;
 use crate::placement::pod::Pod;
-use crate::placement::reason::{Finding, Reason};
+use crate::placement::reason::{Finding, Reason, Warning};
 
 /// The terms of a pod's affinity or anti-affinity.
 #[derive(Clone, Copy, Default)]
@@ -52,9 +52,41 @@ pub(super) fn add(
             Change::PodAntiAffinity(term) if !anti_affinity.have(term) => {
                 write(editor, "podAntiAffinity", term);
             }
+            Change::PodAffinityHint(mates) if affinity.required.is_empty() => {
+                let path = ["spec", "affinity", "podAffinity", REQUIRED].map(Member);
+                editor.append(&path, mates);
+            }
             _ => {}
         }
     }
+}
+
+/// Takes out the [hints](Change::PodAffinityHint) that have no effect beside another required term, of
+/// the pod or of `intents`, and says so.
+pub(crate) fn leave_out_hints(pod: &Pod<'_>, intents: &mut Vec<Intent>) -> Vec<Warning> {
+    let required = affinity(pod).required;
+    let is_required = |intent: &Intent| match &intent.change {
+        Change::PodAffinity(term) => term.enforcement == Enforcement::Required,
+        _ => false,
+    };
+    let other = intents.iter().find(|intent| is_required(intent)).map(|by| by.why.clone());
+    let mut warnings = Vec::new();
+    let mut is_kept = false;
+    intents.retain(|intent| {
+        let Change::PodAffinityHint(mates) = &intent.change else { return true };
+        let beside = match (&other, required) {
+            (Some(other), _) => format!("that of {other}"),
+            (None, [own]) if mates.is_own_mark(own) => return true,
+            (None, []) if !std::mem::replace(&mut is_kept, true) => return true,
+            (None, _) => "its own".to_owned(),
+        };
+        let text = format!(
+            "the scheduler does not look for nodes with such pods: the pod has another required pod-affinity term, {beside}, and it would count only pods that match both"
+        );
+        warnings.push(Warning::new(intent.key, &text));
+        false
+    });
+    warnings
 }
 
 /// The finding that a required term cannot be added beside `other`, or beside the pod's own.
