@@ -34,7 +34,7 @@ use crate::placement::pod::Pod;
 use crate::placement::reason::{Finding, Warning};
 use crate::view::table::ApiObject;
 use crate::view::{
-    Key, Namespaces, Nodes, Object, Resource, Scope, Table, TableType, Usages, View,
+    Key, Name, Namespaces, Nodes, Object, Resource, Scope, Table, TableType, Usages, View,
 };
 use check::{CheckedKind, NodeCheckFn, PodCheckFn};
 use coschedule::kinds::member::Members;
@@ -47,12 +47,15 @@ use coschedule::kinds::storage::{Claims, StorageClasses, Volumes};
 use coschedule::kinds::task_run::TaskRuns;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
+use katalyst::kinds::node::{NodesInFull, NumaNodes};
+use katalyst::kinds::pod::NumaPods;
+use katalyst::kinds::topology::Topologies;
 use mpi::kinds::pod::MpiPods;
 use mpi::kinds::service::{ClusterConfigMaps, ClusterServices, EndpointSlices};
 use mpi::kinds::workload::{MpiJobs, MpiSets};
 use plan::Plan;
 use policy::Policy;
-use preview::{PreviewedKind, WholeFn};
+use preview::{Explained, Explanation, PreviewedKind, WholeFn};
 use streams::api::{host_pool, streams_job};
 use streams::kinds::companions::Companions;
 use streams::kinds::host_pool::HostPools;
@@ -119,6 +122,8 @@ pub struct System {
     pub previews: &'static [PreviewedKind],
     /// Finds what several objects of the input of `plan` are together. `None`: each is for itself.
     pub(crate) whole: Option<WholeFn>,
+    /// What the command `plan` shows about a pod beside the decision. `None`: nothing.
+    pub(crate) explanation: Option<Explanation>,
     /// The kinds that the command `check` diagnoses by this system.
     pub(crate) checks: &'static [CheckedKind],
     /// What the system adds to the diagnosis of a pod by `check`. `None`: nothing.
@@ -216,6 +221,24 @@ pub fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     plan
 }
 
+/// Whether a system explains pods by the pods of all namespaces.
+pub(crate) fn explains_by_all_pods(view: &View) -> bool {
+    let mut explanations = SYSTEMS.iter().filter_map(|system| system.explanation.as_ref());
+    explanations.any(|explanation| (explanation.needs_all_pods)(view))
+}
+
+/// What the systems show about a pod of the View beside the decision.
+pub(crate) fn explain(view: &View, policy: &Policy, pod: &Name) -> Explained {
+    let mut all = Explained::default();
+    for explanation in SYSTEMS.iter().filter_map(|system| system.explanation.as_ref()) {
+        if let Some(mut explained) = (explanation.explain)(view, policy, pod) {
+            all.text.push_str(&explained.text);
+            all.fields.append(&mut explained.fields);
+        }
+    }
+    all
+}
+
 /// All systems, in the order in which their findings are reported.
 pub static SYSTEMS: &[System] =
     &[streams::SYSTEM, coschedule::SYSTEM, mpi::SYSTEM, katalyst::SYSTEM];
@@ -237,6 +260,8 @@ macro_rules! tables {
 tables![
     Nodes,
     NodeMarks,
+    NumaNodes,
+    NodesInFull,
     Namespaces,
     NamespaceModes,
     HostPools,
@@ -253,7 +278,9 @@ tables![
     ClusterServices,
     ClusterConfigMaps,
     EndpointSlices,
+    Topologies,
     MpiPods,
+    NumaPods,
     StreamsPods,
     Companions,
     PlaceholderPods,

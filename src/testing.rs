@@ -31,7 +31,7 @@ pub mod placement {
     pub mod intent {
         //! See `src/placement/intent.rs`.
         pub use crate::placement::intent::{
-            Change, Enforcement, Intent, PodTerm, Selector, on_node,
+            Change, Enforcement, Intent, Mates, PodTerm, Selector, on_node,
         };
     }
     pub mod merge {
@@ -60,6 +60,17 @@ pub mod server {
 pub mod systems {
     //! See `src/systems.rs`.
     pub use crate::systems::{SYSTEMS, TABLES, object, plan, policy, project, view};
+
+    use serde_json::{Map, Value};
+
+    use crate::view::{Name, View};
+
+    /// What the systems show about a pod of the View, beside the decision.
+    #[must_use]
+    pub fn explain(view: &View, policy: &policy::Policy, pod: &Name) -> Value {
+        let fields: Map<String, Value> = crate::systems::explain(view, policy, pod).fields;
+        fields.into()
+    }
 
     pub mod coschedule {
         //! See `src/systems/coschedule.rs`.

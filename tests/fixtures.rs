@@ -231,8 +231,9 @@ fn check(case: &Case, folder: &Path) -> Result<(), String> {
     let expected = case.expectation()?;
     let got = legs::library(case)?;
     compare(expected, &got)?;
-    // The other ways show only the answer: neither why it was passed on nor what it waited for.
-    let answer = Expectation { pass: None, waits_for: None, ..expected.clone() };
+    // The other ways show only the answer: neither why it was passed on nor what it waited for. A plan also
+    // shows the feasible NUMA nodes.
+    let answer = Expectation { pass: None, waits_for: None, numa: None, ..expected.clone() };
     for (way, got) in [
         ("HTTP", legs::http(case).map(Some)),
         ("stowplan review", legs::review_command(folder).map(Some)),
@@ -246,6 +247,8 @@ fn check(case: &Case, folder: &Path) -> Result<(), String> {
         if way == "stowplan plan" && outcome(object, &got)? == outcome(object, &answer)? {
             got.patch.clone_from(&answer.patch);
         }
+        let numa = if way == "stowplan plan" { expected.numa.clone() } else { None };
+        let answer = Expectation { numa, ..answer.clone() };
         compare(&answer, &got).map_err(|problem| format!("{way}: {problem}"))?;
     }
     if !expected.allowed {

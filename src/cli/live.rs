@@ -7,6 +7,7 @@ mod policy;
 use std::future::Future;
 
 use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::ApiResource;
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ use crate::systems;
 use crate::systems::check::Cluster;
 use crate::systems::policy::Policy;
 use crate::view::resource::NODE;
-use crate::view::{Scope, View};
+use crate::view::{Object, Scope, View};
 pub(super) use access::{Access, parse_namespace};
 use lists::{LeaseState, Lists, WITHOUT_NODES};
 
@@ -31,19 +32,26 @@ pub(super) struct Live {
     pub(super) warnings: Vec<String>,
 }
 
+/// What `plan` needs of the cluster, besides what decisions depend on.
+pub(super) struct Wanted<'k> {
+    /// Whether its policy.
+    pub(super) policy: bool,
+    /// Whether the objects that only explain decisions.
+    pub(super) explanation: bool,
+    /// Gets what the controller sees of the cluster, with all pods; `None`: it is not needed.
+    pub(super) keep: Option<&'k mut dyn FnMut(Value)>,
+}
+
 /// Reads the cluster for `plan`. `namespace`: the one that is read where the user may not read all.
-/// `with_policy`: whether to read its policy. `keep`: gets what the controller sees of the cluster, with
-/// all pods; `None`: it is not needed.
 ///
 /// # Errors
 /// Which list could not be read, and why.
 pub(super) fn read(
     access: &Access,
     namespace: Option<&str>,
-    with_policy: bool,
-    keep: Option<&mut dyn FnMut(Value)>,
+    wanted: Wanted<'_>,
 ) -> anyhow::Result<Live> {
-    block_on(read_for_plan(access, namespace, with_policy, keep))?.context("--live")
+    block_on(read_for_plan(access, namespace, wanted))?.context("--live")
 }
 
 fn block_on<F: Future>(future: F) -> anyhow::Result<F::Output> {
@@ -54,8 +62,7 @@ fn block_on<F: Future>(future: F) -> anyhow::Result<F::Output> {
 async fn read_for_plan(
     access: &Access,
     namespace: Option<&str>,
-    with_policy: bool,
-    keep: Option<&mut dyn FnMut(Value)>,
+    Wanted { policy: with_policy, explanation, keep }: Wanted<'_>,
 ) -> anyhow::Result<Live> {
     let connection = access.connect().await?;
     let of_context = connection.namespace.clone();
@@ -67,9 +74,19 @@ async fn read_for_plan(
     let keep = keep.unwrap_or(&mut ignore);
     lists.add_nodes_and_pods(&mut view, keep).await?;
     lists.add_other_kinds(Scope::Admission, &mut view, keep).await?;
-    if with_pods {
-        let without = "the pools of the input may get nodes that other pods occupy";
+    if explanation {
+        lists.add_explaining_kinds(&mut view).await?;
+    }
+    let explains = explanation && systems::explains_by_all_pods(&view);
+    if with_pods || explains {
+        let without = match with_pods {
+            true => "the pools of the input may get nodes that other pods occupy",
+            false => "the pods on NUMA nodes are not known",
+        };
         for pod in lists.list_pods(true, without).await? {
+            if explains {
+                apply_explaining(&mut view, &pod);
+            }
             let mut document = serde_json::to_value(pod)?;
             document["apiVersion"] = "v1".into();
             document["kind"] = "Pod".into();
@@ -85,6 +102,13 @@ async fn read_for_plan(
     let unknown = (!lists.known.contains(NODE.kind))
         .then(|| format!("(nodes cannot be listed: {WITHOUT_NODES})"));
     Ok(Live { view, policy, namespace: of_context, unknown, warnings: lists.into_warnings() })
+}
+
+/// Adds a pod to the tables that explain decisions. The others have what the webhook knows.
+fn apply_explaining(view: &mut View, pod: &Pod) {
+    let tables = systems::TABLES.iter().filter(|table| table.watches(Scope::Admission).is_empty());
+    let object = Object::read(tables, pod, Scope::Controller);
+    object.into_iter().for_each(|object| view.apply(object));
 }
 
 /// The part of a cluster that `check` reads.
@@ -140,11 +164,12 @@ async fn list_for_check(access: &Access, part: &Part<'_>) -> anyhow::Result<Live
         let without = "those without pods are not diagnosed";
         further.extend(lists.list_documents(resource, plural, without).await?);
     }
-    let without = match part.with_all_pods && !part.all {
+    let with_all_pods = part.with_all_pods || systems::explains_by_all_pods(&cluster.view);
+    let without = match with_all_pods && !part.all {
         true => "the capacity that pods leave on nodes is not known",
         false => "no pod is diagnosed",
     };
-    for pod in lists.list_pods(part.all || part.with_all_pods, without).await? {
+    for pod in lists.list_pods(part.all || with_all_pods, without).await? {
         if part.all || pod.metadata.namespace.as_ref() == Some(&namespace) {
             cluster.add_pod(pod);
         } else {

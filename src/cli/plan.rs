@@ -14,7 +14,6 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
-use serde_json::Value;
 
 use super::input::{self, Problems};
 use super::live::{self, Access, parse_namespace};
@@ -134,8 +133,12 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     let given = arguments.namespace.as_deref();
     let (mut view, policy, unknown) = if arguments.live {
-        let keep: Option<&mut dyn FnMut(Value)> = if settles { Some(&mut keep) } else { None };
-        let live = live::read(&arguments.access, given, policy.is_none(), keep)?;
+        let wanted = live::Wanted {
+            policy: policy.is_none(),
+            explanation: entries.iter().any(planner::Entry::is_explained),
+            keep: if settles { Some(&mut keep) } else { None },
+        };
+        let live = live::read(&arguments.access, given, wanted)?;
         live.warnings.iter().for_each(|warning| print_notice(warning));
         namespace = live.namespace;
         (live.view, policy.or(live.policy), live.unknown)

@@ -5,9 +5,10 @@
 //! written in [`patch`](super::patch).
 
 mod container;
+mod mates;
+mod text;
 
 use std::borrow::Cow;
-use std::fmt;
 
 use k8s_openapi::api::core::v1::PodAffinityTerm;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
@@ -17,6 +18,7 @@ use serde_json::Value;
 
 use super::affinity::{Requirement, Requirements};
 pub(crate) use container::ContainerChange;
+pub use mates::Mates;
 
 /// The topology key of every pod (anti-)affinity term that stowplan writes: one node.
 pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -205,60 +207,6 @@ pub struct PodTerm {
     pub selector: Selector,
 }
 
-/// Pods of all namespaces whose label `key` has one of `values`. Written as a required pod-affinity
-/// term with the topology of one node.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Mates {
-    /// The label's key.
-    pub key: String,
-    /// The label's values. Never empty.
-    pub values: Vec<String>,
-}
-
-impl Mates {
-    /// Whether `term` is this term, as stowplan wrote it in an earlier round.
-    #[must_use]
-    pub fn is_own_mark(&self, term: &PodAffinityTerm) -> bool {
-        let own = LabelSelectorRequirement {
-            key: self.key.clone(),
-            operator: Operator::In.as_str().to_owned(),
-            values: Some(self.values.clone()),
-        };
-        let selector =
-            LabelSelector { match_expressions: Some(vec![own]), ..LabelSelector::default() };
-        let written = PodAffinityTerm {
-            label_selector: Some(selector),
-            namespace_selector: Some(LabelSelector::default()),
-            topology_key: HOSTNAME.to_owned(),
-            ..PodAffinityTerm::default()
-        };
-        *term == written
-    }
-}
-
-impl Serialize for Mates {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let requirement =
-            Requirement { key: &self.key, operator: Operator::In.as_str(), values: &self.values };
-        let mut term = serializer.serialize_map(Some(3))?;
-        term.serialize_entry("labelSelector", &Expressions { match_expressions: [requirement] })?;
-        term.serialize_entry("namespaceSelector", &Empty {})?;
-        term.serialize_entry("topologyKey", HOSTNAME)?;
-        term.end()
-    }
-}
-
-/// A label selector with one requirement.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Expressions<'e> {
-    match_expressions: [Requirement<'e>; 1],
-}
-
-/// A selector that selects everything.
-#[derive(Serialize)]
-struct Empty {}
-
 /// The label selector of a pod term.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Selector {
@@ -434,89 +382,4 @@ pub(crate) fn on_labels(labels: &[(&str, Option<&str>)]) -> NodeTerm {
         value: value.map(str::to_owned),
     };
     NodeTerm::Labelled(labels.iter().map(label).collect())
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Label { key, value } => write!(formatter, "label {key}: {value}"),
-            Self::Annotation { key, value: Some(value) } => {
-                write!(formatter, "annotation {key}: {value}")
-            }
-            Self::Annotation { key, value: None } => write!(formatter, "no annotation {key}"),
-            Self::NodeAffinity(alternatives) => {
-                formatter.write_str("required node affinity ")?;
-                for (index, term) in alternatives.iter().take(4).enumerate() {
-                    if index > 0 {
-                        formatter.write_str(" or ")?;
-                    }
-                    write_node_term(formatter, term)?;
-                }
-                match alternatives.len().saturating_sub(4) {
-                    0 => Ok(()),
-                    more => write!(formatter, " or {more} more"),
-                }
-            }
-            Self::PodAffinity(term) => write_pod_term(formatter, "affinity", term),
-            Self::PodAffinityHint(Mates { key, values }) => {
-                formatter.write_str(
-                    "required pod affinity on one node with pods of all namespaces where ",
-                )?;
-                write!(formatter, "{key} In [{}]", values.join(", "))
-            }
-            Self::PodAntiAffinity(term) => write_pod_term(formatter, "anti-affinity", term),
-            Self::Toleration { key, value, effect } => {
-                write!(formatter, "toleration {key}={value}:{effect}")
-            }
-            Self::SetNodeName(node) => write!(formatter, "nodeName {node}"),
-            Self::ReleaseNodeName => formatter.write_str("nodeName released to the scheduler"),
-            Self::Gate(name) => write!(formatter, "scheduling gate {name}"),
-            Self::ClaimName { from, to } => write!(formatter, "claim {to} instead of {from}"),
-            Self::Hostname(name) => write!(formatter, "hostname {name}"),
-            Self::Subdomain(name) => write!(formatter, "subdomain {name}"),
-            Self::DnsSearch(domain) => write!(formatter, "DNS search {domain}"),
-            Self::Volume { name, .. } => write!(formatter, "volume {name}"),
-            Self::InitContainer { name, .. } => write!(formatter, "init container {name}"),
-            Self::Container { change, .. } => write!(formatter, "{change}"),
-            Self::StorageClass(class) => write!(formatter, "storage class {class}"),
-        }
-    }
-}
-
-fn write_node_term(formatter: &mut fmt::Formatter<'_>, term: &NodeTerm) -> fmt::Result {
-    for (index, requirement) in term.fields().chain(term.expressions()).enumerate() {
-        if index > 0 {
-            formatter.write_str(" and ")?;
-        }
-        write!(formatter, "{} {}", requirement.key, requirement.operator)?;
-        if !requirement.values.is_empty() {
-            write!(formatter, " [{}]", requirement.values.join(", "))?;
-        }
-    }
-    Ok(())
-}
-
-fn write_pod_term(formatter: &mut fmt::Formatter<'_>, kind: &str, term: &PodTerm) -> fmt::Result {
-    let strength = match term.enforcement {
-        Enforcement::Required => "required",
-        Enforcement::Preferred => "preferred",
-    };
-    write!(formatter, "{strength} pod {kind} on one node with pods where ")?;
-    let requirements: Vec<(&str, &str, &str)> = match &term.selector {
-        Selector::Expressions { identity, further, .. } => identity
-            .iter()
-            .chain(further)
-            .map(|LabelRequirement { key, operator, value }| (&**key, operator.as_str(), &**value))
-            .collect(),
-        Selector::Labels(labels) => {
-            labels.iter().map(|(key, value)| (*key, Operator::In.as_str(), &**value)).collect()
-        }
-    };
-    for (index, (key, operator, value)) in requirements.into_iter().enumerate() {
-        if index > 0 {
-            formatter.write_str(" and ")?;
-        }
-        write!(formatter, "{key} {operator} [{value}]")?;
-    }
-    Ok(())
 }

@@ -6,6 +6,7 @@
 //! in between.
 
 mod containers;
+mod metadata;
 mod node_affinity;
 mod pod_affinity;
 
@@ -17,7 +18,6 @@ use super::patch::Step::{Item, Member};
 use super::patch::{Editor, Patch, Shape};
 use super::pod::{ClaimVolume, Pod};
 use super::reason::{Finding, Reason, quoted};
-use super::record;
 use super::toleration::tolerates;
 pub(crate) use node_affinity::required_node_terms;
 pub use pod_affinity::takes_pod_term;
@@ -42,9 +42,9 @@ pub fn merge(
     let parts = has_parts.then(|| Parts::decode(pod).unwrap_or_default());
     let mut editor = Editor::new(shape(pod, intents, parts.as_ref()));
     let mut findings = Vec::new();
-    set_labels(pod, intents, &mut editor, &mut findings);
-    set_annotations(pod, intents, &mut editor);
-    set_record(pod, record, &mut editor);
+    metadata::set_labels(pod, intents, &mut editor, &mut findings);
+    metadata::set_annotations(pod, intents, &mut editor);
+    metadata::set_record(pod, record, &mut editor);
     set_node_name(pod, intents, &mut editor, &mut findings);
     node_affinity::add(pod, intents, &mut editor, &mut findings);
     pod_affinity::add(pod, intents, &mut editor, &mut findings);
@@ -59,20 +59,7 @@ pub fn merge(
 
 /// The part of the pod that operations can touch, without the values of labels and annotations.
 fn shape<'p>(pod: &'p Pod<'_>, intents: &[Intent], parts: Option<&'p Parts<'_>>) -> Shape<'p> {
-    let mut metadata = Vec::new();
-    if pod.metadata.labels.is_some() {
-        metadata.push(("labels", Shape::Object(Vec::new())));
-    }
-    if let Some(annotations) = &pod.metadata.annotations {
-        let set = intents.iter().filter_map(|intent| match intent.change {
-            Change::Annotation { key, .. } => Some(key),
-            _ => None,
-        });
-        let present = set.chain([record::KEY]).filter(|key| annotations.get(key).is_some());
-        let present = present.map(|key| (key, Shape::Scalar)).collect();
-        metadata.push(("annotations", Shape::Object(present)));
-    }
-    let mut document = vec![("metadata", Shape::Object(metadata))];
+    let mut document = vec![("metadata", metadata::shape(pod, intents))];
     if pod.has_spec {
         let mut spec = vec![("affinity", Shape::of(&pod.affinity_document))];
         spec.extend(pod.node_name.map(|_| ("nodeName", Shape::Scalar)));
@@ -103,59 +90,6 @@ fn volumes<'p>(pod: &Pod<'_>, count: usize) -> Shape<'p> {
         volumes[*index] = Shape::Object(vec![("persistentVolumeClaim", source)]);
     }
     Shape::List(volumes)
-}
-
-fn set_labels<'i>(
-    pod: &Pod<'_>,
-    intents: &'i [Intent],
-    editor: &mut Editor<'i>,
-    findings: &mut Vec<Finding>,
-) {
-    let mut set: Vec<&str> = Vec::new();
-    for intent in intents {
-        let Change::Label { key, value } = &intent.change else { continue };
-        match pod.label(key) {
-            Some(present) if present == value => {}
-            Some(present) => findings.push(Finding::new(
-                Reason::LabelConflict,
-                intent.key,
-                format!(
-                    "label {key} is already {} and would become {}",
-                    quoted(present),
-                    quoted(value)
-                ),
-                "remove the label from the pod: stowplan sets it",
-            )),
-            // Another intent has set it already.
-            None if set.contains(&key.as_str()) => {}
-            None => {
-                set.push(key);
-                editor.set(&[Member("metadata"), Member("labels"), Member(key)], value);
-            }
-        }
-    }
-}
-
-fn set_annotations<'i>(pod: &Pod<'_>, intents: &'i [Intent], editor: &mut Editor<'i>) {
-    for intent in intents {
-        let Change::Annotation { key, value } = &intent.change else { continue };
-        let path = [Member("metadata"), Member("annotations"), Member(key)];
-        match value {
-            Some(value) if pod.annotation(key) == Some(value) => {}
-            Some(value) => editor.set(&path, value),
-            None => editor.remove(&path),
-        }
-    }
-}
-
-fn set_record(pod: &Pod<'_>, record: Option<&str>, editor: &mut Editor<'_>) {
-    let path = [Member("metadata"), Member("annotations"), Member(record::KEY)];
-    match (pod.annotation(record::KEY), record) {
-        (Some(present), Some(wanted)) if present == wanted => {}
-        (_, Some(wanted)) => editor.set(&path, wanted),
-        (Some(_), None) => editor.remove(&path),
-        (None, None) => {}
-    }
 }
 
 fn set_node_name(

@@ -92,6 +92,8 @@ reasons! {
     ImmutableSpec => Syntax,
     /// A key of an MPI cluster is missing, malformed, or not for this pod.
     InvalidMpi => Syntax,
+    /// A NUMA affinity is malformed, would be ignored, or makes Katalyst fail.
+    InvalidNumaAffinity => Syntax,
     /// The value of `coschedule` is not a mode.
     InvalidMode => Syntax,
     /// The value of `coschedule-group` is not a valid name of a group.
@@ -120,6 +122,8 @@ reasons! {
     MpiNotAllowed => Policy,
     /// The policy does not allow the value of `coschedule`.
     ModeNotAllowed => Policy,
+    /// A NUMA affinity selects by a label that Katalyst's agents do not keep.
+    LabelNotDeclared => Policy,
     /// The HostPool belongs to another job, or to another namespace.
     PoolReserved => Policy,
     /// The namespace would have more HostPools than the policy allows.

@@ -57,6 +57,7 @@ pub(crate) const SYSTEM: System = System {
     settled: &[],
     previews: preview::KINDS,
     whole: None,
+    explanation: None,
     checks: check::KINDS,
     check_pod: Some(check::check_pod),
     check_node: None,

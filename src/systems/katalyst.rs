@@ -1,36 +1,62 @@
-//! Katalyst NUMA affinity: only the vocabulary. This release does not act on it: a pod with one of
-//! the keys is admitted with a warning.
+//! Katalyst's NUMA-level affinity between pods: its annotations are checked and made canonical before
+//! they reach a scheduler or a node, the scheduler gets what it can follow, and pods wait until a NUMA node
+//! is feasible.
+//!
+//! The builds of Katalyst that read the annotations (katalyst-core, pull request 347) fail on some values,
+//! ignore others, and their agent and scheduler plugin disagree. Whether a cluster runs such a build cannot
+//! be seen from outside, so the policy says how far the nodes enforce the annotations.
+//!
+//! 1. [`selector`] parses an annotation and writes it in its canonical form; [`qos`] reads whether
+//!    Katalyst looks at a pod at all.
+//! 2. [`member`] decides about a pod at admission.
+//! 3. [`feasibility`] decides which NUMA nodes a pod can use; [`machines`] are those of the cluster.
+//! 4. [`reconcile`] plans the label of nodes and the removal of gates.
+//! 5. [`explain`] shows the NUMA nodes for the command `plan`, and [`check`] diagnoses pods and nodes.
 
+mod check;
+mod explain;
+mod feasibility;
+pub(crate) mod keys;
+pub(crate) mod kinds;
+mod machines;
+mod member;
 pub(crate) mod policy;
+mod qos;
+mod reconcile;
+mod resources;
+mod selector;
 
-use super::{Prefix, System, Traces};
+use super::{Gate, Prefix, System, Traces};
 use policy::KatalystMode;
 
-/// Affinity: a pod shares NUMA nodes or sockets with other pods.
-pub(crate) const AFFINITY: &str = "katalyst.kubewharf.io/microtopology_affinity";
-/// Anti-affinity: a pod avoids the NUMA nodes or sockets of other pods.
-pub(crate) const ANTI_AFFINITY: &str = "katalyst.kubewharf.io/microtopology_antiaffinity";
+const NAME: &str = "katalyst";
 
+/// The system.
 pub(crate) const SYSTEM: System = System {
-    name: "katalyst",
-    keys: &[AFFINITY, ANTI_AFFINITY],
-    prefixes: &[Prefix::own("katalyst.kubewharf.io/microtopology_")],
-    gates: &[],
-    request: None,
+    name: NAME,
+    keys: &[keys::AFFINITY, keys::ANTI_AFFINITY],
+    prefixes: &[Prefix::own(keys::PREFIX)],
+    gates: &[Gate {
+        name: keys::GATE,
+        until: "a NUMA node is feasible for it",
+        remedy: "see its events, and the pods on the NUMA nodes: stowplan check node/NAME",
+    }],
+    request: Some(member::request),
     claim: None,
     concerns: None,
-    traces: Traces::NONE,
+    traces: Traces { node_labels: Some(keys::NUMA_ZONES), taint: None, objects: &[] },
     needs_controller: false,
     may_concern: None,
     pod_owner: None,
-    plan: None,
+    plan: Some(reconcile::plan),
     validations: &[],
     settled: &[],
     previews: &[],
     whole: None,
+    explanation: Some(explain::EXPLANATION),
     checks: &[],
-    check_pod: None,
-    check_node: None,
+    check_pod: Some(check::check_pod),
+    check_node: Some(check::check_node),
     together: &[],
     contradictions: None,
     enabled: |policy| policy.katalyst.mode != KatalystMode::Disabled,

@@ -51,6 +51,7 @@ pub(crate) const SYSTEM: System = System {
     settled: &[],
     previews: &[],
     whole: Some(preview::wholes),
+    explanation: None,
     checks: check::KINDS,
     check_pod: None,
     check_node: None,

@@ -41,7 +41,7 @@ pub struct Policy {
     pub coschedule: Coschedule,
     /// MPI clusters.
     pub mpi: Mpi,
-    /// Katalyst NUMA affinity. Not served by this release yet.
+    /// Katalyst NUMA affinity.
     pub katalyst: Katalyst,
 }
 
@@ -63,7 +63,10 @@ impl Policy {
                 names.join(", ")
             ));
         }
-        Ok(policy)
+        match policy.katalyst.find_problem() {
+            Some(problem) => Err(problem.to_owned()),
+            None => Ok(policy),
+        }
     }
 
     /// The JSON schema of a policy file (draft 2020-12).

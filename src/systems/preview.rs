@@ -78,6 +78,24 @@ pub(crate) struct Whole {
 /// Finds what the objects of the input, which the View has, are together.
 pub(crate) type WholeFn = fn(&View, &Policy, Timestamp, &[(Resource, Name)]) -> Vec<Whole>;
 
+/// What a system shows about pods, beside the decision.
+#[derive(Debug)]
+pub(crate) struct Explanation {
+    /// Whether it depends on the pods of all namespaces.
+    pub(crate) needs_all_pods: fn(&View) -> bool,
+    /// Explains a pod of the View. `None`: there is nothing to show.
+    pub(crate) explain: fn(&View, &Policy, &Name) -> Option<Explained>,
+}
+
+/// What is shown about a pod.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Explained {
+    /// Lines for people, indented; each ends with a line feed.
+    pub(crate) text: String,
+    /// Fields for programs.
+    pub(crate) fields: Map<String, Value>,
+}
+
 /// Completes the metadata of an object from a file.
 pub(crate) type CompleteFn = fn(&mut Map<String, Value>, &Completion<'_>);
 

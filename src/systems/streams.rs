@@ -66,6 +66,7 @@ pub(crate) const SYSTEM: System = System {
     settled: &[resources::HOST_POOL, resources::STREAMS_JOB],
     previews: preview::KINDS,
     whole: None,
+    explanation: None,
     checks: check::KINDS,
     check_pod: Some(check::check_pod),
     check_node: Some(check::check_node),

@@ -122,7 +122,7 @@ pub struct Watch {
 }
 
 /// The watch of all objects of a kind.
-pub(super) fn all_of_kind(kind: &Kind) -> Vec<Watch> {
+pub(crate) fn all_of_kind(kind: &Kind) -> Vec<Watch> {
     vec![Watch { store: kind.resource.plural, selector: "".into() }]
 }
 

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each suite uses its own part")]
 
+use std::collections::BTreeSet;
+
 use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde::de::DeserializeOwned;
@@ -173,6 +175,7 @@ fn keeps_at(path: &str, before: &Value, after: &Value) -> Result<(), String> {
                 let path = format!("{path}/{key}");
                 match after.get(key) {
                     _ if path == format!("/metadata/annotations/{RECORD}") => Ok(()),
+                    kept if is_numa_affinity(&path) => keeps_numa(&path, value, kept, after),
                     Some(Value::String(_)) if CLASSES.contains(&&*path) => Ok(()),
                     Some(kept) if replaces_claim(&path, value, kept) => Ok(()),
                     Some(kept) => keeps_at(&path, value, kept),
@@ -196,6 +199,48 @@ fn keeps_at(path: &str, before: &Value, after: &Value) -> Result<(), String> {
         _ if before == after => Ok(()),
         _ => Err(format!("{path} was {before} and is {after}")),
     }
+}
+
+/// Whether an annotation is one that is made canonical.
+fn is_numa_affinity(path: &str) -> bool {
+    path.starts_with("/metadata/annotations/katalyst.kubewharf.io/microtopology_")
+}
+
+/// Whether a NUMA affinity selects the same as before. One without selectors may be missing, and so may
+/// one that is only preferred and is in another of the `annotations`.
+fn keeps_numa(
+    path: &str,
+    before: &Value,
+    after: Option<&Value>,
+    annotations: &serde_json::Map<String, Value>,
+) -> Result<(), String> {
+    let moved = annotations.get("katalyst.stowplan.dev/preferred-affinity");
+    let kept = after.or(moved).filter(|_| after.is_some() || !path.ends_with("_antiaffinity"));
+    let nothing = Value::from("{}");
+    match (selectors_of(before), selectors_of(kept.unwrap_or(&nothing))) {
+        (Some(before), Some(after)) if before == after => Ok(()),
+        _ if Some(before) == after => Ok(()),
+        _ => Err(format!("{path} was {before} and is {after:?}")),
+    }
+}
+
+/// The selectors of a NUMA affinity as texts: list, labels and zone. `None`: not valid.
+fn selectors_of(value: &Value) -> Option<BTreeSet<String>> {
+    let text = value.as_str().filter(|text| !text.is_empty()).unwrap_or("{}");
+    let parsed: Value = serde_json::from_str(text).ok()?;
+    let mut selectors = BTreeSet::new();
+    for list in ["preferred", "required"] {
+        for selector in parsed[list].as_array().into_iter().flatten() {
+            let labels = selector["matchLabels"].as_object()?;
+            let labels: BTreeSet<_> =
+                labels.iter().map(|(key, of)| format!("{key}={of}")).collect();
+            let zone = selector["zone"].as_str().filter(|zone| !zone.is_empty()).unwrap_or("numa");
+            if !labels.is_empty() {
+                selectors.insert(format!("{list} {labels:?} {zone}"));
+            }
+        }
+    }
+    Some(selectors)
 }
 
 /// The names that may be empty.

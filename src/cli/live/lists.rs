@@ -130,6 +130,19 @@ impl Lists {
         Ok(())
     }
 
+    /// Reads the kinds that decisions do not need, and that explain them.
+    pub(super) async fn add_explaining_kinds(&mut self, view: &mut View) -> Result<(), Unlisted> {
+        let explain = |table: &&TableType| {
+            let Kind { resource, is_for_controller, .. } = table.kind();
+            let is_read = !table.watches(Scope::Admission).is_empty();
+            *resource != POD && !is_for_controller && !is_read
+        };
+        for list in find_watches(TABLES.iter().filter(explain), Scope::File) {
+            self.add(list, Scope::File, view, &mut |_| {}).await?;
+        }
+        Ok(())
+    }
+
     /// Adds the objects that a watch would report to the View. A list that the user may not read is
     /// only a warning.
     async fn add(

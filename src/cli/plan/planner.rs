@@ -39,6 +39,15 @@ impl Entry<'_> {
     pub(super) fn is_settled(&self) -> bool {
         settle::is_settled(&self.item.version, &self.item.kind)
     }
+
+    /// Whether a system explains the decision on its pods by the state of the cluster.
+    pub(super) fn is_explained(&self) -> bool {
+        let Some(pointer) = template::find_template(&self.item) else { return false };
+        let annotations = self.item.value.pointer(&format!("{pointer}/metadata/annotations"));
+        let Some(annotations) = annotations.and_then(Value::as_object) else { return false };
+        let mut explaining = SYSTEMS.iter().filter(|system| system.explanation.is_some());
+        explaining.any(|system| system.keys.iter().any(|key| annotations.contains_key(*key)))
+    }
 }
 
 /// Generates names as the API server does, but the same ones for the same input.
@@ -278,6 +287,7 @@ impl Planner<'_> {
             }
             _ => (Vec::new(), Vec::new()),
         };
+        let mut preview = Preview::default();
         if !matches!(decision, Decision::Refuse(_)) {
             let mut pod = expanded.pod;
             let is_patched = json_patch::patch(&mut pod, &Patch(operations)).is_ok();
@@ -292,7 +302,10 @@ impl Planner<'_> {
             pod["metadata"]["name"] = name.into();
             // Later pods of the input are decided as in a cluster that has this one.
             if let (true, Ok(Some(pod))) = (is_patched, systems::object(pod)) {
+                let name = pod.name().clone();
                 view.apply(pod);
+                let explained = systems::explain(view, self.policy, &name);
+                (preview.text, preview.fields) = (explained.text, explained.fields);
             }
         }
         if !pointer.is_empty() && !matches!(decision, Decision::Refuse(_)) {
@@ -307,7 +320,7 @@ impl Planner<'_> {
             namespace,
             decision,
             patch,
-            preview: Preview::default(),
+            preview,
             misplaced,
             hint,
             withheld: None,

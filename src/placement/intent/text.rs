@@ -1,0 +1,91 @@
+//! Changes as texts for people.
+
+use std::fmt;
+
+use super::{Change, Enforcement, LabelRequirement, Mates, NodeTerm, Operator, PodTerm, Selector};
+use crate::placement::affinity::Requirements as _;
+
+impl fmt::Display for Change {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Label { key, value } => write!(formatter, "label {key}: {value}"),
+            Self::Annotation { key, value: Some(value) } => {
+                write!(formatter, "annotation {key}: {value}")
+            }
+            Self::Annotation { key, value: None } => write!(formatter, "annotation {key} removed"),
+            Self::NodeAffinity(alternatives) => {
+                formatter.write_str("required node affinity ")?;
+                for (index, term) in alternatives.iter().take(4).enumerate() {
+                    if index > 0 {
+                        formatter.write_str(" or ")?;
+                    }
+                    write_node_term(formatter, term)?;
+                }
+                match alternatives.len().saturating_sub(4) {
+                    0 => Ok(()),
+                    more => write!(formatter, " or {more} more"),
+                }
+            }
+            Self::PodAffinity(term) => write_pod_term(formatter, "affinity", term),
+            Self::PodAffinityHint(Mates { key, values }) => {
+                formatter.write_str(
+                    "required pod affinity on one node with pods of all namespaces where ",
+                )?;
+                write!(formatter, "{key} In [{}]", values.join(", "))
+            }
+            Self::PodAntiAffinity(term) => write_pod_term(formatter, "anti-affinity", term),
+            Self::Toleration { key, value, effect } => {
+                write!(formatter, "toleration {key}={value}:{effect}")
+            }
+            Self::SetNodeName(node) => write!(formatter, "nodeName {node}"),
+            Self::ReleaseNodeName => formatter.write_str("nodeName released to the scheduler"),
+            Self::Gate(name) => write!(formatter, "scheduling gate {name}"),
+            Self::ClaimName { from, to } => write!(formatter, "claim {to} instead of {from}"),
+            Self::Hostname(name) => write!(formatter, "hostname {name}"),
+            Self::Subdomain(name) => write!(formatter, "subdomain {name}"),
+            Self::DnsSearch(domain) => write!(formatter, "DNS search {domain}"),
+            Self::Volume { name, .. } => write!(formatter, "volume {name}"),
+            Self::InitContainer { name, .. } => write!(formatter, "init container {name}"),
+            Self::Container { change, .. } => write!(formatter, "{change}"),
+            Self::StorageClass(class) => write!(formatter, "storage class {class}"),
+        }
+    }
+}
+
+fn write_node_term(formatter: &mut fmt::Formatter<'_>, term: &NodeTerm) -> fmt::Result {
+    for (index, requirement) in term.fields().chain(term.expressions()).enumerate() {
+        if index > 0 {
+            formatter.write_str(" and ")?;
+        }
+        write!(formatter, "{} {}", requirement.key, requirement.operator)?;
+        if !requirement.values.is_empty() {
+            write!(formatter, " [{}]", requirement.values.join(", "))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_pod_term(formatter: &mut fmt::Formatter<'_>, kind: &str, term: &PodTerm) -> fmt::Result {
+    let strength = match term.enforcement {
+        Enforcement::Required => "required",
+        Enforcement::Preferred => "preferred",
+    };
+    write!(formatter, "{strength} pod {kind} on one node with pods where ")?;
+    let requirements: Vec<(&str, &str, &str)> = match &term.selector {
+        Selector::Expressions { identity, further, .. } => identity
+            .iter()
+            .chain(further)
+            .map(|LabelRequirement { key, operator, value }| (&**key, operator.as_str(), &**value))
+            .collect(),
+        Selector::Labels(labels) => {
+            labels.iter().map(|(key, value)| (*key, Operator::In.as_str(), &**value)).collect()
+        }
+    };
+    for (index, (key, operator, value)) in requirements.into_iter().enumerate() {
+        if index > 0 {
+            formatter.write_str(" and ")?;
+        }
+        write!(formatter, "{key} {operator} [{value}]")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! The kinds of objects that NUMA affinity reads: for each the fields that are kept, and its table.
+
+pub(crate) mod node;
+pub(crate) mod pod;
+pub(crate) mod topology;
+
+use crate::view::table::Table as _;
+use crate::view::{Name, Node, View};
+use node::{NodeInFull, NodesInFull, NumaNodes};
+use pod::{NumaPod, NumaPods};
+use topology::{Topologies, Topology};
+
+/// The queries of NUMA affinity to a View.
+pub(crate) trait NumaView {
+    /// Whether a node has the label of nodes with NUMA nodes.
+    fn has_numa_nodes(&self) -> bool;
+
+    /// A node with all that is known of it.
+    fn node_in_full(&self, node: &str) -> Option<&Node>;
+
+    /// What Katalyst reports about a node; `None`: nothing.
+    fn topology(&self, node: &str) -> Option<&Topology>;
+
+    /// What Katalyst reports about each node, sorted by name.
+    fn topologies(&self) -> Vec<(&Name, &Topology)>;
+
+    /// A pod that Katalyst binds to NUMA nodes, or with a NUMA affinity.
+    fn numa_pod(&self, name: &Name) -> Option<&NumaPod>;
+
+    /// All such pods, unordered.
+    fn numa_pods(&self) -> impl Iterator<Item = (&Name, &NumaPod)>;
+}
+
+impl NumaView for View {
+    fn has_numa_nodes(&self) -> bool {
+        self.table::<NumaNodes>().is_some_and(|nodes| nodes.count() > 0)
+    }
+
+    fn node_in_full(&self, node: &str) -> Option<&Node> {
+        let in_full = self.table::<NodesInFull>();
+        let in_full = in_full.and_then(|table| table.get(&Name::cluster_wide(node)));
+        in_full.map(|NodeInFull(node)| node).or_else(|| self.node(node))
+    }
+
+    fn topology(&self, node: &str) -> Option<&Topology> {
+        self.table::<Topologies>()?.get(&Name::cluster_wide(node))
+    }
+
+    fn topologies(&self) -> Vec<(&Name, &Topology)> {
+        let mut reports: Vec<_> =
+            self.table::<Topologies>().into_iter().flat_map(|table| table.iter()).collect();
+        reports.sort_unstable_by_key(|(name, _)| *name);
+        reports
+    }
+
+    fn numa_pod(&self, name: &Name) -> Option<&NumaPod> {
+        self.table::<NumaPods>()?.get(name)
+    }
+
+    fn numa_pods(&self) -> impl Iterator<Item = (&Name, &NumaPod)> {
+        self.table::<NumaPods>().into_iter().flat_map(|table| table.iter())
+    }
+}

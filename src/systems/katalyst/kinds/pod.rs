@@ -1,0 +1,157 @@
+//! The pods that Katalyst binds to NUMA nodes, and those with a NUMA affinity.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
+use k8s_openapi::jiff::Timestamp;
+
+use crate::kubernetes::{
+    affinity, annotation, condition, gates, is_finished, node_name, required_node_terms,
+};
+use crate::systems::fit::PodNeeds;
+use crate::systems::katalyst::keys::{AFFINITY, ANTI_AFFINITY, GATE, LET_GO};
+use crate::systems::katalyst::qos::Qos;
+use crate::systems::katalyst::selector::{Selector, Selectors};
+use crate::view::pod::{PODS, all_for_controller};
+use crate::view::rows::{Rows, TableRow};
+use crate::view::table::Watch;
+use crate::view::{Identity, Kind, Scope};
+
+/// A pod that Katalyst gives CPUs of its own, or with a NUMA affinity.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct NumaPod {
+    pub identity: Identity,
+    pub qos: Qos,
+    /// All labels: which of them count is in the policy.
+    pub labels: BTreeMap<Box<str>, Box<str>>,
+    /// The selectors of its required affinity.
+    pub affinity: Vec<Selector>,
+    /// The selectors of its required anti-affinity.
+    pub anti_affinity: Vec<Selector>,
+    /// The node it is bound to.
+    pub node: Option<Box<str>>,
+    /// Whether it has ended.
+    pub finished: bool,
+    /// Since when it may be on a node: bound to it, or else without the gate, or else created.
+    pub since: Option<Timestamp>,
+    /// The fields that matter while it has no node.
+    pub pending: Option<Box<PendingPod>>,
+}
+
+/// A pod without a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PendingPod {
+    /// The index of [`GATE`] among its scheduling gates.
+    pub gate: Option<usize>,
+    /// The value of its annotation [`AFFINITY`].
+    pub affinity_value: Option<Box<str>>,
+    /// Whether it has annotations, which decides the path of a patch that adds one.
+    pub has_annotations: bool,
+    node_selector: BTreeMap<Box<str>, Box<str>>,
+    terms: Option<Box<[NodeSelectorTerm]>>,
+    tolerations: Box<[Toleration]>,
+}
+
+impl NumaPod {
+    /// Reads a pod; `None`: it neither takes part nor has a key.
+    pub(crate) fn read(pod: &core::Pod) -> Option<Self> {
+        let metadata = &pod.metadata;
+        let of_key = |key: &str| annotation(metadata, key);
+        let qos = Qos::read(of_key);
+        let has_key = of_key(AFFINITY).is_some() || of_key(ANTI_AFFINITY).is_some();
+        let gate = gates(pod).position(|gate| gate == GATE);
+        if !qos.is_dedicated && !has_key && gate.is_none() {
+            return None;
+        }
+        let required = |key| of_key(key).map(Selectors::read_required).unwrap_or_default();
+        let node = node_name(pod);
+        let bound_at = condition(pod, "PodScheduled")
+            .filter(|bound| bound.status == "True")
+            .and_then(|bound| bound.last_transition_time.as_ref())
+            .map(|time| time.0)
+            .filter(|_| node.is_some());
+        let let_go = of_key(LET_GO).and_then(|time| time.parse().ok());
+        let identity = Identity::from(metadata);
+        let labels = metadata.labels.iter().flatten();
+        Some(Self {
+            qos,
+            labels: labels
+                .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+                .collect(),
+            affinity: required(AFFINITY),
+            anti_affinity: required(ANTI_AFFINITY),
+            node: node.map(Into::into),
+            finished: is_finished(pod),
+            since: bound_at.or(let_go).or(identity.created),
+            pending: node.is_none().then(|| Box::new(PendingPod::read(pod, gate))),
+            identity,
+        })
+    }
+
+    /// The index of the gate, while it waits for a feasible NUMA node.
+    pub(crate) fn gate(&self) -> Option<usize> {
+        self.pending.as_ref()?.gate
+    }
+
+    /// Whether a NUMA node depends on other pods: it asks for some or avoids some.
+    pub(crate) fn has_selectors(&self) -> bool {
+        !self.affinity.is_empty() || !self.anti_affinity.is_empty()
+    }
+
+    /// Its requirements for its node. Resources do not matter.
+    pub(crate) fn needs(&self) -> PodNeeds<'_> {
+        let Some(pending) = &self.pending else { return PodNeeds::default() };
+        PodNeeds {
+            node_selector: pending
+                .node_selector
+                .iter()
+                .map(|(key, value)| (&**key, &**value))
+                .collect(),
+            node_terms: pending.terms.as_deref().map(Into::into),
+            tolerations: &pending.tolerations,
+            requests: None,
+        }
+    }
+}
+
+impl PendingPod {
+    fn read(pod: &core::Pod, gate: Option<usize>) -> Self {
+        let metadata = &pod.metadata;
+        let spec = pod.spec.as_ref();
+        let selector = spec.and_then(|spec| spec.node_selector.as_ref()).into_iter().flatten();
+        let tolerations = spec.and_then(|spec| spec.tolerations.as_deref());
+        Self {
+            gate,
+            affinity_value: annotation(metadata, AFFINITY).map(Into::into),
+            has_annotations: metadata.annotations.is_some(),
+            node_selector: selector
+                .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+                .collect(),
+            terms: required_node_terms(affinity(pod)).map(Into::into),
+            tolerations: tolerations.unwrap_or_default().into(),
+        }
+    }
+}
+
+/// The table of these pods. The webhook decides about a pod by the pod alone.
+pub(crate) type NumaPods = Rows<NumaPod>;
+
+impl TableRow for NumaPod {
+    type Object = core::Pod;
+    type Index = ();
+    const KIND: &'static Kind = &PODS;
+    const COUNTED_AS: Option<&'static str> = Some("numa pods");
+
+    fn watches(scope: Scope) -> Vec<Watch> {
+        all_for_controller(scope)
+    }
+
+    fn from_object(pod: &core::Pod, scope: Scope) -> Option<Self> {
+        if scope == Scope::Admission { None } else { Self::read(pod) }
+    }
+
+    fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity)
+    }
+}

@@ -1,0 +1,301 @@
+//! CustomNodeResources: the NUMA nodes of a node, and the pods on each.
+//!
+//! `status.topologyZone` is a tree: sockets, their NUMA nodes, and deeper zones. Its schema is open, so it
+//! is read leniently: what cannot be read is left out, and the first problem is kept.
+
+use std::collections::BTreeMap;
+
+use crate::systems::katalyst::resources::CUSTOM_NODE_RESOURCE;
+use crate::view::document::{Field, Foreign, Part, Reader, Shape, Shaped};
+use crate::view::rows::{Rows, TableRow};
+use crate::view::table::{Definition, Watch, all_of_kind};
+use crate::view::{Identity, Kind, Name, Scope};
+
+/// The highest number of a NUMA node that Katalyst takes.
+const HIGHEST: u8 = 63;
+
+/// What Katalyst reports about a node.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Topology {
+    pub identity: Identity,
+    /// `status.topologyPolicy`.
+    pub policy: Option<Box<str>>,
+    /// Whether Katalyst's agent runs there, as far as the conditions say.
+    pub has_agent: bool,
+    /// The sockets by name, each with its NUMA nodes. One that the report does not name is empty.
+    pub sockets: BTreeMap<Box<str>, Socket>,
+    /// What could not be read.
+    pub problem: Option<Box<str>>,
+}
+
+/// The NUMA nodes of a socket, by number.
+pub(crate) type Socket = BTreeMap<u8, Box<[Consumer]>>;
+
+/// A pod that has resources of a NUMA node.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Consumer {
+    pub pod: Name,
+    pub uid: Box<str>,
+}
+
+impl Topology {
+    /// Whether the node rejects a pod for which no NUMA node is feasible. Under the other topology
+    /// policies the kubelet admits it on any.
+    pub(crate) fn is_strict(&self) -> bool {
+        let policy = self.policy.as_deref().unwrap_or_default();
+        policy.starts_with("Restricted") || policy.starts_with("SingleNUMANode")
+    }
+
+    /// The NUMA nodes with their sockets, sorted.
+    pub(crate) fn zones(&self) -> impl Iterator<Item = (&str, u8, &[Consumer])> {
+        self.sockets.iter().flat_map(|(socket, zones)| {
+            zones.iter().map(|(zone, consumers)| (&**socket, *zone, &**consumers))
+        })
+    }
+
+    fn read(object: &Foreign<Self>) -> Self {
+        let mut reader = Reader::default();
+        let document = reader.whole(&object.document);
+        let status = document.and_then(|document| reader.part(&document, "status"));
+        let mut report =
+            Self { identity: Identity::from(&object.metadata), has_agent: true, ..Self::default() };
+        if let Some(status) = status {
+            report.policy = reader.text(&status, "topologyPolicy").map(Into::into);
+            for condition in reader.parts(&status, "conditions") {
+                let type_ = reader.text(&condition, "type");
+                match (type_, reader.text(&condition, "status")) {
+                    (Some("AgentReady"), Some("False")) | (Some("AgentNotFound"), Some("True")) => {
+                        report.has_agent = false
+                    }
+                    _ => {}
+                }
+            }
+            for zone in reader.parts(&status, "topologyZone") {
+                report.read_root(&mut reader, &zone);
+            }
+        }
+        report.problem = reader.problem();
+        report
+    }
+
+    fn read_root(&mut self, reader: &mut Reader, zone: &Part<'_>) {
+        match reader.text(zone, "type") {
+            Some("Socket") => {
+                let socket = reader.text(zone, "name").unwrap_or_default();
+                for child in reader.parts(zone, "children") {
+                    if reader.text(&child, "type") == Some("Numa") {
+                        self.read_zone(reader, socket, &child);
+                    }
+                }
+            }
+            Some("Numa") => self.read_zone(reader, "", zone),
+            _ => {}
+        }
+    }
+
+    fn read_zone(&mut self, reader: &mut Reader, socket: &str, zone: &Part<'_>) {
+        let name = reader.text(zone, "name").unwrap_or_default();
+        let is_plain = name.bytes().all(|byte| byte.is_ascii_digit());
+        let number = name.parse().ok().filter(|number| is_plain && *number <= HIGHEST);
+        let Some(number) = number else {
+            return reader.report(&zone.path("name"), "is not the number of a NUMA node");
+        };
+        let mut consumers = Vec::new();
+        for allocation in reader.parts(zone, "allocations") {
+            let Some(consumer) = reader.text(&allocation, "consumer") else { continue };
+            match Consumer::parse(consumer) {
+                Some(consumer) => consumers.push(consumer),
+                None => reader.report(
+                    &allocation.path("consumer"),
+                    "is not <namespace>/<pod>/<UID> and is ignored",
+                ),
+            }
+        }
+        let zones = self.sockets.entry(socket.into()).or_default();
+        if let Some(earlier) = zones.get(&number) {
+            reader.report(&zone.path("name"), "occurs twice");
+            consumers.extend(earlier.iter().cloned());
+        }
+        consumers.sort_unstable();
+        consumers.dedup();
+        zones.insert(number, consumers.into());
+    }
+}
+
+impl Consumer {
+    /// `<namespace>/<pod>/<UID>`.
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('/');
+        let (namespace, pod, uid) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_whole = parts.next().is_none() && ![namespace, pod, uid].contains(&"");
+        is_whole.then(|| Self { pod: Name::new(namespace, pod), uid: uid.into() })
+    }
+}
+
+const ALLOCATIONS: Shape = Shape::List(&Shape::Object(&[("consumer", Shape::Scalar)]));
+
+const ZONE: Shape = Shape::List(&Shape::Object(&[
+    ("type", Shape::Scalar),
+    ("name", Shape::Scalar),
+    ("allocations", ALLOCATIONS),
+]));
+
+impl Shaped for Topology {
+    const FIELDS: &'static [Field] = &[(
+        "status",
+        Shape::Object(&[
+            ("topologyPolicy", Shape::Scalar),
+            (
+                "conditions",
+                Shape::List(&Shape::Object(&[("type", Shape::Scalar), ("status", Shape::Scalar)])),
+            ),
+            (
+                "topologyZone",
+                Shape::List(&Shape::Object(&[
+                    ("type", Shape::Scalar),
+                    ("name", Shape::Scalar),
+                    ("allocations", ALLOCATIONS),
+                    ("children", ZONE),
+                ])),
+            ),
+        ]),
+    )];
+}
+
+static TOPOLOGIES: Kind = Kind {
+    definition: Definition::Foreign,
+    without: Some("which NUMA nodes are feasible is not known"),
+    ..Kind::built_in(CUSTOM_NODE_RESOURCE)
+};
+
+/// The table of CustomNodeResources. The webhook does not read them: the controller labels the nodes.
+pub(crate) type Topologies = Rows<Topology>;
+
+impl TableRow for Topology {
+    type Object = Foreign<Self>;
+    type Index = ();
+    const KIND: &'static Kind = &TOPOLOGIES;
+    const COUNTED_AS: Option<&'static str> = Some("customnoderesources");
+
+    fn watches(scope: Scope) -> Vec<Watch> {
+        match scope {
+            Scope::Admission => Vec::new(),
+            Scope::Controller | Scope::File => all_of_kind(Self::KIND),
+        }
+    }
+
+    fn from_object(object: &Foreign<Self>, _: Scope) -> Option<Self> {
+        Some(Self::read(object))
+    }
+
+    fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(status: &Value) -> Topology {
+        let object = json!({"metadata": {"name": "n1"}, "status": status});
+        Topology::read(&serde_json::from_value(object).unwrap())
+    }
+
+    fn zone(name: &str, consumers: &[&str]) -> Value {
+        let allocations: Vec<Value> =
+            consumers.iter().map(|of| json!({"consumer": of, "requests": {"cpu": "4"}})).collect();
+        json!({"type": "Numa", "name": name, "allocations": allocations,
+            "children": [{"type": "L3CacheGroup", "name": "0"}]})
+    }
+
+    fn sockets(report: &Topology) -> Vec<String> {
+        let zones = report.zones().map(|(socket, zone, consumers)| {
+            let pods: Vec<&str> = consumers.iter().map(|of| &*of.pod.name).collect();
+            format!("{socket}.{zone}:{}", pods.join(","))
+        });
+        zones.collect()
+    }
+
+    #[test]
+    fn the_tree_of_sockets_is_read() {
+        let report = read(&json!({
+            "topologyPolicy": "SingleNUMANodeContainerLevel",
+            "conditions": [{"type": "AgentReady", "status": "True"}],
+            "topologyZone": [
+                {"type": "Socket", "name": "1", "children": [zone("2", &[]), zone("3", &["a/p/1", "a/p/1"])]},
+                {"type": "Socket", "name": "0", "children": [zone("0", &["a/q/2", "a/p/1"]), {"type": "GPU", "name": "g"}]},
+                {"type": "NIC", "name": "eth0"},
+            ],
+        }));
+        assert_eq!(sockets(&report), ["0.0:p,q", "1.2:", "1.3:p"]);
+        assert!(report.is_strict() && report.has_agent && report.problem.is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_out_and_reported() {
+        let socket = |zones: Value| json!({"topologyZone": [{"type": "Socket", "name": "0", "children": zones}]});
+        let long = "9".repeat(262_144);
+        for (status, found, problem) in [
+            (json!(null), &[][..], None),
+            (json!([]), &[], Some("status: is not an object")),
+            (json!({"topologyZone": {}}), &[], Some("status.topologyZone: is not a list")),
+            (socket(json!("x")), &[], Some("status.topologyZone[0].children: is not a list")),
+            (
+                socket(json!([zone("0", &["a/b", "a/b/c/d", "", "a//c", "é", "n/p/u"])])),
+                &["0.0:p"],
+                Some(
+                    "status.topologyZone[0].children[0].allocations[0].consumer: is not <namespace>/<pod>/<UID> and is ignored",
+                ),
+            ),
+            (
+                socket(json!([
+                    zone("64", &[]),
+                    zone("-1", &[]),
+                    zone("+1", &[]),
+                    zone("x", &[]),
+                    zone(&long, &[]),
+                    zone("1", &[])
+                ])),
+                &["0.1:"],
+                Some("status.topologyZone[0].children[0].name: is not the number of a NUMA node"),
+            ),
+            (
+                socket(json!([zone("0", &["n/p/u"]), zone("0", &["n/q/v"])])),
+                &["0.0:p,q"],
+                Some("status.topologyZone[0].children[1].name: occurs twice"),
+            ),
+            (json!({"topologyZone": [zone("5", &[])]}), &[".5:"], None),
+            (json!({"topologyPolicy": 7}), &[], Some("status.topologyPolicy: is not a string")),
+        ] {
+            let report = read(&status);
+            assert_eq!(sockets(&report), found, "{status:.200}");
+            assert_eq!(report.problem.as_deref(), problem, "{status:.200}");
+        }
+    }
+
+    #[test]
+    fn conditions_say_whether_the_agent_runs() {
+        for (type_, status, has_agent) in [
+            ("AgentReady", "True", true),
+            ("AgentReady", "False", false),
+            ("AgentReady", "Unknown", true),
+            ("AgentNotFound", "True", false),
+            ("AgentNotFound", "False", true),
+            ("Other", "False", true),
+        ] {
+            let report = read(&json!({"conditions": [{"type": type_, "status": status}]}));
+            assert_eq!(report.has_agent, has_agent, "{type_}={status}");
+        }
+        for (policy, strict) in [
+            ("None", false),
+            ("BestEffortPodLevel", false),
+            ("RestrictedPodLevel", true),
+            ("NumericContainerLevel", false),
+        ] {
+            assert_eq!(read(&json!({"topologyPolicy": policy})).is_strict(), strict, "{policy}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The gates of pods that wait for a feasible NUMA node.
+//!
+//! Pods are looked at in the order of their creation. A pod whose gate is removed counts at once as one that
+//! may be on any NUMA node of the machines that it may choose, until Katalyst reports where it is: the next
+//! pod must not be placed beside it by mistake. It serves no affinity before that.
+//!
+//! Katalyst has no exception for the first pod of a group whose affinity selects the group itself. So if
+//! no pod of the group runs or may come to run, the oldest one leads: it starts without its affinity.
+
+use std::collections::HashMap;
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
+
+use super::{LASTING, reason};
+use crate::systems::check::words::{counted, some};
+use crate::systems::exclusion::Exclusion;
+use crate::systems::katalyst::feasibility::{Newcomer, Occupant};
+use crate::systems::katalyst::keys::{AFFINITY, GATE, LEADER_OF, LET_GO};
+use crate::systems::katalyst::kinds::NumaView as _;
+use crate::systems::katalyst::kinds::pod::NumaPod;
+use crate::systems::katalyst::machines::Machines;
+use crate::systems::katalyst::policy::KatalystMode;
+use crate::systems::katalyst::selector::Selector;
+use crate::systems::plan::operation::{add, remove, remove_gate, test};
+use crate::systems::plan::{Action, Event, Plan, Target, Write};
+use crate::systems::policy::Policy;
+use crate::view::resource::POD;
+use crate::view::{Name, View};
+
+/// Plans the gates of all pods.
+pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp, plan: &mut Plan) {
+    let gated = |(_, pod): &(&Name, &NumaPod)| pod.gate().is_some() && !pod.identity.deleting;
+    let mut gated: Vec<_> = view.numa_pods().filter(gated).collect();
+    if gated.is_empty() {
+        return;
+    }
+    gated.sort_unstable_by_key(|(name, pod)| (pod.identity.created, *name));
+    let mut machines = Machines::new(view, &policy.katalyst);
+    if let Some(at) = machines.add_unreported(now) {
+        plan.recheck_by(at);
+    }
+    let mut planner = Planner { view, policy, now, machines, released: Vec::new(), plan };
+    let mut hopeless = HashMap::new();
+    for (name, pod) in gated {
+        planner.decide(Occupant { name, pod }, &mut hopeless);
+    }
+}
+
+struct Planner<'v, 'p> {
+    view: &'v View,
+    policy: &'v Policy,
+    now: Timestamp,
+    machines: Machines<'v>,
+    /// The pods whose gates this plan removes.
+    released: Vec<Occupant<'v>>,
+    plan: &'p mut Plan,
+}
+
+/// What decides whether a NUMA node is feasible for a pod: pods of one workload have the same.
+#[derive(Debug, Eq, Hash, PartialEq)]
+struct Class<'v> {
+    namespace: &'v str,
+    is_exclusive: bool,
+    affinity: &'v [Selector],
+    anti_affinity: &'v [Selector],
+    labels: Vec<(&'v str, &'v str)>,
+    /// Its requirements for nodes.
+    nodes: String,
+}
+
+impl<'v> Planner<'v, '_> {
+    /// Removes the gate of a pod, or reports why it waits. `hopeless`: the classes of pods for which
+    /// nothing is feasible in this plan, and why. What is removed later only makes fewer NUMA nodes
+    /// feasible.
+    fn decide(&mut self, own: Occupant<'v>, hopeless: &mut HashMap<Class<'v>, String>) {
+        let namespace = &own.name.namespace;
+        if self.policy.katalyst.mode != KatalystMode::Enforced
+            || Exclusion::of_namespace(namespace, self.view, self.policy).is_some()
+        {
+            let note = "NUMA affinity is not enforced here any more, so it starts without waiting";
+            return self.release(own, reason::GATE_LIFTED, true, note.to_owned());
+        }
+        if !own.pod.has_selectors() {
+            let note = "it has no NUMA affinity any more, so it starts without waiting".to_owned();
+            return self.release(own, reason::GATE_LIFTED, false, note);
+        }
+        let newcomer = Newcomer { pod: own.pod, policy: &self.policy.katalyst, leads: false };
+        let class = self.class_of(own);
+        let known = hopeless.get(&class).cloned();
+        if known.is_none() {
+            if let Some((node, zone)) = self.machines.find_feasible(newcomer) {
+                let note = format!("NUMA node {zone} of node {node} is feasible");
+                return self.release(own, reason::FEASIBLE, false, note);
+            }
+            let leads = Newcomer { leads: true, ..newcomer };
+            if self.may_lead(own)
+                && let Some((node, zone)) = self.machines.find_feasible(leads)
+            {
+                return self.lead(own, node, zone);
+            }
+        }
+        let why = known.unwrap_or_else(|| self.explain(own, newcomer));
+        hopeless.insert(class, why.clone());
+        let patience = self.policy.katalyst.gate_deadline.length();
+        let deadline = own.pod.identity.created.and_then(|at| at.checked_add(patience).ok());
+        match deadline {
+            Some(at) if at > self.now => {
+                self.plan.recheck_by(at);
+                let note =
+                    format!("no NUMA node is feasible yet: {why}; it waits until {at} at most");
+                self.report(own, note);
+            }
+            _ => {
+                let patience = self.policy.katalyst.gate_deadline;
+                let note = format!(
+                    "no NUMA node became feasible within {patience} (katalyst.gateDeadline): {why}; the scheduler and the node decide now"
+                );
+                self.release(own, reason::DEADLINE, true, note);
+            }
+        }
+    }
+
+    fn class_of(&self, Occupant { name, pod }: Occupant<'v>) -> Class<'v> {
+        let labels = pod.labels.iter().map(|(key, value)| (&**key, &**value));
+        let declared = labels.filter(|(key, _)| self.policy.katalyst.is_declared(key));
+        let needs = pod.needs();
+        let nodes =
+            format!("{:?} {:?} {:?}", needs.node_selector, needs.node_terms, needs.tolerations);
+        Class {
+            namespace: &name.namespace,
+            is_exclusive: pod.qos.is_exclusive,
+            affinity: &pod.affinity,
+            anti_affinity: &pod.anti_affinity,
+            labels: declared.collect(),
+            nodes,
+        }
+    }
+
+    /// Whether the affinity of a pod selects its own group, of which no pod runs or may come to run.
+    fn may_lead(&self, own: Occupant<'v>) -> bool {
+        let is_mate = |pod: &NumaPod| {
+            let mut pairs = own.pod.affinity.iter().flat_map(Selector::pairs);
+            pairs.any(|(key, value)| {
+                self.policy.katalyst.is_declared(key)
+                    && pod.labels.get(key).is_some_and(|of| **of == *value)
+            })
+        };
+        if !is_mate(own.pod) {
+            return false;
+        }
+        // A gated pod that needs no other pod runs as soon as a NUMA node is free for it.
+        let may_come = |name: &Name, pod: &NumaPod| {
+            self.machines.may_come(name, pod, self.now)
+                && (pod.gate().is_none() || pod.affinity.is_empty())
+        };
+        !self.released.iter().any(|other| is_mate(other.pod))
+            && !self.view.numa_pods().any(|(name, pod)| is_mate(pod) && may_come(name, pod))
+    }
+
+    /// Why nothing is feasible: the obstacles of the NUMA nodes, the most frequent first. Pods of other
+    /// namespaces are not named: the users of this one read the event.
+    fn explain(&self, own: Occupant<'v>, newcomer: Newcomer<'v>) -> String {
+        let mut nodes = 0;
+        let mut zones = 0;
+        let mut counts: Vec<(String, usize)> = Vec::new();
+        for (_, verdicts) in self.machines.verdicts(newcomer) {
+            nodes += 1;
+            for verdict in verdicts {
+                zones += 1;
+                let Some(obstacle) = verdict.obstacle else { continue };
+                let text = obstacle.in_namespace(&own.name.namespace);
+                match counts.iter_mut().find(|(known, _)| *known == text) {
+                    Some((_, count)) => *count += 1,
+                    None => counts.push((text, 1)),
+                }
+            }
+        }
+        if nodes == 0 {
+            return "no node has a CustomNodeResource with NUMA nodes".to_owned();
+        }
+        counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let refused: usize = counts.iter().map(|(_, count)| count).sum();
+        let mut texts: Vec<String> =
+            counts.into_iter().map(|(text, count)| format!("{count}: {text}")).collect();
+        if refused < zones {
+            texts.push(format!("{}: the scheduler cannot choose the node", zones - refused));
+        }
+        format!("{} on {} ({})", counted(zones, "NUMA node"), counted(nodes, "node"), some(&texts))
+    }
+
+    fn lead(&mut self, own: Occupant<'v>, node: &str, zone: u8) {
+        let affinity: Vec<String> = own.pod.affinity.iter().map(ToString::to_string).collect();
+        let note = format!(
+            "its affinity asks for {}, which only pods of its group have, and none runs; it starts first, without the affinity: NUMA node {zone} of node {node} is feasible",
+            affinity.join(" or ")
+        );
+        self.release(own, reason::LEADER, false, note);
+    }
+
+    /// Removes the gate.
+    fn release(&mut self, own: Occupant<'v>, reason: &'static str, warning: bool, note: String) {
+        let Some(pending) = own.pod.pending.as_deref() else { return };
+        let Some(gate) = pending.gate else { return };
+        let now = json!(whole_seconds(self.now).to_string());
+        let annotation = |key| ["metadata", "annotations", key];
+        let mut others = Vec::new();
+        if !pending.has_annotations {
+            others.push(add(&["metadata", "annotations"], json!({LET_GO: now})));
+        } else {
+            others.push(add(&annotation(LET_GO), now));
+        }
+        if let Some(value) = pending.affinity_value.as_deref().filter(|_| reason == reason::LEADER)
+        {
+            others.push(test(&annotation(AFFINITY), value));
+            others.push(remove(&annotation(AFFINITY)));
+            others.push(add(&annotation(LEADER_OF), value));
+        }
+        let operations = remove_gate(&own.pod.identity, gate, GATE, others);
+        let target = Target::new(POD, own.name, &own.pod.identity.uid);
+        let event = Event { warning, reason, note };
+        let action = Action::new(target, Write::Patch(operations), vec![event]);
+        self.plan.actions.push(action.with_volatile(&[LET_GO]));
+        self.released.push(own);
+        self.machines.add(own);
+    }
+
+    fn report(&mut self, own: Occupant<'v>, note: String) {
+        let target = Target::new(POD, own.name, &own.pod.identity.uid);
+        let event = Event { warning: false, reason: reason::WAITING, note };
+        let action = Action::new(target, Write::None, vec![event]).with_lasting(LASTING);
+        self.plan.actions.push(action);
+    }
+}
+
+/// The API server keeps annotations as they are; for people, whole seconds are enough.
+fn whole_seconds(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}

@@ -1,0 +1,394 @@
+//! The reconciler, plan by plan, on clusters of a few nodes.
+
+use json_patch::{Patch, PatchOperation};
+use serde_json::{Value, json};
+
+use super::plan as make_plan;
+use super::*;
+use crate::systems;
+use crate::systems::katalyst::keys::{
+    AFFINITY, ANTI_AFFINITY, GATE, LEADER_OF, LET_GO, MEMORY_ENHANCEMENT, NUMA_ZONES, QOS_LEVEL,
+};
+use crate::systems::katalyst::resources::CUSTOM_NODE_RESOURCE;
+use crate::systems::plan::Write;
+use crate::view::resource::{NODE, POD};
+use crate::view::{Name, Object, Scope};
+
+/// The creation of the first pod. Pod `n` is created `n` seconds later.
+const START: &str = "2026-01-01T00:00:00Z";
+
+fn at(seconds: i64) -> Timestamp {
+    let start: Timestamp = START.parse().unwrap();
+    Timestamp::from_second(start.as_second() + seconds).unwrap()
+}
+
+fn policy(text: &str) -> Policy {
+    Policy::from_yaml(&format!("katalyst: {{declaredLabels: [role], {text}}}")).unwrap()
+}
+
+fn enforced() -> Policy {
+    policy("mode: enforced")
+}
+
+/// A cluster by its documents, so that patches can be carried out.
+#[derive(Default)]
+struct Cluster {
+    view: View,
+    documents: Vec<Value>,
+}
+
+impl Cluster {
+    fn apply(&mut self, document: Value) {
+        let object = Object::from_document(systems::TABLES, document.clone(), Scope::Controller);
+        self.view.apply(object.unwrap().unwrap());
+        let is_other = |of: &Value| {
+            of["kind"] != document["kind"] || of["metadata"]["name"] != document["metadata"]["name"]
+        };
+        self.documents.retain(is_other);
+        self.documents.push(document);
+    }
+
+    fn node(&mut self, name: &str) {
+        self.apply(json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/hostname": name}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        }));
+    }
+
+    /// A report of two sockets with one NUMA node each, with the pods on each (`name/uid`).
+    fn report(&mut self, node: &str, zones: [&[&str]; 2]) {
+        let zones = zones.iter().enumerate().map(|(zone, pods)| {
+            let pods = pods.iter().map(|pod| json!({"consumer": format!("ns/{pod}")}));
+            json!({"type": "Socket", "name": zone.to_string(), "children": [
+                {"type": "Numa", "name": zone.to_string(), "allocations": pods.collect::<Vec<_>>()}]})
+        });
+        self.apply(json!({
+            "apiVersion": "node.katalyst.kubewharf.io/v1alpha1", "kind": "CustomNodeResource",
+            "metadata": {"name": node, "uid": node},
+            "status": {"topologyZone": zones.collect::<Vec<_>>()},
+        }));
+    }
+
+    /// A gated pod with the role, that asks for one role and avoids another.
+    fn pod(&mut self, number: i64, role: &str, affinity: &str, anti_affinity: &str) {
+        let mut annotations = json!({
+            QOS_LEVEL: "dedicated_cores", MEMORY_ENHANCEMENT: r#"{"numa_binding":"true"}"#,
+        });
+        for (key, other) in [(AFFINITY, affinity), (ANTI_AFFINITY, anti_affinity)] {
+            if !other.is_empty() {
+                let selector = json!({"matchLabels": {"role": other}, "zone": "numa"});
+                annotations[key] = json!({"required": [selector]}).to_string().into();
+            }
+        }
+        let created = at(number).to_string();
+        self.apply(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("p{number}"), "namespace": "ns", "uid": format!("u{number}"),
+                "resourceVersion": "1", "creationTimestamp": created,
+                "labels": {"role": role}, "annotations": annotations},
+            "spec": {"containers": [], "schedulingGates": [{"name": "other"}, {"name": GATE}]},
+        }));
+    }
+
+    fn change(&mut self, name: &str, change: impl FnOnce(&mut Value)) {
+        let of = |document: &&Value| {
+            document["metadata"]["name"] == name && document["kind"] != "CustomNodeResource"
+        };
+        let mut document = self.documents.iter().find(of).unwrap().clone();
+        change(&mut document);
+        self.apply(document);
+    }
+
+    /// The scheduler binds a pod.
+    fn bind(&mut self, pod: &str, node: &str, time: Timestamp) {
+        self.change(pod, |pod| {
+            pod["spec"]["nodeName"] = node.into();
+            pod["spec"]["schedulingGates"] = json!([]);
+            pod["status"] = json!({"conditions": [{"type": "PodScheduled", "status": "True",
+                "lastTransitionTime": time.to_string()}]});
+        });
+    }
+
+    fn delete(&mut self, pod: &str) {
+        self.view.forget(&POD, &Name::new("ns", pod));
+        self.documents.retain(|document| document["metadata"]["name"] != pod);
+    }
+
+    /// Carries out the patches of a plan. Returns the events as `object: reason`.
+    fn carry_out(&mut self, policy: &Policy, now: Timestamp) -> Vec<String> {
+        let plan = make_plan(&self.view, policy, now);
+        let mut events = Vec::new();
+        for action in plan.actions {
+            let name = action.target.name.to_string();
+            events.extend(action.events.iter().map(|event| format!("{name}: {}", event.reason)));
+            if let Write::Patch(operations) = action.write {
+                self.change(&name, |document| {
+                    json_patch::patch(document, &Patch(with_absent(document, operations))).unwrap();
+                });
+            }
+        }
+        events
+    }
+
+    fn pod_now(&self, name: &str) -> &Value {
+        self.documents.iter().find(|document| document["metadata"]["name"] == name).unwrap()
+    }
+
+    fn gates(&self, name: &str) -> usize {
+        self.pod_now(name)["spec"]["schedulingGates"].as_array().map_or(0, Vec::len)
+    }
+}
+
+/// The operations without the tests that an absent field passes at an API server.
+fn with_absent(document: &Value, operations: Vec<PatchOperation>) -> Vec<PatchOperation> {
+    let is_met = |operation: &PatchOperation| match operation {
+        PatchOperation::Test(test) => {
+            test.value.is_null() && document.pointer(test.path.as_str()).is_none()
+        }
+        _ => false,
+    };
+    operations.into_iter().filter(|operation| !is_met(operation)).collect()
+}
+
+/// Two nodes without pods.
+fn two_nodes() -> Cluster {
+    let mut cluster = Cluster::default();
+    for node in ["n1", "n2"] {
+        cluster.node(node);
+        cluster.report(node, [&[], &[]]);
+    }
+    cluster
+}
+
+/// One node without pods.
+fn one_node() -> Cluster {
+    let mut cluster = Cluster::default();
+    cluster.node("n1");
+    cluster.report("n1", [&[], &[]]);
+    cluster
+}
+
+fn label(cluster: &Cluster) -> Option<&str> {
+    let of = |document: &&Value| document["kind"] == "Node";
+    cluster.documents.iter().find(of).unwrap()["metadata"]["labels"][NUMA_ZONES].as_str()
+}
+
+#[test]
+fn the_label_of_a_node_follows_its_report() {
+    let advisory = policy("mode: advisory");
+    let now = at(0);
+    let mut cluster = one_node();
+    cluster.carry_out(&advisory, now);
+    assert_eq!(label(&cluster), Some("2"));
+    assert!(make_plan(&cluster.view, &advisory, now).actions.is_empty(), "nothing is left to do");
+    cluster.change("n1", |node| node["metadata"]["labels"][NUMA_ZONES] = json!("7"));
+    cluster.carry_out(&advisory, now);
+    assert_eq!(label(&cluster), Some("2"));
+
+    cluster.carry_out(&policy("requireStrictTopology: true"), now);
+    assert_eq!(label(&cluster), None, "the topology policy is not strict");
+    cluster.carry_out(&advisory, now);
+    cluster.carry_out(&policy("mode: disabled"), now);
+    assert_eq!(label(&cluster), None);
+    cluster.change("n1", |node| node["metadata"]["labels"] = Value::Null);
+    cluster.carry_out(&advisory, now);
+    assert_eq!(label(&cluster), Some("2"), "the node had no labels");
+    cluster.view.forget(&CUSTOM_NODE_RESOURCE, &Name::cluster_wide("n1"));
+    cluster.carry_out(&advisory, now);
+    assert_eq!(label(&cluster), None);
+    cluster.view.forget(&NODE, &Name::cluster_wide("n1"));
+    assert!(make_plan(&cluster.view, &advisory, now).actions.is_empty());
+}
+
+#[test]
+fn a_report_that_cannot_be_read_whole_is_reported_at_its_node() {
+    let mut cluster = one_node();
+    cluster.report("n1", [&["p1"], &[]]);
+    assert!(
+        cluster.carry_out(&policy("mode: advisory"), at(0)).is_empty(),
+        "the label comes first"
+    );
+    assert_eq!(cluster.carry_out(&policy("mode: advisory"), at(0)), ["n1: UnreadableNodeResource"]);
+}
+
+#[test]
+fn a_gate_is_removed_when_a_numa_node_is_feasible() {
+    let enforced = enforced();
+    let mut cluster = one_node();
+    cluster.pod(1, "worker", "", "ps");
+    for (number, zone) in [(2, 0), (3, 1)] {
+        cluster.pod(number, "ps", "", "none");
+        cluster.bind(&format!("p{number}"), "n1", at(0));
+        let pods = ["p2/u2", "p3/u3"];
+        cluster.report("n1", if zone == 0 { [&pods[..1], &[]] } else { [&pods[..1], &pods[1..]] });
+    }
+    cluster.carry_out(&enforced, at(10));
+    assert_eq!(cluster.carry_out(&enforced, at(10)), ["p1: NumaWaiting"]);
+    let plan = make_plan(&cluster.view, &enforced, at(10));
+    assert_eq!(plan.recheck_at, Some(at(601)), "the deadline of the gate");
+    let note = &plan.actions[0].events[0].note;
+    assert!(note.contains("2 NUMA nodes on 1 node (1: the pod avoids ns/p2, which is there, by role=ps (numa), 1: the pod avoids ns/p3"), "{note}");
+
+    cluster.change("p3", |pod| pod["status"]["phase"] = "Succeeded".into());
+    assert_eq!(cluster.carry_out(&enforced, at(11)), ["p1: NumaFeasible"]);
+    let pod = cluster.pod_now("p1");
+    assert_eq!(pod["spec"]["schedulingGates"], json!([{"name": "other"}]));
+    assert_eq!(pod["metadata"]["annotations"][LET_GO], at(11).to_string());
+    assert!(pod["metadata"]["annotations"][ANTI_AFFINITY].is_string());
+    assert!(cluster.carry_out(&enforced, at(12)).is_empty());
+}
+
+#[test]
+fn a_wrong_uid_or_a_pod_that_is_gone_forbids_nothing() {
+    let enforced = enforced();
+    let mut cluster = one_node();
+    cluster.pod(1, "worker", "", "ps");
+    cluster.pod(2, "ps", "", "none");
+    cluster.bind("p2", "n1", at(0));
+    cluster.report("n1", [&["p2/other", "gone/u9"], &["p2/other"]]);
+    // It is bound and not reported, so it counts everywhere until the deadline.
+    cluster.carry_out(&enforced, at(119));
+    assert_eq!(cluster.carry_out(&enforced, at(119)), ["p1: NumaWaiting"]);
+    assert_eq!(make_plan(&cluster.view, &enforced, at(119)).recheck_at, Some(at(120)));
+    assert_eq!(cluster.carry_out(&enforced, at(120)), ["p1: NumaFeasible"]);
+}
+
+#[test]
+fn pods_that_exclude_each_other_go_one_after_the_other() {
+    let enforced = enforced();
+    let mut cluster = one_node();
+    for number in [1, 2, 3] {
+        cluster.pod(number, "ps", "", "ps");
+    }
+    assert_eq!(cluster.carry_out(&enforced, at(5))[..2], ["p1: NumaFeasible", "p2: NumaWaiting"]);
+    assert_eq!([cluster.gates("p1"), cluster.gates("p2"), cluster.gates("p3")], [1, 2, 2]);
+    assert_eq!(cluster.carry_out(&enforced, at(6)), ["p2: NumaWaiting", "p3: NumaWaiting"]);
+    cluster.bind("p1", "n1", at(7));
+    assert_eq!(
+        cluster.carry_out(&enforced, at(8)),
+        ["p2: NumaWaiting", "p3: NumaWaiting"],
+        "not reported"
+    );
+    cluster.report("n1", [&["p1/u1"], &[]]);
+    assert_eq!(cluster.carry_out(&enforced, at(9)), ["p2: NumaFeasible", "p3: NumaWaiting"]);
+    cluster.bind("p2", "n1", at(9));
+    cluster.report("n1", [&["p1/u1"], &["p2/u2"]]);
+    assert_eq!(cluster.carry_out(&enforced, at(10)), ["p3: NumaWaiting"], "no NUMA node is left");
+}
+
+#[test]
+fn a_pod_without_a_node_counts_on_the_nodes_that_it_may_choose() {
+    let enforced = enforced();
+    let mut cluster = two_nodes();
+    for number in [1, 2] {
+        cluster.pod(number, "ps", "", "ps");
+        cluster.change(&format!("p{number}"), |pod| {
+            let node = format!("n{number}");
+            pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+        });
+    }
+    assert_eq!(cluster.carry_out(&enforced, at(5)), ["p1: NumaFeasible", "p2: NumaFeasible"]);
+}
+
+#[test]
+fn only_nodes_that_the_scheduler_may_choose_are_feasible() {
+    let enforced = enforced();
+    let mut cluster = one_node();
+    cluster.pod(1, "ps", "", "ps");
+    cluster.change("n1", |node| node["spec"] = json!({"unschedulable": true}));
+    cluster.carry_out(&enforced, at(5));
+    let plan = make_plan(&cluster.view, &enforced, at(5));
+    let note = &plan.actions[0].events[0].note;
+    assert!(note.contains("2: the scheduler cannot choose the node"), "{note}");
+    cluster.change("n1", |node| node["spec"] = json!({}));
+    assert_eq!(cluster.carry_out(&enforced, at(6)), ["p1: NumaFeasible"]);
+
+    let mut cluster = Cluster::default();
+    cluster.node("n1");
+    cluster.pod(1, "ps", "", "ps");
+    let plan = make_plan(&cluster.view, &enforced, at(5));
+    let note = &plan.actions[0].events[0].note;
+    assert!(note.contains("no node has a CustomNodeResource"), "{note}");
+}
+
+#[test]
+fn the_first_pod_of_a_group_leads() {
+    let enforced = enforced();
+    let mut cluster = one_node();
+    for number in [1, 2, 3] {
+        cluster.pod(number, "ring", "ring", "");
+    }
+    let affinity = cluster.pod_now("p1")["metadata"]["annotations"][AFFINITY].clone();
+    let events = cluster.carry_out(&enforced, at(5));
+    assert_eq!(events, ["p1: NumaLeader", "p2: NumaWaiting", "p3: NumaWaiting"]);
+    let annotations = &cluster.pod_now("p1")["metadata"]["annotations"];
+    assert_eq!((&annotations[AFFINITY], &annotations[LEADER_OF]), (&Value::Null, &affinity));
+    let waiting = ["p2: NumaWaiting", "p3: NumaWaiting"];
+    assert_eq!(cluster.carry_out(&enforced, at(300)), waiting, "it may still be bound");
+    cluster.bind("p1", "n1", at(301));
+    assert_eq!(cluster.carry_out(&enforced, at(302)), waiting, "it is not reported");
+    cluster.report("n1", [&[], &["p1/u1"]]);
+    assert_eq!(cluster.carry_out(&enforced, at(303)), ["p2: NumaFeasible", "p3: NumaFeasible"]);
+}
+
+#[test]
+fn another_pod_leads_after_a_leader_that_is_gone_or_never_reported() {
+    let enforced = enforced();
+    for is_deleted in [true, false] {
+        let mut cluster = one_node();
+        for number in [1, 2, 3] {
+            cluster.pod(number, "ring", "ring", "");
+        }
+        cluster.carry_out(&enforced, at(5));
+        if is_deleted {
+            cluster.delete("p1");
+        } else {
+            cluster.bind("p1", "n1", at(6));
+        }
+        let wait = if is_deleted { 7 } else { 126 };
+        assert_eq!(cluster.carry_out(&enforced, at(wait)), ["p2: NumaLeader", "p3: NumaWaiting"]);
+    }
+}
+
+#[test]
+fn no_pod_leads_where_another_may_serve_the_group() {
+    let enforced = enforced();
+    let mut cluster = one_node();
+    // A pod of the role that needs no other: it goes as soon as a NUMA node is feasible for it.
+    cluster.pod(1, "ring", "ring", "");
+    cluster.pod(2, "ring", "", "none");
+    assert_eq!(cluster.carry_out(&enforced, at(5)), ["p1: NumaWaiting", "p2: NumaFeasible"]);
+    cluster.bind("p2", "n1", at(6));
+    cluster.report("n1", [&["p2/u2"], &[]]);
+    assert_eq!(cluster.carry_out(&enforced, at(7)), ["p1: NumaFeasible"]);
+    // An affinity to another group has no leader.
+    cluster.pod(3, "worker", "nobody", "");
+    assert_eq!(cluster.carry_out(&enforced, at(8)), ["p3: NumaWaiting"]);
+}
+
+#[test]
+fn a_gate_is_removed_at_its_deadline_with_a_warning() {
+    let policy = policy("mode: enforced, gateDeadline: 30s");
+    let mut cluster = one_node();
+    cluster.pod(1, "worker", "ps", "");
+    cluster.carry_out(&policy, at(30));
+    assert_eq!(cluster.gates("p1"), 2);
+    assert_eq!(cluster.carry_out(&policy, at(31)), ["p1: NumaDeadline"]);
+    assert_eq!(cluster.gates("p1"), 1);
+}
+
+#[test]
+fn gates_are_removed_where_nothing_is_enforced_any_more() {
+    for off in ["mode: advisory", "mode: disabled"] {
+        let mut cluster = Cluster::default();
+        cluster.pod(1, "worker", "ps", "");
+        assert_eq!(cluster.carry_out(&policy(off), at(5)), ["p1: GateLifted"], "{off}");
+    }
+    let excluded = "excludedNamespaces: [ns]\nkatalyst: {mode: enforced, declaredLabels: [role]}";
+    let mut cluster = Cluster::default();
+    cluster.pod(1, "worker", "ps", "");
+    assert_eq!(cluster.carry_out(&Policy::from_yaml(excluded).unwrap(), at(5)), ["p1: GateLifted"]);
+    cluster.pod(2, "worker", "", "");
+    assert_eq!(cluster.carry_out(&enforced(), at(5)), ["p2: GateLifted"], "without selectors");
+}
