@@ -16,6 +16,7 @@ mod properties {
     pub(crate) mod cluster;
     pub(crate) mod coschedule;
     pub(crate) mod job;
+    pub(crate) mod katalyst;
     pub(crate) mod mpi;
     pub(crate) mod pod;
 }

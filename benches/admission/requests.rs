@@ -23,7 +23,7 @@ pub(crate) fn measure(extent: Extent, counted: bool) -> anyhow::Result<()> {
     let cases = cases(extent)?;
     let trust = Trust::new()?;
     if counted {
-        instructions(&cases, &trust)?;
+        instructions(&cases, &trust, extent)?;
     }
     time(&cases, &trust, extent)
 }
@@ -53,7 +53,7 @@ fn cases(extent: Extent) -> anyhow::Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn instructions(cases: &[Case], trust: &Trust) -> anyhow::Result<()> {
+fn instructions(cases: &[Case], trust: &Trust, extent: Extent) -> anyhow::Result<()> {
     let mut counts: HashMap<(Contestant, usize), f64> = HashMap::new();
     let mut repeated = Table::new(&["server", "instructions a request, twice", "difference"]);
     for contestant in Contestant::ALL {
@@ -70,6 +70,9 @@ fn instructions(cases: &[Case], trust: &Trust) -> anyhow::Result<()> {
         };
         for (index, case) in cases.iter().enumerate() {
             counts.insert((contestant, index), lap(case)?);
+        }
+        if contestant == Contestant::Ours {
+            compare_systems(extent, &mut lap)?;
         }
         if let Some(case) = cases.first() {
             let (once, again) = (counts[&(contestant, 0)], lap(case)?);
@@ -107,6 +110,26 @@ fn instructions(cases: &[Case], trust: &Trust) -> anyhow::Result<()> {
     }
     table.print("Instructions a request");
     repeated.print("The same count twice");
+    Ok(())
+}
+
+/// The annotation of Katalyst's seed beside one of Streams, on the same pod of 18 kB that Katalyst binds.
+fn compare_systems(
+    extent: Extent,
+    lap: &mut impl FnMut(&Case) -> anyhow::Result<f64>,
+) -> anyhow::Result<()> {
+    let requests = if extent == Extent::Quick { (20, 120) } else { (50, 250) };
+    let mut count_of = |with_affinity: bool| {
+        let mut review = Review::recorded()?;
+        review.grow_to(18_000)?;
+        let bytes = review.bound_to_numa(with_affinity).bytes();
+        lap(&Case { label: "a pod that Katalyst binds".to_owned(), keys: 1, bytes, requests })
+    };
+    let (host, affinity) = (count_of(false)?, count_of(true)?);
+    let mut table = Table::new(&["review", "host of Streams", "NUMA anti-affinity", "ratio"]);
+    let label = "18.0 kB, 1 key".to_owned();
+    table.row([label, count(host), count(affinity), ratio(affinity / host)]);
+    table.print("Instructions a request, the annotations of two systems");
     Ok(())
 }
 

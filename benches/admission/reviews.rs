@@ -131,6 +131,20 @@ impl Review {
         self
     }
 
+    /// A pod that Katalyst binds to NUMA nodes, with one annotation: of Streams, or its seed's of Katalyst.
+    pub(crate) fn bound_to_numa(mut self, with_affinity: bool) -> Self {
+        self.annotate("katalyst.kubewharf.io/qos_level", "dedicated_cores");
+        self.annotate("katalyst.kubewharf.io/memory_enhancement", r#"{"numa_binding":"true"}"#);
+        match with_affinity {
+            true => self.annotate(
+                "katalyst.kubewharf.io/microtopology_antiaffinity",
+                "{\n  \"required\": [{\"matchLabels\": {\"antiaffinitykey\": \"antiaffinityvalue\"}, \"zone\":\"numa\"}]\n}",
+            ),
+            false => self.annotate("streams.ibm.com/host", HOST),
+        }
+        self
+    }
+
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.0.to_string().into_bytes()
     }

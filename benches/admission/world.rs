@@ -29,7 +29,7 @@ pub(crate) fn documents() -> String {
         .map(|index| {
             json!({
                 "apiVersion": "v1", "kind": "Node",
-                "metadata": {"name": node_name(index)},
+                "metadata": {"name": node_name(index), "labels": {"stowplan.dev/numa-zones": "2"}},
                 "status": {"addresses": [{"type": "InternalIP", "address": address(index).to_string()}]},
             })
         })

@@ -62,6 +62,7 @@ pub const TARGETS: &[Target] = &[
         run: |value| annotation("stowplan.dev/coschedule-group", value),
     },
     Target { name: "mpi", run: mpi },
+    Target { name: "numa", run: numa },
     Target { name: "claim", run: claim },
     Target { name: "keys", run: keys },
     Target { name: "record", run: record },
@@ -103,6 +104,25 @@ fn mpi(input: &[u8]) {
         Some(())
     });
 }
+
+/// The first line of `input` is a NUMA affinity, the rest an anti-affinity, on pods that Katalyst binds and
+/// others; an empty one is absent.
+fn numa(input: &[u8]) {
+    in_context(PODS, input, &pods::bound_to_numa(), |pod, text| {
+        let text = str::from_utf8(text).ok()?;
+        let (affinity, anti_affinity) = text.split_once('\n').unwrap_or((text, ""));
+        for (key, value) in [("affinity", affinity), ("antiaffinity", anti_affinity)] {
+            if !value.is_empty() {
+                let key = format!("{NUMA}{key}");
+                pod["metadata"]["annotations"][key] = json!(value);
+            }
+        }
+        Some(())
+    });
+}
+
+/// The prefix of the annotations that are made canonical.
+const NUMA: &str = "katalyst.kubewharf.io/microtopology_";
 
 /// The prefix of the keys of MPI clusters.
 const MPI: &str = "mpi.stowplan.dev/";
@@ -343,7 +363,7 @@ fn untouched(before: &Value, after: &Value) {
     for member in ["labels", "annotations"] {
         for (key, value) in before["metadata"][member].as_object().into_iter().flatten() {
             let kept = &after["metadata"][member][key];
-            let ours = [record::KEY, CLASS_ANNOTATION].contains(&&**key);
+            let ours = [record::KEY, CLASS_ANNOTATION].contains(&&**key) || key.starts_with(NUMA);
             assert!(kept == value || ours, "{member} {key}: {value} became {kept}");
         }
     }
@@ -420,8 +440,8 @@ fn printable(text: &str) {
 static POLICIES: LazyLock<Vec<Policy>> = LazyLock::new(|| {
     [
         "{}",
-        "streams: {compat: upstream}",
-        "onInvalid: warn",
+        "{streams: {compat: upstream}, katalyst: {mode: enforced, declaredLabels: [role]}}",
+        "{onInvalid: warn, katalyst: {matchSemantics: any}}",
         "{onInvalid: warn, recordPlacement: false, streams: {compat: upstream}}",
     ]
     .map(|text| Policy::from_yaml(text).expect(text))

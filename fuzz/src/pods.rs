@@ -223,6 +223,32 @@ pub fn with_constraints() -> Vec<Value> {
     ]
 }
 
+/// Pods that Katalyst binds to NUMA nodes, one that it does not, and one with its own affinity.
+pub fn bound_to_numa() -> Vec<Value> {
+    let pod = |level: &str, memory: &str, affinity: Value| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "default", "labels": {"role": "ps"}, "annotations": {
+                "katalyst.kubewharf.io/qos_level": level,
+                "katalyst.kubewharf.io/memory_enhancement": memory}},
+            "spec": {"affinity": affinity, "containers": [{"name": "c", "image": "i"}]},
+        })
+    };
+    let bound = r#"{"numa_binding":"true"}"#;
+    let alone = r#"{"numa_binding":"true","numa_exclusive":"true"}"#;
+    let terms = json!([{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}, {}]);
+    let own = json!({
+        "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}},
+        "podAffinity": {REQUIRED: [{"topologyKey": "zone"}]},
+    });
+    vec![
+        pod("dedicated_cores", bound, Value::Null),
+        pod("dedicated_cores", alone, Value::Null),
+        pod("dedicated_cores", bound, own),
+        pod("shared_cores", "{}", Value::Null),
+    ]
+}
+
 /// Pods of MPI clusters: of a StatefulSet, of an Indexed Job, of another Job, and without an owner.
 pub fn of_clusters() -> Vec<Value> {
     let pod = |role: &str, owner: Option<(&str, &str)>, spec: Value| {

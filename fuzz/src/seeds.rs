@@ -35,6 +35,7 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "host_isolation" => in_contexts(values("streams.ibm.com/host-isolation", TOKENS)),
         "coschedule_group" => in_contexts(values("stowplan.dev/coschedule-group", GROUPS)),
         "mpi" => in_contexts(CLUSTERS.iter().map(|text| bytes(text)).collect()),
+        "numa" => in_contexts(AFFINITIES.iter().map(|text| bytes(text)).collect()),
         "claim" => in_contexts(claim_specs()),
         "host_enforcement" => in_contexts(values("streams.ibm.com/host-enforcement", ENFORCEMENTS)),
         _ => panic!("no target is called {name}"),
@@ -54,6 +55,15 @@ const CLUSTERS: &[&str] = &[
     "container=none\nssh-dir=/a/../b",
     "cluster=1c\nworkers=3",
     "clean-up=workers\nclean-up=all",
+];
+
+const AFFINITIES: &[&str] = &[
+    r#"{"required":[{"matchLabels":{"role":"ps"},"zone":"numa"}]}"#,
+    r#"{"required":[{"matchLabels":{"role":"ps","app":"x"},"zone":"socket"},{"matchLabels":{}}],"preferred":[{"matchLabels":{"a":"b"}}]}"#,
+    "{\"required\":[]}\n{\"required\":[{\"matchLabels\":{\"role\":\"worker\"}}]}",
+    "null\nnull",
+    "{}\n{\"preferred\":null}",
+    r#"{"Required":[null,{"matchlabels":{"role":1},"zone":"NUMA"}]}"#,
 ];
 
 const HOSTS: &[&str] = &[
@@ -135,7 +145,7 @@ const POLICIES: [&str; 6] = [
     "streams: {enabled: true, compat: upstream}\nmpi: {enabled: true, clusterDomain: cluster.local, namespaces: {}}\n",
     "coschedule: {enabled: true, mode: isolate-pipelinerun, binding: auto, volumes: provision, classMap: {}}\n",
     "coschedule: {groupTTL: 5m, placeholder: {image: \"\", requests: {cpu: 10m, memory: 16Mi}}}\n",
-    "katalyst: {mode: enforced, declaredLabels: [\"k=v\"]}\nstreams: &a {compat: none}\n",
+    "katalyst: {mode: enforced, declaredLabels: [role]}\nstreams: &a {compat: none}\n",
 ];
 
 fn bytes(text: &str) -> Vec<u8> {

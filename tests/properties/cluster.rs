@@ -36,7 +36,7 @@ pub(crate) fn cluster() -> impl Strategy<Value = Cluster> {
         prop::option::weighted(0.1, select(vec!["10.0.0.1", "2001:db8::1"])),
         of(select(vec!["Alias", "n1", "other.example.com"])),
         of(select(vec!["a", "b"])),
-        any::<[bool; 4]>(),
+        any::<[bool; 5]>(),
     );
     let hosts =
         vec!["n0", "n1", "n2", "10.0.0.3", "::ffff:10.0.0.4", "n1", "n9", "2001:DB8::1", "alias"];
@@ -57,6 +57,7 @@ pub(crate) fn cluster() -> impl Strategy<Value = Cluster> {
                         (has[1], "streams.ibm.com/hostpool", "ib"),
                         (has[2], "hostpool.streams.ibm.com/ib", ""),
                         (has[3], "hostpool.streams.ibm.com/blue", "yes"),
+                        (has[4], "stowplan.dev/numa-zones", "2"),
                     ] {
                         if has {
                             labels.insert(key.to_owned(), json!(value));
@@ -169,6 +170,12 @@ impl Cluster {
         if apart && value("host-enforcement") != Some("preferred") {
             meant = &meant & &self.names(|node| node.labels.contains_key(HOSTNAME));
         }
+        let has_zones = |node: &Node| node.labels.contains_key("stowplan.dev/numa-zones");
+        if ["affinity", "antiaffinity"].iter().any(|side| requires_numa(annotations, side))
+            && self.nodes.iter().any(has_zones)
+        {
+            meant = &meant & &self.names(has_zones);
+        }
         meant
     }
 
@@ -181,6 +188,14 @@ impl Cluster {
             Some(terms) => self.names(|node| terms.iter().any(|term| matches(term, node))),
         }
     }
+}
+
+/// Whether one of Katalyst's annotations requires pods to be on, or off, the same NUMA node.
+fn requires_numa(annotations: &Value, side: &str) -> bool {
+    let value = annotations[format!("katalyst.kubewharf.io/microtopology_{side}")].as_str();
+    let parsed: Value = serde_json::from_str(value.unwrap_or_default()).unwrap_or_default();
+    let mut selectors = parsed["required"].as_array().into_iter().flatten();
+    selectors.any(|selector| selector["matchLabels"].as_object().is_some_and(|of| !of.is_empty()))
 }
 
 /// Whether a node selector term selects a node (Kubernetes API, `NodeSelectorTerm`).
@@ -208,10 +223,17 @@ fn holds(requirement: &Value, labels: &Map<String, Value>) -> bool {
 }
 
 pub(crate) fn policy() -> impl Strategy<Value = Policy> {
-    (select(vec!["refuse", "warn"]), any::<bool>(), select(vec!["none", "upstream"]), prop::bool::weighted(0.9)).prop_map(
-        |(on_invalid, record, compat, pools)| {
+    let katalyst = select(vec![
+        "{}",
+        "{declaredLabels: [role, app], podAffinityTerm: false}",
+        "{declaredLabels: [role, app], matchSemantics: any}",
+        "{mode: enforced, declaredLabels: [role, app, team]}",
+        "{mode: disabled}",
+    ]);
+    (select(vec!["refuse", "warn"]), any::<bool>(), select(vec!["none", "upstream"]), prop::bool::weighted(0.9), katalyst).prop_map(
+        |(on_invalid, record, compat, pools, katalyst)| {
             let text = format!(
-                "onInvalid: {on_invalid}\nrecordPlacement: {record}\nstreams: {{compat: {compat}}}\nhostPools: {{enabled: {pools}}}"
+                "onInvalid: {on_invalid}\nrecordPlacement: {record}\nstreams: {{compat: {compat}}}\nhostPools: {{enabled: {pools}}}\nkatalyst: {katalyst}"
             );
             Policy::from_yaml(&text).unwrap()
         },

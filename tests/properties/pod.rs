@@ -7,6 +7,7 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};
 
 use super::coschedule::GATE;
+use super::katalyst::numa_pod;
 use super::mpi::mpi_pod;
 use crate::pods;
 
@@ -254,5 +255,10 @@ fn crossing_pod() -> impl Strategy<Value = Value> {
 }
 
 pub(crate) fn any_pod() -> impl Strategy<Value = Value> {
-    prop_oneof![6 => pod().boxed(), 2 => crossing_pod().boxed(), 3 => mpi_pod().boxed()]
+    prop_oneof![
+        6 => pod().boxed(),
+        2 => crossing_pod().boxed(),
+        3 => mpi_pod().boxed(),
+        4 => numa_pod().boxed(),
+    ]
 }
