@@ -10,6 +10,8 @@ mod chart {
     mod certificates;
     /// CustomResourceDefinitions and the class for parked claims.
     mod definitions;
+    /// The policies for all users.
+    mod numa;
     /// The pods of the webhook and of the controller, and what is around them.
     mod pods;
     /// The policy, which Helm checks as stowplan does.

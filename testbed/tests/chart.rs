@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 use testbed::wait::{Seen, until};
 
+#[path = "chart/numa.rs"]
+mod numa;
 #[path = "chart/policies.rs"]
 mod policies;
 

@@ -75,6 +75,8 @@ fn helm_and_stowplan_refuse_the_same_policies() {
         r#"{"coschedule": {"placeholder": {"image": "r.example:5000/a/b:1.0", "priorityClassName": ""}}}"#,
         r#"{"coschedule": {"placeholder": {"requests": {"cpu": 0.5, "memory": "16Mi"}}}}"#,
         r#"{"mpi": {"sshDir": "/home/mpi/.ssh", "sshPort": 2222, "secrets": false}}"#,
+        r#"{"katalyst": {"mode": "enforced", "declaredLabels": ["app", "example.com/team"]}}"#,
+        r#"{"katalyst": {"mode": "disabled", "declaredLabels": []}}"#,
         r#"{"mpi": {"sshPort": null, "namespaces": {"team": "hpc"}, "clusterDomain": "example.org"}}"#,
     ] {
         assert!(stowplan_accepts(policy), "{policy}");
@@ -106,6 +108,9 @@ fn helm_and_stowplan_refuse_the_same_policies() {
             r#"{"coschedule": {"placeholder": {"requests": {"memory": "16MB"}}}}"#,
             "/policy/coschedule/placeholder/requests/memory",
         ),
+        (r#"{"katalyst": {"mode": "on"}}"#, "/policy/katalyst/mode"),
+        (r#"{"katalyst": {"declaredLabels": ["a b"]}}"#, "/policy/katalyst/declaredLabels/0"),
+        (r#"{"katalyst": {"declaredLabels": ["a'b"]}}"#, "/policy/katalyst/declaredLabels/0"),
         (r#"{"mpi": {"clusterDomain": "a b"}}"#, "/policy/mpi/clusterDomain"),
         (r#"{"mpi": {"sshDir": "root/.ssh"}}"#, "/policy/mpi/sshDir"),
         (r#"{"mpi": {"sshPort": 70000}}"#, "/policy/mpi/sshPort"),

@@ -116,6 +116,7 @@ const CONTROLLER_RIGHTS: &[&str] = &[
     "delete services",
     "delete statefulsets.apps",
     "get configmaps",
+    "get customnoderesources.node.katalyst.kubewharf.io",
     "get endpointslices.discovery.k8s.io",
     "get hostpools.stowplan.dev",
     "get jobs.batch",
@@ -132,6 +133,7 @@ const CONTROLLER_RIGHTS: &[&str] = &[
     "get streamsjobs.stowplan.dev",
     "get taskruns.tekton.dev",
     "list configmaps",
+    "list customnoderesources.node.katalyst.kubewharf.io",
     "list endpointslices.discovery.k8s.io",
     "list hostpools.stowplan.dev",
     "list jobs.batch",
@@ -159,6 +161,7 @@ const CONTROLLER_RIGHTS: &[&str] = &[
     "patch statefulsets.apps",
     "patch streamsjobs/status.stowplan.dev",
     "watch configmaps",
+    "watch customnoderesources.node.katalyst.kubewharf.io",
     "watch endpointslices.discovery.k8s.io",
     "watch hostpools.stowplan.dev",
     "watch jobs.batch",
@@ -208,6 +211,8 @@ fn the_controllers_rights_are_the_same_under_every_policy() {
         r#"{"repair": "recreatePending"}"#,
         r#"{"coschedule": {"enabled": false}}"#,
         r#"{"mpi": {"enabled": false}}"#,
+        r#"{"katalyst": {"mode": "disabled"}}"#,
+        r#"{"katalyst": {"mode": "enforced", "declaredLabels": ["app"]}}"#,
     ] {
         let objects = Render::defaults().set(&format!("policy={policy}")).objects();
         let rights = verbs_everywhere(&objects, "stowplan-controller");
@@ -272,13 +277,17 @@ fn every_kind_that_the_controller_writes_has_a_policy() {
 #[test]
 fn each_part_of_the_controllers_rights_can_be_left_out() {
     let off = r#"policy={"coschedule": {"enabled": false}, "mpi": {"enabled": false}}"#;
-    let [coscheduling, wake, repair, mpi] = ["coscheduling", "wake", "repair", "mpi"]
-        .map(|part| format!("controller.rbac.{part}=false"));
+    let [pools, coscheduling, wake, repair, mpi, katalyst] =
+        ["pools", "coscheduling", "wake", "repair", "mpi", "katalyst"]
+            .map(|part| format!("controller.rbac.{part}=false"));
     let cases: &[(&[&str], &[&str])] = &[
         (
-            &["controller.rbac.pools=false"],
+            &[&pools, &katalyst],
             &["patch nodes", "create hostpools.stowplan.dev", "patch hostpools.stowplan.dev"],
         ),
+        // Both parts label nodes.
+        (&[&pools], &["create hostpools.stowplan.dev", "patch hostpools.stowplan.dev"]),
+        (&[&katalyst], &[]),
         (
             &[off, &coscheduling],
             &[
@@ -302,7 +311,7 @@ fn each_part_of_the_controllers_rights_can_be_left_out() {
             ],
         ),
         (
-            &[off, &coscheduling, &wake, &repair, &mpi],
+            &[off, &coscheduling, &wake, &repair, &mpi, &katalyst],
             &[
                 "create services",
                 "create configmaps",
@@ -355,6 +364,38 @@ fn the_policies_hold_the_account_of_the_controller() {
     assert_eq!(policies(&[SIDECAR]), of("stowplan"));
     assert_eq!(policies(&[NO_CONTROLLER]), BTreeSet::new());
     assert_eq!(policies(&["controller.admissionPolicy.enabled=false"]), BTreeSet::new());
+}
+
+/// Without a part of the rights, the policies let nothing of it pass: another part may have the right.
+#[test]
+fn the_policies_let_pass_what_the_parts_of_the_rights_need() {
+    let expressions = |values: &[&str], name: &str| {
+        let objects = Render::defaults().set_all(values).objects();
+        let policy: Value = objects.get("ValidatingAdmissionPolicy", name);
+        policy["spec"].to_string()
+    };
+    let (nodes, pods) = ("stowplan-controller-nodes", "stowplan-controller-pods");
+    let [pools, katalyst] =
+        ["pools", "katalyst"].map(|part| format!("controller.rbac.{part}=false"));
+    let pool = "pool.stowplan.node-restriction.kubernetes.io/";
+    for (values, has_pools, has_zones) in [
+        (&[][..], true, true),
+        (&[&*pools], false, true),
+        (&[&*katalyst], true, false),
+        (&[&*pools, &*katalyst], false, false),
+    ] {
+        let text = expressions(values, nodes);
+        assert_eq!(text.contains(pool), has_pools, "{values:?}");
+        let taint = "taint.key != 'stowplan.dev/exclusive'";
+        assert_eq!(text.contains(taint), has_pools, "{values:?}");
+        assert_eq!(text.contains("stowplan.dev/numa-zones"), has_zones, "{values:?}");
+        let text = expressions(values, pods);
+        for key in ["stowplan.dev/numa-feasible", "katalyst.stowplan.dev/let-go"] {
+            assert_eq!(text.contains(key), has_zones, "{values:?}: {key}");
+        }
+        let unchanged = "object.metadata.?annotations == oldObject.metadata.?annotations";
+        assert_eq!(text.contains(unchanged), !has_zones, "{values:?}");
+    }
 }
 
 /// The price of the sidecar: the account of the webhook's pods has the rights of both.
@@ -432,6 +473,7 @@ fn the_reader_reads_what_the_commands_read_and_is_bound_to_no_user() {
         "list leases.coordination.k8s.io stowplan-controller",
         "list nodes",
         "list pods",
+        "list customnoderesources.node.katalyst.kubewharf.io",
         "list hostpools.stowplan.dev",
         "list mutatingwebhookconfigurations.admissionregistration.k8s.io",
         "list jobs.batch",

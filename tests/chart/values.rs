@@ -38,6 +38,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("controller.admissionPolicy.enabled", "false", &[]),
     ("controller.admissionPolicy.placeholderImages", r#"["other:1"]"#, &[]),
     ("controller.rbac.coscheduling", "false", &[r#"policy={"coschedule": {"enabled": false}}"#]),
+    ("controller.rbac.katalyst", "false", &[]),
     ("controller.rbac.mpi", "false", &[r#"policy={"mpi": {"enabled": false}}"#]),
     ("controller.rbac.pools", "false", &[]),
     ("controller.rbac.repair", "false", &[]),
@@ -47,6 +48,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
         &[
             r#"policy={"coschedule": {"enabled": false}, "mpi": {"enabled": false}}"#,
             "controller.rbac.coscheduling=false",
+            "controller.rbac.katalyst=false",
             "controller.rbac.mpi=false",
         ],
     ),
@@ -102,7 +104,9 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("webhook.admissionPolicy.enabled", "false", &[]),
     ("webhook.excludedNamespaces", r#"["other"]"#, &[]),
     ("webhook.failurePolicy", r#""Fail""#, &[]),
+    ("webhook.keyPolicy.enabled", "false", &[]),
     ("webhook.matchConditions", r#"[{"name": "other", "expression": "true"}]"#, &[]),
+    ("webhook.numaPolicy.enabled", "false", &[]),
     ("webhook.service.port", "8443", &[]),
     ("webhook.shutdownDelaySeconds", "0", &[]),
     ("webhook.timeoutSeconds", "1", &[]),
@@ -140,6 +144,7 @@ fn the_full_values_change_every_value() {
             "teardown.enabled",
             "tls.certManager.inject",
             "webhook.admissionPolicy.enabled",
+            "webhook.numaPolicy.enabled",
         ];
         let excepted = excepted.contains(&&*path);
         assert_eq!(same, excepted, "{path} in ci/full-values.yaml");
@@ -251,6 +256,20 @@ fn values_that_cannot_work_are_refused_with_a_remedy() {
             &[&ca, "controller.rbac.mpi=false"],
             "controller.rbac.mpi is false and the policy enables MPI clusters, so launchers would wait \
              for objects and for workers for ever: set policy.mpi.enabled to false too",
+        ),
+        (
+            &[
+                &ca,
+                "controller.rbac.katalyst=false",
+                r#"policy={"katalyst": {"mode": "enforced", "declaredLabels": ["app"]}}"#,
+            ],
+            "controller.rbac.katalyst is false and policy.katalyst.mode is enforced, so pods with NUMA \
+             affinity would wait for ever: set the right to true, or the mode to advisory or disabled",
+        ),
+        (
+            &[&ca, r#"policy={"katalyst": {"mode": "enforced"}}"#],
+            "policy.katalyst.mode is enforced and policy.katalyst.declaredLabels is empty, so no NUMA \
+             affinity could be met: list the label keys that the node agents keep",
         ),
         (
             &[&ca, "controller.rbac.repair=false", r#"policy={"repair": "recreatePending"}"#],

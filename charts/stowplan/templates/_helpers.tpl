@@ -63,6 +63,11 @@ app.kubernetes.io/component: webhook
 {{- end -}}
 {{- end -}}
 
+{{/* The name of that account in requests to the API server. */}}
+{{- define "stowplan.controller.user" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "stowplan.controller.account" . }}
+{{- end -}}
+
 {{/* Labels of the controller's own pods. */}}
 {{- define "stowplan.controller.selectorLabels" -}}
 {{ include "stowplan.selectorLabels" . }}
@@ -112,6 +117,19 @@ true
 {{- if not (and (kindIs "map" $settings) (eq (toString $settings.enabled) "false")) -}}
 true
 {{- end -}}
+{{- end -}}
+
+{{/* Whether the policy enables Katalyst NUMA affinity. */}}
+{{- define "stowplan.katalyst" -}}
+{{- $settings := .Values.policy.katalyst | default dict -}}
+{{- if not (and (kindIs "map" $settings) (eq (toString $settings.mode) "disabled")) -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{/* The label keys that NUMA affinity counts, as a JSON list. */}}
+{{- define "stowplan.katalyst.labels" -}}
+{{- (.Values.policy.katalyst | default dict).declaredLabels | default list | uniq | toJson -}}
 {{- end -}}
 
 {{/*
@@ -186,6 +204,20 @@ objectSelector:
 - message: the controller changes nothing in this namespace
   reason: Forbidden
   expression: "!(request.namespace in ['kube-system', 'kube-node-lease', '{{ .Release.Namespace }}'])"
+{{- end -}}
+
+{{/* The condition of policies for all users that except the controller, which has policies of its own. */}}
+{{- define "stowplan.policy.notController" -}}
+- name: not-by-the-controller
+  expression: request.userInfo.username != '{{ include "stowplan.controller.user" . }}'
+{{- end -}}
+
+{{/* Whether the controller may change the label of a node with this key. */}}
+{{- define "stowplan.policy.nodeLabel" -}}
+{{- $own := list -}}
+{{- if .Values.controller.rbac.pools }}{{ $own = append $own "key.startsWith('pool.stowplan.node-restriction.kubernetes.io/')" }}{{ end -}}
+{{- if .Values.controller.rbac.katalyst }}{{ $own = append $own "key == 'stowplan.dev/numa-zones'" }}{{ end -}}
+{{ join " || " $own | default "false" }}
 {{- end -}}
 
 {{/* The variables with the labels or annotations of the object, and those before. Takes: the field. */}}

@@ -17,6 +17,15 @@ Each sentence says what to do: it is all that the user of `helm install` gets to
 {{- if and .Values.controller.enabled (not .Values.controller.rbac.mpi) (include "stowplan.mpi" .) -}}
   {{- fail "controller.rbac.mpi is false and the policy enables MPI clusters, so launchers would wait for objects and for workers for ever: set policy.mpi.enabled to false too" -}}
 {{- end -}}
+{{- $katalyst := .Values.policy.katalyst | default dict -}}
+{{- if eq (toString $katalyst.mode) "enforced" -}}
+  {{- if not $katalyst.declaredLabels -}}
+    {{- fail "policy.katalyst.mode is enforced and policy.katalyst.declaredLabels is empty, so no NUMA affinity could be met: list the label keys that the node agents keep (--qos-inter-pod-affinity-labels), or set the mode to advisory" -}}
+  {{- end -}}
+  {{- if and .Values.controller.enabled (not .Values.controller.rbac.katalyst) -}}
+    {{- fail "controller.rbac.katalyst is false and policy.katalyst.mode is enforced, so pods with NUMA affinity would wait for ever: set the right to true, or the mode to advisory or disabled" -}}
+  {{- end -}}
+{{- end -}}
 {{- if and .Values.controller.enabled (not .Values.controller.rbac.repair) (eq (toString .Values.policy.repair) "recreatePending") -}}
   {{- fail "controller.rbac.repair is false and policy.repair is recreatePending, so the controller could not delete the pods that it is to recreate: set rbac.repair to true, or policy.repair to report" -}}
 {{- end -}}

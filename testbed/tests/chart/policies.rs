@@ -13,6 +13,16 @@ mod mpi;
 /// The label of a pool on nodes.
 pub(super) const LABEL: &str = "pool.stowplan.node-restriction.kubernetes.io/abcdefabcd";
 
+/// The annotations of NUMA affinity, and those that the controller writes.
+const AFFINITY: &str = "katalyst.kubewharf.io/microtopology_affinity";
+const ANTI_AFFINITY: &str = "katalyst.kubewharf.io/microtopology_antiaffinity";
+const LEADER_OF: &str = "katalyst.stowplan.dev/leader-of";
+const LET_GO: &str = "katalyst.stowplan.dev/let-go";
+const TIME: &str = "2026-01-02T03:04:05Z";
+
+/// The label of nodes with NUMA zones.
+const NUMA_ZONES: &str = "stowplan.dev/numa-zones";
+
 /// Objects as an administrator and requests as the controller.
 struct Controller<'w> {
     world: &'w World,
@@ -93,6 +103,7 @@ pub(super) async fn hold_the_controller_to_its_marks(world: &World) {
     nodes(&controller);
     pods(&controller);
     gated_pods(&controller);
+    pods_with_numa_affinity(&controller);
     pods_that_it_deletes(&controller);
     placeholders(&controller);
     claims(&controller);
@@ -130,7 +141,8 @@ fn tolerations(world: &World) {
 
 fn nodes(controller: &Controller<'_>) {
     let nothing = &Value::Null;
-    let only = "the controller changes only the labels of pools on nodes";
+    let only = "the controller changes only the labels of pools and the label \
+                stowplan.dev/numa-zones on nodes";
     controller.may_not(&["label", "node", "one", "a=b"], nothing, only);
     controller.may_not(&["label", "node", "one", "kubernetes.io/hostname-"], nothing, only);
     controller.may_not(
@@ -140,6 +152,21 @@ fn nodes(controller: &Controller<'_>) {
     );
     controller.may(&["label", "node", "one", &format!("{LABEL}=0")], nothing);
     controller.may(&["label", "node", "one", &format!("{LABEL}=1"), "--overwrite"], nothing);
+    controller.may(&["label", "node", "one", &format!("{LABEL}-")], nothing);
+    for zones in ["two", "", "2.0"] {
+        let label = format!("{NUMA_ZONES}={zones}");
+        let number = "the label stowplan.dev/numa-zones is a number";
+        controller.may_not(&["label", "node", "one", &label], nothing, number);
+    }
+    // Another key with the same beginning is another label.
+    controller.may_not(&["label", "node", "one", &format!("{NUMA_ZONES}-all=2")], nothing, only);
+    controller.may(&["label", "node", "one", &format!("{NUMA_ZONES}=2")], nothing);
+    controller.may(&["label", "node", "one", &format!("{NUMA_ZONES}=4"), "--overwrite"], nothing);
+    controller.may(&["label", "node", "one", &format!("{NUMA_ZONES}-")], nothing);
+    // One that a user has set is no obstacle to the others.
+    controller.world.may(&["label", "node", "one", &format!("{NUMA_ZONES}=many")], nothing);
+    controller.may(&["label", "node", "one", &format!("{LABEL}=0")], nothing);
+    controller.may(&["label", "node", "one", &format!("{NUMA_ZONES}-")], nothing);
     controller.may(&["label", "node", "one", &format!("{LABEL}-")], nothing);
 
     let only = "the controller changes only the taint stowplan.dev/exclusive";
@@ -178,8 +205,11 @@ fn pods(controller: &Controller<'_>) {
     controller.may_not(&["label", "pod", "plain", "a=b"], nothing, only);
     // With this label it could delete any pod.
     controller.may_not(&["label", "pod", "plain", "stowplan.dev/placeholder=x"], nothing, only);
+    let gated = "the controller changes annotations of a pod only where it removes the gate \
+                 stowplan.dev/numa-feasible";
+    controller.may_not(&["annotate", "pod", "plain", "a=b"], nothing, gated);
+    controller.may_not(&["annotate", "pod", "plain", &format!("{LET_GO}={TIME}")], nothing, gated);
     let rest = "nothing else of a pod";
-    controller.may_not(&["annotate", "pod", "plain", "a=b"], nothing, rest);
     for operations in [
         add("/spec/containers/0/image", &json!("other")),
         add("/spec/activeDeadlineSeconds", &json!(1)),
@@ -227,6 +257,74 @@ fn gated_pods(controller: &Controller<'_>) {
     controller.may_not_patch("default", "pod/launcher", &json!([affinity, lift(0)]), adds);
     controller.may_patch("default", "pod/launcher", &json!([lift(0)]));
     controller.world.may(&["delete", "pod", "both", "other", "launcher", "--now"], nothing);
+}
+
+/// Pods that wait for NUMA zones: their gate, and the annotations that change with it.
+fn pods_with_numa_affinity(controller: &Controller<'_>) {
+    let path = |key: &str| format!("/metadata/annotations/{}", key.replace('/', "~1"));
+    let set = |key: &str, value: &str| json!({"op": "add", "path": path(key), "value": value});
+    let unset = |key: &str| json!({"op": "remove", "path": path(key)});
+    let given = |name: &str, annotations: &Value| {
+        let gates = json!({"schedulingGates": [{"name": "example.com/gate"},
+            {"name": "stowplan.dev/numa-feasible"}]});
+        let mut pod = pod("default", name, &json!({"stowplan.dev/ignore": "true"}), &gates);
+        pod["metadata"]["annotations"] = annotations.clone();
+        controller.given(&pod);
+    };
+    given("leader", &json!({AFFINITY: "value", ANTI_AFFINITY: "anti", "example.com/key": "x"}));
+    given("member", &json!({AFFINITY: "value", LET_GO: "forged", LEADER_OF: "forged"}));
+    given("plain", &Value::Null);
+    let other = json!({"op": "remove", "path": "/spec/schedulingGates/0"});
+    let lift = json!({"op": "remove", "path": "/spec/schedulingGates/1"});
+    let only = "the controller removes only the gate";
+    controller.may_not_patch("default", "pod/leader", &json!([other]), only);
+    let leads = [unset(AFFINITY), set(LEADER_OF, "value")];
+    let let_go = set(LET_GO, TIME);
+    let with = |operations: &[&Value]| json!([&[&lift], operations].concat());
+    let gated = "the controller changes annotations of a pod only where it removes the gate";
+    for operations in [
+        // Without the gate.
+        json!([let_go]),
+        json!([leads[0], leads[1]]),
+        json!([leads[0], leads[1], let_go]),
+        // One half of the move, another value, and what is no move.
+        with(&[&leads[0]]),
+        with(&[&leads[1]]),
+        with(&[&leads[0], &set(LEADER_OF, "other")]),
+        with(&[&set(AFFINITY, "other")]),
+        with(&[&unset(ANTI_AFFINITY)]),
+        with(&[&unset(ANTI_AFFINITY), &set(LEADER_OF, "anti")]),
+        with(&[&leads[0], &leads[1], &unset(ANTI_AFFINITY)]),
+        // Other annotations, and what is no time.
+        with(&[&set(LET_GO, "")]),
+        with(&[&set(LET_GO, "yesterday")]),
+        with(&[&set(LET_GO, "2026-01-02")]),
+        with(&[&set("katalyst.stowplan.dev/other", "x")]),
+        with(&[&set("example.com/key", "y")]),
+        with(&[&unset("example.com/key")]),
+    ] {
+        controller.may_not_patch("default", "pod/leader", &operations, gated);
+    }
+    let all = with(&[&leads[0], &leads[1], &let_go]);
+    controller.may_patch("default", "pod/leader", &all);
+    // What a user has written beforehand is overwritten, or stays.
+    controller.may_not_patch("default", "pod/member", &with(&[&unset(LET_GO)]), gated);
+    controller.may_not_patch("default", "pod/member", &with(&[&set(LEADER_OF, "x")]), gated);
+    controller.may_patch(
+        "default",
+        "pod/member",
+        &with(&[&set(LET_GO, "2026-01-02T03:04:05.1+01:00")]),
+    );
+    let annotations =
+        json!([{"op": "add", "path": "/metadata/annotations", "value": {LET_GO: TIME}}]);
+    controller.may_not_patch("default", "pod/plain", &annotations, gated);
+    controller.may_patch("default", "pod/plain", &json!([lift, annotations[0]]));
+    let keys = (0..1000).map(|number| (format!("k-{number}"), json!("")));
+    given("many", &Value::Object(keys.collect()));
+    controller.may_not_patch("default", "pod/many", &with(&[&let_go]), gated);
+    controller.may_patch("default", "pod/many", &json!([lift]));
+    let names = ["delete", "pod", "leader", "member", "plain", "many", "--now"];
+    controller.world.may(&names, &Value::Null);
 }
 
 fn pods_that_it_deletes(controller: &Controller<'_>) {
