@@ -138,6 +138,7 @@ fn every_event_and_condition_that_is_listed_exists() {
     for (page, headings) in [
         ("docs/operations.md", &["## Events", "## Conditions"][..]),
         ("docs/tekton.md", &["### Events"]),
+        ("docs/katalyst.md", &["### Events"]),
     ] {
         let text = read(&root.join(page));
         for heading in headings {

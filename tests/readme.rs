@@ -17,16 +17,18 @@ const README: &str = include_str!("../README.md");
 const STREAMS: &str = include_str!("../docs/streams.md");
 const TEKTON: &str = include_str!("../docs/tekton.md");
 const GROUPS: &str = include_str!("../docs/groups.md");
+const KATALYST: &str = include_str!("../docs/katalyst.md");
 const POLICY: &str = include_str!("../docs/policy.md");
 const OPERATIONS: &str = include_str!("../docs/operations.md");
 const TESTBED: &str = include_str!("../testbed/README.md");
 
 /// The documents whose examples, sessions and commands are run.
-const PAGES: [(&str, &str); 7] = [
+const PAGES: [(&str, &str); 8] = [
     ("README.md", README),
     ("docs/streams.md", STREAMS),
     ("docs/tekton.md", TEKTON),
     ("docs/groups.md", GROUPS),
+    ("docs/katalyst.md", KATALYST),
     ("docs/policy.md", POLICY),
     ("docs/operations.md", OPERATIONS),
     ("testbed/README.md", TESTBED),
@@ -151,7 +153,12 @@ fn what_you_write_becomes_what_the_object_gets() {
             }
         }
     }
-    let wanted = [("README.md", 1), ("docs/groups.md", 2), ("docs/streams.md", 10)];
+    let wanted = [
+        ("README.md", 1),
+        ("docs/groups.md", 2),
+        ("docs/katalyst.md", 2),
+        ("docs/streams.md", 10),
+    ];
     assert_eq!(pairs, BTreeMap::from(wanted), "pairs of each document");
 }
 
@@ -332,8 +339,13 @@ fn console_sessions_are_as_shown() {
             *seen.entry(page).or_insert(0) += 1;
         }
     }
-    let wanted =
-        [("README.md", 1), ("docs/groups.md", 1), ("docs/operations.md", 3), ("docs/tekton.md", 2)];
+    let wanted = [
+        ("README.md", 1),
+        ("docs/groups.md", 1),
+        ("docs/katalyst.md", 3),
+        ("docs/operations.md", 3),
+        ("docs/tekton.md", 2),
+    ];
     assert_eq!(seen, BTreeMap::from(wanted), "sessions of each document");
 }
 

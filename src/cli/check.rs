@@ -69,6 +69,10 @@ Examples:
   # Why the launcher of an MPI cluster waits
   stowplan check mpi/pi
 
+  # Why a pod with Katalyst's NUMA affinity waits, and the pods on each NUMA node of a node
+  stowplan check pod/worker-2 -n training
+  stowplan check node/node-7
+
   # From objects that another user has sent
   kubectl get nodes,pods,hostpools,streamsjobs -n streams -o yaml > cluster.yaml
   stowplan check pod/parallel-0-ioyms -n streams --cluster cluster.yaml

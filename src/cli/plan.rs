@@ -64,6 +64,9 @@ Examples:
   # Which tasks of a Tekton run share a node, and with which volumes
   stowplan plan -f run.yaml --live
 
+  # Which NUMA nodes a pod with Katalyst's NUMA affinity can use, and which pods forbid the others
+  stowplan plan -f worker.yaml --live
+
   # Place pods without a webhook in the cluster
   stowplan plan -f job.yaml --live -o yaml | kubectl apply -f -")]
 pub(super) struct Arguments {
@@ -71,7 +74,8 @@ pub(super) struct Arguments {
     /// input
     #[arg(short, long = "filename", value_name = "PATH", num_args = 1.., required = true)]
     filename: Vec<PathBuf>,
-    /// Kubernetes objects (nodes, HostPools, namespaces, pods, storage classes), files or folders
+    /// Kubernetes objects (nodes, HostPools, namespaces, pods, storage classes,
+    /// CustomNodeResources), files or folders
     #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "live")]
     cluster: Vec<PathBuf>,
     /// Read the cluster of the current kubeconfig context
