@@ -153,12 +153,8 @@ fn what_you_write_becomes_what_the_object_gets() {
             }
         }
     }
-    let wanted = [
-        ("README.md", 1),
-        ("docs/groups.md", 2),
-        ("docs/katalyst.md", 2),
-        ("docs/streams.md", 10),
-    ];
+    let wanted =
+        [("README.md", 1), ("docs/groups.md", 2), ("docs/katalyst.md", 2), ("docs/streams.md", 10)];
     assert_eq!(pairs, BTreeMap::from(wanted), "pairs of each document");
 }
 
