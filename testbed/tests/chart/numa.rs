@@ -407,6 +407,16 @@ fn labels(world: &World) {
     // Neither by making the pod another one in the same write.
     let other = json!([{"op": "remove", "path": "/metadata/labels/app"}, unset(QOS)]);
     may_not_patch(world, "runs", &other, &[], &why("app"));
+    // Nor in a write before.
+    let counts =
+        format!("the annotation {QOS} of a dedicated_cores pod with a node cannot be added");
+    may_not_patch(world, "runs", &json!([unset(QOS)]), &[], &counts);
+    let memory = "katalyst.kubewharf.io/memory_enhancement";
+    let counts =
+        format!("the annotation {memory} of a dedicated_cores pod with a node cannot be added");
+    let add = json!([{"op": "add", "value": "{}",
+        "path": format!("/metadata/annotations/{}", memory.replace('/', "~1"))}]);
+    may_not_patch(world, "runs", &add, &[], &counts);
     let binding = json!({
         "apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "one"},
         "metadata": {"name": "waits", "namespace": "default"},
