@@ -1,5 +1,5 @@
-//! What the controller costs: plans of pools, of coscheduled runs and of MPI clusters, by the size of the
-//! cluster, and pools on a control plane, in seconds, in writes to the API server and in memory.
+//! What the controller costs: plans of pools, of coscheduled runs, of MPI clusters and of NUMA nodes, by the size
+//! of the cluster, and pools on a control plane, in seconds, in writes to the API server and in memory.
 //!
 //! `docs/performance.md` says how to read the tables. Nothing printed here is stored: every figure
 //! is measured in the run that prints it, and a state that is not reached ends the run.
@@ -10,6 +10,7 @@
 mod callgrind;
 mod cluster;
 mod mpi;
+mod numa;
 mod plan;
 #[path = "../common/plane.rs"]
 mod plane;
@@ -31,6 +32,7 @@ struct Extent {
     pools: world::Extent,
     runs: runs::Extent,
     clusters: mpi::Extent,
+    machines: numa::Extent,
 }
 
 /// What `docs/performance.md` shows.
@@ -38,6 +40,7 @@ const STANDARD: Extent = Extent {
     pools: world::Extent { nodes: 1_000, pools: 200, pods: 2_000 },
     runs: runs::Extent { nodes: 1_000, runs: 200 },
     clusters: mpi::Extent { workers: 1_000, clusters: 5 },
+    machines: numa::Extent { nodes: 1_000, pods: 200 },
 };
 
 /// Enough to see that the harness works and where the figures roughly are.
@@ -45,6 +48,7 @@ const QUICK: Extent = Extent {
     pools: world::Extent { nodes: 100, pools: 20, pods: 200 },
     runs: runs::Extent { nodes: 100, runs: 20 },
     clusters: mpi::Extent { workers: 1_000, clusters: 1 },
+    machines: numa::Extent { nodes: 100, pods: 20 },
 };
 
 const USAGE: &str = "\
@@ -89,7 +93,8 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             Some(version) => println!("instructions: {version}, user space only"),
             None => println!("valgrind is not installed: instructions are not counted"),
         }
-        plan::measure(extent.pools, extent.runs, extent.clusters, valgrind.is_some())?;
+        let Extent { pools, runs, clusters, machines } = extent;
+        plan::measure(pools, runs, clusters, machines, valgrind.is_some())?;
     }
     if wanted("cluster") {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

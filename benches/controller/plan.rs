@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use crate::player::{self, Player};
 use crate::table::{Table, count, ratio};
 use crate::world::{self, Scene};
-use crate::{mpi, runs, world::Extent};
+use crate::{mpi, numa, runs, world::Extent};
 
 /// What is planned of pools, by the word that orders it.
 const POOLS: [(&str, world::State, &str); 3] = [
@@ -36,6 +36,17 @@ const CLUSTERS: [(&str, mpi::State, &str); 3] = [
     ("mpi-new", mpi::State::New, "nothing is made yet"),
 ];
 
+/// What is planned of pods that wait for NUMA nodes.
+const MACHINES: [(&str, numa::State, &str); 3] = [
+    (
+        "numa-steady",
+        numa::State::Steady,
+        "NUMA nodes with a pod each, and no pod waits: nothing to do",
+    ),
+    ("numa-wait", numa::State::Wait, "pods of ten workloads wait, and no NUMA node is feasible"),
+    ("numa-start", numa::State::Start, "every pod can start"),
+];
+
 /// The order that measures the cost of a turn in which nothing is done.
 const NOTHING: &str = "nothing";
 
@@ -58,9 +69,10 @@ pub(crate) fn measure(
     pools: Extent,
     runs: runs::Extent,
     clusters: mpi::Extent,
+    machines: numa::Extent,
     counted: bool,
 ) -> anyhow::Result<()> {
-    for subject in [of_pools(pools), of_runs(runs), of_clusters(clusters)] {
+    for subject in [of_pools(pools), of_runs(runs), of_clusters(clusters), of_machines(machines)] {
         subject.print(counted)?;
     }
     Ok(())
@@ -122,6 +134,24 @@ fn of_clusters(extent: mpi::Extent) -> Subject {
     }
 }
 
+fn of_machines(extent: numa::Extent) -> Subject {
+    let numa::Extent { nodes, pods } = extent;
+    let extents = [
+        extent,
+        numa::Extent { nodes: 4 * nodes, ..extent },
+        numa::Extent { pods: 4 * pods, ..extent },
+        numa::Extent { nodes: 4 * nodes, pods: 4 * pods },
+    ];
+    let order =
+        |word: &str| extents.map(|numa::Extent { nodes, pods }| format!("{word} {nodes} {pods}"));
+    let [nodes, pods] = [nodes, pods].map(|size| count(size as f64));
+    Subject {
+        of: format!("{nodes} machines of 4 NUMA nodes, {pods} pods that wait"),
+        growth: ["4 × machines", "4 × pods"],
+        rows: MACHINES.iter().map(|(word, _, label)| (*label, order(word))).collect(),
+    }
+}
+
 /// The cluster that an order asks for.
 fn scene(order: &str) -> anyhow::Result<Scene> {
     let mut words = order.split(' ');
@@ -134,6 +164,10 @@ fn scene(order: &str) -> anyhow::Result<Scene> {
     if let Some((_, state, _)) = CLUSTERS.into_iter().find(|(known, ..)| *known == word) {
         ensure!(sizes.len() == 2, "{word} WORKERS CLUSTERS");
         return mpi::scene(state, mpi::Extent { workers: sizes[0], clusters: sizes[1] });
+    }
+    if let Some((_, state, _)) = MACHINES.into_iter().find(|(known, ..)| *known == word) {
+        ensure!(sizes.len() == 2, "{word} NODES PODS");
+        return numa::scene(state, numa::Extent { nodes: sizes[0], pods: sizes[1] });
     }
     let (_, state, _) = RUNS
         .into_iter()

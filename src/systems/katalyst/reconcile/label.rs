@@ -18,12 +18,12 @@ use crate::view::{Name, NodeDetails, View};
 /// Plans the labels of all nodes.
 pub(super) fn plan(view: &View, policy: &Policy, plan: &mut Plan) {
     let is_enabled = policy.katalyst.mode != KatalystMode::Disabled;
-    if !is_enabled && !view.has_numa_nodes() {
+    // As in every cluster without Katalyst.
+    if !view.has_numa_nodes() && (!is_enabled || !view.has_topologies()) {
         return;
     }
-    let mut nodes: Vec<_> = view.nodes().collect();
-    nodes.sort_unstable_by_key(|(name, _)| *name);
-    for (node, details) in nodes {
+    let earlier = plan.actions.len();
+    for (node, details) in view.nodes() {
         let Some(details) = details.details.as_deref().filter(|of| !of.identity.deleting) else {
             continue;
         };
@@ -47,6 +47,7 @@ pub(super) fn plan(view: &View, policy: &Policy, plan: &mut Plan) {
             plan.actions.push(action);
         }
     }
+    plan.actions[earlier..].sort_unstable_by(|one, other| one.target.cmp(&other.target));
 }
 
 fn write(

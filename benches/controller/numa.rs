@@ -1,0 +1,114 @@
+//! Machines with NUMA nodes to plan on: four each, with a pod on each of them, and pods that wait for one.
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use serde_json::{Value, json};
+use stowplan::testing::systems;
+use stowplan::testing::systems::policy::Policy;
+use stowplan::testing::view::{ApiObject, Scope};
+
+use crate::world::Scene;
+
+const NAMESPACE: &str = "numa";
+
+/// How many machines there are, and how many pods wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    pub(crate) nodes: usize,
+    pub(crate) pods: usize,
+}
+
+/// What the pods wait for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum State {
+    /// No pod waits: nothing to do.
+    Steady,
+    /// Ten workloads wait for NUMA nodes that none of the pods there lets them have.
+    Wait,
+    /// Each pod can start.
+    Start,
+}
+
+/// Machines in this state; an error if the plan on them is not what the state implies.
+pub(crate) fn scene(state: State, extent: Extent) -> anyhow::Result<Scene> {
+    let now = "2026-01-01T00:05:00Z".parse()?;
+    let policy = Policy::from_yaml("katalyst: {mode: enforced, declaredLabels: [role, app]}")
+        .map_err(anyhow::Error::msg)?;
+    let mut scene = Scene::new(policy, now);
+    for node in 0..extent.nodes {
+        add_machine(&mut scene, node)?;
+    }
+    let waiting = if state == State::Steady { 0 } else { extent.pods };
+    for pod in 0..waiting {
+        let avoided = if state == State::Wait { "server" } else { "nothing" };
+        let selector = json!({"matchLabels": {"role": avoided}, "zone": "numa"});
+        let app = pod % 10;
+        let mut document = bound_pod(&format!("waiting-{pod}"), "worker");
+        document["metadata"]["labels"]["app"] = json!(format!("app-{app}"));
+        document["metadata"]["annotations"]["katalyst.kubewharf.io/microtopology_antiaffinity"] =
+            json!({"required": [selector]}).to_string().into();
+        document["spec"]["schedulingGates"] = json!([{"name": "stowplan.dev/numa-feasible"}]);
+        show::<Pod>(&mut scene, &document)?;
+    }
+    let planned = scene.plan().actions.len();
+    ensure!(planned == waiting, "{state:?}: planned {planned} actions instead of {waiting}");
+    Ok(scene)
+}
+
+fn show<K>(scene: &mut Scene, document: &Value) -> anyhow::Result<()>
+where
+    K: ApiObject + kube::Resource<DynamicType = ()>,
+{
+    let object: K = serde_json::from_value(document.clone())?;
+    let object = systems::project(&object, Scope::Controller);
+    scene.view.apply(object.context("an object of no table")?);
+    Ok(())
+}
+
+fn bound_pod(name: &str, role: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE, "uid": name, "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"role": role},
+            "annotations": {
+                "katalyst.kubewharf.io/qos_level": "dedicated_cores",
+                "katalyst.kubewharf.io/memory_enhancement": "{\"numa_binding\":\"true\"}",
+            }},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    })
+}
+
+/// A machine with two sockets of two NUMA nodes, and a server on each NUMA node.
+fn add_machine(scene: &mut Scene, number: usize) -> anyhow::Result<()> {
+    let node = format!("node-{number}");
+    show::<Node>(
+        scene,
+        &json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": node, "uid": node,
+                "labels": {"kubernetes.io/hostname": node, "stowplan.dev/numa-zones": "4"}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        }),
+    )?;
+    let mut sockets = Vec::new();
+    for socket in 0..2 {
+        let mut zones = Vec::new();
+        for zone in [2 * socket, 2 * socket + 1] {
+            let name = format!("server-{number}-{zone}");
+            let mut pod = bound_pod(&name, "server");
+            pod["spec"]["nodeName"] = node.as_str().into();
+            show::<Pod>(scene, &pod)?;
+            let consumer = format!("{NAMESPACE}/{name}/{name}");
+            zones.push(json!({"type": "Numa", "name": zone.to_string(),
+                "allocations": [{"consumer": consumer, "requests": {"cpu": "4"}}]}));
+        }
+        sockets.push(json!({"type": "Socket", "name": socket.to_string(), "children": zones}));
+    }
+    let report = json!({
+        "apiVersion": "node.katalyst.kubewharf.io/v1alpha1", "kind": "CustomNodeResource",
+        "metadata": {"name": node, "uid": node}, "status": {"topologyZone": sockets},
+    });
+    let report = systems::object(report).map_err(anyhow::Error::msg)?;
+    scene.view.apply(report.context("an object of no table")?);
+    Ok(())
+}
