@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::explain::{BUILDS, Shown, draw_pods};
+use super::explain::{BUILDS, Shown, draw_pods, first_pod};
 use super::keys::LEADER_OF;
 use super::kinds::NumaView as _;
 use super::machines::find_unusable;
@@ -45,6 +45,7 @@ pub(super) fn check_pod(context: &Context<'_>, name: &Name, pod: &Pod) -> PodRep
     }
     let shown = Shown::new(view, policy, own);
     report.pending.decided.extend(shown.lines());
+    report.pending.decided.extend(first_pod(policy, own));
     if shown.feasible() == 0 {
         report.pending.report(
             "no NUMA node is feasible for it",

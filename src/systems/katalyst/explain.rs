@@ -10,6 +10,7 @@ use super::kinds::pod::NumaPod;
 use super::kinds::topology::Topology;
 use super::machines::{build, check_node, find_unusable};
 use super::policy::{Katalyst, KatalystMode};
+use super::selector::Selector;
 use crate::systems::check::words::counted;
 use crate::systems::fit::SCHEDULER_BESIDE;
 use crate::systems::policy::Policy;
@@ -35,11 +36,25 @@ fn explain(view: &View, policy: &Policy, name: &Name) -> Option<Explained> {
     }
     let shown = Shown::new(view, &policy.katalyst, pod);
     let mut text = String::new();
-    for line in shown.lines() {
+    let waits = shown.feasible() == 0 && policy.katalyst.mode == KatalystMode::Enforced;
+    let waits = waits.then(|| "it waits until a NUMA node is feasible".to_owned());
+    for line in shown.lines().into_iter().chain(waits).chain(first_pod(&policy.katalyst, pod)) {
         text.push_str(&format!("  {line}\n"));
     }
     let fields = Map::from_iter([("numa".to_owned(), json!(shown))]);
     Some(Explained { text, fields })
+}
+
+/// What a pod has to know whose affinity selects the pod itself.
+pub(super) fn first_pod(policy: &Katalyst, pod: &NumaPod) -> Option<String> {
+    let is_own = |selector: &Selector| {
+        selector.pairs().any(|(key, value)| pod.labels.get(key).is_some_and(|own| **own == *value))
+    };
+    let leads = policy.mode == KatalystMode::Enforced && pod.affinity.iter().any(is_own);
+    leads.then(|| {
+        "its affinity asks for its own group: while no pod of the group runs, the oldest one starts without it"
+            .to_owned()
+    })
 }
 
 /// The NUMA nodes of all machines for a pod.
