@@ -133,9 +133,15 @@ impl Member<'_> {
         }
         let requires = |(_, of): &&(&'static str, &Selectors)| !of.required.is_empty();
         if let Some((key, _)) = sides.iter().find(requires) {
-            self.derive(key, affinity);
-            if !qos.is_exclusive {
-                self.hold(key);
+            let is_enforced = self.policy.katalyst.mode == KatalystMode::Enforced;
+            let should_wait = is_enforced && !qos.is_exclusive;
+            let waits = should_wait && self.can_wait();
+            self.derive(key, affinity, waits);
+            if waits {
+                self.change(key, Change::Gate(keys::GATE));
+            } else if should_wait {
+                let text = "does not wait for a feasible NUMA node: no controller of stowplan runs";
+                self.warn(key, text);
             }
         }
     }
@@ -183,8 +189,9 @@ impl Member<'_> {
     }
 
     /// Derives what the scheduler can follow. Never a required anti-affinity: two pods may share a node
-    /// on different NUMA nodes.
-    fn derive(&mut self, key: &'static str, affinity: &Selectors) {
+    /// on different NUMA nodes. A pod that waits for a feasible NUMA node needs a node with the label
+    /// in any case: it starts once there is one, and the scheduler could choose another node.
+    fn derive(&mut self, key: &'static str, affinity: &Selectors, waits: bool) {
         // The kubelet would reject the pod on a node without the label. Another system may release the name
         // into node affinity.
         let is_bound = |terms| bound_to(terms).is_some();
@@ -192,7 +199,7 @@ impl Member<'_> {
             let text = "nothing is derived for the scheduler: the pod names its node";
             return self.warn(key, text);
         }
-        if self.view.has_numa_nodes() || self.is_on_numa_nodes() {
+        if waits || self.view.has_numa_nodes() || self.is_on_numa_nodes() {
             let on_numa_nodes = vec![on_labels(&[(NUMA_ZONES, None)])];
             self.change(key, Change::NodeAffinity(on_numa_nodes));
         } else {
@@ -262,18 +269,8 @@ impl Member<'_> {
         }
     }
 
-    /// Under the mode enforced, the pod waits until a NUMA node is feasible.
-    fn hold(&mut self, key: &'static str) {
-        if self.policy.katalyst.mode != KatalystMode::Enforced {
-            return;
-        }
-        if self.view.controller_present() || self.pod.has_gate(keys::GATE) {
-            self.change(key, Change::Gate(keys::GATE));
-        } else {
-            self.warn(
-                key,
-                "does not wait for a feasible NUMA node: no controller of stowplan runs",
-            );
-        }
+    /// Whether something will remove the gate.
+    fn can_wait(&self) -> bool {
+        self.view.controller_present() || self.pod.has_gate(keys::GATE)
     }
 }
