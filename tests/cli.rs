@@ -18,6 +18,8 @@ mod cli {
     mod check_live;
     /// `plan`: the files it reads.
     mod plan_input;
+    /// `plan`: NUMA affinity.
+    mod plan_katalyst;
     /// `plan --live`: what it reads from a cluster.
     mod plan_live;
     /// `plan`: MPI clusters.

@@ -115,9 +115,14 @@ fn workspace() -> Result<&'static Path> {
     Ok(root)
 }
 
+/// The installation of the chart of this workspace.
+fn chart_of_workspace(webhook: PathBuf) -> Result<Install> {
+    Ok(Install::new(webhook, workspace()?.join("charts/stowplan")))
+}
+
 /// Installs the chart of this workspace.
 async fn install(plane: &ControlPlane, webhook: PathBuf) -> Result<Installation> {
-    plane.install(Install::new(webhook, workspace()?.join("charts/stowplan"))).await
+    plane.install(chart_of_workspace(webhook)?).await
 }
 
 /// The path relative to the present directory if possible.

@@ -13,7 +13,8 @@
 //! 3. `process`: how nothing outlives its owner, even one that was killed.
 //! 4. [`workload`], [`wait`], [`http`]: queries and waits of tests.
 //! 5. [`proxy`]: an API server that fails on demand, for a controller.
-//! 6. [`volumes`], [`tekton`]: a provisioner of volumes, and a driver of PipelineRuns.
+//! 6. [`volumes`], [`tekton`], [`katalyst`]: a provisioner of volumes, a driver of PipelineRuns, and the
+//!    reports of Katalyst's agents.
 //! 7. [`image`]: container images, written without a container engine.
 //! 8. [`real`]: nodes with a kubelet, which run pods of such images.
 //!
@@ -47,6 +48,7 @@
 pub mod control_plane;
 pub mod http;
 pub mod image;
+pub mod katalyst;
 mod process;
 pub mod proxy;
 pub mod real;

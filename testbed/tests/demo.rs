@@ -3,7 +3,7 @@
 use std::process::Command;
 
 #[test]
-fn the_demo_shows_every_constraint_a_streams_job_refusals_and_a_run() {
+fn the_demo_shows_every_constraint_a_streams_job_refusals_a_run_and_numa_nodes() {
     let output = Command::new(env!("CARGO_BIN_EXE_testbed")).arg("demo").output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -26,6 +26,16 @@ fn the_demo_shows_every_constraint_a_streams_job_refusals_and_a_run() {
     assert_eq!(row("image-clone-pod")[2], row("image-build-pod")[2]);
     assert_ne!(row("image-report-pod")[2], row("image-build-pod")[2]);
     assert!(said.contains("stowplan's placeholder was deleted"), "{said}");
+    assert!(said.contains("Katalyst itself does not run here"), "{said}");
+    assert_eq!(row("train-ps-0")[1], "ps");
+    let zones: Vec<_> = said.lines().filter(|line| line.contains("| NUMA ")).collect();
+    assert_eq!(zones.len(), 8, "{zones:#?}");
+    for pod in ["train-ps-", "train-worker-"] {
+        let count: usize = zones.iter().map(|zone| zone.matches(pod).count()).sum();
+        assert_eq!(count, if pod == "train-ps-" { 2 } else { 4 }, "{zones:#?}");
+    }
+    let is_mixed = |zone: &&&str| zone.contains("train-ps-") && zone.contains("train-worker-");
+    assert_eq!(zones.iter().find(is_mixed), None);
     let wide: Vec<_> = said.lines().filter(|line| line.chars().count() > 120).collect();
     assert!(wide.is_empty(), "wider than 120 columns: {wide:#?}");
     assert_eq!(row("parallel-8")[3], "any host is allowed");

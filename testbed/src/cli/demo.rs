@@ -1,4 +1,4 @@
-//! The command `demo`: three scenarios with explanations. The placement of their pods is checked.
+//! The command `demo`: four scenarios with explanations. The placement of their pods is checked.
 //!
 //! The checks do not use stowplan's code: they read the pods, their constraints and their nodes
 //! from the API server ([`constraints`]).
@@ -21,6 +21,7 @@ use super::{Ended, imitation};
 
 mod constraints;
 mod job;
+mod numa;
 mod run;
 mod table;
 
@@ -37,7 +38,8 @@ const RUN_FILE: &str = "examples/tekton-run.yaml";
 const RECORD: &str = "stowplan.dev/placement";
 
 /// Shows what stowplan does: a Streams job that is placed by its pods' annotations, one that is
-/// checked and placed as a whole, and a Tekton run whose tasks share a node and their volumes.
+/// checked and placed as a whole, a Tekton run whose tasks share a node and their volumes, and a
+/// training job whose roles do not share NUMA nodes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -75,8 +77,13 @@ async fn show_scenarios(plane: &ControlPlane, webhook: PathBuf) -> Result<()> {
     plane.nodes_ready(&client).await?;
     imitation::start(plane).await?;
 
-    say!("2. stowplan is installed: helm install stowplan charts/stowplan");
-    let installation = super::install(plane, webhook).await?;
+    say!("2. stowplan is installed: helm install stowplan charts/stowplan \\");
+    let mut install = super::chart_of_workspace(webhook.clone())?;
+    for (key, value) in numa::VALUES {
+        say!("     --set {key}={value}{}", if key == numa::VALUES[0].0 { " \\" } else { "" });
+        install = install.value(key, value);
+    }
+    let installation = plane.install(install).await?;
     say!("   Its webhook listens on {}", installation.service_address());
 
     say!("3. A Streams job with constraints in pod annotations:");
@@ -109,7 +116,8 @@ async fn show_scenarios(plane: &ControlPlane, webhook: PathBuf) -> Result<()> {
     say!("7. A Tekton run whose tasks share volumes, as in TEP-0135: kubectl apply -f {RUN_FILE}");
     apply(plane, RUN_FILE).await?;
     run::show(plane, &client).await?;
-    Ok(())
+
+    numa::show(plane, &client, &webhook).await
 }
 
 async fn finish(args: &Args, plane: ControlPlane) -> Result<()> {

@@ -1,0 +1,384 @@
+//! What Katalyst's node agents write: CustomNodeResources. Katalyst itself does not run here.
+//!
+//! A test writes reports with [`report`] as it needs them. [`Agents`] write them for some nodes by
+//! themselves: each pod that Katalyst would bind to a NUMA node gets one that its annotations and those of
+//! the other pods allow, as with the build of katalyst-core's pull request 347, but without its CPUs and
+//! its memory. That is written without stowplan's code.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+    PostParams,
+};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::wait::{Seen, until};
+
+const GROUP: &str = "node.katalyst.kubewharf.io";
+const VERSION: &str = "v1alpha1";
+const KIND: &str = "CustomNodeResource";
+const PLURAL: &str = "customnoderesources";
+
+const AFFINITY: &str = "katalyst.kubewharf.io/microtopology_affinity";
+const ANTI_AFFINITY: &str = "katalyst.kubewharf.io/microtopology_antiaffinity";
+const QOS_LEVEL: &str = "katalyst.kubewharf.io/qos_level";
+const MEMORY: &str = "katalyst.kubewharf.io/memory_enhancement";
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How often the agents look for pods.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A NUMA node in a report.
+#[derive(Clone, Debug)]
+pub struct Zone {
+    /// The number of its socket.
+    pub socket: usize,
+    /// Its own number, of all NUMA nodes of the machine.
+    pub number: usize,
+    /// The pods that have resources of it, as [`consumer`] writes them.
+    pub consumers: Vec<String>,
+}
+
+/// How a report names a pod.
+#[must_use]
+pub fn consumer(pod: &Pod) -> String {
+    let of = |field: &Option<String>| field.clone().unwrap_or_default();
+    let metadata = &pod.metadata;
+    format!("{}/{}/{}", of(&metadata.namespace), of(&metadata.name), of(&metadata.uid))
+}
+
+/// Installs the definition of the kind as Katalyst does, and waits until it is served.
+///
+/// # Errors
+/// It exists, or is not served within a minute.
+pub async fn define(client: &Client) -> Result<()> {
+    let name = format!("{PLURAL}.{GROUP}");
+    let definition = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {
+            "group": GROUP, "scope": "Cluster",
+            "names": {"kind": KIND, "plural": PLURAL, "singular": "customnoderesource",
+                "shortNames": ["kcnr"]},
+            "versions": [{
+                "name": VERSION, "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema":
+                    {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            }],
+        },
+    }))?;
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions.create(&PostParams::default(), &definition).await?;
+    let reports = reports(client);
+    until("CustomNodeResources to be served", LIMIT, async || {
+        Ok(match reports.list(&ListParams::default()).await {
+            Ok(_) => Seen::Done(()),
+            Err(error) => Seen::NotYet(error.to_string()),
+        })
+    })
+    .await
+}
+
+fn reports(client: &Client) -> Api<DynamicObject> {
+    let kind =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, KIND), PLURAL);
+    Api::all_with(client.clone(), &kind)
+}
+
+/// Writes the report about a node, in the place of an earlier one.
+///
+/// # Errors
+/// The API server refuses it.
+pub async fn report(client: &Client, node: &str, zones: &[Zone]) -> Result<()> {
+    let mut sockets: BTreeMap<usize, Vec<Value>> = BTreeMap::new();
+    for zone in zones {
+        let consumers = zone.consumers.iter();
+        let allocations: Vec<Value> =
+            consumers.map(|of| json!({"consumer": of, "requests": {"cpu": "4"}})).collect();
+        sockets.entry(zone.socket).or_default().push(
+            json!({"type": "Numa", "name": zone.number.to_string(), "allocations": allocations}),
+        );
+    }
+    let sockets: Vec<Value> = sockets
+        .into_iter()
+        .map(|(socket, zones)| {
+            json!({"type": "Socket", "name": socket.to_string(), "children": zones})
+        })
+        .collect();
+    let status = json!({
+        "topologyPolicy": "SingleNUMANodeContainerLevel", "topologyZone": sockets,
+        "conditions": [{"type": "AgentReady", "status": "True"}],
+    });
+    report_status(client, node, status).await
+}
+
+/// Writes a report with this status.
+///
+/// # Errors
+/// The API server refuses it.
+pub async fn report_status(client: &Client, node: &str, status: Value) -> Result<()> {
+    let reports = reports(client);
+    if reports.get_opt(node).await?.is_none() {
+        let object = json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": KIND,
+            "metadata": {"name": node}});
+        reports.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    }
+    let patch = Patch::Merge(json!({"status": status}));
+    reports.patch_status(node, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// Deletes the report about a node.
+///
+/// # Errors
+/// There is none.
+pub async fn withdraw(client: &Client, node: &str) -> Result<()> {
+    reports(client).delete(node, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// The NUMA nodes in the reports of all nodes, by the name of the node.
+///
+/// # Errors
+/// A report has another form than [`report`] writes.
+pub async fn reported(client: &Client) -> Result<BTreeMap<String, Vec<Zone>>> {
+    let mut nodes = BTreeMap::new();
+    for object in reports(client).list(&ListParams::default()).await? {
+        let mut zones = Vec::new();
+        for socket in object.data["status"]["topologyZone"].as_array().into_iter().flatten() {
+            for zone in socket["children"].as_array().into_iter().flatten() {
+                let allocations = zone["allocations"].as_array().into_iter().flatten();
+                let consumers = allocations.filter_map(|of| of["consumer"].as_str());
+                zones.push(Zone {
+                    socket: number(&socket["name"])?,
+                    number: number(&zone["name"])?,
+                    consumers: consumers.map(str::to_owned).collect(),
+                });
+            }
+        }
+        nodes.insert(object.metadata.name.unwrap_or_default(), zones);
+    }
+    Ok(nodes)
+}
+
+fn number(name: &Value) -> Result<usize> {
+    let name = name.as_str().context("a zone without a name")?;
+    name.parse().with_context(|| format!("the name of a zone: {name}"))
+}
+
+/// Agents on some nodes. They end when this value is dropped; their last reports stay.
+#[derive(Debug)]
+pub struct Agents {
+    _task: JoinSet<()>,
+}
+
+impl Agents {
+    /// Starts agents on nodes with this many sockets and NUMA nodes on each socket, and waits for their
+    /// first reports.
+    ///
+    /// # Errors
+    /// The API server refuses a report.
+    pub async fn start(
+        client: &Client,
+        nodes: &[&str],
+        sockets: usize,
+        zones: usize,
+    ) -> Result<Self> {
+        let socket_of: Vec<usize> = (0..sockets * zones).map(|zone| zone / zones).collect();
+        let mut machines = Vec::new();
+        for node in nodes {
+            let machine = Machine {
+                node: (*node).to_owned(),
+                socket_of: socket_of.clone(),
+                pods: Vec::new(),
+            };
+            report(client, node, &machine.zones()).await?;
+            machines.push(machine);
+        }
+        let client = client.clone();
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            loop {
+                // What fails is done in the next round.
+                let _ = serve(&client, &mut machines).await;
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
+        Ok(Self { _task: task })
+    }
+}
+
+/// Gives new pods a NUMA node, and reports what has changed.
+async fn serve(client: &Client, machines: &mut [Machine]) -> Result<()> {
+    let mut pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await?.items;
+    pods.retain(takes_part);
+    pods.sort_by_key(|pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0));
+    for machine in machines {
+        let mut next = machine.clone();
+        let here = |pod: &&Pod| {
+            pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(&*machine.node)
+        };
+        let here: Vec<Bound> = pods.iter().filter(here).map(Bound::read).collect();
+        let is_here = |known: &Bound| here.iter().any(|pod| pod.consumer == known.consumer);
+        next.pods.retain(|(_, known)| is_here(known));
+        let mut is_changed = next.pods.len() != machine.pods.len();
+        for pod in here {
+            if !next.pods.iter().any(|(_, known)| known.consumer == pod.consumer) {
+                is_changed |= next.place(pod);
+            }
+        }
+        if is_changed {
+            report(client, &next.node, &next.zones()).await?;
+            *machine = next;
+        }
+    }
+    Ok(())
+}
+
+/// Whether Katalyst binds a pod to a NUMA node.
+fn takes_part(pod: &Pod) -> bool {
+    let of_key = |key| pod.metadata.annotations.as_ref().and_then(|all| all.get(key));
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let memory = of_key(MEMORY).and_then(|text| serde_json::from_str::<Value>(text).ok());
+    of_key(QOS_LEVEL).is_some_and(|level| level == "dedicated_cores")
+        && memory.is_some_and(|memory| memory["numa_binding"] == "true")
+        && !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// A label that an annotation selects, and whether on the socket.
+type Term = (String, String, bool);
+
+/// A pod on a node.
+#[derive(Clone, Debug)]
+struct Bound {
+    consumer: String,
+    labels: BTreeMap<String, String>,
+    near: Vec<Term>,
+    avoids: Vec<Term>,
+}
+
+impl Bound {
+    fn read(pod: &Pod) -> Self {
+        let terms = |key: &str| -> Vec<Term> {
+            let text = pod.metadata.annotations.as_ref().and_then(|all| all.get(key));
+            let value: Option<Value> = text.and_then(|text| serde_json::from_str(text).ok());
+            let required = value.as_ref().and_then(|value| value["required"].as_array());
+            let mut terms = Vec::new();
+            for selector in required.into_iter().flatten() {
+                for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
+                    let value = value.as_str().unwrap_or_default().to_owned();
+                    terms.push((key.clone(), value, selector["zone"] == "socket"));
+                }
+            }
+            terms
+        };
+        Self {
+            consumer: consumer(pod),
+            labels: pod.metadata.labels.clone().unwrap_or_default(),
+            near: terms(AFFINITY),
+            avoids: terms(ANTI_AFFINITY),
+        }
+    }
+
+    fn has(&self, (key, value, _): &Term) -> bool {
+        self.labels.get(key) == Some(value)
+    }
+}
+
+/// A node and the pods on its NUMA nodes.
+#[derive(Clone, Debug)]
+struct Machine {
+    node: String,
+    /// The socket of each NUMA node.
+    socket_of: Vec<usize>,
+    /// Each with its NUMA node.
+    pods: Vec<(usize, Bound)>,
+}
+
+impl Machine {
+    /// Gives a pod the emptiest of the NUMA nodes that are allowed. Where none is, a kubelet would reject
+    /// the pod; here it stays without one.
+    fn place(&mut self, pod: Bound) -> bool {
+        let zones = (0..self.socket_of.len()).filter(|zone| self.allows(*zone, &pod));
+        let load = |zone: &usize| self.pods.iter().filter(|(own, _)| own == zone).count();
+        let Some(zone) = zones.min_by_key(load) else { return false };
+        self.pods.push((zone, pod));
+        true
+    }
+
+    fn allows(&self, zone: usize, new: &Bound) -> bool {
+        let reaches = |(_, _, is_socket): &Term, other: usize| {
+            zone == other || (*is_socket && self.socket_of[zone] == self.socket_of[other])
+        };
+        let is_avoided = self.pods.iter().any(|(own, pod)| {
+            new.avoids.iter().any(|term| pod.has(term) && reaches(term, *own))
+                || pod.avoids.iter().any(|term| new.has(term) && reaches(term, *own))
+        });
+        let is_near = new
+            .near
+            .iter()
+            .any(|term| self.pods.iter().any(|(own, pod)| pod.has(term) && reaches(term, *own)));
+        !is_avoided && (new.near.is_empty() || is_near)
+    }
+
+    fn zones(&self) -> Vec<Zone> {
+        let zones = self.socket_of.iter().enumerate().map(|(number, socket)| {
+            let here = self.pods.iter().filter(|(zone, _)| *zone == number);
+            let consumers = here.map(|(_, pod)| pod.consumer.clone()).collect();
+            Zone { socket: *socket, number, consumers }
+        });
+        zones.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, role: &str, key: &str, value: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"role": role},
+                "annotations": {QOS_LEVEL: "dedicated_cores",
+                    MEMORY: r#"{"numa_binding":"true"}"#, key: value}},
+        }))
+        .unwrap()
+    }
+
+    fn role(value: &str, zone: &str) -> String {
+        format!(r#"{{"required":[{{"matchLabels":{{"role":"{value}"}},"zone":"{zone}"}}]}}"#)
+    }
+
+    #[test]
+    fn pods_get_numa_nodes_that_the_annotations_allow() {
+        let mut machine =
+            Machine { node: "n".to_owned(), socket_of: vec![0, 0, 1, 1], pods: Vec::new() };
+        for (pod, wanted) in [
+            (pod("ps-0", "ps", ANTI_AFFINITY, &role("worker", "numa")), Some(0)),
+            (pod("worker-0", "worker", ANTI_AFFINITY, &role("ps", "numa")), Some(1)),
+            (pod("worker-1", "worker", ANTI_AFFINITY, &role("ps", "socket")), Some(2)),
+            (pod("near", "x", AFFINITY, &role("ps", "numa")), Some(0)),
+            (pod("nearby", "x", AFFINITY, &role("ps", "socket")), Some(1)),
+            (pod("far", "x", AFFINITY, &role("y", "numa")), None),
+            (pod("ps-1", "ps", ANTI_AFFINITY, &role("worker", "socket")), None),
+            (pod("ps-2", "ps", ANTI_AFFINITY, &role("worker", "numa")), Some(0)),
+            (pod("other", "x", ANTI_AFFINITY, &role("worker", "numa")), Some(3)),
+        ] {
+            assert!(takes_part(&pod));
+            let name = consumer(&pod);
+            let is_placed = machine.place(Bound::read(&pod));
+            let zone = machine.pods.iter().find(|(_, known)| known.consumer == name);
+            let zone = zone.map(|(zone, _)| *zone);
+            assert_eq!((is_placed, zone), (wanted.is_some(), wanted), "{name}");
+        }
+        assert_eq!(machine.zones()[0].consumers, ["ns/ps-0/ps-0", "ns/near/near", "ns/ps-2/ps-2"]);
+        assert!(!takes_part(&pod("p", "ps", QOS_LEVEL, "shared_cores")));
+        assert!(!takes_part(&pod("p", "ps", MEMORY, r#"{"numa_binding":true}"#)));
+    }
+}
