@@ -138,7 +138,10 @@ impl<'v> Shown<'v> {
                 lines.push(format!("    cannot be used: {why}"));
             }
             let rows = node.zones.iter().map(|zone| {
-                let why = zone.why.as_deref().map_or("yes".to_owned(), |why| format!("no: {why}"));
+                let why = zone
+                    .why
+                    .as_deref()
+                    .map_or_else(|| "yes".to_owned(), |why| format!("no: {why}"));
                 (zone.socket, zone.zone, why)
             });
             lines.extend(draw(rows));

@@ -117,13 +117,17 @@ impl<'v> Machines<'v> {
         })
     }
 
-    /// All machines with what is decided about each NUMA node.
+    /// All machines with what is decided about each NUMA node, and whether the scheduler may choose the
+    /// machine.
     pub(super) fn verdicts(
         &self,
         newcomer: Newcomer<'v>,
-    ) -> impl Iterator<Item = (&'v str, Vec<Verdict<'v>>)> {
-        let machines = self.machines.iter();
-        machines.map(move |(node, machine)| (&*node.name, machine.verdicts(newcomer).collect()))
+    ) -> impl Iterator<Item = (bool, Vec<Verdict<'v>>)> {
+        let needs = newcomer.pod.needs();
+        self.machines.iter().map(move |(node, machine)| {
+            let is_allowed = check_node(self.view, &node.name, &needs, SCHEDULER_BESIDE).is_ok();
+            (is_allowed, machine.verdicts(newcomer).collect())
+        })
     }
 
     /// Whether a pod is or may come to be on a NUMA node of these machines: reported, not bound yet, or

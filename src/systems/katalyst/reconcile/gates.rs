@@ -158,17 +158,18 @@ impl<'v> Planner<'v, '_> {
             && !self.view.numa_pods().any(|(name, pod)| is_mate(pod) && may_come(name, pod))
     }
 
-    /// Why nothing is feasible: the obstacles of the NUMA nodes, the most frequent first. Pods of other
-    /// namespaces are not named: the users of this one read the event.
+    /// Why nothing is feasible: the obstacles of the NUMA nodes on nodes that the scheduler may choose, the
+    /// most frequent first, and how many are on other nodes. Pods of other namespaces are not named: the users
+    /// of this one read the event.
     fn explain(&self, own: Occupant<'v>, newcomer: Newcomer<'v>) -> String {
         let mut nodes = 0;
         let mut zones = 0;
         let mut counts: Vec<(String, usize)> = Vec::new();
-        for (_, verdicts) in self.machines.verdicts(newcomer) {
+        for (is_allowed, verdicts) in self.machines.verdicts(newcomer) {
             nodes += 1;
-            for verdict in verdicts {
-                zones += 1;
-                let Some(obstacle) = verdict.obstacle else { continue };
+            zones += verdicts.len();
+            for verdict in verdicts.iter().filter(|_| is_allowed) {
+                let Some(obstacle) = &verdict.obstacle else { continue };
                 let text = obstacle.in_namespace(&own.name.namespace);
                 match counts.iter_mut().find(|(known, _)| *known == text) {
                     Some((_, count)) => *count += 1,

@@ -304,6 +304,19 @@ fn only_nodes_that_the_scheduler_may_choose_are_feasible() {
     cluster.change("n1", |node| node["spec"] = json!({}));
     assert_eq!(cluster.carry_out(&enforced, at(6)), ["p1: NumaFeasible"]);
 
+    // What is on other nodes is not the reason.
+    let mut cluster = two_nodes();
+    cluster.pod(1, "worker", "ps", "");
+    cluster.change("p1", |pod| {
+        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "n1"});
+    });
+    cluster.carry_out(&enforced, at(5));
+    let plan = make_plan(&cluster.view, &enforced, at(5));
+    let note = &plan.actions[0].events[0].note;
+    let why =
+        "(2: no pod that the affinity asks for is there, 2: the scheduler cannot choose the node)";
+    assert!(note.contains(why), "{note}");
+
     let mut cluster = Cluster::default();
     cluster.node("n1");
     cluster.pod(1, "ps", "", "ps");
