@@ -44,7 +44,8 @@ const CASES: &[Case] = cases! { katalyst,
         the_label_follows_the_report, a_node_that_loses_its_report_is_not_chosen,
         rubbish_in_a_report_is_reported;
     gates:
-        a_pod_waits_until_a_numa_node_is_feasible, conflicting_pods_start_one_after_the_other,
+        a_pod_waits_until_a_numa_node_is_feasible, the_scheduler_is_left_the_feasible_nodes,
+        conflicting_pods_start_one_after_the_other,
         a_pod_with_another_uid_is_ignored, null_is_refused;
     groups:
         the_leader_of_three_starts_first, a_deleted_leader_is_replaced;

@@ -44,6 +44,26 @@ pub(crate) async fn a_pod_waits_until_a_numa_node_is_feasible(world: Arc<World>)
     rig.withdraw(0).await
 }
 
+/// The default scheduler knows nothing of NUMA nodes.
+pub(crate) async fn the_scheduler_is_left_the_feasible_nodes(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let rig = Rig::start(&world, "left", 2).await?;
+    rig.report(0, EMPTY).await?;
+    rig.labelled(0, Some("2")).await?;
+    let [first, second] = two_servers(&rig).await?;
+    rig.report(0, &[(0, 0, &[&first]), (1, 1, &[&second])]).await?;
+    rig.report(1, EMPTY).await?;
+    rig.labelled(1, Some("2")).await?;
+    for worker in ["a", "b", "c", "d"] {
+        rig.create(worker, "worker", &[], &["ps"]).await?;
+    }
+    for worker in ["a", "b", "c", "d"] {
+        same(&rig.runs(worker).await?.1, &rig.nodes[1])?;
+    }
+    rig.withdraw(0).await?;
+    rig.withdraw(1).await
+}
+
 pub(crate) async fn conflicting_pods_start_one_after_the_other(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let rig = Rig::start(&world, "apart", 1).await?;

@@ -41,17 +41,18 @@ async fn is_leader(rig: &Rig, name: &str) -> Result<()> {
 
 pub(crate) async fn the_leader_of_three_starts_first(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
-    let rig = Rig::start(&world, "group", 1).await?;
-    rig.report(0, FOUR).await?;
-    rig.labelled(0, Some("4")).await?;
+    let rig = Rig::start(&world, "group", 2).await?;
+    for node in 0..2 {
+        rig.report(node, FOUR).await?;
+        rig.labelled(node, Some("4")).await?;
+    }
     let names = ["a", "b", "c"];
     for name in names {
         rig.create(name, "peer", &["peer"], &[]).await?;
     }
     let leader = leader(&rig).await?;
     is_leader(&rig, &leader).await?;
-    let (pod, node) = rig.runs(&leader).await?;
-    same(&node, &rig.nodes[0])?;
+    let (pod, first) = rig.runs(&leader).await?;
     let others: Vec<_> = names.into_iter().filter(|name| *name != leader).collect();
     for name in &others {
         let note = rig.event("NumaWaiting", name).await?;
@@ -59,15 +60,17 @@ pub(crate) async fn the_leader_of_three_starts_first(world: Arc<World>) -> Resul
     }
     let gated = all(&rig).await?.iter().filter(|pod| is_gated(pod)).count();
     same(&gated, &2)?;
-    rig.report(0, &[(0, 0, &[]), (0, 1, &[]), (1, 2, &[&pod]), (1, 3, &[])]).await?;
+    let of_leader = rig.nodes.iter().position(|node| *node == first).unwrap_or_default();
+    rig.report(of_leader, &[(0, 0, &[]), (0, 1, &[]), (1, 2, &[&pod]), (1, 3, &[])]).await?;
     for name in &others {
         let (pod, node) = rig.runs(name).await?;
-        same(&node, &rig.nodes[0])?;
+        same(&node, &first)?;
         has(&rig.event("NumaFeasible", name).await?, &["NUMA node 2 of node"])?;
         same(&annotation(&pod, AFFINITY), &Some(&*selector(&rig.role("peer"), "numa")))?;
         same(&annotation(&pod, LEADER_OF), &None)?;
     }
-    rig.withdraw(0).await
+    rig.withdraw(0).await?;
+    rig.withdraw(1).await
 }
 
 pub(crate) async fn a_deleted_leader_is_replaced(world: Arc<World>) -> Result<()> {

@@ -92,6 +92,15 @@ impl<'v> Machines<'v> {
         since.checked_add(self.policy.report_deadline.length()).ok()
     }
 
+    /// Adds a pod to these machines, without a NUMA node.
+    pub(super) fn add_to(&mut self, occupant: Occupant<'v>, nodes: &[&str]) {
+        for (node, machine) in &mut self.machines {
+            if nodes.contains(&&*node.name) {
+                machine.anywhere.push(occupant);
+            }
+        }
+    }
+
     /// Adds a pod to each machine that it may be on, without a NUMA node.
     pub(super) fn add(&mut self, occupant: Occupant<'v>) {
         let view = self.view;
@@ -107,14 +116,22 @@ impl<'v> Machines<'v> {
         }
     }
 
-    /// The first machine, and the NUMA node on it, that is feasible and that the scheduler may choose.
-    pub(super) fn find_feasible(&self, newcomer: Newcomer<'v>) -> Option<(&'v str, u8)> {
+    /// The machines with a feasible NUMA node that the scheduler may choose, each with the first such NUMA
+    /// node; at most `most` of them.
+    pub(super) fn find_feasible(&self, newcomer: Newcomer<'v>, most: usize) -> Vec<(&'v str, u8)> {
         let needs = newcomer.pod.needs();
-        self.machines.iter().find_map(|(node, machine)| {
+        // Pods that may use more machines than that do not all get the first ones.
+        let first = match self.machines.len() > most {
+            true => spread(&newcomer.pod.identity.uid, self.machines.len()),
+            false => 0,
+        };
+        let machines = self.machines.iter().skip(first).chain(self.machines.iter().take(first));
+        let feasible = machines.filter_map(|(node, machine)| {
             let zone = machine.find_feasible(newcomer)?;
             let is_allowed = check_node(self.view, &node.name, &needs, SCHEDULER_BESIDE).is_ok();
             is_allowed.then_some((&*node.name, zone))
-        })
+        });
+        feasible.take(most).collect()
     }
 
     /// All machines with what is decided about each NUMA node, and whether the scheduler may choose the
@@ -141,6 +158,14 @@ impl<'v> Machines<'v> {
             || pod.node.is_none()
             || (is_unreported() && self.deadline(pod, now).is_some_and(|until| until > now))
     }
+}
+
+/// A number below `count` that is another one for most texts, and always the same for one.
+fn spread(text: &str, count: usize) -> usize {
+    let sum = text
+        .bytes()
+        .fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
+    sum % count.max(1)
 }
 
 /// # Errors

@@ -323,7 +323,15 @@ fn pods_with_numa_affinity(controller: &Controller<'_>) {
     given("many", &Value::Object(keys.collect()));
     controller.may_not_patch("default", "pod/many", &with(&[&let_go]), gated);
     controller.may_patch("default", "pod/many", &json!([lift]));
-    let names = ["delete", "pod", "leader", "member", "plain", "many", "--now"];
+    let term = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": [
+            {"key": "kubernetes.io/hostname", "operator": "In", "values": ["one"]}]}]}}});
+    let affinity = json!({"op": "add", "path": "/spec/affinity", "value": term});
+    given("narrow", &Value::Null);
+    let adds = "the controller adds node terms only to a pod whose gate";
+    controller.may_not_patch("default", "pod/narrow", &json!([affinity]), adds);
+    controller.may_patch("default", "pod/narrow", &json!([affinity, lift]));
+    let names = ["delete", "pod", "leader", "member", "plain", "many", "narrow", "--now"];
     controller.world.may(&names, &Value::Null);
 }
 

@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::kubernetes::{
-    affinity, annotation, condition, gates, is_finished, node_name, required_node_terms,
+    DEFAULT_SCHEDULER, affinity, annotation, condition, gates, is_finished, node_name,
+    required_node_terms, scheduler_name,
 };
 use crate::systems::fit::PodNeeds;
 use crate::systems::katalyst::keys::{AFFINITY, ANTI_AFFINITY, GATE, LET_GO};
@@ -46,10 +47,13 @@ pub(crate) struct PendingPod {
     pub gate: Option<usize>,
     /// The value of its annotation [`AFFINITY`].
     pub affinity_value: Option<Box<str>>,
-    /// Whether it has annotations, which decides the path of a patch that adds one.
-    pub has_annotations: bool,
+    /// Whether the default scheduler places it, which knows nothing of NUMA nodes.
+    pub has_default_scheduler: bool,
+    /// The terms of its required node affinity.
+    pub terms: Option<Box<[NodeSelectorTerm]>>,
+    /// The number of its annotations: with none, a patch that adds one has another path.
+    pub annotations: usize,
     node_selector: BTreeMap<Box<str>, Box<str>>,
-    terms: Option<Box<[NodeSelectorTerm]>>,
     tolerations: Box<[Toleration]>,
 }
 
@@ -124,7 +128,8 @@ impl PendingPod {
         Self {
             gate,
             affinity_value: annotation(metadata, AFFINITY).map(Into::into),
-            has_annotations: metadata.annotations.is_some(),
+            has_default_scheduler: scheduler_name(pod) == DEFAULT_SCHEDULER,
+            annotations: metadata.annotations.as_ref().map_or(0, BTreeMap::len),
             node_selector: selector
                 .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
                 .collect(),

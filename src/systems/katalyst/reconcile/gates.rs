@@ -4,21 +4,28 @@
 //! may be on any NUMA node of the machines that it may choose, until Katalyst reports where it is: the next
 //! pod must not be placed beside it by mistake. It serves no affinity before that.
 //!
+//! The default scheduler knows nothing of NUMA nodes. So a pod that it places is left only the nodes that are
+//! feasible when the gate is removed, in the same write; the scheduler of a build of Katalyst that reads the
+//! annotations looks at them itself, whenever it tries.
+//!
 //! Katalyst has no exception for the first pod of a group whose affinity selects the group itself. So if
 //! no pod of the group runs or may come to run, the oldest one leads: it starts without its affinity.
 
 use std::collections::HashMap;
 
+use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
 use super::{LASTING, reason};
+use crate::kubernetes::{HOSTNAME, REQUIRED};
+use crate::placement::affinity::matches_nothing;
 use crate::systems::check::words::{counted, some};
 use crate::systems::exclusion::Exclusion;
 use crate::systems::katalyst::feasibility::{Newcomer, Occupant};
 use crate::systems::katalyst::keys::{AFFINITY, GATE, LEADER_OF, LET_GO};
 use crate::systems::katalyst::kinds::NumaView as _;
-use crate::systems::katalyst::kinds::pod::NumaPod;
+use crate::systems::katalyst::kinds::pod::{NumaPod, PendingPod};
 use crate::systems::katalyst::machines::Machines;
 use crate::systems::katalyst::policy::KatalystMode;
 use crate::systems::katalyst::selector::Selector;
@@ -79,25 +86,27 @@ impl<'v> Planner<'v, '_> {
             || Exclusion::of_namespace(namespace, self.view, self.policy).is_some()
         {
             let note = "NUMA affinity is not enforced here any more, so it starts without waiting";
-            return self.release(own, reason::GATE_LIFTED, true, note.to_owned());
+            return self.release(own, &Release::without_node(reason::GATE_LIFTED), note.to_owned());
         }
         if !own.pod.has_selectors() {
             let note = "it has no NUMA affinity any more, so it starts without waiting".to_owned();
-            return self.release(own, reason::GATE_LIFTED, false, note);
+            return self.release(own, &Release::without_node(reason::GATE_LIFTED), note);
         }
         let newcomer = Newcomer { pod: own.pod, policy: &self.policy.katalyst, leads: false };
         let class = self.class_of(own);
         let known = hopeless.get(&class).cloned();
         if known.is_none() {
-            if let Some((node, zone)) = self.machines.find_feasible(newcomer) {
-                let note = format!("NUMA node {zone} of node {node} is feasible");
-                return self.release(own, reason::FEASIBLE, false, note);
+            let feasible = self.machines.find_feasible(newcomer, MOST_NODES);
+            if !feasible.is_empty() {
+                let note = describe(&feasible);
+                return self.release(own, &Release { reason: reason::FEASIBLE, feasible }, note);
             }
             let leads = Newcomer { leads: true, ..newcomer };
-            if self.may_lead(own)
-                && let Some((node, zone)) = self.machines.find_feasible(leads)
-            {
-                return self.lead(own, node, zone);
+            if self.may_lead(own) {
+                let feasible = self.machines.find_feasible(leads, MOST_NODES);
+                if !feasible.is_empty() {
+                    return self.lead(own, feasible);
+                }
             }
         }
         let why = known.unwrap_or_else(|| self.explain(own, newcomer));
@@ -116,7 +125,7 @@ impl<'v> Planner<'v, '_> {
                 let note = format!(
                     "no NUMA node became feasible within {patience} (katalyst.gateDeadline): {why}; the scheduler and the node decide now"
                 );
-                self.release(own, reason::DEADLINE, true, note);
+                self.release(own, &Release::without_node(reason::DEADLINE), note);
             }
         }
     }
@@ -146,7 +155,8 @@ impl<'v> Planner<'v, '_> {
                     && pod.labels.get(key).is_some_and(|of| **of == *value)
             })
         };
-        if !is_mate(own.pod) {
+        let has_room = own.pod.pending.as_ref().is_some_and(|of| of.annotations < MOST_ANNOTATIONS);
+        if !is_mate(own.pod) || !has_room {
             return false;
         }
         // A gated pod that needs no other pod runs as soon as a NUMA node is free for it.
@@ -190,26 +200,28 @@ impl<'v> Planner<'v, '_> {
         format!("{} on {} ({})", counted(zones, "NUMA node"), counted(nodes, "node"), some(&texts))
     }
 
-    fn lead(&mut self, own: Occupant<'v>, node: &str, zone: u8) {
+    fn lead(&mut self, own: Occupant<'v>, feasible: Vec<(&'v str, u8)>) {
         let affinity: Vec<String> = own.pod.affinity.iter().map(ToString::to_string).collect();
         let note = format!(
-            "its affinity asks for {}, which only pods of its group have, and none runs; it starts first, without the affinity: NUMA node {zone} of node {node} is feasible",
-            affinity.join(" or ")
+            "its affinity asks for {}, which only pods of its group have, and none runs; it starts first, without the affinity: {}",
+            affinity.join(" or "),
+            describe(&feasible)
         );
-        self.release(own, reason::LEADER, false, note);
+        self.release(own, &Release { reason: reason::LEADER, feasible }, note);
     }
 
     /// Removes the gate.
-    fn release(&mut self, own: Occupant<'v>, reason: &'static str, warning: bool, note: String) {
+    fn release(&mut self, own: Occupant<'v>, release: &Release<'v>, note: String) {
+        let reason = release.reason;
         let Some(pending) = own.pod.pending.as_deref() else { return };
         let Some(gate) = pending.gate else { return };
         let now = json!(whole_seconds(self.now).to_string());
         let annotation = |key| ["metadata", "annotations", key];
         let mut others = Vec::new();
-        if !pending.has_annotations {
-            others.push(add(&["metadata", "annotations"], json!({LET_GO: now})));
-        } else {
-            others.push(add(&annotation(LET_GO), now));
+        match pending.annotations {
+            0 => others.push(add(&["metadata", "annotations"], json!({LET_GO: now}))),
+            1..MOST_ANNOTATIONS => others.push(add(&annotation(LET_GO), now)),
+            _ => {}
         }
         if let Some(value) = pending.affinity_value.as_deref().filter(|_| reason == reason::LEADER)
         {
@@ -217,13 +229,43 @@ impl<'v> Planner<'v, '_> {
             others.push(remove(&annotation(AFFINITY)));
             others.push(add(&annotation(LEADER_OF), value));
         }
+        let nodes: Vec<&str> = release.feasible.iter().map(|(node, _)| *node).collect();
+        let is_restricted = pending.has_default_scheduler && !nodes.is_empty();
+        if is_restricted {
+            others.extend(self.restrict(pending, &nodes));
+        }
         let operations = remove_gate(&own.pod.identity, gate, GATE, others);
         let target = Target::new(POD, own.name, &own.pod.identity.uid);
+        let warning = release.feasible.is_empty();
         let event = Event { warning, reason, note };
         let action = Action::new(target, Write::Patch(operations), vec![event]);
         self.plan.actions.push(action.with_volatile(&[LET_GO]));
         self.released.push(own);
-        self.machines.add(own);
+        match is_restricted {
+            true => self.machines.add_to(own, &nodes),
+            false => self.machines.add(own),
+        }
+    }
+
+    /// The operations that leave a pod these nodes: a further requirement in each of its terms, which is all
+    /// that the API server lets change of a gated pod. The webhook has given it a term.
+    fn restrict(&self, pending: &PendingPod, nodes: &[&str]) -> Vec<PatchOperation> {
+        let hostname = |node: &&str| self.view.node_label(node, HOSTNAME).flatten();
+        let hostnames: Vec<&str> = nodes.iter().filter_map(hostname).collect();
+        let requirement = json!({"key": HOSTNAME, "operator": "In", "values": hostnames});
+        let terms = ["spec", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms"];
+        let present = pending.terms.iter().flatten().enumerate();
+        present
+            .filter(|(_, term)| !matches_nothing(*term))
+            .map(|(index, term)| {
+                let index = index.to_string();
+                let list = [&terms[..], &[&index, "matchExpressions"]].concat();
+                match term.match_expressions.as_ref().is_some_and(|list| !list.is_empty()) {
+                    true => add(&[&list[..], &["-"]].concat(), requirement.clone()),
+                    false => add(&list, json!([requirement])),
+                }
+            })
+            .collect()
     }
 
     fn report(&mut self, own: Occupant<'v>, note: String) {
@@ -231,6 +273,38 @@ impl<'v> Planner<'v, '_> {
         let event = Event { warning: false, reason: reason::WAITING, note };
         let action = Action::new(target, Write::None, vec![event]).with_lasting(LASTING);
         self.plan.actions.push(action);
+    }
+}
+
+/// Why a gate is removed.
+struct Release<'v> {
+    reason: &'static str,
+    /// The nodes with a feasible NUMA node, each with that; empty: none is known.
+    feasible: Vec<(&'v str, u8)>,
+}
+
+impl Release<'_> {
+    fn without_node(reason: &'static str) -> Self {
+        Self { reason, feasible: Vec::new() }
+    }
+}
+
+/// The chart's admission policy, which looks at each annotation, lets the controller change those of pods with
+/// fewer than these.
+const MOST_ANNOTATIONS: usize = 1_000;
+
+/// The most nodes that a pod is left.
+const MOST_NODES: usize = 64;
+
+/// The feasible NUMA nodes in words.
+fn describe(feasible: &[(&str, u8)]) -> String {
+    match feasible {
+        [] => String::new(),
+        [(node, zone)] => format!("NUMA node {zone} of node {node} is feasible"),
+        [(node, zone), others @ ..] => format!(
+            "NUMA node {zone} of node {node} is feasible, and on {}",
+            counted(others.len(), "other node")
+        ),
     }
 }
 

@@ -326,6 +326,44 @@ fn only_nodes_that_the_scheduler_may_choose_are_feasible() {
 }
 
 #[test]
+fn the_default_scheduler_is_left_the_feasible_nodes() {
+    const TERMS: &str = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    let enforced = enforced();
+    for (scheduler, is_restricted) in [(None, true), (Some("katalyst-scheduler"), false)] {
+        let mut cluster = two_nodes();
+        cluster.pod(9, "ps", "", "none");
+        cluster.bind("p9", "n1", at(0));
+        cluster.report("n1", [&["p9/u9"], &["p9/u9"]]);
+        for number in [1, 2] {
+            cluster.pod(number, "worker", "", "ps");
+            cluster.change(&format!("p{number}"), |pod| {
+                pod["spec"]["schedulerName"] = json!(scheduler);
+                pod["spec"]["affinity"] = json!({"nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": NUMA_ZONES, "operator": "Exists"}]},
+                        {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n7"]}]},
+                        {},
+                    ]}}});
+            });
+        }
+        cluster.carry_out(&enforced, at(5));
+        let events = cluster.carry_out(&enforced, at(5));
+        let last = make_plan(&cluster.view, &enforced, at(6));
+        assert!(last.actions.is_empty() && events.len() <= 2, "{events:?}");
+        let terms = cluster.pod_now("p1").pointer(TERMS).unwrap();
+        let on_n2 = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["n2"]});
+        let found = [&terms[0]["matchExpressions"][1], &terms[1]["matchExpressions"][0], &terms[2]];
+        let nothing = Value::Null;
+        let wanted = if is_restricted {
+            [&on_n2, &on_n2, &json!({})]
+        } else {
+            [&nothing, &nothing, &json!({})]
+        };
+        assert_eq!(found, wanted, "{scheduler:?}");
+    }
+}
+
+#[test]
 fn the_first_pod_of_a_group_leads() {
     let enforced = enforced();
     let mut cluster = one_node();
