@@ -130,14 +130,14 @@ proptest! {
         match patch_of(&decision) {
             Ok(patch) => {
                 let result = patched(&pod, &patch).map_err(TestCaseError::fail)?;
-                let wanted = &cluster.allowed(&pod) & &cluster.meant(annotations);
+                let wanted = &cluster.allowed(&pod) & &cluster.meant(&pod);
                 prop_assert_eq!(cluster.allowed(&result), wanted, "{}", result);
             }
             Err(_) => {
                 let Decision::Refuse(refusal) = &decision else { panic!("{decision:?}") };
                 // Refused for this alone: then no node is left.
                 if refusal.findings.iter().all(|finding| finding.reason == Reason::NodeAffinityConflict) {
-                    let wanted = &cluster.allowed(&pod) & &cluster.meant(annotations);
+                    let wanted = &cluster.allowed(&pod) & &cluster.meant(&pod);
                     prop_assert!(wanted.is_empty(), "{wanted:?}");
                 }
             }

@@ -135,7 +135,8 @@ impl Cluster {
     }
 
     /// The nodes that the annotations of an admitted pod permit.
-    pub(crate) fn meant(&self, annotations: &Value) -> BTreeSet<&str> {
+    pub(crate) fn meant(&self, pod: &Value) -> BTreeSet<&str> {
+        let annotations = &pod["metadata"]["annotations"];
         let value = |key: &str| annotations[format!("streams.ibm.com/{key}")].as_str();
         let mut meant = self.names(|_| true);
         if let Some(host) = value("host") {
@@ -173,6 +174,7 @@ impl Cluster {
         let has_zones = |node: &Node| node.labels.contains_key("stowplan.dev/numa-zones");
         if ["affinity", "antiaffinity"].iter().any(|side| requires_numa(annotations, side))
             && self.nodes.iter().any(has_zones)
+            && !names_node(pod)
         {
             meant = &meant & &self.names(has_zones);
         }
@@ -188,6 +190,30 @@ impl Cluster {
             Some(terms) => self.names(|node| terms.iter().any(|term| matches(term, node))),
         }
     }
+}
+
+/// Whether the author of a pod has chosen its node, so that no other requirement is derived.
+fn names_node(pod: &Value) -> bool {
+    if pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty()) {
+        return true;
+    }
+    let terms = pod.pointer(&format!("/spec/affinity/nodeAffinity/{REQUIRED}/nodeSelectorTerms"));
+    let requirements =
+        |term: &Value, list: &str| term[list].as_array().cloned().unwrap_or_default();
+    let is_empty = |term: &&Value| {
+        requirements(term, "matchFields").is_empty()
+            && requirements(term, "matchExpressions").is_empty()
+    };
+    let terms = terms.and_then(Value::as_array).into_iter().flatten();
+    let named = terms.filter(|term| !is_empty(term)).map(|term| {
+        let mut fields = requirements(term, "matchFields").into_iter();
+        fields.find_map(|field| {
+            let values = field["values"].as_array()?;
+            (field["operator"] == "In" && values.len() == 1).then(|| values[0].clone())
+        })
+    });
+    let named: Vec<Option<Value>> = named.collect();
+    named.first().is_some_and(|first| first.is_some() && named.iter().all(|node| node == first))
 }
 
 /// Whether one of Katalyst's annotations requires pods to be on, or off, the same NUMA node.

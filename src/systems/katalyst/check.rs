@@ -47,10 +47,17 @@ pub(super) fn check_pod(context: &Context<'_>, name: &Name, pod: &Pod) -> PodRep
     report.pending.decided.extend(shown.lines());
     report.pending.decided.extend(first_pod(policy, own));
     if shown.feasible() == 0 {
-        report.pending.report(
-            "no NUMA node is feasible for it",
-            "end the pods that are named, or create it again with another NUMA affinity; a pod that Katalyst's agents have not reported yet is not counted here",
-        );
+        let what = "no NUMA node is feasible for it";
+        let remedy = match shown.lacks_only_mates() {
+            true => "start a pod that its affinity asks for",
+            false => {
+                "end the pods that are named, or create it again with another NUMA affinity; a pod that Katalyst's agents have not reported yet is not counted here"
+            }
+        };
+        match policy.mode {
+            KatalystMode::Enforced => report.pending.report(what, remedy),
+            _ => report.pending.decided.push(what.to_owned()),
+        }
     }
     report
 }

@@ -118,6 +118,13 @@ impl<'v> Shown<'v> {
         usable.flat_map(|node| &node.zones).filter(|zone| zone.feasible).count()
     }
 
+    /// Whether no NUMA node is forbidden by a pod: none has a pod that the affinity asks for.
+    pub(super) fn lacks_only_mates(&self) -> bool {
+        let no_mate = Obstacle::NoMate.to_string();
+        let mut zones = self.nodes.iter().flat_map(|node| &node.zones);
+        zones.all(|zone| zone.why.as_ref() == Some(&no_mate))
+    }
+
     /// The picture, line by line: nodes with a feasible NUMA node first.
     pub(super) fn lines(&self) -> Vec<String> {
         let all: usize = self.nodes.iter().map(|node| node.zones.len()).sum();

@@ -88,81 +88,125 @@ impl<'v> Machine<'v> {
     where
         'v: 'm,
     {
+        let everywhere = self.find_obstacle_anywhere(newcomer);
         self.sockets.iter().flat_map(move |socket| {
             socket.zones.iter().map(move |(zone, _)| Verdict {
                 socket: socket.name,
                 zone: *zone,
-                obstacle: self.find_obstacle(socket, *zone, newcomer),
+                obstacle: everywhere.or_else(|| find_obstacle(socket, *zone, newcomer)),
             })
         })
     }
 
     /// The first feasible NUMA node.
     pub(crate) fn find_feasible(&self, newcomer: Newcomer<'v>) -> Option<u8> {
-        let mut verdicts = self.verdicts(newcomer);
-        verdicts.find(|verdict| verdict.obstacle.is_none()).map(|verdict| verdict.zone)
+        if self.find_obstacle_anywhere(newcomer).is_some() {
+            return None;
+        }
+        self.find_feasible_later(newcomer)
     }
 
-    fn find_obstacle(
-        &self,
-        socket: &Socket<'v>,
-        zone: u8,
-        newcomer: Newcomer<'v>,
-    ) -> Option<Obstacle<'v>> {
-        let Newcomer { pod, policy, leads } = newcomer;
-        if pod.qos.is_exclusive {
-            return (!pod.affinity.is_empty()).then_some(Obstacle::Contradiction);
+    /// The first NUMA node that only pods forbid whose NUMA nodes are not known.
+    pub(crate) fn find_feasible_later(&self, newcomer: Newcomer<'v>) -> Option<u8> {
+        self.sockets.iter().find_map(|socket| {
+            let mut zones = socket.zones.iter().map(|(zone, _)| *zone);
+            zones.find(|zone| find_obstacle(socket, *zone, newcomer).is_none())
+        })
+    }
+
+    /// What the pods whose NUMA nodes are not known forbid: all NUMA nodes, or none.
+    fn find_obstacle_anywhere(&self, newcomer: Newcomer<'v>) -> Option<Obstacle<'v>> {
+        if newcomer.pod.qos.is_exclusive {
+            return None;
         }
-        let on_zone = || {
-            let here = socket.zones.iter().filter(move |(number, _)| *number == zone);
-            here.flat_map(|(_, pods)| pods)
-        };
-        let on_socket = || socket.zones.iter().flat_map(|(_, pods)| pods);
-        let anywhere = || self.anywhere.iter();
-        let has_label = |of: &NumaPod, selector: &Selector| {
-            let mut pairs = selector.pairs();
-            pairs.any(|(key, value)| {
-                policy.is_declared(key) && of.labels.get(key).is_some_and(|own| **own == *value)
-            })
-        };
-        let avoids_new = |occupant: &Occupant<'v>, is_here: bool| {
-            let avoids = |selector: &&Selector| {
-                (is_here || selector.zone == Zone::Socket) && has_label(pod, selector)
-            };
-            // Katalyst reads the anti-affinity only of pods that are bound to NUMA nodes.
-            let selectors = occupant.pod.qos.is_bound.then_some(&occupant.pod.anti_affinity);
-            let mut selectors = selectors.into_iter().flatten();
-            selectors.find(avoids).map(|selector| Obstacle::AvoidedBy(*occupant, selector))
-        };
-        let in_zone = |selector: &Selector| selector.zone == Zone::Numa;
-        on_zone()
-            .chain(anywhere())
-            .find_map(|occupant| avoids_new(occupant, true))
-            .or_else(|| on_socket().find_map(|occupant| avoids_new(occupant, false)))
+        let pods = || self.anywhere.iter();
+        pods()
+            .find_map(|occupant| newcomer.is_avoided_by(occupant, true))
+            .or_else(|| pods().find_map(Occupant::has_it_alone))
             .or_else(|| {
-                let mut here = on_zone().chain(anywhere());
-                let alone = here.find(|occupant| occupant.pod.qos.is_exclusive);
-                alone.map(|occupant| Obstacle::Exclusive(*occupant))
-            })
-            .or_else(|| {
-                pod.anti_affinity.iter().find_map(|selector| {
-                    let is_avoided = |of: &&Occupant<'v>| has_label(of.pod, selector);
-                    let found = match in_zone(selector) {
-                        true => on_zone().chain(anywhere()).find(is_avoided),
-                        false => on_socket().chain(anywhere()).find(is_avoided),
-                    };
-                    found.map(|occupant| Obstacle::Avoids(*occupant, selector))
-                })
-            })
-            .or_else(|| {
-                let is_mate = |selector: &Selector| match in_zone(selector) {
-                    true => on_zone().any(|occupant| has_label(occupant.pod, selector)),
-                    false => on_socket().any(|occupant| has_label(occupant.pod, selector)),
-                };
-                let is_met = leads || pod.affinity.is_empty() || pod.affinity.iter().any(is_mate);
-                (!is_met).then_some(Obstacle::NoMate)
+                let mut selectors = newcomer.pod.anti_affinity.iter();
+                selectors.find_map(|selector| newcomer.avoids(pods(), selector))
             })
     }
+}
+
+impl<'v> Newcomer<'v> {
+    /// Whether a pod has a label of the selector that counts.
+    fn selects(self, of: &NumaPod, selector: &Selector) -> bool {
+        let mut pairs = selector.pairs();
+        pairs.any(|(key, value)| {
+            self.policy.is_declared(key) && of.labels.get(key).is_some_and(|own| **own == *value)
+        })
+    }
+
+    /// E, for a pod on the NUMA node, or on another one of its socket.
+    fn is_avoided_by(self, occupant: &Occupant<'v>, is_here: bool) -> Option<Obstacle<'v>> {
+        let avoids = |selector: &&Selector| {
+            (is_here || selector.zone == Zone::Socket) && self.selects(self.pod, selector)
+        };
+        // Katalyst reads the anti-affinity only of pods that are bound to NUMA nodes.
+        let selectors = occupant.pod.qos.is_bound.then_some(&occupant.pod.anti_affinity);
+        let mut selectors = selectors.into_iter().flatten();
+        selectors.find(avoids).map(|selector| Obstacle::AvoidedBy(*occupant, selector))
+    }
+
+    /// N, for these pods.
+    fn avoids<'m>(
+        self,
+        mut pods: impl Iterator<Item = &'m Occupant<'v>>,
+        selector: &'v Selector,
+    ) -> Option<Obstacle<'v>>
+    where
+        'v: 'm,
+    {
+        let found = pods.find(|occupant| self.selects(occupant.pod, selector))?;
+        Some(Obstacle::Avoids(*found, selector))
+    }
+}
+
+impl<'v> Occupant<'v> {
+    /// X.
+    fn has_it_alone(&self) -> Option<Obstacle<'v>> {
+        self.pod.qos.is_exclusive.then_some(Obstacle::Exclusive(*self))
+    }
+}
+
+/// What the pods on a socket forbid on one of its NUMA nodes.
+fn find_obstacle<'v>(
+    socket: &Socket<'v>,
+    zone: u8,
+    newcomer: Newcomer<'v>,
+) -> Option<Obstacle<'v>> {
+    let Newcomer { pod, leads, .. } = newcomer;
+    if pod.qos.is_exclusive {
+        return (!pod.affinity.is_empty()).then_some(Obstacle::Contradiction);
+    }
+    let on_zone = || {
+        let here = socket.zones.iter().filter(move |(number, _)| *number == zone);
+        here.flat_map(|(_, pods)| pods)
+    };
+    let on_socket = || socket.zones.iter().flat_map(|(_, pods)| pods);
+    on_zone()
+        .find_map(|occupant| newcomer.is_avoided_by(occupant, true))
+        .or_else(|| on_socket().find_map(|occupant| newcomer.is_avoided_by(occupant, false)))
+        .or_else(|| on_zone().find_map(Occupant::has_it_alone))
+        .or_else(|| {
+            pod.anti_affinity.iter().find_map(|selector| match selector.zone {
+                Zone::Numa => newcomer.avoids(on_zone(), selector),
+                Zone::Socket => newcomer.avoids(on_socket(), selector),
+            })
+        })
+        .or_else(|| {
+            let is_mate = |selector: &Selector| {
+                let selects = |of: &Occupant<'_>| newcomer.selects(of.pod, selector);
+                match selector.zone {
+                    Zone::Numa => on_zone().any(selects),
+                    Zone::Socket => on_socket().any(selects),
+                }
+            };
+            let is_met = leads || pod.affinity.is_empty() || pod.affinity.iter().any(is_mate);
+            (!is_met).then_some(Obstacle::NoMate)
+        })
 }
 
 impl fmt::Display for Occupant<'_> {
@@ -172,6 +216,17 @@ impl fmt::Display for Occupant<'_> {
 }
 
 impl Obstacle<'_> {
+    /// What obstacles have in common that differ only in the pod.
+    pub(crate) fn kind(&self) -> (u8, Option<&Selector>) {
+        match self {
+            Self::AvoidedBy(_, selector) => (0, Some(selector)),
+            Self::Exclusive(_) => (1, None),
+            Self::Avoids(_, selector) => (2, Some(selector)),
+            Self::NoMate => (3, None),
+            Self::Contradiction => (4, None),
+        }
+    }
+
     /// The obstacle for the users of a namespace: pods of others are not named.
     pub(crate) fn in_namespace(&self, namespace: &str) -> String {
         match self {

@@ -80,7 +80,9 @@ impl<'v> Machines<'v> {
     /// The pods that may be on a NUMA node and that no report names.
     fn unreported(&self) -> impl Iterator<Item = Occupant<'v>> {
         let pods = self.view.numa_pods();
-        let may_run = |pod: &NumaPod| pod.qos.takes_part() && !pod.finished && pod.gate().is_none();
+        let may_run = |pod: &NumaPod| {
+            pod.qos.takes_part() && !pod.finished && pod.gate().is_none() && pod.may_start()
+        };
         pods.filter(move |(name, pod)| may_run(pod) && !self.reported.contains(name))
             .map(|(name, pod)| Occupant { name, pod })
     }
@@ -88,8 +90,7 @@ impl<'v> Machines<'v> {
     /// Until when a pod counts that is not reported. A time in the future is no time of the controller:
     /// any user can write an annotation.
     fn deadline(&self, pod: &NumaPod, now: Timestamp) -> Option<Timestamp> {
-        let since = pod.since.filter(|since| *since <= now).or(pod.identity.created)?;
-        since.checked_add(self.policy.report_deadline.length()).ok()
+        pod.since(now)?.checked_add(self.policy.report_deadline.length()).ok()
     }
 
     /// Adds a pod to these machines, without a NUMA node.
@@ -134,6 +135,20 @@ impl<'v> Machines<'v> {
         feasible.take(most).collect()
     }
 
+    /// Whether a NUMA node is feasible but for pods that no report names yet.
+    pub(super) fn is_feasible_later(&self, newcomer: Newcomer<'v>) -> bool {
+        let needs = newcomer.pod.needs();
+        self.machines.iter().any(|(node, machine)| {
+            machine.find_feasible_later(newcomer).is_some()
+                && check_node(self.view, &node.name, &needs, SCHEDULER_BESIDE).is_ok()
+        })
+    }
+
+    /// The number of machines.
+    pub(super) fn count(&self) -> usize {
+        self.machines.len()
+    }
+
     /// All machines with what is decided about each NUMA node, and whether the scheduler may choose the
     /// machine.
     pub(super) fn verdicts(
@@ -147,15 +162,17 @@ impl<'v> Machines<'v> {
         })
     }
 
-    /// Whether a pod is or may come to be on a NUMA node of these machines: reported, not bound yet, or
-    /// bound for less than the deadline.
+    /// Whether a pod is or may come to be on a NUMA node of these machines: reported, without a node and in
+    /// need of no other pod, or let go or bound for less than the deadline.
     pub(super) fn may_come(&self, name: &Name, pod: &NumaPod, now: Timestamp) -> bool {
         if !pod.qos.is_dedicated || pod.finished {
             return false;
         }
+        // One whose own affinity is not met may wait for ever.
+        let is_free = pod.node.is_none() && pod.affinity.is_empty();
         let is_unreported = || !self.reported.contains(name);
         self.present.contains(name)
-            || pod.node.is_none()
+            || is_free
             || (is_unreported() && self.deadline(pod, now).is_some_and(|until| until > now))
     }
 }

@@ -195,7 +195,8 @@ impl Member<'_> {
         // The kubelet would reject the pod on a node without the label. Another system may release the name
         // into node affinity.
         let is_bound = |terms| bound_to(terms).is_some();
-        if self.pod.node_name.is_some() || required_node_terms(self.pod).is_some_and(is_bound) {
+        let is_bound = required_node_terms(self.pod).is_some_and(is_bound);
+        if (self.pod.node_name.is_some() || is_bound) && !self.is_on_numa_nodes() {
             let text = "nothing is derived for the scheduler: the pod names its node";
             return self.warn(key, text);
         }

@@ -34,8 +34,10 @@ pub(crate) struct NumaPod {
     pub node: Option<Box<str>>,
     /// Whether it has ended.
     pub finished: bool,
-    /// Since when it may be on a node: bound to it, or else without the gate, or else created.
-    pub since: Option<Timestamp>,
+    /// When it was bound to its node.
+    pub bound_at: Option<Timestamp>,
+    /// When the controller removed its gate, by its annotation.
+    pub let_go: Option<Timestamp>,
     /// The fields that matter while it has no node.
     pub pending: Option<Box<PendingPod>>,
 }
@@ -45,6 +47,8 @@ pub(crate) struct NumaPod {
 pub(crate) struct PendingPod {
     /// The index of [`GATE`] among its scheduling gates.
     pub gate: Option<usize>,
+    /// Whether it has other scheduling gates.
+    pub has_other_gates: bool,
     /// The value of its annotation [`AFFINITY`].
     pub affinity_value: Option<Box<str>>,
     /// Whether the default scheduler places it, which knows nothing of NUMA nodes.
@@ -87,7 +91,8 @@ impl NumaPod {
             anti_affinity: required(ANTI_AFFINITY),
             node: node.map(Into::into),
             finished: is_finished(pod),
-            since: bound_at.or(let_go).or(identity.created),
+            bound_at,
+            let_go,
             pending: node.is_none().then(|| Box::new(PendingPod::read(pod, gate))),
             identity,
         })
@@ -96,6 +101,19 @@ impl NumaPod {
     /// The index of the gate, while it waits for a feasible NUMA node.
     pub(crate) fn gate(&self) -> Option<usize> {
         self.pending.as_ref()?.gate
+    }
+
+    /// Since when it may be on a NUMA node: bound to its node, or else let go by the controller, or else
+    /// created. The clock of the scheduler may be ahead of the own one. Any user can write the annotation, so
+    /// a time in the future is no time of the controller.
+    pub(crate) fn since(&self, now: Timestamp) -> Option<Timestamp> {
+        let let_go = self.let_go.filter(|time| *time <= now);
+        self.bound_at.map(|time| time.min(now)).or(let_go).or(self.identity.created)
+    }
+
+    /// Whether the controller has let it go, or it has a node.
+    pub(crate) fn may_start(&self) -> bool {
+        self.node.is_some() || self.let_go.is_some()
     }
 
     /// Whether a NUMA node depends on other pods: it asks for some or avoids some.
@@ -127,6 +145,7 @@ impl PendingPod {
         let tolerations = spec.and_then(|spec| spec.tolerations.as_deref());
         Self {
             gate,
+            has_other_gates: gates(pod).any(|name| name != GATE),
             affinity_value: annotation(metadata, AFFINITY).map(Into::into),
             has_default_scheduler: scheduler_name(pod) == DEFAULT_SCHEDULER,
             annotations: metadata.annotations.as_ref().map_or(0, BTreeMap::len),

@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 
 use json_patch::PatchOperation;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::{LASTING, reason};
@@ -22,11 +22,12 @@ use crate::kubernetes::{HOSTNAME, REQUIRED};
 use crate::placement::affinity::matches_nothing;
 use crate::systems::check::words::{counted, some};
 use crate::systems::exclusion::Exclusion;
-use crate::systems::katalyst::feasibility::{Newcomer, Occupant};
-use crate::systems::katalyst::keys::{AFFINITY, GATE, LEADER_OF, LET_GO};
+use crate::systems::fit::CHOICE;
+use crate::systems::katalyst::feasibility::{Newcomer, Obstacle, Occupant};
+use crate::systems::katalyst::keys::{AFFINITY, GATE, LEADER_OF, LET_GO, NUMA_ZONES};
 use crate::systems::katalyst::kinds::NumaView as _;
 use crate::systems::katalyst::kinds::pod::{NumaPod, PendingPod};
-use crate::systems::katalyst::machines::Machines;
+use crate::systems::katalyst::machines::{Machines, check_node};
 use crate::systems::katalyst::policy::KatalystMode;
 use crate::systems::katalyst::selector::Selector;
 use crate::systems::plan::operation::{add, remove, remove_gate, test};
@@ -47,7 +48,12 @@ pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp, plan: &mut Plan
     if let Some(at) = machines.add_unreported(now) {
         plan.recheck_by(at);
     }
-    let mut planner = Planner { view, policy, now, machines, released: Vec::new(), plan };
+    let waiting = HashMap::new();
+    let mut planner = Planner { view, policy, now, machines, waiting, released: Vec::new(), plan };
+    for (name, pod) in &gated {
+        let class = planner.class_of(Occupant { name, pod });
+        *planner.waiting.entry(class).or_default() += 1;
+    }
     let mut hopeless = HashMap::new();
     for (name, pod) in gated {
         planner.decide(Occupant { name, pod }, &mut hopeless);
@@ -59,6 +65,8 @@ struct Planner<'v, 'p> {
     policy: &'v Policy,
     now: Timestamp,
     machines: Machines<'v>,
+    /// The number of pods of each class that wait.
+    waiting: HashMap<Class<'v>, usize>,
     /// The pods whose gates this plan removes.
     released: Vec<Occupant<'v>>,
     plan: &'p mut Plan,
@@ -93,16 +101,22 @@ impl<'v> Planner<'v, '_> {
             return self.release(own, &Release::without_node(reason::GATE_LIFTED), note);
         }
         let newcomer = Newcomer { pod: own.pod, policy: &self.policy.katalyst, leads: false };
+        if own.pod.pending.as_ref().is_some_and(|of| of.has_other_gates) {
+            // What is feasible now may be taken when those are removed.
+            let why = "other scheduling gates hold it, and must be removed first".to_owned();
+            return self.wait(own, newcomer, &why);
+        }
         let class = self.class_of(own);
         let known = hopeless.get(&class).cloned();
         if known.is_none() {
-            let feasible = self.machines.find_feasible(newcomer, MOST_NODES);
+            let share = self.share_of(own, &class);
+            let feasible = self.machines.find_feasible(newcomer, share);
             if !feasible.is_empty() {
                 let note = describe(&feasible);
                 return self.release(own, &Release { reason: reason::FEASIBLE, feasible }, note);
             }
-            let leads = Newcomer { leads: true, ..newcomer };
             if self.may_lead(own) {
+                let leads = Newcomer { leads: true, ..newcomer };
                 let feasible = self.machines.find_feasible(leads, MOST_NODES);
                 if !feasible.is_empty() {
                     return self.lead(own, feasible);
@@ -111,22 +125,50 @@ impl<'v> Planner<'v, '_> {
         }
         let why = known.unwrap_or_else(|| self.explain(own, newcomer));
         hopeless.insert(class, why.clone());
-        let patience = self.policy.katalyst.gate_deadline.length();
-        let deadline = own.pod.identity.created.and_then(|at| at.checked_add(patience).ok());
-        match deadline {
-            Some(at) if at > self.now => {
-                self.plan.recheck_by(at);
-                let note =
-                    format!("no NUMA node is feasible yet: {why}; it waits until {at} at most");
-                self.report(own, note);
-            }
-            _ => {
-                let patience = self.policy.katalyst.gate_deadline;
-                let note = format!(
-                    "no NUMA node became feasible within {patience} (katalyst.gateDeadline): {why}; the scheduler and the node decide now"
-                );
-                self.release(own, &Release::without_node(reason::DEADLINE), note);
-            }
+        self.wait(own, newcomer, &why);
+    }
+
+    /// Reports why a pod waits, or removes its gate at the deadline.
+    fn wait(&mut self, own: Occupant<'v>, newcomer: Newcomer<'v>, why: &str) {
+        let patience = self.policy.katalyst.gate_deadline;
+        let created = own.pod.identity.created;
+        let after = |times| created.and_then(|at| at.checked_add(times * patience.length()).ok());
+        let is_over = |until: Option<Timestamp>| until.is_none_or(|until| until <= self.now);
+        let mut until = after(1);
+        // Only reports are missing: those of pods before it, or all of them after a time without a controller.
+        if is_over(until) && self.machines.is_feasible_later(newcomer) {
+            until = after(2);
+        }
+        if let Some(until) = until.filter(|until| *until > self.now) {
+            self.plan.recheck_by(until);
+            let note =
+                format!("no NUMA node is feasible yet: {why}; it waits until {until} at most");
+            return self.report(own, note);
+        }
+        let mut note = format!(
+            "no NUMA node became feasible within {patience} (katalyst.gateDeadline): {why}"
+        );
+        if self.machines.count() == 0 {
+            note.push_str(&format!("; it stays Pending until a node has the label {NUMA_ZONES}"));
+        }
+        // With its affinity it could never start, and no other pod of its group would lead.
+        let reason = if self.may_lead(own) { reason::LEADER } else { reason::DEADLINE };
+        note.push_str(match reason {
+            reason::LEADER => "; it starts first of its group, without its affinity",
+            _ => "; the scheduler and the node decide now",
+        });
+        self.release(own, &Release::without_node(reason), note);
+    }
+
+    /// How many nodes a pod is left. Pods that exclude each other share the machines: each counts on all
+    /// nodes that it is left until it is reported.
+    fn share_of(&self, own: Occupant<'v>, class: &Class<'v>) -> usize {
+        let is_own =
+            |selector: &Selector| selector.pairs().any(|pair| class.labels.contains(&pair));
+        let waiting = self.waiting.get(class).copied().unwrap_or(1);
+        match own.pod.anti_affinity.iter().any(is_own) {
+            true => (self.machines.count() / waiting.max(1)).clamp(FEWEST_NODES, MOST_NODES),
+            false => MOST_NODES,
         }
     }
 
@@ -146,8 +188,9 @@ impl<'v> Planner<'v, '_> {
         }
     }
 
-    /// Whether the affinity of a pod selects its own group, of which no pod runs or may come to run.
-    fn may_lead(&self, own: Occupant<'v>) -> bool {
+    /// Whether the affinity of a pod selects its own group, of which no pod runs or may come to run where
+    /// this one could join it.
+    fn may_lead(&mut self, own: Occupant<'v>) -> bool {
         let is_mate = |pod: &NumaPod| {
             let mut pairs = own.pod.affinity.iter().flat_map(Selector::pairs);
             pairs.any(|(key, value)| {
@@ -159,10 +202,21 @@ impl<'v> Planner<'v, '_> {
         if !is_mate(own.pod) || !has_room {
             return false;
         }
+        let old_enough = own.pod.identity.created.and_then(|at| at.checked_add(OLD_ENOUGH).ok());
+        if let Some(at) = old_enough.filter(|at| *at > self.now) {
+            self.plan.recheck_by(at);
+            return false;
+        }
+        let needs = own.pod.needs();
+        let is_in_reach = |pod: &NumaPod| {
+            let node = pod.node.as_deref();
+            node.is_none_or(|node| check_node(self.view, node, &needs, CHOICE).is_ok())
+        };
         // A gated pod that needs no other pod runs as soon as a NUMA node is free for it.
         let may_come = |name: &Name, pod: &NumaPod| {
             self.machines.may_come(name, pod, self.now)
                 && (pod.gate().is_none() || pod.affinity.is_empty())
+                && is_in_reach(pod)
         };
         !self.released.iter().any(|other| is_mate(other.pod))
             && !self.view.numa_pods().any(|(name, pod)| is_mate(pod) && may_come(name, pod))
@@ -174,16 +228,16 @@ impl<'v> Planner<'v, '_> {
     fn explain(&self, own: Occupant<'v>, newcomer: Newcomer<'v>) -> String {
         let mut nodes = 0;
         let mut zones = 0;
-        let mut counts: Vec<(String, usize)> = Vec::new();
+        // Obstacles that differ only in the pod, by their first one.
+        let mut counts: Vec<(Obstacle<'_>, usize)> = Vec::new();
         for (is_allowed, verdicts) in self.machines.verdicts(newcomer) {
             nodes += 1;
             zones += verdicts.len();
-            for verdict in verdicts.iter().filter(|_| is_allowed) {
-                let Some(obstacle) = &verdict.obstacle else { continue };
-                let text = obstacle.in_namespace(&own.name.namespace);
-                match counts.iter_mut().find(|(known, _)| *known == text) {
+            let obstacles = verdicts.iter().filter(|_| is_allowed).filter_map(|of| of.obstacle);
+            for obstacle in obstacles {
+                match counts.iter_mut().find(|(known, _)| known.kind() == obstacle.kind()) {
                     Some((_, count)) => *count += 1,
-                    None => counts.push((text, 1)),
+                    None => counts.push((obstacle, 1)),
                 }
             }
         }
@@ -192,8 +246,14 @@ impl<'v> Planner<'v, '_> {
         }
         counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         let refused: usize = counts.iter().map(|(_, count)| count).sum();
-        let mut texts: Vec<String> =
-            counts.into_iter().map(|(text, count)| format!("{count}: {text}")).collect();
+        let namespace = &own.name.namespace;
+        let text = |(obstacle, count): (Obstacle<'_>, usize)| match (count, obstacle) {
+            (1, _) | (_, Obstacle::NoMate | Obstacle::Contradiction) => {
+                format!("{count}: {}", obstacle.in_namespace(namespace))
+            }
+            _ => format!("{count}, such as: {}", obstacle.in_namespace(namespace)),
+        };
+        let mut texts: Vec<String> = counts.into_iter().map(text).collect();
         if refused < zones {
             texts.push(format!("{}: the scheduler cannot choose the node", zones - refused));
         }
@@ -230,10 +290,12 @@ impl<'v> Planner<'v, '_> {
             others.push(add(&annotation(LEADER_OF), value));
         }
         let nodes: Vec<&str> = release.feasible.iter().map(|(node, _)| *node).collect();
-        let is_restricted = pending.has_default_scheduler && !nodes.is_empty();
-        if is_restricted {
-            others.extend(self.restrict(pending, &nodes));
-        }
+        let restriction = match pending.has_default_scheduler && !nodes.is_empty() {
+            true => self.restrict(pending, &nodes),
+            false => Vec::new(),
+        };
+        let is_restricted = !restriction.is_empty();
+        others.extend(restriction);
         let operations = remove_gate(&own.pod.identity, gate, GATE, others);
         let target = Target::new(POD, own.name, &own.pod.identity.uid);
         let warning = release.feasible.is_empty();
@@ -295,6 +357,13 @@ const MOST_ANNOTATIONS: usize = 1_000;
 
 /// The most nodes that a pod is left.
 const MOST_NODES: usize = 64;
+
+/// The fewest nodes that a pod is left which excludes its own kind: free CPUs and memory are not looked at.
+const FEWEST_NODES: usize = 4;
+
+/// How old a pod must be to lead. Times of creation are whole seconds: by then all pods of its second are
+/// known, and the oldest one stays the oldest.
+const OLD_ENOUGH: SignedDuration = SignedDuration::from_secs(2);
 
 /// The feasible NUMA nodes in words.
 fn describe(feasible: &[(&str, u8)]) -> String {

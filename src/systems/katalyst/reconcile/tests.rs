@@ -51,7 +51,7 @@ impl Cluster {
     fn node(&mut self, name: &str) {
         self.apply(json!({
             "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/hostname": name}},
+            "metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/hostname": name, NUMA_ZONES: "2"}},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         }));
     }
@@ -87,7 +87,10 @@ impl Cluster {
             "metadata": {"name": format!("p{number}"), "namespace": "ns", "uid": format!("u{number}"),
                 "resourceVersion": "1", "creationTimestamp": created,
                 "labels": {"role": role}, "annotations": annotations},
-            "spec": {"containers": [], "schedulingGates": [{"name": "other"}, {"name": GATE}]},
+            "spec": {"containers": [], "schedulingGates": [{"name": GATE}], "affinity": {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [
+                        {"key": NUMA_ZONES, "operator": "Exists"}]}]}}}},
         }));
     }
 
@@ -179,6 +182,7 @@ fn the_label_of_a_node_follows_its_report() {
     let advisory = policy("mode: advisory");
     let now = at(0);
     let mut cluster = one_node();
+    cluster.change("n1", |node| node["metadata"]["labels"] = json!({"a": "b"}));
     cluster.carry_out(&advisory, now);
     assert_eq!(label(&cluster), Some("2"));
     assert!(make_plan(&cluster.view, &advisory, now).actions.is_empty(), "nothing is left to do");
@@ -205,10 +209,6 @@ fn the_label_of_a_node_follows_its_report() {
 fn a_report_that_cannot_be_read_whole_is_reported_at_its_node() {
     let mut cluster = one_node();
     cluster.report("n1", [&["p1"], &[]]);
-    assert!(
-        cluster.carry_out(&policy("mode: advisory"), at(0)).is_empty(),
-        "the label comes first"
-    );
     assert_eq!(cluster.carry_out(&policy("mode: advisory"), at(0)), ["n1: UnreadableNodeResource"]);
 }
 
@@ -228,12 +228,12 @@ fn a_gate_is_removed_when_a_numa_node_is_feasible() {
     let plan = make_plan(&cluster.view, &enforced, at(10));
     assert_eq!(plan.recheck_at, Some(at(601)), "the deadline of the gate");
     let note = &plan.actions[0].events[0].note;
-    assert!(note.contains("2 NUMA nodes on 1 node (1: the pod avoids ns/p2, which is there, by role=ps (numa), 1: the pod avoids ns/p3"), "{note}");
+    assert!(note.contains("2 NUMA nodes on 1 node (2, such as: the pod avoids ns/p2, which is there, by role=ps (numa))"), "{note}");
 
     cluster.change("p3", |pod| pod["status"]["phase"] = "Succeeded".into());
     assert_eq!(cluster.carry_out(&enforced, at(11)), ["p1: NumaFeasible"]);
     let pod = cluster.pod_now("p1");
-    assert_eq!(pod["spec"]["schedulingGates"], json!([{"name": "other"}]));
+    assert_eq!(pod["spec"]["schedulingGates"], json!([]));
     assert_eq!(pod["metadata"]["annotations"][LET_GO], at(11).to_string());
     assert!(pod["metadata"]["annotations"][ANTI_AFFINITY].is_string());
     assert!(cluster.carry_out(&enforced, at(12)).is_empty());
@@ -262,7 +262,7 @@ fn pods_that_exclude_each_other_go_one_after_the_other() {
         cluster.pod(number, "ps", "", "ps");
     }
     assert_eq!(cluster.carry_out(&enforced, at(5))[..2], ["p1: NumaFeasible", "p2: NumaWaiting"]);
-    assert_eq!([cluster.gates("p1"), cluster.gates("p2"), cluster.gates("p3")], [1, 2, 2]);
+    assert_eq!([cluster.gates("p1"), cluster.gates("p2"), cluster.gates("p3")], [0, 1, 1]);
     assert_eq!(cluster.carry_out(&enforced, at(6)), ["p2: NumaWaiting", "p3: NumaWaiting"]);
     cluster.bind("p1", "n1", at(7));
     assert_eq!(
@@ -321,7 +321,7 @@ fn only_nodes_that_the_scheduler_may_choose_are_feasible() {
     cluster.node("n1");
     cluster.pod(1, "ps", "", "ps");
     let plan = make_plan(&cluster.view, &enforced, at(5));
-    let note = &plan.actions[0].events[0].note;
+    let note = &plan.actions.iter().find_map(|action| action.events.first()).unwrap().note;
     assert!(note.contains("no node has a CustomNodeResource"), "{note}");
 }
 
@@ -346,11 +346,11 @@ fn the_default_scheduler_is_left_the_feasible_nodes() {
                     ]}}});
             });
         }
-        cluster.carry_out(&enforced, at(5));
         let events = cluster.carry_out(&enforced, at(5));
-        let last = make_plan(&cluster.view, &enforced, at(6));
-        assert!(last.actions.is_empty() && events.len() <= 2, "{events:?}");
-        let terms = cluster.pod_now("p1").pointer(TERMS).unwrap();
+        assert_eq!(events, ["p1: NumaFeasible", "p2: NumaFeasible"]);
+        assert!(make_plan(&cluster.view, &enforced, at(6)).actions.is_empty());
+        let [first, terms] = ["p1", "p2"].map(|pod| cluster.pod_now(pod).pointer(TERMS).unwrap());
+        assert_eq!(first, terms);
         let on_n2 = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["n2"]});
         let found = [&terms[0]["matchExpressions"][1], &terms[1]["matchExpressions"][0], &terms[2]];
         let nothing = Value::Null;
@@ -424,9 +424,9 @@ fn a_gate_is_removed_at_its_deadline_with_a_warning() {
     let mut cluster = one_node();
     cluster.pod(1, "worker", "ps", "");
     cluster.carry_out(&policy, at(30));
-    assert_eq!(cluster.gates("p1"), 2);
-    assert_eq!(cluster.carry_out(&policy, at(31)), ["p1: NumaDeadline"]);
     assert_eq!(cluster.gates("p1"), 1);
+    assert_eq!(cluster.carry_out(&policy, at(31)), ["p1: NumaDeadline"]);
+    assert_eq!(cluster.gates("p1"), 0);
 }
 
 #[test]
@@ -442,4 +442,120 @@ fn gates_are_removed_where_nothing_is_enforced_any_more() {
     assert_eq!(cluster.carry_out(&Policy::from_yaml(excluded).unwrap(), at(5)), ["p1: GateLifted"]);
     cluster.pod(2, "worker", "", "");
     assert_eq!(cluster.carry_out(&enforced(), at(5)), ["p2: GateLifted"], "without selectors");
+}
+
+#[test]
+fn a_group_that_missed_its_deadline_starts_nevertheless() {
+    let enforced = enforced();
+    let mut cluster = one_node();
+    cluster.change("n1", |node| node["spec"] = json!({"unschedulable": true}));
+    for number in [1, 2] {
+        cluster.pod(number, "ring", "ring", "");
+    }
+    // The first one has lost its affinity, and the other one waits for it.
+    assert_eq!(cluster.carry_out(&enforced, at(601)), ["p1: NumaLeader", "p2: NumaWaiting"]);
+    assert!(cluster.pod_now("p1")["metadata"]["annotations"][AFFINITY].is_null());
+
+    // A pod of the group that never had a gate may wait for ever.
+    let mut cluster = one_node();
+    cluster.pod(1, "ring", "ring", "");
+    cluster.change("p1", |pod| pod["spec"]["schedulingGates"] = json!([]));
+    cluster.pod(2, "ring", "ring", "");
+    assert_eq!(cluster.carry_out(&enforced, at(50)), ["p2: NumaWaiting"]);
+    assert_eq!(cluster.carry_out(&enforced, at(121)), ["p2: NumaLeader"]);
+
+    // So may one on a machine that this one may not choose.
+    let mut cluster = two_nodes();
+    cluster.pod(1, "ring", "", "none");
+    cluster.bind("p1", "n2", at(1));
+    cluster.report("n2", [&["p1/u1"], &[]]);
+    cluster.pod(2, "ring", "ring", "");
+    cluster.change("p2", |pod| {
+        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "n1"});
+    });
+    assert_eq!(cluster.carry_out(&enforced, at(5)), ["p2: NumaLeader"]);
+}
+
+#[test]
+fn the_oldest_pod_leads_whatever_the_order_of_arrival() {
+    let enforced = enforced();
+    let mut cluster = one_node();
+    cluster.pod(3, "ring", "ring", "");
+    let plan = make_plan(&cluster.view, &enforced, at(4));
+    assert_eq!(plan.actions[0].events[0].reason, "NumaWaiting");
+    assert_eq!(plan.recheck_at, Some(at(5)), "another one of its second may come");
+    cluster.pod(2, "ring", "ring", "");
+    assert_eq!(cluster.carry_out(&enforced, at(5)), ["p2: NumaLeader", "p3: NumaWaiting"]);
+}
+
+#[test]
+fn a_clock_that_is_ahead_and_a_forged_time_change_nothing() {
+    let enforced = enforced();
+    let mut cluster = one_node();
+    cluster.pod(1, "ps", "", "ps");
+    cluster.pod(2, "ps", "", "ps");
+    // Bound in the future of this clock, long after its creation.
+    cluster.bind("p1", "n1", at(301));
+    assert_eq!(cluster.carry_out(&enforced, at(300)), ["p2: NumaWaiting"]);
+    // Without a node, a time in the future is no time of the controller.
+    cluster.pod(1, "ps", "", "ps");
+    cluster.change("p1", |pod| {
+        pod["spec"]["schedulingGates"] = json!([]);
+        pod["metadata"]["annotations"][LET_GO] = at(9_999).to_string().into();
+    });
+    assert_eq!(cluster.carry_out(&enforced, at(300)), ["p2: NumaFeasible"]);
+}
+
+#[test]
+fn a_pod_that_was_never_let_go_keeps_no_other_waiting() {
+    let enforced = enforced();
+    let mut cluster = one_node();
+    cluster.pod(1, "ps", "", "ps");
+    cluster.change("p1", |pod| pod["spec"]["schedulingGates"] = json!([]));
+    cluster.pod(2, "ps", "", "ps");
+    assert_eq!(cluster.carry_out(&enforced, at(5)), ["p2: NumaFeasible"]);
+}
+
+#[test]
+fn a_pod_with_other_gates_waits_until_they_are_removed() {
+    let enforced = enforced();
+    let mut cluster = one_node();
+    cluster.pod(1, "ps", "", "ps");
+    let own = json!([{"name": GATE}]);
+    cluster.change("p1", |pod| {
+        pod["spec"]["schedulingGates"] = json!([{"name": "other"}, {"name": GATE}]);
+    });
+    assert_eq!(cluster.carry_out(&enforced, at(5)), ["p1: NumaWaiting"]);
+    cluster.change("p1", |pod| pod["spec"]["schedulingGates"] = own);
+    assert_eq!(cluster.carry_out(&enforced, at(6)), ["p1: NumaFeasible"]);
+}
+
+#[test]
+fn pods_that_only_wait_for_reports_get_a_second_deadline() {
+    let enforced = enforced();
+    let mut cluster = one_node();
+    for number in [1, 2] {
+        cluster.pod(number, "ps", "", "ps");
+    }
+    // No controller ran before.
+    let events = cluster.carry_out(&enforced, at(700));
+    assert_eq!(events, ["p1: NumaFeasible", "p2: NumaWaiting"]);
+    assert_eq!(cluster.carry_out(&enforced, at(1_202)), ["p2: NumaFeasible"], "p1 is not reported");
+}
+
+#[test]
+fn pods_that_exclude_their_own_kind_share_the_machines() {
+    let enforced = enforced();
+    let mut cluster = Cluster::default();
+    for node in 10..30 {
+        let node = format!("n{node}");
+        cluster.node(&node);
+        cluster.report(&node, [&[], &[]]);
+    }
+    for number in 1..=5 {
+        cluster.pod(number, "ps", "", "ps");
+    }
+    let events = cluster.carry_out(&enforced, at(9));
+    let feasible = events.iter().filter(|event| event.ends_with("NumaFeasible")).count();
+    assert_eq!((events.len(), feasible), (5, 5), "each is left four of twenty nodes: {events:?}");
 }
