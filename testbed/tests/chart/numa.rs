@@ -310,6 +310,19 @@ fn never_null(world: &World) {
                 world.may_not(&create, &pod, &why);
             }
         }
+        let why = format!("the annotation {key} has preferred selectors without a zone");
+        for value in [
+            r#"{"preferred":[{"matchLabels":{"a":"b"}}]}"#,
+            r#"{"Preferred":[{"matchLabels":{"a":"b"}}],"required":[]}"#,
+            r#"{"preferred":[{"matchLabels":{"a":"b"},"zone":"numa"},{"MatchLabels":{"a":"b"}}]}"#,
+            r#"{"\u0070referred":[{"matchLabels":{"a":"b"},"zone":"numa"}]}"#,
+        ] {
+            let opted_out = pod("preferred", &json!({ key: value }), &Value::Null);
+            world.may_not(&create, &opted_out, &why);
+        }
+        let with_zone = r#"{"preferred":[{"matchLabels":{"a":"b"},"zone":"numa"}]}"#;
+        let opted_out = pod("preferred", &json!({ key: with_zone }), &Value::Null);
+        world.may(&create, &opted_out);
         for value in ["", "{}", "\"null\"", "nullable", "[null]", VALUE] {
             world.may(&create, &pod("value", &json!({ key: value }), &Value::Null));
         }
