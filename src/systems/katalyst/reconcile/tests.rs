@@ -1,5 +1,7 @@
 //! The reconciler, plan by plan, on clusters of a few nodes.
 
+mod simulator;
+
 use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 
