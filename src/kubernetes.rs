@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{
     Affinity, NodeSelectorTerm, Pod, PodAffinityTerm, PodCondition, PodSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::jiff::Timestamp;
 
 /// The label with a unique value on each node: the topology key for "on the same node".
 pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -111,6 +112,13 @@ pub(crate) fn is_finished(pod: &Pod) -> bool {
 pub(crate) fn condition<'p>(pod: &'p Pod, type_: &str) -> Option<&'p PodCondition> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Since when a pod has a node, by its condition PodScheduled.
+#[must_use]
+pub(crate) fn scheduled_since(pod: &Pod) -> Option<Timestamp> {
+    let scheduled = condition(pod, "PodScheduled").filter(|of| of.status == "True")?;
+    scheduled.last_transition_time.as_ref().map(|time| time.0)
 }
 
 #[cfg(test)]

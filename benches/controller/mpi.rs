@@ -1,14 +1,12 @@
 //! MPI clusters to plan on.
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
-use stowplan::testing::systems;
 use stowplan::testing::systems::plan::Write;
 use stowplan::testing::systems::policy::Policy;
-use stowplan::testing::view::{ApiObject, Scope};
 
 use crate::world::Scene;
 
@@ -54,22 +52,12 @@ pub(crate) fn scene(state: State, extent: Extent) -> anyhow::Result<Scene> {
 
 fn show(scene: &mut Scene, document: &Value) -> anyhow::Result<()> {
     match document["kind"].as_str().unwrap_or_default() {
-        "Job" => show_as::<Job>(scene, document),
-        "Pod" => show_as::<Pod>(scene, document),
-        "EndpointSlice" => show_as::<EndpointSlice>(scene, document),
-        "Service" => show_as::<Service>(scene, document),
-        _ => show_as::<ConfigMap>(scene, document),
+        "Job" => scene.show::<Job>(document),
+        "Pod" => scene.show::<Pod>(document),
+        "EndpointSlice" => scene.show::<EndpointSlice>(document),
+        "Service" => scene.show::<Service>(document),
+        _ => scene.show::<ConfigMap>(document),
     }
-}
-
-fn show_as<K>(scene: &mut Scene, document: &Value) -> anyhow::Result<()>
-where
-    K: ApiObject + kube::Resource<DynamicType = ()>,
-{
-    let object: K = serde_json::from_value(document.clone())?;
-    let object = systems::project(&object, Scope::Controller);
-    scene.view.apply(object.context("an object of no table")?);
-    Ok(())
 }
 
 /// Adds the workloads and pods of a cluster, with the DNS names of its workers.

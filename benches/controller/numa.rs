@@ -5,7 +5,6 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 use stowplan::testing::systems;
 use stowplan::testing::systems::policy::Policy;
-use stowplan::testing::view::{ApiObject, Scope};
 
 use crate::world::Scene;
 
@@ -48,21 +47,11 @@ pub(crate) fn scene(state: State, extent: Extent) -> anyhow::Result<Scene> {
         document["metadata"]["annotations"]["katalyst.kubewharf.io/microtopology_antiaffinity"] =
             json!({"required": [selector]}).to_string().into();
         document["spec"]["schedulingGates"] = json!([{"name": "stowplan.dev/numa-feasible"}]);
-        show::<Pod>(&mut scene, &document)?;
+        scene.show::<Pod>(&document)?;
     }
     let planned = scene.plan().actions.len();
     ensure!(planned == waiting, "{state:?}: planned {planned} actions instead of {waiting}");
     Ok(scene)
-}
-
-fn show<K>(scene: &mut Scene, document: &Value) -> anyhow::Result<()>
-where
-    K: ApiObject + kube::Resource<DynamicType = ()>,
-{
-    let object: K = serde_json::from_value(document.clone())?;
-    let object = systems::project(&object, Scope::Controller);
-    scene.view.apply(object.context("an object of no table")?);
-    Ok(())
 }
 
 fn bound_pod(name: &str, role: &str) -> Value {
@@ -81,15 +70,12 @@ fn bound_pod(name: &str, role: &str) -> Value {
 /// A machine with two sockets of two NUMA nodes, and a server on each NUMA node.
 fn add_machine(scene: &mut Scene, number: usize) -> anyhow::Result<()> {
     let node = format!("node-{number}");
-    show::<Node>(
-        scene,
-        &json!({
-            "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": node, "uid": node,
-                "labels": {"kubernetes.io/hostname": node, "stowplan.dev/numa-zones": "4"}},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-        }),
-    )?;
+    scene.show::<Node>(&json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": node, "uid": node,
+            "labels": {"kubernetes.io/hostname": node, "stowplan.dev/numa-zones": "4"}},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }))?;
     let mut sockets = Vec::new();
     for socket in 0..2 {
         let mut zones = Vec::new();
@@ -97,7 +83,7 @@ fn add_machine(scene: &mut Scene, number: usize) -> anyhow::Result<()> {
             let name = format!("server-{number}-{zone}");
             let mut pod = bound_pod(&name, "server");
             pod["spec"]["nodeName"] = node.as_str().into();
-            show::<Pod>(scene, &pod)?;
+            scene.show::<Pod>(&pod)?;
             let consumer = format!("{NAMESPACE}/{name}/{name}");
             zones.push(json!({"type": "Numa", "name": zone.to_string(),
                 "allocations": [{"consumer": consumer, "requests": {"cpu": "4"}}]}));

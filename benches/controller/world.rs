@@ -14,7 +14,7 @@ use stowplan::testing::systems::streams::kinds::host_pool::{
     EXCLUSIVE_TAINT, POOL_LABEL_PREFIX, hash,
 };
 use stowplan::testing::view::resource::NODE;
-use stowplan::testing::view::{Name, Scope, View};
+use stowplan::testing::view::{ApiObject, Name, Scope, View};
 
 /// The namespace of every pool and pod.
 const NAMESPACE: &str = "streams-apps";
@@ -56,6 +56,17 @@ impl Scene {
     /// An empty cluster.
     pub(crate) fn new(policy: Policy, now: Timestamp) -> Self {
         Self { view: View::default(), policy, now }
+    }
+
+    /// Adds an object of type `K` to the cluster.
+    pub(crate) fn show<K>(&mut self, document: &Value) -> anyhow::Result<()>
+    where
+        K: ApiObject + kube::Resource<DynamicType = ()>,
+    {
+        let object: K = serde_json::from_value(document.clone())?;
+        let object = systems::project(&object, Scope::Controller);
+        self.view.apply(object.context("an object of no table")?);
+        Ok(())
     }
 
     /// The plan of all systems, as the controller makes it.

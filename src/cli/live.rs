@@ -87,6 +87,9 @@ async fn read_for_plan(
             if explains {
                 apply_explaining(&mut view, &pod);
             }
+            if !with_pods {
+                continue;
+            }
             let mut document = serde_json::to_value(pod)?;
             document["apiVersion"] = "v1".into();
             document["kind"] = "Pod".into();

@@ -5,15 +5,16 @@
 //! the cluster does not show yet. So no change is lost when a controller process ends: the next one
 //! makes the same plan. `controller` carries plans out.
 
+pub mod operation;
+
 use std::collections::HashSet;
 
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
+use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
+use crate::view::Name;
 use crate::view::resource::Resource;
-use crate::view::{Identity, Name};
 
 /// Changes to the cluster.
 #[derive(Clone, Debug, Default)]
@@ -293,68 +294,6 @@ pub struct Event {
     pub reason: &'static str,
     /// The text for people.
     pub note: String,
-}
-
-/// Builds the operations of a [`Write::Patch`]. Paths are given as unescaped tokens.
-pub mod operation {
-    use super::{
-        AddOperation, Identity, PatchOperation, PointerBuf, RemoveOperation, ReplaceOperation,
-        TestOperation, Value,
-    };
-
-    /// Tests the UID; the first operation of every patch.
-    #[must_use]
-    pub fn test_uid(uid: &str) -> PatchOperation {
-        test(&["metadata", "uid"], uid)
-    }
-
-    /// Fails unless the field has this value. An absent field has the value null.
-    #[must_use]
-    pub fn test(path: &[&str], value: impl Into<Value>) -> PatchOperation {
-        PatchOperation::Test(TestOperation { path: pointer(path), value: value.into() })
-    }
-
-    /// Adds a field or a list item, or replaces a field.
-    #[must_use]
-    pub fn add(path: &[&str], value: impl Into<Value>) -> PatchOperation {
-        PatchOperation::Add(AddOperation { path: pointer(path), value: value.into() })
-    }
-
-    /// Replaces a value that exists.
-    #[must_use]
-    pub fn replace(path: &[&str], value: impl Into<Value>) -> PatchOperation {
-        PatchOperation::Replace(ReplaceOperation { path: pointer(path), value: value.into() })
-    }
-
-    /// Removes a value that exists.
-    #[must_use]
-    pub fn remove(path: &[&str]) -> PatchOperation {
-        PatchOperation::Remove(RemoveOperation { path: pointer(path) })
-    }
-
-    /// Removes the scheduling gate `name` from a pod, after `others`. Tests the version of the pod: the
-    /// indexes of the gate and in `others` are those of that version.
-    #[must_use]
-    pub fn remove_gate(
-        pod: &Identity,
-        index: usize,
-        name: &str,
-        others: impl IntoIterator<Item = PatchOperation>,
-    ) -> Vec<PatchOperation> {
-        let index = index.to_string();
-        let mut operations = vec![
-            test_uid(&pod.uid),
-            test(&["metadata", "resourceVersion"], &*pod.resource_version),
-            test(&["spec", "schedulingGates", &index, "name"], name),
-        ];
-        operations.extend(others);
-        operations.push(remove(&["spec", "schedulingGates", &index]));
-        operations
-    }
-
-    fn pointer(path: &[&str]) -> PointerBuf {
-        PointerBuf::from_tokens(path.iter().copied())
-    }
 }
 
 #[cfg(test)]

@@ -47,9 +47,7 @@ fn explain(view: &View, policy: &Policy, name: &Name) -> Option<Explained> {
 
 /// What a pod has to know whose affinity selects the pod itself.
 pub(super) fn first_pod(policy: &Katalyst, pod: &NumaPod) -> Option<String> {
-    let is_own = |selector: &Selector| {
-        selector.pairs().any(|(key, value)| pod.labels.get(key).is_some_and(|own| **own == *value))
-    };
+    let is_own = |selector: &Selector| pod.is_selected_by(selector, policy);
     let leads = policy.mode == KatalystMode::Enforced && pod.affinity.iter().any(is_own);
     leads.then(|| {
         "its affinity asks for its own group: while no pod of the group runs, the oldest one starts without it"

@@ -131,18 +131,11 @@ impl<'v> Machine<'v> {
 }
 
 impl<'v> Newcomer<'v> {
-    /// Whether a pod has a label of the selector that counts.
-    fn selects(self, of: &NumaPod, selector: &Selector) -> bool {
-        let mut pairs = selector.pairs();
-        pairs.any(|(key, value)| {
-            self.policy.is_declared(key) && of.labels.get(key).is_some_and(|own| **own == *value)
-        })
-    }
-
     /// E, for a pod on the NUMA node, or on another one of its socket.
     fn is_avoided_by(self, occupant: &Occupant<'v>, is_here: bool) -> Option<Obstacle<'v>> {
         let avoids = |selector: &&Selector| {
-            (is_here || selector.zone == Zone::Socket) && self.selects(self.pod, selector)
+            (is_here || selector.zone == Zone::Socket)
+                && self.pod.is_selected_by(selector, self.policy)
         };
         // Katalyst reads the anti-affinity only of pods that are bound to NUMA nodes.
         let selectors = occupant.pod.qos.is_bound.then_some(&occupant.pod.anti_affinity);
@@ -159,7 +152,7 @@ impl<'v> Newcomer<'v> {
     where
         'v: 'm,
     {
-        let found = pods.find(|occupant| self.selects(occupant.pod, selector))?;
+        let found = pods.find(|occupant| occupant.pod.is_selected_by(selector, self.policy))?;
         Some(Obstacle::Avoids(*found, selector))
     }
 }
@@ -198,7 +191,7 @@ fn find_obstacle<'v>(
         })
         .or_else(|| {
             let is_mate = |selector: &Selector| {
-                let selects = |of: &Occupant<'_>| newcomer.selects(of.pod, selector);
+                let selects = |of: &Occupant<'_>| of.pod.is_selected_by(selector, newcomer.policy);
                 match selector.zone {
                     Zone::Numa => on_zone().any(selects),
                     Zone::Socket => on_socket().any(selects),

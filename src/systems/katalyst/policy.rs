@@ -48,7 +48,7 @@ impl Default for Katalyst {
 
 impl Katalyst {
     /// Whether Katalyst's agents keep labels with this key, as far as the policy says.
-    pub(super) fn is_declared(&self, key: &str) -> bool {
+    pub(in crate::systems::katalyst) fn is_declared(&self, key: &str) -> bool {
         self.declared_labels.is_empty() || self.declared_labels.iter().any(|own| own == key)
     }
 

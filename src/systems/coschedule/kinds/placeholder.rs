@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 
 use super::unschedulable::Unschedulable;
-use crate::kubernetes::{self, annotation, condition, is_finished, label, node_name};
+use crate::kubernetes::{self, annotation, is_finished, label, node_name, scheduled_since};
 use crate::systems::coschedule::keys::{FAILED, GROUP, MODE, PLACEHOLDER, RECORD, of_run};
 use crate::systems::coschedule::pod_plan::PodPlan;
 use crate::systems::coschedule::record::Record;
@@ -189,10 +189,7 @@ impl PlaceholderPod {
             placeholder: placeholder.into(),
             node: node_name(pod).map(Into::into),
             finished: is_finished(pod),
-            scheduled_since: condition(pod, "PodScheduled")
-                .filter(|condition| condition.status == "True")
-                .and_then(|condition| condition.last_transition_time.as_ref())
-                .map(|time| time.0),
+            scheduled_since: scheduled_since(pod),
             unschedulable: Unschedulable::read_with_errors(pod),
             plan: PodPlan::read(&pod.metadata, placeholder).map(Box::new),
             woken: is_complete.then(|| woken(pod)).flatten(),

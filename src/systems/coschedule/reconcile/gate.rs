@@ -14,11 +14,10 @@ use super::carry_out::PlanBuilder;
 use super::desired::Desired;
 use super::reason;
 use crate::kubernetes::REQUIRED;
-use crate::placement::affinity::matches_nothing;
 use crate::systems::coschedule::keys::GATE;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::member::{Member, MemberDetails};
-use crate::systems::plan::operation::{add, remove_gate};
+use crate::systems::plan::operation::{add, remove_gate, require_in_terms};
 use crate::systems::plan::{Action, Event, Target, Write};
 use crate::view::Name;
 use crate::view::resource::POD;
@@ -65,25 +64,12 @@ impl PlanBuilder<'_, '_> {
     }
 }
 
-/// The operations that add the node to every required term. An empty term matches no node, and is left
-/// as it is: the API server refuses to fill it while the pod is gated.
+/// The operations that add the node to every required term.
 fn bind(member: &MemberDetails, node: &str) -> Vec<PatchOperation> {
     let requirement = json!({"key": "metadata.name", "operator": "In", "values": [node]});
-    let affinity = ["spec", "affinity"];
-    let terms = [&affinity[..], &["nodeAffinity", REQUIRED, "nodeSelectorTerms"]].concat();
     let present = member.terms.as_deref().unwrap_or_default();
     if !present.is_empty() {
-        let usable = present.iter().enumerate().filter(|(_, term)| !matches_nothing(*term));
-        return usable
-            .map(|(index, term)| {
-                let index = index.to_string();
-                let fields = [&terms[..], &[&index, "matchFields"]].concat();
-                match term.match_fields.as_ref().is_some_and(|fields| !fields.is_empty()) {
-                    true => add(&[&fields[..], &["-"]].concat(), requirement.clone()),
-                    false => add(&fields, json!([requirement])),
-                }
-            })
-            .collect();
+        return require_in_terms(present, "matchFields", &requirement);
     }
     let required: Value = json!({"nodeSelectorTerms": [{"matchFields": [requirement]}]});
     let added = if member.has_node_affinity {
@@ -91,7 +77,7 @@ fn bind(member: &MemberDetails, node: &str) -> Vec<PatchOperation> {
     } else if member.has_affinity {
         add(&["spec", "affinity", "nodeAffinity"], json!({REQUIRED: required}))
     } else {
-        add(&affinity, json!({"nodeAffinity": {REQUIRED: required}}))
+        add(&["spec", "affinity"], json!({"nodeAffinity": {REQUIRED: required}}))
     };
     vec![added]
 }

@@ -7,11 +7,12 @@ use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::kubernetes::{
-    DEFAULT_SCHEDULER, affinity, annotation, condition, gates, is_finished, node_name,
-    required_node_terms, scheduler_name,
+    DEFAULT_SCHEDULER, affinity, annotation, gates, is_finished, node_name, required_node_terms,
+    scheduled_since, scheduler_name,
 };
 use crate::systems::fit::PodNeeds;
 use crate::systems::katalyst::keys::{AFFINITY, ANTI_AFFINITY, GATE, LET_GO};
+use crate::systems::katalyst::policy::Katalyst;
 use crate::systems::katalyst::qos::Qos;
 use crate::systems::katalyst::selector::{Selector, Selectors};
 use crate::view::pod::{PODS, all_for_controller};
@@ -74,11 +75,7 @@ impl NumaPod {
         }
         let required = |key| of_key(key).map(Selectors::read_required).unwrap_or_default();
         let node = node_name(pod);
-        let bound_at = condition(pod, "PodScheduled")
-            .filter(|bound| bound.status == "True")
-            .and_then(|bound| bound.last_transition_time.as_ref())
-            .map(|time| time.0)
-            .filter(|_| node.is_some());
+        let bound_at = scheduled_since(pod).filter(|_| node.is_some());
         let let_go = of_key(LET_GO).and_then(|time| time.parse().ok());
         let identity = Identity::from(metadata);
         let labels = metadata.labels.iter().flatten();
@@ -114,6 +111,14 @@ impl NumaPod {
     /// Whether the controller has let it go, or it has a node.
     pub(crate) fn may_start(&self) -> bool {
         self.node.is_some() || self.let_go.is_some()
+    }
+
+    /// Whether a selector selects it, by the labels that count under the policy.
+    pub(crate) fn is_selected_by(&self, selector: &Selector, policy: &Katalyst) -> bool {
+        let mut pairs = selector.pairs();
+        pairs.any(|(key, value)| {
+            policy.is_declared(key) && self.labels.get(key).is_some_and(|own| **own == *value)
+        })
     }
 
     /// Whether a NUMA node depends on other pods: it asks for some or avoids some.

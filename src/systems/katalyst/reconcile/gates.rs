@@ -18,8 +18,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::{LASTING, reason};
-use crate::kubernetes::{HOSTNAME, REQUIRED};
-use crate::placement::affinity::matches_nothing;
+use crate::kubernetes::HOSTNAME;
 use crate::systems::check::words::{counted, some};
 use crate::systems::exclusion::Exclusion;
 use crate::systems::fit::CHOICE;
@@ -28,9 +27,9 @@ use crate::systems::katalyst::keys::{AFFINITY, GATE, LEADER_OF, LET_GO, NUMA_ZON
 use crate::systems::katalyst::kinds::NumaView as _;
 use crate::systems::katalyst::kinds::pod::{NumaPod, PendingPod};
 use crate::systems::katalyst::machines::{Machines, check_node};
-use crate::systems::katalyst::policy::KatalystMode;
+use crate::systems::katalyst::policy::{Katalyst, KatalystMode};
 use crate::systems::katalyst::selector::Selector;
-use crate::systems::plan::operation::{add, remove, remove_gate, test};
+use crate::systems::plan::operation::{add, remove, remove_gate, require_in_terms, test};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::policy::Policy;
 use crate::view::resource::POD;
@@ -48,15 +47,16 @@ pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp, plan: &mut Plan
     if let Some(at) = machines.add_unreported(now) {
         plan.recheck_by(at);
     }
-    let waiting = HashMap::new();
-    let mut planner = Planner { view, policy, now, machines, waiting, released: Vec::new(), plan };
-    for (name, pod) in &gated {
-        let class = planner.class_of(Occupant { name, pod });
-        *planner.waiting.entry(class).or_default() += 1;
+    let own = gated.into_iter().map(|(name, pod)| Occupant { name, pod });
+    let gated: Vec<_> = own.map(|own| (own, Class::of(own, &policy.katalyst))).collect();
+    let mut waiting: HashMap<&Class<'_>, usize> = HashMap::new();
+    for (_, class) in &gated {
+        *waiting.entry(class).or_default() += 1;
     }
+    let mut planner = Planner { view, policy, now, machines, released: Vec::new(), plan };
     let mut hopeless = HashMap::new();
-    for (name, pod) in gated {
-        planner.decide(Occupant { name, pod }, &mut hopeless);
+    for (own, class) in &gated {
+        planner.decide(*own, class, waiting[class], &mut hopeless);
     }
 }
 
@@ -65,8 +65,6 @@ struct Planner<'v, 'p> {
     policy: &'v Policy,
     now: Timestamp,
     machines: Machines<'v>,
-    /// The number of pods of each class that wait.
-    waiting: HashMap<Class<'v>, usize>,
     /// The pods whose gates this plan removes.
     released: Vec<Occupant<'v>>,
     plan: &'p mut Plan,
@@ -84,11 +82,35 @@ struct Class<'v> {
     nodes: String,
 }
 
+impl<'v> Class<'v> {
+    fn of(Occupant { name, pod }: Occupant<'v>, policy: &Katalyst) -> Self {
+        let labels = pod.labels.iter().map(|(key, value)| (&**key, &**value));
+        let declared = labels.filter(|(key, _)| policy.is_declared(key));
+        let needs = pod.needs();
+        let nodes =
+            format!("{:?} {:?} {:?}", needs.node_selector, needs.node_terms, needs.tolerations);
+        Self {
+            namespace: &name.namespace,
+            is_exclusive: pod.qos.is_exclusive,
+            affinity: &pod.affinity,
+            anti_affinity: &pod.anti_affinity,
+            labels: declared.collect(),
+            nodes,
+        }
+    }
+}
+
 impl<'v> Planner<'v, '_> {
     /// Removes the gate of a pod, or reports why it waits. `hopeless`: the classes of pods for which
     /// nothing is feasible in this plan, and why. What is removed later only makes fewer NUMA nodes
-    /// feasible.
-    fn decide(&mut self, own: Occupant<'v>, hopeless: &mut HashMap<Class<'v>, String>) {
+    /// feasible. `waiting`: how many pods of its class wait.
+    fn decide<'c>(
+        &mut self,
+        own: Occupant<'v>,
+        class: &'c Class<'v>,
+        waiting: usize,
+        hopeless: &mut HashMap<&'c Class<'v>, String>,
+    ) {
         let namespace = &own.name.namespace;
         if self.policy.katalyst.mode != KatalystMode::Enforced
             || Exclusion::of_namespace(namespace, self.view, self.policy).is_some()
@@ -106,10 +128,9 @@ impl<'v> Planner<'v, '_> {
             let why = "other scheduling gates hold it, and must be removed first".to_owned();
             return self.wait(own, newcomer, &why);
         }
-        let class = self.class_of(own);
-        let known = hopeless.get(&class).cloned();
+        let known = hopeless.get(class).cloned();
         if known.is_none() {
-            let share = self.share_of(own, &class);
+            let share = self.share_of(own, waiting);
             let feasible = self.machines.find_feasible(newcomer, share);
             if !feasible.is_empty() {
                 let note = describe(&feasible);
@@ -162,41 +183,20 @@ impl<'v> Planner<'v, '_> {
 
     /// How many nodes a pod is left. Pods that exclude each other share the machines: each counts on all
     /// nodes that it is left until it is reported.
-    fn share_of(&self, own: Occupant<'v>, class: &Class<'v>) -> usize {
-        let is_own =
-            |selector: &Selector| selector.pairs().any(|pair| class.labels.contains(&pair));
-        let waiting = self.waiting.get(class).copied().unwrap_or(1);
+    fn share_of(&self, own: Occupant<'v>, waiting: usize) -> usize {
+        let is_own = |selector: &Selector| own.pod.is_selected_by(selector, &self.policy.katalyst);
         match own.pod.anti_affinity.iter().any(is_own) {
             true => (self.machines.count() / waiting.max(1)).clamp(FEWEST_NODES, MOST_NODES),
             false => MOST_NODES,
         }
     }
 
-    fn class_of(&self, Occupant { name, pod }: Occupant<'v>) -> Class<'v> {
-        let labels = pod.labels.iter().map(|(key, value)| (&**key, &**value));
-        let declared = labels.filter(|(key, _)| self.policy.katalyst.is_declared(key));
-        let needs = pod.needs();
-        let nodes =
-            format!("{:?} {:?} {:?}", needs.node_selector, needs.node_terms, needs.tolerations);
-        Class {
-            namespace: &name.namespace,
-            is_exclusive: pod.qos.is_exclusive,
-            affinity: &pod.affinity,
-            anti_affinity: &pod.anti_affinity,
-            labels: declared.collect(),
-            nodes,
-        }
-    }
-
     /// Whether the affinity of a pod selects its own group, of which no pod runs or may come to run where
     /// this one could join it.
     fn may_lead(&mut self, own: Occupant<'v>) -> bool {
+        let policy = &self.policy.katalyst;
         let is_mate = |pod: &NumaPod| {
-            let mut pairs = own.pod.affinity.iter().flat_map(Selector::pairs);
-            pairs.any(|(key, value)| {
-                self.policy.katalyst.is_declared(key)
-                    && pod.labels.get(key).is_some_and(|of| **of == *value)
-            })
+            own.pod.affinity.iter().any(|selector| pod.is_selected_by(selector, policy))
         };
         let has_room = own.pod.pending.as_ref().is_some_and(|of| of.annotations < MOST_ANNOTATIONS);
         if !is_mate(own.pod) || !has_room {
@@ -315,19 +315,8 @@ impl<'v> Planner<'v, '_> {
         let hostname = |node: &&str| self.view.node_label(node, HOSTNAME).flatten();
         let hostnames: Vec<&str> = nodes.iter().filter_map(hostname).collect();
         let requirement = json!({"key": HOSTNAME, "operator": "In", "values": hostnames});
-        let terms = ["spec", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms"];
-        let present = pending.terms.iter().flatten().enumerate();
-        present
-            .filter(|(_, term)| !matches_nothing(*term))
-            .map(|(index, term)| {
-                let index = index.to_string();
-                let list = [&terms[..], &[&index, "matchExpressions"]].concat();
-                match term.match_expressions.as_ref().is_some_and(|list| !list.is_empty()) {
-                    true => add(&[&list[..], &["-"]].concat(), requirement.clone()),
-                    false => add(&list, json!([requirement])),
-                }
-            })
-            .collect()
+        let terms = pending.terms.as_deref().unwrap_or_default();
+        require_in_terms(terms, "matchExpressions", &requirement)
     }
 
     fn report(&mut self, own: Occupant<'v>, note: String) {

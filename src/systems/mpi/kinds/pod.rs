@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::jiff::Timestamp;
 
-use crate::kubernetes::{condition, gates, is_finished, label, node_name};
+use crate::kubernetes::{condition, gates, is_finished, label, node_name, scheduled_since};
 use crate::systems::mpi::keys::{CLUSTER, GATE, ROLE};
 use crate::systems::mpi::kinds::workload::Workload;
 use crate::systems::mpi::request::Role;
@@ -76,10 +76,7 @@ impl TableRow for MpiPod {
             gate: gates(pod).position(|gate| gate == GATE),
             alone: (role == Role::Launcher && owner.is_none()).then(alone).flatten(),
             owner,
-            bound_at: condition(pod, "PodScheduled")
-                .filter(|bound| bound.status == "True")
-                .and_then(|bound| bound.last_transition_time.as_ref())
-                .map(|time| time.0),
+            bound_at: scheduled_since(pod),
             started: has_started(pod),
         })
     }
