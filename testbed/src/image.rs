@@ -44,6 +44,7 @@ use tempfile::NamedTempFile;
 mod layer;
 pub mod program;
 mod reference;
+pub mod stowplan;
 
 pub use layer::{Content, Entry, Layer};
 pub use reference::check as check_reference;

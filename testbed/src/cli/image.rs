@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
-use testbed::image::{self, Entry, Image, Layer, program};
+use testbed::image::{self, Entry, Image, Layer, program, stowplan};
 use testbed::tools::to_stderr;
 
 use super::Ended;
@@ -77,9 +77,8 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
     let package = packages(&metadata)
         .find(|package| package["name"] == "stowplan" && package["source"].is_null())
         .context("the workspace has no package stowplan")?;
-    let field = |name: &str| package[name].as_str().map(str::to_owned);
-    let version = field("version").context("stowplan has no version")?;
-    let tag = args.tag.clone().unwrap_or_else(|| version.clone());
+    let version = package["version"].as_str().context("stowplan has no version")?;
+    let tag = args.tag.clone().unwrap_or_else(|| version.to_owned());
     image::check_reference(&args.repository, &tag)?;
     let commit = Commit::find(super::workspace()?);
     let created = created(commit.as_ref())?;
@@ -110,25 +109,13 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
     let path = build(&mut toolchain.cargo(&target, &args.profile, &flags)?)?;
     check(&path, &metadata, &toolchain)?;
 
-    let labels = [
-        ("title", Some("stowplan".to_owned())),
-        ("description", field("description")),
-        ("version", Some(version)),
-        ("licenses", field("license")),
-        ("source", field("repository")),
-        ("revision", commit.map(|commit| commit.revision)),
-    ];
     let image = Image {
         name: args.repository.clone(),
         tag,
         layers: vec![Layer::Entries([("stowplan".to_owned(), Entry::program(path))].into())],
-        entrypoint: vec!["/stowplan".to_owned()],
-        // A number, so that the kubelet can see that it is not root; the chart sets the same.
-        user: "65532:65532".to_owned(),
-        labels: labels
-            .into_iter()
-            .filter_map(|(name, value)| Some((format!("org.opencontainers.image.{name}"), value?)))
-            .collect(),
+        entrypoint: vec![stowplan::ENTRYPOINT.to_owned()],
+        user: stowplan::USER.to_owned(),
+        labels: stowplan::labels(package, commit.as_ref().map(|commit| &*commit.revision)),
         created,
         ..Image::default()
     };
