@@ -1,0 +1,351 @@
+//! `.ci/release` in a folder of its own, with the files that it reads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+use testbed::image::{Entry, Image, Layer};
+use testbed::tools::{Tools, to_stderr};
+
+use super::{ROOT, stdout};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+const REGISTRY: &str = "registry.example:5000/team";
+
+struct Checkout(TempDir);
+
+impl Checkout {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in [".ci", "charts", "programs", "testbed"] {
+            fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        for path in [
+            ".ci/krew.yaml",
+            ".ci/release",
+            "CHANGELOG.md",
+            "Cargo.toml",
+            "Dockerfile",
+            "LICENSE",
+            "README.md",
+        ] {
+            fs::copy(Path::new(ROOT).join(path), dir.path().join(path)).unwrap();
+        }
+        let mut copy = Command::new("cp");
+        copy.arg("-R").arg(Path::new(ROOT).join("charts/stowplan")).arg(dir.path().join("charts"));
+        stdout(&mut copy);
+        let checkout = Self(dir);
+        checkout.edit("CHANGELOG.md", "## Unreleased", &format!("## {VERSION} - 2026-01-31"));
+        checkout
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap()
+    }
+
+    #[track_caller]
+    fn edit(&self, path: &str, from: &str, to: &str) {
+        let text = self.read(path);
+        assert!(text.contains(from), "{path} has no {from:?}");
+        fs::write(self.path(path), text.replacen(from, to, 1)).unwrap();
+    }
+
+    /// A program that comes before others of its name, and writes its arguments to `NAME.said`.
+    fn program(&self, name: &str) {
+        let path = self.path("programs").join(name);
+        let said = self.path(&format!("{name}.said"));
+        fs::write(&path, format!("#!/bin/sh\necho \"$@\" >>{}\n", said.display())).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.path(".ci/release"));
+        let path = std::env::var("PATH").unwrap();
+        command
+            .args(arguments)
+            .env("PATH", format!("{}:{path}", self.path("programs").display()))
+            .env("REGISTRY", REGISTRY);
+        for variable in ["DIST", "GITHUB_REPOSITORY", "GITHUB_SERVER_URL", "SOURCE_DATE_EPOCH"] {
+            command.env_remove(variable);
+        }
+        command
+    }
+
+    #[track_caller]
+    fn run(&self, arguments: &[&str]) -> String {
+        stdout(&mut self.command(arguments))
+    }
+
+    fn dist(&self) -> PathBuf {
+        self.path("target/dist")
+    }
+}
+
+#[track_caller]
+fn refusal(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    assert!(!status.success(), "{command:?}: {}", String::from_utf8_lossy(&stdout));
+    String::from_utf8(stderr).unwrap()
+}
+
+#[test]
+fn a_tag_a_place_or_a_registry_that_does_not_fit_is_refused() {
+    let checkout = Checkout::new();
+    let tag = format!("v{VERSION}");
+    let check = || checkout.command(&["check", &tag]);
+    assert_eq!(stdout(&mut check()), format!("{VERSION}\n"));
+
+    let said = refusal(&mut checkout.command(&["check", "v9.9.9"]));
+    assert!(said.contains(&format!("the tag is v9.9.9 and Cargo.toml has {VERSION}")), "{said}");
+    let said = refusal(check().env_remove("REGISTRY"));
+    assert!(said.contains("REGISTRY is not set: set it to where"), "{said}");
+    // The workflow's variable is empty if the repository has none.
+    let said = refusal(check().env("REGISTRY", ""));
+    assert!(said.contains("REGISTRY is not set"), "{said}");
+    for registry in ["https://registry.example", "Registry.example/Team", "a b", "a/", "a;b"] {
+        let said = refusal(check().env("REGISTRY", registry));
+        assert!(said.contains(&format!("REGISTRY is \"{registry}\": write a host")), "{said}");
+    }
+    let place = |name: &str| {
+        let mut command = check();
+        command.env("GITHUB_SERVER_URL", "https://github.com").env("GITHUB_REPOSITORY", name);
+        command
+    };
+    assert_eq!(stdout(&mut place("stowplan/stowplan")), format!("{VERSION}\n"));
+    let said = refusal(&mut place("somebody/fork"));
+    assert!(said.contains("this is https://github.com/somebody/fork and Cargo.toml"), "{said}");
+
+    for field in ["version", "appVersion"] {
+        let from = format!("\n{field}: {VERSION}");
+        checkout.edit("charts/stowplan/Chart.yaml", &from, &format!("\n{field}: 9.9.9"));
+        let said = refusal(&mut check());
+        assert!(said.contains(&format!("the chart's {field} is 9.9.9")), "{said}");
+        checkout.edit("charts/stowplan/Chart.yaml", &format!("\n{field}: 9.9.9"), &from);
+    }
+    checkout.edit("CHANGELOG.md", &format!("## {VERSION} - 2026-01-31"), "## Unreleased");
+    let said = refusal(&mut check());
+    assert!(said.contains(&format!("no heading \"## {VERSION}\"")), "{said}");
+}
+
+#[test]
+fn a_new_version_is_written_everywhere() {
+    let checkout = Checkout::new();
+    checkout.program("cargo");
+    let new = "1.22.333-rc.4";
+    checkout.run(&["set-version", new]);
+    assert_eq!(checkout.read("cargo.said"), "update --workspace --offline --quiet\n");
+    checkout.edit("CHANGELOG.md", &format!("## {VERSION}"), &format!("## {new}"));
+    assert_eq!(checkout.run(&["check", &format!("v{new}")]), format!("{new}\n"));
+    for (path, line) in [
+        ("Cargo.toml", format!("version = \"{new}\"")),
+        ("charts/stowplan/Chart.yaml", format!("version: {new}")),
+        ("charts/stowplan/Chart.yaml", format!("appVersion: {new}")),
+        ("Dockerfile", format!("      org.opencontainers.image.version=\"{new}\" \\")),
+    ] {
+        let text = checkout.read(path);
+        assert_eq!(text.lines().filter(|l| *l == line).count(), 1, "{path}: {line}");
+    }
+    // And nothing else.
+    for path in ["Cargo.toml", "Dockerfile", "charts/stowplan/Chart.yaml"] {
+        let before = fs::read_to_string(Path::new(ROOT).join(path)).unwrap();
+        assert_eq!(checkout.read(path).replace(new, VERSION), before, "{path}");
+    }
+    for wrong in ["1.2", "v1.2.3", "1.2.3 ", ""] {
+        let said = refusal(&mut checkout.command(&["set-version", wrong]));
+        assert!(said.contains("is no version: write MAJOR.MINOR.PATCH"), "{said}");
+    }
+}
+
+#[test]
+fn an_archive_of_the_command_line_is_the_same_each_time() {
+    let checkout = Checkout::new();
+    checkout.program("stowplan");
+    let pack = || {
+        let said = checkout.run(&["pack", "programs/stowplan", "linux-amd64"]);
+        let archive = checkout.path(said.trim());
+        (fs::read(&archive).unwrap(), archive)
+    };
+    let (first, archive) = pack();
+    assert_eq!(pack().0, first);
+    assert!(archive.ends_with(format!("kubectl-stowplan-{VERSION}-linux-amd64.tar.gz")));
+    let list = stdout(Command::new("tar").arg("-tzvf").arg(&archive).env("TZ", "UTC"));
+    // Neither the time nor the user of this test.
+    assert!(
+        list.lines().all(|line| line.contains(" 0/0 ") && line.contains(" 1970-01-01 ")),
+        "{list}"
+    );
+    let entries: Vec<(&str, &str)> =
+        list.lines().map(|line| (&line[..10], line.rsplit(' ').next().unwrap())).collect();
+    // Plain files only: krew unpacks no links.
+    let wanted = [
+        ("-rw-r--r--", "LICENSE"),
+        ("-rw-r--r--", "README.md"),
+        ("-rwxr-xr-x", "kubectl-stowplan"),
+    ];
+    assert_eq!(entries, wanted);
+}
+
+/// Images as those of two architectures, and their digests.
+fn write_images(checkout: &Checkout) -> BTreeSet<String> {
+    fs::create_dir_all(checkout.dist()).unwrap();
+    let write = |architecture: &str| {
+        let layer = [("stowplan".to_owned(), Entry::text(architecture))];
+        let image = Image {
+            name: format!("{REGISTRY}/stowplan"),
+            tag: VERSION.to_owned(),
+            layers: vec![Layer::Entries(layer.into())],
+            ..Image::default()
+        };
+        let name = format!("stowplan-image-{VERSION}-linux-{architecture}.tar");
+        image.write(&checkout.dist().join(name)).unwrap().to_string()
+    };
+    ["amd64", "arm64"].iter().map(|architecture| write(architecture)).collect()
+}
+
+#[test]
+fn the_images_of_all_architectures_are_joined_with_their_digests() {
+    let checkout = Checkout::new();
+    let said = refusal(&mut checkout.command(&["layout"]));
+    assert!(said.contains("there is no image in target/dist"), "{said}");
+
+    let images = write_images(&checkout);
+    let digest = checkout.run(&["layout"]).trim().to_owned();
+    assert_eq!(checkout.run(&["layout"]).trim(), digest);
+    let folder = checkout.dist().join("layout");
+    let json = |path: &Path| serde_json::from_slice::<Value>(&fs::read(path).unwrap()).unwrap();
+    assert_eq!(json(&folder.join("oci-layout"))["imageLayoutVersion"], "1.0.0");
+
+    // Each blob has the size and the digest by which the one above names it.
+    let blob = |descriptor: &Value| -> Value {
+        let digest = descriptor["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap();
+        let bytes = fs::read(folder.join("blobs/sha256").join(digest)).unwrap();
+        assert_eq!(descriptor["size"], bytes.len());
+        let found: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(digest, found);
+        serde_json::from_slice(&bytes).unwrap_or_default()
+    };
+    let top = &json(&folder.join("index.json"))["manifests"];
+    assert_eq!(top.as_array().unwrap().len(), 1);
+    assert_eq!(top[0]["digest"], *digest);
+    assert_eq!(top[0]["annotations"]["org.opencontainers.image.ref.name"], VERSION);
+    let index = blob(&top[0]);
+    assert_eq!(index["mediaType"], top[0]["mediaType"]);
+    let mut found = BTreeSet::new();
+    for image in index["manifests"].as_array().unwrap() {
+        assert_eq!(image["platform"]["os"], "linux");
+        assert_eq!(image["annotations"], Value::Null);
+        found.insert(image["digest"].as_str().unwrap().to_owned());
+        let manifest = blob(image);
+        blob(&manifest["config"]);
+        blob(&manifest["layers"][0]);
+    }
+    assert_eq!(found, images);
+}
+
+#[test]
+fn the_files_of_a_release_name_its_image_and_have_checksums() {
+    let checkout = Checkout::new();
+    checkout.program("stowplan");
+    let digest = format!("sha256:{}", "5".repeat(64));
+    let files = || {
+        let mut command = checkout.command(&["files", &digest]);
+        let tools = Tools::ensure(&to_stderr).unwrap();
+        command.env("HELM", tools.program("helm"));
+        command
+    };
+    let said = refusal(checkout.command(&["files", "0.1.0"]).env("HELM", "none"));
+    assert!(said.contains("\"0.1.0\" is no digest"), "{said}");
+    assert!(refusal(&mut files()).contains("there is no list of dependencies in target/dist"));
+    write_images(&checkout);
+    let sbom = checkout.dist().join(format!("stowplan-{VERSION}.cdx.json"));
+    fs::write(sbom, "{}").unwrap();
+    assert!(refusal(&mut files()).contains("there is no program in target/dist"));
+    for platform in ["linux-amd64", "linux-arm64"] {
+        checkout.run(&["pack", "programs/stowplan", platform]);
+    }
+    stdout(&mut files());
+
+    let dist = checkout.dist();
+    let sums = fs::read_to_string(dist.join("SHA256SUMS")).unwrap();
+    let sums: BTreeMap<&str, &str> =
+        sums.lines().filter_map(|line| line.split_once("  ")).map(|(s, n)| (n, s)).collect();
+    let mut wanted = [
+        "kubectl-stowplan-V-linux-amd64.tar.gz",
+        "kubectl-stowplan-V-linux-arm64.tar.gz",
+        "kubectl-stowplan-V.krew.yaml",
+        "stowplan-V.cdx.json",
+        "stowplan-V.tgz",
+        "stowplan-V.yaml",
+        "stowplan-image-V-linux-amd64.tar",
+        "stowplan-image-V-linux-arm64.tar",
+    ]
+    .map(|name| name.replace('V', VERSION));
+    wanted.sort();
+    assert_eq!(sums.keys().collect::<Vec<_>>(), wanted.iter().collect::<Vec<_>>());
+    stdout(Command::new("sha256sum").args(["--check", "SHA256SUMS"]).current_dir(&dist));
+    let mut on_disk = fs::read_dir(&dist).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(on_disk.all(|name| name == "SHA256SUMS" || sums.contains_key(name.to_str().unwrap())));
+
+    let plain = fs::read_to_string(dist.join(&wanted[5])).unwrap();
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&plain).unwrap();
+    assert_eq!(objects[0]["kind"], "Namespace");
+    let images: BTreeSet<&str> =
+        plain.lines().filter_map(|line| line.trim().strip_prefix("image: ")).collect();
+    let image = format!("\"{REGISTRY}/stowplan@{digest}\"");
+    assert_eq!(images, BTreeSet::from([&*image]));
+    for kind in ["Deployment", "MutatingWebhookConfiguration", "CustomResourceDefinition"] {
+        assert!(objects.iter().any(|object| object["kind"] == kind), "{kind}");
+    }
+    // Helm's hooks would run as ordinary objects.
+    assert!(!plain.contains("helm.sh/hook"));
+
+    let tools = Tools::ensure(&to_stderr).unwrap();
+    let chart = dist.join(&wanted[4]);
+    let values = stdout(Command::new(tools.program("helm")).args(["show", "values"]).arg(chart));
+    let values: Value = serde_saphyr::from_str(&values).unwrap();
+    assert_eq!(values["image"]["repository"], format!("{REGISTRY}/stowplan"));
+    assert_eq!(values["image"]["digest"], "");
+
+    let krew = fs::read_to_string(dist.join(&wanted[2])).unwrap();
+    assert!(!krew.contains('@'), "{krew}");
+    let krew: Value = serde_saphyr::from_str(&krew).unwrap();
+    assert_eq!(krew["spec"]["version"], format!("v{VERSION}"));
+    assert!(krew["spec"]["shortDescription"].as_str().unwrap().len() <= 50);
+    let platforms = krew["spec"]["platforms"].as_array().unwrap();
+    assert_eq!(platforms.len(), 2);
+    for (platform, architecture) in platforms.iter().zip(["amd64", "arm64"]) {
+        let labels = &platform["selector"]["matchLabels"];
+        assert_eq!((&labels["os"], &labels["arch"]), (&"linux".into(), &architecture.into()));
+        let archive = platform["uri"].as_str().unwrap().rsplit('/').next().unwrap();
+        assert_eq!(platform["sha256"], sums[archive]);
+        assert!(archive.ends_with(&format!("linux-{architecture}.tar.gz")), "{archive}");
+        assert_eq!(platform["bin"], "kubectl-stowplan");
+    }
+}
+
+#[test]
+fn a_renamed_value_of_the_chart_stops_the_release() {
+    let checkout = Checkout::new();
+    checkout.program("stowplan");
+    checkout.run(&["pack", "programs/stowplan", "linux-amd64"]);
+    let sbom = checkout.dist().join(format!("stowplan-{VERSION}.cdx.json"));
+    fs::write(sbom, "{}").unwrap();
+    let helpers = "charts/stowplan/templates/_helpers.tpl";
+    let text = checkout.read(helpers);
+    assert!(text.contains("Values.image.repository"));
+    fs::write(checkout.path(helpers), text.replace("image.repository", "image.other")).unwrap();
+    let digest = format!("sha256:{}", "5".repeat(64));
+    let tools = Tools::ensure(&to_stderr).unwrap();
+    let mut files = checkout.command(&["files", &digest]);
+    let said = refusal(files.env("HELM", tools.program("helm")));
+    assert!(said.contains("the rendered chart does not name"), "{said}");
+}
