@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use stowplan::testing::placement::reason::Reason;
-use stowplan::testing::telemetry::{KindLabels, Metrics};
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
+
+#[path = "common/metrics.rs"]
+mod metrics;
 
 const README: &str = include_str!("../README.md");
 const STREAMS: &str = include_str!("../docs/streams.md");
@@ -274,27 +275,9 @@ fn every_reason_has_its_row_and_its_code() {
     }
 }
 
-/// All metrics, in the text format. A family without a sample is not printed, so each gets one.
-fn metrics() -> String {
-    let metrics = Metrics::new();
-    metrics.count_decision("CREATE", "placed", "Placed", Duration::ZERO, SystemTime::UNIX_EPOCH);
-    metrics.count_failure("Overloaded");
-    metrics.count_closed_connection("idle");
-    metrics.count_certificate_reload(true);
-    metrics.count_policy_reload(true);
-    metrics.set_certificate_expiry(SystemTime::UNIX_EPOCH);
-    metrics.store_synced.get_or_create(&KindLabels { kind: "nodes" }).set(1);
-    metrics.store_objects.get_or_create(&KindLabels { kind: "nodes" }).set(1);
-    metrics.watch_errors.get_or_create(&KindLabels { kind: "nodes" }).inc();
-    metrics.watch_age.get_or_create(&KindLabels { kind: "nodes" }).set(1);
-    metrics.count_write("nodes", "patch", "done");
-    metrics.count_event("NotPlaced");
-    metrics.to_text()
-}
-
 #[test]
 fn the_metrics_listed_are_those_that_are_served() {
-    let text = metrics();
+    let text = metrics::to_text();
     let listed: Vec<&str> = OPERATIONS
         .lines()
         .filter(|line| line.starts_with("| `"))
