@@ -12,6 +12,8 @@ mod chart {
     mod definitions;
     /// The policies for all users.
     mod numa;
+    /// Labels of all objects, the accounts, and what the pods need on some platforms.
+    mod platforms;
     /// The pods of the webhook and of the controller, and what is around them.
     mod pods;
     /// The policy, which Helm checks as stowplan does.
@@ -20,6 +22,8 @@ mod chart {
     mod rendering;
     /// What the accounts and users may do.
     mod rights;
+    /// Upgrades with the values of an older chart.
+    mod upgrade;
     /// The values, their schema and their documentation.
     mod values;
     /// For which objects the API server calls the webhook, and how.

@@ -140,7 +140,7 @@ async fn what_stowplan_has_left_is_removed_and_nothing_else() {
     let nodes = NodeSpec::numbered(1);
     let plane = ControlPlane::start(Options { nodes, ..Options::default() }).await.unwrap();
     let world = World { plane };
-    let ca = format!("tls.caBundle={CA}");
+    let ca = format!("tls.caBundle={CA},image.repository=stowplan");
     let install = ["install", "stowplan", CHART, "--create-namespace", "--set-string", &ca];
     world.helm(&install);
 

@@ -43,7 +43,7 @@ impl World {
         helm.args(["upgrade", "--install", "stowplan"])
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/stowplan"))
             .args(["--namespace", NAMESPACE, "--create-namespace"])
-            .args(["--set-string", &format!("tls.caBundle={CA}")]);
+            .args(["--set-string", &format!("tls.caBundle={CA},image.repository=stowplan")]);
         for value in values {
             helm.args(["--set-json", value]);
         }

@@ -19,6 +19,10 @@ use testbed::tools::{Tools, to_stderr};
 
 pub(crate) const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
 
+/// The image's name, which has no default.
+pub(crate) const IMAGE: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chart/values/image.yaml");
+
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_stowplan");
 
 /// The controller in the webhook's pods.
@@ -70,15 +74,26 @@ pub(crate) fn read(name: &str) -> String {
 
 /// One `helm template` of the chart. Values are given as `path=JSON`.
 pub(crate) struct Render {
+    chart: String,
     release: &'static str,
     namespace: &'static str,
     pub(crate) args: Vec<String>,
 }
 
 impl Render {
-    /// Only the defaults, which the chart refuses: it needs a CA.
+    /// Only the defaults, which the chart refuses: it needs an image and a CA.
+    pub(crate) fn of(chart: &str) -> Self {
+        Self {
+            chart: chart.to_owned(),
+            release: "stowplan",
+            namespace: "stowplan-system",
+            args: Vec::new(),
+        }
+    }
+
+    /// The defaults and an image.
     pub(crate) fn bare() -> Self {
-        Self { release: "stowplan", namespace: "stowplan-system", args: Vec::new() }
+        Self::of(CHART).values(IMAGE)
     }
 
     /// The defaults and a CA.
@@ -87,9 +102,13 @@ impl Render {
     }
 
     pub(crate) fn file(name: &str) -> Self {
-        let mut render = Self::bare();
-        render.args.extend(["--values".to_owned(), format!("{CHART}/{name}")]);
-        render
+        Self::bare().values(&format!("{CHART}/{name}"))
+    }
+
+    /// The values of this file win over those before.
+    pub(crate) fn values(mut self, path: &str) -> Self {
+        self.args.extend(["--values".to_owned(), path.to_owned()]);
+        self
     }
 
     pub(crate) fn set(mut self, value: &str) -> Self {
@@ -111,7 +130,7 @@ impl Render {
 
     pub(crate) fn command(&self) -> Command {
         let mut helm = helm();
-        helm.args(["template", self.release, CHART, "--namespace", self.namespace]);
+        helm.args(["template", self.release, &self.chart, "--namespace", self.namespace]);
         helm.args(&self.args);
         helm
     }

@@ -233,7 +233,12 @@ fn the_policy_names_conditions_that_stowplan_does_not_know() {
 /// `--help` is reached only once all arguments before it have been read.
 #[test]
 fn the_binary_takes_the_arguments_of_the_deployments() {
-    for render in [Render::defaults(), Render::defaults().set(SIDECAR)] {
+    let changed = Render::defaults().set_all(&[
+        r#"listenAddress="[::]""#,
+        r#"webhook.extraArgs=["--log-format=text"]"#,
+        r#"controller.extraArgs=["--max-watch-age=5m"]"#,
+    ]);
+    for render in [Render::defaults(), Render::defaults().set(SIDECAR), changed] {
         let objects = render.objects();
         for name in ["webhook", "controller"] {
             let (_, container) = objects.container(name).expect("a container");

@@ -16,24 +16,31 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::helm::{CA, CHART, NO_CONTROLLER, Render, SIDECAR, helm, stdout};
+use super::helm::{CA, CHART, IMAGE, NO_CONTROLLER, Render, SIDECAR, helm, stdout};
 
 #[test]
 fn helm_finds_nothing_to_complain_about() {
-    for values in
-        [&[][..], &["--values", "ci/full-values.yaml"], &["--values", "values-strict.yaml"]]
-    {
+    for values in [
+        &[][..],
+        &["--values", "ci/full-values.yaml"],
+        &["--values", "values-strict.yaml"],
+        &["--values", "values-openshift.yaml"],
+    ] {
         let text = stdout(helm().current_dir(CHART).args(["lint", "--strict", "."]).args(values));
         assert!(text.contains("1 chart(s) linted, 0 chart(s) failed"), "{text}");
         assert!(!text.contains("[WARNING]") && !text.contains("[ERROR]"), "{text}");
     }
 }
 
-/// The text without the CustomResourceDefinitions, which are another command's to show.
-fn without_definitions(text: &str) -> String {
-    text.split_inclusive("\n---\n")
-        .filter(|document| !document.contains("# Source: stowplan/templates/crds.yaml"))
-        .collect()
+/// The text without the CustomResourceDefinitions, which are another command's to show, and
+/// without the dashboard, which is a file of its own.
+fn without_files(text: &str) -> String {
+    let is_file = |document: &&str| {
+        ["crds", "dashboard"]
+            .iter()
+            .any(|name| document.contains(&format!("# Source: stowplan/templates/{name}.yaml")))
+    };
+    text.split_inclusive("\n---\n").filter(|document| !is_file(document)).collect()
 }
 
 /// Compares a text with `tests/chart/snapshots/<name>.snap`.
@@ -45,13 +52,13 @@ fn assert_snapshot(name: &str, text: &str) {
 
 #[test]
 fn defaults_render_as_reviewed() {
-    assert_snapshot("defaults", &without_definitions(&Render::defaults().text()));
+    assert_snapshot("defaults", &without_files(&Render::defaults().text()));
 }
 
 #[test]
 fn every_value_changed_renders_as_reviewed() {
     let text = Render::file("ci/full-values.yaml").release("other").namespace("placement").text();
-    assert_snapshot("every_value_changed", &without_definitions(&text));
+    assert_snapshot("every_value_changed", &without_files(&text));
 }
 
 #[test]
@@ -101,7 +108,7 @@ fn every_object_is_one_that_the_api_knows() {
                 "NetworkPolicy" => known::<NetworkPolicy>(&object),
                 "Pod" => known::<Pod>(&object),
                 "PodDisruptionBudget" => known::<PodDisruptionBudget>(&object),
-                // The Prometheus operator's; the snapshot shows it.
+                // The Prometheus operator's; the snapshot shows them.
                 "PodMonitor" => {}
                 "ResourceQuota" => known::<ResourceQuota>(&object),
                 "Role" => known::<Role>(&object),
@@ -189,6 +196,7 @@ fn the_notes_tell_how_to_see_that_it_works() {
         for value in values {
             install.args(["--set-json", value]);
         }
+        install.args(["--values", IMAGE]);
         let text = stdout(install.args(["--set-string", &format!("tls.caBundle={CA}")]));
         text.split_once("NOTES:").expect("notes").1.to_owned()
     };

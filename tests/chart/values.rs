@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::helm::{CA, NO_CONTROLLER, Render, SIDECAR, read};
 
 /// `path=JSON` of each leaf of a document; an empty map or list is a leaf.
-fn leaves(value: &Value) -> BTreeMap<String, Value> {
+pub(crate) fn leaves(value: &Value) -> BTreeMap<String, Value> {
     fn walk(path: &str, value: &Value, leaves: &mut BTreeMap<String, Value>) {
         match value {
             Value::Object(map) if !map.is_empty() => {
@@ -26,17 +26,27 @@ fn leaves(value: &Value) -> BTreeMap<String, Value> {
     found
 }
 
-fn values(name: &str) -> Value {
+pub(crate) fn values(name: &str) -> Value {
     serde_saphyr::from_str(&read(name)).expect("YAML")
+}
+
+/// The values of the oldest chart that can be upgraded with `--reuse-values`.
+pub(crate) fn older() -> Value {
+    serde_saphyr::from_str(include_str!("values/9cdd524.yaml")).expect("YAML")
 }
 
 /// For each value another one, and the values that must be set for it to have an effect.
 const OTHER: &[(&str, &str, &[&str])] = &[
     ("affinity", r#"{"nodeAffinity": {}}"#, &[]),
+    ("commonLabels", r#"{"other": "yes"}"#, &[]),
+    ("containerSecurityContext.allowPrivilegeEscalation", "true", &[]),
+    ("containerSecurityContext.capabilities.drop", r#"["NET_RAW"]"#, &[]),
+    ("containerSecurityContext.readOnlyRootFilesystem", "false", &[]),
     ("controller.affinity", r#"{"nodeAffinity": {}}"#, &[]),
     ("controller.enabled", "false", &[]),
     ("controller.admissionPolicy.enabled", "false", &[]),
     ("controller.admissionPolicy.placeholderImages", r#"["other:1"]"#, &[]),
+    ("controller.extraArgs", r#"["--max-watch-age=5m"]"#, &[]),
     ("controller.rbac.coscheduling", "false", &[r#"policy={"coschedule": {"enabled": false}}"#]),
     ("controller.rbac.katalyst", "false", &[]),
     ("controller.rbac.mpi", "false", &[r#"policy={"mpi": {"enabled": false}}"#]),
@@ -56,9 +66,13 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("controller.resources.limits.memory", r#""1Gi""#, &[]),
     ("controller.resources.requests.cpu", "1", &[]),
     ("controller.resources.requests.memory", r#""1Gi""#, &[]),
+    ("controller.serviceAccount.annotations", r#"{"other": "yes"}"#, &[]),
+    ("controller.serviceAccount.create", "false", &[r#"controller.serviceAccount.name="other""#]),
+    ("controller.serviceAccount.name", r#""other""#, &[]),
     ("controller.sidecar", "true", &[]),
     ("crds.install", "false", &[]),
     ("crds.keep", "false", &[]),
+    ("extraEnv", r#"[{"name": "OTHER", "value": "yes"}]"#, &[]),
     ("fullnameOverride", r#""other""#, &[]),
     (
         "image.digest",
@@ -66,12 +80,15 @@ const OTHER: &[(&str, &str, &[&str])] = &[
         &[],
     ),
     ("image.pullPolicy", r#""Never""#, &[]),
+    ("image.registry", r#""other""#, &[]),
     ("image.repository", r#""other""#, &[]),
     ("image.tag", r#""other""#, &[]),
     ("imagePullSecrets", r#"[{"name": "other"}]"#, &[]),
+    ("listenAddress", r#""[::]""#, &[]),
     ("logLevel", r#""debug""#, &[]),
     ("metrics.podMonitor.enabled", "true", &[]),
     ("metrics.podMonitor.labels", r#"{"other": "yes"}"#, &["metrics.podMonitor.enabled=true"]),
+    ("nameOverride", r#""other""#, &[]),
     ("networkPolicy.enabled", "true", &[]),
     ("networkPolicy.metricsFrom", r#"[{"podSelector": {}}]"#, &["networkPolicy.enabled=true"]),
     (
@@ -79,9 +96,14 @@ const OTHER: &[(&str, &str, &[&str])] = &[
         r#"[{"ipBlock": {"cidr": "192.0.2.0/28"}}]"#,
         &["networkPolicy.enabled=true"],
     ),
-    ("nodeSelector", r#"{"other": "yes"}"#, &[]),
+    ("nodeSelector.kubernetes.io/os", r#""other""#, &[]),
     ("podAnnotations", r#"{"other": "yes"}"#, &[]),
     ("podLabels", r#"{"other": "yes"}"#, &[]),
+    ("podSecurityContext.fsGroup", "1000", &[]),
+    ("podSecurityContext.runAsGroup", "1000", &[]),
+    ("podSecurityContext.runAsNonRoot", "false", &[]),
+    ("podSecurityContext.runAsUser", "1000", &[]),
+    ("podSecurityContext.seccompProfile.type", r#""Unconfined""#, &[]),
     ("policy", r#"{"onInvalid": "warn"}"#, &[]),
     ("priorityClassName", r#""""#, &[]),
     ("reader.aggregateToView", "true", &[]),
@@ -90,6 +112,9 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("resources.limits.memory", r#""1Gi""#, &[]),
     ("resources.requests.cpu", "1", &[]),
     ("resources.requests.memory", r#""1Gi""#, &[]),
+    ("serviceAccount.annotations", r#"{"other": "yes"}"#, &[]),
+    ("serviceAccount.create", "false", &[r#"serviceAccount.name="other""#]),
+    ("serviceAccount.name", r#""other""#, &[]),
     ("teardown.enabled", "false", &[]),
     ("test.namespace", r#""other""#, &[]),
     ("tls.caBundle", r#""LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==""#, &[]),
@@ -101,12 +126,22 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("tls.clientCASecretName", r#""other""#, &[]),
     ("tls.secretName", r#""other""#, &[]),
     ("tolerations", r#"[{"operator": "Exists"}]"#, &[]),
+    ("webhook.adminPort", "10080", &[]),
     ("webhook.admissionPolicy.enabled", "false", &[]),
+    ("webhook.annotations", r#"{"other": "yes"}"#, &[]),
+    ("webhook.dnsPolicy", r#""Default""#, &[]),
     ("webhook.excludedNamespaces", r#"["other"]"#, &[]),
+    ("webhook.extraArgs", r#"["--log-format=text"]"#, &[]),
     ("webhook.failurePolicy", r#""Fail""#, &[]),
+    ("webhook.hostNetwork", "true", &[]),
     ("webhook.keyPolicy.enabled", "false", &[]),
+    ("webhook.labels", r#"{"other": "yes"}"#, &[]),
     ("webhook.matchConditions", r#"[{"name": "other", "expression": "true"}]"#, &[]),
     ("webhook.numaPolicy.enabled", "false", &[]),
+    ("webhook.port", "10443", &[]),
+    ("webhook.service.annotations", r#"{"other": "yes"}"#, &[]),
+    ("webhook.service.ipFamilies", r#"["IPv6"]"#, &[]),
+    ("webhook.service.ipFamilyPolicy", r#""PreferDualStack""#, &[]),
     ("webhook.service.port", "8443", &[]),
     ("webhook.shutdownDelaySeconds", "0", &[]),
     ("webhook.timeoutSeconds", "1", &[]),
@@ -119,6 +154,8 @@ fn every_value_has_an_effect() {
     assert_eq!(known, defaults.keys().map(|path| &**path).collect(), "OTHER and values.yaml");
     for (path, other, context) in OTHER {
         let before = Render::defaults().set_all(context);
+        // A label's key has dots of its own.
+        let path = path.replace("kubernetes.io", r"kubernetes\.io");
         let after = Render::defaults().set_all(context).set(&format!("{path}={other}"));
         assert_ne!(before.text(), after.text(), "{path} changes nothing");
     }
@@ -138,6 +175,7 @@ fn the_full_values_change_every_value() {
             "controller.enabled",
             "controller.rbac.coscheduling",
             "controller.rbac.repair",
+            "controller.serviceAccount.create",
             "controller.sidecar",
             "crds.install",
             "reader.create",
@@ -151,11 +189,11 @@ fn the_full_values_change_every_value() {
     }
 }
 
-/// Unknown keys and missing ones are refused at every level, and the schema knows exactly the
-/// values that there are.
+/// Unknown keys are refused at every level, and missing ones unless they are newer than the oldest
+/// chart whose values are reused; the schema knows exactly the values that there are.
 #[test]
 fn the_schema_knows_every_value_and_no_other() {
-    fn walk(path: &str, schema: &Value, definitions: &Value, values: &Value) {
+    fn walk(path: &str, schema: &Value, definitions: &Value, values: &Value, older: &Value) {
         // All its keys are optional; tests/chart/policy.rs compares it with stowplan's own schema.
         if path == ".policy" {
             return;
@@ -177,20 +215,18 @@ fn the_schema_knows_every_value_and_no_other() {
         assert_eq!(known, there, "values.schema.json and values.yaml at {path:?}");
         // Requests and limits may be removed.
         if !path.ends_with(".resources") {
-            let required: BTreeSet<_> = schema["required"]
-                .as_array()
-                .unwrap_or_else(|| panic!("nothing is required at {path:?}"))
-                .iter()
-                .filter_map(Value::as_str)
-                .collect();
-            assert_eq!(required, known, "required at {path:?}");
+            let required = schema["required"].as_array().into_iter().flatten();
+            let required: BTreeSet<_> = required.filter_map(Value::as_str).collect();
+            let keys = older.as_object().into_iter().flatten().map(|(key, _)| &**key);
+            assert_eq!(required, keys.collect(), "required at {path:?}");
         }
         for key in known {
-            walk(&format!("{path}.{key}"), &properties[key], definitions, &values[key]);
+            let path = format!("{path}.{key}");
+            walk(&path, &properties[key], definitions, &values[key], &older[key]);
         }
     }
     let schema: Value = serde_json::from_str(&read("values.schema.json")).expect("JSON");
-    walk("", &schema, &schema["definitions"], &values("values.yaml"));
+    walk("", &schema, &schema["definitions"], &values("values.yaml"), &older());
 }
 
 #[test]
@@ -220,7 +256,54 @@ fn values_that_cannot_work_are_refused_with_a_remedy() {
         (&[r#"tls.certManager.inject="ca""#], "at '/tls/certManager/inject': 'ca' does not match"),
         (&[&ca, "tls=null"], "missing property 'tls'"),
         (&[&ca, "replica=3"], "additional properties 'replica' not allowed"),
-        (&[&ca, "webhook.port=1"], "at '/webhook': additional properties 'port' not allowed"),
+        (&[&ca, "webhook.url=1"], "at '/webhook': additional properties 'url' not allowed"),
+        (&[&ca, "webhook.port=443"], "at '/webhook/port': minimum: got 443, want 1,024"),
+        (
+            &[&ca, r#"image.repository="""#],
+            "image.repository is empty, so no node could start stowplan: set it to where your \
+             registry keeps the image, without the tag",
+        ),
+        (
+            &[&ca, r#"image.repository="mirror.example/stowplan@sha256:00""#],
+            "at '/image/repository'",
+        ),
+        (
+            &[&ca, r#"commonLabels={"app.kubernetes.io/name": "other"}"#],
+            "commonLabels has app.kubernetes.io/name, which the chart sets itself",
+        ),
+        (
+            &[&ca, r#"commonLabels={"rbac.authorization.k8s.io/aggregate-to-view": "true"}"#],
+            "or which would change rights: take another key",
+        ),
+        (&[&ca, r#"commonLabels={"stowplan.dev/ignore": "false"}"#], "take another key"),
+        (
+            &[&ca, r#"extraEnv=[{"name": "STOWPLAN_LOG", "value": "debug"}]"#],
+            "extraEnv has STOWPLAN_LOG, which the chart sets itself: remove it",
+        ),
+        (
+            &[&ca, r#"webhook.extraArgs=["--policy", "mine.yaml"]"#],
+            "webhook.extraArgs has --policy, which the chart sets itself: remove it, and set the \
+             value that it comes from",
+        ),
+        (
+            &[&ca, "webhook.adminPort=8443"],
+            "webhook.port and webhook.adminPort are both 8443: set different ones",
+        ),
+        (&[&ca, SIDECAR, "webhook.port=8081"], "8081, on which the controller listens"),
+        (
+            &[&ca, "serviceAccount.create=false"],
+            "serviceAccount.create is false and serviceAccount.name is empty: name the service \
+             account that exists, or set create to true",
+        ),
+        (
+            &[&ca, "controller.serviceAccount.create=false"],
+            "controller.serviceAccount.create is false and controller.serviceAccount.name is empty",
+        ),
+        (
+            &[&ca, r#"serviceAccount.name="a""#, r#"controller.serviceAccount.name="a""#],
+            "the webhook and the controller have the same service account, a, so the webhook",
+        ),
+        (&[&ca, r#"webhook.service.ipFamilies=["IPv5"]"#], "at '/webhook/service/ipFamilies/0'"),
         (&[&ca, r#"replicas="two""#], "at '/replicas': got string, want integer"),
         (&[&ca, "replicas=0"], "at '/replicas': minimum: got 0, want 1"),
         (&[&ca, "controller.replicas=0"], "at '/controller/replicas': minimum: got 0, want 1"),

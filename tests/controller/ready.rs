@@ -16,7 +16,7 @@ pub(crate) async fn the_charts_test_finds_a_working_installation(world: Arc<Worl
     let namespace = running.namespace();
     let mut helm = world.plane.helm();
     helm.args(["template", "stowplan", CHART, "--namespace", namespace]);
-    helm.args(["--set", "tls.certManager.inject=stowplan/ca"]);
+    helm.args(["--set", "tls.certManager.inject=stowplan/ca,image.repository=stowplan"]);
     helm.args(["--show-only", "templates/test.yaml"]);
     let output = helm.output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -80,7 +80,7 @@ async fn parked_class(world: &Arc<World>) -> Result<()> {
     helm.args(["template", "stowplan", concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan")])
         .args(["--show-only", "templates/storageclass.yaml"])
         .args(["--set", "policy.coschedule.volumes=provision"])
-        .args(["--set-string", &format!("tls.caBundle={authority}")]);
+        .args(["--set-string", &format!("tls.caBundle={authority},image.repository=stowplan")]);
     let output = tokio::process::Command::from(helm).output().await?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said = world.kubectl(&["apply", "-f", "-"], &String::from_utf8(output.stdout)?).await?;

@@ -1,3 +1,8 @@
+{{/* The chart's name in names and labels. */}}
+{{- define "stowplan.name" -}}
+{{- .Values.nameOverride | default .Chart.Name -}}
+{{- end -}}
+
 {{/*
 What the names of all objects start with. Cut so that "-webhook" still fits into the 63 characters of a
 Service's name.
@@ -5,10 +10,10 @@ Service's name.
 {{- define "stowplan.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 55 | trimSuffix "-" -}}
-{{- else if contains .Chart.Name .Release.Name -}}
+{{- else if contains (include "stowplan.name" .) .Release.Name -}}
 {{- .Release.Name | trunc 55 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 55 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name (include "stowplan.name" .) | trunc 55 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
@@ -19,6 +24,25 @@ Service's name.
 
 {{/* Labels of every object. */}}
 {{- define "stowplan.labels" -}}
+{{ include "stowplan.ownLabels" . }}
+{{- /* _validate.tpl refuses keys that are above, so none is there twice. */}}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/*
+Labels of an object for which a value adds some: these win over commonLabels, and the chart's over both.
+Takes: root, further, component (or "").
+*/}}
+{{- define "stowplan.labels.with" -}}
+{{- $own := include "stowplan.ownLabels" .root | fromYaml -}}
+{{- with .component }}{{ $_ := set $own "app.kubernetes.io/component" . }}{{ end -}}
+{{- mergeOverwrite (deepCopy .root.Values.commonLabels) (deepCopy .further) $own | toYaml -}}
+{{- end -}}
+
+{{/* Those of the chart itself. */}}
+{{- define "stowplan.ownLabels" -}}
 {{ include "stowplan.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -27,7 +51,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Labels that never change in a release, because a Deployment's selector cannot change. */}}
 {{- define "stowplan.selectorLabels" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/name: {{ include "stowplan.name" . | toYaml }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
@@ -54,12 +78,17 @@ app.kubernetes.io/component: webhook
 {{- end -}}
 {{- end -}}
 
+{{/* The service account of the webhook. */}}
+{{- define "stowplan.account" -}}
+{{- .Values.serviceAccount.name | default (include "stowplan.fullname" .) -}}
+{{- end -}}
+
 {{/* The service account that holds the controller's rights. */}}
 {{- define "stowplan.controller.account" -}}
 {{- if eq (include "stowplan.controller.mode" .) "sidecar" -}}
-{{ include "stowplan.fullname" . }}
+{{ include "stowplan.account" . }}
 {{- else -}}
-{{ include "stowplan.controller" . }}
+{{- .Values.controller.serviceAccount.name | default (include "stowplan.controller" .) -}}
 {{- end -}}
 {{- end -}}
 
@@ -80,12 +109,9 @@ app.kubernetes.io/component: controller
 {{- end -}}
 
 {{- define "stowplan.image" -}}
-{{- $tag := .Values.image.tag | default .Chart.AppVersion -}}
-{{- with .Values.image.digest -}}
-{{ $.Values.image.repository }}@{{ . }}
-{{- else -}}
-{{ .Values.image.repository }}:{{ $tag }}
-{{- end -}}
+{{- with .Values.image.registry }}{{ . }}/{{ end -}}
+{{ .Values.image.repository }}
+{{- with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end -}}
 {{- end -}}
 
 {{/* How the API server calls the webhook. Takes: root, path. */}}
@@ -152,6 +178,20 @@ selector and for the policy, which the controller, `plan` and `check` read.
   {{- $names = append $names .name -}}
 {{- end -}}
 {{- $names | toJson -}}
+{{- end -}}
+
+{{/* The metadata of both webhook configurations. */}}
+{{- define "stowplan.webhook.metadata" -}}
+name: {{ include "stowplan.fullname" . | quote }}
+labels:
+  {{- include "stowplan.labels.with" (dict "root" . "further" .Values.webhook.labels "component" "") | nindent 2 }}
+{{- /* Where `plan --live` and `check` find the policy. */}}
+{{- $own := dict "stowplan.dev/policy" (printf "%s/%s-policy" .Release.Namespace (include "stowplan.fullname" .)) }}
+{{- with .Values.tls.certManager.inject }}
+{{- $_ := set $own "cert-manager.io/inject-ca-from" . }}
+{{- end }}
+annotations:
+  {{- mergeOverwrite (deepCopy .Values.webhook.annotations) $own | toYaml | nindent 2 }}
 {{- end -}}
 
 {{/* The common part of the two mutating webhooks. Takes: root, resource. */}}

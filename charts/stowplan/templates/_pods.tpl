@@ -5,7 +5,7 @@
 labels:
   {{- /* A second guard: if the namespace's exclusion is removed, stowplan's pods still do not wait for themselves. */}}
   {{- $own := merge (dict "stowplan.dev/ignore" "true") .labels }}
-  {{- toYaml (mergeOverwrite (deepCopy .root.Values.podLabels) $own) | nindent 2 }}
+  {{- toYaml (mergeOverwrite (deepCopy .root.Values.commonLabels) .root.Values.podLabels $own) | nindent 2 }}
 {{- /* No checksum of the policy or the certificate: both are read again while running. */}}
 {{- with .root.Values.podAnnotations }}
 annotations:
@@ -22,15 +22,8 @@ enableServiceLinks: false
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . | quote }}
 {{- end }}
-# Requirements of the "restricted" Pod Security level, and a read-only root file system.
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  # Makes a mounted key readable for the process's group instead of for all users.
-  fsGroup: 65532
-  seccompProfile:
-    type: RuntimeDefault
+  {{- toYaml .Values.podSecurityContext | nindent 2 }}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
 {{- toYaml . | nindent 0 }}
@@ -39,10 +32,7 @@ imagePullSecrets:
 
 {{- define "stowplan.container.security" -}}
 securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities:
-    drop: [ALL]
+  {{- toYaml .Values.containerSecurityContext | nindent 2 }}
 {{- end -}}
 
 {{/* The volume with the policy. */}}
@@ -91,12 +81,15 @@ webhook's, whose ports and readiness it must leave alone.
   - controller
   - --namespace={{ .Release.Namespace }}
   - --policy=/etc/stowplan/policy/policy.yaml
-  - --admin-listen=0.0.0.0:{{ ternary 8081 8080 $sidecar }}
+  - --admin-listen={{ .Values.listenAddress }}:{{ ternary 8081 8080 $sidecar }}
   # The placeholders' image, if the policy names none: nodes must have it, or be able to pull it in the
   # namespaces of the groups, where imagePullSecrets of this chart do not exist.
   - --image={{ include "stowplan.image" . }}
   # The Lease decides which controller leads; the others are on standby.
   - --identity=$(POD_NAME)
+  {{- with .Values.controller.extraArgs }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
   env:
   - name: POD_NAME
     valueFrom:
@@ -104,6 +97,9 @@ webhook's, whose ports and readiness it must leave alone.
         fieldPath: metadata.name
   - name: STOWPLAN_LOG
     value: {{ .Values.logLevel | quote }}
+  {{- with .Values.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
   ports:
   # Plain HTTP: probes and metrics, nothing secret.
   - name: {{ ternary "ctl-admin" "admin" $sidecar }}

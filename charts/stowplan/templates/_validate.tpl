@@ -3,6 +3,50 @@ Values that are well-formed one by one (values.schema.json checks that) and cann
 Each sentence says what to do: it is all that the user of `helm install` gets to see.
 */}}
 {{- define "stowplan.validate" -}}
+{{- if not .Values.image.repository -}}
+  {{- fail (printf "image.repository is empty, so no node could start stowplan: set it to where your registry keeps the image, without the tag (`cargo testbed image` builds one; for an image that was imported on the nodes, set it to the name that it has there, %s)" .Chart.Name) -}}
+{{- end -}}
+{{- range $key, $_ := .Values.commonLabels -}}
+  {{- $own := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "helm.sh/chart" -}}
+  {{- if or (has $key $own) (hasPrefix "stowplan.dev/" $key) (hasPrefix "rbac.authorization.k8s.io/" $key) -}}
+    {{- fail (printf "commonLabels has %s, which the chart sets itself or which would change rights: take another key" $key) -}}
+  {{- end -}}
+{{- end -}}
+{{- range .Values.extraEnv -}}
+  {{- if has .name (list "POD_NAME" "STOWPLAN_LOG") -}}
+    {{- fail (printf "extraEnv has %s, which the chart sets itself: remove it (logLevel is the log filter)" .name) -}}
+  {{- end -}}
+{{- end -}}
+{{- $flags := dict
+  "webhook" (list "--listen" "--admin-listen" "--tls-cert" "--tls-key" "--client-ca" "--namespace" "--service" "--policy" "--shutdown-delay")
+  "controller" (list "--namespace" "--policy" "--admin-listen" "--image" "--identity")
+-}}
+{{- range $name, $own := $flags -}}
+  {{- range (get $.Values $name).extraArgs -}}
+    {{- if has (splitList "=" . | first) $own -}}
+      {{- fail (printf "%s.extraArgs has %s, which the chart sets itself: remove it, and set the value that it comes from" $name .) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- if eq (int .Values.webhook.port) (int .Values.webhook.adminPort) -}}
+  {{- fail (printf "webhook.port and webhook.adminPort are both %d: set different ones" (int .Values.webhook.port)) -}}
+{{- end -}}
+{{- if eq (include "stowplan.controller.mode" .) "sidecar" -}}
+  {{- if has 8081 (list (int .Values.webhook.port) (int .Values.webhook.adminPort)) -}}
+    {{- fail "webhook.port or webhook.adminPort is 8081, on which the controller listens in the same pods: set another one, or controller.sidecar to false" -}}
+  {{- end -}}
+{{- end -}}
+{{- range $name, $account := dict "serviceAccount" .Values.serviceAccount "controller.serviceAccount" .Values.controller.serviceAccount -}}
+  {{- if not (or $account.create $account.name) -}}
+    {{- fail (printf "%s.create is false and %s.name is empty: name the service account that exists, or set create to true" $name $name) -}}
+  {{- end -}}
+{{- end -}}
+{{- if eq (include "stowplan.controller.mode" .) "deployment" -}}
+  {{- $account := include "stowplan.account" . -}}
+  {{- if eq $account (include "stowplan.controller.account" .) -}}
+    {{- fail (printf "the webhook and the controller have the same service account, %s, so the webhook, which can be reached over the network, would have the controller's rights: name different ones, or set controller.sidecar to true" $account) -}}
+  {{- end -}}
+{{- end -}}
 {{- if and .Values.controller.sidecar (not .Values.controller.enabled) -}}
   {{- fail "controller.sidecar is true and controller.enabled is false, so there is no controller to run beside the webhook: set enabled to true, or sidecar to false" -}}
 {{- end -}}

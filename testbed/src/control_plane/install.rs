@@ -539,7 +539,9 @@ async fn helm_install(
         .arg(chart)
         .args(["--namespace", namespace])
         .arg("--set-string")
-        .arg(format!("tls.caBundle={}", BASE64.encode(ca)));
+        .arg(format!("tls.caBundle={}", BASE64.encode(ca)))
+        // The name that `testbed image` gives; without real nodes no pod runs.
+        .args(["--set", "image.repository=stowplan"]);
     for (key, value) in values {
         command.arg("--set").arg(format!("{key}={value}"));
     }
