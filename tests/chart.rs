@@ -3,6 +3,9 @@
 
 #![allow(clippy::panic, reason = "how a helper of tests fails; clippy.toml frees only the tests")]
 
+#[path = "common/metrics.rs"]
+mod metrics;
+
 mod chart {
     pub(crate) mod helm;
 
@@ -10,6 +13,8 @@ mod chart {
     mod certificates;
     /// CustomResourceDefinitions and the class for parked claims.
     mod definitions;
+    /// Monitors, alerts and the dashboard.
+    mod monitoring;
     /// The policies for all users.
     mod numa;
     /// Labels of all objects, the accounts, and what the pods need on some platforms.

@@ -30,6 +30,7 @@ fn pods(objects: &Objects) -> Vec<(String, PodSpec)> {
 #[test]
 fn every_object_and_pod_has_the_common_labels() {
     let objects = Render::file("ci/full-values.yaml")
+        .set_all(&["metrics.serviceMonitor.enabled=false", "metrics.podMonitor.enabled=true"])
         .set_all(&["serviceAccount.create=true", "controller.admissionPolicy.enabled=true"])
         .objects();
     for (key, object) in &objects.0 {
@@ -303,4 +304,41 @@ fn another_name_is_in_names_and_labels() {
     for object in objects.0.values() {
         assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/name"], "on");
     }
+}
+
+/// What Artifact Hub and `helm show chart` print.
+#[test]
+fn the_charts_metadata_are_complete_and_true() {
+    let chart: Value = serde_saphyr::from_str(&read("Chart.yaml")).expect("YAML");
+    let home = chart["home"].as_str().expect("a home");
+    assert_eq!(chart["sources"], json!([home]));
+    assert!(chart["keywords"].as_array().is_some_and(|words| words.len() >= 4));
+    let annotations = &chart["annotations"];
+    let yaml = |name: &str| -> Value {
+        let text = annotations[format!("artifacthub.io/{name}")].as_str().expect("text");
+        serde_saphyr::from_str(text).expect("YAML")
+    };
+    for link in yaml("links").as_array().expect("links") {
+        let page = link["url"].as_str().and_then(|url| url.strip_prefix(home)).expect("a page");
+        let path = page.strip_prefix("/blob/main/").expect("a file");
+        assert!(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(), "{path}");
+    }
+    let definitions: BTreeSet<_> = Objects::parse(&read("files/crds.yaml"))
+        .0
+        .into_iter()
+        .map(|((_, name), object)| {
+            let text = |place: &str| json!(object.pointer(place)).as_str().map(str::to_owned);
+            (Some(name), text("/spec/names/kind"), text("/spec/versions/0/name"))
+        })
+        .collect();
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let listed = yaml("crds");
+    let listed = listed.as_array().expect("definitions").iter();
+    let listed: BTreeSet<_> =
+        listed.map(|it| (text(&it["name"]), text(&it["kind"]), text(&it["version"]))).collect();
+    assert_eq!(listed, definitions);
+    // The license is that of the workspace.
+    let manifest = include_str!("../../Cargo.toml");
+    let license = annotations["artifacthub.io/license"].as_str().expect("a license");
+    assert!(manifest.contains(&format!("license = \"{license}\"")), "{license}");
 }

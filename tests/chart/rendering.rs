@@ -109,7 +109,7 @@ fn every_object_is_one_that_the_api_knows() {
                 "Pod" => known::<Pod>(&object),
                 "PodDisruptionBudget" => known::<PodDisruptionBudget>(&object),
                 // The Prometheus operator's; the snapshot shows them.
-                "PodMonitor" => {}
+                "PodMonitor" | "PrometheusRule" | "ServiceMonitor" => {}
                 "ResourceQuota" => known::<ResourceQuota>(&object),
                 "Role" => known::<Role>(&object),
                 "RoleBinding" => known::<RoleBinding>(&object),

@@ -66,11 +66,17 @@ fn values_of_the_older_chart_give_what_the_defaults_give() {
 fn one_value_of_a_new_group_is_enough() {
     let reused = Reused::new();
     let render = reused.render().set_all(&[
+        "metrics.serviceMonitor.enabled=true",
+        "metrics.prometheusRule.enabled=true",
+        "metrics.dashboard.enabled=true",
         r#"serviceAccount.annotations={"example.com/role": "reader"}"#,
         r#"webhook.service.annotations={"example.com/mesh": "none"}"#,
         "webhook.numaPolicy.enabled=false",
     ]);
     let objects = render.objects();
+    for kind in ["ServiceMonitor", "PrometheusRule"] {
+        assert!(objects.kinds().contains(kind), "{kind}");
+    }
     let service: Service = objects.get("Service", "stowplan-webhook");
     assert_eq!(service.spec.expect("a spec").ports.expect("ports")[0].port, 443);
     let policies = |objects: &Objects| -> Vec<String> {

@@ -86,8 +86,32 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("imagePullSecrets", r#"[{"name": "other"}]"#, &[]),
     ("listenAddress", r#""[::]""#, &[]),
     ("logLevel", r#""debug""#, &[]),
+    ("metrics.dashboard.annotations", r#"{"other": "yes"}"#, &["metrics.dashboard.enabled=true"]),
+    ("metrics.dashboard.enabled", "true", &[]),
+    (
+        "metrics.dashboard.labels.grafana_dashboard",
+        r#""other""#,
+        &["metrics.dashboard.enabled=true"],
+    ),
     ("metrics.podMonitor.enabled", "true", &[]),
     ("metrics.podMonitor.labels", r#"{"other": "yes"}"#, &["metrics.podMonitor.enabled=true"]),
+    ("metrics.prometheusRule.enabled", "true", &[]),
+    (
+        "metrics.prometheusRule.labels",
+        r#"{"other": "yes"}"#,
+        &["metrics.prometheusRule.enabled=true"],
+    ),
+    (
+        "metrics.prometheusRule.runbookURL",
+        r#""https://other""#,
+        &["metrics.prometheusRule.enabled=true"],
+    ),
+    ("metrics.serviceMonitor.enabled", "true", &[]),
+    (
+        "metrics.serviceMonitor.labels",
+        r#"{"other": "yes"}"#,
+        &["metrics.serviceMonitor.enabled=true"],
+    ),
     ("nameOverride", r#""other""#, &[]),
     ("networkPolicy.enabled", "true", &[]),
     ("networkPolicy.metricsFrom", r#"[{"podSelector": {}}]"#, &["networkPolicy.enabled=true"]),
@@ -169,7 +193,8 @@ fn the_full_values_change_every_value() {
         let same = full.get(&path) == Some(&default)
             || !full.keys().any(|key| *key == path || key.starts_with(&format!("{path}.")));
         // Without definitions there is nothing to keep, beside a bundle nothing to inject,
-        // without pods of its own a controller has no replicas, and the policy needs some rights.
+        // without pods of its own a controller has no replicas, the policy needs some rights, and
+        // pods are scraped in one way.
         let excepted = [
             "controller.admissionPolicy.enabled",
             "controller.enabled",
@@ -178,6 +203,7 @@ fn the_full_values_change_every_value() {
             "controller.serviceAccount.create",
             "controller.sidecar",
             "crds.install",
+            "metrics.podMonitor.enabled",
             "reader.create",
             "teardown.enabled",
             "tls.certManager.inject",
@@ -302,6 +328,10 @@ fn values_that_cannot_work_are_refused_with_a_remedy() {
         (
             &[&ca, r#"serviceAccount.name="a""#, r#"controller.serviceAccount.name="a""#],
             "the webhook and the controller have the same service account, a, so the webhook",
+        ),
+        (
+            &[&ca, "metrics.podMonitor.enabled=true", "metrics.serviceMonitor.enabled=true"],
+            "so Prometheus would read each pod twice and count two leaders: enable one of them",
         ),
         (&[&ca, r#"webhook.service.ipFamilies=["IPv5"]"#], "at '/webhook/service/ipFamilies/0'"),
         (&[&ca, r#"replicas="two""#], "at '/replicas': got string, want integer"),

@@ -97,6 +97,15 @@ app.kubernetes.io/component: webhook
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "stowplan.controller.account" . }}
 {{- end -}}
 
+{{/* Services of which only metrics are read. Cut so that each name fits into 63 characters. */}}
+{{- define "stowplan.webhook.metrics" -}}
+{{ include "stowplan.fullname" . | trunc 47 | trimSuffix "-" }}-webhook-metrics
+{{- end -}}
+
+{{- define "stowplan.controller.metrics" -}}
+{{ include "stowplan.fullname" . | trunc 44 | trimSuffix "-" }}-controller-metrics
+{{- end -}}
+
 {{/* Labels of the controller's own pods. */}}
 {{- define "stowplan.controller.selectorLabels" -}}
 {{ include "stowplan.selectorLabels" . }}

@@ -41,6 +41,15 @@ controller.serviceAccount.create: true
 controller.serviceAccount.name: ""
 controller.serviceAccount.annotations: {}
 controller.extraArgs: []
+metrics.serviceMonitor.enabled: false
+metrics.serviceMonitor.labels: {}
+metrics.prometheusRule.enabled: false
+metrics.prometheusRule.labels: {}
+metrics.prometheusRule.runbookURL: ""
+metrics.dashboard.enabled: false
+metrics.dashboard.labels:
+  grafana_dashboard: "1"
+metrics.dashboard.annotations: {}
 {{- end -}}
 
 {{/* Adds those that are missing. A map of the user's own (labels, security contexts) is taken as it is. */}}

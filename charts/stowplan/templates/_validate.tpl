@@ -47,6 +47,9 @@ Each sentence says what to do: it is all that the user of `helm install` gets to
     {{- fail (printf "the webhook and the controller have the same service account, %s, so the webhook, which can be reached over the network, would have the controller's rights: name different ones, or set controller.sidecar to true" $account) -}}
   {{- end -}}
 {{- end -}}
+{{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled -}}
+  {{- fail "metrics.podMonitor.enabled and metrics.serviceMonitor.enabled are both true, so Prometheus would read each pod twice and count two leaders: enable one of them" -}}
+{{- end -}}
 {{- if and .Values.controller.sidecar (not .Values.controller.enabled) -}}
   {{- fail "controller.sidecar is true and controller.enabled is false, so there is no controller to run beside the webhook: set enabled to true, or sidecar to false" -}}
 {{- end -}}
