@@ -53,7 +53,48 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-/// An image for the architecture of this machine: its layers, and how a container of it is started.
+/// The architecture that an image is for. Its text is what images name it: `amd64`, `arm64`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Architecture {
+    /// x86-64.
+    Amd64,
+    /// 64-bit ARM.
+    Arm64,
+}
+
+impl Architecture {
+    /// That of this machine.
+    ///
+    /// # Errors
+    /// It is neither amd64 nor arm64.
+    pub fn of_this_machine() -> Result<Self> {
+        match consts::ARCH {
+            "x86_64" => Ok(Self::Amd64),
+            "aarch64" => Ok(Self::Arm64),
+            other => bail!("images are made for amd64 and arm64, and this machine is {other}"),
+        }
+    }
+
+    /// The name in the targets of rustc and of C compilers: `x86_64`, `aarch64`.
+    #[must_use]
+    pub fn machine(self) -> &'static str {
+        match self {
+            Self::Amd64 => "x86_64",
+            Self::Arm64 => "aarch64",
+        }
+    }
+}
+
+impl Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        })
+    }
+}
+
+/// An image for one architecture: its layers, and how a container of it is started.
 #[derive(Clone, Debug, Default)]
 pub struct Image {
     /// The repository, as pods name it: `stowplan`, `stow.test/mpi`, `localhost:5000/a/b`.
@@ -77,6 +118,8 @@ pub struct Image {
     /// Seconds since 1970: when the image was made, and the time of each file of [`Layer::Entries`].
     /// 0 unless the sources have a time, such as `SOURCE_DATE_EPOCH`.
     pub created: u64,
+    /// `None`: that of this machine.
+    pub architecture: Option<Architecture>,
 }
 
 /// A SHA-256 digest. Its text is `sha256:` and 64 lower-case digits.
@@ -255,6 +298,10 @@ impl Image {
         Ok(digest)
     }
 
+    fn architecture(&self) -> Result<Architecture> {
+        self.architecture.map_or_else(Architecture::of_this_machine, Ok)
+    }
+
     /// How containers are started, and which layers make their root file system.
     fn config(&self, layers: &[Blob]) -> Result<Value> {
         let created = i64::try_from(self.created)
@@ -283,7 +330,7 @@ impl Image {
             layers.iter().map(|_| json!({ "created": created, "created_by": "testbed" })).collect();
         Ok(json!({
             "created": created,
-            "architecture": architecture()?,
+            "architecture": self.architecture()?.to_string(),
             "os": "linux",
             "config": config,
             "rootfs": { "type": "layers", "diff_ids": contents },
@@ -293,7 +340,8 @@ impl Image {
 
     fn index(&self, manifest: &Blob) -> Result<Value> {
         let mut descriptor = manifest.descriptor(MANIFEST);
-        descriptor["platform"] = json!({ "architecture": architecture()?, "os": "linux" });
+        descriptor["platform"] =
+            json!({ "architecture": self.architecture()?.to_string(), "os": "linux" });
         descriptor["annotations"] = json!({
             // containerd looks an image up by its complete name; the kubelet asks for that name.
             "io.containerd.image.name": reference::complete(&self.name, &self.tag),
@@ -319,17 +367,5 @@ pub fn libc_for_tests() -> &'static str {
     match sysroot.is_ok_and(|sysroot| Path::new(&sysroot).join(target).is_dir()) {
         true => "musl",
         false => "gnu",
-    }
-}
-
-/// This machine's architecture, as images name it.
-///
-/// # Errors
-/// It is neither amd64 nor arm64.
-pub fn architecture() -> Result<&'static str> {
-    match consts::ARCH {
-        "x86_64" => Ok("amd64"),
-        "aarch64" => Ok("arm64"),
-        other => bail!("images are made for amd64 and arm64, and this machine is {other}"),
     }
 }

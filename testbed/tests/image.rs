@@ -12,7 +12,12 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
-use testbed::image::{Content, Entry, Image, Layer, architecture};
+use testbed::image::{Architecture, Content, Entry, Image, Layer};
+
+/// This machine's architecture, as images name it.
+fn architecture() -> String {
+    Architecture::of_this_machine().unwrap().to_string()
+}
 
 /// The files of an archive, by path.
 fn files(archive: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -110,11 +115,28 @@ fn image(dir: &Path) -> Image {
         working_dir: "/home".to_owned(),
         labels: [("org.opencontainers.image.version".to_owned(), "1".to_owned())].into(),
         created: 1_700_000_000,
+        architecture: None,
     }
 }
 
 fn temporary() -> TempDir {
     tempfile::tempdir().unwrap()
+}
+
+#[test]
+fn an_image_for_another_architecture_says_so_in_both_places() {
+    let dir = temporary();
+    let archive = dir.path().join("image.tar");
+    for architecture in [Architecture::Amd64, Architecture::Arm64] {
+        let image = Image { architecture: Some(architecture), ..image(dir.path()) };
+        image.write(&archive).unwrap();
+        let files = files(&archive);
+        let index = json(&files["index.json"]);
+        let descriptor = &index["manifests"][0];
+        assert_eq!(descriptor["platform"]["architecture"], architecture.to_string());
+        let config = json(blob(&files, &json(blob(&files, descriptor))["config"]));
+        assert_eq!(config["architecture"], architecture.to_string());
+    }
 }
 
 #[test]
@@ -128,10 +150,7 @@ fn every_digest_is_true_and_both_indexes_name_the_same_blobs() {
     let index = json(&files["index.json"]);
     let [descriptor] = &index["manifests"].as_array().unwrap()[..] else { panic!("{index}") };
     assert_eq!(descriptor["digest"], written);
-    assert_eq!(
-        descriptor["platform"],
-        json!({ "architecture": architecture().unwrap(), "os": "linux" })
-    );
+    assert_eq!(descriptor["platform"], json!({ "architecture": architecture(), "os": "linux" }));
     assert_eq!(
         descriptor["annotations"],
         json!({
@@ -156,7 +175,7 @@ fn every_digest_is_true_and_both_indexes_name_the_same_blobs() {
     assert_eq!(config["rootfs"], json!({ "type": "layers", "diff_ids": contents }));
     assert_eq!(config["history"].as_array().unwrap().len(), layers.len());
     assert_eq!(config["created"], "2023-11-14T22:13:20Z");
-    assert_eq!(config["architecture"], architecture().unwrap());
+    assert_eq!(config["architecture"], architecture());
     assert_eq!(
         config["config"],
         json!({

@@ -24,7 +24,7 @@ use std::{env, thread};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::Value;
-use testbed::image::{architecture, libc_for_tests, program};
+use testbed::image::{Architecture, libc_for_tests, program};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -95,7 +95,7 @@ fn the_image_has_one_static_program_and_nothing_of_the_machine() {
 
     let (config, layer) = unpack(&first);
     assert_eq!(config["created"], "2023-11-14T22:13:20Z");
-    assert_eq!(config["architecture"], architecture().unwrap());
+    assert_eq!(config["architecture"], Architecture::of_this_machine().unwrap().to_string());
     assert_eq!(config["config"]["User"], "65532:65532");
     assert_eq!(config["config"]["Entrypoint"], serde_json::json!(["/stowplan"]));
     assert_eq!(config["config"]["Cmd"], Value::Null);
@@ -130,6 +130,14 @@ fn what_is_missing_or_wrong_is_reported_before_the_build() {
         path
     };
     let rustc = executable("rustc", &format!("echo {}", dir.path().display()));
+    let (foreign, machine) = match env::consts::ARCH {
+        "x86_64" => ("arm64", "aarch64"),
+        _ => ("amd64", "x86_64"),
+    };
+    let said = refused(command(&["--architecture", foreign]).env("RUSTC", &rustc));
+    let target = format!("{machine}-unknown-linux-{}", libc_for_tests());
+    assert!(said.contains(&format!("run `rustup target add {target}`")), "{said}");
+
     let said = refused(command(&[]).env("RUSTC", rustc));
     let target = format!("{}-unknown-linux-{}", env::consts::ARCH, libc_for_tests());
     assert!(

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
-use testbed::image::{self, Entry, Image, Layer, program, stowplan};
+use testbed::image::{self, Architecture, Entry, Image, Layer, program, stowplan};
 use testbed::tools::to_stderr;
 
 use super::Ended;
@@ -22,7 +22,8 @@ const EXAMPLES: &str = "\
 Examples:
   cargo testbed image
   cargo testbed image --repository registry.example.com/team/stowplan --tag 0.1.0-rc.1
-  cargo testbed image --output stowplan.tar && docker load --input stowplan.tar";
+  cargo testbed image --output stowplan.tar && docker load --input stowplan.tar
+  cargo testbed image --architecture arm64";
 
 /// Makes a container image of stowplan's release build, as an archive, without a container engine.
 ///
@@ -45,6 +46,10 @@ pub(super) struct Args {
     /// The C library that the program is linked with
     #[arg(long, value_name = "NAME", default_value = "musl")]
     libc: Libc,
+    /// The architecture of the nodes, if it is not that of this machine: needs Rust's standard library
+    /// and a C compiler for it
+    #[arg(long, value_name = "NAME")]
+    architecture: Option<Architecture>,
     /// The archive [default: target/image/stowplan-VERSION-linux-ARCHITECTURE.tar]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -59,20 +64,20 @@ enum Libc {
 }
 
 impl Libc {
-    fn target(self) -> String {
+    fn target(self, architecture: Architecture) -> String {
         let libc = match self {
             Self::Musl => "musl",
             Self::Gnu => "gnu",
         };
-        format!("{}-unknown-linux-{libc}", env::consts::ARCH)
+        format!("{}-unknown-linux-{libc}", architecture.machine())
     }
 }
 
 pub(super) fn run(args: &Args) -> Result<Ended> {
-    let architecture = image::architecture()?;
-    let target = args.libc.target();
+    let architecture = args.architecture.map_or_else(Architecture::of_this_machine, Ok)?;
+    let target = args.libc.target(architecture);
     // All that can be wrong before a build of minutes.
-    let toolchain = Toolchain::find(&target)?;
+    let toolchain = Toolchain::find(&target, architecture)?;
     let metadata = metadata(&["--locked", &format!("--filter-platform={target}")])?;
     let package = packages(&metadata)
         .find(|package| package["name"] == "stowplan" && package["source"].is_null())
@@ -117,6 +122,7 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
         user: stowplan::USER.to_owned(),
         labels: stowplan::labels(package, commit.as_ref().map(|commit| &*commit.revision)),
         created,
+        architecture: Some(architecture),
         ..Image::default()
     };
     let digest = image.write(&output)?;
@@ -142,13 +148,13 @@ struct Toolchain {
     /// The folder of rustc's libraries.
     sysroot: PathBuf,
     commit: String,
-    /// The variable that names the compiler of C for the target, and its value.
-    cc: (String, String),
+    /// Variables that name the C compiler for the target, and the program that links.
+    variables: Vec<(String, String)>,
 }
 
 impl Toolchain {
     /// Refuses a toolchain that cannot build for `target`, with what to install.
-    fn find(target: &str) -> Result<Self> {
+    fn find(target: &str, architecture: Architecture) -> Result<Self> {
         let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
         let ask = |arguments: &[&str]| -> Result<String> {
             let output = Command::new(&rustc)
@@ -171,32 +177,40 @@ impl Toolchain {
             .lines()
             .find_map(|line| line.strip_prefix("commit-hash: ").map(str::to_owned))
             .unwrap_or_default();
-        // The parts in C and assembly (ring, psm) call nothing of a C library but `memset`, so the
-        // machine's own compiler will do; without this variable they ask for `musl-gcc`.
-        let name = format!("CC_{}", target.replace('-', "_"));
-        let cc = env::var(&name).unwrap_or_else(|_| "cc".to_owned());
-        let runs = |program: &str| {
-            let mut command = Command::new(program);
-            command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-            command.status().is_ok_and(|status| status.success())
+        let is_foreign = Architecture::of_this_machine().ok() != Some(architecture);
+        let machine = architecture.machine();
+        // The parts in C and assembly (ring, psm) call nothing of a C library but `memset`, so a
+        // compiler for glibc will do; without these variables they ask for one that knows musl.
+        let (compiler, packages) = if is_foreign {
+            let name = machine.replace('_', "-");
+            let packages = format!("gcc-{name}-linux-gnu libc6-dev-{architecture}-cross");
+            (format!("{machine}-linux-gnu-gcc"), packages)
+        } else {
+            ("cc".to_owned(), "gcc libc6-dev".to_owned())
         };
-        ensure!(
-            runs(&cc),
-            "the C compiler {cc} does not run: install one (Debian: `apt-get install gcc libc6-dev`), \
-             or name another in {name}",
-        );
-        ensure!(
-            runs("cc"),
-            "cc, which links the program, is not on the PATH: install a C compiler (Debian: \
-             `apt-get install gcc libc6-dev`)",
-        );
-        Ok(Self { sysroot, commit, cc: (name, cc) })
+        let names = [
+            format!("CC_{}", target.replace('-', "_")),
+            format!("CARGO_TARGET_{}_LINKER", target.replace('-', "_").to_uppercase()),
+        ];
+        let mut variables = Vec::new();
+        for name in names {
+            let program = env::var(&name).unwrap_or_else(|_| compiler.clone());
+            let mut command = Command::new(&program);
+            command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+            ensure!(
+                command.status().is_ok_and(|status| status.success()),
+                "no C compiler for {machine}: {program} does not run: install one (Debian: \
+                 `apt-get install {packages}`), or name another in {name}",
+            );
+            variables.push((name, program));
+        }
+        Ok(Self { sysroot, commit, variables })
     }
 
     fn cargo(&self, target: &str, profile: &str, flags: &[String]) -> Result<Command> {
         let mut cargo = cargo()?;
         cargo
-            .env(&self.cc.0, &self.cc.1)
+            .envs(self.variables.iter().cloned())
             // Only for the archive: build scripts read it, so another time would be another build.
             .env_remove("SOURCE_DATE_EPOCH")
             // Instead of the user's RUSTFLAGS, which would be in the image.
