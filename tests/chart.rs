@@ -13,6 +13,8 @@ mod chart {
     mod certificates;
     /// CustomResourceDefinitions and the class for parked claims.
     mod definitions;
+    /// Definitions of older releases.
+    mod growth;
     /// Monitors, alerts and the dashboard.
     mod monitoring;
     /// The policies for all users.
