@@ -40,6 +40,8 @@ mod coschedule {
     pub(crate) mod runs;
     /// Quotas, orphans and an absent controller.
     pub(crate) mod troubles;
+    /// Objects of an older release.
+    pub(crate) mod upgrade;
     /// Claims, zones and storage classes.
     pub(crate) mod volumes;
 }
@@ -100,6 +102,8 @@ const CASES: &[Case] = cases! { coschedule,
         isolation_within_a_namespace;
     troubles:
         pods_are_admitted_while_no_controller_runs;
+    upgrade:
+        objects_of_an_older_release_are_taken_over;
     load:
         fifty_runs_at_once, restarts_change_nothing;
 };

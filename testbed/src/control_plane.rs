@@ -44,6 +44,7 @@ mod install;
 mod node;
 mod programs;
 mod real;
+mod stored;
 mod upkeep;
 
 pub use self::install::{Install, Installation, PodInstall};

@@ -1,4 +1,4 @@
-//! One plain HTTP GET, for `/readyz` and `/metrics` of local processes.
+//! Plain HTTP for local processes: GET for `/readyz` and `/metrics`, POST for etcd.
 //!
 //! A client library would be too much for this; requests to the API server use `kube`.
 
@@ -24,17 +24,41 @@ pub struct Answer {
 /// # Errors
 /// If nothing listens there, or the answer is not HTTP.
 pub async fn get(address: SocketAddr, path: &str) -> Result<Answer> {
-    timeout(Duration::from_secs(5), exchange(address, path))
+    exchange_in_time(address, "GET", path, "").await
+}
+
+/// Posts JSON to `path` at `address`, in at most five seconds.
+///
+/// # Errors
+/// If nothing listens there, or the answer is not HTTP.
+pub async fn post(address: SocketAddr, path: &str, body: &str) -> Result<Answer> {
+    exchange_in_time(address, "POST", path, body).await
+}
+
+async fn exchange_in_time(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> Result<Answer> {
+    timeout(Duration::from_secs(5), exchange(address, method, path, body))
         .await
         .with_context(|| format!("http://{address}{path}: no answer in 5 s"))?
         .with_context(|| format!("http://{address}{path}"))
 }
 
-async fn exchange(address: SocketAddr, path: &str) -> Result<Answer> {
+async fn exchange(address: SocketAddr, method: &str, path: &str, body: &str) -> Result<Answer> {
     let mut stream = TcpStream::connect(address).await?;
     // HTTP/1.0: the server closes after the body, and sends no chunks.
-    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let mut request =
+        format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\nConnection: close\r\n");
+    if !body.is_empty() {
+        let length = body.len();
+        request += &format!("Content-Type: application/json\r\nContent-Length: {length}\r\n");
+    }
+    request += "\r\n";
     stream.write_all(request.as_bytes()).await?;
+    stream.write_all(body.as_bytes()).await?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).await?;
     parse(&String::from_utf8_lossy(&bytes)).context("not an HTTP answer")
