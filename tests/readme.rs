@@ -21,10 +21,11 @@ const GROUPS: &str = include_str!("../docs/groups.md");
 const KATALYST: &str = include_str!("../docs/katalyst.md");
 const POLICY: &str = include_str!("../docs/policy.md");
 const OPERATIONS: &str = include_str!("../docs/operations.md");
+const UPGRADES: &str = include_str!("../docs/upgrades.md");
 const TESTBED: &str = include_str!("../testbed/README.md");
 
 /// The documents whose examples, sessions and commands are run.
-const PAGES: [(&str, &str); 8] = [
+const PAGES: [(&str, &str); 9] = [
     ("README.md", README),
     ("docs/streams.md", STREAMS),
     ("docs/tekton.md", TEKTON),
@@ -32,6 +33,7 @@ const PAGES: [(&str, &str); 8] = [
     ("docs/katalyst.md", KATALYST),
     ("docs/policy.md", POLICY),
     ("docs/operations.md", OPERATIONS),
+    ("docs/upgrades.md", UPGRADES),
     ("testbed/README.md", TESTBED),
 ];
 
@@ -347,9 +349,16 @@ fn runner(command: &str) -> Run {
             Run::Testbed
         }
         c if c.starts_with("cargo run -q -- ") => Run::Here,
-        c if ["certs/make.sh", "kubectl ", "helm install ", "helm upgrade "]
-            .iter()
-            .any(|start| c.starts_with(start)) =>
+        c if [
+            "certs/make.sh",
+            "kubectl ",
+            "helm install ",
+            "helm upgrade ",
+            "helm rollback ",
+            "jq ",
+        ]
+        .iter()
+        .any(|start| c.starts_with(start)) =>
         {
             Run::Install
         }
@@ -366,6 +375,7 @@ fn commands(page: &str) -> Vec<String> {
             block
                 .text
                 .replace("\\\n", " ")
+                .replace("|\n", "|")
                 .lines()
                 .filter(|line| !line.is_empty())
                 .map(|line| line.trim().to_owned())
@@ -441,6 +451,15 @@ async fn install_and_uninstall_as_shown() {
     done(switch);
 
     done("kubectl apply -f examples/host-pools.yaml");
+    // What the backup has is restored in the other tests (tests/controller/restore.rs).
+    let folder = tempfile::tempdir().unwrap();
+    let [upgrade, rollback, backup, restore] = &install_commands(UPGRADES)[..] else {
+        panic!("docs/upgrades.md")
+    };
+    done(upgrade);
+    done(rollback);
+    let folder = folder.path().display();
+    assert!(done(&format!("cd {folder}; {backup}; {restore}")).contains("hostpool.stowplan.dev/"));
     // Pods do not run here, so the webhook is unavailable: pods are created all the same.
     done("kubectl apply -f examples/refused.yaml");
 

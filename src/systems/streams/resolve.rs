@@ -68,12 +68,12 @@ impl Placing<'_> {
     /// Binds the pod to its `host` or `host-pool`. Returns the node if only one is possible.
     pub(super) fn resolve_location(&mut self, request: &Request) -> Option<String> {
         if let Some((value, host)) = &request.host {
-            let kept = self.keep_recorded(keys::HOST, value);
+            let kept = self.keep_recorded(keys::HOST, value, None);
             return kept.unwrap_or_else(|| self.resolve_host(value, host));
         }
         let (value, pool) = request.pool.as_ref()?;
         self.check_pool_policy();
-        let kept = self.keep_recorded(keys::HOST_POOL, value);
+        let kept = self.keep_recorded(keys::HOST_POOL, value, Some(&pool.name));
         kept.unwrap_or_else(|| self.resolve_pool(value, pool))
     }
 
@@ -87,13 +87,13 @@ impl Placing<'_> {
     ) -> Option<String> {
         match location {
             Location::Host(host) => {
-                let kept = self.keep_recorded(keys::HOST, value);
+                let kept = self.keep_recorded(keys::HOST, value, None);
                 kept.unwrap_or_else(|| self.resolve_host(value, host))
             }
             Location::Pool { pool, index } => {
                 let pool = member.job.closure.pools.get(*pool)?;
                 self.check_pool_policy();
-                let kept = self.keep_recorded(keys::HOST_POOL, value);
+                let kept = self.keep_recorded(keys::HOST_POOL, value, Some(&pool.host_pool));
                 kept.unwrap_or_else(|| self.resolve_pool_in_job(member, pool, *index, value))
             }
         }

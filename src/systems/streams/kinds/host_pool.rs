@@ -185,7 +185,8 @@ impl From<&api::HostPool> for HostPool {
     fn from(pool: &api::HostPool) -> Self {
         let owners = pool.metadata.owner_references.iter().flatten();
         let job = owners
-            .filter(|owner| owner.api_version == group::VERSION && owner.kind == "StreamsJob")
+            // References keep the version in which they were written.
+            .filter(|owner| owner.kind == "StreamsJob" && group::is_of_group(&owner.api_version))
             .find(|owner| owner.controller == Some(true))
             .map(|owner| (owner.name.as_str().into(), owner.uid.as_str().into()));
         Self {
@@ -280,6 +281,27 @@ mod tests {
         assert_eq!(Host::parse("::ffff:10.4.40.83"), Ok(wanted.clone()));
         assert_eq!(Host::parse("::ffff:0a04:2853"), Ok(wanted));
         assert_eq!(Host::parse("2001:DB8::0001"), Host::parse("2001:db8:0:0::1"));
+    }
+
+    /// An owner reference keeps the version in which it was written.
+    #[test]
+    fn a_job_is_an_owner_in_every_version_of_the_group() {
+        let owner_of = |api_version: &str| {
+            let pool: api::HostPool = serde_json::from_value(serde_json::json!({
+                "apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
+                "metadata": {"name": "p", "ownerReferences": [{
+                    "apiVersion": api_version, "kind": "StreamsJob", "name": "j", "uid": "u",
+                    "controller": true,
+                }]},
+                "spec": {},
+            }))
+            .unwrap();
+            HostPool::from(&pool).job.is_some()
+        };
+        let own = ["stowplan.dev/v1alpha1", "stowplan.dev/v1beta1", "stowplan.dev/v1"];
+        assert!(own.into_iter().all(owner_of));
+        let foreign = ["example.com/v1alpha1", "v1", "stowplan.dev", "", "mpi.stowplan.dev/v1"];
+        assert!(!foreign.into_iter().any(owner_of));
     }
 
     #[test]

@@ -6,8 +6,11 @@ use super::{all_terms, is_pinned};
 use crate::names::is_short_digest;
 use crate::placement::affinity::{implies, pinned_node};
 use crate::placement::intent::on_labels;
+use crate::placement::reason::Reason;
 use crate::placement::record;
 use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::resources::HOST_POOL;
+use crate::view::{Key, Name};
 
 impl Placing<'_> {
     /// Keeps the decision of an earlier round even if the cluster has changed since then. Both the
@@ -15,11 +18,15 @@ impl Placing<'_> {
     /// forges both only constrains the pod further: what a pod gains, a toleration, comes from the
     /// pool as it is now and never from the record.
     ///
+    /// `pool` is the name of the HostPool that the pod asks for. If the decision is for an earlier pool
+    /// of this name, the pod is refused: it could never run.
+    ///
     /// Returns `None` if there is no such decision, otherwise the node if only one is possible.
     pub(super) fn keep_recorded(
         &mut self,
         key: &'static str,
         value: &str,
+        pool: Option<&str>,
     ) -> Option<Option<String>> {
         if !self.policy.record_placement {
             // This round removes the record, so it must not use it either.
@@ -43,6 +50,11 @@ impl Placing<'_> {
             let term = on_labels(&[(&label, index.as_deref())]);
             if !all_terms(self.pod, |present| implies(present, &term)) {
                 return None;
+            }
+            if let Some(pool) = pool
+                && self.is_of_earlier_pool(key, pool, hash)
+            {
+                return Some(None);
             }
             let index = index.and_then(|index| index.parse().ok());
             let namespace = self.pod.namespace;
@@ -68,6 +80,37 @@ impl Placing<'_> {
         self.record(key, value, decision);
         self.warn_about_node_name(key);
         Some(None)
+    }
+}
+
+impl Placing<'_> {
+    /// Whether the pod was bound to an earlier pool of the name `pool`, which is reported. Such a pod is
+    /// from a backup: pools are found by a hash of their UID, and a restored pool has another one.
+    /// Without any pool of that name the decision is kept, with a warning.
+    fn is_of_earlier_pool(&mut self, key: &'static str, pool: &str, hash: &str) -> bool {
+        let view = self.view;
+        if view.host_pools().any(|(_, pool)| pool.hash.as_deref() == Some(hash)) {
+            return false;
+        }
+        let name = Name::new(self.pod.namespace, pool);
+        let Some(present) = view.host_pool(&name).and_then(|pool| pool.hash.as_deref()) else {
+            let text = format!(
+                "no HostPool has the hash {hash} that the pod's node affinity requires; if the pod is \
+                 from a backup, delete it, so that its workload creates it again"
+            );
+            self.warn(key, &text);
+            return false;
+        };
+        // Perhaps the watch has not delivered the pool that another replica has seen.
+        self.outcome.awaited.push(Key::new(HOST_POOL, name));
+        let problem = format!(
+            "the pod's node affinity requires the hash {hash} of an earlier HostPool {pool}, and that \
+             of the present one is {present}"
+        );
+        let remedy = "leave pods out of the backup, so that their workloads create them; or create this \
+                      one without its affinity and the annotation stowplan.dev/placement";
+        self.report(Reason::NodeAffinityConflict, key, problem, remedy);
+        true
     }
 }
 
