@@ -35,6 +35,8 @@ mod controller {
     pub(crate) mod remedies;
     /// Pods that were admitted without placement.
     pub(crate) mod repair;
+    /// Backups that are restored, and versions of the API.
+    pub(crate) mod restore;
     /// Tekton that is installed late, or in an old version.
     pub(crate) mod tekton;
     /// Unschedulable pods that the scheduler has to look at again.
@@ -47,38 +49,43 @@ use harness::{Case, cases};
 use testbed::control_plane::{Install, NodeSpec};
 use world::World;
 
+/// The first one soon waits for a minute, beside the others. The last ones stop stowplan, or take any
+/// node, and so run without others beside them.
 const CASES: &[Case] = cases! { controller,
+    repair:
+        pods_admitted_meanwhile_are_reported_and_recreated;
+    remedies:
+        a_cordoned_host_is_uncordoned, a_full_host_gets_free_capacity, a_node_gets_the_hostname_label,
+        a_pool_without_a_node_gets_one, a_pod_that_was_not_placed_is_created_again,
+        a_group_on_a_cordoned_node_continues_there;
     jobs:
         a_chain_of_tokens_is_one_group_in_every_order, a_group_goes_where_one_of_it_must_go,
         two_groups_keep_apart_in_every_order, an_impossible_job_is_refused_at_once,
         a_jobs_pools_are_its_own, exlocated_elements_roll_out_on_as_many_nodes;
     pools:
         a_sized_exclusive_pool_has_its_nodes_alone, exclusive_pools_share_no_node,
-        the_six_forms_of_the_design, an_untagged_exclusive_pool, an_index_stays_with_its_node,
-        a_pool_that_cannot_be_met_waits_for_nodes, a_literal_exclusive_pool_takes_its_hosts,
-        unknown_hosts_are_reported_in_status;
+        an_index_stays_with_its_node, a_pool_that_cannot_be_met_waits_for_nodes,
+        a_literal_exclusive_pool_takes_its_hosts, unknown_hosts_are_reported_in_status;
+    ready:
+        the_charts_test_finds_a_working_installation;
+    wake:
+        a_drained_group_runs_again;
+    tekton:
+        a_tekton_that_serves_v1beta1_alone;
+    pools:
+        the_six_forms_of_the_design, an_untagged_exclusive_pool;
+    restore:
+        pools_and_jobs_are_restored, a_restored_status_is_written_anew, a_second_version_is_stored;
     outages:
         a_killed_leader_is_followed, a_paused_leader_does_no_harm_when_it_wakes,
         what_went_while_it_was_away_is_swept;
     faults:
         every_fault_ends_in_the_same_state, a_pool_costs_few_writes;
-    ready:
-        the_charts_test_finds_a_working_installation;
-    remedies:
-        a_cordoned_host_is_uncordoned, a_full_host_gets_free_capacity, a_node_gets_the_hostname_label,
-        a_pool_without_a_node_gets_one, a_pod_that_was_not_placed_is_created_again,
-        a_group_on_a_cordoned_node_continues_there;
-    repair:
-        pods_admitted_meanwhile_are_reported_and_recreated;
-    wake:
-        a_drained_group_runs_again;
-    tekton:
-        a_tekton_that_serves_v1beta1_alone;
 };
 
 fn main() -> ExitCode {
     // Somewhere for pods that ask for nothing: stowplan's own, and the trial pod of the testbed.
     // `remedies` and `repair` need pods to be recreated.
     let repairing = |install: Install| install.value("policy.repair", "recreatePending");
-    harness::run(CASES, || World::start(NodeSpec::numbered(2), repairing))
+    harness::run_side_by_side(CASES, 6, || World::start(NodeSpec::numbered(2), repairing))
 }
