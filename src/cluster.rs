@@ -5,8 +5,10 @@
 //! forgets the objects that its new list does not contain. No decision may be made on the View
 //! until every watch has received its first complete list.
 
+mod clock;
 mod foreign;
 mod health;
+mod named;
 mod pages;
 mod pods;
 mod presence;
@@ -30,6 +32,8 @@ use crate::systems::{self, TableVisitor};
 use crate::telemetry::{KindLabels, Metrics};
 use crate::view::table::{ApiObject, ApiType as _, Definition, Watch};
 use crate::view::{Kind, Name, Object, Scope, Table, TableType, View};
+pub(crate) use clock::Clock;
+pub(crate) use named::watch_named;
 pub(crate) use pods::PodChange;
 use pods::{PodObserver, notify};
 pub(crate) use presence::{Presence, is_held};

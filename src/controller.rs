@@ -4,9 +4,10 @@
 //! ([`systems::plan`](fn@crate::systems::plan), a pure function) whenever the View or the policy
 //! changes or the previous plan asked to be rechecked. [`act`] carries the plan out, and [`events`]
 //! records the results for users. All state is in the cluster: the next leader makes the same plan
-//! from it.
+//! from it. Beside that, the leader keeps the webhook's certificate ([`certificates`]).
 
 pub(crate) mod act;
+pub(crate) mod certificates;
 pub(crate) mod events;
 #[cfg(test)]
 pub(crate) mod fake;
@@ -26,12 +27,13 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Clock, Cluster};
 use crate::systems::plan::Plan;
 use crate::systems::policy::Policy;
 use crate::telemetry::Metrics;
 use crate::view::View;
 use act::Executor;
+use certificates::Keeper;
 use events::Events;
 use lease::Leadership;
 
@@ -60,6 +62,8 @@ pub(crate) struct Controller {
     /// The policy; notified of every change.
     pub policy: watch::Receiver<Arc<Policy>>,
     pub planner: Planner,
+    /// The webhook's certificate; `None`: others keep it.
+    pub certificates: Option<certificates::Settings>,
     /// Counts plans, writes and events.
     pub metrics: Arc<Metrics>,
 }
@@ -110,6 +114,7 @@ impl Controller {
                 events.clone(),
                 Arc::clone(&self.metrics),
             );
+            let keeping = self.keep_certificates(&leadership, &events);
             tokio::select! {
                 () = stop.cancelled() => {
                     // The next leader should not compete with writes that are still in flight.
@@ -120,11 +125,35 @@ impl Controller {
                 // Dropping the executor aborts the writes in flight.
                 () = leadership.lost() => {}
                 () = self.lead(&mut executor) => {}
+                () = keeping => {}
             }
             self.metrics.controller_actions.set(0);
         }
         release.cancel();
         campaign.await.map_err(|error| campaign_error(Err(error)))
+    }
+
+    /// Keeps the webhook's certificate, until the future is dropped.
+    fn keep_certificates(
+        &self,
+        leadership: &Leadership,
+        events: &Events,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let keeper = self.certificates.clone().map(|settings| Keeper {
+            settings,
+            client: self.client.clone(),
+            namespace: self.namespace.clone(),
+            leadership: leadership.clone(),
+            events: events.clone(),
+            metrics: Arc::clone(&self.metrics),
+            clock: Arc::new(Clock::new(Arc::clone(&self.metrics))),
+        });
+        async {
+            match keeper {
+                Some(keeper) => keeper.keep().await,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// Makes plans and carries them out, until the future is dropped.
@@ -286,6 +315,7 @@ mod tests {
                 counted.fetch_add(1, Ordering::SeqCst);
                 planner(view)
             }),
+            certificates: None,
             metrics: Arc::clone(&metrics),
         };
         let stop = CancellationToken::new();

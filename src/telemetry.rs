@@ -88,6 +88,10 @@ pub struct Metrics {
     pub connections_closed: Family<ReasonLabels, Counter>,
     /// When a certificate expires, in seconds since 1970.
     pub certificate_not_after: Family<KindLabels, Gauge>,
+    /// By how many seconds the API server's clock is ahead.
+    pub clock_skew: Gauge,
+    /// Secrets that have the name of one of stowplan's, and are not stowplan's.
+    pub foreign_secrets: Gauge,
     /// Changes of the certificate's files.
     pub certificate_reloads: Family<OutcomeLabels, Counter>,
     /// Changes of the policy file.
@@ -139,6 +143,8 @@ impl Metrics {
             connections: Gauge::default(),
             connections_closed: Family::default(),
             certificate_not_after: Family::default(),
+            clock_skew: Gauge::default(),
+            foreign_secrets: Gauge::default(),
             certificate_reloads: Family::default(),
             policy_reloads: Family::default(),
             store_objects: Family::default(),
@@ -206,9 +212,15 @@ impl Metrics {
             Unit::Seconds,
             self.certificate_not_after.clone(),
         );
+        registry.register_with_unit(
+            "clock_skew",
+            "By how much the API server's clock is ahead of this process's",
+            Unit::Seconds,
+            self.clock_skew.clone(),
+        );
         registry.register(
             "certificate_reloads",
-            "Changes of the certificate's files, by whether they were loaded",
+            "Changes of the certificate, by whether they were loaded",
             self.certificate_reloads.clone(),
         );
         registry.register(
@@ -280,6 +292,11 @@ impl Metrics {
             self.unplaced_pods.clone(),
         );
         registry.register(
+            "foreign_secrets",
+            "Secrets that have the name of one of stowplan's, and are not stowplan's",
+            self.foreign_secrets.clone(),
+        );
+        registry.register(
             "stripped_pods",
             "Pods whose placement was removed after stowplan's webhook had added it",
             self.stripped_pods.clone(),
@@ -340,10 +357,8 @@ impl Metrics {
     }
 
     /// Sets when the serving certificate expires.
-    pub fn set_certificate_expiry(&self, at: SystemTime) {
-        self.certificate_not_after
-            .get_or_create(&KindLabels { kind: "serving" })
-            .set(seconds_since_1970(at));
+    pub fn set_certificate_expiry(&self, kind: &'static str, at: SystemTime) {
+        self.certificate_not_after.get_or_create(&KindLabels { kind }).set(seconds_since_1970(at));
     }
 
     /// Counts a change of the certificate's files.

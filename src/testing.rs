@@ -123,7 +123,7 @@ pub mod telemetry {
 
 pub mod tls {
     //! See `src/tls.rs`.
-    pub use crate::tls::{Change, Files};
+    pub use crate::tls::{Certificate, Change};
 }
 
 pub mod view {

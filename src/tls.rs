@@ -1,12 +1,16 @@
-//! The serving certificate: read from two files, and read again when they change.
+//! The serving certificate: read from a Secret or from two files, and read again when they change.
+//! [`authority`] and [`issue`] make it (tls.mode self).
 //!
 //! Files are compared by content, not by modification time: a kubelet swaps a symbolic link, and
-//! copies keep their times. The old pair stays in use while the certificate and the key in the
-//! files do not match (two files are written one after the other), and while the API server trusts
+//! copies keep their times. The old pair stays in use while the certificate and the key
+//! do not match (two files are written one after the other), and while the API server trusts
 //! the old certificate and would not trust the new one. Trust is checked on every refresh, not only
-//! when the files change: certificates expire and become valid with time.
+//! when the content changes: certificates expire and become valid with time.
 
+pub(crate) mod authority;
 mod client_ca;
+pub(crate) mod issue;
+mod secret;
 pub(crate) mod validity;
 
 use std::path::{Path, PathBuf};
@@ -22,9 +26,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 
+pub(crate) use secret::{CERTIFICATE, KEY, SecretContent};
 use validity::Validity;
 
-/// Why a pair of files cannot serve.
+/// Why a certificate cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read.
@@ -35,39 +40,65 @@ pub enum Error {
         /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The content of a file is invalid.
-    #[error("{}: {problem}", path.display())]
+    /// The content of a file or of a Secret is invalid.
+    #[error("{origin}: {problem}")]
     Content {
-        /// The file.
-        path: PathBuf,
+        /// The file, or the Secret and its key.
+        origin: String,
         /// What is wrong.
         problem: String,
     },
     /// The key does not match the certificate.
-    #[error("{} is not the key of {}", key.display(), certificate.display())]
+    #[error("{key} is not the key of {certificate}")]
     Mismatch {
-        /// The certificate's file.
-        certificate: PathBuf,
-        /// The key's file.
-        key: PathBuf,
+        /// Where the certificate is.
+        certificate: String,
+        /// Where the key is.
+        key: String,
     },
 }
 
-/// The two files, and the pair of certificate and key that is in use.
+/// Where the certificate and its key come from.
 #[derive(Debug)]
-pub struct Files {
-    certificate: PathBuf,
-    key: PathBuf,
+enum Source {
+    Files { certificate: PathBuf, key: PathBuf },
+    Secret(Arc<SecretContent>),
+}
+
+impl Source {
+    /// The bytes of the certificate and of the key; `None`: they were not read yet.
+    fn read(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, Error> {
+        match self {
+            Self::Files { certificate, key } => Ok(Some((read(certificate)?, read(key)?))),
+            Self::Secret(secret) => secret.read(),
+        }
+    }
+
+    /// What messages call the certificate and the key.
+    fn origins(&self) -> (String, String) {
+        match self {
+            Self::Files { certificate, key } => {
+                (certificate.display().to_string(), key.display().to_string())
+            }
+            Self::Secret(secret) => (secret.origin(CERTIFICATE), secret.origin(KEY)),
+        }
+    }
+}
+
+/// The pair of certificate and key that is in use, and where it comes from.
+#[derive(Debug)]
+pub struct Certificate {
+    source: Source,
     /// The DNS name that the API server calls; `None`: any.
     host: Option<String>,
     current: Arc<Current>,
     /// The dates and names of the certificate in use.
     serving: Option<Validity>,
-    /// The last valid pair in the files, if it is not in use.
+    /// The last valid pair that was read, if it is not in use.
     candidate: Option<(Arc<CertifiedKey>, Validity)>,
-    /// The content of the files when they were last read, valid or not.
+    /// What was last read, valid or not.
     last_content: Option<(Vec<u8>, Vec<u8>)>,
-    /// Why the files could not be used when they were last read.
+    /// Why what was last read cannot be used.
     problem: Option<String>,
     /// `None`: clients need no certificate.
     client_ca: Option<ClientCa>,
@@ -89,14 +120,14 @@ impl ServerTls {
     }
 }
 
-/// The result of [`Files::refresh`].
+/// The result of [`Certificate::refresh`].
 #[derive(Debug)]
 pub enum Change {
-    /// The files did not change, or their problem was reported before.
+    /// Nothing has changed, or the problem was reported before.
     None,
     /// A new pair is in use from now on.
     Loaded,
-    /// The new content of the files cannot be used; the old pair stays in use.
+    /// The new content cannot be used; the old pair stays in use.
     Rejected(Error),
 }
 
@@ -110,7 +141,7 @@ pub struct CertificateStatus {
 }
 
 impl CertificateStatus {
-    /// The state before the files were read for the first time.
+    /// The state before anything was read.
     #[must_use]
     pub fn unread() -> Self {
         Self { problem: Some("no certificate was read yet".to_owned()), not_after: None }
@@ -133,13 +164,22 @@ impl ResolvesServerCert for Current {
     }
 }
 
-impl Files {
+impl Certificate {
     /// A pair of files, and the DNS name that the certificate must be valid for. Reads nothing yet.
     #[must_use]
-    pub fn new(certificate: PathBuf, key: PathBuf, host: Option<String>) -> Self {
+    pub fn of_files(certificate: PathBuf, key: PathBuf, host: Option<String>) -> Self {
+        Self::new(Source::Files { certificate, key }, host)
+    }
+
+    /// A Secret of type kubernetes.io/tls, and the DNS name that the certificate must be valid for.
+    #[must_use]
+    pub(crate) fn of_secret(secret: Arc<SecretContent>, host: Option<String>) -> Self {
+        Self::new(Source::Secret(secret), host)
+    }
+
+    fn new(source: Source, host: Option<String>) -> Self {
         Self {
-            certificate,
-            key,
+            source,
             host,
             current: Arc::default(),
             serving: None,
@@ -182,16 +222,16 @@ impl Files {
         }
     }
 
-    /// Reads the files, and puts a new pair into use unless the old one is trusted and the new one
+    /// Reads the source, and puts a new pair into use unless the old one is trusted and the new one
     /// is not. Blocks on file I/O, so it must not run on a thread that serves requests.
     pub fn refresh(&mut self, now: SystemTime) -> Change {
-        let read = self.read_files();
+        let read = self.read_source();
         let Some((pair, validity)) = self.candidate.take() else {
             return read.err().map_or(Change::None, Change::Rejected);
         };
         let trusted = |validity: &Validity| validity.problem(self.host.as_deref(), now).is_none();
         // An untrusted pair is better than none, and the newest untrusted pair is better than an
-        // older one: the files are what the administrator wants.
+        // older one: the source is what the administrator wants.
         let takes_over = trusted(&validity) || !self.serving.as_ref().is_some_and(trusted);
         let problem = validity.problem(self.host.as_deref(), now).unwrap_or_default();
         if takes_over {
@@ -202,7 +242,7 @@ impl Files {
         self.candidate = Some((pair, validity));
         match read {
             Ok(true) => {
-                Change::Rejected(Error::Content { path: self.certificate.clone(), problem })
+                Change::Rejected(Error::Content { origin: self.source.origins().0, problem })
             }
             Ok(false) => Change::None,
             Err(error) => Change::Rejected(error),
@@ -226,22 +266,23 @@ impl Files {
         };
         let problem = serving
             .problem(self.host.as_deref(), now)
-            .map(|problem| format!("{}: {problem}", self.certificate.display()));
+            .map(|problem| format!("{}: {problem}", self.source.origins().0));
         CertificateStatus { problem, not_after: Some(serving.not_after) }
     }
 
-    /// Reads the files. If they changed to a valid pair, it becomes the candidate, and the result
-    /// is `true`. A problem is an error when it is new, and `false` when it was reported before.
-    fn read_files(&mut self) -> Result<bool, Error> {
-        let contents =
-            read(&self.certificate).and_then(|certificate| Ok((certificate, read(&self.key)?)));
-        let parsed = contents.and_then(|contents| {
-            if self.last_content.as_ref() == Some(&contents) {
+    /// Reads the source. If it changed to a valid pair, the pair becomes the candidate, and the
+    /// result is `true`. A problem is an error when it is new, and `false` when it was reported
+    /// before.
+    fn read_source(&mut self) -> Result<bool, Error> {
+        let parsed = self.source.read().and_then(|contents| {
+            let Some(contents) = contents.filter(|it| self.last_content.as_ref() != Some(it))
+            else {
                 return Ok(None);
-            }
+            };
             self.candidate = None;
             let (certificate, key) = self.last_content.insert(contents);
-            parse_pair(certificate, key, &self.certificate, &self.key).map(Some)
+            let (of_certificate, of_key) = self.source.origins();
+            parse_pair(certificate, key, &of_certificate, &of_key).map(Some)
         });
         match parsed {
             Ok(pair) => {
@@ -298,36 +339,37 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })
 }
 
+/// Reads a certificate and its key. The last two are what messages call them.
 fn parse_pair(
     certificate: &[u8],
     key: &[u8],
-    certificate_path: &Path,
-    key_path: &Path,
+    of_certificate: &str,
+    of_key: &str,
 ) -> Result<(Arc<CertifiedKey>, Validity), Error> {
-    let invalid = |path: &Path, problem: String| Error::Content { path: path.to_owned(), problem };
+    let invalid =
+        |origin: &str, problem: String| Error::Content { origin: origin.to_owned(), problem };
     let chain: Vec<_> = CertificateDer::pem_slice_iter(certificate)
         .collect::<Result<_, _>>()
-        .map_err(|error| invalid(certificate_path, format!("not a PEM certificate: {error}")))?;
+        .map_err(|error| invalid(of_certificate, format!("not a PEM certificate: {error}")))?;
     let Some(leaf) = chain.first() else {
-        return Err(invalid(certificate_path, "holds no PEM certificate".to_owned()));
+        return Err(invalid(of_certificate, "holds no PEM certificate".to_owned()));
     };
     let validity = Validity::read(leaf)
-        .map_err(|error| invalid(certificate_path, format!("not a certificate: {error}")))?;
+        .map_err(|error| invalid(of_certificate, format!("not a certificate: {error}")))?;
     let key = PrivateKeyDer::from_pem_slice(key)
-        .map_err(|error| invalid(key_path, format!("not a PEM private key: {error}")))?;
+        .map_err(|error| invalid(of_key, format!("not a PEM private key: {error}")))?;
     let key = any_supported_type(&key)
-        .map_err(|error| invalid(key_path, format!("not a key that can sign: {error}")))?;
+        .map_err(|error| invalid(of_key, format!("not a key that can sign: {error}")))?;
     let pair = CertifiedKey::new(chain, key);
     match pair.keys_match() {
         // `Unknown`: the public key of this type of key is not available, so it may match.
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {
             Ok((Arc::new(pair), validity))
         }
-        Err(rustls::Error::InconsistentKeys(_)) => Err(Error::Mismatch {
-            certificate: certificate_path.to_owned(),
-            key: key_path.to_owned(),
-        }),
-        Err(error) => Err(invalid(certificate_path, format!("not a certificate: {error}"))),
+        Err(rustls::Error::InconsistentKeys(_)) => {
+            Err(Error::Mismatch { certificate: of_certificate.to_owned(), key: of_key.to_owned() })
+        }
+        Err(error) => Err(invalid(of_certificate, format!("not a certificate: {error}"))),
     }
 }
 

@@ -9,7 +9,7 @@ mod metrics;
 mod chart {
     pub(crate) mod helm;
 
-    /// `certs/make.sh`.
+    /// `tls.mode`, and `certs/make.sh`.
     mod certificates;
     /// CustomResourceDefinitions and the class for parked claims.
     mod definitions;

@@ -49,6 +49,7 @@ const ORDER: &[(&str, &[&str])] = &[
             "policy",
             "api",
             "telemetry",
+            "tls",
             "kubernetes",
         ],
     ),

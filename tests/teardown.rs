@@ -17,6 +17,9 @@ const POOL: &str = "pool.stowplan.node-restriction.kubernetes.io/abcdefabcd";
 const MADE: &str = "cluster";
 const PLACEHOLDER: &str = "affinity-assistant-abcdefabcd";
 
+/// The label of the Secrets that the controller makes.
+const TLS: &str = "stowplan.dev/tls";
+
 struct World {
     plane: ControlPlane,
 }
@@ -89,6 +92,15 @@ impl World {
             "spec": {"holderIdentity": "controller-0", "leaseDurationSeconds": 15},
         });
         self.kubectl(&["create", "-f", "-"], &lease);
+        for (name, role) in [("stowplan-tls", "serving"), ("stowplan-ca", "authority")] {
+            let labels =
+                json!({"app.kubernetes.io/managed-by": "stowplan", "stowplan.dev/tls": role});
+            let secret = json!({
+                "apiVersion": "v1", "kind": "Secret",
+                "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+            });
+            self.kubectl(&["create", "-f", "-"], &secret);
+        }
     }
 
     fn is_clean(&self) {
@@ -107,6 +119,7 @@ impl World {
         let made = ["services,configmaps,secrets", "--selector=mpi.stowplan.dev/made-for"];
         assert_eq!(names(self.get(&made)), [MADE; 3]);
         assert_eq!(names(self.get(&["leases", "--namespace", NAMESPACE])), [""; 0]);
+        assert_eq!(names(self.get(&["secrets", "--namespace", NAMESPACE, "-l", TLS])), [""; 0]);
         let kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
         assert_eq!(names(self.get(&[kinds])), [""; 0]);
     }
@@ -155,13 +168,19 @@ async fn what_stowplan_has_left_is_removed_and_nothing_else() {
         "removed the scheduling gate of Pod default/gated\n",
         "removed labels and taints of pools from Node node-1\n",
         "removed Lease stowplan-system/stowplan-controller\n",
+        "removed Secret stowplan-system/stowplan-tls\n",
+        "removed Secret stowplan-system/stowplan-ca\n",
         "kept 0 hostpools and their definition; kubectl delete crd hostpools.stowplan.dev",
     ] {
         assert!(report.contains(line), "{line}: {report}");
     }
-    // Again, with nothing left.
+    // Again, with nothing left but a Secret that is not stowplan's.
+    let foreign = ["--namespace", NAMESPACE, "create", "secret", "generic", "stowplan-tls"];
+    world.kubectl(&foreign, &Value::Null);
     let report = teardown(world.plane.kubeconfig());
-    assert!(!report.contains("removed StatefulSet") && !report.contains("Node"), "{report}");
+    let foreign = ["--namespace", NAMESPACE, "delete", "secret", "stowplan-tls"];
+    world.kubectl(&foreign, &Value::Null);
+    assert!(!report.contains("removed S") && !report.contains("Node"), "{report}");
     world.forget();
 
     // As the hook: pods do not run here, so its rights are given to this process.

@@ -184,7 +184,7 @@ pub(crate) fn play(role: &str, certificate: &Path, key: &Path) -> anyhow::Result
         _ => bail!("{role} is not a part"),
     };
     let mut files =
-        stowplan::testing::tls::Files::new(certificate.to_owned(), key.to_owned(), None);
+        stowplan::testing::tls::Certificate::of_files(certificate.to_owned(), key.to_owned(), None);
     let loaded = files.refresh(SystemTime::now());
     ensure!(
         matches!(loaded, stowplan::testing::tls::Change::Loaded),

@@ -19,6 +19,7 @@ use tracing::{error, info};
 
 use super::process::{self, PolicyChange, PolicyFile};
 use crate::cluster::{Cluster, PodChange};
+use crate::controller::certificates::Settings;
 use crate::controller::events::Events;
 use crate::controller::report::Report;
 use crate::controller::{Controller, Planner};
@@ -28,6 +29,7 @@ use crate::systems;
 use crate::systems::plan::Event;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::{self, Format};
+use crate::tls::authority::Terms;
 
 /// How often a process that does not lead decides pods that were admitted without the webhook.
 const DECIDE_INTERVAL: Duration = Duration::from_secs(2);
@@ -63,9 +65,66 @@ pub(super) struct Arguments {
     /// Not ready while a watch has not heard from the API server for longer than this
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = super::parse_duration)]
     max_watch_age: Duration,
+    #[command(flatten)]
+    certificates: CertificateArguments,
     /// The format of log lines [default: text on a terminal, else json]
     #[arg(long, value_name = "FORMAT", value_enum)]
     log_format: Option<Format>,
+}
+
+/// The webhook's certificate (tls.mode self of the chart).
+#[derive(Args, Debug)]
+struct CertificateArguments {
+    /// Keep the webhook's certificate in this Secret, in the namespace that stowplan runs in
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(),
+          requires_all = ["ca_secret", "service", "webhook_configuration"])]
+    tls_secret: Option<String>,
+    /// Keep the CA that signs it, and its key, in this Secret
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(),
+          requires = "tls_secret")]
+    ca_secret: Option<String>,
+    /// The Service that the certificate is for
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(),
+          requires = "tls_secret")]
+    service: Option<String>,
+    /// The name of the two webhook configurations (mutating and validating) whose caBundle is kept
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(),
+          requires = "tls_secret")]
+    webhook_configuration: Option<String>,
+    /// How long a CA is valid; a new one is made when a third of it is left
+    #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = super::parse_duration)]
+    ca_lifetime: Duration,
+    /// How long a certificate is valid; it is renewed when a third of it has passed
+    #[arg(long, value_name = "DURATION", default_value = "720h", value_parser = super::parse_duration)]
+    leaf_lifetime: Duration,
+    /// How long a new CA is trusted before it signs, and an old one after it has signed
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = super::parse_duration)]
+    ca_overlap: Duration,
+}
+
+impl CertificateArguments {
+    /// What is to be kept; `None`: nothing.
+    ///
+    /// # Errors
+    /// Times that do not fit each other.
+    fn settings(self, regarding: &ObjectReference) -> anyhow::Result<Option<Settings>> {
+        let terms = Terms {
+            ca_lifetime: self.ca_lifetime,
+            leaf_lifetime: self.leaf_lifetime,
+            overlap: self.ca_overlap,
+        };
+        terms.check().map_err(anyhow::Error::msg)?;
+        let names = self.tls_secret.zip(self.ca_secret);
+        let names = names.zip(self.service.zip(self.webhook_configuration));
+        Ok(names.map(|((secret, ca_secret), (service, configuration))| Settings {
+            ca_secret,
+            secret,
+            service,
+            configuration,
+            terms,
+            regarding: regarding.clone(),
+        }))
+    }
 }
 
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -80,9 +139,18 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 async fn control(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<ExitCode> {
-    let Arguments { namespace, policy, admin_listen, identity, image, max_watch_age, .. } =
-        arguments;
+    let Arguments {
+        namespace,
+        policy,
+        admin_listen,
+        identity,
+        image,
+        max_watch_age,
+        certificates,
+        ..
+    } = arguments;
     let identity = identity.map_or_else(read_host_name, Ok)?;
+    let certificates = certificates.settings(&own_pod(&namespace, &identity))?;
     let mut policy_file = PolicyFile::new(policy, &namespace, &image, &metrics);
     let first = policy_file.start()?;
     let (policies, policy) = watch::channel(Arc::default());
@@ -165,6 +233,7 @@ async fn control(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<
         cluster: Arc::clone(&cluster),
         policy,
         planner: planner(report, Arc::clone(&metrics)),
+        certificates,
         metrics,
     };
     let ended =

@@ -14,7 +14,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{
@@ -27,6 +27,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::process;
+use crate::controller::certificates::secrets::Role;
 use crate::controller::lease;
 use crate::systems::SYSTEMS;
 use crate::systems::plan::operation::{remove, replace, test};
@@ -53,19 +54,25 @@ pub(super) struct Arguments {
     /// The namespace in which stowplan is or was installed; its Lease is there
     #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     namespace: String,
+    /// What the names of the chart's objects start with (its value fullnameOverride, or the
+    /// release's name): the Secrets NAME-tls and NAME-ca are removed if stowplan has made them
+    #[arg(long, value_name = "NAME", default_value = "stowplan",
+          value_parser = NonEmptyStringValueParser::new())]
+    name: String,
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    process::run_in_cluster(|client| tear_down(client, &arguments.namespace))
+    process::run_in_cluster(|client| tear_down(client, &arguments.namespace, &arguments.name))
 }
 
-async fn tear_down(client: Client, namespace: &str) -> anyhow::Result<ExitCode> {
+async fn tear_down(client: Client, namespace: &str, name: &str) -> anyhow::Result<ExitCode> {
     remove_webhooks::<MutatingWebhookConfiguration>(&client).await?;
     remove_webhooks::<ValidatingWebhookConfiguration>(&client).await?;
     let mut hold = Hold::take(&client, namespace).await?;
     remove_objects(&client, &mut hold).await?;
     remove_gates(&client, &mut hold).await?;
     clean_nodes(&client, &mut hold).await?;
+    remove_certificates(&client, namespace, name).await?;
     report_kept(&client).await;
     match &hold.running {
         None => {
@@ -372,6 +379,19 @@ async fn clean_nodes(client: &Client, hold: &mut Hold) -> anyhow::Result<()> {
         });
         if is_changed.await? {
             report(&format!("removed labels and taints of pools from Node {name}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the webhook's certificate and its CA, if the controller has made them.
+async fn remove_certificates(client: &Client, namespace: &str, prefix: &str) -> anyhow::Result<()> {
+    let api = Api::<Secret>::namespaced(client.clone(), namespace);
+    for (name, role) in Role::names(prefix) {
+        let found = api.get_opt(&name).await.with_context(|| format!("Secret {name}"))?;
+        if let Some(secret) = found.filter(|secret| role.is_in(secret.labels())) {
+            delete(&api, &name, secret.uid()).await?;
+            report(&format!("removed Secret {namespace}/{name}"))?;
         }
     }
     Ok(())

@@ -4,19 +4,22 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, Thread};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwapOption;
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::input;
 use super::process::{self, PolicyChange, PolicyFile};
-use crate::cluster::Cluster;
+use crate::cluster::{Clock, Cluster, watch_named};
 use crate::controller::lease;
 use crate::server::admin::{self, Health};
 use crate::server::limits::Limits;
@@ -25,14 +28,17 @@ use crate::server::{self, Stop};
 use crate::systems::policy::Policy;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::{self, Format};
-use crate::tls;
+use crate::tls::{self, SecretContent};
 use crate::view::resources;
 
 /// The arguments of `stowplan webhook`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  # As the chart runs it: the cluster is watched, files are read again when they change
+  # As the chart runs it: the cluster and the Secret with the certificate are watched
+  stowplan webhook --namespace stowplan-system --policy policy.yaml --tls-secret stowplan-tls
+
+  # With a certificate in files, which are read again when they change
   stowplan webhook --namespace stowplan-system --policy policy.yaml \\
       --tls-cert tls.crt --tls-key tls.key
 
@@ -48,12 +54,18 @@ pub(super) struct Arguments {
     /// it
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     admin_listen: SocketAddr,
+    /// The Secret of type kubernetes.io/tls with the certificate and its key, in the namespace that
+    /// stowplan runs in; watched. Not ready until it exists
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(),
+          conflicts_with_all = ["tls_cert", "tls_key", "cluster"],
+          required_unless_present_any = ["tls_cert", "tls_key"])]
+    tls_secret: Option<String>,
     /// The certificate chain, PEM; read again when it changes
-    #[arg(long, value_name = "FILE")]
-    tls_cert: PathBuf,
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
     /// Its private key, PEM; read again when it changes
-    #[arg(long, value_name = "FILE")]
-    tls_key: PathBuf,
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// The namespace that stowplan runs in; its pods are never touched
     #[arg(long, value_name = "NAMESPACE")]
     namespace: String,
@@ -107,15 +119,16 @@ async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<Ex
         PolicyChange::None | PolicyChange::Rejected(_) => None,
     };
     let policy = Arc::new(ArcSwapOption::new(policy));
-    let cluster = if arguments.cluster.is_empty() {
+    let (cluster, client) = if arguments.cluster.is_empty() {
         let client = Client::try_default()
             .await
             .with_context(|| format!("{}; or give --cluster", process::NO_CLUSTER))?;
         let cluster = Cluster::watching(&client, Arc::clone(&metrics));
         cluster.watch_controller(&client, &arguments.namespace, lease::NAME);
-        cluster
+        (cluster, Some(client))
     } else {
-        Arc::new(Cluster::fixed(input::read_view(&arguments.cluster)?, Arc::clone(&metrics)))
+        let view = input::read_view(&arguments.cluster)?;
+        (Arc::new(Cluster::fixed(view, Arc::clone(&metrics))), None)
     };
 
     let listener = server::bind(arguments.listen).await?;
@@ -132,13 +145,32 @@ async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<Ex
         Arc::new(Health::new(Arc::clone(&cluster), Arc::clone(&metrics), stop.requested.clone()));
     health.set_policy_problem(policy_file.problem_without_policy());
     let name = arguments.service.map(|service| format!("{service}.{}.svc", arguments.namespace));
-    let mut certificate =
-        tls::Files::new(arguments.tls_cert, arguments.tls_key, name).with_http2(arguments.http2);
+    let clock = Arc::new(Clock::new(Arc::clone(&metrics)));
+    let reader = Reader::default();
+    let mut certificate = match (arguments.tls_secret, client) {
+        (Some(secret), Some(client)) => {
+            let content = Arc::new(SecretContent::new(&arguments.namespace, &secret));
+            let (feed, reader) = (Arc::clone(&content), reader.clone());
+            let (watching, namespace) = (client.clone(), arguments.namespace.clone());
+            tokio::spawn(follow_secret(watching, namespace, secret, feed, reader));
+            let clock = Arc::clone(&clock);
+            tokio::spawn(async move { clock.follow(&client).await });
+            tls::Certificate::of_secret(content, name)
+        }
+        _ => {
+            let files = arguments.tls_cert.zip(arguments.tls_key);
+            let (certificate, key) =
+                files.context("give --tls-secret, or --tls-cert and --tls-key")?;
+            tls::Certificate::of_files(certificate, key, name)
+        }
+    };
+    certificate = certificate.with_http2(arguments.http2);
     if let Some(client_ca) = arguments.client_ca {
         certificate = certificate.for_clients_of(client_ca);
     }
     let mut files = Files {
         certificate,
+        clock,
         policy_file,
         policy: Arc::clone(&policy),
         health: Arc::clone(&health),
@@ -153,7 +185,8 @@ async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<Ex
     let admin = tokio::spawn(admin::serve(admin_listener, health, stop.clone()));
     // A separate thread: a file system that hangs must not block requests. It ends with the
     // process.
-    thread::Builder::new().name("files".to_owned()).spawn(move || files.poll())?;
+    let polling = thread::Builder::new().name("files".to_owned()).spawn(move || files.poll())?;
+    reader.is(polling.thread().clone());
     let requested = stop.requested.clone();
     tokio::spawn(async move {
         process::wait_for_signal().await;
@@ -192,9 +225,61 @@ fn print_addresses(listen: SocketAddr, admin: SocketAddr) {
     println!("admin on http://{admin}");
 }
 
-/// The files that are read again to detect changes.
+/// The thread that reads the certificate, once it runs.
+#[derive(Clone, Default)]
+struct Reader(Arc<OnceLock<Thread>>);
+
+impl Reader {
+    fn is(&self, thread: Thread) {
+        let _ = self.0.set(thread);
+    }
+
+    /// Makes it read at once.
+    fn wake(&self) {
+        if let Some(thread) = self.0.get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// Reads the Secret whenever it changes. A Secret that cannot be watched stays as it was.
+async fn follow_secret(
+    client: Client,
+    namespace: String,
+    name: String,
+    content: Arc<SecretContent>,
+    reader: Reader,
+) {
+    let mut states = std::pin::pin!(watch_named::<Secret>(&client, &namespace, &name));
+    let mut was_read = false;
+    while let Some(state) = states.next().await {
+        match state {
+            Ok(secret) => {
+                was_read = true;
+                content.set(read_secret(secret));
+            }
+            Err(error) => {
+                warn!(namespace, name, %error, "the Secret with the certificate cannot be watched");
+                if !was_read {
+                    content.set(Err(format!("cannot be read: {error}")));
+                }
+            }
+        }
+        reader.wake();
+    }
+}
+
+/// The certificate and the key in a Secret; an absent key is empty.
+fn read_secret(secret: Option<Secret>) -> Result<(Vec<u8>, Vec<u8>), String> {
+    let mut data = secret.ok_or("does not exist")?.data.unwrap_or_default();
+    let mut take = |key: &str| data.remove(key).map(|bytes| bytes.0).unwrap_or_default();
+    Ok((take(tls::CERTIFICATE), take(tls::KEY)))
+}
+
+/// The files and the certificate, which are read again to detect changes.
 struct Files {
-    certificate: tls::Files,
+    certificate: tls::Certificate,
+    clock: Arc<Clock>,
     policy_file: PolicyFile,
     policy: Arc<ArcSwapOption<Policy>>,
     health: Arc<Health>,
@@ -205,14 +290,15 @@ impl Files {
     /// Reads the files again and again, until the process ends.
     fn poll(mut self) {
         loop {
-            thread::sleep(process::POLL_INTERVAL);
+            // Until then, or until the Secret has changed.
+            thread::park_timeout(process::POLL_INTERVAL);
             // A panic here is a bug in a parser; the next content of the file may be parsed.
             let result = catch_unwind(AssertUnwindSafe(|| {
                 self.refresh_certificate();
                 self.refresh_policy();
             }));
             if result.is_err() {
-                error!("reading the policy file or the certificate's files panicked");
+                error!("reading the policy file or the certificate panicked");
             }
         }
     }
@@ -229,11 +315,11 @@ impl Files {
                 error!(%problem, "invalid client CA; the last valid one, if any, stays in use");
             }
         }
-        let now = SystemTime::now();
+        let now = self.clock.now();
         let change = self.certificate.refresh(now);
         let status = self.certificate.status(now);
         if let Some(not_after) = status.not_after {
-            self.metrics.set_certificate_expiry(not_after);
+            self.metrics.set_certificate_expiry("serving", not_after);
         }
         match change {
             tls::Change::None => {}

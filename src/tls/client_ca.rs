@@ -52,7 +52,8 @@ impl ClientCa {
             return Ok(None);
         }
         let content = self.last_content.insert(content);
-        let invalid = |problem: String| Error::Content { path: self.path.clone(), problem };
+        let invalid =
+            |problem: String| Error::Content { origin: self.path.display().to_string(), problem };
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(content) {
             let certificate =

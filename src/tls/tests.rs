@@ -18,19 +18,27 @@ fn in_year(year: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs((year - 1970) * 31_557_600 + 15_000_000)
 }
 
-fn write(files: &Files, (certificate, key): &(String, String)) {
-    std::fs::write(&files.certificate, certificate).unwrap();
-    std::fs::write(&files.key, key).unwrap();
+/// The paths of the certificate and of the key.
+fn paths(files: &Certificate) -> (&PathBuf, &PathBuf) {
+    match &files.source {
+        Source::Files { certificate, key } => (certificate, key),
+        Source::Secret(_) => panic!("not files"),
+    }
 }
 
-fn files(folder: &tempfile::TempDir, pair: &(String, String)) -> Files {
+fn write(files: &Certificate, (certificate, key): &(String, String)) {
+    std::fs::write(paths(files).0, certificate).unwrap();
+    std::fs::write(paths(files).1, key).unwrap();
+}
+
+fn files(folder: &tempfile::TempDir, pair: &(String, String)) -> Certificate {
     let path = |name| folder.path().join(name);
-    let files = Files::new(path("tls.crt"), path("tls.key"), Some(NAME.to_owned()));
+    let files = Certificate::of_files(path("tls.crt"), path("tls.key"), Some(NAME.to_owned()));
     write(&files, pair);
     files
 }
 
-fn serving(files: &Files) -> Arc<CertifiedKey> {
+fn serving(files: &Certificate) -> Arc<CertifiedKey> {
     files.current.0.load_full().unwrap()
 }
 
@@ -45,7 +53,7 @@ fn the_old_pair_serves_until_the_new_key_matches() {
     assert!(matches!(files.refresh(now), Change::None));
     let first = serving(&files);
 
-    std::fs::write(&files.certificate, &new.0).unwrap();
+    std::fs::write(paths(&files).0, &new.0).unwrap();
     let change = files.refresh(now);
     assert!(matches!(change, Change::Rejected(Error::Mismatch { .. })), "{change:?}");
     // Reported once, not on every refresh.
@@ -53,7 +61,7 @@ fn the_old_pair_serves_until_the_new_key_matches() {
     assert!(Arc::ptr_eq(&first, &serving(&files)));
     assert_eq!(files.status(now).problem, None);
 
-    std::fs::write(&files.key, &new.1).unwrap();
+    std::fs::write(paths(&files).1, &new.1).unwrap();
     assert!(matches!(files.refresh(now), Change::Loaded));
     assert!(!Arc::ptr_eq(&first, &serving(&files)));
 }
@@ -62,7 +70,7 @@ fn the_old_pair_serves_until_the_new_key_matches() {
 fn the_status_changes_as_time_passes() {
     let folder = tempfile::tempdir().unwrap();
     let mut files = files(&folder, &pair_of(NAME, 2025, 2027));
-    let problem = |files: &Files, year| files.status(in_year(year)).problem;
+    let problem = |files: &Certificate, year| files.status(in_year(year)).problem;
     // Not valid yet, but no other pair exists.
     assert!(matches!(files.refresh(in_year(2024)), Change::Loaded));
     assert!(
@@ -139,7 +147,7 @@ fn an_invalid_file_is_named() {
         assert!(files.status(now).problem.unwrap().contains(part));
     }
     let absent = |name| folder.path().join(name);
-    let mut files = Files::new(absent("absent.crt"), absent("absent.key"), None);
+    let mut files = Certificate::of_files(absent("absent.crt"), absent("absent.key"), None);
     assert!(matches!(files.refresh(now), Change::Rejected(Error::Read { .. })));
     assert!(matches!(files.refresh(now), Change::None));
     assert!(files.status(now).problem.unwrap().contains("absent.crt"));
@@ -152,9 +160,54 @@ fn files_that_are_deleted_and_restored_change_nothing() {
     let pair = pair_of(NAME, 2020, 2030);
     let mut files = files(&folder, &pair);
     assert!(matches!(files.refresh(now), Change::Loaded));
-    std::fs::remove_file(&files.key).unwrap();
+    std::fs::remove_file(paths(&files).1).unwrap();
     assert!(matches!(files.refresh(now), Change::Rejected(Error::Read { .. })));
     write(&files, &pair);
     assert!(matches!(files.refresh(now), Change::None));
     assert_eq!(files.status(now).problem, None);
+}
+
+#[test]
+fn a_secret_is_judged_as_files_are() {
+    let now = in_year(2026);
+    let secret = Arc::new(SecretContent::new("stowplan-system", "stowplan-tls"));
+    let mut certificate = Certificate::of_secret(Arc::clone(&secret), Some(NAME.to_owned()));
+    // Nothing is known yet, which is no error.
+    assert!(matches!(certificate.refresh(now), Change::None));
+    let problem = |certificate: &Certificate| certificate.status(now).problem;
+    assert_eq!(problem(&certificate).unwrap(), "no certificate was read yet");
+    secret.set(Err("does not exist".to_owned()));
+    assert!(matches!(certificate.refresh(now), Change::Rejected(_)));
+    assert!(matches!(certificate.refresh(now), Change::None));
+    let origin = "Secret stowplan-system/stowplan-tls";
+    assert_eq!(problem(&certificate).unwrap(), format!("{origin}: does not exist"));
+
+    let set = |pair: (String, String)| secret.set(Ok((pair.0.into_bytes(), pair.1.into_bytes())));
+    set((String::new(), String::new()));
+    assert!(matches!(certificate.refresh(now), Change::Rejected(_)));
+    assert_eq!(
+        problem(&certificate).unwrap(),
+        format!("{origin}, tls.crt: holds no PEM certificate")
+    );
+    set(pair_of(NAME, 2020, 2030));
+    assert!(matches!(certificate.refresh(now), Change::Loaded));
+    assert_eq!(problem(&certificate), None);
+    let first = serving(&certificate);
+    // Rubbish, an untrusted pair and a deletion change nothing.
+    for content in [
+        Ok((vec![b'x'; 256 * 1024], Vec::new())),
+        Ok({
+            let (certificate, key) = pair_of("other.svc", 2020, 2030);
+            (certificate.into_bytes(), key.into_bytes())
+        }),
+        Err("does not exist".to_owned()),
+    ] {
+        secret.set(content);
+        assert!(matches!(certificate.refresh(now), Change::Rejected(_)));
+        assert!(Arc::ptr_eq(&first, &serving(&certificate)));
+        assert_eq!(problem(&certificate), None);
+    }
+    set(pair_of(NAME, 2020, 2040));
+    assert!(matches!(certificate.refresh(now), Change::Loaded));
+    assert!(!Arc::ptr_eq(&first, &serving(&certificate)));
 }

@@ -122,7 +122,9 @@ fn without_a_controller_nothing_of_it_is_left() {
     assert!(names.is_empty(), "{names:?}");
     let is_role = |kind: &str| matches!(kind, "Role" | "RoleBinding");
     let mut roles = objects.0.keys().filter(|(kind, _)| is_role(kind));
-    assert!(roles.all(|(_, name)| name == "stowplan-test-pods"), "{:?}", objects.0.keys());
+    // The webhook reads its certificate.
+    let known = |name: &str| matches!(name, "stowplan-test-pods" | "stowplan-webhook");
+    assert!(roles.all(|(_, name)| known(name)), "{:?}", objects.0.keys());
 }
 
 /// Each port that is probed, scraped or let through is one that the container has, and that its

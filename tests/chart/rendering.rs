@@ -55,6 +55,17 @@ fn defaults_render_as_reviewed() {
     assert_snapshot("defaults", &without_files(&Render::defaults().text()));
 }
 
+/// What the controller gets to keep the certificate, beyond the snapshot above, which is one of the
+/// mode provided.
+#[test]
+fn the_mode_self_renders_as_reviewed() {
+    let provided = Render::defaults().text();
+    let lines: std::collections::BTreeSet<_> = provided.lines().collect();
+    let own = Render::bare().text();
+    let added: Vec<_> = own.lines().filter(|line| !lines.contains(line)).collect();
+    assert_snapshot("mode_self_adds", &format!("{}\n", added.join("\n")));
+}
+
 #[test]
 fn every_value_changed_renders_as_reviewed() {
     let text = Render::file("ci/full-values.yaml").release("other").namespace("placement").text();

@@ -92,12 +92,17 @@ fn the_webhook_may_read_and_nothing_else() {
         for (namespace, rule) in rights {
             assert_eq!(rule.verbs, ["get", "list", "watch"], "{rule:?}");
             let resources = rule.resources.expect("resources");
-            // Whether the controller is there; the rest it reads everywhere.
-            let is_lease = resources == ["leases"];
-            assert_eq!(namespace.as_deref(), is_lease.then_some("stowplan-system"));
-            let named = is_lease.then(|| vec!["stowplan-controller".to_owned()]);
-            assert_eq!(rule.resource_names, named);
-            assert!(!resources.iter().any(|it| it == "*" || it == "secrets"), "{resources:?}");
+            // Whether the controller is there, and the certificate; the rest it reads everywhere.
+            let name = match resources.join(",").as_str() {
+                "leases" => Some("stowplan-controller"),
+                "secrets" => Some("stowplan-tls"),
+                _ => None,
+            };
+            assert_eq!(namespace.as_deref(), name.map(|_| "stowplan-system"));
+            assert_eq!(rule.resource_names, name.map(|name| vec![name.to_owned()]));
+            let is_one = name.is_some() && resources.len() == 1;
+            let is_open = resources.iter().any(|it| it == "*" || it == "secrets");
+            assert!(is_one || !is_open, "{resources:?}");
         }
     }
 }
@@ -239,9 +244,50 @@ fn the_controller_may_create_secrets_and_do_nothing_else_with_them() {
         let objects = Render::defaults().set_all(values).objects();
         let account = if values.is_empty() { "stowplan-controller" } else { "stowplan" };
         let rules: Vec<_> = objects.rights(account).into_iter().map(|(_, rule)| rule).collect();
-        let on_secrets = verbs(&rules).into_iter().filter(|right| right.contains("secrets"));
+        // The webhook's account reads its own certificate.
+        let own = |right: &String| right.ends_with(" secrets stowplan-tls");
+        let rights = verbs(&rules).into_iter().filter(|right| !own(right));
+        let on_secrets = rights.filter(|right| right.contains("secrets"));
         assert_eq!(on_secrets.collect::<Vec<_>>(), ["create secrets"]);
         assert!(rules.iter().all(|rule| !rule.verbs.iter().any(|verb| verb == "*")));
+    }
+}
+
+/// Its own two Secrets and its own webhook configurations, by their names.
+#[test]
+fn to_keep_the_certificate_the_controller_gets_rights_by_name() {
+    for (values, account) in [(&[][..], "stowplan-controller"), (&[SIDECAR], "stowplan")] {
+        let provided = Render::defaults().set_all(values).objects();
+        let own = Render::bare().set_all(values).objects();
+        let rights = |objects: &Objects| {
+            let rules: Vec<_> = objects.rights(account).into_iter().map(|(_, rule)| rule).collect();
+            verbs(&rules)
+        };
+        let mut added = &rights(&own) - &rights(&provided);
+        for verb in ["get", "list", "watch", "patch"] {
+            for kind in ["mutating", "validating"] {
+                let right = format!(
+                    "{verb} {kind}webhookconfigurations.admissionregistration.k8s.io stowplan"
+                );
+                assert!(added.remove(&right), "{right}: {added:?}");
+            }
+        }
+        let names = "secrets stowplan-ca stowplan-tls";
+        let on_secrets = ["get", "list", "update", "watch"].map(|verb| format!("{verb} {names}"));
+        assert_eq!(added, on_secrets.into());
+        let inside = own.rights(account).into_iter();
+        let mut inside = inside.filter(|(_, rule)| rule.verbs.contains(&"update".to_owned()));
+        assert!(inside.all(|(namespace, _)| namespace.as_deref() == Some("stowplan-system")));
+        // Never more of the CA than this: the webhook, which the network reaches, has its own only.
+        if account != "stowplan" {
+            let webhook: Vec<_> = own.rights("stowplan").into_iter().map(|(_, it)| it).collect();
+            assert!(!verbs(&webhook).iter().any(|right| right.contains("stowplan-ca")));
+        }
+        let policy: Value =
+            own.get("ValidatingAdmissionPolicy", "stowplan-controller-certificates");
+        let user = policy["spec"]["matchConditions"][0]["expression"].as_str().expect("text");
+        assert!(user.ends_with(&format!(":{account}'")), "{user}");
+        assert_eq!(policy["spec"]["failurePolicy"], "Fail");
     }
 }
 

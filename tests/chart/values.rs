@@ -147,8 +147,17 @@ const OTHER: &[(&str, &str, &[&str])] = &[
         r#""other/ca""#,
         &[r#"tls.caBundle="""#, r#"tls.certManager.inject="stowplan/ca""#],
     ),
+    (
+        "tls.certManager.issuerRef",
+        r#"{"name": "other"}"#,
+        &[r#"tls.caBundle="""#, r#"tls.mode="certManager""#],
+    ),
     ("tls.clientCASecretName", r#""other""#, &[]),
+    ("tls.mode", r#""certManager""#, &[r#"tls.caBundle="""#]),
     ("tls.secretName", r#""other""#, &[]),
+    ("tls.self.caLifetime", r#""4000h""#, &[r#"tls.caBundle="""#]),
+    ("tls.self.leafLifetime", r#""360h""#, &[r#"tls.caBundle="""#]),
+    ("tls.self.overlap", r#""5m""#, &[r#"tls.caBundle="""#]),
     ("tolerations", r#"[{"operator": "Exists"}]"#, &[]),
     ("webhook.adminPort", "10080", &[]),
     ("webhook.admissionPolicy.enabled", "false", &[]),
@@ -261,7 +270,7 @@ fn values_that_cannot_work_are_refused_with_a_remedy() {
     let key = r#"tls.caBundle="LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCg==""#;
     let cases: &[(&[&str], &str)] = &[
         (
-            &[],
+            &[r#"tls.mode="provided""#],
             "tls.caBundle is empty, so the API server would trust no certificate of the webhook: set \
              it to the base64 of the PEM certificate of the CA that signed Secret \"stowplan-tls\"",
         ),
@@ -280,6 +289,41 @@ fn values_that_cannot_work_are_refused_with_a_remedy() {
         ),
         (&[key], "tls.caBundle contains a private key"),
         (&[r#"tls.certManager.inject="ca""#], "at '/tls/certManager/inject': 'ca' does not match"),
+        (
+            &[&ca, r#"tls.mode="self""#],
+            "tls.mode is self and tls.caBundle is set, which would be overwritten: remove \
+             tls.caBundle, or set tls.mode to provided",
+        ),
+        (&[&ca, r#"tls.mode="certManager""#], "tls.mode is certManager and tls.caBundle is set"),
+        (
+            &[r#"tls.mode="self""#, r#"tls.certManager.inject="stowplan/ca""#],
+            "tls.mode is self and tls.certManager.inject is set, so two would write the caBundle",
+        ),
+        (
+            &[r#"tls.certManager={"inject": "stowplan/ca", "issuerRef": {"name": "mine"}}"#],
+            "tls.certManager.inject names a Certificate of yours and tls.certManager.issuerRef is for \
+             the one that the chart renders: set only one of them",
+        ),
+        (
+            &[NO_CONTROLLER],
+            "tls.mode is self and controller.enabled is false, so no process would make the \
+             webhook's certificate: set controller.enabled to true, or tls.mode to certManager",
+        ),
+        (&[r#"tls.self.overlap="0s""#], "tls.self.overlap is 0, and API servers need some time"),
+        (
+            &[r#"tls.self.overlap="121h""#],
+            "tls.self.leafLifetime (720h) is less than six times tls.self.overlap (121h)",
+        ),
+        (
+            &[r#"tls.self.leafLifetime="2191h""#],
+            "tls.self.caLifetime (8760h) is less than four times tls.self.leafLifetime (2191h)",
+        ),
+        (&[r#"tls.self.overlap="1d""#], "at '/tls/self/overlap': '1d' does not match pattern"),
+        (&[r#"tls.mode="Self""#], "at '/tls/mode': value must be one of"),
+        (
+            &[r#"webhook.extraArgs=["--tls-secret=mine"]"#],
+            "webhook.extraArgs has --tls-secret=mine, which the chart sets itself",
+        ),
         (&[&ca, "tls=null"], "missing property 'tls'"),
         (&[&ca, "replica=3"], "additional properties 'replica' not allowed"),
         (&[&ca, "webhook.url=1"], "at '/webhook': additional properties 'url' not allowed"),

@@ -13,7 +13,7 @@ use stowplan::testing::server::service::{Decide, Service};
 use stowplan::testing::server::{self, Stop};
 use stowplan::testing::systems::policy::Policy;
 use stowplan::testing::telemetry::Metrics;
-use stowplan::testing::tls::{Change, Files};
+use stowplan::testing::tls::{Certificate, Change};
 use stowplan::testing::view::View;
 
 use super::client::{Connection, config, good_review, must_serve, pod, post};
@@ -38,7 +38,7 @@ impl Inside {
         let pair = authority.good();
         std::fs::write(&certificate, pair.certificate).unwrap();
         std::fs::write(&key, pair.key).unwrap();
-        let mut files = Files::new(certificate, key, Some(NAME.to_owned()));
+        let mut files = Certificate::of_files(certificate, key, Some(NAME.to_owned()));
         assert!(matches!(files.refresh(std::time::SystemTime::now()), Change::Loaded));
 
         let metrics = Arc::new(Metrics::new());

@@ -123,6 +123,39 @@ app.kubernetes.io/component: controller
 {{- with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end -}}
 {{- end -}}
 
+{{/* Who keeps the webhook's certificate: self, certManager or provided. Older charts had no tls.mode. */}}
+{{- define "stowplan.tls.mode" -}}
+{{- if .Values.tls.mode -}}
+{{ .Values.tls.mode }}
+{{- else if .Values.tls.certManager.inject -}}
+certManager
+{{- else if .Values.tls.caBundle -}}
+provided
+{{- else -}}
+self
+{{- end -}}
+{{- end -}}
+
+{{/* The Secret with the webhook's certificate. */}}
+{{- define "stowplan.tls.secret" -}}
+{{- if eq (include "stowplan.tls.mode" .) "self" -}}
+{{ include "stowplan.fullname" . }}-tls
+{{- else -}}
+{{ .Values.tls.secretName }}
+{{- end -}}
+{{- end -}}
+
+{{/* The Secret with the CA and its key, in mode self. */}}
+{{- define "stowplan.tls.caSecret" -}}
+{{ include "stowplan.fullname" . }}-ca
+{{- end -}}
+
+{{/* The seconds of a duration such as 720h. */}}
+{{- define "stowplan.seconds" -}}
+{{- $units := dict "h" 3600 "m" 60 "s" 1 -}}
+{{- mul (regexFind "^[0-9]+" .) (get $units (regexFind "[hms]$" .)) -}}
+{{- end -}}
+
 {{/* How the API server calls the webhook. Takes: root, path. */}}
 {{- define "stowplan.webhook.client" -}}
 clientConfig:
@@ -132,7 +165,7 @@ clientConfig:
     namespace: {{ .root.Release.Namespace | quote }}
     path: {{ .path }}
     port: {{ .root.Values.webhook.service.port }}
-  {{- /* Absent with cert-manager, so that an upgrade does not remove what was injected. */}}
+  {{- /* Absent where cert-manager or the controller writes it, so that an upgrade does not remove it. */}}
   {{- with .root.Values.tls.caBundle }}
   caBundle: {{ . | quote }}
   {{- end }}
@@ -196,8 +229,9 @@ labels:
   {{- include "stowplan.labels.with" (dict "root" . "further" .Values.webhook.labels "component" "") | nindent 2 }}
 {{- /* Where `plan --live` and `check` find the policy. */}}
 {{- $own := dict "stowplan.dev/policy" (printf "%s/%s-policy" .Release.Namespace (include "stowplan.fullname" .)) }}
-{{- with .Values.tls.certManager.inject }}
-{{- $_ := set $own "cert-manager.io/inject-ca-from" . }}
+{{- if eq (include "stowplan.tls.mode" .) "certManager" }}
+{{- $chart := printf "%s/%s-tls" .Release.Namespace (include "stowplan.fullname" .) }}
+{{- $_ := set $own "cert-manager.io/inject-ca-from" (.Values.tls.certManager.inject | default $chart) }}
 {{- end }}
 annotations:
   {{- mergeOverwrite (deepCopy .Values.webhook.annotations) $own | toYaml | nindent 2 }}

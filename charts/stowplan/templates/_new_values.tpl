@@ -41,6 +41,11 @@ controller.serviceAccount.create: true
 controller.serviceAccount.name: ""
 controller.serviceAccount.annotations: {}
 controller.extraArgs: []
+tls.mode: ""
+tls.self.caLifetime: 8760h
+tls.self.leafLifetime: 720h
+tls.self.overlap: 1h
+tls.certManager.issuerRef: {}
 metrics.serviceMonitor.enabled: false
 metrics.serviceMonitor.labels: {}
 metrics.prometheusRule.enabled: false

@@ -87,6 +87,16 @@ webhook's, whose ports and readiness it must leave alone.
   - --image={{ include "stowplan.image" . }}
   # The Lease decides which controller leads; the others are on standby.
   - --identity=$(POD_NAME)
+  {{- if eq (include "stowplan.tls.mode" .) "self" }}
+  # The webhook's certificate, and the CA whose certificate is written into the caBundles.
+  - --tls-secret={{ include "stowplan.tls.secret" . }}
+  - --ca-secret={{ include "stowplan.tls.caSecret" . }}
+  - --service={{ include "stowplan.webhook" . }}
+  - --webhook-configuration={{ include "stowplan.fullname" . }}
+  - --ca-lifetime={{ .Values.tls.self.caLifetime }}
+  - --leaf-lifetime={{ .Values.tls.self.leafLifetime }}
+  - --ca-overlap={{ .Values.tls.self.overlap }}
+  {{- end }}
   {{- with .Values.controller.extraArgs }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

@@ -18,8 +18,8 @@ Each sentence says what to do: it is all that the user of `helm install` gets to
   {{- end -}}
 {{- end -}}
 {{- $flags := dict
-  "webhook" (list "--listen" "--admin-listen" "--tls-cert" "--tls-key" "--client-ca" "--namespace" "--service" "--policy" "--shutdown-delay")
-  "controller" (list "--namespace" "--policy" "--admin-listen" "--image" "--identity")
+  "webhook" (list "--listen" "--admin-listen" "--tls-secret" "--tls-cert" "--tls-key" "--client-ca" "--namespace" "--service" "--policy" "--shutdown-delay")
+  "controller" (list "--namespace" "--policy" "--admin-listen" "--image" "--identity" "--tls-secret" "--ca-secret" "--service" "--webhook-configuration" "--ca-lifetime" "--leaf-lifetime" "--ca-overlap")
 -}}
 {{- range $name, $own := $flags -}}
   {{- range (get $.Values $name).extraArgs -}}
@@ -84,12 +84,20 @@ Each sentence says what to do: it is all that the user of `helm install` gets to
     {{- fail (printf "policy.coschedule.classMap.%s: claims of class stowplan-parked are never bound: name another class" $from) -}}
   {{- end -}}
 {{- end -}}
-{{- $secret := .Values.tls.secretName -}}
+{{- include "stowplan.validate.tls" . -}}
+{{- end -}}
+
+{{/* Who keeps the certificate, and what belongs to that. */}}
+{{- define "stowplan.validate.tls" -}}
+{{- $mode := include "stowplan.tls.mode" . -}}
 {{- $inject := .Values.tls.certManager.inject -}}
 {{- with .Values.tls.caBundle -}}
   {{- $pem := b64dec . -}}
   {{- if $inject -}}
     {{- fail "tls.caBundle and tls.certManager.inject are both set, and cert-manager would overwrite the first at each sync: set only one of them" -}}
+  {{- end -}}
+  {{- if ne $mode "provided" -}}
+    {{- fail (printf "tls.mode is %s and tls.caBundle is set, which would be overwritten: remove tls.caBundle, or set tls.mode to provided" $mode) -}}
   {{- end -}}
   {{- if contains "PRIVATE KEY" $pem -}}
     {{- fail "tls.caBundle contains a private key, which every reader of the webhook configuration could read: give the CA's certificate only, and replace that key, for it is now in your shell history" -}}
@@ -98,8 +106,31 @@ Each sentence says what to do: it is all that the user of `helm install` gets to
     {{- fail "tls.caBundle is not the base64 of a PEM certificate: set it to the output of `openssl base64 -A -in ca.crt`" -}}
   {{- end -}}
 {{- else -}}
-  {{- if not $inject -}}
-    {{- fail (printf "tls.caBundle is empty, so the API server would trust no certificate of the webhook: set it to the base64 of the PEM certificate of the CA that signed Secret %q (certs/make.sh makes a throw-away pair), or name a cert-manager Certificate as NAMESPACE/NAME in tls.certManager.inject" $secret) -}}
+  {{- if eq $mode "provided" -}}
+    {{- fail (printf "tls.caBundle is empty, so the API server would trust no certificate of the webhook: set it to the base64 of the PEM certificate of the CA that signed Secret %q (certs/make.sh makes a throw-away pair), or leave tls.mode empty, and the controller makes the certificate" .Values.tls.secretName) -}}
+  {{- end -}}
+{{- end -}}
+{{- if and $inject (ne $mode "certManager") -}}
+  {{- fail (printf "tls.mode is %s and tls.certManager.inject is set, so two would write the caBundle: remove inject, or set tls.mode to certManager" $mode) -}}
+{{- end -}}
+{{- if and $inject .Values.tls.certManager.issuerRef -}}
+  {{- fail "tls.certManager.inject names a Certificate of yours and tls.certManager.issuerRef is for the one that the chart renders: set only one of them" -}}
+{{- end -}}
+{{- if eq $mode "self" -}}
+  {{- if not .Values.controller.enabled -}}
+    {{- fail "tls.mode is self and controller.enabled is false, so no process would make the webhook's certificate: set controller.enabled to true, or tls.mode to certManager, or create the certificate yourself (tls.mode provided, with tls.secretName and tls.caBundle)" -}}
+  {{- end -}}
+  {{- $ca := include "stowplan.seconds" .Values.tls.self.caLifetime | int64 -}}
+  {{- $leaf := include "stowplan.seconds" .Values.tls.self.leafLifetime | int64 -}}
+  {{- $overlap := include "stowplan.seconds" .Values.tls.self.overlap | int64 -}}
+  {{- if lt $overlap 1 -}}
+    {{- fail "tls.self.overlap is 0, and API servers need some time to read a new CA: set it to 1h" -}}
+  {{- end -}}
+  {{- if lt $leaf (mul 6 $overlap) -}}
+    {{- fail (printf "tls.self.leafLifetime (%s) is less than six times tls.self.overlap (%s), so the certificate could be renewed before API servers trust a new CA: set it to at least six times the overlap" .Values.tls.self.leafLifetime .Values.tls.self.overlap) -}}
+  {{- end -}}
+  {{- if lt $ca (mul 4 $leaf) -}}
+    {{- fail (printf "tls.self.caLifetime (%s) is less than four times tls.self.leafLifetime (%s), so a certificate could outlive its CA: set it to at least four times the certificate's" .Values.tls.self.caLifetime .Values.tls.self.leafLifetime) -}}
   {{- end -}}
 {{- end -}}
 {{- end -}}

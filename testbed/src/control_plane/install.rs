@@ -43,6 +43,7 @@ use crate::wait::{Seen, until};
 /// The names that the chart gives to its objects.
 const RELEASE: &str = "stowplan";
 const SECRET: &str = "stowplan-tls";
+const CA_SECRET: &str = "stowplan-ca";
 const SERVICE: &str = "stowplan-webhook";
 const POLICY: &str = "stowplan-policy";
 
@@ -78,6 +79,9 @@ pub struct Install {
     pub wait_until_effective: bool,
     /// Whether to start controller 0. More are started by [`Installation::start_controller`].
     pub controller: bool,
+    /// Whether the controller makes the webhook's certificate (`tls.mode` self of the chart), instead
+    /// of the testbed.
+    pub self_signed: bool,
 }
 
 impl Install {
@@ -91,7 +95,17 @@ impl Install {
             values: Vec::new(),
             wait_until_effective: true,
             controller: true,
+            self_signed: false,
         }
+    }
+
+    /// With the chart's `tls.mode` self, and these lifetimes: CA, certificate, overlap.
+    #[must_use]
+    pub fn self_signed(mut self, [ca, leaf, overlap]: [&str; 3]) -> Self {
+        self.self_signed = true;
+        self.value("tls.self.caLifetime", ca)
+            .value("tls.self.leafLifetime", leaf)
+            .value("tls.self.overlap", overlap)
     }
 
     /// Without a running controller. The chart still makes its account and roles, so that one can
@@ -123,6 +137,8 @@ pub struct Installation {
     api_server: String,
     client: Client,
     shutdown_delay: Duration,
+    /// The lifetimes, as flags of the controller; `None`: the testbed has made the certificate.
+    self_signed: Option<Vec<String>>,
     directory: Arc<RunDirectory>,
     processes: Arc<Mutex<Processes>>,
 }
@@ -186,17 +202,23 @@ impl Installation {
     /// It ends, or is not ready in three minutes; the message holds the end of its log.
     pub async fn start_webhook(&mut self) -> Result<()> {
         let file = |name| self.file(name).display().to_string();
-        let arguments = [
+        let certificate = match self.self_signed {
+            Some(_) => vec![format!("--tls-secret={SECRET}")],
+            None => vec![
+                format!("--tls-cert={}", file("tls.crt")),
+                format!("--tls-key={}", file("tls.key")),
+            ],
+        };
+        let mut arguments = vec![
             "webhook".to_owned(),
             format!("--listen={}", self.service),
             "--admin-listen=127.0.0.1:0".to_owned(),
-            format!("--tls-cert={}", file("tls.crt")),
-            format!("--tls-key={}", file("tls.key")),
             format!("--namespace={}", self.namespace),
             format!("--service={SERVICE}"),
             format!("--policy={}", file("policy.yaml")),
             format!("--shutdown-delay={}ms", self.shutdown_delay.as_millis()),
         ];
+        arguments.extend(certificate);
         self.admin = self.start(WEBHOOK, &arguments, &self.file("kubeconfig")).await?;
         Ok(())
     }
@@ -241,13 +263,14 @@ impl Installation {
         let kubeconfig = format!("{CONTROLLER}/{name}.kubeconfig");
         self.directory.folder(CONTROLLER)?;
         let kubeconfig = self.write_kubeconfig(CONTROLLER, server, &kubeconfig).await?;
-        let arguments = [
+        let mut arguments = vec![
             CONTROLLER.to_owned(),
             "--admin-listen=127.0.0.1:0".to_owned(),
             format!("--namespace={}", self.namespace),
             format!("--policy={}", self.file("policy.yaml").display()),
             format!("--identity={name}"),
         ];
+        arguments.extend(self.self_signed.iter().flatten().cloned());
         match self.start(&name, &arguments, &kubeconfig).await {
             Ok(admin) => {
                 self.controllers.insert(index, admin);
@@ -455,11 +478,13 @@ pub(super) async fn run(plane: &ControlPlane, install: Install) -> Result<Instal
     let namespace = &*install.namespace;
     let authority = Authority::new("stowplan")?;
     let ca = authority.pem();
-    prepare(plane, &client, namespace, &authority).await?;
+    let provided = (!install.self_signed).then_some(&authority);
+    prepare(plane, &client, namespace, provided).await?;
     let port = plane.range.port(SERVICE_PORT)?.to_string();
     let mut values = vec![("webhook.service.port".to_owned(), port)];
     values.extend(install.values.iter().cloned());
-    helm_install(plane, &install.chart, namespace, &values, &ca).await?;
+    let bundle = provided.map(|_| &*ca);
+    helm_install(plane, &install.chart, namespace, &values, bundle).await?;
     let service = service_address(&client, namespace).await?;
     let mut installation = Installation {
         program: std::path::absolute(&install.webhook)?,
@@ -471,6 +496,7 @@ pub(super) async fn run(plane: &ControlPlane, install: Install) -> Result<Instal
         api_server: plane.api_server(),
         client: client.clone(),
         shutdown_delay: Duration::ZERO,
+        self_signed: install.self_signed.then(|| certificate_flags(&install.values)),
         directory: Arc::clone(&plane.directory),
         processes: Arc::clone(&plane.processes),
     };
@@ -478,9 +504,15 @@ pub(super) async fn run(plane: &ControlPlane, install: Install) -> Result<Instal
     installation.write_kubeconfig(WEBHOOK, &server, "webhook/kubeconfig").await?;
     installation.sync_policy().await?;
     resources_served(&client).await?;
+    // A webhook without a certificate is not ready.
+    if install.controller && install.self_signed {
+        installation.start_controller(0).await?;
+    }
     installation.start_webhook().await?;
     if install.controller {
-        installation.start_controller(0).await?;
+        if !install.self_signed {
+            installation.start_controller(0).await?;
+        }
         installation.leader_known().await?;
     }
     if install.wait_until_effective {
@@ -489,26 +521,45 @@ pub(super) async fn run(plane: &ControlPlane, install: Install) -> Result<Instal
     Ok(installation)
 }
 
-/// The namespace and the Secret that the chart expects to find.
+/// The flags of a controller that keeps the certificate, as the chart gives them.
+fn certificate_flags(values: &[(String, String)]) -> Vec<String> {
+    let mut flags = vec![
+        format!("--tls-secret={SECRET}"),
+        format!("--ca-secret={CA_SECRET}"),
+        format!("--service={SERVICE}"),
+        format!("--webhook-configuration={RELEASE}"),
+    ];
+    for (value, flag) in [
+        ("tls.self.caLifetime", "--ca-lifetime"),
+        ("tls.self.leafLifetime", "--leaf-lifetime"),
+        ("tls.self.overlap", "--ca-overlap"),
+    ] {
+        let given = values.iter().find(|(key, _)| key == value);
+        flags.extend(given.map(|(_, duration)| format!("{flag}={duration}")));
+    }
+    flags
+}
+
+/// The namespace, and the Secret that the chart expects to find unless the controller makes it.
 async fn prepare(
     plane: &ControlPlane,
     client: &Client,
     namespace: &str,
-    authority: &Authority,
+    authority: Option<&Authority>,
 ) -> Result<()> {
-    let host = format!("{SERVICE}.{namespace}.svc");
-    let server = authority.server(&[&host], &[])?;
     plane.directory.folder(WEBHOOK)?;
-    plane.directory.write("webhook/tls.crt", &server.certificate)?;
-    plane.directory.write("webhook/tls.key", &server.key)?;
-    plane.directory.write("webhook/ca.crt", &authority.pem())?;
-
     let named = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let parameters = PostParams::default();
     Api::<Namespace>::all(client.clone())
         .create(&parameters, &Namespace { metadata: named(namespace), ..Namespace::default() })
         .await
         .with_context(|| format!("cannot create namespace {namespace}"))?;
+    let Some(authority) = authority else { return Ok(()) };
+    let host = format!("{SERVICE}.{namespace}.svc");
+    let server = authority.server(&[&host], &[])?;
+    plane.directory.write("webhook/tls.crt", &server.certificate)?;
+    plane.directory.write("webhook/tls.key", &server.key)?;
+    plane.directory.write("webhook/ca.crt", &authority.pem())?;
     let secret = Secret {
         metadata: named(SECRET),
         type_: Some("kubernetes.io/tls".to_owned()),
@@ -531,17 +582,18 @@ async fn helm_install(
     chart: &Path,
     namespace: &str,
     values: &[(String, String)],
-    ca: &str,
+    ca: Option<&str>,
 ) -> Result<()> {
     let mut command = plane.helm();
     command
         .args(["install", RELEASE])
         .arg(chart)
         .args(["--namespace", namespace])
-        .arg("--set-string")
-        .arg(format!("tls.caBundle={}", BASE64.encode(ca)))
         // The name that `testbed image` gives; without real nodes no pod runs.
         .args(["--set", "image.repository=stowplan"]);
+    if let Some(ca) = ca {
+        command.arg("--set-string").arg(format!("tls.caBundle={}", BASE64.encode(ca)));
+    }
     for (key, value) in values {
         command.arg("--set").arg(format!("{key}={value}"));
     }

@@ -63,9 +63,9 @@ impl ControlPlane {
         self.import(&install.archive).await?;
         let client = self.client().await?;
         let authority = Authority::new("stowplan")?;
-        prepare(self, &client, &install.namespace, &authority).await?;
+        prepare(self, &client, &install.namespace, Some(&authority)).await?;
         let ca = authority.pem();
-        helm_install(self, &install.chart, &install.namespace, &install.values, &ca).await?;
+        helm_install(self, &install.chart, &install.namespace, &install.values, Some(&ca)).await?;
         resources_served(&client).await?;
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), &install.namespace);
         until("the chart's pods to be ready", LIMIT, async || {

@@ -1,0 +1,448 @@
+//! Keeps the webhook's CA and certificate in two Secrets, and the caBundles of its configurations
+//! up to date (tls.mode self).
+//!
+//! Only the leader does, and what to do next is planned from what is there
+//! ([`authority::plan`](crate::tls::authority::plan)): read, plan, write one thing, and again. Each
+//! write has a precondition (a free name, a resource version, the name of a webhook), so a write of
+//! an earlier leader that arrives late changes nothing that was read since. An object of one of the
+//! names that does not have stowplan's labels is reported and never changed.
+
+pub(crate) mod secrets;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt as _, StreamExt as _};
+use http_body_util::BodyExt as _;
+use hyper::Request as HttpRequest;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::{ObjectReference, Secret};
+use kube::api::{GetParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
+use kube::core::Request;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::watch_object;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+use tracing::{error, info, warn};
+
+use super::causes;
+use super::events::Events;
+use super::lease::{Leadership, WRITE_TIMEOUT};
+use crate::cluster::Clock;
+use crate::systems::plan::Event;
+use crate::systems::plan::operation::{add, test};
+use crate::telemetry::{KindLabels, Metrics, shown};
+use crate::tls::authority::{self, State, Step, Terms};
+use crate::tls::issue::{self, Certificates, KnownCa, ServiceNames};
+use secrets::{Role, Slot};
+
+/// The longest time between two looks; a change is reported by a watch.
+const LONGEST: Duration = Duration::from_secs(10 * 60);
+
+/// The longest pause after a failure.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long changes are collected into one look.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// The most steps of one look. A start from nothing takes six.
+const STEPS: usize = 24;
+
+/// The kinds of webhook configurations.
+const CONFIGURATIONS: [&str; 2] =
+    ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+
+/// The field manager of all writes.
+const MANAGER: &str = "stowplan-controller";
+
+/// What is kept where.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// The Secret with the CAs and their keys.
+    pub ca_secret: String,
+    /// The Secret with the webhook's certificate, which the webhook reads.
+    pub secret: String,
+    /// The Service that API servers call.
+    pub service: String,
+    /// The name of both webhook configurations.
+    pub configuration: String,
+    pub terms: Terms,
+    /// What events are about: the controller's pod.
+    pub regarding: ObjectReference,
+}
+
+/// Keeps the certificates as long as this process leads.
+pub(super) struct Keeper {
+    pub settings: Settings,
+    pub client: Client,
+    pub namespace: String,
+    pub leadership: Leadership,
+    pub events: Events,
+    pub metrics: Arc<Metrics>,
+    pub clock: Arc<Clock>,
+}
+
+/// What was read.
+struct Found {
+    authority: Option<Value>,
+    serving: Option<Value>,
+    configurations: Vec<Configuration>,
+    cas: Vec<KnownCa>,
+    certificates: Certificates,
+    state: State,
+    /// What cannot be used, for the log.
+    problems: Vec<String>,
+}
+
+/// A webhook configuration.
+struct Configuration {
+    kind: &'static str,
+    entries: Vec<Entry>,
+}
+
+/// A webhook that calls the Service.
+struct Entry {
+    index: usize,
+    name: String,
+    bundle: Vec<u8>,
+}
+
+/// The end of the gauge that only a leader sets.
+struct Gauge<'m>(&'m Metrics);
+
+impl Drop for Gauge<'_> {
+    fn drop(&mut self) {
+        self.0.certificate_not_after.remove(&KindLabels { kind: "ca" });
+        self.0.foreign_secrets.set(0);
+    }
+}
+
+impl Keeper {
+    /// Looks and writes, until the future is dropped.
+    pub(super) async fn keep(self) {
+        let _gauge = Gauge(&self.metrics);
+        let mut changes = self.changes();
+        let mut logged = Vec::new();
+        let mut failures = 0;
+        loop {
+            let pause = match self.look(&mut logged).await {
+                Ok(pause) => {
+                    failures = 0;
+                    pause
+                }
+                Err(problem) => {
+                    failures += 1;
+                    let pause = Duration::from_secs(1 << failures.min(5)).min(LONGEST_PAUSE);
+                    if logged != [problem.as_str()] {
+                        warn!(problem = &*shown(&problem), "the certificates cannot be kept");
+                        logged = vec![problem];
+                    }
+                    pause
+                }
+            };
+            tokio::select! {
+                () = sleep(pause) => {}
+                Some(()) = changes.next() => {
+                    sleep(GATHER).await;
+                    while changes.next().now_or_never().flatten().is_some() {}
+                }
+            }
+        }
+    }
+
+    /// Reports each change of what is kept. What it has become is read again.
+    fn changes(&self) -> BoxStream<'static, ()> {
+        let client = || self.client.clone();
+        let secrets = || Api::<Secret>::namespaced(client(), &self.namespace);
+        let name = &self.settings.configuration;
+        let mutating = Api::<MutatingWebhookConfiguration>::all(client());
+        let validating = Api::<ValidatingWebhookConfiguration>::all(client());
+        macro_rules! changes {
+            ($api:expr, $name:expr) => {
+                watch_object($api, $name)
+                    .default_backoff()
+                    .filter_map(async |change| change.is_ok().then_some(()))
+                    .boxed()
+            };
+        }
+        let changes = [
+            changes!(secrets(), &self.settings.ca_secret),
+            changes!(secrets(), &self.settings.secret),
+            changes!(mutating, name),
+            changes!(validating, name),
+        ];
+        stream::select_all(changes).boxed()
+    }
+
+    /// Takes steps until none is left. Returns how long until the next look.
+    ///
+    /// # Errors
+    /// A request that failed, or objects that change again and again.
+    async fn look(&self, logged: &mut Vec<String>) -> Result<Duration, String> {
+        for _ in 0..STEPS {
+            let Some(found) = self.read().await? else { return Ok(LONGEST) };
+            if *logged != found.problems {
+                for problem in &found.problems {
+                    warn!(problem = &*shown(problem), "not used, and made again");
+                }
+                logged.clone_from(&found.problems);
+            }
+            let now = self.clock.now();
+            let plan = authority::plan(&found.state, &self.settings.terms, now);
+            let Some(step) = plan.step else {
+                if let Some(ca) = found.state.cas.first() {
+                    self.metrics.set_certificate_expiry("ca", ca.span.not_after);
+                }
+                let ahead = plan.recheck_at.duration_since(now).unwrap_or_default();
+                return Ok(ahead.clamp(Duration::from_secs(1), LONGEST));
+            };
+            self.carry_out(found, &step, now).await?;
+        }
+        Err("the Secrets or the webhook configurations change again and again".to_owned())
+    }
+
+    /// Reads everything; `None`: a Secret is not stowplan's.
+    async fn read(&self) -> Result<Option<Found>, String> {
+        let Settings { ca_secret, secret, service, .. } = &self.settings;
+        let authority = Slot::of(self.get(&self.secrets(), ca_secret).await?, Role::Authority);
+        let serving = Slot::of(self.get(&self.secrets(), secret).await?, Role::Serving);
+        let foreign = [(ca_secret, &authority), (secret, &serving)];
+        let foreign: Vec<_> = foreign.iter().filter(|(_, slot)| **slot == Slot::Foreign).collect();
+        self.report_foreign(&foreign.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>());
+        let (Some(authority), Some(serving)) = (authority.own(), serving.own()) else {
+            return Ok(None);
+        };
+
+        let mut problems = Vec::new();
+        let mut configurations = Vec::new();
+        for kind in CONFIGURATIONS {
+            let name = &self.settings.configuration;
+            let Some(object) = self.get(&path_of(kind), name).await? else { continue };
+            configurations.push(Configuration { kind, entries: self.entries(&object) });
+        }
+        let cas = authority.as_ref().map(|secret| secrets::read_cas(secret, &mut problems));
+        let cas = cas.unwrap_or_default();
+        let mut certificates = Certificates::default();
+        cas.iter().for_each(|ca| certificates.add_ca(ca));
+        let entries = configurations.iter().flat_map(|configuration| &configuration.entries);
+        let bundles = entries.map(|entry| certificates.add_bundle(&entry.bundle)).collect();
+        let leaf = serving.as_ref().and_then(|secret| {
+            let names = ServiceNames::new(service, &self.namespace);
+            let (certificate, key) = secrets::read_pair(secret);
+            let leaf = certificates.read_leaf(&certificate, &key, &names);
+            leaf.map_err(|problem| {
+                problems.push(format!("Secret {}: {problem}", self.settings.secret))
+            })
+            .ok()
+        });
+        let state =
+            State { cas: cas.iter().map(|known| known.ca.clone()).collect(), leaf, bundles };
+        Ok(Some(Found { authority, serving, configurations, cas, certificates, state, problems }))
+    }
+
+    /// The webhooks of a configuration that call the Service.
+    fn entries(&self, configuration: &Value) -> Vec<Entry> {
+        let webhooks = configuration["webhooks"].as_array().into_iter().flatten().enumerate();
+        webhooks
+            .filter(|(_, webhook)| {
+                let service = &webhook["clientConfig"]["service"];
+                service["name"] == *self.settings.service && service["namespace"] == *self.namespace
+            })
+            .map(|(index, webhook)| {
+                let bundle = webhook["clientConfig"]["caBundle"].as_str().unwrap_or_default();
+                let name = webhook["name"].as_str().unwrap_or_default().to_owned();
+                Entry { index, name, bundle: BASE64.decode(bundle).unwrap_or_default() }
+            })
+            .collect()
+    }
+
+    fn report_foreign(&self, names: &[&str]) {
+        let before = self.metrics.foreign_secrets.set(i64::try_from(names.len()).unwrap_or(0));
+        for name in names {
+            let note = format!(
+                "Secret {}/{name} is not stowplan's (it has no label {}), so the webhook's \
+                 certificate cannot be kept: delete it, or set tls.mode to provided and \
+                 tls.secretName to the Secret with your certificate",
+                self.namespace,
+                secrets::ROLE
+            );
+            if before == 0 {
+                error!("{note}");
+            }
+            let event = Event { warning: true, reason: "ForeignSecret", note };
+            self.events.record_once(&self.settings.regarding, &event);
+        }
+    }
+
+    async fn carry_out(&self, found: Found, step: &Step, now: SystemTime) -> Result<(), String> {
+        let Settings { terms, secret, ca_secret, service, .. } = &self.settings;
+        let mut cas = found.cas;
+        match step {
+            Step::MakeCa { keep } => {
+                cas.retain(|known| keep.contains(&known.ca.id));
+                let pair = issue::make_ca(now, terms.ca_lifetime)?;
+                let new = issue::read_ca(pair.certificate.as_bytes(), pair.key.as_bytes(), None)?;
+                cas.insert(0, new);
+                info!(secret = ca_secret, "making a new CA");
+            }
+            Step::Record { ca, since } => {
+                for known in cas.iter_mut().filter(|known| known.ca.id == *ca) {
+                    known.ca.trusted_since = *since;
+                }
+            }
+            Step::Retire => {
+                cas.truncate(1);
+                info!(secret = ca_secret, "dropping the old CA");
+            }
+            Step::Publish(ids) => {
+                let bundle = BASE64.encode(found.certificates.format_bundle(ids));
+                info!(certificates = ids.len(), "writing the caBundles");
+                let mut bundles = found.state.bundles.iter();
+                for configuration in &found.configurations {
+                    let stale = configuration.entries.iter().zip(&mut bundles);
+                    let stale = stale.filter(|(_, present)| *present != ids);
+                    self.publish(configuration.kind, stale.map(|(entry, _)| entry), &bundle)
+                        .await?;
+                }
+                return Ok(());
+            }
+            Step::Sign(by) => {
+                let ca = cas.iter().find(|known| known.ca.id == *by);
+                let ca = ca.ok_or("the CA that should sign is not there")?;
+                let names = ServiceNames::new(service, &self.namespace);
+                let pair = issue::sign(ca, &names, now, terms.leaf_lifetime)?;
+                info!(secret, "signing a new certificate");
+                let content = secrets::format_serving(&pair, ca);
+                return self.write_secret(secret, Role::Serving, found.serving, content).await;
+            }
+        }
+        let content = secrets::format_cas(&cas);
+        self.write_secret(ca_secret, Role::Authority, found.authority, content).await
+    }
+
+    /// Writes the caBundle of some webhooks of a configuration.
+    async fn publish(
+        &self,
+        kind: &'static str,
+        entries: impl Iterator<Item = &Entry>,
+        bundle: &str,
+    ) -> Result<(), String> {
+        let operations: Vec<_> = entries
+            .flat_map(|Entry { index, name, .. }| {
+                let index = &*index.to_string();
+                let path = ["webhooks", index, "clientConfig", "caBundle"];
+                [test(&["webhooks", index, "name"], json!(name)), add(&path, json!(bundle))]
+            })
+            .collect();
+        if operations.is_empty() {
+            return Ok(());
+        }
+        let parameters =
+            PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let patch = Patch::<()>::Json(json_patch::Patch(operations));
+        let name = &self.settings.configuration;
+        let request = Request::new(path_of(kind)).patch(name, &parameters, &patch);
+        // 422: it was changed meanwhile, and a test fails.
+        self.write(kind, "patch", &[404, 409, 422], request).await
+    }
+
+    /// Creates a Secret, or replaces the version that was read.
+    async fn write_secret(
+        &self,
+        name: &str,
+        role: Role,
+        found: Option<Value>,
+        content: Value,
+    ) -> Result<(), String> {
+        let parameters =
+            PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let request = Request::new(self.secrets());
+        match found {
+            Some(mut secret) => {
+                secret["data"] = content;
+                let body = secret.to_string().into_bytes();
+                let request = request.replace(name, &parameters, body);
+                self.write("secrets", "update", &[404, 409], request).await
+            }
+            None => {
+                let secret = role.new_secret(&self.namespace, name, content);
+                let request = request.create(&parameters, secret.to_string().into_bytes());
+                self.write("secrets", "create", &[409], request).await
+            }
+        }
+    }
+
+    /// Sends a write. If the object was changed meanwhile, everything is read again.
+    ///
+    /// # Errors
+    /// The write was refused, or its outcome is not known.
+    async fn write<E: ToString>(
+        &self,
+        kind: &'static str,
+        verb: &'static str,
+        conflicts: &[u16],
+        request: Result<HttpRequest<Vec<u8>>, E>,
+    ) -> Result<(), String> {
+        let request = request.map_err(|error| error.to_string())?;
+        // No await may come between this check and the request.
+        if !self.leadership.is_held() {
+            return Err("the lease is not held".to_owned());
+        }
+        let sent = self.send(request).await;
+        let (outcome, result) = match sent {
+            Err(problem) => ("unsure", Err(problem)),
+            Ok((200..300, _)) => ("done", Ok(())),
+            Ok((code, _)) if conflicts.contains(&code) => ("conflict", Ok(())),
+            Ok((code, status)) => ("refused", Err(refusal(verb, kind, code, &status))),
+        };
+        self.metrics.count_write(kind, verb, outcome);
+        result
+    }
+
+    /// Reads an object; `None`: there is none.
+    async fn get(&self, path: &str, name: &str) -> Result<Option<Value>, String> {
+        let request = Request::new(path).get(name, &GetParams::default());
+        match self.send(request.map_err(|error| error.to_string())?).await? {
+            (200, object) => Ok(Some(object)),
+            (404, _) => Ok(None),
+            (code, status) => Err(refusal("get", path, code, &status)),
+        }
+    }
+
+    /// Sends a request and notes the API server's time.
+    async fn send(&self, request: HttpRequest<Vec<u8>>) -> Result<(u16, Value), String> {
+        let answer = async {
+            let response = self.client.send(request.map(Body::from)).await;
+            let (head, body) = response.map_err(|error| causes(&error))?.into_parts();
+            self.clock.observe(&head.headers);
+            let body = body.collect().await.map_err(|error| causes(&error))?.to_bytes();
+            Ok((head.status.as_u16(), serde_json::from_slice(&body).unwrap_or_default()))
+        };
+        let seconds = WRITE_TIMEOUT.as_secs();
+        timeout(WRITE_TIMEOUT, answer)
+            .await
+            .unwrap_or_else(|_| Err(format!("no answer within {seconds} s")))
+    }
+
+    fn secrets(&self) -> String {
+        format!("/api/v1/namespaces/{}/secrets", self.namespace)
+    }
+}
+
+fn path_of(kind: &str) -> String {
+    format!("/apis/admissionregistration.k8s.io/v1/{kind}")
+}
+
+fn refusal(verb: &str, what: &str, code: u16, status: &Value) -> String {
+    let message = status["message"].as_str().unwrap_or_default();
+    format!("{verb} {what}: {message} ({code})")
+}

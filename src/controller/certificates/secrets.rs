@@ -1,0 +1,156 @@
+//! The two Secrets: their labels, and what their keys hold.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::tls::issue::{self, KnownCa, Pair};
+use crate::tls::{CERTIFICATE, KEY};
+
+/// The label by which a Secret is known as stowplan's, beside [`MANAGED_BY`].
+pub(crate) const ROLE: &str = "stowplan.dev/tls";
+
+const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "stowplan");
+
+/// The keys of the CAs in their Secret, the newest first: certificate, key, and since when all
+/// caBundles have had it.
+const CAS: [[&str; 3]; 2] =
+    [["ca.crt", "ca.key", "ca.since"], ["old-ca.crt", "old-ca.key", "old-ca.since"]];
+
+/// What a Secret is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Role {
+    /// The CAs.
+    Authority,
+    /// The webhook's certificate.
+    Serving,
+}
+
+impl Role {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Authority => "authority",
+            Self::Serving => "serving",
+        }
+    }
+
+    /// The names of the Secrets in an installation whose objects' names start with `prefix`.
+    pub(crate) fn names(prefix: &str) -> [(String, Self); 2] {
+        [(format!("{prefix}-tls"), Self::Serving), (format!("{prefix}-ca"), Self::Authority)]
+    }
+
+    /// Whether these are the labels of stowplan's Secret for this.
+    pub(crate) fn is_in(self, labels: &BTreeMap<String, String>) -> bool {
+        let is = |key: &str, value: &str| labels.get(key).is_some_and(|it| it == value);
+        is(MANAGED_BY.0, MANAGED_BY.1) && is(ROLE, self.label())
+    }
+
+    pub(super) fn new_secret(self, namespace: &str, name: &str, data: Value) -> Value {
+        let kind = match self {
+            Self::Authority => "Opaque",
+            Self::Serving => "kubernetes.io/tls",
+        };
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": kind,
+            "metadata": {
+                "name": name, "namespace": namespace,
+                "labels": {MANAGED_BY.0: MANAGED_BY.1, ROLE: self.label()},
+            },
+            "data": data,
+        })
+    }
+}
+
+/// What was found under the name of a Secret.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Slot {
+    Absent,
+    Own(Value),
+    Foreign,
+}
+
+impl Slot {
+    pub(super) fn of(found: Option<Value>, role: Role) -> Self {
+        let Some(secret) = found else { return Self::Absent };
+        let labels = &secret["metadata"]["labels"];
+        let is_own = labels[MANAGED_BY.0] == MANAGED_BY.1 && labels[ROLE] == role.label();
+        if is_own { Self::Own(secret) } else { Self::Foreign }
+    }
+
+    /// Stowplan's Secret, if there is one; `None` on the outside: one of somebody else.
+    pub(super) fn own(self) -> Option<Option<Value>> {
+        match self {
+            Self::Absent => Some(None),
+            Self::Own(secret) => Some(Some(secret)),
+            Self::Foreign => None,
+        }
+    }
+}
+
+fn bytes(secret: &Value, key: &str) -> Option<Vec<u8>> {
+    BASE64.decode(secret["data"][key].as_str()?).ok()
+}
+
+/// The certificate and the key of the webhook; empty if they are missing.
+pub(super) fn read_pair(secret: &Value) -> (Vec<u8>, Vec<u8>) {
+    let read = |key| bytes(secret, key).unwrap_or_default();
+    (read(CERTIFICATE), read(KEY))
+}
+
+/// Reads the CAs. What cannot be used is left out, with a line in `problems`.
+pub(super) fn read_cas(secret: &Value, problems: &mut Vec<String>) -> Vec<KnownCa> {
+    let name = secret["metadata"]["name"].as_str().unwrap_or_default();
+    let mut cas: Vec<KnownCa> = Vec::new();
+    for (position, [certificate, key, since]) in CAS.into_iter().enumerate() {
+        let (Some(pem), Some(key)) = (bytes(secret, certificate), bytes(secret, key)) else {
+            // There is not always an older one.
+            if position == 0 {
+                problems
+                    .push(format!("Secret {name}, {certificate}: the CA or its key is missing"));
+            }
+            continue;
+        };
+        let since = bytes(secret, since).and_then(|since| parse_time(&since));
+        match issue::read_ca(&pem, &key, since) {
+            Ok(known) if cas.iter().any(|other| other.ca.id == known.ca.id) => {}
+            Ok(known) => cas.push(known),
+            Err(problem) => problems.push(format!("Secret {name}, {certificate}: {problem}")),
+        }
+    }
+    cas
+}
+
+fn parse_time(text: &[u8]) -> Option<SystemTime> {
+    let time: Timestamp = std::str::from_utf8(text).ok()?.trim().parse().ok()?;
+    SystemTime::try_from(time).ok()
+}
+
+/// The data of the Secret with these CAs.
+pub(super) fn format_cas(cas: &[KnownCa]) -> Value {
+    let mut data = Map::new();
+    for (known, [certificate, key, since]) in cas.iter().zip(CAS) {
+        let mut put =
+            |key: &str, text: &str| data.insert(key.to_owned(), json!(BASE64.encode(text)));
+        put(certificate, &known.pair.certificate);
+        put(key, &known.pair.key);
+        let time = known.ca.trusted_since.and_then(|since| Timestamp::try_from(since).ok());
+        if let Some(time) = time {
+            put(since, &time.to_string());
+        }
+    }
+    Value::Object(data)
+}
+
+/// The data of the Secret with the webhook's certificate.
+pub(super) fn format_serving(pair: &Pair, ca: &KnownCa) -> Value {
+    json!({
+        CERTIFICATE: BASE64.encode(&pair.certificate),
+        KEY: BASE64.encode(&pair.key),
+        // For people, and for programs that verify the webhook; stowplan does not read it.
+        "ca.crt": BASE64.encode(&ca.pair.certificate),
+    })
+}

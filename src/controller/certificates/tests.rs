@@ -1,0 +1,308 @@
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use tokio::time::Instant;
+
+use super::*;
+use crate::controller::fake::{Api as FakeApi, Call, Reply};
+
+const NAMESPACE: &str = "stowplan-system";
+const SECRETS: &str = "/api/v1/namespaces/stowplan-system/secrets";
+
+/// An API server with Secrets and webhook configurations, by their paths.
+#[derive(Clone, Default)]
+struct Server {
+    objects: Arc<Mutex<BTreeMap<String, Value>>>,
+    /// Writes that fail: part of the path, and how often.
+    conflicts: Arc<Mutex<usize>>,
+}
+
+impl Server {
+    /// With the two webhook configurations, as the chart renders them.
+    fn new() -> Self {
+        let server = Self::default();
+        for kind in CONFIGURATIONS {
+            let service = json!({"name": "stowplan-webhook", "namespace": NAMESPACE});
+            let entry = |name: &str| json!({"name": name, "clientConfig": {"service": service}});
+            server.put(
+                &format!("{}/stowplan", path_of(kind)),
+                &json!({
+                    "metadata": {"name": "stowplan", "resourceVersion": "1"},
+                    "webhooks": [
+                        entry("a.stowplan.dev"),
+                        {"name": "other", "clientConfig": {"url": "https://other"}},
+                        entry("b.stowplan.dev"),
+                    ],
+                }),
+            );
+        }
+        server
+    }
+
+    fn put(&self, path: &str, object: &Value) {
+        self.objects.lock().unwrap().insert(path.to_owned(), object.clone());
+    }
+
+    fn get(&self, path: &str) -> Option<Value> {
+        self.objects.lock().unwrap().get(path).cloned()
+    }
+
+    fn secret(&self, name: &str) -> Option<Value> {
+        self.get(&format!("{SECRETS}/{name}"))
+    }
+
+    fn answer(&self, call: &Call) -> Reply {
+        let mut objects = self.objects.lock().unwrap();
+        if call.query.contains("watch=") || call.query.contains("fieldSelector") {
+            return Reply::Hang;
+        }
+        let is_write = call.method != "GET" && !call.path.contains("events");
+        let mut conflicts = self.conflicts.lock().unwrap();
+        if is_write && *conflicts > 0 {
+            *conflicts -= 1;
+            return Reply::status(409, "Conflict");
+        }
+        match (&*call.method, objects.get_mut(&call.path)) {
+            ("GET", Some(object)) => Reply::json(200, object),
+            ("GET", None) => Reply::status(404, "NotFound"),
+            ("POST", _) if call.path == SECRETS => {
+                let name = call.body["metadata"]["name"].as_str().unwrap().to_owned();
+                let path = format!("{SECRETS}/{name}");
+                if objects.contains_key(&path) {
+                    return Reply::status(409, "AlreadyExists");
+                }
+                let mut object = call.body.clone();
+                object["metadata"]["resourceVersion"] = json!("1");
+                objects.insert(path, object.clone());
+                Reply::json(201, &object)
+            }
+            ("PUT", Some(object)) => {
+                let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+                if version(object) != version(&call.body) {
+                    return Reply::status(409, "Conflict");
+                }
+                let next: u32 = version(object).as_str().unwrap().parse().unwrap();
+                *object = call.body.clone();
+                object["metadata"]["resourceVersion"] = json!((next + 1).to_string());
+                Reply::json(200, object)
+            }
+            ("PATCH", Some(object)) => {
+                let patch: json_patch::Patch = serde_json::from_value(call.body.clone()).unwrap();
+                match json_patch::patch(object, &patch) {
+                    Ok(()) => Reply::json(200, object),
+                    Err(_) => Reply::status(422, "Invalid"),
+                }
+            }
+            ("POST", _) => Reply::json(201, &call.body),
+            _ => Reply::status(404, "NotFound"),
+        }
+    }
+
+    fn api(&self) -> FakeApi {
+        let server = self.clone();
+        FakeApi::new(move |call| server.answer(call))
+    }
+
+    /// All caBundles of the Service's webhooks, decoded.
+    fn bundles(&self) -> Vec<String> {
+        let mut bundles = Vec::new();
+        for kind in CONFIGURATIONS {
+            let object = self.get(&format!("{}/stowplan", path_of(kind))).unwrap();
+            for index in [0, 2] {
+                let bundle = object["webhooks"][index]["clientConfig"]["caBundle"].as_str();
+                let bundle = BASE64.decode(bundle.unwrap_or_default()).unwrap();
+                bundles.push(String::from_utf8(bundle).unwrap());
+            }
+            assert_eq!(object["webhooks"][1]["clientConfig"]["caBundle"], Value::Null);
+        }
+        bundles
+    }
+}
+
+fn data(secret: &Value, key: &str) -> String {
+    let text = secret["data"][key].as_str().unwrap_or_default();
+    String::from_utf8(BASE64.decode(text).unwrap()).unwrap()
+}
+
+fn keeper(api: &FakeApi) -> Keeper {
+    let metrics = Arc::new(Metrics::new());
+    let leadership = Leadership::none();
+    leadership.set(Some(Instant::now() + Duration::from_secs(3600)));
+    let regarding = ObjectReference {
+        kind: Some("Pod".to_owned()),
+        namespace: Some(NAMESPACE.to_owned()),
+        name: Some("controller-0".to_owned()),
+        ..ObjectReference::default()
+    };
+    Keeper {
+        settings: Settings {
+            ca_secret: "stowplan-ca".to_owned(),
+            secret: "stowplan-tls".to_owned(),
+            service: "stowplan-webhook".to_owned(),
+            configuration: "stowplan".to_owned(),
+            terms: Terms::default(),
+            regarding,
+        },
+        client: api.client(),
+        namespace: NAMESPACE.to_owned(),
+        leadership,
+        events: Events::start(api.client(), "controller-0".to_owned(), Arc::clone(&metrics)),
+        clock: Arc::new(Clock::new(Arc::clone(&metrics))),
+        metrics,
+    }
+}
+
+async fn look(keeper: &Keeper) -> Result<Duration, String> {
+    keeper.look(&mut Vec::new()).await
+}
+
+/// The writes of an API server, as verb and path.
+fn writes(api: &FakeApi) -> Vec<String> {
+    let calls = api.writes().into_iter().filter(|call| call.method != "GET");
+    calls.map(|call| format!("{} {}", call.method, call.path)).collect()
+}
+
+#[tokio::test]
+async fn from_nothing_to_a_certificate_that_api_servers_trust() {
+    let server = Server::new();
+    let api = server.api();
+    let keeper = keeper(&api);
+    let next = look(&keeper).await.unwrap();
+    assert_eq!(next, LONGEST, "nothing is due within an hour");
+    let (ca, tls) = (server.secret("stowplan-ca").unwrap(), server.secret("stowplan-tls").unwrap());
+    for (secret, role, kind) in
+        [(&ca, "authority", "Opaque"), (&tls, "serving", "kubernetes.io/tls")]
+    {
+        let labels = json!({"app.kubernetes.io/managed-by": "stowplan", "stowplan.dev/tls": role});
+        assert_eq!(secret["metadata"]["labels"], labels);
+        assert_eq!(secret["type"], kind);
+    }
+    assert_eq!(server.bundles(), [0; 4].map(|_| data(&ca, "ca.crt")));
+    assert_eq!(data(&tls, "ca.crt"), data(&ca, "ca.crt"));
+    assert!(!data(&ca, "ca.since").is_empty());
+    assert_eq!(ca["data"].as_object().unwrap().len(), 3, "no old CA");
+
+    let before = writes(&api).len();
+    look(&keeper).await.unwrap();
+    assert_eq!(writes(&api).len(), before, "nothing is left to do");
+}
+
+#[tokio::test]
+async fn what_is_lost_or_rubbish_is_made_again_and_conflicts_are_read_again() {
+    let server = Server::new();
+    let api = server.api();
+    let keeper = keeper(&api);
+    look(&keeper).await.unwrap();
+    let ca = server.secret("stowplan-ca").unwrap();
+    let first = server.secret("stowplan-tls").unwrap();
+
+    // The certificate's Secret is deleted: signed again by the same CA.
+    server.objects.lock().unwrap().remove(&format!("{SECRETS}/stowplan-tls"));
+    *server.conflicts.lock().unwrap() = 3;
+    look(&keeper).await.unwrap();
+    let second = server.secret("stowplan-tls").unwrap();
+    assert_ne!(data(&first, "tls.crt"), data(&second, "tls.crt"));
+    assert_eq!(server.secret("stowplan-ca").unwrap()["data"], ca["data"]);
+
+    let mut broken = second.clone();
+    for (key, value) in [
+        ("tls.crt", BASE64.encode("rubbish")),
+        ("tls.crt", "not base64".to_owned()),
+        ("tls.key", BASE64.encode(data(&first, "tls.key"))),
+        ("tls.key", BASE64.encode(vec![b'x'; 256 * 1024])),
+    ] {
+        broken["data"][key] = json!(value);
+        broken["metadata"]["resourceVersion"] = json!("1");
+        server.put(&format!("{SECRETS}/stowplan-tls"), &broken);
+        let mut logged = Vec::new();
+        keeper.look(&mut logged).await.unwrap();
+        let present = server.secret("stowplan-tls").unwrap();
+        assert_ne!(present["data"], broken["data"], "{key}");
+        assert_eq!(logged, [""; 0], "it is good in the end");
+        broken = present;
+    }
+
+    // The CA is unreadable: a new one is trusted beside it, and signs later.
+    let mut broken = ca.clone();
+    broken["data"]["ca.key"] = json!(BASE64.encode("rubbish"));
+    server.put(&format!("{SECRETS}/stowplan-ca"), &broken);
+    let before = server.secret("stowplan-tls").unwrap();
+    look(&keeper).await.unwrap();
+    let present = server.secret("stowplan-ca").unwrap();
+    let both = [data(&present, "ca.crt"), data(&ca, "ca.crt")];
+    for bundle in server.bundles() {
+        assert!(both.iter().all(|certificate| bundle.contains(certificate)), "{bundle}");
+    }
+    assert_eq!(server.secret("stowplan-tls").unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_foreign_secret_is_reported_and_nothing_is_written() {
+    for name in ["stowplan-ca", "stowplan-tls"] {
+        let server = Server::new();
+        let foreign = json!({
+            "metadata": {"name": name, "resourceVersion": "1",
+                "labels": {"app.kubernetes.io/managed-by": "stowplan"}},
+            "data": {"tls.crt": "", "tls.key": ""},
+        });
+        server.put(&format!("{SECRETS}/{name}"), &foreign);
+        let api = server.api();
+        let keeper = keeper(&api);
+        look(&keeper).await.unwrap();
+        look(&keeper).await.unwrap();
+        assert_eq!(writes(&api), [""; 0]);
+        assert_eq!(server.secret(name).unwrap(), foreign);
+        assert_eq!(keeper.metrics.foreign_secrets.get(), 1);
+        while api.events().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let events = api.events();
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert_eq!(events[0]["reason"], "ForeignSecret");
+        let note = events[0]["note"].as_str().unwrap();
+        assert!(note.starts_with(&format!("Secret stowplan-system/{name} is not stowplan's")));
+
+        // Once it is deleted, there is nothing in the way.
+        server.objects.lock().unwrap().remove(&format!("{SECRETS}/{name}"));
+        look(&keeper).await.unwrap();
+        assert_eq!(keeper.metrics.foreign_secrets.get(), 0);
+        assert!(server.secret("stowplan-tls").is_some());
+    }
+}
+
+#[tokio::test]
+async fn two_controllers_at_once_make_one_ca() {
+    let server = Server::new();
+    let api = server.api();
+    let (one, other) = (keeper(&api), keeper(&api));
+    let (first, second) = tokio::join!(look(&one), look(&other));
+    first.unwrap();
+    second.unwrap();
+    let ca = data(&server.secret("stowplan-ca").unwrap(), "ca.crt");
+    assert_eq!(server.bundles(), [0; 4].map(|_| ca.clone()));
+    assert_eq!(data(&server.secret("stowplan-tls").unwrap(), "ca.crt"), ca);
+    let creations = writes(&api).into_iter().filter(|write| write.starts_with("POST"));
+    assert!(creations.count() >= 3, "both have tried");
+}
+
+#[tokio::test]
+async fn without_the_lease_nothing_is_written() {
+    let server = Server::new();
+    let api = server.api();
+    let keeper = keeper(&api);
+    keeper.leadership.set(None);
+    assert_eq!(look(&keeper).await.unwrap_err(), "the lease is not held");
+    assert_eq!(writes(&api), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_refused_write_is_an_error_with_its_reason() {
+    let server = Server::new();
+    let inner = server.clone();
+    let api = FakeApi::new(move |call| match &*call.method {
+        "PATCH" => Reply::status(403, "Forbidden"),
+        _ => inner.answer(call),
+    });
+    let problem = look(&keeper(&api)).await.unwrap_err();
+    assert_eq!(problem, "patch mutatingwebhookconfigurations: because of Forbidden (403)");
+}

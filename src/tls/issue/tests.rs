@@ -1,0 +1,115 @@
+use super::*;
+
+const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+fn names() -> ServiceNames {
+    ServiceNames::new("stowplan-webhook", "stowplan-system")
+}
+
+/// A moment in 2026.
+fn now() -> SystemTime {
+    NOW + DAY * 365 * 56
+}
+
+fn ca(at: SystemTime) -> KnownCa {
+    let pair = make_ca(at, DAY * 365).unwrap();
+    read_ca(pair.certificate.as_bytes(), pair.key.as_bytes(), None).unwrap()
+}
+
+fn read_leaf(of: &[&KnownCa], pair: &Pair, names: &ServiceNames) -> Result<Leaf, String> {
+    let mut certificates = Certificates::default();
+    of.iter().for_each(|ca| certificates.add_ca(ca));
+    certificates.read_leaf(pair.certificate.as_bytes(), pair.key.as_bytes(), names)
+}
+
+#[test]
+fn a_certificate_is_verified_by_its_ca_alone() {
+    // In one second: their names are equal, and their keys are not.
+    let (own, other) = (ca(now()), ca(now()));
+    assert_ne!(own.ca.id, other.ca.id);
+    let pair = sign(&own, &names(), now(), DAY * 30).unwrap();
+    let leaf = read_leaf(&[&other, &own], &pair, &names()).unwrap();
+    assert_eq!(leaf.issuers, [(own.ca.id, own.ca.span)]);
+    assert_eq!(leaf.span, Span::starting(now(), DAY * 30));
+    assert_eq!(own.ca.span, Span::starting(now(), DAY * 365));
+    assert_eq!(read_leaf(&[&other], &pair, &names()).unwrap().issuers, []);
+
+    let validity =
+        parse_pair(pair.certificate.as_bytes(), pair.key.as_bytes(), "certificate", "key");
+    let names = [
+        "stowplan-webhook.stowplan-system.svc",
+        "stowplan-webhook.stowplan-system.svc.cluster.local",
+        "stowplan-webhook.stowplan-system",
+        "stowplan-webhook",
+    ];
+    assert_eq!(validity.unwrap().1.names, names);
+}
+
+#[test]
+fn a_certificate_does_not_outlive_its_ca() {
+    let own = ca(now());
+    let pair = sign(&own, &names(), now() + DAY * 360, DAY * 30).unwrap();
+    let leaf = read_leaf(&[&own], &pair, &names()).unwrap();
+    assert_eq!(leaf.span.not_after, own.ca.span.not_after);
+}
+
+#[test]
+fn what_cannot_be_used_is_an_error_that_says_why() {
+    let own = ca(now());
+    let pair = sign(&own, &names(), now(), DAY).unwrap();
+    let other = ca(now());
+    let long = vec![b'x'; 256 * 1024];
+    let no_pem = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let of_ca = (own.pair.certificate.as_bytes(), own.pair.key.as_bytes());
+    let cases: [(&[u8], &[u8], &str); 8] = [
+        (b"", of_ca.1, "holds no PEM certificate"),
+        (b"rubbish", of_ca.1, "holds no PEM certificate"),
+        (no_pem, of_ca.1, "not a certificate"),
+        (b"\xff\xfe", of_ca.1, "the certificate is not PEM"),
+        (&long, of_ca.1, "the certificate has 262144 bytes"),
+        (of_ca.0, &long, "the key has 262144 bytes"),
+        (of_ca.0, b"", "not a PEM private key"),
+        (of_ca.0, other.pair.key.as_bytes(), "the key does not belong to the certificate"),
+    ];
+    for (certificate, key, why) in cases {
+        let problem = read_ca(certificate, key, None).unwrap_err();
+        assert!(problem.contains(why), "{why}: {problem}");
+        let leaf = Certificates::default().read_leaf(certificate, key, &names());
+        assert!(leaf.unwrap_err().contains(why), "{why}");
+    }
+    let problem = read_ca(pair.certificate.as_bytes(), pair.key.as_bytes(), None).unwrap_err();
+    assert_eq!(problem, "the certificate is not one of a CA");
+    let problem = read_leaf(&[&own], &pair, &ServiceNames::new("other", "stowplan-system"));
+    assert_eq!(problem.unwrap_err(), "the certificate is not for other.stowplan-system.svc");
+
+    let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    let certificate = ca_parameters("x").self_signed(&key).unwrap();
+    let problem = read_ca(certificate.pem().as_bytes(), key.serialize_pem().as_bytes(), None);
+    assert_eq!(problem.unwrap_err(), "the key is not one of ECDSA P-256");
+}
+
+#[test]
+fn a_bundle_is_read_and_written() {
+    let (old, new) = (ca(now()), ca(now() + DAY));
+    let mut certificates = Certificates::default();
+    certificates.add_ca(&old);
+    certificates.add_ca(&new);
+    let both = BTreeSet::from([old.ca.id, new.ca.id]);
+    let bundle = certificates.format_bundle(&both);
+    assert_eq!(bundle.replace('\r', ""), {
+        let both = [&new, &old].map(|ca| ca.pair.certificate.replace('\r', ""));
+        both.concat()
+    });
+    assert_eq!(Certificates::default().add_bundle(bundle.as_bytes()), both);
+    // What is no certificate is not kept.
+    let mixed =
+        format!("{bundle}rubbish\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    assert_eq!(Certificates::default().add_bundle(mixed.as_bytes()), both);
+    let none = BTreeSet::new();
+    for rubbish in [&b""[..], b"rubbish", b"\xff", &vec![b'x'; 256 * 1024]] {
+        assert_eq!(Certificates::default().add_bundle(rubbish), none);
+    }
+    let many = bundle.repeat(40);
+    assert!(read_bundle(many.as_bytes()).len() <= MOST_IN_BUNDLE);
+}

@@ -1,0 +1,241 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::{Event, Pod, Secret};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+use testbed::wait::{Seen, until};
+
+use crate::world::{World, element, same};
+
+const NAMESPACE: &str = "stowplan-system";
+const NAME: &str = "stowplan";
+const CA: &str = "stowplan-ca";
+const SERVING: &str = "stowplan-tls";
+
+/// Under load, a leader changes late.
+const LIMIT: Duration = Duration::from_secs(180);
+
+fn secrets(world: &World) -> Api<Secret> {
+    Api::namespaced(world.client.clone(), NAMESPACE)
+}
+
+/// A key of a Secret; empty if there is none.
+async fn data(world: &World, secret: &str, key: &str) -> Result<String> {
+    let secret = secrets(world).get_opt(secret).await?;
+    let data = secret.and_then(|secret| secret.data?.remove(key)).unwrap_or_default();
+    Ok(String::from_utf8(data.0)?)
+}
+
+/// The caBundles of all webhooks.
+async fn bundles(world: &World) -> Result<BTreeSet<String>> {
+    let client = || world.client.clone();
+    let mutating = Api::<MutatingWebhookConfiguration>::all(client()).get(NAME).await?;
+    let validating = Api::<ValidatingWebhookConfiguration>::all(client()).get(NAME).await?;
+    let mutating = mutating.webhooks.into_iter().flatten().map(|webhook| webhook.client_config);
+    let validating = validating.webhooks.into_iter().flatten().map(|webhook| webhook.client_config);
+    let bundles = mutating.chain(validating).map(|client| client.ca_bundle.unwrap_or_default().0);
+    bundles.map(|bundle| Ok(String::from_utf8(bundle)?)).collect()
+}
+
+/// Creates a pod for trial. It has to be placed: the webhook was called, and was verified.
+async fn try_pod(world: &World) -> Result<()> {
+    let pod = serde_json::from_value(element("job", "pe", &[("host-exlocation", "alone")]))?;
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let pod = pods.create(&dry_run, &pod).await?;
+    ensure!(pod.spec.is_some_and(|spec| spec.affinity.is_some()), "it was not placed");
+    Ok(())
+}
+
+/// Waits until pods are placed again, and the Secrets and the caBundles belong together.
+async fn recovered(world: &World) -> Result<()> {
+    until("the certificate to be trusted", LIMIT, async || {
+        world.plane.check()?;
+        // A replica serves the last one even if the Secret is gone.
+        if !data(world, SERVING, "tls.crt").await?.contains("BEGIN CERTIFICATE") {
+            return Ok(Seen::NotYet("there is no certificate".to_owned()));
+        }
+        let ca = data(world, CA, "ca.crt").await?;
+        let is_published = bundles(world).await?.iter().all(|bundle| bundle.contains(&ca));
+        if ca.is_empty() || !is_published {
+            return Ok(Seen::NotYet("the caBundles do not have the CA".to_owned()));
+        }
+        Ok(match try_pod(world).await {
+            Ok(()) => Seen::Done(()),
+            Err(error) => Seen::NotYet(format!("{error:#}")),
+        })
+    })
+    .await
+}
+
+async fn delete(world: &World, secret: &str) -> Result<()> {
+    secrets(world).delete(secret, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+pub(crate) async fn from_nothing_to_a_verified_pod(world: Arc<World>) -> Result<()> {
+    // The chart rendered no certificate, and the testbed has made none.
+    recovered(&world).await?;
+    for (name, role, kind) in
+        [(CA, "authority", "Opaque"), (SERVING, "serving", "kubernetes.io/tls")]
+    {
+        let secret = secrets(&world).get(name).await?;
+        let labels = secret.metadata.labels.context("labels")?;
+        same(&labels.get("stowplan.dev/tls").map(String::as_str), &Some(role))?;
+        same(&secret.type_.as_deref(), &Some(kind))?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_rotation_loses_no_pod(world: Arc<World>) -> Result<()> {
+    recovered(&world).await?;
+    let first = data(&world, CA, "ca.crt").await?;
+    let leaf = data(&world, SERVING, "tls.crt").await?;
+    let (mut pods, mut had_two) = (0, false);
+    until("the CA to be replaced", LIMIT, async || {
+        // Each of them: a failure is an error, not a reason to wait.
+        try_pod(&world).await.with_context(|| format!("after {pods} pods"))?;
+        pods += 1;
+        let now = bundles(&world).await?;
+        had_two |= now.iter().any(|bundle| bundle.matches("BEGIN").count() == 2);
+        let ca = data(&world, CA, "ca.crt").await?;
+        let is_alone = now == BTreeSet::from([ca.clone()]);
+        Ok(if ca != first && is_alone {
+            Seen::Done(())
+        } else {
+            Seen::NotYet(format!("{pods} pods so far"))
+        })
+    })
+    .await?;
+    ensure!(had_two, "the new CA was not beside the old one");
+    ensure!(data(&world, SERVING, "tls.crt").await? != leaf, "the certificate is the old one");
+    Ok(())
+}
+
+pub(crate) async fn deleted_secrets_are_made_again(world: Arc<World>) -> Result<()> {
+    recovered(&world).await?;
+    let leaf = data(&world, SERVING, "tls.crt").await?;
+    delete(&world, SERVING).await?;
+    recovered(&world).await?;
+    until("another certificate", LIMIT, async || {
+        let now = data(&world, SERVING, "tls.crt").await?;
+        let is_new = !now.is_empty() && now != leaf;
+        Ok(if is_new { Seen::Done(()) } else { Seen::NotYet("there is none".to_owned()) })
+    })
+    .await?;
+    let ca = data(&world, CA, "ca.crt").await?;
+    delete(&world, CA).await?;
+    until("another CA", LIMIT, async || {
+        // The present certificate is trusted all the time.
+        try_pod(&world).await?;
+        let now = data(&world, CA, "ca.crt").await?;
+        let is_new = !now.is_empty() && now != ca;
+        Ok(if is_new { Seen::Done(()) } else { Seen::NotYet("there is none".to_owned()) })
+    })
+    .await?;
+    delete(&world, CA).await?;
+    delete(&world, SERVING).await?;
+    recovered(&world).await
+}
+
+pub(crate) async fn an_emptied_bundle_is_filled_again(world: Arc<World>) -> Result<()> {
+    recovered(&world).await?;
+    let configurations = Api::<MutatingWebhookConfiguration>::all(world.client.clone());
+    let patch = json!([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]);
+    let patch = Patch::<()>::Json(serde_json::from_value(patch)?);
+    configurations.patch(NAME, &PatchParams::default(), &patch).await?;
+    recovered(&world).await
+}
+
+/// What the rights of the controller's account allow, and its admission policies refuse.
+pub(crate) async fn the_account_is_held_to_its_two_secrets(world: Arc<World>) -> Result<()> {
+    recovered(&world).await?;
+    let account = "--as=system:serviceaccount:stowplan-system:stowplan-controller";
+    let mut changed = serde_json::to_value(secrets(&world).get(CA).await?)?;
+    changed["apiVersion"] = json!("v1");
+    changed["kind"] = json!("Secret");
+    // Whatever the controller has written meanwhile.
+    changed["metadata"].as_object_mut().context("metadata")?.remove("resourceVersion");
+    changed["metadata"]["labels"]["stowplan.dev/tls"] = json!("serving");
+    let mut owned = changed.clone();
+    owned["metadata"]["labels"]["stowplan.dev/tls"] = json!("authority");
+    owned["metadata"]["finalizers"] = json!(["example.com/kept"]);
+    let other = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "other", "namespace": NAMESPACE},
+    });
+    for (verb, object, sentence) in [
+        ("replace", &changed, "the controller writes only Secrets with its labels"),
+        ("replace", &owned, "the controller gives the Secrets of the webhook no owners"),
+        ("create", &other, "the controller changes nothing in this namespace"),
+    ] {
+        let said = world.kubectl(&[verb, account, "-f", "-"], &object.to_string()).await?;
+        ensure!(!said.success && said.err.contains(sentence), "{verb}: {}{}", said.out, said.err);
+    }
+    // By its rights alone: it cannot read another Secret, nor delete its own.
+    for arguments in [["get", "secret/other"], ["delete", "secret/stowplan-ca"]] {
+        let [verb, secret] = arguments;
+        let said = world.kubectl(&[verb, secret, "-n", NAMESPACE, account], "").await?;
+        ensure!(!said.success && said.err.contains("cannot"), "{verb}: {}{}", said.out, said.err);
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_foreign_secret_is_reported_and_left_alone(world: Arc<World>) -> Result<()> {
+    recovered(&world).await?;
+    world.installation.write().await.stop_controller(0).await?;
+    delete(&world, SERVING).await?;
+    let foreign: Secret = serde_json::from_value(json!({
+        "metadata": {"name": SERVING}, "type": "kubernetes.io/tls",
+        "stringData": {"tls.crt": "mine", "tls.key": "mine"},
+    }))?;
+    let foreign = secrets(&world).create(&PostParams::default(), &foreign).await?;
+    world.installation.write().await.start_controller(0).await?;
+    until("an event about the Secret", LIMIT, async || {
+        let events: Api<Event> = Api::namespaced(world.client.clone(), NAMESPACE);
+        let events = events.list(&ListParams::default()).await?.items;
+        let is_about = |event: &Event| event.reason.as_deref() == Some("ForeignSecret");
+        Ok(match events.iter().find(|event| is_about(event)) {
+            Some(_) => Seen::Done(()),
+            None => Seen::NotYet("there is none".to_owned()),
+        })
+    })
+    .await?;
+    let now = secrets(&world).get(SERVING).await?;
+    same(&now.metadata.resource_version, &foreign.metadata.resource_version)?;
+    // The remedy.
+    delete(&world, SERVING).await?;
+    recovered(&world).await
+}
+
+pub(crate) async fn two_controllers_at_once_make_one_ca(world: Arc<World>) -> Result<()> {
+    recovered(&world).await?;
+    let mut installation = world.installation.write().await;
+    installation.stop_controller(0).await?;
+    delete(&world, CA).await?;
+    delete(&world, SERVING).await?;
+    installation.start_controller(1).await?;
+    installation.start_controller(2).await?;
+    let outcome = async {
+        recovered(&world).await?;
+        let ca = data(&world, CA, "ca.crt").await?;
+        // Beside the one that was lost.
+        for bundle in bundles(&world).await? {
+            ensure!(bundle.matches("BEGIN").count() <= 2, "{bundle}");
+            ensure!(bundle.contains(&ca), "{bundle}");
+        }
+        same(&data(&world, SERVING, "ca.crt").await?, &ca)
+    };
+    let outcome = outcome.await;
+    installation.stop_controller(1).await?;
+    installation.stop_controller(2).await?;
+    installation.start_controller(0).await?;
+    outcome
+}
