@@ -47,6 +47,33 @@ fn a_quota_only_where_the_priority_class_needs_leave() {
     }
 }
 
+/// Before Kubernetes' own five minutes; unless the user says for how long, which need not be longer.
+#[test]
+fn pods_of_a_lost_node_are_replaced_after_a_minute() {
+    let taints = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+    let own = |seconds: i64, taint: &str| json!({"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds});
+    let everything = json!({"operator": "Exists"});
+    let long = json!({"key": taints[1], "operator": "Exists", "tolerationSeconds": 600});
+    let other = json!({"key": taints[1], "operator": "Exists", "effect": "NoSchedule"});
+    for (values, expected) in [
+        (vec![], taints.map(|taint| own(60, taint)).to_vec()),
+        (vec!["lostNodeSeconds=5".to_owned()], taints.map(|taint| own(5, taint)).to_vec()),
+        (vec![format!("tolerations=[{everything}]")], vec![everything]),
+        (vec![format!("tolerations=[{long}]")], vec![long, own(60, taints[0])]),
+        (
+            vec![format!("tolerations=[{other}]")],
+            vec![other, own(60, taints[0]), own(60, taints[1])],
+        ),
+    ] {
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        for pod in Render::defaults().set_all(&values).objects().pods() {
+            let found = pod.spec.expect("a spec").tolerations.unwrap_or_default();
+            let found = serde_json::to_value(found).expect("JSON");
+            assert_eq!(found, Value::from(expected.clone()), "{values:?}");
+        }
+    }
+}
+
 /// The rules of the "restricted" Pod Security level that a pod without Windows or host fields can
 /// break.
 #[test]

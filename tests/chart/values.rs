@@ -86,6 +86,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("imagePullSecrets", r#"[{"name": "other"}]"#, &[]),
     ("listenAddress", r#""[::]""#, &[]),
     ("logLevel", r#""debug""#, &[]),
+    ("lostNodeSeconds", "30", &[]),
     ("metrics.dashboard.annotations", r#"{"other": "yes"}"#, &["metrics.dashboard.enabled=true"]),
     ("metrics.dashboard.enabled", "true", &[]),
     (

@@ -9,6 +9,7 @@ commonLabels: {}
 image.registry: ""
 extraEnv: []
 listenAddress: 0.0.0.0
+lostNodeSeconds: 60
 podSecurityContext:
   runAsNonRoot: true
   runAsUser: 65532

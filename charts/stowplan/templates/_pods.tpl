@@ -62,7 +62,22 @@ affinity:
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .root.Values.tolerations }}
+{{- $tolerations := .root.Values.tolerations | default list -}}
+{{- range $taint := list "node.kubernetes.io/not-ready" "node.kubernetes.io/unreachable" -}}
+  {{- /* Of two tolerations of a taint the shorter counts, so one of the user's own is left alone. */ -}}
+  {{- $has := false -}}
+  {{- range $.root.Values.tolerations -}}
+    {{- if and (has (.key | default $taint) (list $taint)) (has (.effect | default "NoExecute") (list "NoExecute")) -}}
+      {{- $has = true -}}
+    {{- end -}}
+  {{- end -}}
+  {{- if not $has -}}
+    {{- $seconds := int $.root.Values.lostNodeSeconds -}}
+    {{- $of := dict "key" $taint "operator" "Exists" "effect" "NoExecute" "tolerationSeconds" $seconds -}}
+    {{- $tolerations = append $tolerations $of -}}
+  {{- end -}}
+{{- end -}}
+{{- with $tolerations }}
 tolerations:
 {{- toYaml . | nindent 0 }}
 {{- end }}
