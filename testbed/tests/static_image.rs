@@ -79,6 +79,14 @@ fn unpack(archive: &Path) -> (Value, Vec<u8>) {
 }
 
 #[test]
+fn a_commit_that_does_not_exist_is_refused_before_the_build() {
+    for revision in ["none-of-this-name", "--output=elsewhere"] {
+        let said = refused(&mut command(&[&format!("--commit={revision}")]));
+        assert!(said.contains("git") && !said.contains("building"), "{said}");
+    }
+}
+
+#[test]
 fn the_image_has_one_static_program_and_nothing_of_the_machine() {
     let dir = tempfile::tempdir().unwrap();
     let [first, second] = ["first.tar", "second.tar"].map(|name| dir.path().join(name));

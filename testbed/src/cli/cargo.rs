@@ -16,7 +16,13 @@ pub(super) fn default_dir(name: &str) -> Result<PathBuf> {
 
 /// What `cargo metadata` prints about the workspace.
 pub(super) fn metadata(arguments: &[&str]) -> Result<Value> {
+    metadata_of(super::workspace()?, arguments)
+}
+
+/// The same of the workspace in another folder.
+pub(super) fn metadata_of(folder: &Path, arguments: &[&str]) -> Result<Value> {
     let output = cargo()?
+        .current_dir(folder)
         .args(["metadata", "--format-version=1"])
         .args(arguments)
         .stderr(Stdio::inherit())

@@ -15,8 +15,11 @@ use serde_json::Value;
 use testbed::image::{self, Architecture, Entry, Image, Layer, program, stowplan};
 use testbed::tools::to_stderr;
 
+use self::commit::Commit;
 use super::Ended;
-use super::cargo::{build, cargo, metadata, target_directory};
+use super::cargo::{build, cargo, metadata, metadata_of, target_directory};
+
+mod commit;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,6 +42,9 @@ pub(super) struct Args {
     /// The image's tag: the chart's `image.tag` [default: stowplan's version]
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
+    /// Build the sources of this commit, such as HEAD~1, instead of the files as they are
+    #[arg(long, value_name = "REVISION")]
+    commit: Option<String>,
     /// The profile of cargo that the program is built with; `quick` takes a fifth of the time, for
     /// tests
     #[arg(long, value_name = "NAME", default_value = "release")]
@@ -79,15 +85,23 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
     // All that can be wrong before a build of minutes.
     let toolchain = Toolchain::find(&target, architecture)?;
     let metadata = metadata(&["--locked", &format!("--filter-platform={target}")])?;
-    let package = packages(&metadata)
+    let target_directory = target_directory(&metadata)?;
+    let (commit, sources) = match &args.commit {
+        None => (Commit::of_files(super::workspace()?), None),
+        Some(revision) => {
+            let commit = Commit::find(super::workspace()?, revision)?;
+            let folder = commit.extract(super::workspace()?, target_directory)?;
+            let platform = format!("--filter-platform={target}");
+            (Some(commit), Some((metadata_of(&folder, &["--locked", &platform])?, folder)))
+        }
+    };
+    let package = packages(sources.as_ref().map_or(&metadata, |(metadata, _)| metadata))
         .find(|package| package["name"] == "stowplan" && package["source"].is_null())
         .context("the workspace has no package stowplan")?;
     let version = package["version"].as_str().context("stowplan has no version")?;
     let tag = args.tag.clone().unwrap_or_else(|| version.to_owned());
     image::check_reference(&args.repository, &tag)?;
-    let commit = Commit::find(super::workspace()?);
     let created = created(commit.as_ref())?;
-    let target_directory = target_directory(&metadata)?;
     let output = match &args.output {
         Some(output) => output.clone(),
         None => {
@@ -111,7 +125,12 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
         // musl's target has it by itself.
         flags.push("-Ctarget-feature=+crt-static".to_owned());
     }
-    let path = build(&mut toolchain.cargo(&target, &args.profile, &flags)?)?;
+    let mut cargo = toolchain.cargo(&target, &args.profile, &flags)?;
+    if let Some((_, folder)) = &sources {
+        // With the same flags and in the same folder, so that only stowplan itself is compiled.
+        cargo.current_dir(folder).arg("--target-dir").arg(target_directory);
+    }
+    let path = build(&mut cargo)?;
     check(&path, &metadata, &toolchain)?;
 
     let image = Image {
@@ -268,31 +287,6 @@ fn check(path: &Path, metadata: &Value, toolchain: &Toolchain) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// The commit that the workspace is at.
-struct Commit {
-    /// With `-dirty` if tracked files have changes.
-    revision: String,
-    /// Seconds since 1970.
-    time: u64,
-}
-
-impl Commit {
-    /// None if the workspace is no checkout, or git is not installed.
-    fn find(workspace: &Path) -> Option<Self> {
-        let git = |arguments: &[&str]| -> Option<String> {
-            let mut command = Command::new("git");
-            command.args(arguments).current_dir(workspace).stderr(Stdio::null());
-            let output = command.output().ok().filter(|output| output.status.success())?;
-            String::from_utf8(output.stdout).ok()
-        };
-        let shown = git(&["show", "--no-patch", "--format=%H %ct", "HEAD"])?;
-        let (hash, time) = shown.trim().split_once(' ')?;
-        let changes = git(&["status", "--porcelain", "--untracked-files=no"])?;
-        let suffix = if changes.is_empty() { "" } else { "-dirty" };
-        Some(Self { revision: format!("{hash}{suffix}"), time: time.parse().ok()? })
-    }
 }
 
 /// The time of the image, in seconds since 1970.
