@@ -5,7 +5,8 @@
 //!  this machine                        etcd's network namespace               a node's namespaces
 //!  stowplan0 198.18.0.2 ── veth ── bridge 198.18.0.1 ────────── veth ── eth0 198.18.0.11
 //!  tests, kubectl, helm             kube-apiserver, scheduler,             kubelet, containerd, runc
-//!                                   controller manager, CoreDNS            kube-proxy; pods 198.19.1.0/24
+//!                                   controller manager, CoreDNS,           kube-proxy; pods 198.19.1.0/24
+//!                                   kube-proxy
 //! ```
 //!
 //! Addresses are from the range for benchmarks (198.18.0.0/15), which no network uses. A cluster

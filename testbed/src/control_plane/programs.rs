@@ -77,8 +77,6 @@ impl ControlPlane {
         ];
         if real {
             arguments.extend([
-                // Webhooks are pods, and no kube-proxy runs beside the API server.
-                "--enable-aggregator-routing=true".to_owned(),
                 "--kubelet-preferred-address-types=InternalIP".to_owned(),
                 format!("--kubelet-client-certificate={}", file("kubelets.crt")),
                 format!("--kubelet-client-key={}", file("kubelets.key")),

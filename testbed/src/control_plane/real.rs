@@ -22,6 +22,7 @@ use crate::wait::{Seen, until};
 const LIMIT: Duration = Duration::from_secs(300);
 
 const COREDNS: &str = "coredns";
+const KUBE_PROXY: &str = "kube-proxy";
 
 /// A real node of a control plane.
 #[derive(Debug)]
@@ -59,7 +60,18 @@ impl RealNode<'_> {
         .await?
     }
 
-    /// Starts it after [`RealNode::kill`], with the disk that it had. [`RealNode::ready`] waits.
+    /// Takes its cable, and cuts its power: unlike after [`RealNode::kill`], no connection to it is
+    /// closed or refused; packets are lost, as with a machine that another router leads to.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub async fn lose(&self) -> Result<()> {
+        let (control_plane, node) = (self.plane.namespace()?, self.node.clone());
+        spawn_blocking(move || node.cut_off(control_plane)).await??;
+        self.kill().await
+    }
+
+    /// Starts it after [`RealNode::kill`] or [`RealNode::lose`], with the disk that it had. [`RealNode::ready`] waits.
     ///
     /// # Errors
     /// It runs, or it cannot be started.
@@ -221,6 +233,18 @@ impl ControlPlane {
         for node in self.real_nodes() {
             node.start().await?;
         }
+        // The API server reaches webhooks by their Services, as on a node of a control plane.
+        let proxy = self.directory.write("certificates/kube-proxy.kubeconfig", &proxy)?;
+        let arguments = [
+            "--proxy-mode=nftables".to_owned(),
+            format!("--kubeconfig={}", proxy.display()),
+            // The node here is the machine of the control plane, which has no Node. The first one
+            // serves: only the addresses of NodePorts depend on it.
+            "--hostname-override=node-1".to_owned(),
+            format!("--bind-address={}", network::CONTROL_PLANE),
+            "--conntrack-max-per-core=0".to_owned(),
+        ];
+        self.spawn_program(KUBE_PROXY, &real.tools.program(KUBE_PROXY), &arguments)?;
         for archive in &real.images {
             self.import(archive).await?;
         }

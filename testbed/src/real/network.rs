@@ -25,6 +25,9 @@ pub(crate) const SERVICES: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 64, 0), 20);
 /// The device that joins this machine to the cluster.
 const DEVICE: &str = "stowplan0";
 
+/// A locally administered hardware address that no device has.
+const NO_MACHINE: &str = "02:00:5e:00:53:00";
+
 /// How long a process may take to enter its namespace.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -57,7 +60,11 @@ pub(crate) fn set_up(control_plane: u32) -> Result<()> {
              link add nodes type bridge\n\
              addr add {CONTROL_PLANE}/24 dev nodes\n\
              link set nodes up\n\
-             link set machine master nodes up\n"
+             route add {}/{} dev nodes\n\
+             link set machine master nodes up\n",
+            // kube-proxy replaces the address of a Service, once the packet has a route.
+            SERVICES.0,
+            SERVICES.1,
         ),
     )?;
     forward(control_plane)?;
@@ -82,6 +89,7 @@ pub(crate) fn join(control_plane: u32, process: u32, number: u8) -> Result<()> {
     // The device of a node that lost its power may still be there; its route goes with it only if
     // the address was the node's alone.
     let _ = ip(Some(control_plane), &format!("link delete {device}\n"));
+    let _ = ip(Some(control_plane), &format!("neigh delete {address} dev nodes\n"));
     ip(
         Some(process),
         &format!(
@@ -100,6 +108,19 @@ pub(crate) fn join(control_plane: u32, process: u32, number: u8) -> Result<()> {
         ),
     )?;
     forward(process)
+}
+
+/// Takes the cable of node `number`, as a router sees it that has other machines behind it: packets
+/// to the node are lost, without an answer. [`join`] puts it back.
+pub(crate) fn cut(control_plane: u32, number: u8) -> Result<()> {
+    ip(
+        Some(control_plane),
+        &format!(
+            "link set node-{number} down\n\
+             neigh replace {} lladdr {NO_MACHINE} dev nodes nud permanent\n",
+            node(number),
+        ),
+    )
 }
 
 /// A command in the network namespace of `process`, and in no other namespace of it: `ip netns

@@ -144,6 +144,12 @@ impl Node {
         Ok(fs::write(self.folder.join("joined"), "")?)
     }
 
+    /// Takes its cable: from now on nothing answers at its addresses, not even a refusal.
+    pub(crate) fn cut_off(&self, control_plane: u32) -> Result<()> {
+        network::cut(control_plane, self.number)
+            .with_context(|| format!("cannot disconnect {}", self.name))
+    }
+
     /// Removes the control groups of a node whose first process was killed, when the kernel has
     /// ended the others.
     pub(crate) fn clean_up(&self) -> Result<()> {
