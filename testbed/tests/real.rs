@@ -8,11 +8,13 @@
     reason = "a harness fails and prints as tests do"
 )]
 
+#[path = "real/suite.rs"]
+mod suite;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -21,47 +23,25 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{LogParams, PostParams};
 use kube::{Api, Client};
-use libtest_mimic::{Arguments, Trial};
 use serde_json::{Value, json};
+use suite::Case;
 use testbed::control_plane::{ControlPlane, Options};
 use testbed::image::{Content, Entry, Image, Layer};
-use testbed::real::{self, RealNodes};
+use testbed::real::RealNodes;
 use testbed::wait::{Seen, until};
 
 const LIMIT: Duration = Duration::from_secs(180);
 
-type Test = fn() -> Pin<Box<dyn Future<Output = Result<()>>>>;
-
-/// One at a time: a machine has one such cluster.
-const TESTS: [(&str, Test); 2] = [
-    ("three_nodes_run_pods_and_leave_nothing", || Box::pin(three_nodes())),
-    ("the_next_cluster_removes_what_a_killed_one_left", || Box::pin(a_killed_owner())),
-];
-
 fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(1);
-    let left_out = match real::check_for_tests() {
-        Ok(left_out) => left_out,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            return ExitCode::FAILURE;
-        }
-    };
-    if let Some(reason) = &left_out {
-        eprintln!("left out: {reason}");
-    }
-    let trials = TESTS.map(|(name, test)| {
-        let trial = Trial::test(name, move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            runtime.block_on(test()).map_err(|error| format!("{error:#}").into())
-        });
-        match left_out {
-            Some(_) => trial.with_ignored_flag(true).with_kind("left out"),
-            None => trial,
-        }
-    });
-    libtest_mimic::run(&arguments, trials.into()).exit_code()
+    let cases = vec![
+        Case::new("three_nodes_run_pods_and_leave_nothing", |_| Box::pin(three_nodes())),
+        Case::new(
+            "the_next_cluster_removes_what_a_killed_one_left",
+            |_| Box::pin(a_killed_owner()),
+        ),
+    ];
+    // Each starts its own.
+    suite::run(cases, async || Ok(()), async |(), _| ())
 }
 
 async fn three_nodes() -> Result<()> {

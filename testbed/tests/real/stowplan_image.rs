@@ -1,0 +1,22 @@
+//! The image of stowplan, for real nodes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use testbed::image::libc_for_tests;
+
+/// Builds it, with further arguments of `testbed image`. Returns the archive.
+pub(crate) fn build(name: &str, arguments: &[&str]) -> Result<PathBuf> {
+    let archive = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.tar"));
+    let status = Command::new(env!("CARGO_BIN_EXE_testbed"))
+        .args(["image", "--profile=quick", "--libc", libc_for_tests(), "--output"])
+        .arg(&archive)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .context("cannot run the testbed")?;
+    ensure!(status.success(), "the image of stowplan cannot be made: {status}");
+    Ok(archive)
+}
