@@ -484,7 +484,7 @@ pub(super) async fn run(plane: &ControlPlane, install: Install) -> Result<Instal
     let mut values = vec![("webhook.service.port".to_owned(), port)];
     values.extend(install.values.iter().cloned());
     let bundle = provided.map(|_| &*ca);
-    helm_install(plane, &install.chart, namespace, &values, bundle).await?;
+    helm_release(plane, "install", &install.chart, namespace, &[], &values, bundle).await?;
     let service = service_address(&client, namespace).await?;
     let mut installation = Installation {
         program: std::path::absolute(&install.webhook)?,
@@ -577,18 +577,22 @@ async fn prepare(
     Ok(())
 }
 
-async fn helm_install(
+/// `helm install` or `helm upgrade`.
+async fn helm_release(
     plane: &ControlPlane,
+    verb: &str,
     chart: &Path,
     namespace: &str,
+    arguments: &[String],
     values: &[(String, String)],
     ca: Option<&str>,
 ) -> Result<()> {
     let mut command = plane.helm();
     command
-        .args(["install", RELEASE])
+        .args([verb, RELEASE])
         .arg(chart)
         .args(["--namespace", namespace])
+        .args(arguments)
         // The name that `testbed image` gives; without real nodes no pod runs.
         .args(["--set", "image.repository=stowplan"]);
     if let Some(ca) = ca {
@@ -604,7 +608,7 @@ async fn helm_install(
         .context("cannot run helm")?;
     ensure!(
         output.status.success(),
-        "helm install failed ({}): {}",
+        "helm {verb} failed ({}): {}",
         output.status,
         String::from_utf8_lossy(&output.stderr).trim(),
     );

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
 use kube::Api;
 use kube::api::ListParams;
 
-use super::{Authority, LIMIT, effective, helm_install, prepare, resources_served};
+use super::{LIMIT, effective, helm_release, resources_served};
 use crate::control_plane::ControlPlane;
 use crate::wait::{Seen, until};
 
@@ -20,6 +20,8 @@ pub struct PodInstall {
     pub chart: PathBuf,
     /// The namespace of the release.
     pub namespace: String,
+    /// Files of values, as for `helm install --values`.
+    pub value_files: Vec<PathBuf>,
     /// Chart values, as for `helm install --set`.
     pub values: Vec<(String, String)>,
 }
@@ -32,6 +34,7 @@ impl PodInstall {
             archive: archive.into(),
             chart: chart.into(),
             namespace: "stowplan-system".to_owned(),
+            value_files: Vec::new(),
             values: Vec::new(),
         }
     }
@@ -58,26 +61,29 @@ impl ControlPlane {
         })
     }
 
-    async fn try_install_pods(&self, install: &PodInstall) -> Result<()> {
-        ensure!(self.real.is_some(), "only real nodes run the chart's pods: use `install`");
-        self.import(&install.archive).await?;
-        let client = self.client().await?;
-        let authority = Authority::new("stowplan")?;
-        prepare(self, &client, &install.namespace, Some(&authority)).await?;
-        let ca = authority.pem();
-        helm_install(self, &install.chart, &install.namespace, &install.values, Some(&ca)).await?;
-        resources_served(&client).await?;
-        let deployments: Api<Deployment> = Api::namespaced(client.clone(), &install.namespace);
+    /// Upgrades stowplan, with exactly these values. Returns when the new pods have replaced the
+    /// old ones. The image has to be on the nodes.
+    ///
+    /// # Errors
+    /// helm fails, or the pods do not become ready.
+    pub async fn upgrade_pods(&self, install: &PodInstall) -> Result<()> {
+        helm(self, "upgrade", &[], install).await?;
+        self.pods_ready(&install.namespace).await
+    }
+
+    /// Waits until each Deployment of the namespace has all of its pods, all of them ready and of
+    /// its present template.
+    ///
+    /// # Errors
+    /// It does not happen in time: the message names the pods' states.
+    pub async fn pods_ready(&self, namespace: &str) -> Result<()> {
+        let deployments: Api<Deployment> = Api::namespaced(self.client().await?, namespace);
         until("the chart's pods to be ready", LIMIT, async || {
             self.check()?;
             let all = deployments.list(&ListParams::default()).await?.items;
             let waiting: Vec<_> = all
                 .into_iter()
-                .filter(|deployment| {
-                    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
-                    let status = deployment.status.as_ref();
-                    status.and_then(|status| status.ready_replicas) != wanted.filter(|&n| n > 0)
-                })
+                .filter(|deployment| !is_rolled_out(deployment))
                 .filter_map(|deployment| deployment.metadata.name)
                 .collect();
             Ok(match waiting.is_empty() {
@@ -86,7 +92,24 @@ impl ControlPlane {
             })
         })
         .await
-        .with_context(|| self.describe_pods(&install.namespace))?;
+        .with_context(|| self.describe_pods(namespace))
+    }
+
+    /// Waits until a pod's creation reaches the webhook, or is refused because it does not.
+    ///
+    /// # Errors
+    /// Pods are admitted as they are.
+    pub async fn webhook_is_called(&self) -> Result<()> {
+        effective(self, &self.client().await?).await
+    }
+
+    async fn try_install_pods(&self, install: &PodInstall) -> Result<()> {
+        ensure!(self.real.is_some(), "only real nodes run the chart's pods: use `install`");
+        self.import(&install.archive).await?;
+        let client = self.client().await?;
+        helm(self, "install", &["--create-namespace"], install).await?;
+        resources_served(&client).await?;
+        self.pods_ready(&install.namespace).await?;
         effective(self, &client).await
     }
 
@@ -101,4 +124,32 @@ impl ControlPlane {
             })
             .collect()
     }
+}
+
+async fn helm(
+    plane: &ControlPlane,
+    verb: &str,
+    arguments: &[&str],
+    install: &PodInstall,
+) -> Result<()> {
+    let PodInstall { chart, namespace, value_files, values, .. } = install;
+    let mut arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
+    for file in value_files {
+        arguments.extend(["--values".to_owned(), file.display().to_string()]);
+    }
+    helm_release(plane, verb, chart, namespace, &arguments, values, None).await
+}
+
+fn is_rolled_out(deployment: &Deployment) -> bool {
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).filter(|&count| count > 0);
+    let status = deployment.status.as_ref();
+    let is_observed =
+        status.and_then(|status| status.observed_generation) == deployment.metadata.generation;
+    let has_wanted = |count: fn(&DeploymentStatus) -> Option<i32>| {
+        status.and_then(count).filter(|&count| count > 0) == wanted
+    };
+    is_observed
+        && has_wanted(|status| status.replicas)
+        && has_wanted(|status| status.updated_replicas)
+        && has_wanted(|status| status.ready_replicas)
 }

@@ -1,0 +1,283 @@
+//! Three nodes, and stowplan on them as its chart deploys it: which release, with which profile.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use testbed::control_plane::{ControlPlane, Options, PodInstall};
+use testbed::real::RealNodes;
+use testbed::wait::{Seen, until};
+use tokio::sync::Mutex;
+
+use crate::load::{Load, Report, metrics_of};
+use crate::stowplan_image;
+
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const NAMESPACE: &str = "stowplan-system";
+const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// The tag of the present image, and another of the same image.
+pub(crate) const TAGS: [&str; 2] = ["present", "next"];
+const PREVIOUS: &str = "previous";
+
+/// What the chart is installed with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// Its own values: `failurePolicy: Ignore`, two replicas.
+    Default,
+    /// `values-strict.yaml`: `failurePolicy: Fail`, three replicas.
+    Strict,
+}
+
+/// An image that is on the nodes, and its chart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Release {
+    archive: PathBuf,
+    chart: PathBuf,
+    tag: &'static str,
+}
+
+impl Release {
+    fn install(&self, profile: Profile) -> PodInstall {
+        let mut install = PodInstall::new(&self.archive, &self.chart).value("image.tag", self.tag);
+        if profile == Profile::Strict {
+            install.value_files.push(self.chart.join("values-strict.yaml"));
+        }
+        install
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) plane: ControlPlane,
+    pub(crate) client: Client,
+    pub(crate) present: Release,
+    /// The present one by another tag, as a new image.
+    pub(crate) next: Release,
+    previous: Mutex<Option<Release>>,
+    installed: Mutex<Option<(Release, Profile)>>,
+}
+
+impl World {
+    pub(crate) async fn start() -> Result<Self> {
+        let archive = stowplan_image::build("stowplan-present", &["--tag", TAGS[0]])?;
+        let chart = Path::new(WORKSPACE).join("charts/stowplan");
+        let present = Release { archive, chart, tag: TAGS[0] };
+        let begun = Instant::now();
+        let options = Options { real: Some(RealNodes::new(3)), ..Options::default() };
+        let plane = ControlPlane::start(options).await?;
+        plane.import(&present.archive).await?;
+        for node in plane.real_nodes() {
+            let [from, to] = TAGS.map(|tag| format!("docker.io/library/stowplan:{tag}"));
+            output(node.command("ctr")?.args(["-n", "k8s.io", "images", "tag", &from, &to]))?;
+        }
+        eprintln!("three nodes with the image: {:.1} s", begun.elapsed().as_secs_f64());
+        let next = Release { tag: TAGS[1], ..present.clone() };
+        let client = plane.client().await?;
+        let (previous, installed) = (Mutex::new(None), Mutex::new(None));
+        Ok(Self { plane, client, present, next, previous, installed })
+    }
+
+    /// The release of the commit before the last one. Only stowplan itself is compiled for it.
+    pub(crate) async fn previous(&self) -> Result<Release> {
+        let mut previous = self.previous.lock().await;
+        if let Some(previous) = &*previous {
+            return Ok(previous.clone());
+        }
+        let begun = Instant::now();
+        let arguments = ["--tag", PREVIOUS, "--commit", PREVIOUS_COMMIT];
+        let archive = stowplan_image::build("stowplan-previous", &arguments)?;
+        // Where `testbed image` writes the files of a commit.
+        let chart = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../commit/charts/stowplan");
+        eprintln!("the image of {PREVIOUS_COMMIT}: {:.1} s", begun.elapsed().as_secs_f64());
+        let release = Release { archive, chart, tag: PREVIOUS };
+        *previous = Some(release.clone());
+        Ok(release)
+    }
+
+    /// stowplan of the present release with this profile: installed, upgraded or as it is.
+    pub(crate) async fn with(&self, profile: Profile) -> Result<()> {
+        let installed = self.installed.lock().await.clone();
+        match installed {
+            None => self.install(&self.present, profile).await,
+            Some((_, present)) if present == profile => Ok(()),
+            Some(_) => self.upgrade(&self.present, profile).await,
+        }
+    }
+
+    /// Installs into a cluster without stowplan.
+    pub(crate) async fn install(&self, release: &Release, profile: Profile) -> Result<()> {
+        let begun = Instant::now();
+        self.plane.install_pods(&release.install(profile)).await?;
+        eprintln!("{} installed: {:.1} s", release.tag, begun.elapsed().as_secs_f64());
+        *self.installed.lock().await = Some((release.clone(), profile));
+        Ok(())
+    }
+
+    pub(crate) async fn upgrade(&self, release: &Release, profile: Profile) -> Result<()> {
+        self.plane.upgrade_pods(&release.install(profile)).await?;
+        self.plane.webhook_is_called().await?;
+        *self.installed.lock().await = Some((release.clone(), profile));
+        Ok(())
+    }
+
+    /// As the README says, and the namespace with what users have put there.
+    pub(crate) async fn uninstall(&self) -> Result<()> {
+        output(self.plane.helm().args(["uninstall", "stowplan", "--namespace", NAMESPACE]))?;
+        *self.installed.lock().await = None;
+        Ok(())
+    }
+
+    pub(crate) async fn is_installed(&self) -> bool {
+        self.installed.lock().await.is_some()
+    }
+
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        output(self.plane.kubectl().args(arguments))
+    }
+
+    /// Pods that are not being deleted, of the component `webhook` or `controller`.
+    pub(crate) async fn pods(&self, component: &str) -> Result<Vec<Pod>> {
+        let labels = format!("app.kubernetes.io/component={component}");
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let mut pods = pods.list(&ListParams::default().labels(&labels)).await?.items;
+        pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+        Ok(pods)
+    }
+
+    pub(crate) async fn metrics(&self, pod: &Pod) -> Result<String> {
+        metrics_of(pod).await
+    }
+
+    /// The replica that has answered most: the API server holds its connections.
+    pub(crate) async fn busiest_webhook(&self) -> Result<Pod> {
+        let mut busiest = None;
+        for pod in self.pods("webhook").await? {
+            let metrics = self.metrics(&pod).await?;
+            let count: u64 = metrics
+                .lines()
+                .filter(|line| line.starts_with("stowplan_admission_requests_total{"))
+                .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok())
+                .sum();
+            eprintln!("  {} on {} has answered {count}", name(&pod)?, node(&pod)?);
+            if busiest.as_ref().is_none_or(|(most, _)| *most < count) {
+                busiest = Some((count, pod));
+            }
+        }
+        Ok(busiest.context("no webhook")?.1)
+    }
+
+    pub(crate) async fn lease(&self) -> Result<Option<Lease>> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
+        Ok(leases.get_opt("stowplan-controller").await?)
+    }
+
+    /// The pod of the controller that leads.
+    pub(crate) async fn leader(&self) -> Result<Pod> {
+        until("a controller to lead", LIMIT, async || {
+            let lease = self.lease().await?;
+            let holder = lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
+            let pods = self.pods("controller").await?;
+            let leader = pods.into_iter().find(|pod| pod.metadata.name.as_ref() == Some(&holder));
+            Ok(match leader {
+                Some(pod) => Seen::Done(pod),
+                None => Seen::NotYet(format!("the Lease is held by {holder:?}")),
+            })
+        })
+        .await
+    }
+
+    /// Kills stowplan's process in a pod (SIGKILL).
+    pub(crate) fn kill_program(&self, pod: &Pod) -> Result<()> {
+        let uid = pod.metadata.uid.as_deref().context("no uid")?;
+        let script = format!(
+            "for process in /proc/[0-9]*; do
+                 [ \"$(cat $process/comm)\" = stowplan ] && grep -q {uid} $process/cgroup &&
+                     kill -9 ${{process#/proc/}} && exit 0
+             done; exit 1"
+        );
+        let node = self.plane.real_node(node(pod)?)?;
+        output(node.command("sh")?.args(["-c", &script])).map(drop)
+    }
+
+    /// The addresses of the pods to which the Service leads.
+    pub(crate) async fn service_addresses(&self) -> Result<Vec<String>> {
+        let labels = "kubernetes.io/service-name=stowplan-webhook";
+        let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let slices = slices.list(&ListParams::default().labels(labels)).await?.items;
+        Ok(slices
+            .into_iter()
+            .flat_map(|slice| slice.endpoints)
+            .filter(|endpoint| {
+                endpoint.conditions.as_ref().is_some_and(|is| is.ready == Some(true))
+            })
+            .flat_map(|endpoint| endpoint.addresses)
+            .collect())
+    }
+
+    /// Creates pods at a fixed rate around `act`, which returns the moment of the fault.
+    ///
+    /// Further faults under load (a rotation of certificates, `stowplan check` meanwhile) are cases
+    /// that call this.
+    pub(crate) async fn under_load(
+        &self,
+        name: &str,
+        act: impl AsyncFnOnce() -> Result<Instant>,
+    ) -> Result<Report> {
+        let load = Load::start(&self.client, name).await?;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let acted = act().await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let report = load.finish().await?;
+        report.print(name, acted.as_ref().ok().copied());
+        acted?;
+        Ok(report)
+    }
+}
+
+/// The commit whose release is upgraded.
+const PREVIOUS_COMMIT: &str = "HEAD~1";
+
+/// Why there is no previous release.
+pub(crate) fn has_no_previous_commit() -> Option<String> {
+    let commit = format!("{PREVIOUS_COMMIT}^{{commit}}");
+    let found = Command::new("git")
+        .args(["rev-parse", "--verify", "--quiet", &commit])
+        .current_dir(WORKSPACE)
+        .stdin(Stdio::null())
+        .output();
+    match found.is_ok_and(|output| output.status.success()) {
+        true => None,
+        false => Some(format!("this is no clone with a commit {PREVIOUS_COMMIT}")),
+    }
+}
+
+pub(crate) fn name(pod: &Pod) -> Result<&str> {
+    pod.metadata.name.as_deref().context("a pod without a name")
+}
+
+pub(crate) fn node(pod: &Pod) -> Result<&str> {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    node.context("a pod without a node")
+}
+
+pub(crate) fn address(pod: &Pod) -> Result<&str> {
+    let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref());
+    address.context("a pod without an address")
+}
+
+/// What a command prints.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output()?;
+    if !output.status.success() {
+        // Without its environment.
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        bail!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
