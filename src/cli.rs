@@ -19,6 +19,7 @@ mod live;
 mod pause;
 mod plan;
 mod policy;
+mod policy_source;
 mod process;
 mod ready;
 mod report;

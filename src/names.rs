@@ -74,6 +74,13 @@ pub(crate) fn short_digest(text: &str) -> String {
     hex(&Sha256::digest(text)[..5], b"0123456789abcdef")
 }
 
+/// The first 16 lower-case hexadecimal digits of the SHA-256 of `text`, to compare texts by. Users
+/// can compute it with `sha256sum`.
+#[must_use]
+pub(crate) fn fingerprint(text: &str) -> String {
+    hex(&Sha256::digest(text)[..8], b"0123456789abcdef")
+}
+
 /// Whether `text` has the form of a [`short_digest`], whatever the case of its letters.
 #[must_use]
 pub(crate) fn is_short_digest(text: &str) -> bool {
@@ -149,5 +156,11 @@ mod tests {
             assert!(!is_short_digest(text), "{text}");
         }
         assert_eq!(sha1_hex("together"), "9034FF9E2B8F00B47A44DFAF3C2A37176C101E2A");
+    }
+
+    #[test]
+    fn a_fingerprint_is_what_sha256sum_prints() {
+        assert_eq!(fingerprint(""), "e3b0c44298fc1c14");
+        assert_eq!(fingerprint("onInvalid: warn\n"), "0f80fafb508b328c");
     }
 }

@@ -5,8 +5,8 @@
 //! globals.
 
 pub(crate) mod log;
+mod throttle;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -19,6 +19,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 pub(crate) use log::shown;
+pub(crate) use throttle::Throttle;
 
 /// The labels of an admission request that was decided.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -50,6 +51,13 @@ pub struct ReasonLabels {
 pub struct KindLabels {
     /// The plural name.
     pub kind: &'static str,
+}
+
+/// The label of the policy in force.
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+pub struct PolicyLabels {
+    /// The first 16 hexadecimal digits of the SHA-256 of its text.
+    pub digest: String,
 }
 
 /// The labels of a write of the controller.
@@ -94,7 +102,9 @@ pub struct Metrics {
     pub foreign_secrets: Gauge,
     /// Changes of the certificate's files.
     pub certificate_reloads: Family<OutcomeLabels, Counter>,
-    /// Changes of the policy file.
+    /// 1 with the digest of the policy in force.
+    pub policy_info: Family<PolicyLabels, Gauge>,
+    /// Changes of the policy.
     pub policy_reloads: Family<OutcomeLabels, Counter>,
     /// Objects in the View.
     pub store_objects: Family<KindLabels, Gauge>,
@@ -104,7 +114,7 @@ pub struct Metrics {
     pub watch_errors: Family<KindLabels, Counter>,
     /// Seconds since a watch last heard from the API server; set when the metrics are read.
     pub watch_age: Family<KindLabels, Gauge>,
-    /// 1 while the policy file is invalid, and an older policy or none is in force.
+    /// 1 while the policy is invalid or cannot be read, and an older policy or none is in force.
     pub policy_rejected: Gauge,
     /// 1 while this process is the leader.
     pub controller_leader: Gauge,
@@ -146,6 +156,7 @@ impl Metrics {
             clock_skew: Gauge::default(),
             foreign_secrets: Gauge::default(),
             certificate_reloads: Family::default(),
+            policy_info: Family::default(),
             policy_reloads: Family::default(),
             store_objects: Family::default(),
             store_synced: Family::default(),
@@ -225,8 +236,13 @@ impl Metrics {
         );
         registry.register(
             "policy_reloads",
-            "Changes of the policy file, by whether it was loaded",
+            "Changes of the policy, by whether it came into force",
             self.policy_reloads.clone(),
+        );
+        registry.register(
+            "policy_info",
+            "The policy in force, by the first 16 hexadecimal digits of the SHA-256 of its text",
+            self.policy_info.clone(),
         );
         registry.register("store_objects", "Objects in the View", self.store_objects.clone());
         registry.register(
@@ -247,7 +263,7 @@ impl Metrics {
         );
         registry.register(
             "policy_rejected",
-            "Whether the policy file is invalid, and an older policy or none is in force",
+            "Whether the policy is invalid or missing, and an older policy or none is in force",
             self.policy_rejected.clone(),
         );
         self.register_controller();
@@ -368,7 +384,14 @@ impl Metrics {
             .inc();
     }
 
-    /// Counts a change of the policy file.
+    /// Sets the digest of the policy in force.
+    pub fn set_policy(&self, digest: &str) {
+        self.policy_info.clear();
+        let labels = PolicyLabels { digest: digest.to_owned() };
+        self.policy_info.get_or_create(&labels).set(1);
+    }
+
+    /// Counts a change of the policy.
     pub fn count_policy_reload(&self, is_loaded: bool) {
         self.policy_reloads
             .get_or_create(&OutcomeLabels { outcome: reload_outcome(is_loaded) })
@@ -401,31 +424,6 @@ impl Metrics {
 fn seconds_since_1970(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-}
-
-/// Limits log lines to one a second, for failures that clients can cause at any rate and that a
-/// metric counts.
-#[derive(Debug)]
-pub(crate) struct Throttle(AtomicU64);
-
-impl Throttle {
-    /// A throttle that lets the first line pass.
-    #[must_use]
-    pub(crate) const fn new() -> Self {
-        Self(AtomicU64::new(0))
-    }
-
-    /// Lets a line pass if none has passed in this second.
-    pub(crate) fn try_pass(&self) -> bool {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        self.0.swap(now, Ordering::Relaxed) != now
-    }
-}
-
-impl Default for Throttle {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 fn reload_outcome(is_loaded: bool) -> &'static str {

@@ -27,6 +27,8 @@ mod controller {
     pub(crate) mod jobs;
     /// Controllers that are killed, paused or replaced.
     pub(crate) mod outages;
+    /// The policy in its ConfigMap.
+    pub(crate) mod policy;
     /// Host pools: their nodes, marks and statuses.
     pub(crate) mod pools;
     /// The test of the chart.
@@ -81,6 +83,8 @@ const CASES: &[Case] = cases! { controller,
         what_went_while_it_was_away_is_swept;
     faults:
         every_fault_ends_in_the_same_state, a_pool_costs_few_writes;
+    policy:
+        an_edited_policy_is_in_force_in_webhook_and_controller;
 };
 
 fn main() -> ExitCode {

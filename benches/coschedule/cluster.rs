@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use anyhow::Context as _;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use stowplan::testing::systems::coschedule::keys::GATE;
@@ -71,11 +71,7 @@ impl Cluster {
     /// as long as the bench runs, and waits until pods are admitted by it.
     pub(crate) async fn bind_by(&self, binding: Binding) -> anyhow::Result<()> {
         let policy = json!({"coschedule": {"binding": binding.word(), "groupTTL": "24h"}});
-        let change = Patch::Merge(json!({"data": {"policy.yaml": policy.to_string()}}));
-        let namespace = self.installation.namespace();
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        maps.patch("stowplan-policy", &PatchParams::default(), &change).await?;
-        self.installation.sync_policy().await?;
+        self.installation.set_policy(&policy.to_string()).await?;
         // A pod of a group without placeholder gets a gate or a term, depending on the binding.
         let trial = serde_json::from_value(json!({
             "metadata": {"name": "trial", "annotations": {GROUP: "trial"}},

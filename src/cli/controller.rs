@@ -1,11 +1,8 @@
 //! `stowplan controller`: the process that computes the plans of all systems and writes them.
 
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -17,7 +14,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use super::process::{self, PolicyChange, PolicyFile};
+use super::policy_source::{self, Finding, Keeper, PolicyChange};
+use super::process;
 use crate::cluster::{Cluster, PodChange};
 use crate::controller::certificates::Settings;
 use crate::controller::events::Events;
@@ -28,7 +26,7 @@ use crate::server::{self, Stop};
 use crate::systems;
 use crate::systems::plan::Event;
 use crate::telemetry::Metrics;
-use crate::telemetry::log::{self, Format};
+use crate::telemetry::log::{self, Filter, Format};
 use crate::tls::authority::Terms;
 
 /// How often a process that does not lead decides pods that were admitted without the webhook.
@@ -39,7 +37,7 @@ const DECIDE_INTERVAL: Duration = Duration::from_secs(2);
 #[command(after_help = "\
 Examples:
   # As the chart runs it, two of them: one leads, the other takes over when it stops
-  stowplan controller --namespace stowplan-system --policy policy.yaml
+  stowplan controller --namespace stowplan-system --policy-config-map stowplan-policy
 
   # From a workstation, in the cluster of the current kubeconfig context
   stowplan controller --namespace stowplan-system --identity my-laptop --admin-listen 127.0.0.1:0")]
@@ -47,9 +45,8 @@ pub(super) struct Arguments {
     /// The namespace that stowplan runs in: that of the Lease stowplan-controller
     #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     namespace: String,
-    /// The policy, YAML; read again when it changes
-    #[arg(long, value_name = "FILE")]
-    policy: Option<PathBuf>,
+    #[command(flatten)]
+    policy: policy_source::Arguments,
     /// The address of /livez, /readyz and /metrics (plain HTTP); port 0 takes a free one and prints
     /// it
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8081")]
@@ -130,15 +127,19 @@ impl CertificateArguments {
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let metrics = Arc::new(Metrics::new());
     // Dropped last, so that log lines are written until the end.
-    let _log = log::start(arguments.log_format, &metrics).map_err(anyhow::Error::msg)?;
+    let log = log::start(arguments.log_format, &metrics).map_err(anyhow::Error::msg)?;
     let runtime = process::build_runtime()?;
-    let ended = runtime.block_on(control(arguments, metrics));
+    let ended = runtime.block_on(control(arguments, metrics, log.filter()));
     // The watches never end, so the runtime does not wait for them.
     runtime.shutdown_background();
     ended
 }
 
-async fn control(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<ExitCode> {
+async fn control(
+    arguments: Arguments,
+    metrics: Arc<Metrics>,
+    log_filter: Filter,
+) -> anyhow::Result<ExitCode> {
     let Arguments {
         namespace,
         policy,
@@ -151,8 +152,9 @@ async fn control(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<
     } = arguments;
     let identity = identity.map_or_else(read_host_name, Ok)?;
     let certificates = certificates.settings(&own_pod(&namespace, &identity))?;
-    let mut policy_file = PolicyFile::new(policy, &namespace, &image, &metrics);
-    let first = policy_file.start()?;
+    let policy_source = policy.into_source(&namespace);
+    let first_policy = policy_source.read_first()?;
+    let mut keeper = Keeper::new(&namespace, &image, &metrics, log_filter);
     let (policies, policy) = watch::channel(Arc::default());
 
     let mut config = Config::infer().await.context(process::NO_CLUSTER)?;
@@ -179,8 +181,8 @@ async fn control(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<
     let events = Events::start(writing.clone(), identity.clone(), Arc::clone(&metrics));
     let regarding = own_pod(&namespace, &identity);
     let is_in_force = in_force.clone();
-    let apply = move |change, problem| {
-        match change {
+    let mut take = move |finding: Finding| {
+        match keeper.judge(finding) {
             PolicyChange::None => {}
             PolicyChange::New(new) => {
                 policies.send_replace(new);
@@ -190,21 +192,10 @@ async fn control(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<
                 events.record(&regarding, &Event { warning: true, reason: "InvalidPolicy", note });
             }
         }
-        health.set_policy_problem(problem);
+        health.set_policy(keeper.state());
     };
-    apply(first, policy_file.problem_without_policy());
-    // A separate thread: a file system that hangs must not delay the lease. It ends with the
-    // process.
-    thread::Builder::new().name("files".to_owned()).spawn(move || {
-        loop {
-            thread::sleep(process::POLL_INTERVAL);
-            // A panic here is a bug in a parser; the next content of the file may be parsed.
-            match catch_unwind(AssertUnwindSafe(|| policy_file.refresh())) {
-                Ok(change) => apply(change, policy_file.problem_without_policy()),
-                Err(_) => error!("reading the policy file panicked"),
-            }
-        }
-    })?;
+    take(first_policy);
+    policy_source.follow(Some(&watching), Arc::clone(&metrics), take)?;
     let requested = stop.requested.clone();
     tokio::spawn(async move {
         process::wait_for_signal().await;

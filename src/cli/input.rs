@@ -284,7 +284,7 @@ fn list_files(path: &Path, problems: &mut Problems) -> Vec<PathBuf> {
     files
 }
 
-fn read_text(path: &Path) -> anyhow::Result<String> {
+pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
     let mut bytes = Vec::new();
     if is_stdin(path) {
         io::stdin().lock().take(MAX_BYTES + 1).read_to_end(&mut bytes)?;

@@ -18,7 +18,8 @@ use kube::Client;
 use tracing::{error, info, warn};
 
 use super::input;
-use super::process::{self, PolicyChange, PolicyFile};
+use super::policy_source::{self, Finding, Keeper, PolicyChange};
+use super::process;
 use crate::cluster::{Clock, Cluster, watch_named};
 use crate::controller::lease;
 use crate::server::admin::{self, Health};
@@ -27,7 +28,7 @@ use crate::server::service::Service;
 use crate::server::{self, Stop};
 use crate::systems::policy::Policy;
 use crate::telemetry::Metrics;
-use crate::telemetry::log::{self, Format};
+use crate::telemetry::log::{self, Filter, Format};
 use crate::tls::{self, SecretContent};
 use crate::view::resources;
 
@@ -35,10 +36,11 @@ use crate::view::resources;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  # As the chart runs it: the cluster and the Secret with the certificate are watched
-  stowplan webhook --namespace stowplan-system --policy policy.yaml --tls-secret stowplan-tls
+  # As the chart runs it: the cluster, the policy and the Secret with the certificate are watched
+  stowplan webhook --namespace stowplan-system --policy-config-map stowplan-policy \\
+      --tls-secret stowplan-tls
 
-  # With a certificate in files, which are read again when they change
+  # With a policy and a certificate in files, which are read again when they change
   stowplan webhook --namespace stowplan-system --policy policy.yaml \\
       --tls-cert tls.crt --tls-key tls.key
 
@@ -76,9 +78,8 @@ pub(super) struct Arguments {
     /// How long to continue serving after a signal to stop, while /readyz fails already
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = super::parse_duration)]
     shutdown_delay: Duration,
-    /// The policy, YAML; read again when it changes
-    #[arg(long, value_name = "FILE")]
-    policy: Option<PathBuf>,
+    #[command(flatten)]
+    policy: policy_source::Arguments,
     /// The CA whose certificates clients must present, PEM; read again when it changes [default:
     /// every client is answered]
     #[arg(long, value_name = "FILE")]
@@ -91,7 +92,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "QUANTITY", value_parser = parse_memory)]
     memory_limit: Option<u64>,
     /// Kubernetes objects, files or folders, instead of watches
-    #[arg(long, value_name = "PATH", num_args = 1..)]
+    #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "policy_config_map")]
     cluster: Vec<PathBuf>,
     /// The format of log lines [default: text on a terminal, else json]
     #[arg(long, value_name = "FORMAT", value_enum)]
@@ -104,21 +105,21 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let metrics = Arc::new(Metrics::new());
     // Dropped last, so that log lines are written until the end.
-    let _log = log::start(arguments.log_format, &metrics).map_err(anyhow::Error::msg)?;
+    let log = log::start(arguments.log_format, &metrics).map_err(anyhow::Error::msg)?;
     let runtime = process::build_runtime()?;
-    let served = runtime.block_on(serve(arguments, metrics));
+    let served = runtime.block_on(serve(arguments, metrics, log.filter()));
     // Tasks that still wait for a client are cancelled.
     runtime.shutdown_background();
     served
 }
 
-async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<ExitCode> {
-    let mut policy_file = PolicyFile::new(arguments.policy, &arguments.namespace, "", &metrics);
-    let policy = match policy_file.start()? {
-        PolicyChange::New(policy) => Some(policy),
-        PolicyChange::None | PolicyChange::Rejected(_) => None,
-    };
-    let policy = Arc::new(ArcSwapOption::new(policy));
+async fn serve(
+    arguments: Arguments,
+    metrics: Arc<Metrics>,
+    log_filter: Filter,
+) -> anyhow::Result<ExitCode> {
+    let policy_source = arguments.policy.into_source(&arguments.namespace);
+    let first_policy = policy_source.read_first()?;
     let (cluster, client) = if arguments.cluster.is_empty() {
         let client = Client::try_default()
             .await
@@ -143,11 +144,17 @@ async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<Ex
     info!(connections, small_bytes, large_bytes, waiting, "the limits that clients share");
     let health =
         Arc::new(Health::new(Arc::clone(&cluster), Arc::clone(&metrics), stop.requested.clone()));
-    health.set_policy_problem(policy_file.problem_without_policy());
+    let mut decided_by = DecidedBy {
+        keeper: Keeper::new(&arguments.namespace, "", &metrics, log_filter),
+        policy: Arc::default(),
+        health: Arc::clone(&health),
+    };
+    let policy = Arc::clone(&decided_by.policy);
+    decided_by.take(first_policy);
     let name = arguments.service.map(|service| format!("{service}.{}.svc", arguments.namespace));
     let clock = Arc::new(Clock::new(Arc::clone(&metrics)));
     let reader = Reader::default();
-    let mut certificate = match (arguments.tls_secret, client) {
+    let mut certificate = match (arguments.tls_secret, client.clone()) {
         (Some(secret), Some(client)) => {
             let content = Arc::new(SecretContent::new(&arguments.namespace, &secret));
             let (feed, reader) = (Arc::clone(&content), reader.clone());
@@ -168,19 +175,16 @@ async fn serve(arguments: Arguments, metrics: Arc<Metrics>) -> anyhow::Result<Ex
     if let Some(client_ca) = arguments.client_ca {
         certificate = certificate.for_clients_of(client_ca);
     }
-    let mut files = Files {
-        certificate,
-        clock,
-        policy_file,
-        policy: Arc::clone(&policy),
-        health: Arc::clone(&health),
-        metrics: Arc::clone(&metrics),
-    };
+    let mut files =
+        Files { certificate, clock, health: Arc::clone(&health), metrics: Arc::clone(&metrics) };
     // Before the port is printed: a script that reads it may call at once.
     files.refresh_certificate();
     let tls = files.certificate.server();
     print_addresses(listener.local_addr()?, admin_listener.local_addr()?);
 
+    policy_source.follow(client.as_ref(), Arc::clone(&metrics), move |finding| {
+        decided_by.take(finding);
+    })?;
     let service = Arc::new(Service::new(Arc::clone(&cluster), policy, metrics, limits));
     let admin = tokio::spawn(admin::serve(admin_listener, health, stop.clone()));
     // A separate thread: a file system that hangs must not block requests. It ends with the
@@ -276,12 +280,10 @@ fn read_secret(secret: Option<Secret>) -> Result<(Vec<u8>, Vec<u8>), String> {
     Ok((take(tls::CERTIFICATE), take(tls::KEY)))
 }
 
-/// The files and the certificate, which are read again to detect changes.
+/// The certificate and its files, which are read again to detect changes.
 struct Files {
     certificate: tls::Certificate,
     clock: Arc<Clock>,
-    policy_file: PolicyFile,
-    policy: Arc<ArcSwapOption<Policy>>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
 }
@@ -292,13 +294,9 @@ impl Files {
         loop {
             // Until then, or until the Secret has changed.
             thread::park_timeout(process::POLL_INTERVAL);
-            // A panic here is a bug in a parser; the next content of the file may be parsed.
-            let result = catch_unwind(AssertUnwindSafe(|| {
-                self.refresh_certificate();
-                self.refresh_policy();
-            }));
-            if result.is_err() {
-                error!("reading the policy file or the certificate panicked");
+            // A panic here is a bug in a parser; the next content may be parsed.
+            if catch_unwind(AssertUnwindSafe(|| self.refresh_certificate())).is_err() {
+                error!("reading the certificate panicked");
             }
         }
     }
@@ -346,11 +344,20 @@ impl Files {
         }
         self.health.set_certificate(status);
     }
+}
 
-    fn refresh_policy(&mut self) {
-        if let PolicyChange::New(new) = self.policy_file.refresh() {
+/// The policy that requests are decided by.
+struct DecidedBy {
+    keeper: Keeper,
+    policy: Arc<ArcSwapOption<Policy>>,
+    health: Arc<Health>,
+}
+
+impl DecidedBy {
+    fn take(&mut self, finding: Finding) {
+        if let PolicyChange::New(new) = self.keeper.judge(finding) {
             self.policy.store(Some(new));
         }
-        self.health.set_policy_problem(self.policy_file.problem_without_policy());
+        self.health.set_policy(self.keeper.state());
     }
 }

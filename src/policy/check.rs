@@ -60,7 +60,14 @@ impl<'s> Check<'s> {
             }
             Value::String(text) if expects("string") => {
                 if let Some(form) = form_of(schema).filter(|form| !form.accepts(text)) {
-                    self.report(path, value, form.takes());
+                    match form.find_wrong_part(text).filter(|part| *part != text) {
+                        None => self.report(path, value, form.takes()),
+                        Some(part) => {
+                            let (part, value) = (quoted(part), describe(value));
+                            let takes = form.takes();
+                            self.problems.push(format!("{path}: {part} in {value} is not {takes}"));
+                        }
+                    }
                 }
             }
             Value::Bool(_) if expects("boolean") => {}

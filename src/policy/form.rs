@@ -34,10 +34,12 @@ pub(super) enum Form {
     Quantity,
     /// An absolute path.
     Directory,
+    /// A filter of log lines, or nothing.
+    LogFilter,
 }
 
 impl Form {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Namespace,
         Self::LabelKey,
         Self::LabelValue,
@@ -48,6 +50,7 @@ impl Form {
         Self::Second,
         Self::Quantity,
         Self::Directory,
+        Self::LogFilter,
     ];
 
     /// The form with this name in a schema.
@@ -77,6 +80,9 @@ impl Form {
             Self::Directory => {
                 "an absolute path of letters, digits, '.', '_' and '-', as /root/.ssh"
             }
+            Self::LogFilter => {
+                "a level (off, error, warn, info, debug or trace) or MODULE=LEVEL, as stowplan::admission=debug"
+            }
         }
     }
 
@@ -97,6 +103,15 @@ impl Form {
             }
             Self::Quantity => text.parse::<Quantity>().is_ok(),
             Self::Directory => is_directory(text),
+            Self::LogFilter => text.is_empty() || self.find_wrong_part(text).is_none(),
+        }
+    }
+
+    /// The first part of a text with several parts that has not this form.
+    pub(super) fn find_wrong_part(self, text: &str) -> Option<&str> {
+        match self {
+            Self::LogFilter => text.split(',').find(|part| !is_log_directive(part)),
+            _ => None,
         }
     }
 
@@ -114,6 +129,11 @@ impl Form {
             Self::Second => "^([1-9][0-9]{3,}ms|[1-9][0-9]*(s|m|h))$".to_owned(),
             Self::Quantity => r"^([0-9]+\.?[0-9]*|\.[0-9]+)([numkMGTPE]|[KMGTPE]i)?$".to_owned(),
             Self::Directory => r"^(/[A-Za-z0-9._-]+)+$".to_owned(),
+            Self::LogFilter => {
+                let level = LEVELS.join("|");
+                let directive = format!("([A-Za-z0-9_:]+=)?({level})");
+                format!("^({directive}(,{directive})*)?$")
+            }
         }
     }
 
@@ -122,7 +142,7 @@ impl Form {
             Self::Namespace | Self::LabelValue => 63,
             Self::LabelKey => 253 + 1 + 63,
             Self::ObjectName | Self::OptionalObjectName => 253,
-            Self::Image => 512,
+            Self::Image | Self::LogFilter => 512,
             Self::Directory => LONGEST_DIRECTORY,
             Self::Period | Self::Second | Self::Quantity => 32,
         }
@@ -137,6 +157,17 @@ impl Form {
             KEYWORD: format!("{self:?}"),
         })
     }
+}
+
+/// The levels of a log filter.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Whether `text` is a part of a log filter. A word that is no level would be read as a module, so
+/// that a misspelt level turned all lines off.
+fn is_log_directive(text: &str) -> bool {
+    let (module, level) = text.rsplit_once('=').unwrap_or(("stowplan", text));
+    let is_module = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':');
+    !module.is_empty() && module.bytes().all(is_module) && LEVELS.contains(&level)
 }
 
 /// Whether `text` names an image: `[HOST[:PORT]/]PATH[:TAG][@DIGEST]`.
@@ -228,6 +259,10 @@ pub(crate) fn optional_object_name(_: &mut SchemaGenerator) -> Schema {
     schema_of(Form::OptionalObjectName.schema())
 }
 
+pub(crate) fn log_filter(_: &mut SchemaGenerator) -> Schema {
+    schema_of(Form::LogFilter.schema())
+}
+
 pub(crate) fn image(_: &mut SchemaGenerator) -> Schema {
     schema_of(Form::Image.schema())
 }
@@ -278,5 +313,26 @@ mod tests {
             assert!(form.schema()["pattern"].as_str().unwrap().starts_with('^'));
         }
         assert_eq!(Form::find("None"), None);
+    }
+
+    #[test]
+    fn a_log_filter_is_levels_and_modules_with_levels() {
+        for filter in ["", "info", "off", "info,stowplan::admission=debug", "hyper=warn,trace"] {
+            assert!(Form::LogFilter.accepts(filter), "{filter}");
+        }
+        for (filter, wrong) in [
+            ("debgu", "debgu"),
+            ("info,stowplan=loud", "stowplan=loud"),
+            ("info,,warn", ""),
+            ("info, warn", " warn"),
+            ("INFO", "INFO"),
+            ("=info", "=info"),
+            ("a=b=info", "a=b=info"),
+            ("[span]=info,warn", "[span]=info"),
+            ("é=info", "é=info"),
+        ] {
+            assert!(!Form::LogFilter.accepts(filter), "{filter}");
+            assert_eq!(Form::LogFilter.find_wrong_part(filter), Some(wrong));
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -37,12 +37,21 @@ pub(crate) struct Health {
     certificate: Option<ArcSwap<CertificateStatus>>,
     /// The process is not ready while a watch is older. `None`: at any age.
     max_age: Option<Duration>,
-    /// Why no policy is in force.
-    policy_problem: ArcSwapOption<String>,
+    policy: ArcSwap<PolicyState>,
+}
+
+/// The policy that a process decides by.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct PolicyState {
+    /// The digest of the policy in force. `None`: none is, and the process is not ready.
+    pub(crate) digest: Option<String>,
+    /// Why the policy that was found last is not in force.
+    pub(crate) problem: Option<String>,
 }
 
 impl Health {
-    /// The health of a process that serves TLS: not ready until a certificate was read.
+    /// The health of a process that serves TLS: not ready until a certificate and a policy were
+    /// read.
     #[must_use]
     pub(crate) fn new(
         cluster: Arc<Cluster>,
@@ -50,12 +59,12 @@ impl Health {
         stopping: CancellationToken,
     ) -> Self {
         let certificate = Some(ArcSwap::from_pointee(CertificateStatus::unread()));
-        let policy_problem = ArcSwapOption::empty();
-        Self { cluster, metrics, stopping, certificate, max_age: None, policy_problem }
+        let policy = ArcSwap::default();
+        Self { cluster, metrics, stopping, certificate, max_age: None, policy }
     }
 
-    /// The health of a process that serves no TLS and needs no certificate. It is not ready while a
-    /// watch is older than `max_age`.
+    /// The health of a process that serves no TLS and needs no certificate. It is not ready until a
+    /// policy was read, and while a watch is older than `max_age`.
     #[must_use]
     pub(crate) fn without_certificate(
         cluster: Arc<Cluster>,
@@ -67,9 +76,9 @@ impl Health {
         Self { certificate: None, max_age, ..Self::new(cluster, metrics, stopping) }
     }
 
-    /// Sets why no policy is in force; `None`: one is.
-    pub(crate) fn set_policy_problem(&self, problem: Option<String>) {
-        self.policy_problem.store(problem.map(Arc::new));
+    /// Sets the state of the policy.
+    pub(crate) fn set_policy(&self, state: PolicyState) {
+        self.policy.store(Arc::new(state));
     }
 
     /// Sets the state of the certificate.
@@ -86,10 +95,11 @@ impl Health {
         if self.stopping.is_cancelled() {
             problems.push("stopping".to_owned());
         }
-        let policy_problem = self.policy_problem.load();
-        problems.extend(
-            policy_problem.iter().map(|problem| format!("no policy is in force: {problem}")),
-        );
+        let policy = self.policy.load();
+        if policy.digest.is_none() {
+            let problem = policy.problem.as_deref().unwrap_or("none was read yet");
+            problems.push(format!("no policy is in force: {problem}"));
+        }
         let certificate = self.certificate.as_ref();
         problems.extend(certificate.and_then(|certificate| certificate.load().problem.clone()));
         problems.extend(
@@ -109,9 +119,16 @@ impl Health {
             [] => (StatusCode::OK, "ok\n".to_owned()),
             problems => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", problems.join("\n"))),
         };
+        // Writing to a String does not fail.
+        let policy = self.policy.load();
+        if let Some(digest) = &policy.digest {
+            let _ = writeln!(body, "policy: {digest}");
+            if let Some(problem) = &policy.problem {
+                let _ = writeln!(body, "a newer policy is not in force: {problem}");
+            }
+        }
         let certificate = self.certificate.as_ref().map(|certificate| certificate.load());
         if let Some(days) = certificate.and_then(|status| status.days_left(SystemTime::now())) {
-            // Writing to a String does not fail.
             let _ = writeln!(body, "certificate: {days} days left");
         }
         text(status, body)
@@ -197,11 +214,17 @@ mod tests {
         let stopping = CancellationToken::new();
         let health =
             Health::without_certificate(cluster, Arc::default(), stopping, Duration::from_secs(60));
-        assert_eq!(health.problems(), Vec::<String>::new());
-        health.set_policy_problem(Some("onInvald: there is no such key".to_owned()));
+        assert_eq!(health.problems(), ["no policy is in force: none was read yet"]);
+        let problem = Some("onInvald: there is no such key".to_owned());
+        health.set_policy(PolicyState { digest: None, problem: problem.clone() });
         assert_eq!(health.problems(), ["no policy is in force: onInvald: there is no such key"]);
         assert_eq!(health.answer(&Method::GET, "/livez").status(), 200);
-        health.set_policy_problem(None);
+        let digest = Some("e3b0c44298fc1c14".to_owned());
+        health.set_policy(PolicyState { digest: digest.clone(), problem: None });
         assert_eq!(health.problems(), Vec::<String>::new());
+        // A problem beside a policy is shown, and the process stays ready.
+        health.set_policy(PolicyState { digest, problem });
+        assert_eq!(health.problems(), Vec::<String>::new());
+        assert_eq!(health.answer(&Method::GET, "/readyz").status(), 200);
     }
 }

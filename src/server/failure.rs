@@ -86,7 +86,7 @@ impl Failure {
             }
             Self::Unsynced => "the view of the cluster is not complete yet; try again".to_owned(),
             Self::NoPolicy => {
-                "the policy file is invalid, and no other policy is in force".to_owned()
+                "the policy is invalid or not known, and no other policy is in force".to_owned()
             }
             Self::Bug => "a bug in stowplan; see its log".to_owned(),
         }

@@ -27,6 +27,10 @@ pub struct Policy {
     /// Namespaces whose pods are never touched. The webhook's own namespace always belongs to them.
     #[schemars(schema_with = "form::namespaces")]
     pub excluded_namespaces: BTreeSet<String>,
+    /// The filter of log lines, such as `info,stowplan::admission=debug`. Empty: the filter with which
+    /// the process was started.
+    #[schemars(schema_with = "form::log_filter")]
+    pub log: String,
     /// Names of the conditions that the administrator added to the webhook. The chart writes them:
     /// stowplan cannot know which pods they keep from the webhook, so `recreatePending` is invalid
     /// beside them.
@@ -88,6 +92,7 @@ impl Default for Policy {
             on_invalid: OnInvalid::default(),
             record_placement: true,
             excluded_namespaces: ["kube-system", "kube-node-lease"].map(String::from).into(),
+            log: String::new(),
             match_conditions: BTreeSet::new(),
             repair: Repair::default(),
             host_pools: HostPools::default(),
@@ -127,6 +132,10 @@ mod tests {
             ("excludedNamespaces: kube-system", "\"kube-system\" is not a list, as [a, b]"),
             ("excludedNamespaces: [Foo_Bar]", "excludedNamespaces[0]: \"Foo_Bar\" is not the name"),
             ("onInvalid: refuse\nonInvalid: warn", "not YAML"),
+            ("log: debgu", "log: \"debgu\" is not a level (off, "),
+            ("log: info,a=loud", "log: \"a=loud\" in \"info,a=loud\" is not a level"),
+            ("log: null", "log: has no value"),
+            ("log: [info]", "log: a list is not a level"),
             ("{", "not YAML"),
             ("recordPlacement: \u{0}", ""),
             ("mpi: {clusterDomain: a b}", "mpi.clusterDomain: \"a b\" is not the name"),

@@ -10,20 +10,23 @@
 //! - **Dropped lines are counted** in the metric `stowplan_log_lines_dropped_total`.
 //! - **The last lines are written at exit, with a deadline:** a reader that reads no more cannot
 //!   keep the process from ending.
+//! - **The filter can be replaced** while the process runs ([`Filter`]).
 //! - **Each complete line is escaped before it is queued,** so that also a field which the caller
 //!   forgot to escape is harmless. (Callers use [`shown`] to shorten a user's text.)
 
 use std::borrow::Cow;
+use std::fmt;
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use prometheus_client::metrics::counter::Counter;
-use tracing::error;
-use tracing_subscriber::EnvFilter;
+use tracing::{error, info};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::{EnvFilter, reload};
 
 use super::Metrics;
 use crate::text::misleads;
@@ -57,6 +60,52 @@ pub(crate) enum Format {
 pub(crate) struct Log {
     queue: SyncSender<Message>,
     done: Receiver<()>,
+    filter: Filter,
+}
+
+/// The filter of log lines, which the policy may replace. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Filter(Arc<Filters>);
+
+struct Filters {
+    /// The filter with which the process was started.
+    own: String,
+    /// The filter that is used.
+    used: Mutex<String>,
+    replace: Replace,
+}
+
+type Replace = Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>;
+
+impl Filter {
+    pub(crate) fn new(own: &str, replace: Replace) -> Self {
+        let own = own.to_owned();
+        Self(Arc::new(Filters { used: Mutex::new(own.clone()), own, replace }))
+    }
+
+    /// Uses `filter` from now on; empty: the one with which the process was started.
+    pub(crate) fn set(&self, filter: &str) {
+        let Filters { own, used, replace } = &*self.0;
+        let filter = if filter.is_empty() { own } else { filter };
+        let mut used = used.lock().unwrap_or_else(PoisonError::into_inner);
+        if *used == filter {
+            return;
+        }
+        let replaced = EnvFilter::try_new(filter).map_err(|error| error.to_string());
+        match replaced.and_then(|new| replace(new).map_err(|error| error.to_string())) {
+            Ok(()) => {
+                filter.clone_into(&mut used);
+                info!(filter, "log lines are filtered by the policy from now on");
+            }
+            Err(error) => error!(filter, error, "the log filter cannot be used"),
+        }
+    }
+}
+
+impl fmt::Debug for Filter {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Filter").field(&self.0.used).finish()
+    }
 }
 
 enum Message {
@@ -70,24 +119,32 @@ enum Message {
 /// # Errors
 /// The filter in [`LOG_VARIABLE`] is invalid, or logging was started before.
 pub(crate) fn start(format: Option<Format>, metrics: &Metrics) -> Result<Log, String> {
-    let filter = match std::env::var(LOG_VARIABLE) {
-        Ok(text) => EnvFilter::try_new(&text)
-            .map_err(|error| format!("{LOG_VARIABLE}={text}: {error}; write for example info"))?,
-        Err(_) => EnvFilter::new("info"),
-    };
-    let (lines, log) = start_writer(io::stderr(), metrics.log_lines_dropped.clone());
+    let own = std::env::var(LOG_VARIABLE).unwrap_or_else(|_| "info".to_owned());
+    let filter = EnvFilter::try_new(&own)
+        .map_err(|error| format!("{LOG_VARIABLE}={own}: {error}; write for example info"))?;
+    let (lines, mut log) = start_writer(io::stderr(), metrics.log_lines_dropped.clone());
     let default_format = || if io::stderr().is_terminal() { Format::Text } else { Format::Json };
     // No colours: so every control character in a line comes from a user's text, and is escaped.
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(lines);
     match format.unwrap_or_else(default_format) {
-        Format::Text => builder.try_init(),
-        Format::Json => builder
-            .json()
-            .flatten_event(true)
-            .with_current_span(true)
-            .with_span_list(false)
-            .try_init(),
+        Format::Text => {
+            let builder = builder.with_filter_reloading();
+            let handle = builder.reload_handle();
+            log.filter = Filter::new(&own, Box::new(move |filter| handle.reload(filter)));
+            builder.try_init()
+        }
+        Format::Json => {
+            let builder = builder
+                .json()
+                .flatten_event(true)
+                .with_current_span(true)
+                .with_span_list(false)
+                .with_filter_reloading();
+            let handle = builder.reload_handle();
+            log.filter = Filter::new(&own, Box::new(move |filter| handle.reload(filter)));
+            builder.try_init()
+        }
     }
     .map_err(|error| format!("cannot start logging: {error}"))?;
     let panics = metrics.panics.clone();
@@ -119,7 +176,15 @@ fn start_writer(mut sink: impl Write + Send + 'static, dropped: Counter) -> (Lin
     // If the thread does not start, every line is dropped and counted, and the webhook still
     // serves.
     drop(writer);
-    (Lines { queue: queue.clone(), dropped }, Log { queue, done })
+    let filter = Filter::new("", Box::new(|_| Ok(())));
+    (Lines { queue: queue.clone(), dropped }, Log { queue, done, filter })
+}
+
+impl Log {
+    /// The filter, to be replaced.
+    pub(crate) fn filter(&self) -> Filter {
+        self.filter.clone()
+    }
 }
 
 impl Drop for Log {

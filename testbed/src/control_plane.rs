@@ -47,7 +47,7 @@ mod real;
 mod stored;
 mod upkeep;
 
-pub use self::install::{Install, Installation, PodInstall};
+pub use self::install::{Install, Installation, PodInstall, policy_digest};
 pub use self::node::NodeSpec;
 pub use self::real::RealNode;
 
@@ -62,6 +62,8 @@ pub struct Options {
     /// Real nodes instead of simulated ones; kwok does not run then. Needs root, and a machine has
     /// one such control plane at a time.
     pub real: Option<RealNodes>,
+    /// Whether the API server writes an audit log, at the level Metadata: [`ControlPlane::audit_log`].
+    pub audit: bool,
     /// The run directory. None: a temporary one, which is removed in the end, unless the start
     /// fails or the owner panics: then it stays, and its path is printed.
     pub dir: Option<PathBuf>,
@@ -136,6 +138,12 @@ impl ControlPlane {
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// The audit log, an event a line, if [`Options::audit`] is set.
+    #[must_use]
+    pub fn audit_log(&self) -> PathBuf {
+        self.directory.join("logs/audit.log")
     }
 
     /// An administrator's kubeconfig with embedded certificates.
@@ -315,7 +323,7 @@ impl ControlPlane {
     async fn boot(&self, options: &Options, claim: Option<TcpListener>) -> Result<()> {
         let authority = self.write_files()?;
         self.start_etcd().await?;
-        self.start_api_server()?;
+        self.start_api_server(options.audit)?;
         let client = self.client().await?;
         until("the API server to be ready", START_LIMIT, async || {
             self.check()?;

@@ -67,6 +67,34 @@ fn rules(render: &Render) -> Vec<Value> {
     group["rules"].as_array().expect("rules").clone()
 }
 
+/// The documented metrics have the types and labels of those that are served, one row each.
+#[test]
+fn the_metrics_listed_have_their_types_and_labels() {
+    let text = metrics::to_text();
+    let samples = samples();
+    let mut served = BTreeMap::new();
+    for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        let (family, kind) = line.split_once(' ').expect("a type");
+        let (name, sample) = match kind {
+            "counter" => (format!("{family}_total"), format!("{family}_total")),
+            "info" => (format!("{family}_info"), format!("{family}_info")),
+            "histogram" => (family.to_owned(), format!("{family}_count")),
+            _ => (family.to_owned(), family.to_owned()),
+        };
+        served.insert(name, (kind.to_owned(), samples[&sample].clone()));
+    }
+    let mut listed = BTreeMap::new();
+    for row in OPERATIONS.lines().filter(|line| line.starts_with("| `stowplan_")) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" |").map(str::trim).collect();
+        let [name, kind, labels, meaning] = &cells[..] else { panic!("{row}") };
+        let labels: BTreeSet<_> = labels.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        assert!(meaning.len() > 10, "{row}");
+        let row = (kind.to_string(), labels);
+        assert_eq!(listed.insert(name.trim_matches('`').to_owned(), row), None, "{name} twice");
+    }
+    assert_eq!(listed, served);
+}
+
 /// One row of the documented alerts.
 #[derive(Debug, PartialEq)]
 struct Alert {
@@ -114,7 +142,7 @@ fn the_alerts_are_those_of_the_documentation() {
         })
         .collect();
     assert_eq!(rendered, documented);
-    assert!(rendered.len() >= 9, "{rendered:?}");
+    assert!(rendered.len() >= 10, "{rendered:?}");
     for alert in &rendered {
         let is_heading = |line: &str| {
             let words = line.strip_prefix("### ").unwrap_or_default().to_lowercase();

@@ -70,6 +70,8 @@ fn helm_and_stowplan_refuse_the_same_policies() {
         "{}",
         r#"{"onInvalid": "warn", "repair": "recreatePending", "recordPlacement": false}"#,
         r#"{"excludedNamespaces": ["kube-system", "a-1"]}"#,
+        r#"{"log": "info,stowplan::admission=debug"}"#,
+        r#"{"log": ""}"#,
         r#"{"hostPools": {"nodeSelector": {"example.com/Zone": "", "a": "B_c.d"}}}"#,
         r#"{"coschedule": {"gracePeriod": "1000ms", "groupTTL": "0s", "classMap": {"a": "b.c"}}}"#,
         r#"{"coschedule": {"placeholder": {"image": "r.example:5000/a/b:1.0", "priorityClassName": ""}}}"#,
@@ -85,6 +87,9 @@ fn helm_and_stowplan_refuse_the_same_policies() {
     for (policy, field) in [
         (r#"{"onInvald": "warn"}"#, "onInvald"),
         (r#"{"onInvalid": "refuze"}"#, "/policy/onInvalid"),
+        (r#"{"log": "debgu"}"#, "/policy/log"),
+        (r#"{"log": "info,stowplan=loud"}"#, "/policy/log"),
+        (r#"{"log": null}"#, "/policy/log"),
         (r#"{"excludedNamespaces": "kube-system"}"#, "/policy/excludedNamespaces"),
         (r#"{"excludedNamespaces": ["Foo_Bar"]}"#, "/policy/excludedNamespaces/0"),
         (r#"{"hostPools": {"maxExclusiveNodesPerNamespace": "many"}}"#, "/policy/hostPools"),

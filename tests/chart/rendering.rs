@@ -6,7 +6,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodSpec, ResourceQuota, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -140,6 +140,13 @@ fn every_object_is_one_that_the_api_knows() {
     }
 }
 
+/// The ConfigMap that the first container of these pods follows.
+fn policy_of(spec: &PodSpec) -> &str {
+    let arguments = spec.containers[0].args.iter().flatten();
+    let mut names = arguments.filter_map(|it| it.strip_prefix("--policy-config-map="));
+    names.next().expect("a policy")
+}
+
 #[test]
 fn names_follow_the_release() {
     for (release, prefix) in [
@@ -159,14 +166,13 @@ fn names_follow_the_release() {
         let labels = pod.metadata.expect("metadata").labels.expect("labels");
         assert!(selector.iter().all(|pair| labels.get_key_value(pair.0) == Some(pair)));
         let spec = pod.spec.expect("a spec");
-        let account = spec.service_account_name.expect("an account");
+        let account = spec.service_account_name.clone().expect("an account");
         let _: ServiceAccount = objects.get("ServiceAccount", &account);
         let binding: ClusterRoleBinding =
             objects.get("ClusterRoleBinding", &format!("{prefix}-webhook"));
         assert_eq!(binding.subjects.expect("subjects")[0].name, account);
         let _: ClusterRole = objects.get("ClusterRole", &binding.role_ref.name);
-        let policy = spec.volumes.expect("volumes").into_iter().find_map(|it| it.config_map);
-        let _: ConfigMap = objects.get("ConfigMap", &policy.expect("a policy volume").name);
+        let _: ConfigMap = objects.get("ConfigMap", policy_of(&spec));
         let configuration: ValidatingWebhookConfiguration =
             objects.get("ValidatingWebhookConfiguration", prefix);
         let checks = configuration.webhooks.expect("webhooks");
@@ -176,8 +182,9 @@ fn names_follow_the_release() {
         let deployment: Deployment = objects.get("Deployment", &controller);
         let spec = deployment.spec.expect("a spec").template.spec.expect("a spec");
         assert_eq!(spec.service_account_name, Some(controller.clone()));
-        let policy = spec.volumes.expect("volumes").into_iter().find_map(|it| it.config_map);
-        let _: ConfigMap = objects.get("ConfigMap", &policy.expect("a policy volume").name);
+        let _: ConfigMap = objects.get("ConfigMap", policy_of(&spec));
+        let role: RoleBinding = objects.get("RoleBinding", policy_of(&spec));
+        assert_eq!(role.role_ref.name, policy_of(&spec));
         let _: ServiceAccount = objects.get("ServiceAccount", &controller);
         let binding: ClusterRoleBinding = objects.get("ClusterRoleBinding", &controller);
         assert_eq!(binding.subjects.expect("subjects")[0].name, controller);

@@ -92,10 +92,12 @@ fn the_webhook_may_read_and_nothing_else() {
         for (namespace, rule) in rights {
             assert_eq!(rule.verbs, ["get", "list", "watch"], "{rule:?}");
             let resources = rule.resources.expect("resources");
-            // Whether the controller is there, and the certificate; the rest it reads everywhere.
+            // Whether the controller is there, the certificate and the policy; the rest it reads
+            // everywhere.
             let name = match resources.join(",").as_str() {
                 "leases" => Some("stowplan-controller"),
                 "secrets" => Some("stowplan-tls"),
+                "configmaps" => Some("stowplan-policy"),
                 _ => None,
             };
             assert_eq!(namespace.as_deref(), name.map(|_| "stowplan-system"));
@@ -202,10 +204,42 @@ fn the_controller_may_do_what_is_listed_under_an_account_of_its_own() {
         verbs(&rules),
         words(&[
             "create leases.coordination.k8s.io",
+            "get configmaps stowplan-policy",
             "get leases.coordination.k8s.io stowplan-controller",
+            "list configmaps stowplan-policy",
             "update leases.coordination.k8s.io stowplan-controller",
+            "watch configmaps stowplan-policy",
         ])
     );
+}
+
+/// The policy is read by both, under the names that the arguments have, and no other account.
+#[test]
+fn the_policy_is_read_by_the_accounts_of_the_pods_and_by_no_other() {
+    for (values, accounts, containers) in [
+        (&[][..], &["stowplan", "stowplan-controller"][..], &["webhook", "controller"][..]),
+        (&[SIDECAR], &["stowplan"], &["webhook", "controller"]),
+        (&[NO_CONTROLLER], &["stowplan"], &["webhook"]),
+    ] {
+        let objects = Render::defaults().set_all(values).objects();
+        let role: Role = objects.get("Role", "stowplan-policy");
+        let rights = verbs(&role.rules.expect("rules"));
+        let wanted =
+            ["get", "list", "watch"].map(|verb| format!("{verb} configmaps stowplan-policy"));
+        assert_eq!(rights, BTreeSet::from(wanted));
+        let binding: RoleBinding = objects.get("RoleBinding", "stowplan-policy");
+        let subjects = binding.subjects.expect("subjects");
+        let names: Vec<_> = subjects.iter().map(|subject| &*subject.name).collect();
+        assert_eq!(names, accounts, "{values:?}");
+        for container in containers {
+            let (_, container) = objects.container(container).expect("a container");
+            let flags = container.args.expect("arguments");
+            let named = "--policy-config-map=stowplan-policy".to_owned();
+            assert!(flags.contains(&named), "{flags:?}");
+            assert!(!flags.iter().any(|flag| flag.starts_with("--policy=")), "{flags:?}");
+        }
+        assert!(objects.find::<Value>("ConfigMap", "stowplan-policy").is_some());
+    }
 }
 
 /// When the policy changes, earlier writes are reverted, so the rights do not depend on the policy.
@@ -455,8 +489,9 @@ fn as_a_sidecar_the_controller_brings_its_rights_to_the_webhooks_account() {
     assert_eq!(names, ["webhook", "controller"]);
     let sum = &verbs_everywhere(&own, "stowplan") | &verbs_everywhere(&own, "stowplan-controller");
     assert_eq!(verbs_everywhere(&objects, "stowplan"), sum);
+    // The right to the policy is in both, and there is one Role for it.
     assert_eq!(
-        objects.rights("stowplan").len(),
+        objects.rights("stowplan").len() + 1,
         own.rights("stowplan").len() + own.rights("stowplan-controller").len()
     );
     for kind in ["Deployment", "PodDisruptionBudget", "ServiceAccount"] {

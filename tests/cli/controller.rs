@@ -5,7 +5,9 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::api_server::Cluster;
+use serde_json::{Value, json};
+
+use super::api_server::{Cluster, failure};
 use super::command::Folder;
 
 #[test]
@@ -74,7 +76,7 @@ fn with_an_invalid_policy_a_controller_lives_and_plans_nothing() {
     let seen = Arc::clone(&asked);
     let cluster = Cluster::start(move |path| {
         seen.lock().expect("no panic").push(path.to_owned());
-        super::api_server::failure(500, "InternalError")
+        failure(500, "InternalError")
     });
     let has_asked =
         |part: &str| asked.lock().expect("no panic").iter().any(|path| path.contains(part));
@@ -114,4 +116,81 @@ fn with_an_invalid_policy_a_controller_lives_and_plans_nothing() {
     assert!(!get(url, "/readyz").1.contains("no policy is in force"));
     child.kill().expect("it runs");
     child.wait().expect("it ends");
+}
+
+#[test]
+fn a_controller_whose_policy_is_missing_says_which_and_takes_it_once_it_exists() {
+    let map = Arc::new(Mutex::new(None::<Value>));
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (seen, state) = (Arc::clone(&asked), Arc::clone(&map));
+    // Its watches fail, so that it lists again and again.
+    let cluster = Cluster::start(move |path| {
+        seen.lock().expect("no panic").push(path.to_owned());
+        match path.starts_with("/api/v1/namespaces/ns/configmaps?") && !path.contains("watch=") {
+            true => {
+                let items: Vec<Value> = state.lock().expect("no panic").iter().cloned().collect();
+                let metadata = json!({"resourceVersion": "1"});
+                (
+                    200,
+                    json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": metadata, "items": items}),
+                )
+            }
+            false => failure(500, "InternalError"),
+        }
+    });
+    let has_asked =
+        |part: &str| asked.lock().expect("no panic").iter().any(|path| path.contains(part));
+    let folder = Folder::new(&[("kubeconfig", &cluster.kubeconfig())]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_stowplan"))
+        .args(["controller", "--namespace", "ns", "--identity", "me"])
+        .args(["--policy-config-map", "the-policy", "--admin-listen", "127.0.0.1:0"])
+        .current_dir(folder.0.path())
+        .env("KUBECONFIG", "kubeconfig")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    let url = line.trim().strip_prefix("admin on ").unwrap_or_else(|| panic!("{line}"));
+    let until = |what: &str, is: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is() {
+            assert!(Instant::now() < deadline, "not {what}: {}", get(url, "/readyz").1);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let shows = |part: &str| get(url, "/readyz").1.contains(part);
+    until("missing", &|| {
+        shows("no policy is in force: ConfigMap ns/the-policy does not exist; `helm upgrade`")
+    });
+    until("reported", &|| has_asked("/apis/events.k8s.io/v1/namespaces/ns/events"));
+    assert!(!has_asked("/leases/"), "{asked:?}");
+    let text = "onInvalid: warn\n";
+    let data = json!({"metadata": {"name": "the-policy"}, "data": {"policy.yaml": text}});
+    *map.lock().expect("no panic") = Some(data);
+    // As `sha256sum` prints it.
+    until("in force", &|| shows("policy: 0f80fafb508b328c\n"));
+    until("competing", &|| has_asked("/leases/"));
+    // It is deleted: the old one stays in force, and the problem is shown.
+    *map.lock().expect("no panic") = None;
+    until("deleted", &|| {
+        shows("a newer policy is not in force: ConfigMap ns/the-policy does not exist")
+            && shows("policy: 0f80fafb508b328c\n")
+    });
+    assert!(get(url, "/metrics").1.contains("\nstowplan_policy_rejected 1\n"));
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+}
+
+#[test]
+fn a_policy_has_one_source() {
+    for words in [
+        "controller --namespace ns --policy p.yaml --policy-config-map p",
+        "webhook --namespace ns --tls-cert a --tls-key b --policy-config-map p --cluster nodes.yaml",
+    ] {
+        let output = Folder::new(&[]).run(words.split(' '), b"");
+        assert_eq!(output.code, 2, "{output:?}");
+        assert!(output.stderr.contains("cannot be used with"), "{output:?}");
+    }
 }

@@ -184,7 +184,7 @@ fn live_reads_the_policy_and_the_exclusions_of_the_cluster() {
 
 #[test]
 fn live_says_why_the_policy_is_not_known_and_assumes_the_default_one() {
-    let cases: [(&'static str, Answer, &str); 3] = [
+    let cases: [(&'static str, Answer, &str); 4] = [
         (
             NAMED,
             || failure(403, "Forbidden"),
@@ -194,6 +194,15 @@ fn live_says_why_the_policy_is_not_known_and_assumes_the_default_one() {
             NAMED,
             || policy("onInvalid: maybe\n"),
             "ConfigMap system/stowplan-policy has an invalid policy, ",
+        ),
+        (
+            NAMED,
+            || {
+                let (code, mut map) = policy("");
+                map["data"] = json!({"policy": ""});
+                (code, map)
+            },
+            "ConfigMap system/stowplan-policy has no key policy.yaml (it has policy); ",
         ),
         ("{}", || policy(""), "MutatingWebhookConfiguration stowplan does not name the policy "),
     ];

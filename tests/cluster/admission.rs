@@ -263,32 +263,20 @@ pub(crate) async fn pods_are_created_while_the_webhook_is_stopped(world: Arc<Wor
 pub(crate) async fn the_policy_is_read_again(world: Arc<World>) -> Result<()> {
     let installation = world.installation.write().await;
     let space = world.namespace("policy").await?;
-    let file = installation.certificate_files().0.with_file_name("policy.yaml");
-    let kept = std::fs::read_to_string(&file)?;
+    let kept = installation.policy().await?;
     let pod = element("job", "pe", &[("host", "node-99")]);
-    let admitted = async |wanted: bool| {
-        until("the policy to be in force", Duration::from_secs(30), async || {
-            let said = world
-                .kubectl(
-                    &["-n", &space.name, "create", "--dry-run=server", "-f", "-"],
-                    &pod.to_string(),
-                )
-                .await?;
-            Ok(if said.success == wanted { Seen::Done(said.err) } else { Seen::NotYet(said.err) })
-        })
-        .await
+    let create = async || {
+        let arguments = ["-n", &space.name, "create", "--dry-run=server", "-f", "-"];
+        world.kubectl(&arguments, &pod.to_string()).await
     };
-    std::fs::write(&file, "onInvalid: warn\n")?;
-    let warned = admitted(true).await;
-    // An invalid policy changes nothing.
-    std::fs::write(&file, "onInvalid: perhaps\n")?;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let still = admitted(true).await;
-    std::fs::write(&file, kept)?;
-    let refused = admitted(false).await;
+    installation.set_policy("onInvalid: warn\n").await?;
+    let warned = create().await;
+    installation.set_policy(&kept).await?;
+    let refused = create().await?;
     let warned = warned?;
-    ensure!(warned.contains("Warning: streams.ibm.com/host: not placed (UnknownHost)"), "{warned}");
-    still?;
-    refused?;
+    ensure!(warned.success, "{}", warned.err);
+    let warning = "Warning: streams.ibm.com/host: not placed (UnknownHost)";
+    ensure!(warned.err.contains(warning), "{}", warned.err);
+    ensure!(!refused.success && refused.err.contains("UnknownHost"), "{}", refused.err);
     Ok(())
 }

@@ -49,7 +49,15 @@ impl World {
         nodes: Vec<NodeSpec>,
         change: impl FnOnce(Install) -> Install,
     ) -> Result<Self> {
-        let plane = ControlPlane::start(Options { nodes, ..Options::default() }).await?;
+        Self::start_with(Options { nodes, ..Options::default() }, change).await
+    }
+
+    /// The same on a control plane with these options.
+    pub(crate) async fn start_with(
+        options: Options,
+        change: impl FnOnce(Install) -> Install,
+    ) -> Result<Self> {
+        let plane = ControlPlane::start(options).await?;
         let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
         let install = change(Install::new(env!("CARGO_BIN_EXE_stowplan"), chart));
         let installation = plane.install(install).await?;

@@ -296,7 +296,7 @@ pub(crate) async fn with_policy(
     test: impl AsyncFnOnce() -> Result<()>,
 ) -> Result<()> {
     let installation = world.installation.write().await;
-    let kept = installation.policy()?;
+    let kept = installation.policy().await?;
     let mut policy: Value = serde_saphyr::from_str(&kept)?;
     for (key, value) in coschedule.as_object().into_iter().flatten() {
         policy["coschedule"][key] = value.clone();

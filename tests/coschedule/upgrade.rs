@@ -119,6 +119,10 @@ pub(crate) async fn objects_of_an_older_release_are_taken_over(world: Arc<World>
 async fn cleared(space: &Space) -> Result<()> {
     let client = &space.world.client;
     Api::<Namespace>::all(client.clone()).delete(&space.name, &DeleteParams::default()).await?;
+    // No kubelet ends the workers that do not start, and a namespace's pods are deleted first.
+    let pods = ["delete", "pods", "--all", "--force", "--grace-period=0", "--wait=false"];
+    let arguments = [&["-n", &*space.name][..], &pods].concat();
+    space.world.kubectl(&arguments, "").await?.succeeded()?;
     let nodes: Api<Node> = Api::all(client.clone());
     until("the nodes of the older release to be free", LIMIT, async || {
         let left = space.pods().list(&ListParams::default()).await?.items.len();

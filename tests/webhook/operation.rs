@@ -301,3 +301,43 @@ fn a_stalled_reader_of_logs_delays_no_request() {
     }
     assert!(webhook.metric("stowplan_log_lines_dropped_total") > 0.0);
 }
+
+#[test]
+fn the_policy_sets_the_log_filter_while_the_webhook_runs() {
+    let webhook = Start::new().policy("log: info").run();
+    let mut connection = Connection::open(&webhook);
+    let placed = || webhook.log().matches("\"outcome\":\"placed\"").count();
+    // A refusal is logged under both filters, and after what was decided before it.
+    let refused = review_of("default", &pod(&[("streams.ibm.com/host", "n9")])).to_string();
+    let mut call = || {
+        must_serve(&mut connection);
+        let lines = webhook.log().matches("UnknownHost").count();
+        connection.call(&post(refused.as_bytes()));
+        webhook.until("logged", || webhook.log().matches("UnknownHost").count() > lines);
+    };
+    // The process was started with debug.
+    call();
+    assert_eq!(placed(), 0, "{}", webhook.log());
+    let set = |policy: &str| {
+        let loaded = "stowplan_policy_reloads_total{outcome=\"loaded\"}";
+        let before = webhook.metric(loaded);
+        std::fs::write(webhook.file("policy.yaml"), policy).unwrap();
+        webhook.until("in force", || webhook.metric(loaded) > before);
+    };
+    set("log: info,stowplan::server=debug");
+    call();
+    assert_eq!(placed(), 1, "{}", webhook.log());
+    set("log: info");
+    call();
+    assert_eq!(placed(), 1, "{}", webhook.log());
+    // An invalid filter is an invalid policy, and changes nothing.
+    std::fs::write(webhook.file("policy.yaml"), "log: info,stowplan=loud\n").unwrap();
+    webhook.until("rejected", || webhook.metric("stowplan_policy_rejected") == 1.0);
+    let shown = webhook.admin("/readyz");
+    assert_eq!(shown.status, 200, "{shown:?}");
+    assert!(shown.body.contains("log: \"stowplan=loud\" in \"info,stowplan=loud\""), "{shown:?}");
+    // Empty: as the process was started.
+    set("log: \"\"");
+    call();
+    assert_eq!(placed(), 2, "{}", webhook.log());
+}

@@ -22,6 +22,11 @@ Service's name.
 {{ include "stowplan.fullname" . }}-webhook
 {{- end -}}
 
+{{/* The ConfigMap with the policy, and the Role to read it. */}}
+{{- define "stowplan.policy" -}}
+{{ include "stowplan.fullname" . }}-policy
+{{- end -}}
+
 {{/* Labels of every object. */}}
 {{- define "stowplan.labels" -}}
 {{ include "stowplan.ownLabels" . }}
@@ -228,7 +233,7 @@ name: {{ include "stowplan.fullname" . | quote }}
 labels:
   {{- include "stowplan.labels.with" (dict "root" . "further" .Values.webhook.labels "component" "") | nindent 2 }}
 {{- /* Where `plan --live` and `check` find the policy. */}}
-{{- $own := dict "stowplan.dev/policy" (printf "%s/%s-policy" .Release.Namespace (include "stowplan.fullname" .)) }}
+{{- $own := dict "stowplan.dev/policy" (printf "%s/%s" .Release.Namespace (include "stowplan.policy" .)) }}
 {{- if eq (include "stowplan.tls.mode" .) "certManager" }}
 {{- $chart := printf "%s/%s-tls" .Release.Namespace (include "stowplan.fullname" .) }}
 {{- $_ := set $own "cert-manager.io/inject-ca-from" (.Values.tls.certManager.inject | default $chart) }}

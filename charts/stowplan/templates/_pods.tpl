@@ -6,7 +6,7 @@ labels:
   {{- /* A second guard: if the namespace's exclusion is removed, stowplan's pods still do not wait for themselves. */}}
   {{- $own := merge (dict "stowplan.dev/ignore" "true") .labels }}
   {{- toYaml (mergeOverwrite (deepCopy .root.Values.commonLabels) .root.Values.podLabels $own) | nindent 2 }}
-{{- /* No checksum of the policy or the certificate: both are read again while running. */}}
+{{- /* No checksum of the policy or the certificate: both are followed while running. */}}
 {{- with .root.Values.podAnnotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
@@ -33,13 +33,6 @@ imagePullSecrets:
 {{- define "stowplan.container.security" -}}
 securityContext:
   {{- toYaml .Values.containerSecurityContext | nindent 2 }}
-{{- end -}}
-
-{{/* The volume with the policy. */}}
-{{- define "stowplan.pod.policy" -}}
-- name: policy
-  configMap:
-    name: {{ include "stowplan.fullname" . }}-policy
 {{- end -}}
 
 {{/* Where pods may run. Takes: root, labels (the selector's), affinity. */}}
@@ -95,7 +88,7 @@ webhook's, whose ports and readiness it must leave alone.
   args:
   - controller
   - --namespace={{ .Release.Namespace }}
-  - --policy=/etc/stowplan/policy/policy.yaml
+  - --policy-config-map={{ include "stowplan.policy" . }}
   - --admin-listen={{ .Values.listenAddress }}:{{ ternary 8081 8080 $sidecar }}
   # The placeholders' image, if the policy names none: nodes must have it, or be able to pull it in the
   # namespaces of the groups, where imagePullSecrets of this chart do not exist.
@@ -151,9 +144,4 @@ webhook's, whose ports and readiness it must leave alone.
   resources:
     {{- toYaml .Values.controller.resources | nindent 4 }}
   {{- include "stowplan.container.security" . | nindent 2 }}
-  # The complete folder, no subPath: a subPath is not updated when the ConfigMap changes.
-  volumeMounts:
-  - name: policy
-    mountPath: /etc/stowplan/policy
-    readOnly: true
 {{- end -}}

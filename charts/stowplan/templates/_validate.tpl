@@ -18,8 +18,8 @@ Each sentence says what to do: it is all that the user of `helm install` gets to
   {{- end -}}
 {{- end -}}
 {{- $flags := dict
-  "webhook" (list "--listen" "--admin-listen" "--tls-secret" "--tls-cert" "--tls-key" "--client-ca" "--namespace" "--service" "--policy" "--shutdown-delay")
-  "controller" (list "--namespace" "--policy" "--admin-listen" "--image" "--identity" "--tls-secret" "--ca-secret" "--service" "--webhook-configuration" "--ca-lifetime" "--leaf-lifetime" "--ca-overlap")
+  "webhook" (list "--listen" "--admin-listen" "--tls-secret" "--tls-cert" "--tls-key" "--client-ca" "--namespace" "--service" "--policy" "--policy-config-map" "--shutdown-delay")
+  "controller" (list "--namespace" "--policy" "--policy-config-map" "--admin-listen" "--image" "--identity" "--tls-secret" "--ca-secret" "--service" "--webhook-configuration" "--ca-lifetime" "--leaf-lifetime" "--ca-overlap")
 -}}
 {{- range $name, $own := $flags -}}
   {{- range (get $.Values $name).extraArgs -}}

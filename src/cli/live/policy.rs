@@ -5,13 +5,11 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt as _};
 
 use super::lists::{Lists, Unlisted};
+use crate::cli::policy_source::find_text;
 use crate::systems::policy::Policy;
 
 /// The annotation of the webhook's configuration that names the ConfigMap: `NAMESPACE/NAME`.
 const ANNOTATION: &str = "stowplan.dev/policy";
-
-/// The key of the ConfigMap that has the policy.
-const KEY: &str = "policy.yaml";
 
 /// The end of the names of stowplan's webhooks.
 const WEBHOOKS: &str = ".stowplan.dev";
@@ -52,7 +50,13 @@ pub(super) async fn read(lists: &mut Lists) -> Result<Policy, Unlisted> {
         }
         Err(error) => return Err(lists.failed("configmaps", error)),
     };
-    let text = map.data.as_ref().and_then(|data| data.get(KEY)).map_or("", String::as_str);
+    let text = match find_text(&map) {
+        Ok(text) => text,
+        Err(problem) => {
+            lists.warn(format!("ConfigMap {namespace}/{name} {problem}: {ASSUMED}"));
+            return Ok(Policy::default());
+        }
+    };
     Policy::from_yaml(text).or_else(|problem| {
         lists.warn(format!(
             "ConfigMap {namespace}/{name} has an invalid policy, and the webhook uses an earlier one: \

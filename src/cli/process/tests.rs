@@ -1,5 +1,7 @@
 //! Tasks that end, and an API server that does not answer.
 
+use std::sync::Arc;
+
 use hyper::Method;
 use serde_json::json;
 use tokio::time::sleep;
@@ -7,7 +9,8 @@ use tokio::time::sleep;
 use super::*;
 use crate::cluster::PodChange;
 use crate::controller::fake::{Api, Reply};
-use crate::server::admin::Health;
+use crate::server::admin::{Health, PolicyState};
+use crate::telemetry::Metrics;
 
 /// An empty list, or a watch without an event, for each kind.
 fn empty(path: &str, query: &str) -> Reply {
@@ -80,7 +83,10 @@ async fn a_watch_that_hears_nothing_makes_the_controller_unready() {
     let stopping = CancellationToken::new();
     let health = |max_age| {
         let (cluster, metrics) = (Arc::clone(&cluster), Arc::clone(&metrics));
-        Health::without_certificate(cluster, metrics, stopping.clone(), max_age)
+        let health = Health::without_certificate(cluster, metrics, stopping.clone(), max_age);
+        let digest = Some("e3b0c44298fc1c14".to_owned());
+        health.set_policy(PolicyState { digest, problem: None });
+        health
     };
     let (patient, strict) = (health(Duration::from_secs(3600)), health(Duration::from_secs(60)));
     sleep(Duration::from_secs(20)).await;

@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
         if real.is_some() {
             nodes.clear();
         }
-        let options = Options { nodes, real, dir: Some(dir) };
+        let options = Options { nodes, real, dir: Some(dir), ..Options::default() };
         let plane = ControlPlane::start(options).await?;
         say!(
             "Kubernetes {} with {} nodes on {}",

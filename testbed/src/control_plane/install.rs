@@ -5,7 +5,7 @@
 //! controllers are local processes. The webhook listens on the cluster address of the chart's
 //! Service, so the API server finds it by the chart's own configuration; each talks to the API
 //! server with a token of the service account that the chart gives its pods, so it may do what the
-//! chart's roles let it do, and nothing else; all read the policy that the chart rendered.
+//! chart's roles let it do, and nothing else; all watch the policy that the chart rendered.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,9 +23,10 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ListParams, ObjectMeta, PostParams};
+use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 
 mod pods;
 mod processes;
@@ -46,6 +47,9 @@ const SECRET: &str = "stowplan-tls";
 const CA_SECRET: &str = "stowplan-ca";
 const SERVICE: &str = "stowplan-webhook";
 const POLICY: &str = "stowplan-policy";
+
+/// The key of the policy in its ConfigMap.
+const POLICY_KEY: &str = "policy.yaml";
 
 /// The name of the webhook's process, of its log, of its folder in the run directory and of its
 /// container in the chart.
@@ -215,7 +219,7 @@ impl Installation {
             "--admin-listen=127.0.0.1:0".to_owned(),
             format!("--namespace={}", self.namespace),
             format!("--service={SERVICE}"),
-            format!("--policy={}", file("policy.yaml")),
+            format!("--policy-config-map={POLICY}"),
             format!("--shutdown-delay={}ms", self.shutdown_delay.as_millis()),
         ];
         arguments.extend(certificate);
@@ -267,7 +271,7 @@ impl Installation {
             CONTROLLER.to_owned(),
             "--admin-listen=127.0.0.1:0".to_owned(),
             format!("--namespace={}", self.namespace),
-            format!("--policy={}", self.file("policy.yaml").display()),
+            format!("--policy-config-map={POLICY}"),
             format!("--identity={name}"),
         ];
         arguments.extend(self.self_signed.iter().flatten().cloned());
@@ -409,51 +413,44 @@ impl Installation {
         self.directory.write(file, &text)
     }
 
-    /// Copies the policy from the chart's ConfigMap to the file that the webhook and the
-    /// controllers read, as a kubelet does some time after `helm upgrade`.
+    /// The policy's text in the chart's ConfigMap, which the webhook and the controllers watch.
     ///
     /// # Errors
     /// When the ConfigMap or its key is not there.
-    pub async fn sync_policy(&self) -> Result<()> {
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        let policy = maps
+    pub async fn policy(&self) -> Result<String> {
+        self.policy_map()
             .get(POLICY)
             .await
             .with_context(|| format!("the chart's ConfigMap {POLICY}"))?
             .data
-            .and_then(|mut data| data.remove("policy.yaml"))
-            .with_context(|| format!("ConfigMap {POLICY} has no key policy.yaml"))?;
-        self.write_policy(&policy)
+            .and_then(|mut data| data.remove(POLICY_KEY))
+            .with_context(|| format!("ConfigMap {POLICY} has no key {POLICY_KEY}"))
     }
 
-    /// The policy's text, as the webhook and the controllers read it.
+    /// Writes another policy (YAML) to the chart's ConfigMap, and waits until it is in force in the
+    /// webhook and in all running controllers.
     ///
     /// # Errors
-    /// When it cannot be read.
-    pub fn policy(&self) -> Result<String> {
-        Ok(fs::read_to_string(self.file("policy.yaml"))?)
-    }
-
-    /// Puts another policy (YAML) in the place of the one that holds, and waits until the webhook
-    /// and all running controllers have read it. It must differ in more than its letters: they
-    /// count changes.
-    ///
-    /// # Errors
-    /// One of them has not read it in three minutes, or finds it invalid.
+    /// It is in force not everywhere in three minutes; the message has what a process says of it.
     pub async fn set_policy(&self, policy: &str) -> Result<()> {
-        let readers: Vec<_> =
-            [self.admin].into_iter().chain(self.controllers.values().copied()).collect();
-        let mut before = Vec::new();
-        for reader in &readers {
-            before.push(policies_read(*reader).await?);
-        }
-        self.write_policy(policy)?;
-        until("the new policy to be read", LIMIT, async || {
-            for (reader, before) in readers.iter().zip(&before) {
-                let now = policies_read(*reader).await?;
-                ensure!(now.1 == before.1, "it is no policy: {policy}");
-                if now.0 == before.0 {
-                    return Ok(Seen::NotYet(format!("not by the process that serves {reader}")));
+        let data = json!({"data": {POLICY_KEY: policy}});
+        self.policy_map().patch(POLICY, &PatchParams::default(), &Patch::Merge(data)).await?;
+        self.policy_in_force().await
+    }
+
+    /// Waits until the policy in the chart's ConfigMap is in force in all running processes.
+    ///
+    /// # Errors
+    /// As for [`Installation::set_policy`].
+    pub async fn policy_in_force(&self) -> Result<()> {
+        let digest = policy_digest(&self.policy().await?);
+        let line = format!("policy: {digest}");
+        until(&format!("policy {digest} to be in force"), LIMIT, async || {
+            check(&self.processes, &self.directory)?;
+            for process in [self.admin].into_iter().chain(self.controllers.values().copied()) {
+                let body = http::get(process, "/readyz").await?.body;
+                if !body.lines().any(|it| it == line) {
+                    return Ok(Seen::NotYet(format!("not in {process}: {body}")));
                 }
             }
             Ok(Seen::Done(()))
@@ -461,11 +458,9 @@ impl Installation {
         .await
     }
 
-    /// By a rename: the webhook may read at any time.
-    fn write_policy(&self, policy: &str) -> Result<()> {
-        let next = self.directory.write("webhook/policy.next", policy)?;
-        fs::rename(next, self.file("policy.yaml"))?;
-        Ok(())
+    /// The ConfigMaps of the release's namespace.
+    fn policy_map(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), &self.namespace)
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -502,7 +497,6 @@ pub(super) async fn run(plane: &ControlPlane, install: Install) -> Result<Instal
     };
     let server = plane.api_server();
     installation.write_kubeconfig(WEBHOOK, &server, "webhook/kubeconfig").await?;
-    installation.sync_policy().await?;
     resources_served(&client).await?;
     // A webhook without a certificate is not ready.
     if install.controller && install.self_signed {
@@ -711,15 +705,10 @@ async fn effective(plane: &ControlPlane, client: &Client) -> Result<()> {
     .await
 }
 
-/// How many changes of the policy a process has taken, and how many it has rejected.
-async fn policies_read(admin: SocketAddr) -> Result<(u64, u64)> {
-    let metrics = http::get(admin, "/metrics").await?.body;
-    let count = |outcome: &str| {
-        let sample = format!("stowplan_policy_reloads_total{{outcome=\"{outcome}\"}} ");
-        let value = metrics.lines().find_map(|line| line.strip_prefix(&sample));
-        value.map_or(Ok(0), str::parse)
-    };
-    Ok((count("loaded")?, count("rejected")?))
+/// The digest by which stowplan names a policy.
+#[must_use]
+pub fn policy_digest(text: &str) -> String {
+    Sha256::digest(text)[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The address in the line `admin on http://127.0.0.1:40123`, once it is whole.

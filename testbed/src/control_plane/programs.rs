@@ -14,6 +14,14 @@ const ETCD: &str = "etcd";
 /// The stages of kwok beside its own.
 const STAGES: &str = include_str!("../../assets/stages.yaml");
 
+/// What the API server writes to the audit log: who did what, without the objects.
+const AUDIT_POLICY: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules: [{level: Metadata}]
+";
+
 impl ControlPlane {
     /// With real nodes, etcd brings the network namespace of the control plane: it starts first and
     /// ends last.
@@ -49,7 +57,7 @@ impl ControlPlane {
         self.processes().id(ETCD)
     }
 
-    pub(super) fn start_api_server(&self) -> Result<()> {
+    pub(super) fn start_api_server(&self, audit: bool) -> Result<()> {
         let file = |name: &str| self.certificate(name).display().to_string();
         // All devices of a namespace of its own: the Service `kubernetes` leads to another one.
         let real = self.real.is_some();
@@ -75,6 +83,15 @@ impl ControlPlane {
             "--max-requests-inflight=2000".to_owned(),
             "--max-mutating-requests-inflight=1000".to_owned(),
         ];
+        if audit {
+            let policy = self.directory.write("certificates/audit.yaml", AUDIT_POLICY)?;
+            arguments.extend([
+                format!("--audit-policy-file={}", policy.display()),
+                format!("--audit-log-path={}", self.audit_log().display()),
+                // Written when the request has been answered, not some time later.
+                "--audit-log-mode=blocking".to_owned(),
+            ]);
+        }
         if real {
             arguments.extend([
                 "--kubelet-preferred-address-types=InternalIP".to_owned(),

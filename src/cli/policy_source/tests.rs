@@ -1,0 +1,207 @@
+//! Every content of the source, and what becomes of the policy in force.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::controller::fake::{Api, Call, Reply};
+use crate::policy::MAX_BYTES;
+
+const WARN: &str = "onInvalid: warn\n";
+
+struct Bench {
+    keeper: Keeper,
+    metrics: Arc<Metrics>,
+    /// The filters that were set.
+    filters: Arc<Mutex<Vec<String>>>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let (metrics, filters) = (Arc::new(Metrics::new()), Arc::<Mutex<Vec<String>>>::default());
+        let seen = Arc::clone(&filters);
+        let filter = Filter::new(
+            "info",
+            Box::new(move |filter| {
+                seen.lock().unwrap().push(filter.to_string());
+                Ok(())
+            }),
+        );
+        let keeper = Keeper::new("stowplan-system", "own:1", &metrics, filter);
+        Self { keeper, metrics, filters }
+    }
+
+    /// What a finding changes, in a word.
+    fn judge(&mut self, finding: Finding) -> &'static str {
+        match self.keeper.judge(finding) {
+            PolicyChange::None => "none",
+            PolicyChange::New(_) => "new",
+            PolicyChange::Rejected(_) => "rejected",
+        }
+    }
+
+    /// The same for a state of the ConfigMap.
+    fn see(&mut self, map: Option<Value>) -> &'static str {
+        let map = map.map(|map| serde_json::from_value(map).unwrap());
+        self.judge(find_in_map("stowplan-system/p", Ok(map)))
+    }
+
+    fn problem(&self) -> String {
+        self.keeper.state().problem.unwrap_or_default()
+    }
+
+    /// The lines of the metrics about the policy.
+    fn served(&self) -> Vec<String> {
+        let text = self.metrics.to_text();
+        let lines = text.lines().filter(|line| line.starts_with("stowplan_policy_"));
+        lines.map(str::to_owned).collect()
+    }
+}
+
+fn map(text: &str) -> Option<Value> {
+    Some(json!({"metadata": {"name": "p"}, "data": {"policy.yaml": text}}))
+}
+
+#[test]
+fn only_a_valid_text_replaces_the_policy_in_force() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.see(map("onInvald: warn")), "rejected");
+    assert_eq!(bench.keeper.state().digest, None);
+    assert!(bench.problem().starts_with("ConfigMap stowplan-system/p: onInvald: there is no key"));
+    // The same problem is one report.
+    assert_eq!(bench.see(map("onInvald: warn")), "none");
+    assert_eq!(bench.see(map(WARN)), "new");
+    let digest = Some(fingerprint(WARN));
+    let state = PolicyState { digest: digest.clone(), problem: None };
+    assert_eq!(bench.keeper.state(), state);
+    assert_eq!(bench.see(map(WARN)), "none");
+    // Each of these is reported once, and changes nothing.
+    let long = "#".repeat(MAX_BYTES + 1);
+    let bytes = ByteString(vec![0xff, 0xfe]);
+    let binary = json!({"metadata": {"name": "p"}, "binaryData": {"policy.yaml": bytes}});
+    for (state, problem) in [
+        (None, "p does not exist; `helm upgrade`"),
+        (map("repair: no"), "p: repair: \"no\" is not"),
+        (map("{"), "p: not YAML"),
+        (map(&long), "p: 1048577 bytes long"),
+        (map("log: info,stowplan=loud"), "p: log: \"stowplan=loud\" in \"info,stowplan=loud\""),
+        (Some(binary), "p has policy.yaml under binaryData, so it is no UTF-8 text"),
+        (Some(json!({"metadata": {"name": "p"}})), "p has no key policy.yaml (it has none); "),
+        (
+            Some(json!({"metadata": {"name": "p"}, "data": {"a": "", "b.yaml": ""}})),
+            "p has no key policy.yaml (it has a, b.yaml); ",
+        ),
+    ] {
+        assert_eq!(bench.see(state.clone()), "rejected", "{problem}");
+        assert_eq!(bench.see(state), "none", "{problem}");
+        assert!(bench.problem().contains(problem), "{}", bench.problem());
+        assert_eq!(bench.keeper.state().digest, digest, "{problem}");
+        let served = bench.served();
+        let info = format!("stowplan_policy_info{{digest=\"{}\"}} 1", fingerprint(WARN));
+        assert!(served.contains(&info), "{served:?}");
+        assert!(served.contains(&"stowplan_policy_rejected 1".to_owned()), "{served:?}");
+    }
+    // The valid one again: the problem ends, and no new policy is in force.
+    assert_eq!(bench.see(map(WARN)), "none");
+    assert_eq!(bench.keeper.state(), state);
+    assert!(bench.served().contains(&"stowplan_policy_rejected 0".to_owned()));
+    // An empty text is all defaults; a text of the most bytes is one, too.
+    for text in ["", "{}", &format!("{WARN}{}", "#".repeat(256 * 1024))] {
+        assert_eq!(bench.see(map(text)), "new", "{} bytes", text.len());
+        assert_eq!(bench.keeper.state().digest, Some(fingerprint(text)));
+        let served = bench.served();
+        let series = served.iter().filter(|line| line.starts_with("stowplan_policy_info"));
+        assert_eq!(series.count(), 1, "{served:?}");
+    }
+}
+
+#[test]
+fn a_source_that_does_not_answer_changes_nothing_that_is_known() {
+    let mut bench = Bench::new();
+    let silent = || Finding::Unreachable("no answer".to_owned());
+    assert_eq!(bench.judge(silent()), "none");
+    assert_eq!(bench.problem(), "no answer");
+    assert!(bench.served().contains(&"stowplan_policy_rejected 0".to_owned()));
+    assert_eq!(bench.see(None), "rejected");
+    assert_eq!(bench.judge(silent()), "none");
+    assert!(bench.problem().contains("does not exist"));
+    assert_eq!(bench.see(map("")), "new");
+    assert_eq!(bench.judge(silent()), "none");
+    assert_eq!(bench.problem(), "");
+}
+
+#[test]
+fn the_policy_in_force_has_the_process_s_own_parts() {
+    let mut bench = Bench::new();
+    let text = "log: debug\nexcludedNamespaces: [a]";
+    let finding = Finding::Text { place: "p".to_owned(), text: text.to_owned() };
+    let PolicyChange::New(policy) = bench.keeper.judge(finding) else { panic!("{bench:?}") };
+    assert!(policy.excludes("a") && policy.excludes("stowplan-system"));
+    assert_eq!(policy.coschedule.placeholder.image, "own:1");
+    bench.see(map("log: info,stowplan::admission=debug"));
+    // One that is not valid does not change the log.
+    bench.see(map("log: trace\nonInvald: warn"));
+    bench.see(map("{}"));
+    let filters = bench.filters.lock().unwrap().clone();
+    assert_eq!(filters, ["debug", "stowplan::admission=debug,info", "info"]);
+}
+
+impl std::fmt::Debug for Bench {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{:?}", self.keeper)
+    }
+}
+
+/// An API server with the ConfigMap `p`, whose watches do not answer.
+fn answer(call: &Call, states: &mut VecDeque<Reply>) -> Reply {
+    assert_eq!(call.path, "/api/v1/namespaces/stowplan-system/configmaps");
+    // Otherwise a right by name would not be enough.
+    assert!(call.query.contains("fieldSelector=metadata.name%3Dp"), "{}", call.query);
+    if call.query.contains("watch=") {
+        return Reply::Hang;
+    }
+    states.pop_front().unwrap_or(Reply::Hang)
+}
+
+fn list(items: &[Value]) -> Reply {
+    let metadata = json!({"resourceVersion": "1"});
+    let list =
+        json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": metadata, "items": items});
+    Reply::json(200, &list)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_watch_says_which_rights_it_needs_and_continues_with_them() {
+    let map = map(WARN).unwrap();
+    let mut states = VecDeque::from([
+        Reply::status(403, "Forbidden"),
+        Reply::status(503, "ServiceUnavailable"),
+        list(&[map]),
+    ]);
+    let api = Api::new(move |call| answer(call, &mut states));
+    let source =
+        Source::ConfigMap { namespace: "stowplan-system".to_owned(), name: "p".to_owned() };
+    let (sender, mut findings) = mpsc::unbounded_channel();
+    let metrics = Arc::new(Metrics::new());
+    let take = move |finding| sender.send(finding).unwrap();
+    source.follow(Some(&api.client()), Arc::clone(&metrics), take).unwrap();
+    let mut next = async || tokio::time::timeout(Duration::from_secs(600), findings.recv()).await;
+    let mut bench = Bench::new();
+    let refused = next().await.unwrap().unwrap();
+    assert_eq!(bench.judge(refused), "rejected");
+    let problem = bench.problem();
+    assert!(problem.starts_with("ConfigMap stowplan-system/p may not be read: because of"));
+    assert!(problem.contains("the rights get, list and watch"), "{problem}");
+    let unavailable = next().await.unwrap().unwrap();
+    assert!(matches!(unavailable, Finding::Unreachable(_)), "{unavailable:?}");
+    assert_eq!(bench.judge(unavailable), "none");
+    let found = next().await.unwrap().unwrap();
+    assert_eq!(bench.judge(found), "new");
+    let text = metrics.to_text();
+    assert!(text.contains("stowplan_watch_errors_total{kind=\"policy\"} 2\n"), "{text}");
+}
