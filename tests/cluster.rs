@@ -17,6 +17,7 @@ mod world;
 
 mod cluster {
     pub(crate) mod admission;
+    pub(crate) mod audit;
     pub(crate) mod host_pool;
     pub(crate) mod load;
     pub(crate) mod reader;
@@ -27,7 +28,7 @@ mod cluster {
 use std::process::ExitCode;
 
 use harness::{Case, cases};
-use testbed::control_plane::{Install, NodeSpec};
+use testbed::control_plane::{Install, NodeSpec, Options};
 use world::World;
 
 const CASES: &[Case] = cases! { cluster,
@@ -44,6 +45,9 @@ const CASES: &[Case] = cases! { cluster,
         pods_without_keys_are_not_sent, opted_out_pods_and_namespaces_are_left_alone,
         own_namespace_is_never_touched, a_misspelt_key_is_refused, warnings_reach_the_client,
         pods_of_workloads_are_placed, pods_are_created_while_the_webhook_is_stopped, the_policy_is_read_again;
+    audit:
+        the_decision_is_in_the_audit_log,
+        pods_that_missed_the_webhook_are_found_in_the_audit_log;
     host_pool:
         the_schema_and_its_rules, a_pool_made_just_before_its_pod, a_missing_pool_is_refused,
         pods_of_sized_pools_wait_for_the_controller;
@@ -56,7 +60,8 @@ const CASES: &[Case] = cases! { cluster,
 };
 
 fn main() -> ExitCode {
-    harness::run(CASES, || World::start(nodes(), Install::without_controller))
+    let options = || Options { nodes: nodes(), audit: true, ..Options::default() };
+    harness::run(CASES, || World::start_with(options(), Install::without_controller))
 }
 
 /// Nodes `node-1` to `node-6` with addresses from 10.4.40.81 on. The first three carry `trio=yes`;

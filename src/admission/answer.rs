@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
 use super::review::API_VERSION;
-use super::{Admission, Decision, Refusal, Review};
+use super::{Admission, Decision, Pass, Refusal, Review};
 use crate::placement::json::write as write_json;
 use crate::placement::patch::Patch;
 use crate::placement::reason::Warning;
@@ -19,6 +19,44 @@ struct Response<'a> {
     status: Option<Status<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     warnings: &'a [Warning],
+    #[serde(rename = "auditAnnotations", skip_serializing_if = "Option::is_none")]
+    audit: Option<Audit<'a>>,
+}
+
+/// What the audit log of the API server gets: words of stowplan, and no text of users. The API
+/// server puts the webhook's name before each key.
+///
+/// The API server may ask a second time about one object (`reinvocationPolicy`), and logs a warning
+/// if an annotation then has another value. So an object that has all changes already gets none, and
+/// the uid, which is another one each time, is given where a second round is rare.
+#[derive(Serialize)]
+struct Audit<'a> {
+    decision: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    /// The uid of the review, by which the webhook's log names it. The audit log has it nowhere
+    /// else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'a str>,
+}
+
+impl<'a> Audit<'a> {
+    /// `None`: nothing of stowplan is concerned, or nothing is changed.
+    fn of(uid: &'a str, decision: &Decision) -> Option<Self> {
+        let uid = Some(uid);
+        let (reason, uid) = match decision {
+            Decision::Pass(Pass::Ignored) => (Some(decision.reason()), None),
+            Decision::Pass(_) => return None,
+            Decision::Admit(admission) if !admission.findings.is_empty() => {
+                (Some(decision.reason()), None)
+            }
+            Decision::Admit(admission) if admission.patch.is_empty() => return None,
+            Decision::Admit(_) => (None, uid),
+            Decision::Refuse(_) => (Some(decision.reason()), uid),
+            Decision::Wait { otherwise, .. } => return Self::of(uid?, otherwise),
+        };
+        Some(Self { decision: decision.outcome(), reason, uid })
+    }
 }
 
 #[derive(Serialize)]
@@ -31,7 +69,8 @@ struct Status<'a> {
 /// Writes the answer to `review` as JSON. For a `Wait`, it is the decision without waiting.
 #[must_use]
 pub fn write(review: &Review<'_>, decision: &Decision) -> Vec<u8> {
-    let response = build_response(review.request.uid.as_str(), decision);
+    let uid = review.request.uid.as_str();
+    let response = Response { audit: Audit::of(uid, decision), ..build_response(uid, decision) };
     let mut json = Vec::with_capacity(256);
     json.extend_from_slice(br#"{"kind":"AdmissionReview","apiVersion":""#);
     json.extend_from_slice(API_VERSION.as_bytes());

@@ -57,6 +57,41 @@ fn a_refusal_is_an_answer_too() {
 }
 
 #[test]
+fn the_audit_log_gets_the_decision_and_no_text_of_users() {
+    let folder = job();
+    let audited = |review: &Value, arguments: &[&str]| {
+        let arguments = ["review", "--cluster", "cluster"].iter().chain(arguments).copied();
+        let output = folder.run(arguments, review.to_string().as_bytes());
+        assert_eq!(output.code, 0, "{output:?}");
+        (output.json()["response"]["auditAnnotations"].clone(), output.stdout)
+    };
+    let uid = "705ab4f5-6393-11e8-b7cc-42010a800002";
+    let placed = review(&json!({"streams.ibm.com/host-pool": "named[1]"}));
+    let refused = review(&json!({"streams.ibm.com/host-pool": "nonesuch"}));
+    assert_eq!(audited(&placed, &[]).0, json!({"decision": "placed", "uid": uid}));
+    let annotations = json!({"decision": "refused", "reason": "UnknownPool", "uid": uid});
+    assert_eq!(audited(&refused, &[]).0, annotations);
+    folder.write("warn.yaml", b"onInvalid: warn\n");
+    let annotations = json!({"decision": "unplaced", "reason": "UnknownPool"});
+    assert_eq!(audited(&refused, &["--policy", "warn.yaml"]).0, annotations);
+    let mut ignored = refused.clone();
+    ignored["request"]["object"]["metadata"]["labels"] = json!({"stowplan.dev/ignore": "true"});
+    assert_eq!(audited(&ignored, &[]).0, json!({"decision": "passed", "reason": "Ignored"}));
+    // The shortest answer, where nothing of stowplan is concerned or changed.
+    let mut deleted = placed.clone();
+    deleted["request"]["operation"] = json!("DELETE");
+    let empty = format!(
+        "{{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1\",\"response\":\
+         {{\"uid\":\"{uid}\",\"allowed\":true}}}}\n"
+    );
+    for review in [review(&json!({})), deleted, review(&json!({"example.com/host": "x"}))] {
+        assert_eq!(audited(&review, &[]).1, empty);
+    }
+    folder.write("off.yaml", b"excludedNamespaces: [jobs]\n");
+    assert_eq!(audited(&placed, &["--policy", "off.yaml"]).1, empty);
+}
+
+#[test]
 fn the_policy_holds_for_a_review() {
     let folder = Folder::new(&[("policy.yaml", "onInvalid: warn\n")]);
     let sent = review(&json!({"streams.ibm.com/host": ""})).to_string();
