@@ -175,8 +175,7 @@ async fn control(
         stop.requested.clone(),
         max_watch_age,
     ));
-    println!("admin on http://{}", admin_listener.local_addr()?);
-    let admin = tokio::spawn(admin::serve(admin_listener, Arc::clone(&health), stop.clone()));
+    let serving = Arc::clone(&health);
     let in_force = CancellationToken::new();
     let events = Events::start(writing.clone(), identity.clone(), Arc::clone(&metrics));
     let regarding = own_pod(&namespace, &identity);
@@ -195,6 +194,9 @@ async fn control(
         health.set_policy(keeper.state());
     };
     take(first_policy);
+    // After that: a script that reads the address may ask at once.
+    println!("admin on http://{}", admin_listener.local_addr()?);
+    let admin = tokio::spawn(admin::serve(admin_listener, serving, stop.clone()));
     policy_source.follow(Some(&watching), Arc::clone(&metrics), take)?;
     let requested = stop.requested.clone();
     tokio::spawn(async move {
