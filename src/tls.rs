@@ -26,6 +26,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 
+use secret::Contents;
 pub(crate) use secret::{CERTIFICATE, KEY, SecretContent};
 use validity::Validity;
 
@@ -67,7 +68,7 @@ enum Source {
 
 impl Source {
     /// The bytes of the certificate and of the key; `None`: they were not read yet.
-    fn read(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, Error> {
+    fn read(&self) -> Result<Option<Contents>, Error> {
         match self {
             Self::Files { certificate, key } => Ok(Some((read(certificate)?, read(key)?))),
             Self::Secret(secret) => secret.read(),
@@ -97,7 +98,7 @@ pub struct Certificate {
     /// The last valid pair that was read, if it is not in use.
     candidate: Option<(Arc<CertifiedKey>, Validity)>,
     /// What was last read, valid or not.
-    last_content: Option<(Vec<u8>, Vec<u8>)>,
+    last_content: Option<Contents>,
     /// Why what was last read cannot be used.
     problem: Option<String>,
     /// `None`: clients need no certificate.

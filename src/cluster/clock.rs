@@ -99,8 +99,7 @@ impl Clock {
 }
 
 fn parse_date(text: &[u8]) -> Option<SystemTime> {
-    let time = DateTimeParser::new().parse_timestamp(text).ok()?;
-    SystemTime::try_from(time).ok()
+    DateTimeParser::new().parse_timestamp(text).ok().map(SystemTime::from)
 }
 
 #[cfg(test)]

@@ -374,7 +374,7 @@ impl Keeper {
                 self.write("secrets", "update", &[404, 409], request).await
             }
             None => {
-                let secret = role.new_secret(&self.namespace, name, content);
+                let secret = role.new_secret(&self.namespace, name, &content);
                 let request = request.create(&parameters, secret.to_string().into_bytes());
                 self.write("secrets", "create", &[409], request).await
             }

@@ -1,12 +1,12 @@
 //! When the webhook's own CA and certificate are made, published and replaced.
 //!
-//! [`plan`] is a pure function: from what is in the two Secrets and in the caBundles it computes the
-//! next step. After each step everything is read again, so a step that was lost, or that another
-//! process has done, needs no memory.
+//! [`plan`] is a pure function: from what is in the two Secrets and in the caBundles it computes
+//! the next step. After each step everything is read again, so a step that was lost, or that
+//! another process has done, needs no memory.
 //!
-//! Which caBundle an API server uses cannot be observed. So what API servers have to trust is in all
-//! caBundles for a time, the overlap, before a certificate needs it, and it stays for the overlap
-//! after no certificate needs it any more:
+//! Which caBundle an API server uses cannot be observed. So what API servers have to trust is in
+//! all caBundles for a time, the overlap, before a certificate needs it, and it stays for the
+//! overlap after no certificate needs it any more:
 //!
 //! 1. a new CA is made when a third of the old one's life is left, and published beside the old one;
 //! 2. after the overlap it signs the certificate;

@@ -10,8 +10,11 @@ pub(crate) const CERTIFICATE: &str = "tls.crt";
 /// The key of the private key.
 pub(crate) const KEY: &str = "tls.key";
 
-/// The bytes of the certificate and of the key, or why there are none.
-type Content = Result<(Vec<u8>, Vec<u8>), String>;
+/// The bytes of the certificate and of the key.
+pub(super) type Contents = (Vec<u8>, Vec<u8>);
+
+/// The same, or why there are none.
+type Content = Result<Contents, String>;
 
 /// What a watch has last reported of a Secret.
 #[derive(Debug)]
@@ -30,7 +33,7 @@ impl SecretContent {
         *self.content.lock().unwrap_or_else(PoisonError::into_inner) = Some(content);
     }
 
-    pub(super) fn read(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, Error> {
+    pub(super) fn read(&self) -> Result<Option<Contents>, Error> {
         let content = self.content.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let origin = || format!("Secret {}", self.name);
         content.transpose().map_err(|problem| Error::Content { origin: origin(), problem })

@@ -49,7 +49,7 @@ impl Role {
         is(MANAGED_BY.0, MANAGED_BY.1) && is(ROLE, self.label())
     }
 
-    pub(super) fn new_secret(self, namespace: &str, name: &str, data: Value) -> Value {
+    pub(super) fn new_secret(self, namespace: &str, name: &str, data: &Value) -> Value {
         let kind = match self {
             Self::Authority => "Opaque",
             Self::Serving => "kubernetes.io/tls",
@@ -81,7 +81,7 @@ impl Slot {
         if is_own { Self::Own(secret) } else { Self::Foreign }
     }
 
-    /// Stowplan's Secret, if there is one; `None` on the outside: one of somebody else.
+    /// Stowplan's Secret, if there is one; `None` on the outside: a foreign one.
     pub(super) fn own(self) -> Option<Option<Value>> {
         match self {
             Self::Absent => Some(None),
@@ -126,7 +126,7 @@ pub(super) fn read_cas(secret: &Value, problems: &mut Vec<String>) -> Vec<KnownC
 
 fn parse_time(text: &[u8]) -> Option<SystemTime> {
     let time: Timestamp = std::str::from_utf8(text).ok()?.trim().parse().ok()?;
-    SystemTime::try_from(time).ok()
+    Some(time.into())
 }
 
 /// The data of the Secret with these CAs.
