@@ -59,11 +59,11 @@ fn the_first_start_is_at_once_and_then_nothing_is_left_to_do() {
     let new = ca('A', now, None);
     let two = ["", ""];
     assert_eq!(step_of(&state(&[], None, &two), now), make(""));
-    assert_eq!(step_of(&state(&[new.clone()], None, &two), now), publish("A"));
+    assert_eq!(step_of(&state(std::slice::from_ref(&new), None, &two), now), publish("A"));
     // One caBundle was written, the other was not.
-    assert_eq!(step_of(&state(&[new.clone()], None, &["A", ""]), now), publish("A"));
+    assert_eq!(step_of(&state(std::slice::from_ref(&new), None, &["A", ""]), now), publish("A"));
     let published = ["A", "A"];
-    assert_eq!(step_of(&state(&[new.clone()], None, &published), now), sign('A'));
+    assert_eq!(step_of(&state(std::slice::from_ref(&new), None, &published), now), sign('A'));
     let signed = leaf('A', now);
     assert_eq!(
         step_of(&state(&[new], Some(signed.clone()), &published), now),
@@ -79,7 +79,7 @@ fn without_webhook_configurations_the_certificate_is_made_all_the_same() {
     let now = day(0);
     let new = ca('A', now, None);
     assert_eq!(step_of(&state(&[], None, &[]), now), make(""));
-    assert_eq!(step_of(&state(&[new.clone()], None, &[]), now), sign('A'));
+    assert_eq!(step_of(&state(std::slice::from_ref(&new), None, &[]), now), sign('A'));
     // When API servers trust it cannot be recorded yet.
     assert_eq!(step_of(&state(&[new], Some(leaf('A', now)), &[]), now), None);
 }
@@ -103,7 +103,7 @@ fn a_new_ca_is_published_beside_the_old_one_signs_after_the_overlap_and_is_alone
     let old = ca('A', day(0), Some(day(0)));
     let due = old.span.thirds_left(1);
     let present = leaf('A', due - DAY);
-    let before = state(&[old.clone()], Some(present.clone()), &["A", "A"]);
+    let before = state(std::slice::from_ref(&old), Some(present.clone()), &["A", "A"]);
     assert_eq!(step_of(&before, due - Duration::from_secs(1)), None);
     assert_eq!(step_of(&before, due), make("A"));
 
@@ -135,7 +135,7 @@ fn a_lost_ca_is_replaced_and_stays_trusted_until_the_certificate_has_followed() 
     assert_eq!(step_of(&state(&[], Some(present.clone()), &bundles), now), make(""));
     let mut new = ca('B', now, None);
     let at = |new: &Ca, leaf: &Leaf, bundle: &str, now| {
-        step_of(&state(&[new.clone()], Some(leaf.clone()), &[bundle, bundle]), now)
+        step_of(&state(std::slice::from_ref(new), Some(leaf.clone()), &[bundle, bundle]), now)
     };
     assert_eq!(at(&new, &present, "A", now), publish("AB"));
     assert_eq!(at(&new, &present, "AB", now), record('B', Some(now)));
