@@ -10,7 +10,7 @@
     reason = "the command line is the part that prints to a terminal"
 )]
 
-mod check;
+pub(crate) mod check;
 mod completions;
 mod controller;
 mod crds;
@@ -26,9 +26,11 @@ mod report;
 mod review;
 mod teardown;
 mod template;
+mod trial;
 mod webhook;
 mod yaml;
 
+use std::future::Future;
 use std::io::{self, ErrorKind, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -108,6 +110,12 @@ pub fn run() -> ExitCode {
         }
         ExitCode::from(UNUSABLE)
     })
+}
+
+/// Runs the requests of a command that reads a cluster once.
+fn block_on<F: Future>(future: F) -> anyhow::Result<F::Output> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(future))
 }
 
 /// Prints a message for people, which is not the result, on standard error.

@@ -36,6 +36,7 @@ use crate::view::table::ApiObject;
 use crate::view::{
     Key, Name, Namespaces, Nodes, Object, Resource, Scope, Table, TableType, Usages, View,
 };
+use check::installation::Installation;
 use check::{CheckedKind, NodeCheckFn, PodCheckFn};
 use coschedule::kinds::member::Members;
 use coschedule::kinds::mounts::Mounts;
@@ -130,6 +131,8 @@ pub struct System {
     pub(crate) check_pod: Option<PodCheckFn>,
     /// What the system has decided about a node, for `check`. `None`: nothing.
     pub(crate) check_node: Option<NodeCheckFn>,
+    /// What the system adds to the diagnosis of the installation.
+    pub(crate) installation: Installation,
     /// The labels, or prefixes that end in a dot, whose pods must be on one node.
     pub(crate) together: &'static [&'static str],
     /// Finds what the intents of all systems for a pod contradict, together with other pods. `None`:

@@ -15,6 +15,18 @@ pub mod api {
     pub use crate::api::{VERSION, condition};
 }
 
+pub mod check {
+    //! See `src/cli/check/installation.rs`.
+    pub use crate::cli::check::installation::rights::{Right, of_account};
+
+    use crate::systems::SYSTEMS;
+
+    /// What the match conditions of the webhook for pods name, if the policy is the default one.
+    pub fn sent_by() -> impl Iterator<Item = &'static str> {
+        SYSTEMS.iter().flat_map(|system| system.installation.sent_by).copied()
+    }
+}
+
 pub mod cluster {
     //! See `src/cluster.rs`.
     pub use crate::cluster::Cluster;

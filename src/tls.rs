@@ -8,6 +8,7 @@
 //! when the content changes: certificates expire and become valid with time.
 
 pub(crate) mod authority;
+pub(crate) mod chain;
 mod client_ca;
 pub(crate) mod issue;
 mod secret;
@@ -139,13 +140,16 @@ pub struct CertificateStatus {
     pub problem: Option<String>,
     /// When it expires.
     pub not_after: Option<SystemTime>,
+    /// The chain as PEM; empty: there is none yet.
+    pub chain: String,
 }
 
 impl CertificateStatus {
     /// The state before anything was read.
     #[must_use]
     pub fn unread() -> Self {
-        Self { problem: Some("no certificate was read yet".to_owned()), not_after: None }
+        let problem = Some("no certificate was read yet".to_owned());
+        Self { problem, not_after: None, chain: String::new() }
     }
 
     /// Full days until the certificate expires; 0 if it has expired.
@@ -263,12 +267,14 @@ impl Certificate {
         let Some(serving) = &self.serving else {
             let problem =
                 self.problem.clone().unwrap_or_else(|| "no certificate was read yet".to_owned());
-            return CertificateStatus { problem: Some(problem), not_after: None };
+            return CertificateStatus { problem: Some(problem), ..CertificateStatus::unread() };
         };
         let problem = serving
             .problem(self.host.as_deref(), now)
             .map(|problem| format!("{}: {problem}", self.source.origins().0));
-        CertificateStatus { problem, not_after: Some(serving.not_after) }
+        let pair = self.current.0.load();
+        let chain = pair.as_ref().map(|pair| chain::write_pem(&pair.cert)).unwrap_or_default();
+        CertificateStatus { problem, not_after: Some(serving.not_after), chain }
     }
 
     /// Reads the source. If it changed to a valid pair, the pair becomes the candidate, and the

@@ -14,6 +14,8 @@ mod cli {
     /// `review`: an AdmissionReview in, the answer out.
     pub(crate) mod review;
 
+    /// `check` of the installation.
+    mod check_installation;
     /// `check` of a cluster.
     mod check_live;
     /// `plan`: the files it reads.

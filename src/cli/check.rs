@@ -1,5 +1,5 @@
 //! `stowplan check`: why a pod, a workload, a job, a pool, a group, a Tekton run or an MPI cluster waits,
-//! and what to do about it.
+//! and what to do about it; without an object, whether stowplan is [installed](installation) well.
 //!
 //! The cluster is read once. A diagnosis shows the requests of the object, the decisions of
 //! stowplan, the message of the scheduler, and each obstacle with its remedy. Each system diagnoses
@@ -7,6 +7,7 @@
 //! all systems have that in common, and prints.
 
 mod files;
+pub(crate) mod installation;
 mod namespace;
 mod node;
 mod pod;
@@ -16,14 +17,15 @@ mod workload;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::live::{self, Access, Part, parse_namespace};
-use super::{input, print_notice};
+use super::{input, parse_duration, print_notice};
 use crate::systems::SYSTEMS;
 use crate::systems::check::{CheckedKind, Cluster, Context, Diagnosis};
 use crate::systems::policy::Policy;
@@ -39,13 +41,22 @@ const POD_NAMES: &[&str] = &["pod", "pods", "po"];
 /// The arguments of `stowplan check`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Without an object everything in the namespace is checked, and shown if it has an obstacle.
+Without an object the installation of stowplan is checked: webhooks, certificates, policy, versions,
+rights. With -n or -A everything in the namespaces is checked, and shown if it has an obstacle.
 
 job/NAME is a StreamsJob or, if there is none, a batch Job; jobs.batch/NAME is always a batch Job.
 
-Exit code: 0 no obstacle, 1 an obstacle, 2 the object does not exist or the cluster cannot be read.
+Exit code: 0 no obstacle (of the installation: no problem), 1 an obstacle or a problem, 2 the object
+does not exist or the cluster cannot be read.
 
 Examples:
+  # Whether stowplan is installed well; with a pod that is created for trial (dry run)
+  stowplan check
+  stowplan check --try-in default
+
+  # The same for a script: what is wrong, and what to do
+  stowplan check -o json | jq -r '.items[] | select(.state == \"problem\") | .remedy'
+
   # Why a pod waits, in the cluster of the current kubeconfig context
   stowplan check pod/parallel-0-ioyms -n streams
 
@@ -81,7 +92,8 @@ Examples:
   stowplan check job/parallel -o json | jq -r '.. | .remedy? // empty'")]
 pub(super) struct Arguments {
     /// The object: pod/NAME, deployment/NAME, statefulset/NAME, job/NAME, pool/NAME,
-    /// pipelinerun/NAME, group/NAME, mpi/NAME or node/NAME [default: everything in the namespace]
+    /// pipelinerun/NAME, group/NAME, mpi/NAME or node/NAME [default: the installation, or with -n or
+    /// -A everything in the namespaces]
     #[arg(value_name = "KIND/NAME")]
     object: Option<Asked>,
     /// Its namespace [default: the context's, or default with --cluster]
@@ -102,13 +114,28 @@ pub(super) struct Arguments {
     /// The form of the output
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: Format,
+    /// The namespace in which stowplan is installed [default: that of its webhook configurations]
+    #[arg(long, value_name = "NAMESPACE", value_parser = parse_namespace,
+        conflicts_with_all = OF_OBJECTS)]
+    installed_in: Option<String>,
+    /// A namespace in which a pod is created for trial (dry run), to see whether it is placed
+    #[arg(long, value_name = "NAMESPACE", value_parser = parse_namespace,
+        conflicts_with_all = OF_OBJECTS)]
+    try_in: Option<String>,
+    /// How long to wait until the installation has no problem
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration,
+        conflicts_with_all = OF_OBJECTS)]
+    wait: Option<Duration>,
 }
+
+/// The arguments with which objects are checked instead of the installation.
+const OF_OBJECTS: [&str; 5] = ["object", "namespace", "all_namespaces", "cluster", "policy"];
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
     /// For people
     Text,
-    /// A Diagnosis, for scripts
+    /// A Diagnosis, or an Installation with its items, for scripts
     Json,
 }
 
@@ -212,6 +239,19 @@ struct Read {
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let has_files = !arguments.cluster.is_empty();
+    let is_about_objects = arguments.object.is_some() || arguments.namespace.is_some();
+    if !(is_about_objects || arguments.all_namespaces || has_files) {
+        let problem = "--policy is for the check of objects: name one, or give -n or -A";
+        ensure!(arguments.policy.is_none(), problem);
+        return installation::run(&installation::Options {
+            access: &arguments.access,
+            installed_in: arguments.installed_in.as_deref(),
+            try_in: arguments.try_in.as_deref(),
+            wait: arguments.wait.unwrap_or_default(),
+            output: arguments.output,
+        });
+    }
     let Read { cluster, policy, workloads, namespace } = read(arguments)?;
     let context =
         Context { cluster: &cluster, policy: &policy, now: Timestamp::now(), pods: pod::CHECKS };

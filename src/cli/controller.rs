@@ -47,8 +47,8 @@ pub(super) struct Arguments {
     namespace: String,
     #[command(flatten)]
     policy: policy_source::Arguments,
-    /// The address of /livez, /readyz and /metrics (plain HTTP); port 0 takes a free one and prints
-    /// it
+    /// The address of /livez, /readyz, /metrics and /status (plain HTTP); port 0 takes a free one
+    /// and prints it
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8081")]
     admin_listen: SocketAddr,
     /// The unique name of this process in the lease [default: the host name, which in a pod is the
@@ -150,7 +150,7 @@ async fn control(
         certificates,
         ..
     } = arguments;
-    let identity = identity.map_or_else(read_host_name, Ok)?;
+    let identity = identity.map_or_else(process::read_host_name, Ok)?;
     let certificates = certificates.settings(&own_pod(&namespace, &identity))?;
     let policy_source = policy.into_source(&namespace);
     let first_policy = policy_source.read_first()?;
@@ -169,12 +169,13 @@ async fn control(
     let see = move |change: PodChange<'_>| seeing.see(change);
     let cluster = Cluster::watching_all(&watching, Arc::clone(&metrics), see);
     let stop = Stop::default();
-    let health = Arc::new(Health::without_certificate(
+    let health = Health::without_certificate(
         Arc::clone(&cluster),
         Arc::clone(&metrics),
         stop.requested.clone(),
         max_watch_age,
-    ));
+    );
+    let health = Arc::new(health.with_identity(Some(identity.clone())));
     let serving = Arc::clone(&health);
     let in_force = CancellationToken::new();
     let events = Events::start(writing.clone(), identity.clone(), Arc::clone(&metrics));
@@ -268,13 +269,4 @@ fn planner(report: Arc<Report>, metrics: Arc<Metrics>) -> Planner {
         plan.extend(report_of_pods);
         plan
     })
-}
-
-/// Reads the name of the host, which in a pod is the pod's name.
-fn read_host_name() -> anyhow::Result<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .context("the host's name cannot be read; give --identity")?;
-    let name = name.trim();
-    anyhow::ensure!(!name.is_empty(), "the host has no name; give --identity");
-    Ok(name.to_owned())
 }

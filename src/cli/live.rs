@@ -2,15 +2,14 @@
 
 mod access;
 mod lists;
-mod policy;
-
-use std::future::Future;
+pub(super) mod policy;
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ApiResource;
 use serde_json::Value;
 
+use super::block_on;
 use crate::systems;
 use crate::systems::check::Cluster;
 use crate::systems::policy::Policy;
@@ -52,11 +51,6 @@ pub(super) fn read(
     wanted: Wanted<'_>,
 ) -> anyhow::Result<Live> {
     block_on(read_for_plan(access, namespace, wanted))?.context("--live")
-}
-
-fn block_on<F: Future>(future: F) -> anyhow::Result<F::Output> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    Ok(runtime.block_on(future))
 }
 
 async fn read_for_plan(

@@ -25,13 +25,13 @@ use super::input;
 use super::process::POLL_INTERVAL;
 use crate::cluster::watch_named;
 use crate::names::fingerprint;
-use crate::server::admin::PolicyState;
+use crate::server::admin::status::PolicyStatus;
 use crate::systems::policy::Policy;
 use crate::telemetry::log::Filter;
 use crate::telemetry::{KindLabels, Metrics};
 
 /// The key of the ConfigMap that has the policy.
-pub(super) const KEY: &str = "policy.yaml";
+pub(in crate::cli) const KEY: &str = "policy.yaml";
 
 /// The remedy if the ConfigMap or its key does not exist.
 const WRITE_AGAIN: &str = "`helm upgrade` with the release's values writes it again";
@@ -312,8 +312,8 @@ impl Keeper {
     }
 
     /// What `/readyz` reports.
-    pub(super) fn state(&self) -> PolicyState {
-        PolicyState { digest: self.digest.clone(), problem: self.problem.clone() }
+    pub(super) fn state(&self) -> PolicyStatus {
+        PolicyStatus { digest: self.digest.clone(), problem: self.problem.clone() }
     }
 }
 

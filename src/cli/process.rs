@@ -49,6 +49,18 @@ where
     })
 }
 
+/// Reads the name of the host, which in a pod is the pod's name.
+///
+/// # Errors
+/// It cannot be read, or there is none.
+pub(super) fn read_host_name() -> anyhow::Result<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .context("the host's name cannot be read; give --identity")?;
+    let name = name.trim();
+    anyhow::ensure!(!name.is_empty(), "the host has no name; give --identity");
+    Ok(name.to_owned())
+}
+
 /// Waits for SIGTERM or Ctrl-C.
 pub(super) async fn wait_for_signal() {
     let mut terminate = match signal(SignalKind::terminate()) {

@@ -8,18 +8,12 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use http_body_util::BodyExt as _;
-use hyper::Request;
-use hyper::header::{CONTENT_TYPE, WARNING};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use k8s_openapi::jiff::Timestamp;
-use kube::client::Body;
 use kube::{Api, Client};
-use serde_json::json;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{parse_duration, process};
+use super::{parse_duration, process, trial};
 use crate::cluster::Presence;
 use crate::controller::lease;
 use crate::view::ControllerState;
@@ -123,28 +117,15 @@ async fn try_pod(client: &Client, namespace: &str) -> Result<(), String> {
     let failed = |error: &dyn std::fmt::Display| {
         format!("a pod cannot be tried in namespace {namespace}: {error}")
     };
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"generateName": "stowplan-ready-", "annotations": {TRIAL: "trial"}},
-        "spec": {"containers": [{"name": "trial", "image": "trial"}]},
-    });
-    let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
-    let request = Request::post(path).header(CONTENT_TYPE, "application/json");
-    let request = request.body(Body::from(pod.to_string().into_bytes()));
-    let answer = client.send(request.map_err(|error| failed(&error))?).await;
+    let answer = trial::create_pod(client, namespace, "stowplan-ready-", &[(TRIAL, "trial")]).await;
     let answer = answer.map_err(|error| failed(&error))?;
-    let mut warnings = answer.headers().get_all(WARNING).iter();
-    let is_warned = warnings.any(|it| it.to_str().is_ok_and(|it| it.contains(TRIAL)));
-    if is_warned {
+    if answer.warnings.iter().any(|warning| warning.contains(TRIAL)) {
         return Ok(());
     }
-    let (head, body) = answer.into_parts();
-    if head.status.is_success() {
-        return Err(format!(
+    match answer.created {
+        Ok(_) => Err(format!(
             "the webhook does not see pods of namespace {namespace}: look at its pods and its MutatingWebhookConfiguration, and whether the namespace is excluded"
-        ));
+        )),
+        Err((_, message)) => Err(failed(&message)),
     }
-    let body = body.collect().await.map_err(|error| failed(&error))?.to_bytes();
-    let status: Status = serde_json::from_slice(&body).unwrap_or_default();
-    Err(failed(&status.message.unwrap_or_else(|| head.status.to_string())))
 }

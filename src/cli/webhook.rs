@@ -52,8 +52,8 @@ pub(super) struct Arguments {
     /// The address for the API server (HTTPS); port 0 takes a free one and prints it
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
     listen: SocketAddr,
-    /// The address of /livez, /readyz and /metrics (plain HTTP); port 0 takes a free one and prints
-    /// it
+    /// The address of /livez, /readyz, /metrics and /status (plain HTTP); port 0 takes a free one
+    /// and prints it
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     admin_listen: SocketAddr,
     /// The Secret of type kubernetes.io/tls with the certificate and its key, in the namespace that
@@ -142,8 +142,8 @@ async fn serve(
     let limits = limits.within_open_files();
     let Limits { connections, small_bytes, large_bytes, waiting, .. } = limits;
     info!(connections, small_bytes, large_bytes, waiting, "the limits that clients share");
-    let health =
-        Arc::new(Health::new(Arc::clone(&cluster), Arc::clone(&metrics), stop.requested.clone()));
+    let health = Health::new(Arc::clone(&cluster), Arc::clone(&metrics), stop.requested.clone());
+    let health = Arc::new(health.with_identity(process::read_host_name().ok()));
     let mut decided_by = DecidedBy {
         keeper: Keeper::new(&arguments.namespace, "", &metrics, log_filter),
         policy: Arc::default(),

@@ -1,13 +1,15 @@
-//! Probes and metrics, over plain HTTP on a separate port: they are served when the webhook's port
-//! is overloaded.
+//! Probes, metrics and the state of the process, over plain HTTP on a separate port: they are served
+//! when the webhook's port is overloaded.
 //!
 //! Any pod can connect here, so connections have the same deadlines as the webhook's, and idle ones
 //! are closed for new ones in the same way: a probe always gets a slot. Answers contain no text of
 //! users.
 
+pub(crate) mod status;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use http_body_util::Full;
@@ -23,6 +25,7 @@ use super::{Stop, accept, connection};
 use crate::cluster::Cluster;
 use crate::telemetry::{KindLabels, Metrics};
 use crate::tls::CertificateStatus;
+use status::{PolicyStatus, ServedCertificate, Status};
 
 /// The most open connections. Probes and scrapes are few and short.
 const CONNECTIONS: usize = 32;
@@ -37,16 +40,11 @@ pub(crate) struct Health {
     certificate: Option<ArcSwap<CertificateStatus>>,
     /// The process is not ready while a watch is older. `None`: at any age.
     max_age: Option<Duration>,
-    policy: ArcSwap<PolicyState>,
-}
-
-/// The policy that a process decides by.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct PolicyState {
-    /// The digest of the policy in force. `None`: none is, and the process is not ready.
-    pub(crate) digest: Option<String>,
-    /// Why the policy that was found last is not in force.
-    pub(crate) problem: Option<String>,
+    policy: ArcSwap<PolicyStatus>,
+    /// The unique name of the process.
+    identity: Option<String>,
+    /// Whether the process competes for the controller's Lease.
+    is_controller: bool,
 }
 
 impl Health {
@@ -59,12 +57,26 @@ impl Health {
         stopping: CancellationToken,
     ) -> Self {
         let certificate = Some(ArcSwap::from_pointee(CertificateStatus::unread()));
-        let policy = ArcSwap::default();
-        Self { cluster, metrics, stopping, certificate, max_age: None, policy }
+        Self {
+            cluster,
+            metrics,
+            stopping,
+            certificate,
+            max_age: None,
+            policy: ArcSwap::default(),
+            identity: None,
+            is_controller: false,
+        }
     }
 
-    /// The health of a process that serves no TLS and needs no certificate. It is not ready until a
-    /// policy was read, and while a watch is older than `max_age`.
+    /// With the unique name of the process, which `/status` shows.
+    #[must_use]
+    pub(crate) fn with_identity(self, identity: Option<String>) -> Self {
+        Self { identity, ..self }
+    }
+
+    /// The health of a controller, which serves no TLS and needs no certificate. It is not ready
+    /// until a policy was read, and while a watch is older than `max_age`.
     #[must_use]
     pub(crate) fn without_certificate(
         cluster: Arc<Cluster>,
@@ -72,12 +84,13 @@ impl Health {
         stopping: CancellationToken,
         max_age: Duration,
     ) -> Self {
-        let max_age = Some(max_age);
-        Self { certificate: None, max_age, ..Self::new(cluster, metrics, stopping) }
+        let (max_age, is_controller) = (Some(max_age), true);
+        let other = Self::new(cluster, metrics, stopping);
+        Self { certificate: None, max_age, is_controller, ..other }
     }
 
     /// Sets the state of the policy.
-    pub(crate) fn set_policy(&self, state: PolicyState) {
+    pub(crate) fn set_policy(&self, state: PolicyStatus) {
         self.policy.store(Arc::new(state));
     }
 
@@ -134,6 +147,28 @@ impl Health {
         text(status, body)
     }
 
+    /// The state of the process, for `/status`.
+    #[must_use]
+    pub(crate) fn status(&self) -> Status {
+        let certificate = self.certificate.as_ref().map(|certificate| {
+            let of = certificate.load();
+            let not_after = of.not_after.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            ServedCertificate {
+                chain: of.chain.clone(),
+                not_after: not_after.map(|at| at.as_secs()),
+                problem: of.problem.clone(),
+            }
+        });
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            identity: self.identity.clone(),
+            policy: PolicyStatus::clone(&self.policy.load()),
+            certificate,
+            leads: self.is_controller.then(|| self.metrics.controller_leader.get() == 1),
+            problems: self.problems(),
+        }
+    }
+
     /// Answers a request of the admin port.
     pub(crate) fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
         if !matches!(*method, Method::GET | Method::HEAD) {
@@ -144,6 +179,13 @@ impl Health {
         match path {
             "/livez" => text(StatusCode::OK, "ok\n".to_owned()),
             "/readyz" => self.readiness(),
+            "/status" => {
+                let body = serde_json::to_string(&self.status()).unwrap_or_default();
+                let mut response = text(StatusCode::OK, body);
+                let kind = HeaderValue::from_static("application/json");
+                response.headers_mut().insert(CONTENT_TYPE, kind);
+                response
+            }
             "/metrics" => {
                 for (kind, age) in self.cluster.ages() {
                     let seconds = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
@@ -155,7 +197,7 @@ impl Health {
                 response
             }
             _ => {
-                let paths = "no such path; there are /livez, /readyz and /metrics\n";
+                let paths = "no such path; there are /livez, /readyz, /metrics and /status\n";
                 text(StatusCode::NOT_FOUND, paths.to_owned())
             }
         }
@@ -216,15 +258,54 @@ mod tests {
             Health::without_certificate(cluster, Arc::default(), stopping, Duration::from_secs(60));
         assert_eq!(health.problems(), ["no policy is in force: none was read yet"]);
         let problem = Some("onInvald: there is no such key".to_owned());
-        health.set_policy(PolicyState { digest: None, problem: problem.clone() });
+        health.set_policy(PolicyStatus { digest: None, problem: problem.clone() });
         assert_eq!(health.problems(), ["no policy is in force: onInvald: there is no such key"]);
         assert_eq!(health.answer(&Method::GET, "/livez").status(), 200);
         let digest = Some("e3b0c44298fc1c14".to_owned());
-        health.set_policy(PolicyState { digest: digest.clone(), problem: None });
+        health.set_policy(PolicyStatus { digest: digest.clone(), problem: None });
         assert_eq!(health.problems(), Vec::<String>::new());
         // A problem beside a policy is shown, and the process stays ready.
-        health.set_policy(PolicyState { digest, problem });
+        health.set_policy(PolicyStatus { digest, problem });
         assert_eq!(health.problems(), Vec::<String>::new());
         assert_eq!(health.answer(&Method::GET, "/readyz").status(), 200);
+    }
+
+    #[test]
+    fn the_status_has_what_check_compares() {
+        let cluster = Arc::new(Cluster::fixed(crate::systems::view(), Arc::default()));
+        let stopping = CancellationToken::new();
+        let health = Health::new(Arc::clone(&cluster), Arc::default(), stopping.clone());
+        let health = health.with_identity(Some("webhook-1".to_owned()));
+        let problem = Some("onInvald: there is no such key".to_owned());
+        health.set_policy(PolicyStatus { digest: Some("e3b0".to_owned()), problem });
+        let read = |health: &Health| -> Status {
+            serde_json::from_str(&serde_json::to_string(&health.status()).unwrap()).unwrap()
+        };
+        let status = read(&health);
+        assert_eq!(status.version, env!("CARGO_PKG_VERSION"));
+        assert_eq!(status.identity.as_deref(), Some("webhook-1"));
+        assert_eq!(status.leads, None);
+        assert_eq!(status.policy.digest.as_deref(), Some("e3b0"));
+        assert_eq!(status.policy.problem.as_deref(), Some("onInvald: there is no such key"));
+        let unread = ServedCertificate {
+            problem: Some("no certificate was read yet".to_owned()),
+            ..ServedCertificate::default()
+        };
+        assert_eq!(status.certificate, Some(unread));
+        health.set_certificate(CertificateStatus {
+            problem: None,
+            not_after: Some(UNIX_EPOCH + Duration::from_secs(7)),
+            chain: "PEM".to_owned(),
+        });
+        let certificate = read(&health).certificate.unwrap();
+        assert_eq!((certificate.chain.as_str(), certificate.not_after), ("PEM", Some(7)));
+
+        let metrics = Arc::new(Metrics::new());
+        let age = Duration::from_secs(60);
+        let health = Health::without_certificate(cluster, Arc::clone(&metrics), stopping, age);
+        assert_eq!((read(&health).leads, read(&health).certificate), (Some(false), None));
+        metrics.controller_leader.set(1);
+        assert_eq!(read(&health).leads, Some(true));
+        assert_eq!(health.answer(&Method::GET, "/status").status(), 200);
     }
 }

@@ -8,6 +8,7 @@
 
 pub(crate) mod cluster;
 pub(crate) mod gates;
+pub(crate) mod installation;
 pub(crate) mod words;
 
 use k8s_openapi::api::core::v1::{Pod, Toleration};

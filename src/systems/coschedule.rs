@@ -15,6 +15,7 @@ mod check;
 mod claims;
 pub(crate) mod family;
 pub(crate) mod groups;
+mod installation;
 pub mod keys;
 pub(crate) mod kinds;
 pub(crate) mod member;
@@ -61,6 +62,7 @@ pub(crate) const SYSTEM: System = System {
     checks: check::KINDS,
     check_pod: Some(check::check_pod),
     check_node: None,
+    installation: installation::INSTALLATION,
     together: &[keys::MEMBER],
     contradictions: None,
     enabled: |policy| policy.coschedule.enabled,

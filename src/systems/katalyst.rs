@@ -16,6 +16,7 @@
 mod check;
 mod explain;
 mod feasibility;
+mod installation;
 pub(crate) mod keys;
 pub(crate) mod kinds;
 mod machines;
@@ -57,6 +58,7 @@ pub(crate) const SYSTEM: System = System {
     checks: &[],
     check_pod: Some(check::check_pod),
     check_node: Some(check::check_node),
+    installation: installation::INSTALLATION,
     together: &[],
     contradictions: None,
     enabled: |policy| policy.katalyst.mode != KatalystMode::Disabled,

@@ -25,6 +25,7 @@ pub(crate) mod request;
 mod resources;
 mod server;
 
+use super::check::installation::Installation;
 use super::{Gate, Prefix, System, Traces};
 
 const NAME: &str = "mpi";
@@ -55,6 +56,12 @@ pub(crate) const SYSTEM: System = System {
     checks: check::KINDS,
     check_pod: None,
     check_node: None,
+    installation: Installation {
+        sent_by: &["'mpi.stowplan.dev/'"],
+        trial: &[],
+        settings: None,
+        check: None,
+    },
     together: &[],
     contradictions: None,
     enabled: |policy| policy.mpi.enabled,

@@ -30,6 +30,7 @@ pub(crate) mod resources;
 pub(crate) mod token;
 mod validate;
 
+use super::check::installation::Installation;
 use super::{Outcome, Prefix, System, Traces};
 use crate::kubernetes::label;
 use crate::placement::intent::{Change, Intent};
@@ -70,6 +71,12 @@ pub(crate) const SYSTEM: System = System {
     checks: check::KINDS,
     check_pod: Some(check::check_pod),
     check_node: Some(check::check_node),
+    installation: Installation {
+        sent_by: &["'streams.ibm.com/'", "'streams.ibm.com/job'", "'stowplan.dev/'"],
+        trial: &[(keys::HOST_EXLOCATION, "stowplan-check")],
+        settings: None,
+        check: None,
+    },
     together: &[keys::COLOCATION_LABEL_PREFIX, keys::GROUP],
     contradictions: Some(contradiction::find),
     enabled: |policy| policy.streams.enabled,

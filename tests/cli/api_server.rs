@@ -1,6 +1,6 @@
 //! An API server with canned answers.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 
 use serde_json::{Value, json};
@@ -17,9 +17,17 @@ impl Cluster {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.expect("a connection");
-                let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+                let mut reader = BufReader::new(&stream);
+                let mut lines = reader.by_ref().lines().map_while(Result::ok);
                 let Some(request) = lines.next() else { continue };
-                lines.take_while(|line| !line.is_empty()).for_each(drop);
+                let mut body = 0;
+                for line in lines.take_while(|line| !line.is_empty()) {
+                    let line = line.to_ascii_lowercase();
+                    let length = line.strip_prefix("content-length: ");
+                    body = length.map_or(body, |length| length.parse().expect("a length"));
+                }
+                // A connection that is closed with an unread body is reset.
+                std::io::copy(&mut reader.take(body), &mut std::io::sink()).expect("the body");
                 let (code, body) = answer(request.split(' ').nth(1).unwrap_or_default());
                 let body = body.to_string();
                 let head = "Content-Type: application/json\r\nConnection: close";

@@ -64,7 +64,7 @@ fn a_deployment_is_checked_with_its_template_and_its_pods() {
 #[test]
 fn a_namespace_and_all_of_them_are_checked() {
     let cluster = Cluster::start(web);
-    let output = check(&cluster, "");
+    let output = check(&cluster, "-n jobs");
     assert!(
         output.stdout.starts_with("Namespace jobs: 1 object with an obstacle, 0 without\n"),
         "{output:?}"

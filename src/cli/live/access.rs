@@ -35,7 +35,7 @@ impl Access {
     ///
     /// # Errors
     /// Why the kubeconfig cannot be used.
-    pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
+    pub(in crate::cli) async fn connect(&self) -> anyhow::Result<Connection> {
         let options =
             KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = match &self.kubeconfig {
@@ -45,7 +45,11 @@ impl Access {
                 })?;
                 Config::from_custom_kubeconfig(file, &options).await
             }
-            None => Config::from_kubeconfig(&options).await,
+            None => match Config::from_kubeconfig(&options).await {
+                // In a pod there is no kubeconfig.
+                Err(error) if self.context.is_none() => Config::incluster().map_err(|_| error),
+                read => read,
+            },
         };
         let config = config.map_err(|error| {
             let remedy = "set KUBECONFIG, or use --kubeconfig or --cluster";
@@ -64,8 +68,8 @@ fn first_line(error: &KubeconfigError) -> String {
 }
 
 /// A client of a cluster.
-pub(super) struct Connection {
-    pub(super) client: Client,
+pub(in crate::cli) struct Connection {
+    pub(in crate::cli) client: Client,
     /// The URL of the API server.
     pub(super) server: String,
     /// The namespace of the kubeconfig's context.

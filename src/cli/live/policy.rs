@@ -9,10 +9,10 @@ use crate::cli::policy_source::find_text;
 use crate::systems::policy::Policy;
 
 /// The annotation of the webhook's configuration that names the ConfigMap: `NAMESPACE/NAME`.
-const ANNOTATION: &str = "stowplan.dev/policy";
+pub(in crate::cli) const ANNOTATION: &str = "stowplan.dev/policy";
 
 /// The end of the names of stowplan's webhooks.
-const WEBHOOKS: &str = ".stowplan.dev";
+pub(in crate::cli) const WEBHOOKS: &str = ".stowplan.dev";
 
 /// What follows if the policy cannot be read.
 const ASSUMED: &str = "the default policy is assumed, with no further excluded namespaces (--policy gives another one)";

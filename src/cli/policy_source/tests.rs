@@ -77,7 +77,7 @@ fn only_a_valid_text_replaces_the_policy_in_force() {
     assert_eq!(bench.see(map("onInvald: warn")), "none");
     assert_eq!(bench.see(map(WARN)), "new");
     let digest = Some(fingerprint(WARN));
-    let state = PolicyState { digest: digest.clone(), problem: None };
+    let state = PolicyStatus { digest: digest.clone(), problem: None };
     assert_eq!(bench.keeper.state(), state);
     assert_eq!(bench.see(map(WARN)), "none");
     // Each of these is reported once, and changes nothing.

@@ -9,7 +9,8 @@ use tokio::time::sleep;
 use super::*;
 use crate::cluster::PodChange;
 use crate::controller::fake::{Api, Reply};
-use crate::server::admin::{Health, PolicyState};
+use crate::server::admin::Health;
+use crate::server::admin::status::PolicyStatus;
 use crate::telemetry::Metrics;
 
 /// An empty list, or a watch without an event, for each kind.
@@ -85,7 +86,7 @@ async fn a_watch_that_hears_nothing_makes_the_controller_unready() {
         let (cluster, metrics) = (Arc::clone(&cluster), Arc::clone(&metrics));
         let health = Health::without_certificate(cluster, metrics, stopping.clone(), max_age);
         let digest = Some("e3b0c44298fc1c14".to_owned());
-        health.set_policy(PolicyState { digest, problem: None });
+        health.set_policy(PolicyStatus { digest, problem: None });
         health
     };
     let (patient, strict) = (health(Duration::from_secs(3600)), health(Duration::from_secs(60)));

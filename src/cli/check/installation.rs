@@ -1,0 +1,141 @@
+//! `stowplan check` without an object: whether stowplan is installed well.
+//!
+//! [`read`] reads the installation into [`facts`]; the other modules are functions from these facts to
+//! lines, each with a state and a remedy.
+
+mod ask;
+mod calls;
+mod certificate;
+mod definitions;
+pub(crate) mod facts;
+mod processes;
+mod read;
+pub(crate) mod rights;
+#[cfg(test)]
+mod tests;
+mod text;
+mod webhooks;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use kube::Client;
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use super::Format;
+use crate::cli::live::Access;
+use crate::cli::{block_on, escape_for_terminal, print, print_notice};
+use crate::systems::SYSTEMS;
+use crate::systems::check::installation::{Installed, Item, State};
+use facts::Facts;
+use read::Asked;
+
+/// The exit code if there is a problem.
+const PROBLEM: u8 = 1;
+
+/// The time between two looks.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// What was found.
+#[derive(Debug, Serialize)]
+struct Report {
+    kind: &'static str,
+    /// Where stowplan is installed.
+    namespace: Option<String>,
+    items: Vec<Item>,
+}
+
+impl Report {
+    fn has_problem(&self) -> bool {
+        self.items.iter().any(|item| item.state == State::Problem)
+    }
+}
+
+/// What is asked for.
+#[derive(Debug)]
+pub(super) struct Options<'o> {
+    pub(super) access: &'o Access,
+    pub(super) installed_in: Option<&'o str>,
+    pub(super) try_in: Option<&'o str>,
+    /// How long to wait until there is no problem.
+    pub(super) wait: Duration,
+    pub(super) output: Format,
+}
+
+/// Checks the installation, prints the report, and returns the exit code.
+///
+/// # Errors
+/// There is no usable cluster, or it is not known where to look.
+pub(super) fn run(options: &Options<'_>) -> anyhow::Result<ExitCode> {
+    let report = block_on(async {
+        let client = options.access.connect().await?.client;
+        wait(&client, options).await
+    })??;
+    let output = match options.output {
+        Format::Text => escape_for_terminal(&text::format(&report)),
+        Format::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
+    };
+    print(&output)?;
+    Ok(if report.has_problem() { ExitCode::from(PROBLEM) } else { ExitCode::SUCCESS })
+}
+
+/// Looks until there is no problem, or until the time is over.
+async fn wait(client: &Client, options: &Options<'_>) -> anyhow::Result<Report> {
+    let end = Instant::now() + options.wait;
+    let mut last = String::new();
+    loop {
+        let asked = Asked { installed_in: options.installed_in, try_in: options.try_in };
+        let report = read::read(client, asked).await.map(|facts| diagnose(&facts));
+        let is_over = Instant::now() + PAUSE >= end;
+        let problem = match report {
+            Ok(report) if is_over || !report.has_problem() => return Ok(report),
+            Err(error) if is_over => return Err(error),
+            Ok(report) => {
+                let mut items = report.items.into_iter();
+                let problem = items.find(|item| item.state == State::Problem);
+                problem.map(|item| format!("{}: {}", item.name, item.message)).unwrap_or_default()
+            }
+            Err(error) => error.to_string(),
+        };
+        if last != problem {
+            print_notice(&format!("not yet: {problem}"));
+            last = problem;
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// The lines about an installation.
+fn diagnose(facts: &Facts) -> Report {
+    let policy = processes::find_policy(facts);
+    let mut items = webhooks::check(facts, &policy);
+    items.extend(webhooks::check_service(facts));
+    items.extend(certificate::check(facts));
+    items.extend(processes::check_policy(facts));
+    items.extend(processes::check_versions(facts));
+    items.extend(definitions::check(facts));
+    items.extend(processes::check_controller(facts));
+    for system in SYSTEMS {
+        let Some(check) = system.installation.check else { continue };
+        let unread = match facts.settings.get(system.name) {
+            Some(Err(unread)) => Some(unread.to_string()),
+            _ => None,
+        };
+        let settings = facts.settings.get(system.name).and_then(|read| read.as_ref().ok());
+        let installed = Installed {
+            definitions: facts.definitions.as_deref().ok(),
+            settings: match &unread {
+                Some(unread) => Err(unread),
+                None => Ok(settings.and_then(Option::as_ref)),
+            },
+            policy: &policy,
+        };
+        items.extend(check(&installed));
+    }
+    items.extend(rights::check_accounts(facts));
+    items.extend(calls::check_fail_open(facts));
+    items.extend(calls::check_trial(facts));
+    items.extend(rights::check_own(facts));
+    Report { kind: "Installation", namespace: facts.namespace.clone(), items }
+}

@@ -1,0 +1,95 @@
+//! Diagnoses the calls of the API server: those that have failed, and one for trial.
+
+use super::facts::{Facts, Unread};
+use crate::systems::check::installation::{Findings, Item};
+
+/// The API server's count of requests that it let pass because a webhook did not answer.
+const FAIL_OPEN: &str = "apiserver_admission_webhook_fail_open_count{";
+
+/// The end of the names of stowplan's webhooks, in a label of that metric.
+const OWN: &str = ".stowplan.dev\"";
+
+/// Diagnoses how many objects were created without the webhook.
+pub(super) fn check_fail_open(facts: &Facts) -> Vec<Item> {
+    let mut findings = Findings::new("fail-open");
+    let text = match &facts.metrics {
+        Ok(text) => text,
+        Err(unread) => {
+            let what = format!("how many objects bypassed the webhook is not known: {unread}");
+            findings.unknown(what, unread.remedy());
+            return findings.or_ok("");
+        }
+    };
+    let count: f64 = text
+        .lines()
+        .filter(|line| line.starts_with(FAIL_OPEN) && line.contains(OWN))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum();
+    if count > 0.0 {
+        findings.warning(
+            format!("{count} objects were created without the webhook, since the API server that answered has started"),
+            "find them: docs/operations.md#pods-were-created-without-placement",
+        );
+    }
+    findings.or_ok("no object bypassed the webhook, since the API server that answered has started")
+}
+
+/// Diagnoses the result of a pod for trial.
+pub(super) fn check_trial(facts: &Facts) -> Vec<Item> {
+    let mut findings = Findings::new("trial-pod");
+    let trial = match &facts.trial {
+        None => {
+            findings.unknown(
+                "no pod was tried (dry run), because no namespace was named",
+                "--try-in NAMESPACE",
+            );
+            return findings.or_ok("");
+        }
+        Some(Err(unread @ Unread::Forbidden(_))) => {
+            findings.unknown(format!("no pod was tried: {unread}"), "--try-in another namespace");
+            return findings.or_ok("");
+        }
+        Some(Err(unread)) => {
+            findings.problem(format!("a pod could not be tried: {unread}"), unread.remedy());
+            return findings.or_ok("");
+        }
+        Some(Ok(trial)) => trial,
+    };
+    let namespace = &trial.namespace;
+    let is_refused_by_own =
+        trial.message.contains("denied the request") && trial.message.contains(".stowplan.dev");
+    if trial.is_patched {
+        return findings
+            .or_ok(format!("a pod in namespace {namespace} gets its placement (dry run)"));
+    }
+    if trial.is_warned || is_refused_by_own {
+        // The webhook has answered. A policy may turn every system off, or refuse pods.
+        if trial.expects_patch && trial.is_created {
+            findings.warning(
+                format!("the webhook answers about a pod in namespace {namespace}, and does not place it"),
+                "the warning and the policy (onInvalid) say why",
+            );
+        }
+        return findings
+            .or_ok(format!("the webhook answers about a pod in namespace {namespace} (dry run)"));
+    }
+    if trial.is_created {
+        findings.problem(
+            format!("a pod in namespace {namespace} is created without its placement: the webhook was not called"),
+            "the lines webhook-configurations, service and certificate say why; or the namespace is excluded",
+        );
+    } else if trial.message.contains("failed calling webhook")
+        && trial.message.contains(".stowplan.dev")
+    {
+        findings.problem(
+            format!("the API server cannot call the webhook: {}", trial.message),
+            "the lines service and certificate say why",
+        );
+    } else {
+        findings.unknown(
+            format!("another rule of namespace {namespace} refuses the pod: {}", trial.message),
+            "--try-in another namespace",
+        );
+    }
+    findings.or_ok("")
+}

@@ -1,0 +1,271 @@
+//! The rights that the accounts of stowplan and the users of `check` need. `tests/chart` compares them
+//! with the roles of the chart.
+
+use std::fmt;
+
+use super::facts::{Facts, Read, Role, Unread};
+use crate::systems::check::installation::{Findings, Item};
+
+/// What the webhook needs: resources, verbs, and the name if only one object is meant. A group stands
+/// after its resource; `own:` holds in the namespace of the installation only.
+const WEBHOOK: &str = "
+nodes,namespaces,pods get,list,watch
+pipelineruns.tekton.dev,taskruns.tekton.dev,pipelines.tekton.dev get,list,watch
+persistentvolumeclaims,persistentvolumes get,list,watch
+storageclasses.storage.k8s.io get,list,watch
+statefulsets.apps get,list,watch
+hostpools.stowplan.dev,streamsjobs.stowplan.dev get,list,watch
+own:leases.coordination.k8s.io get,list,watch stowplan-controller
+";
+
+/// The same of the controller, with all parts of the chart's value `controller.rbac`.
+const CONTROLLER: &str = "
+nodes,pods get,list,watch,patch
+pods delete
+statefulsets.apps get,list,watch,create,patch,delete
+persistentvolumeclaims get,list,watch,patch,delete
+jobs.batch get,list,watch,patch
+services,configmaps get,list,watch,create,patch,delete
+endpointslices.discovery.k8s.io get,list,watch
+secrets create
+persistentvolumes get,list,watch
+storageclasses.storage.k8s.io get,list,watch
+pipelineruns.tekton.dev,taskruns.tekton.dev,pipelines.tekton.dev get,list,watch
+customnoderesources.node.katalyst.kubewharf.io get,list,watch
+namespaces get,list,watch
+hostpools.stowplan.dev get,list,watch,create,patch
+streamsjobs.stowplan.dev get,list,watch
+hostpools/status.stowplan.dev,streamsjobs/status.stowplan.dev patch
+events.events.k8s.io create,patch
+own:leases.coordination.k8s.io get,update stowplan-controller
+own:leases.coordination.k8s.io create
+";
+
+/// What `check` of an installation reads and the chart's ClusterRole for readers has.
+const READER: &str = "
+mutatingwebhookconfigurations.admissionregistration.k8s.io list
+validatingwebhookconfigurations.admissionregistration.k8s.io list
+customresourcedefinitions.apiextensions.k8s.io get
+own:services get
+own:endpointslices.discovery.k8s.io list
+own:deployments.apps list
+own:pods list
+own:leases.coordination.k8s.io get stowplan-controller
+own:configmaps get stowplan-policy
+";
+
+/// The resource of which [`READER`] has one object, whose name depends on that of the release.
+const POLICY: &str = "configmaps";
+
+/// What it reads besides, with rights that are not for every reader.
+const ADMINISTRATOR: &str = "
+own:pods/proxy get
+subjectaccessreviews.authorization.k8s.io create
+/metrics get
+";
+
+/// A right.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Right {
+    pub verb: String,
+    /// The plural name, with `/` and the subresource; a path if the first character is `/`.
+    pub resource: String,
+    pub group: String,
+    /// `None`: all objects.
+    pub name: Option<String>,
+    /// Whether only the namespace of the installation counts.
+    pub is_own: bool,
+}
+
+impl Right {
+    /// Whether the right only reads.
+    pub(super) fn is_reading(&self) -> bool {
+        matches!(self.verb.as_str(), "get" | "list" | "watch")
+    }
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verb, resource, group, name, .. } = self;
+        let dot = if group.is_empty() { "" } else { "." };
+        write!(formatter, "{verb} {resource}{dot}{group}")?;
+        name.as_ref().map_or(Ok(()), |name| write!(formatter, " {name}"))
+    }
+}
+
+/// The rights of a table.
+fn parse(table: &str) -> Vec<Right> {
+    let mut rights = Vec::new();
+    for line in table.lines() {
+        let mut words = line.split(' ');
+        let (Some(resources), Some(verbs)) = (words.next(), words.next()) else { continue };
+        let name = words.next().map(str::to_owned);
+        let (is_own, resources) = match resources.strip_prefix("own:") {
+            Some(resources) => (true, resources),
+            None => (false, resources),
+        };
+        for resource in resources.split(',') {
+            let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
+            let right = |verb: &str| Right {
+                verb: verb.to_owned(),
+                resource: resource.to_owned(),
+                group: group.to_owned(),
+                name: name.clone(),
+                is_own,
+            };
+            rights.extend(verbs.split(',').map(right));
+        }
+    }
+    rights
+}
+
+/// What the account of a role needs.
+pub(super) fn needed_by(role: Role) -> Vec<Right> {
+    parse(match role {
+        Role::Webhook => WEBHOOK,
+        Role::Controller => CONTROLLER,
+    })
+}
+
+/// What `check` needs of its user: the rights that the role for readers has, and the others.
+/// `policy`: the name of the ConfigMap with the policy.
+pub(super) fn needed_by_check(policy: Option<&str>) -> (Vec<Right>, Vec<Right>) {
+    let mut reader = parse(READER);
+    for right in reader.iter_mut().filter(|right| right.resource == POLICY) {
+        right.name = policy.map(str::to_owned).or_else(|| right.name.take());
+    }
+    (reader, parse(ADMINISTRATOR))
+}
+
+/// The rights of the tables above, for the tests of the chart: `webhook`, `controller`, `reader`.
+#[must_use]
+pub fn of_account(account: &str) -> Vec<Right> {
+    match account {
+        "webhook" => needed_by(Role::Webhook),
+        "controller" => needed_by(Role::Controller),
+        "reader" => parse(READER),
+        _ => Vec::new(),
+    }
+}
+
+/// Diagnoses the rights of stowplan's accounts.
+pub(super) fn check_accounts(facts: &Facts) -> Vec<Item> {
+    let mut findings = Findings::new("rights");
+    let mut accounts = Vec::new();
+    for (role, read) in &facts.rights {
+        let (account, answers) = match read {
+            Ok(read) => read,
+            Err(unread) => {
+                findings.unknown(
+                    format!("the rights of the {role}'s account are not known: {unread}"),
+                    unread.remedy(),
+                );
+                continue;
+            }
+        };
+        accounts.push(format!("{account} ({} rights)", answers.len()));
+        let missing = |reading: bool| {
+            let missing = answers.iter().filter(|answer| !answer.is_allowed);
+            let rights = missing.map(|answer| &answer.right);
+            join(rights.filter(|right| right.is_reading() == reading))
+        };
+        let remedy = "helm upgrade restores the roles of the chart";
+        let reading = missing(true);
+        if !reading.is_empty() {
+            let what = format!("{account}, of the {role}, may not: {reading}; its watches fail");
+            findings.problem(what, remedy);
+        }
+        let writing = missing(false);
+        if !writing.is_empty() {
+            let remedy = format!("{remedy}, except for parts that controller.rbac turns off");
+            findings.warning(format!("{account}, of the {role}, may not: {writing}"), remedy);
+        }
+    }
+    if facts.rights.is_empty() {
+        let unread = facts.deployments.as_ref().err().unwrap_or(&Unread::Nowhere);
+        let what = format!("the accounts of webhook and controller are not known: {unread}");
+        findings.unknown(what, unread.remedy());
+    }
+    findings.or_ok(format!("the accounts have what this version needs: {}", accounts.join(", ")))
+}
+
+/// Diagnoses the rights of this command's user.
+pub(super) fn check_own(facts: &Facts) -> Vec<Item> {
+    let mut findings = Findings::new("rights-of-this-command");
+    match &facts.missing {
+        Err(unread) => {
+            let what = format!("the own rights are not known: {unread}");
+            findings.unknown(what, unread.remedy());
+        }
+        Ok(missing) => {
+            let name = facts.policy_name.as_deref().and_then(|name| name.split_once('/'));
+            let (reader, _) = needed_by_check(name.map(|(_, name)| name));
+            let is_of_reader = |right: &&Right| reader.contains(right);
+            let of_reader = join(missing.iter().filter(is_of_reader));
+            if !of_reader.is_empty() {
+                findings.unknown(
+                    format!("missing: {of_reader}"),
+                    "bind the ClusterRole that ends in -reader, or ask an administrator to run this command",
+                );
+            }
+            let others = join(missing.iter().filter(|right| !is_of_reader(right)));
+            if !others.is_empty() {
+                findings.unknown(
+                    format!("missing: {others}; the lines above say what is therefore not known"),
+                    "run this command as an administrator",
+                );
+            }
+        }
+    }
+    findings.or_ok("everything could be asked for")
+}
+
+/// Joins rights: the verbs of one resource in one entry.
+fn join<'r>(rights: impl Iterator<Item = &'r Right>) -> String {
+    let mut joined: Vec<(String, String)> = Vec::new();
+    for right in rights {
+        let object = right.to_string();
+        let (verb, object) = object.split_once(' ').unwrap_or((&object, ""));
+        match joined.iter_mut().find(|(_, of)| of == object) {
+            Some((verbs, _)) => *verbs = format!("{verbs},{verb}"),
+            None => joined.push((verb.to_owned(), object.to_owned())),
+        }
+    }
+    let joined = joined.into_iter().map(|(verbs, object)| format!("{verbs} {object}"));
+    joined.collect::<Vec<_>>().join("; ")
+}
+
+/// What was read with this right, or why it was not.
+pub(super) fn forbidden<T>(right: impl Into<String>) -> Read<T> {
+    Err(Unread::Forbidden(right.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_parsed() {
+        let rights = parse("own:leases.coordination.k8s.io,pods/proxy get,list x\n/metrics get\n");
+        let texts: Vec<String> = rights.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "get leases.coordination.k8s.io x",
+                "list leases.coordination.k8s.io x",
+                "get pods/proxy x",
+                "list pods/proxy x",
+                "get /metrics",
+            ]
+        );
+        assert_eq!(rights.iter().filter(|right| right.is_own).count(), 4);
+        assert_eq!(rights[0].group, "coordination.k8s.io");
+        assert_eq!(rights[2].group, "");
+    }
+
+    #[test]
+    fn rights_are_joined_by_their_resource() {
+        let rights = parse("nodes get,list\npods get\n");
+        assert_eq!(join(rights.iter()), "get,list nodes; get pods");
+    }
+}

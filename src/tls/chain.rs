@@ -1,0 +1,162 @@
+//! Chains of certificates as PEM, and whether an API server that trusts a CA bundle accepts one.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, Error, RootCertStore};
+
+use super::validity::Validity;
+
+/// The length of a line of PEM.
+const LINE: usize = 64;
+
+/// Reads all certificates of a PEM text.
+///
+/// # Errors
+/// The text is not PEM, or has no certificate.
+pub(crate) fn read_pem(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(text)
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("not PEM: {error}"))?;
+    if chain.is_empty() { Err("it has no PEM certificate".to_owned()) } else { Ok(chain) }
+}
+
+/// Writes certificates as PEM.
+pub(crate) fn write_pem(chain: &[CertificateDer<'_>]) -> String {
+    let mut text = String::new();
+    for certificate in chain {
+        text.push_str("-----BEGIN CERTIFICATE-----\n");
+        let encoded = BASE64.encode(certificate);
+        let mut rest = encoded.as_str();
+        while !rest.is_empty() {
+            let (line, after) = rest.split_at(rest.len().min(LINE));
+            text.push_str(line);
+            text.push('\n');
+            rest = after;
+        }
+        text.push_str("-----END CERTIFICATE-----\n");
+    }
+    text
+}
+
+/// Checks whether a client that trusts `bundle` accepts `chain` from `host` at `now`.
+///
+/// # Errors
+/// Why it does not.
+pub(crate) fn verify(
+    bundle: &[CertificateDer<'_>],
+    chain: &[CertificateDer<'_>],
+    host: &str,
+    now: SystemTime,
+) -> Result<(), String> {
+    let (leaf, intermediates) = chain.split_first().ok_or("there is no certificate")?;
+    // The dates and the names first: their messages name the values.
+    let validity = Validity::read(leaf).map_err(|error| format!("not a certificate: {error}"))?;
+    if let Some(problem) = validity.problem(Some(host), now) {
+        return Err(problem);
+    }
+    // A certificate that is trusted itself needs no issuer. The verifier below refuses such a one.
+    if bundle.contains(leaf) {
+        return Ok(());
+    }
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(bundle.iter().cloned());
+    if added == 0 {
+        return Err("the CA bundle has no usable certificate".to_owned());
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| error.to_string())?;
+    let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
+    let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
+    match verifier.verify_server_cert(leaf, intermediates, &name, &[], now) {
+        Ok(_) => Ok(()),
+        // Another CA may have the same name.
+        Err(Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        )) => Err("it was signed by another CA".to_owned()),
+        // The leaf itself is valid, so this is its issuer.
+        Err(Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        )) => Err("the CA that signed it has expired".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+    use super::*;
+
+    const HOST: &str = "stowplan-webhook.stowplan-system.svc";
+
+    struct Ca {
+        certificate: CertificateDer<'static>,
+        issuer: Issuer<'static, KeyPair>,
+    }
+
+    fn ca(until: i32) -> Ca {
+        let mut parameters = CertificateParams::default();
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        parameters.not_after = rcgen::date_time_ymd(until, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        let certificate = parameters.self_signed(&key).unwrap().der().clone();
+        Ca { certificate, issuer: Issuer::new(parameters, key) }
+    }
+
+    fn leaf(ca: &Ca, host: &str) -> CertificateDer<'static> {
+        let mut parameters = CertificateParams::new([host.to_owned()]).unwrap();
+        parameters.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        parameters.not_after = rcgen::date_time_ymd(2030, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        parameters.signed_by(&key, &ca.issuer).unwrap().der().clone()
+    }
+
+    fn year(year: i32) -> SystemTime {
+        rcgen::date_time_ymd(year, 6, 1).into()
+    }
+
+    #[test]
+    fn a_chain_is_accepted_as_by_an_api_server() {
+        let (own, other, old) = (ca(2040), ca(2040), ca(2022));
+        let bundle = [own.certificate.clone()];
+        let chain = [leaf(&own, HOST)];
+        assert_eq!(verify(&bundle, &chain, HOST, year(2026)), Ok(()));
+        let both = [other.certificate.clone(), own.certificate.clone()];
+        assert_eq!(verify(&both, &chain, HOST, year(2026)), Ok(()));
+        let refused = |bundle: &[_], chain: &[_], at| verify(bundle, chain, HOST, at).unwrap_err();
+        let foreign = "it was signed by another CA";
+        assert_eq!(refused(&[other.certificate], &chain, year(2026)), foreign);
+        assert_eq!(refused(&bundle, &chain, year(2031)), "expired at 2030-01-01T00:00:00Z");
+        assert_eq!(refused(&bundle, &chain, year(2019)), "not valid before 2020-01-01T00:00:00Z");
+        let named = [leaf(&own, "other.svc")];
+        let problem = format!("is for other.svc, and the API server calls {HOST}");
+        assert_eq!(refused(&bundle, &named, year(2026)), problem);
+        let of_old = [leaf(&old, HOST)];
+        let expired = "the CA that signed it has expired";
+        assert_eq!(refused(&[old.certificate], &of_old, year(2026)), expired);
+        assert_eq!(refused(&bundle, &[], year(2026)), "there is no certificate");
+        assert_eq!(verify(&chain, &chain, HOST, year(2026)), Ok(()));
+    }
+
+    #[test]
+    fn pem_is_read_as_it_was_written() {
+        let (first, second) = (ca(2040).certificate, ca(2040).certificate);
+        let text = write_pem(&[first.clone(), second.clone()]);
+        assert!(text.lines().all(|line| line.len() <= LINE), "{text}");
+        assert_eq!(read_pem(text.as_bytes()), Ok(vec![first, second]));
+        for text in ["", "rubbish", "-----BEGIN CERTIFICATE-----\n", &"x".repeat(256 * 1024)] {
+            assert!(read_pem(text.as_bytes()).is_err());
+        }
+    }
+}
