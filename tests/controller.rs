@@ -23,6 +23,8 @@ mod pool;
 mod controller {
     /// Requests that the API server fails, delays or answers wrongly.
     pub(crate) mod faults;
+    /// Installations that are broken, and what `check` says about them.
+    pub(crate) mod installation;
     /// StreamsJobs: accepted, refused, changed.
     pub(crate) mod jobs;
     /// Controllers that are killed, paused or replaced.
@@ -85,6 +87,8 @@ const CASES: &[Case] = cases! { controller,
         every_fault_ends_in_the_same_state, a_pool_costs_few_writes;
     policy:
         an_edited_policy_is_in_force_in_webhook_and_controller;
+    installation:
+        what_is_broken_is_named;
 };
 
 fn main() -> ExitCode {

@@ -220,6 +220,8 @@ fn the_notes_tell_how_to_see_that_it_works() {
     };
     let ignore = notes(&[]);
     assert!(ignore.contains("kubectl -n here rollout status deployment/stowplan-webhook"));
+    let check = "stowplan check --installed-in here --try-in default --wait 2m";
+    assert!(ignore.contains(check), "{ignore}");
     assert!(ignore.contains("--annotations=streams.ibm.com/host=no-such-host"));
     assert!(ignore.contains("Pods are then created without placement."));
     assert!(ignore.contains("kubectl -n here rollout status deployment/stowplan-controller"));

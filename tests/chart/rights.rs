@@ -7,6 +7,7 @@ use k8s_openapi::api::rbac::v1::{
 };
 use serde::Deserialize as _;
 use serde_json::Value;
+use stowplan::testing::check::of_account;
 
 use super::helm::{NO_CONTROLLER, Objects, Render, SIDECAR, read};
 
@@ -550,7 +551,7 @@ fn the_reader_reads_what_the_commands_read_and_is_bound_to_no_user() {
     let rights = verbs(&reader.rules.expect("rules"));
     assert!(rights.iter().all(|right| right.starts_with("get ") || right.starts_with("list ")));
     for right in [
-        "get configmaps stowplan-policy",
+        "get configmaps stowplan-policy feature-flags",
         "list leases.coordination.k8s.io stowplan-controller",
         "list nodes",
         "list pods",
@@ -565,6 +566,37 @@ fn the_reader_reads_what_the_commands_read_and_is_bound_to_no_user() {
     }
     let configmaps = rights.iter().filter(|right| right.contains("configmaps"));
     assert!(configmaps.clone().count() == 1 && !rights.iter().any(|it| it.contains("secrets")));
+}
+
+/// `stowplan check` asks the API server for each right of its tables: they are those of the chart.
+#[test]
+fn what_check_expects_of_the_accounts_is_what_they_have() {
+    let objects = Render::defaults().objects();
+    let of_table = |account: &str| -> BTreeSet<String> {
+        let rights = of_account(account);
+        assert!(!rights.is_empty(), "{account}");
+        rights.iter().map(ToString::to_string).collect()
+    };
+    for (role, account) in [("webhook", "stowplan"), ("controller", "stowplan-controller")] {
+        let rules: Vec<_> = objects.rights(account).into_iter().map(|(_, rule)| rule).collect();
+        assert_eq!(verbs(&rules), of_table(role), "{role}");
+        let own = of_account(role).into_iter().filter(|right| right.is_own);
+        let own: BTreeSet<String> = own.map(|right| right.to_string()).collect();
+        let of_namespace = objects.rights(account).into_iter().filter(|(of, _)| of.is_some());
+        assert_eq!(verbs(&of_namespace.map(|(_, rule)| rule).collect::<Vec<_>>()), own, "{role}");
+    }
+    let reader: ClusterRole = objects.get("ClusterRole", "stowplan-reader");
+    let reader = verbs(&reader.rules.expect("rules"));
+    for right in of_table("reader") {
+        // The role has Tekton's flags in the same rule.
+        let both = format!("{right} feature-flags");
+        assert!(reader.contains(&right) || reader.contains(&both), "{right}: {reader:?}");
+    }
+    // The account of `helm test` has these, and the pod for trial.
+    let rules: Vec<_> = objects.rights("stowplan-test").into_iter().map(|(_, rule)| rule).collect();
+    let mut wanted = of_table("reader");
+    wanted.insert("create pods".to_owned());
+    assert_eq!(verbs(&rules), wanted);
 }
 
 /// A rule without a reason is a rule that is never removed.

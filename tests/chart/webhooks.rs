@@ -39,6 +39,17 @@ fn the_control_plane_and_its_own_namespace_are_always_excluded() {
     }
 }
 
+/// `stowplan check` looks for these words in the conditions that are installed.
+#[test]
+fn what_check_looks_for_in_the_conditions_is_there() {
+    let webhook = Render::defaults().objects().webhook();
+    let conditions = webhook.match_conditions.expect("conditions");
+    for word in stowplan::testing::check::sent_by() {
+        let mut expressions = conditions.iter().map(|condition| &condition.expression);
+        assert!(expressions.any(|expression| expression.contains(word)), "{word}");
+    }
+}
+
 #[test]
 fn the_opt_out_label_holds_for_namespaces_pods_and_the_webhook_itself() {
     let objects = Render::defaults().set(r#"podLabels={"stowplan.dev/ignore": "false"}"#).objects();
