@@ -65,10 +65,30 @@ pub(crate) fn verify(
     if bundle.contains(leaf) {
         return Ok(());
     }
+    // The verifier below does not look at the dates of CAs; API servers do.
+    let is_valid = |of: &&CertificateDer<'_>| {
+        Validity::read(of).is_ok_and(|validity| validity.problem(None, now).is_none())
+    };
+    let (valid, invalid): (Vec<_>, Vec<_>) = bundle.iter().partition(is_valid);
+    let verify = |roots| verify_with(roots, leaf, intermediates, host, now);
+    let result = verify(valid);
+    if result.is_err() && verify(invalid).is_ok() {
+        return Err("the CA that signed it has expired".to_owned());
+    }
+    result
+}
+
+fn verify_with(
+    bundle: Vec<&CertificateDer<'_>>,
+    leaf: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+    host: &str,
+    now: SystemTime,
+) -> Result<(), String> {
     let mut roots = RootCertStore::empty();
-    let (added, _) = roots.add_parsable_certificates(bundle.iter().cloned());
+    let (added, _) = roots.add_parsable_certificates(bundle.into_iter().cloned());
     if added == 0 {
-        return Err("the CA bundle has no usable certificate".to_owned());
+        return Err("the CA bundle has no valid certificate of a CA".to_owned());
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
@@ -82,10 +102,6 @@ pub(crate) fn verify(
         Err(Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
         )) => Err("it was signed by another CA".to_owned()),
-        // The leaf itself is valid, so this is its issuer.
-        Err(Error::InvalidCertificate(
-            CertificateError::Expired | CertificateError::ExpiredContext { .. },
-        )) => Err("the CA that signed it has expired".to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }

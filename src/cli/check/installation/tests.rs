@@ -84,7 +84,8 @@ fn replica(pod: &str, role: Role, chain: Option<&str>) -> Replica {
 /// An installation without any finding.
 fn healthy() -> Facts {
     let (bundle, chain) = certificates(3);
-    let words: Vec<&str> = crate::testing::check::sent_by().collect();
+    let words = SYSTEMS.iter().flat_map(|system| system.installation.sent_by).copied();
+    let words: Vec<&str> = words.collect();
     let sent = json!([{"name": "has-a-key-of-ours", "expression": words.join(" ")}]);
     let rule = |operation: &str, resource: &str| json!({"operations": [operation], "resources": [resource], "apiGroups": ["*"], "apiVersions": ["*"]});
     let bundled = |mut webhook: Value| {
