@@ -69,7 +69,8 @@ pub(crate) async fn pods_that_missed_the_webhook_are_found_in_the_audit_log(
     });
     let generated = space.pod(&generated).await;
     installation.start_webhook().await?;
-    (seen?, missed?);
+    seen?;
+    missed?;
     generated?;
 
     let section = OPERATIONS.split(RECIPE).nth(1).context("the section is missing")?;

@@ -1,22 +1,18 @@
 //! Diagnoses what the processes of stowplan run: their policy, their versions and their leader.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use kube::ResourceExt as _;
-use sha2::{Digest as _, Sha256};
 
 use super::facts::{Facts, Read, Role};
 use crate::cli::policy_source::KEY;
+use crate::names::fingerprint;
 use crate::systems::check::installation::{Findings, Item};
 use crate::systems::policy::Policy;
 use crate::view::ControllerState;
 
 /// The oldest Kubernetes that this version supports: the minor number of 1.x.
 const OLDEST_MINOR: u32 = 33;
-
-/// The bytes of a digest that are shown, as hexadecimal digits.
-const DIGEST_BYTES: usize = 8;
 
 /// The label of objects of the chart with its version.
 const VERSION: &str = "app.kubernetes.io/version";
@@ -29,16 +25,6 @@ pub(super) fn find_policy(facts: &Facts) -> Policy {
 fn find_text(facts: &Facts) -> Option<&str> {
     let map = facts.policy.as_ref().ok()?.as_ref()?;
     map.data.as_ref()?.get(KEY).map(String::as_str)
-}
-
-/// The digest of a policy, as processes report it.
-pub(super) fn digest(text: &str) -> String {
-    let mut digits = String::new();
-    for byte in Sha256::digest(text.as_bytes()).iter().take(DIGEST_BYTES) {
-        // Writing to a String does not fail.
-        let _ = write!(digits, "{byte:02x}");
-    }
-    digits
 }
 
 /// Diagnoses the policy, and whether each process has it.
@@ -62,7 +48,7 @@ pub(super) fn check_policy(facts: &Facts) -> Vec<Item> {
                     let problem = problem.lines().collect::<Vec<_>>().join("; ");
                     findings.problem(format!("ConfigMap {name} is invalid: {problem}"), runbook);
                 }
-                Ok(_) => wanted = Some(digest(text)),
+                Ok(_) => wanted = Some(fingerprint(text)),
             },
         },
     }
