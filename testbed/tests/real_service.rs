@@ -55,6 +55,9 @@ fn main() -> ExitCode {
         Case::new("release::a_rolling_upgrade", |world| {
             Box::pin(release::a_rolling_upgrade(world))
         }),
+        Case::new("release::the_ca_is_replaced", |world| {
+            Box::pin(release::the_ca_is_replaced(world))
+        }),
         Case::new("faults::a_webhooks_node_is_drained", |world| {
             Box::pin(faults::a_webhooks_node_is_drained(world))
         }),

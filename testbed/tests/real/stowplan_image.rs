@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{env, fs};
 
 use anyhow::{Context as _, Result, ensure};
 use testbed::image::libc_for_tests;
@@ -19,4 +20,16 @@ pub(crate) fn build(name: &str, arguments: &[&str]) -> Result<PathBuf> {
         .context("cannot run the testbed")?;
     ensure!(status.success(), "the image of stowplan cannot be made: {status}");
     Ok(archive)
+}
+
+/// The program of an archive that [`build`] has just written: a copy beside it, because the next
+/// build replaces the program.
+#[allow(dead_code, reason = "not every suite runs it")]
+pub(crate) fn program(archive: &Path) -> Result<PathBuf> {
+    let target = format!("{}-unknown-linux-{}", env::consts::ARCH, libc_for_tests());
+    let built =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join("..").join(target).join("quick/stowplan");
+    let copy = archive.with_extension("program");
+    fs::copy(&built, &copy).with_context(|| format!("cannot copy {}", built.display()))?;
+    Ok(copy)
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use testbed::wait::{Seen, until};
 use tokio::time::sleep;
 
-use crate::world::{LIMIT, NAMESPACE, Profile, Release, World, node};
+use crate::world::{LIMIT, NAMESPACE, Profile, Release, World, node, output};
 
 /// By the chart's own values: two replicas on two nodes, behind a Service; and what a creation
 /// costs.
@@ -22,6 +22,18 @@ pub(crate) async fn the_chart_installs_two_of_each(world: Arc<World>) -> Result<
         let pods = world.pods(component).await?;
         let nodes = pods.iter().map(node).collect::<Result<BTreeSet<_>>>()?;
         ensure!((pods.len(), nodes.len()) == (2, 2), "{component}: {nodes:?}");
+    }
+    // By the chart's test, with its own account, and by an administrator, who may ask each replica.
+    let said = output(world.plane.helm().args(["test", "stowplan", "--namespace", NAMESPACE]))?;
+    ensure!(said.contains("Succeeded"), "{said}");
+    let report = world.check()?;
+    eprintln!("{report}");
+    for item in ["certificate", "policy", "versions", "controller", "trial-pod"] {
+        let is_ok = |line: &str| {
+            let mut words = line.split_whitespace();
+            words.any(|word| word == item) && line.split_whitespace().any(|word| word == "ok")
+        };
+        ensure!(report.lines().any(is_ok), "{item} is not ok:\n{report}");
     }
     let report = world
         .under_load("nothing-happens", async || {
@@ -39,6 +51,33 @@ pub(crate) async fn the_chart_installs_two_of_each(world: Arc<World>) -> Result<
 pub(crate) async fn a_rolling_upgrade(world: Arc<World>) -> Result<()> {
     world.with(Profile::Strict).await?;
     upgrade(&world, "rolling-upgrade", &world.next).await
+}
+
+/// A new CA is trusted beside the old one before it signs, and the old one as long as it is needed.
+pub(crate) async fn the_ca_is_replaced(world: Arc<World>) -> Result<()> {
+    world.with(Profile::Strict).await?;
+    let [old, _] = world.authorities()?;
+    let report = world
+        .under_load("ca-replaced", async || {
+            let at = Instant::now();
+            world.kubectl(&["delete", "secret", "stowplan-ca", "-n", NAMESPACE])?;
+            until("only the new CA to be trusted", LIMIT, async || {
+                let [bundle, issuer] = world.authorities()?;
+                let count = bundle.matches("BEGIN CERTIFICATE").count();
+                Ok(match bundle == issuer && bundle != old {
+                    true => Seen::Done(()),
+                    false => Seen::NotYet(format!("the caBundle has {count} CAs")),
+                })
+            })
+            .await?;
+            let seconds = at.elapsed().as_secs_f64();
+            eprintln!("  only the new CA is trusted after {seconds:.1} s");
+            Ok(at)
+        })
+        .await?;
+    report.none_failed()?;
+    report.all_placed()?;
+    report.end().await
 }
 
 /// From image and chart of the commit before.

@@ -5,6 +5,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -45,7 +47,10 @@ pub(crate) struct Release {
 
 impl Release {
     fn install(&self, profile: Profile) -> PodInstall {
-        let mut install = PodInstall::new(&self.archive, &self.chart).value("image.tag", self.tag);
+        let mut install = PodInstall::new(&self.archive, &self.chart)
+            .value("image.tag", self.tag)
+            // Otherwise a new CA waits for an hour before it signs.
+            .value("tls.self.overlap", "5s");
         if profile == Profile::Strict {
             install.value_files.push(self.chart.join("values-strict.yaml"));
         }
@@ -56,6 +61,8 @@ impl Release {
 pub(crate) struct World {
     pub(crate) plane: ControlPlane,
     pub(crate) client: Client,
+    /// stowplan's program, for this machine: a copy of the image's.
+    program: PathBuf,
     pub(crate) present: Release,
     /// The present one by another tag, as a new image.
     pub(crate) next: Release,
@@ -66,6 +73,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) async fn start() -> Result<Self> {
         let archive = stowplan_image::build("stowplan-present", &["--tag", TAGS[0]])?;
+        let program = stowplan_image::program(&archive)?;
         let chart = Path::new(WORKSPACE).join("charts/stowplan");
         let present = Release { archive, chart, tag: TAGS[0] };
         let begun = Instant::now();
@@ -80,7 +88,7 @@ impl World {
         let next = Release { tag: TAGS[1], ..present.clone() };
         let client = plane.client().await?;
         let (previous, installed) = (Mutex::new(None), Mutex::new(None));
-        Ok(Self { plane, client, present, next, previous, installed })
+        Ok(Self { plane, client, program, present, next, previous, installed })
     }
 
     /// The release of the commit before the last one. Only stowplan itself is compiled for it.
@@ -220,10 +228,31 @@ impl World {
             .collect())
     }
 
-    /// Creates pods at a fixed rate around `act`, which returns the moment of the fault.
+    /// `stowplan check` of the installation, as administrator, with a pod for trial: its report.
     ///
-    /// Further faults under load (a rotation of certificates, `stowplan check` meanwhile) are cases
-    /// that call this.
+    /// # Errors
+    /// It finds a problem.
+    pub(crate) fn check(&self) -> Result<String> {
+        let mut check = Command::new(&self.program);
+        check.env_clear().env("KUBECONFIG", self.plane.kubeconfig());
+        output(check.args(["check", "--try-in=default", "--wait=60s"]))
+    }
+
+    /// The caBundle of the webhook, and the CA that has signed its certificate: both as PEM.
+    pub(crate) fn authorities(&self) -> Result<[String; 2]> {
+        let read = |arguments: &[&str]| -> Result<String> {
+            let bytes = BASE64.decode(self.kubectl(arguments)?.trim())?;
+            Ok(String::from_utf8(bytes)?.trim().to_owned())
+        };
+        let bundle = "-o=jsonpath={.webhooks[0].clientConfig.caBundle}";
+        let issuer = "-o=jsonpath={.data.ca\\.crt}";
+        Ok([
+            read(&["get", "mutatingwebhookconfiguration", "stowplan", bundle])?,
+            read(&["get", "secret", "stowplan-tls", "-n", NAMESPACE, issuer])?,
+        ])
+    }
+
+    /// Creates pods at a fixed rate around `act`, which returns the moment of the fault.
     pub(crate) async fn under_load(
         &self,
         name: &str,
