@@ -7,7 +7,7 @@ use k8s_openapi::api::rbac::v1::{
 };
 use serde::Deserialize as _;
 use serde_json::Value;
-use stowplan::testing::check::of_account;
+use stowplan::testing::check::{Right, of_account};
 
 use super::helm::{NO_CONTROLLER, Objects, Render, SIDECAR, read};
 
@@ -571,32 +571,45 @@ fn the_reader_reads_what_the_commands_read_and_is_bound_to_no_user() {
 /// `stowplan check` asks the API server for each right of its tables: they are those of the chart.
 #[test]
 fn what_check_expects_of_the_accounts_is_what_they_have() {
-    let objects = Render::defaults().objects();
-    let of_table = |account: &str| -> BTreeSet<String> {
-        let rights = of_account(account);
-        assert!(!rights.is_empty(), "{account}");
-        rights.iter().map(ToString::to_string).collect()
+    // Each object by itself, where a rule names several.
+    let each = |rules: &[PolicyRule]| -> BTreeSet<String> {
+        let of_one = rules.iter().flat_map(|rule| match &rule.resource_names {
+            None => vec![rule.clone()],
+            Some(names) => {
+                let one = |name: &String| Some(vec![name.clone()]);
+                let one = |name| PolicyRule { resource_names: one(name), ..rule.clone() };
+                names.iter().map(one).collect()
+            }
+        });
+        verbs(&of_one.collect::<Vec<_>>())
     };
-    for (role, account) in [("webhook", "stowplan"), ("controller", "stowplan-controller")] {
-        let rules: Vec<_> = objects.rights(account).into_iter().map(|(_, rule)| rule).collect();
-        assert_eq!(verbs(&rules), of_table(role), "{role}");
-        let own = of_account(role).into_iter().filter(|right| right.is_own);
-        let own: BTreeSet<String> = own.map(|right| right.to_string()).collect();
-        let of_namespace = objects.rights(account).into_iter().filter(|(of, _)| of.is_some());
-        assert_eq!(verbs(&of_namespace.map(|(_, rule)| rule).collect::<Vec<_>>()), own, "{role}");
+    for render in [Render::defaults(), Render::bare()] {
+        let objects = render.objects();
+        for (role, account) in [("webhook", "stowplan"), ("controller", "stowplan-controller")] {
+            let (_, container) = objects.container(role).expect("a container");
+            let table = of_account(role, &container.args.unwrap_or_default());
+            let named = |rights: &mut dyn Iterator<Item = &Right>| -> BTreeSet<String> {
+                rights.map(ToString::to_string).collect()
+            };
+            let rules = objects.rights(account);
+            let all: Vec<_> = rules.iter().map(|(_, rule)| rule.clone()).collect();
+            assert_eq!(each(&all), named(&mut table.iter()), "{role}");
+            let own = rules.into_iter().filter(|(namespace, _)| namespace.is_some());
+            let own: Vec<_> = own.map(|(_, rule)| rule).collect();
+            let of_table = named(&mut table.iter().filter(|right| right.is_own));
+            assert_eq!(each(&own), of_table, "{role}");
+        }
+        let wanted: BTreeSet<_> =
+            of_account("reader", &[]).iter().map(ToString::to_string).collect();
+        let reader: ClusterRole = objects.get("ClusterRole", "stowplan-reader");
+        let reader = each(&reader.rules.expect("rules"));
+        assert!(wanted.is_subset(&reader), "{wanted:?} {reader:?}");
+        // The account of `helm test` has these, and the pod for trial.
+        let rules = objects.rights("stowplan-test").into_iter().map(|(_, rule)| rule);
+        let mut wanted = wanted;
+        wanted.insert("create pods".to_owned());
+        assert_eq!(each(&rules.collect::<Vec<_>>()), wanted);
     }
-    let reader: ClusterRole = objects.get("ClusterRole", "stowplan-reader");
-    let reader = verbs(&reader.rules.expect("rules"));
-    for right in of_table("reader") {
-        // The role has Tekton's flags in the same rule.
-        let both = format!("{right} feature-flags");
-        assert!(reader.contains(&right) || reader.contains(&both), "{right}: {reader:?}");
-    }
-    // The account of `helm test` has these, and the pod for trial.
-    let rules: Vec<_> = objects.rights("stowplan-test").into_iter().map(|(_, rule)| rule).collect();
-    let mut wanted = of_table("reader");
-    wanted.insert("create pods".to_owned());
-    assert_eq!(verbs(&rules), wanted);
 }
 
 /// A rule without a reason is a rule that is never removed.
@@ -606,6 +619,7 @@ fn every_rule_of_rbac_has_its_reason_above_it() {
         "templates/rbac.yaml",
         "templates/rbac-controller.yaml",
         "templates/rbac-reader.yaml",
+        "templates/rbac-policy.yaml",
         "templates/rbac-users.yaml",
         "templates/teardown.yaml",
         "templates/test.yaml",

@@ -37,19 +37,20 @@ pub(super) async fn read_rights(client: &Client, facts: &mut Facts) {
     facts.missing = collect(asked, ask).await.map(|answers| {
         answers.into_iter().filter(|of| !of.is_allowed).map(|of| of.right).collect()
     });
-    let accounts: BTreeMap<Role, String> = facts
+    let accounts: BTreeMap<Role, (String, Vec<String>)> = facts
         .containers()
-        .filter_map(|(role, deployment, _)| {
+        .filter_map(|(role, deployment, container)| {
             let spec = deployment.spec.as_ref()?.template.spec.as_ref()?;
             let account = spec.service_account_name.clone();
-            Some((role, account.unwrap_or_else(|| "default".to_owned())))
+            let account = account.unwrap_or_else(|| "default".to_owned());
+            Some((role, (account, container.args.clone().unwrap_or_default())))
         })
         .collect();
     let may_not = facts
         .missing
         .as_ref()
         .is_ok_and(|missing| missing.iter().any(|right| right.resource == "subjectaccessreviews"));
-    for (role, account) in accounts {
+    for (role, (account, arguments)) in accounts {
         if may_not {
             let right = "create subjectaccessreviews.authorization.k8s.io";
             facts.rights.insert(role, forbidden(right));
@@ -80,7 +81,7 @@ pub(super) async fn read_rights(client: &Client, facts: &mut Facts) {
                 Ok(Answer { right, is_allowed })
             }
         };
-        let answers = collect(rights::needed_by(role), ask).await;
+        let answers = collect(rights::needed_by(role, &arguments), ask).await;
         facts.rights.insert(role, answers.map(|answers| (account, answers)));
     }
 }

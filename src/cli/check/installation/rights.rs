@@ -7,7 +7,9 @@ use super::facts::{Facts, Read, Role, Unread};
 use crate::systems::check::installation::{Findings, Item};
 
 /// What the webhook needs: resources, verbs, and the name if only one object is meant. A group stands
-/// after its resource; `own:` holds in the namespace of the installation only.
+/// after its resource; `own:` holds in the namespace of the installation only. `--FLAG` is the object
+/// that this argument of the container names, `?--FLAG` means all objects; without the argument the
+/// right is not needed.
 const WEBHOOK: &str = "
 nodes,namespaces,pods get,list,watch
 pipelineruns.tekton.dev,taskruns.tekton.dev,pipelines.tekton.dev get,list,watch
@@ -16,6 +18,8 @@ storageclasses.storage.k8s.io get,list,watch
 statefulsets.apps get,list,watch
 hostpools.stowplan.dev,streamsjobs.stowplan.dev get,list,watch
 own:leases.coordination.k8s.io get,list,watch stowplan-controller
+own:configmaps get,list,watch --policy-config-map
+own:secrets get,list,watch --tls-secret
 ";
 
 /// The same of the controller, with all parts of the chart's value `controller.rbac`.
@@ -39,6 +43,12 @@ hostpools/status.stowplan.dev,streamsjobs/status.stowplan.dev patch
 events.events.k8s.io create,patch
 own:leases.coordination.k8s.io get,update stowplan-controller
 own:leases.coordination.k8s.io create
+own:configmaps get,list,watch --policy-config-map
+own:secrets get,list,watch,update --tls-secret
+own:secrets get,list,watch,update --ca-secret
+own:secrets create ?--ca-secret
+mutatingwebhookconfigurations.admissionregistration.k8s.io get,list,watch,patch --webhook-configuration
+validatingwebhookconfigurations.admissionregistration.k8s.io get,list,watch,patch --webhook-configuration
 ";
 
 /// What `check` of an installation reads and the chart's ClusterRole for readers has.
@@ -93,13 +103,27 @@ impl fmt::Display for Right {
     }
 }
 
-/// The rights of a table.
-fn parse(table: &str) -> Vec<Right> {
+/// The rights of a table, for a container with these arguments.
+fn parse(table: &str, arguments: &[String]) -> Vec<Right> {
+    let value_of = |flag: &str| {
+        let mut values = arguments.iter().filter_map(|of| of.strip_prefix(flag)?.strip_prefix('='));
+        values.next().map(str::to_owned)
+    };
     let mut rights = Vec::new();
     for line in table.lines() {
         let mut words = line.split(' ');
         let (Some(resources), Some(verbs)) = (words.next(), words.next()) else { continue };
-        let name = words.next().map(str::to_owned);
+        let name = match words.next() {
+            Some(flag) if flag.starts_with("--") => match value_of(flag) {
+                Some(name) => Some(name),
+                None => continue,
+            },
+            Some(flag) if flag.starts_with('?') => match value_of(&flag[1..]) {
+                Some(_) => None,
+                None => continue,
+            },
+            name => name.map(str::to_owned),
+        };
         let (is_own, resources) = match resources.strip_prefix("own:") {
             Some(resources) => (true, resources),
             None => (false, resources),
@@ -119,31 +143,33 @@ fn parse(table: &str) -> Vec<Right> {
     rights
 }
 
-/// What the account of a role needs.
-pub(super) fn needed_by(role: Role) -> Vec<Right> {
-    parse(match role {
+/// What the account of a role needs, whose container has these arguments.
+pub(super) fn needed_by(role: Role, arguments: &[String]) -> Vec<Right> {
+    let table = match role {
         Role::Webhook => WEBHOOK,
         Role::Controller => CONTROLLER,
-    })
+    };
+    parse(table, arguments)
 }
 
 /// What `check` needs of its user: the rights that the role for readers has, and the others.
 /// `policy`: the name of the ConfigMap with the policy.
 pub(super) fn needed_by_check(policy: Option<&str>) -> (Vec<Right>, Vec<Right>) {
-    let mut reader = parse(READER);
+    let mut reader = parse(READER, &[]);
     for right in reader.iter_mut().filter(|right| right.resource == POLICY) {
         right.name = policy.map(str::to_owned).or_else(|| right.name.take());
     }
-    (reader, parse(ADMINISTRATOR))
+    (reader, parse(ADMINISTRATOR, &[]))
 }
 
-/// The rights of the tables above, for the tests of the chart: `webhook`, `controller`, `reader`.
+/// The rights of the tables above, for the tests of the chart: `webhook`, `controller`, `reader`, with
+/// the arguments of the container.
 #[must_use]
-pub fn of_account(account: &str) -> Vec<Right> {
+pub fn of_account(account: &str, arguments: &[String]) -> Vec<Right> {
     match account {
-        "webhook" => needed_by(Role::Webhook),
-        "controller" => needed_by(Role::Controller),
-        "reader" => parse(READER),
+        "webhook" => needed_by(Role::Webhook, arguments),
+        "controller" => needed_by(Role::Controller, arguments),
+        "reader" => parse(READER, &[]),
         _ => Vec::new(),
     }
 }
@@ -246,7 +272,8 @@ mod tests {
 
     #[test]
     fn a_table_is_parsed() {
-        let rights = parse("own:leases.coordination.k8s.io,pods/proxy get,list x\n/metrics get\n");
+        let table = "own:leases.coordination.k8s.io,pods/proxy get,list x\n/metrics get\n";
+        let rights = parse(table, &[]);
         let texts: Vec<String> = rights.iter().map(ToString::to_string).collect();
         assert_eq!(
             texts,
@@ -264,8 +291,22 @@ mod tests {
     }
 
     #[test]
+    fn an_argument_names_the_object_and_without_it_no_right_is_needed() {
+        let table = "secrets get --secret\nsecrets create ?--secret\nnodes get\n";
+        let texts = |arguments: &[&str]| -> Vec<String> {
+            let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
+            parse(table, &arguments).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            texts(&["webhook", "--secret=a"]),
+            ["get secrets a", "create secrets", "get nodes"]
+        );
+        assert_eq!(texts(&["--secrets=a", "--secret"]), ["get nodes"]);
+    }
+
+    #[test]
     fn rights_are_joined_by_their_resource() {
-        let rights = parse("nodes get,list\npods get\n");
+        let rights = parse("nodes get,list\npods get\n", &[]);
         assert_eq!(join(rights.iter()), "get,list nodes; get pods");
     }
 }

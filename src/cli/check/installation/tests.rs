@@ -103,7 +103,7 @@ fn healthy() -> Facts {
     }
     let endpoint = |pod: &str| json!({"addresses": ["10.0.0.1"], "conditions": {"ready": true}, "targetRef": {"name": pod}});
     let rights = [Role::Webhook, Role::Controller].map(|role| {
-        let rights = rights::needed_by(role).into_iter();
+        let rights = rights::needed_by(role, &[]).into_iter();
         let answers = rights.map(|right| Answer { right, is_allowed: true }).collect();
         (role, Ok(("stowplan".to_owned(), answers)))
     });
