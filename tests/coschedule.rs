@@ -97,7 +97,7 @@ const CASES: &[Case] = cases! { coschedule,
     constraints:
         members_bound_by_node;
     moves:
-        by_node_a_cordoned_node_is_left, by_node_a_full_node_is_left;
+        by_node_a_cordoned_or_full_node_is_left;
     isolation:
         isolation_within_a_namespace;
     troubles:

@@ -2,7 +2,7 @@
 //! up to date (tls.mode self).
 //!
 //! Only the leader does, and what to do next is planned from what is there
-//! ([`authority::plan`](crate::tls::authority::plan)): read, plan, write one thing, and again. Each
+//! ([`authority::plan`]): read, plan, write one thing, and again. Each
 //! write has a precondition (a free name, a resource version, the name of a webhook), so a write of
 //! an earlier leader that arrives late changes nothing that was read since. An object of one of the
 //! names that does not have stowplan's labels is reported and never changed.

@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use cluster::World;
-use suite::Case;
+use suite::{Case, case};
 use testbed::control_plane::{ControlPlane, Options, PodInstall};
 use testbed::real::RealNodes;
 use testbed::real::mpi_image::{Implementation, MpiImage};
@@ -44,21 +44,11 @@ fn main() -> ExitCode {
         Case::new("users::every_user_runs_intel_mpi", |world| {
             Box::pin(users::every_user(world, Implementation::IntelMpi))
         }),
-        Case::new("faults::a_launcher_that_is_a_worker", |world| {
-            Box::pin(faults::a_launcher_that_is_a_worker(world))
-        }),
-        Case::new("faults::a_worker_is_killed_in_mid_run", |world| {
-            Box::pin(faults::a_worker_is_killed_in_mid_run(world))
-        }),
-        Case::new("faults::workers_are_suspended_and_resumed", |world| {
-            Box::pin(faults::workers_are_suspended_and_resumed(world))
-        }),
-        Case::new("faults::a_secret_is_deleted", |world| {
-            Box::pin(faults::a_secret_is_deleted(world))
-        }),
-        Case::new("faults::the_node_of_a_worker_is_lost", |world| {
-            Box::pin(faults::the_node_of_a_worker_is_lost(world))
-        }),
+        case!(faults::a_launcher_that_is_a_worker),
+        case!(faults::a_worker_is_killed_in_mid_run),
+        case!(faults::workers_are_suspended_and_resumed),
+        case!(faults::a_secret_is_deleted),
+        case!(faults::the_node_of_a_worker_is_lost),
     ];
     suite::run(cases, start, async |world: World, has_failed| {
         suite::stop(world.plane, has_failed).await;

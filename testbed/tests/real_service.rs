@@ -27,46 +27,24 @@ mod world;
 
 use std::process::ExitCode;
 
-use suite::Case;
+use suite::case;
 use world::World;
 
 fn main() -> ExitCode {
     // With few changes between them of what is installed.
     let cases = vec![
-        Case::new("release::the_chart_installs_two_of_each", |world| {
-            Box::pin(release::the_chart_installs_two_of_each(world))
-        }),
-        Case::new("faults::a_webhook_is_killed", |world| {
-            Box::pin(faults::a_webhook_is_killed(world))
-        }),
-        Case::new("faults::the_leader_is_killed", |world| {
-            Box::pin(faults::the_leader_is_killed(world))
-        }),
-        Case::new("faults::a_node_loses_its_power", |world| {
-            Box::pin(faults::a_node_loses_its_power(world))
-        }),
-        Case::new("release::an_uninstall_leaves_nothing", |world| {
-            Box::pin(release::an_uninstall_leaves_nothing(world))
-        }),
-        Case::new("release::an_upgrade_from_the_previous_commit", |world| {
-            Box::pin(release::an_upgrade_from_the_previous_commit(world))
-        })
-        .left_out(world::has_no_previous_commit()),
-        Case::new("release::a_rolling_upgrade", |world| {
-            Box::pin(release::a_rolling_upgrade(world))
-        }),
-        Case::new("release::the_ca_is_replaced", |world| {
-            Box::pin(release::the_ca_is_replaced(world))
-        }),
-        Case::new("faults::a_webhooks_node_is_drained", |world| {
-            Box::pin(faults::a_webhooks_node_is_drained(world))
-        }),
-        Case::new("faults::a_node_loses_its_power_under_strict", |world| {
-            Box::pin(faults::a_node_loses_its_power_under_strict(world))
-        }),
-        Case::new("release::strict_from_a_cold_start", |world| {
-            Box::pin(release::strict_from_a_cold_start(world))
-        }),
+        case!(release::the_chart_installs_two_of_each),
+        case!(faults::a_webhook_is_killed),
+        case!(faults::the_leader_is_killed),
+        case!(faults::a_node_loses_its_power),
+        case!(release::an_uninstall_leaves_nothing),
+        case!(release::an_upgrade_from_the_previous_commit)
+            .left_out(world::has_no_previous_commit()),
+        case!(release::a_rolling_upgrade),
+        case!(release::the_ca_is_replaced),
+        case!(faults::a_webhooks_node_is_drained),
+        case!(faults::a_node_loses_its_power_under_strict),
+        case!(release::strict_from_a_cold_start),
     ];
     suite::run(cases, World::start, async |world: World, has_failed| {
         suite::stop(world.plane, has_failed).await;

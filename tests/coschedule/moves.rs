@@ -174,22 +174,15 @@ async fn survives_at_every_moment(world: &Arc<World>, fault: Fault) -> Result<()
 }
 
 /// With `binding: node` members are pinned to a node, and do not follow the placeholder by
-/// themselves.
-async fn survives_by_node(world: &Arc<World>, fault: Fault) -> Result<()> {
-    with_policy(world, json!({"binding": "node"}), async || {
-        let moments = [Moment::BeforeTheFirst, Moment::BetweenTwo];
-        try_join_all(moments.map(|moment| survives(world, "node", fault, moment))).await?;
+/// themselves. All at once, because the policy holds for all.
+pub(crate) async fn by_node_a_cordoned_or_full_node_is_left(world: Arc<World>) -> Result<()> {
+    let moments = [Moment::BeforeTheFirst, Moment::BetweenTwo];
+    with_policy(&world, json!({"binding": "node"}), async || {
+        let of = |fault| moments.map(|moment| survives(&world, "node", fault, moment));
+        try_join_all([of(Fault::Cordoned), of(Fault::NoProcessors)].into_iter().flatten()).await?;
         Ok(())
     })
     .await
-}
-
-pub(crate) async fn by_node_a_cordoned_node_is_left(world: Arc<World>) -> Result<()> {
-    survives_by_node(&world, Fault::Cordoned).await
-}
-
-pub(crate) async fn by_node_a_full_node_is_left(world: Arc<World>) -> Result<()> {
-    survives_by_node(&world, Fault::NoProcessors).await
 }
 
 pub(crate) async fn a_cordoned_node_is_left(world: Arc<World>) -> Result<()> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -70,9 +71,38 @@ async fn differences(space: &Space, objects: &[Value]) -> Result<Vec<String>> {
     Ok(found)
 }
 
+/// Moves all times so that the latest is the present: runs and pods have deadlines.
+fn move_to_now(objects: &mut [Value]) {
+    fn each(value: &mut Value, change: &mut impl FnMut(Timestamp) -> Timestamp) {
+        match value {
+            Value::Array(items) => items.iter_mut().for_each(|item| each(item, change)),
+            Value::Object(fields) => fields.values_mut().for_each(|field| each(field, change)),
+            Value::String(text) => {
+                if let Ok(time) = text.parse() {
+                    *text = change(time).to_string();
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut latest = Timestamp::MIN;
+    for object in &mut *objects {
+        each(object, &mut |time| {
+            latest = latest.max(time);
+            time
+        });
+    }
+    // Whole seconds, as the API has them.
+    let by = SignedDuration::from_secs(Timestamp::now().duration_since(latest).as_secs());
+    for object in objects {
+        each(object, &mut |time| time + by);
+    }
+}
+
 pub(crate) async fn objects_of_an_older_release_are_taken_over(world: Arc<World>) -> Result<()> {
     let mut installation = world.installation.write().await;
-    let objects: Vec<Value> = serde_json::from_str(OBJECTS)?;
+    let mut objects: Vec<Value> = serde_json::from_str(OBJECTS)?;
+    move_to_now(&mut objects);
     let space = Space { world: Arc::clone(&world), name: "kept".to_owned() };
     workload::namespace(&world.client, &space.name).await?;
     installation.stop_controller(0).await?;

@@ -33,6 +33,16 @@ impl<W> Case<W> {
     }
 }
 
+/// The case of a function, by the function's own name.
+#[allow(unused_macros, reason = "not every suite names its cases by their functions")]
+macro_rules! case {
+    ($test:path) => {
+        crate::suite::Case::new(stringify!($test), |world| Box::pin($test(world)))
+    };
+}
+#[allow(unused_imports, reason = "the same")]
+pub(crate) use case;
+
 /// Runs the cases that the command line selects. `start` makes what they share, if one of them
 /// runs, and `end` ends it; it learns whether a case has failed.
 pub(crate) fn run<W: Send + Sync + 'static>(
