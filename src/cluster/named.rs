@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 
-use futures::{Stream, StreamExt as _, future, stream};
+use futures::{Stream, StreamExt as _, stream};
 use kube::core::NamespaceResourceScope;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watch_object};
@@ -33,13 +33,38 @@ where
     let api = Api::<K>::namespaced(listening(client, &Heard::now()), namespace);
     let name = name.to_owned();
     let watches = stream::repeat_with(move || watch_object(api.clone(), &name));
-    // A watch that continued after an error would not report what it already has.
-    let until_error = |watch| {
-        futures::StreamExt::scan(watch, false, |has_failed, item: Result<_, _>| {
-            let next = (!*has_failed).then_some(item);
-            *has_failed |= next.as_ref().is_some_and(Result::is_err);
-            future::ready(next)
-        })
-    };
     watches.flat_map(until_error).default_backoff()
+}
+
+/// The items of a watch up to its first error: one that continued would report only what changes
+/// from then on.
+fn until_error<T>(
+    watch: impl Stream<Item = Result<T, watcher::Error>> + Send,
+) -> impl Stream<Item = Result<T, watcher::Error>> + Send
+where
+    T: Send,
+{
+    stream::unfold(Some(Box::pin(watch)), |watch| async {
+        let mut watch = watch?;
+        let item = watch.next().await?;
+        let rest = item.is_ok().then_some(watch);
+        Some((item, rest))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    /// What a failed watch would report next is not waited for: that may be hours later.
+    #[test]
+    fn a_watch_ends_with_its_first_error() {
+        let items = stream::iter([Ok(1), Err(watcher::Error::NoResourceVersion), Ok(2)]);
+        let endless = items.chain(stream::pending());
+        let seen: Vec<_> =
+            until_error(endless).map(|item| item.ok()).collect().now_or_never().unwrap();
+        assert_eq!(seen, [Some(1), None]);
+    }
 }

@@ -116,13 +116,21 @@ struct Entry {
     bundle: Vec<u8>,
 }
 
-/// The end of the gauge that only a leader sets.
+/// What came of a look.
+struct Looked {
+    /// How long until the next one, if nothing changes.
+    recheck: Duration,
+    has_written: bool,
+}
+
+/// The end of the gauges that only a leader sets.
 struct Gauge<'m>(&'m Metrics);
 
 impl Drop for Gauge<'_> {
     fn drop(&mut self) {
         self.0.certificate_not_after.remove(&KindLabels { kind: "ca" });
         self.0.foreign_secrets.set(0);
+        self.0.clock_skew.set(0);
     }
 }
 
@@ -132,30 +140,33 @@ impl Keeper {
         let _gauge = Gauge(&self.metrics);
         let mut changes = self.changes();
         let mut logged = Vec::new();
-        let mut failures = 0;
+        let (mut failures, mut writes) = (0, 0);
         loop {
-            let pause = match self.look(&mut logged).await {
-                Ok(pause) => {
-                    failures = 0;
-                    pause
+            match self.look(&mut logged).await {
+                Ok(Looked { recheck, has_written: false }) => {
+                    (failures, writes) = (0, 0);
+                    tokio::select! {
+                        () = sleep(recheck) => {}
+                        Some(()) = changes.next() => sleep(GATHER).await,
+                    }
                 }
+                // The changes are those of the writes. If another program has changed the same
+                // again, the next write waits for longer and longer.
+                Ok(Looked { has_written: true, .. }) => {
+                    writes += 1;
+                    sleep((GATHER * (1 << writes.min(9))).min(LONGEST_PAUSE)).await;
+                }
+                // Also if something changes: the failed steps may be what changes it.
                 Err(problem) => {
                     failures += 1;
-                    let pause = Duration::from_secs(1 << failures.min(5)).min(LONGEST_PAUSE);
                     if logged != [problem.as_str()] {
                         warn!(problem = &*shown(&problem), "the certificates cannot be kept");
                         logged = vec![problem];
                     }
-                    pause
-                }
-            };
-            tokio::select! {
-                () = sleep(pause) => {}
-                Some(()) = changes.next() => {
-                    sleep(GATHER).await;
-                    while changes.next().now_or_never().flatten().is_some() {}
+                    sleep(Duration::from_secs(1 << failures.min(5)).min(LONGEST_PAUSE)).await;
                 }
             }
+            while changes.next().now_or_never().flatten().is_some() {}
         }
     }
 
@@ -183,16 +194,19 @@ impl Keeper {
         stream::select_all(changes).boxed()
     }
 
-    /// Takes steps until none is left. Returns how long until the next look.
+    /// Takes steps until none is left.
     ///
     /// # Errors
     /// A request that failed, or objects that change again and again.
-    async fn look(&self, logged: &mut Vec<String>) -> Result<Duration, String> {
-        for _ in 0..STEPS {
-            let Some(found) = self.read().await? else { return Ok(LONGEST) };
+    async fn look(&self, logged: &mut Vec<String>) -> Result<Looked, String> {
+        for steps in 0..STEPS {
+            let has_written = steps > 0;
+            let Some(found) = self.read().await? else {
+                return Ok(Looked { recheck: LONGEST, has_written });
+            };
             if *logged != found.problems {
                 for problem in &found.problems {
-                    warn!(problem = &*shown(problem), "not used, and made again");
+                    warn!(problem = &*shown(problem), "cannot be used");
                 }
                 logged.clone_from(&found.problems);
             }
@@ -203,7 +217,8 @@ impl Keeper {
                     self.metrics.set_certificate_expiry("ca", ca.span.not_after);
                 }
                 let ahead = plan.recheck_at.duration_since(now).unwrap_or_default();
-                return Ok(ahead.clamp(Duration::from_secs(1), LONGEST));
+                let recheck = ahead.clamp(Duration::from_secs(1), LONGEST);
+                return Ok(Looked { recheck, has_written });
             };
             self.carry_out(found, &step, now).await?;
         }
@@ -351,7 +366,7 @@ impl Keeper {
         let patch = Patch::<()>::Json(json_patch::Patch(operations));
         let name = &self.settings.configuration;
         let request = Request::new(path_of(kind)).patch(name, &parameters, &patch);
-        // 422: it was changed meanwhile, and a test fails.
+        // 422 without causes: it was changed meanwhile, and a test fails.
         self.write(kind, "patch", &[404, 409, 422], request).await
     }
 
@@ -401,7 +416,9 @@ impl Keeper {
         let (outcome, result) = match sent {
             Err(problem) => ("unsure", Err(problem)),
             Ok((200..300, _)) => ("done", Ok(())),
-            Ok((code, _)) if conflicts.contains(&code) => ("conflict", Ok(())),
+            Ok((code, status)) if conflicts.contains(&code) && !is_invalid(code, &status) => {
+                ("conflict", Ok(()))
+            }
             Ok((code, status)) => ("refused", Err(refusal(verb, kind, code, &status))),
         };
         self.metrics.count_write(kind, verb, outcome);
@@ -440,6 +457,11 @@ impl Keeper {
 
 fn path_of(kind: &str) -> String {
     format!("/apis/admissionregistration.k8s.io/v1/{kind}")
+}
+
+/// Whether the API server does not accept the object that the write would make.
+fn is_invalid(code: u16, status: &Value) -> bool {
+    code == 422 && status["details"]["causes"].as_array().is_some_and(|causes| !causes.is_empty())
 }
 
 fn refusal(verb: &str, what: &str, code: u16, status: &Value) -> String {

@@ -24,6 +24,9 @@ pub(crate) type Id = [u8; 32];
 /// How far certificates are dated back, for API servers whose clocks are behind.
 pub(crate) const BACKDATE: Duration = Duration::from_secs(60 * 60);
 
+/// The most certificates of other CAs that stay in a caBundle until the certificate is settled.
+pub(crate) const MOST_OTHERS: usize = 14;
+
 /// The longest time until everything is read and planned again.
 const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
 
@@ -259,7 +262,14 @@ impl<'s> Situation<'s> {
         let mut target: BTreeSet<Id> = self.state.cas.iter().map(|ca| ca.id).collect();
         if !self.is_settled() {
             // A replica may still serve a certificate that only these verify.
-            target.extend(self.state.bundles.iter().flatten());
+            let others = self.state.bundles.iter().flatten().filter(|id| !target.contains(*id));
+            let others: BTreeSet<Id> = others.copied().collect();
+            let is_issuer = |id: &&Id| {
+                let mut issuers = self.leaf.iter().flat_map(|leaf| &leaf.issuers);
+                issuers.any(|(issuer, _)| issuer == *id)
+            };
+            let (first, then): (Vec<&Id>, Vec<&Id>) = others.iter().partition(is_issuer);
+            target.extend(first.into_iter().chain(then).take(MOST_OTHERS));
         }
         let differs = self.state.bundles.iter().any(|bundle| *bundle != target);
         differs.then_some(Step::Publish(target))

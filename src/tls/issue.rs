@@ -16,15 +16,15 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::authority::{Ca, Id, Leaf, Span};
+use super::authority::{Ca, Id, Leaf, MOST_OTHERS, Span};
 use super::validity::Validity;
 use super::{Error, parse_pair};
 
 /// The longest text that is read as a certificate, a key or a bundle. A real one has a few KiB.
 const LONGEST: usize = 64 * 1024;
 
-/// The most certificates of one caBundle that are read.
-const MOST_IN_BUNDLE: usize = 16;
+/// The most certificates of one caBundle that are read: those of `authority`, and some others.
+const MOST_IN_BUNDLE: usize = MOST_OTHERS + 2;
 
 /// The common name of certificates. Clients look at the alternative names only.
 const COMMON_NAME: &str = "stowplan-webhook";
@@ -97,6 +97,11 @@ pub(crate) fn sign(
     span.not_after = span.not_after.min(ca.ca.span.not_after);
     set_dates(&mut parameters, span);
     let certificate = parameters.signed_by(&key, &issuer).map_err(text)?;
+    // A CA of another origin may limit what it signs.
+    let chain = [certificate.der().clone()];
+    if !is_verified_by(&chain, &ca.certificate, &names.host(), span.not_before) {
+        return Err("certificates that the CA signs are not valid: delete its Secret".to_owned());
+    }
     Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
@@ -166,8 +171,12 @@ fn read_ca_name(certificate: &[u8]) -> Result<String, String> {
     if !parsed.is_ca() {
         return Err("the certificate is not one of a CA".to_owned());
     }
+    // As stowplan makes it: its certificates repeat this name as their issuer.
+    if parsed.subject().iter_attributes().count() != 1 {
+        return Err("the subject of the CA is not one common name".to_owned());
+    }
     let name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
-    Ok(name.ok_or("the certificate has no common name")?.to_owned())
+    Ok(name.ok_or("the subject of the CA is not one common name")?.to_owned())
 }
 
 /// The certificate and the key of a Secret, if they belong together.
@@ -209,11 +218,16 @@ pub(crate) fn read_bundle(text: &[u8]) -> Vec<CertificateDer<'static>> {
 
 /// The certificates that can be in a caBundle.
 #[derive(Debug, Default)]
-pub(crate) struct Certificates(BTreeMap<Id, CertificateDer<'static>>);
+pub(crate) struct Certificates {
+    all: BTreeMap<Id, CertificateDer<'static>>,
+    /// Those of stowplan's own CAs.
+    own: BTreeSet<Id>,
+}
 
 impl Certificates {
     pub(crate) fn add_ca(&mut self, ca: &KnownCa) {
-        self.0.insert(ca.ca.id, ca.certificate.clone());
+        self.all.insert(ca.ca.id, ca.certificate.clone());
+        self.own.insert(ca.ca.id);
     }
 
     /// Adds the certificates of a caBundle, and returns what they are.
@@ -222,17 +236,20 @@ impl Certificates {
         certificates
             .map(|certificate| {
                 let id = id_of(&certificate);
-                self.0.insert(id, certificate);
+                self.all.insert(id, certificate);
                 id
             })
             .collect()
     }
 
-    /// Formats a caBundle: PEM, the certificates with the latest end first.
+    /// Formats a caBundle: PEM, first those of stowplan's own CAs, then those with the latest end.
     pub(crate) fn format_bundle(&self, ids: &BTreeSet<Id>) -> String {
-        let known = ids.iter().filter_map(|id| self.0.get(id));
+        let known = ids.iter().filter_map(|id| Some((id, self.all.get(id)?)));
         let mut certificates: Vec<_> = known
-            .map(|certificate| (Validity::read(certificate).map(|it| it.not_after), certificate))
+            .map(|(id, certificate)| {
+                let end = Validity::read(certificate).map(|it| it.not_after);
+                ((self.own.contains(id), end), certificate)
+            })
             .collect();
         certificates.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
         certificates.into_iter().map(|(_, certificate)| to_pem(certificate)).collect()
@@ -255,7 +272,7 @@ impl Certificates {
         let is_issuer = |issuer: &CertificateDer<'static>| {
             is_verified_by(&chain, issuer, &names.host(), validity.not_before)
         };
-        let issuers = self.0.iter().filter(|(_, issuer)| is_issuer(issuer));
+        let issuers = self.all.iter().filter(|(_, issuer)| is_issuer(issuer));
         let issuers = issuers
             .filter_map(|(id, issuer)| Some((*id, span_of(&Validity::read(issuer).ok()?))))
             .collect();

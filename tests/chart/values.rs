@@ -302,8 +302,15 @@ fn values_that_cannot_work_are_refused_with_a_remedy() {
         ),
         (
             &[r#"tls.certManager={"inject": "stowplan/ca", "issuerRef": {"name": "mine"}}"#],
-            "tls.certManager.inject names a Certificate of yours and tls.certManager.issuerRef is for \
-             the one that the chart renders: set only one of them",
+            "tls.certManager.inject names a Certificate that you have created",
+        ),
+        (
+            &[r#"tls.certManager={"inject": "", "issuerRef": {"name": "mine"}}"#],
+            "tls.certManager.issuerRef is set and tls.mode is self",
+        ),
+        (
+            &[r#"webhook.annotations={"cert-manager.io/inject-ca-from": "a/b"}"#],
+            "webhook.annotations has cert-manager.io/inject-ca-from",
         ),
         (
             &[NO_CONTROLLER],

@@ -177,6 +177,19 @@ clientConfig:
 {{- end -}}
 
 {{/* Whether the policy enables coscheduling: without it, runs and their claims are not sent. */}}
+{{- define "stowplan.streams" -}}
+{{- $settings := .Values.policy.streams | default dict -}}
+{{- if not (and (kindIs "map" $settings) (eq (toString $settings.enabled) "false")) -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{/* The namespace in which a test pod is created (dry run). */}}
+{{- define "stowplan.test.namespace" -}}
+{{- .Values.test.namespace | default (ternary "kube-public" "default" (eq .Release.Namespace "default")) -}}
+{{- end -}}
+
+{{/* Whether the policy enables coscheduling. */}}
 {{- define "stowplan.coschedules" -}}
 {{- $settings := .Values.policy.coschedule | default dict -}}
 {{- if not (and (kindIs "map" $settings) (eq (toString $settings.enabled) "false")) -}}

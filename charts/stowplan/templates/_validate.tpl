@@ -106,7 +106,7 @@ Each sentence says what to do: it is all that the user of `helm install` gets to
     {{- fail "tls.caBundle is not the base64 of a PEM certificate: set it to the output of `openssl base64 -A -in ca.crt`" -}}
   {{- end -}}
 {{- else -}}
-  {{- if eq $mode "provided" -}}
+  {{- if and (eq $mode "provided") (not (hasKey .Values.webhook.annotations "service.beta.openshift.io/inject-cabundle")) -}}
     {{- fail (printf "tls.caBundle is empty, so the API server would trust no certificate of the webhook: set it to the base64 of the PEM certificate of the CA that signed Secret %q (certs/make.sh makes a throw-away pair), or leave tls.mode empty, and the controller makes the certificate" .Values.tls.secretName) -}}
   {{- end -}}
 {{- end -}}
@@ -114,7 +114,15 @@ Each sentence says what to do: it is all that the user of `helm install` gets to
   {{- fail (printf "tls.mode is %s and tls.certManager.inject is set, so two would write the caBundle: remove inject, or set tls.mode to certManager" $mode) -}}
 {{- end -}}
 {{- if and $inject .Values.tls.certManager.issuerRef -}}
-  {{- fail "tls.certManager.inject names a Certificate of yours and tls.certManager.issuerRef is for the one that the chart renders: set only one of them" -}}
+  {{- fail "tls.certManager.inject names a Certificate that you have created, and tls.certManager.issuerRef is for the Certificate that the chart renders: set only one of them" -}}
+{{- end -}}
+{{- if and .Values.tls.certManager.issuerRef (ne $mode "certManager") -}}
+  {{- fail (printf "tls.certManager.issuerRef is set and tls.mode is %s, so that issuer would not be used: set tls.mode to certManager, or remove issuerRef" $mode) -}}
+{{- end -}}
+{{- range $key, $_ := .Values.webhook.annotations -}}
+  {{- if hasPrefix "cert-manager.io/inject-" $key -}}
+    {{- fail (printf "webhook.annotations has %s, by which cert-manager would write the caBundle too: remove it, and set tls.mode to certManager (tls.certManager.inject names a Certificate that you have created)" $key) -}}
+  {{- end -}}
 {{- end -}}
 {{- if eq $mode "self" -}}
   {{- if not .Values.controller.enabled -}}

@@ -153,7 +153,7 @@ fn keeper(api: &FakeApi) -> Keeper {
 }
 
 async fn look(keeper: &Keeper) -> Result<Duration, String> {
-    keeper.look(&mut Vec::new()).await
+    keeper.look(&mut Vec::new()).await.map(|looked| looked.recheck)
 }
 
 /// The writes of an API server, as verb and path.
@@ -305,4 +305,36 @@ async fn a_refused_write_is_an_error_with_its_reason() {
     });
     let problem = look(&keeper(&api)).await.unwrap_err();
     assert_eq!(problem, "patch mutatingwebhookconfigurations: because of Forbidden (403)");
+}
+
+/// Another program that writes the caBundles: each further write waits for longer.
+#[tokio::test(start_paused = true)]
+async fn a_dispute_about_the_bundles_has_pauses() {
+    let server = Server::new();
+    let inner = server.clone();
+    let api = FakeApi::new(move |call| match &*call.method {
+        // As if it was overwritten at once.
+        "PATCH" => Reply::json(200, &json!({})),
+        _ => inner.answer(call),
+    });
+    let keeper = keeper(&api);
+    let _ = tokio::time::timeout(Duration::from_secs(300), keeper.keep()).await;
+    let patches = writes(&api).into_iter().filter(|write| write.starts_with("PATCH")).count();
+    assert!((24..=24 * 2 * 15).contains(&patches), "{patches}");
+}
+
+#[tokio::test]
+async fn an_invalid_configuration_is_no_conflict() {
+    let server = Server::new();
+    let inner = server.clone();
+    let api = FakeApi::new(move |call| match &*call.method {
+        "PATCH" => Reply::json(
+            422,
+            &json!({"kind": "Status", "message": "matchConditions: invalid",
+                "details": {"causes": [{"field": "webhooks[0].matchConditions"}]}}),
+        ),
+        _ => inner.answer(call),
+    });
+    let problem = look(&keeper(&api)).await.unwrap_err();
+    assert_eq!(problem, "patch mutatingwebhookconfigurations: matchConditions: invalid (422)");
 }

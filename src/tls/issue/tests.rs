@@ -1,3 +1,4 @@
+use super::super::authority::{State, Step, Terms, plan};
 use super::*;
 
 const NOW: SystemTime = SystemTime::UNIX_EPOCH;
@@ -112,4 +113,36 @@ fn a_bundle_is_read_and_written() {
     }
     let many = bundle.repeat(40);
     assert!(read_bundle(many.as_bytes()).len() <= MOST_IN_BUNDLE);
+}
+
+/// The issuer in certificates is the name that stowplan gives its CAs.
+#[test]
+fn a_ca_with_another_subject_cannot_be_used() {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let mut parameters = ca_parameters("company");
+    parameters.distinguished_name.push(DnType::OrganizationName, "Company");
+    let certificate = parameters.self_signed(&key).unwrap().pem();
+    let read = read_ca(certificate.as_bytes(), key.serialize_pem().as_bytes(), None);
+    assert_eq!(read.unwrap_err(), "the subject of the CA is not one common name");
+}
+
+/// A caBundle into which another program has written many CAs: what is written is what is read.
+#[test]
+fn many_other_cas_do_not_hide_the_own_one() {
+    let own = ca(now());
+    let others: Vec<_> = (0..20).map(|day| ca(now() + DAY * (day + 1))).collect();
+    let bundle: String = others.iter().map(|other| other.pair.certificate.as_str()).collect();
+    let mut certificates = Certificates::default();
+    certificates.add_ca(&own);
+    let present = certificates.add_bundle(bundle.as_bytes());
+    assert_eq!(present.len(), MOST_IN_BUNDLE);
+    let state = State { cas: vec![own.ca.clone()], leaf: None, bundles: vec![present] };
+    let Some(Step::Publish(target)) = plan(&state, &Terms::default(), now()).step else {
+        panic!("nothing is published")
+    };
+    assert_eq!(target.len(), 1 + MOST_OTHERS);
+    let written = certificates.format_bundle(&target);
+    assert_eq!(certificates.add_bundle(written.as_bytes()), target);
+    let state = State { bundles: vec![target], ..state };
+    assert!(matches!(plan(&state, &Terms::default(), now()).step, Some(Step::Sign(_))));
 }
