@@ -116,7 +116,7 @@ Each sentence says what to do: it is all that the user of `helm install` gets to
 {{- if and $inject .Values.tls.certManager.issuerRef -}}
   {{- fail "tls.certManager.inject names a Certificate that you have created, and tls.certManager.issuerRef is for the Certificate that the chart renders: set only one of them" -}}
 {{- end -}}
-{{- if and .Values.tls.certManager.issuerRef (ne $mode "certManager") -}}
+{{- if and .Values.tls.certManager.issuerRef (eq $mode "self") -}}
   {{- fail (printf "tls.certManager.issuerRef is set and tls.mode is %s, so that issuer would not be used: set tls.mode to certManager, or remove issuerRef" $mode) -}}
 {{- end -}}
 {{- range $key, $_ := .Values.webhook.annotations -}}
