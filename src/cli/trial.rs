@@ -1,4 +1,4 @@
-//! Creates a pod for trial (`dryRun`), as users create pods: nothing stays.
+//! Creates a test pod (`dryRun`), as users create pods: nothing stays.
 
 use http_body_util::BodyExt as _;
 use hyper::Request;
@@ -16,8 +16,7 @@ pub(super) struct Answer {
     pub(super) warnings: Vec<String>,
 }
 
-/// Creates a pod with these annotations for trial. The pod meets the strictest of Kubernetes' Pod
-/// Security Standards.
+/// Creates a test pod with these annotations.
 ///
 /// # Errors
 /// The request could not be sent, or the answer not be read.
@@ -27,19 +26,7 @@ pub(super) async fn create_pod(
     prefix: &str,
     annotations: &[(&str, &str)],
 ) -> Result<Answer, kube::Error> {
-    let annotations: Map<String, Value> =
-        annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"generateName": prefix, "annotations": annotations},
-        "spec": {
-            "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
-            "containers": [{
-                "name": "trial", "image": "trial",
-                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
-            }],
-        },
-    });
+    let pod = format_pod(prefix, annotations);
     let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
     let request = Request::post(path).header(CONTENT_TYPE, "application/json");
     let request = request.body(Body::from(pod.to_string().into_bytes()));
@@ -56,4 +43,36 @@ pub(super) async fn create_pod(
         return Ok(Answer { created: Err((head.status.as_u16(), message)), warnings });
     };
     Ok(Answer { created: Ok(created?), warnings })
+}
+
+/// The pod, with these annotations. It meets the strictest of Kubernetes' Pod Security Standards, and
+/// leaves the user to the namespace: OpenShift assigns one, and refuses others.
+fn format_pod(prefix: &str, annotations: &[(&str, &str)]) -> Value {
+    let annotations: Map<String, Value> =
+        annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"generateName": prefix, "annotations": annotations},
+        "spec": {
+            "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{
+                "name": "trial", "image": "trial",
+                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+            }],
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pod_meets_the_restricted_standard_and_names_no_user() {
+        let pod = format_pod("a-", &[("k", "v")]);
+        assert_eq!(pod["metadata"], json!({"generateName": "a-", "annotations": {"k": "v"}}));
+        // OpenShift refuses a user that is not of the namespace's range.
+        let context = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+        assert_eq!(pod["spec"]["securityContext"], context);
+    }
 }

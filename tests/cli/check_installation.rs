@@ -59,9 +59,9 @@ fn a_cluster_without_stowplan_has_problems_with_a_remedy() {
     assert!(last.starts_with("5 problems, 0 warnings, "), "{output:?}");
 }
 
-#[test]
-fn a_service_that_is_called_is_looked_for_with_its_pods() {
-    let cluster = Cluster::start(|path| {
+/// A cluster with one replica of the webhook, which answers this at `/status`.
+fn with_replica(status: (u16, Value)) -> Cluster {
+    Cluster::start(move |path| {
         answer(path, &|path| match path {
             path if path.contains("/mutatingwebhookconfigurations") => {
                 let webhook = json!({"name": "pods.stowplan.dev", "admissionReviewVersions": ["v1"],
@@ -82,18 +82,68 @@ fn a_service_that_is_called_is_looked_for_with_its_pods() {
                         {"name": "webhook", "args": ["webhook"], "ports": [{"name": "admin", "containerPort": 8080}]}]}}
                 ]),
             )),
-            "/api/v1/namespaces/system/pods/w1:8080/proxy/status" => Some((
-                200,
-                json!({
-                "version": env!("CARGO_PKG_VERSION"), "policy": {"digest": "00", "problem": null},
-                "certificate": {"chain": "", "problem": "expired at noon"}, "later": 1}),
-            )),
+            "/api/v1/namespaces/system/pods/w1:8080/proxy/status" => Some(status.clone()),
             "/api/v1/namespaces/system/configmaps/policy" => {
                 Some((200, json!({"metadata": {}, "data": {"policy.yaml": "onInvalid: warn"}})))
             }
             _ => None,
         })
-    });
+    })
+}
+
+#[test]
+fn a_replica_that_does_not_answer_may_be_behind_a_network_policy() {
+    let output = check(&with_replica(failure(502, "BadGateway")), "-o json");
+    for name in ["certificate", "policy"] {
+        assert_eq!(messages(&output, name, "ok"), [""; 0], "{output:?}");
+        let report = output.json();
+        let mut items = report["items"].as_array().expect("items").iter();
+        let is_it = |item: &&Value| item["name"] == name && item["state"] == "unknown";
+        let item = items.find(is_it).unwrap_or_else(|| panic!("{name}: {output:?}"));
+        let remedy = item["remedy"].as_str().expect("a remedy");
+        assert!(remedy.contains("networkPolicy.metricsFrom"), "{item}");
+        assert!(remedy.contains("network between"), "{item}");
+    }
+}
+
+#[test]
+fn only_the_placement_that_was_asked_for_shows_that_the_webhook_was_called() {
+    let placed = |pod: Value| {
+        let cluster = Cluster::start(move |path| {
+            answer(path, &|path| match path {
+                "/api/v1/namespaces/jobs/pods?dryRun=All" => Some((201, pod.clone())),
+                _ => None,
+            })
+        });
+        let output = check(&cluster, "--try-in jobs -o json");
+        let ok = messages(&output, "trial-pod", "ok");
+        let problems = messages(&output, "trial-pod", "problem");
+        assert_eq!(ok.len() + problems.len(), 1, "{output:?}");
+        !ok.is_empty()
+    };
+    let pod = |affinity: Value| json!({"metadata": {"name": "t"}, "spec": {"affinity": affinity}});
+    let terms = |value: &str| {
+        json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchExpressions": [
+                {"key": "k", "operator": "In", "values": [value]}]}}]}})
+    };
+    // Another webhook adds affinities to every pod.
+    assert!(!placed(pod(terms("else"))));
+    let node = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}});
+    assert!(!placed(pod(node)));
+    // Under the policy `recordPlacement: false`.
+    assert!(placed(pod(terms("stowplan-check"))));
+    let annotations = json!({"stowplan.dev/placement": "{}"});
+    assert!(placed(json!({"metadata": {"annotations": annotations}, "spec": {}})));
+}
+
+#[test]
+fn a_service_that_is_called_is_looked_for_with_its_pods() {
+    let cluster = with_replica((
+        200,
+        json!({"version": env!("CARGO_PKG_VERSION"), "policy": {"digest": "00", "problem": null},
+            "certificate": {"chain": "", "problem": "expired at noon"}, "later": 1}),
+    ));
     let output = check(&cluster, "-o json");
     assert_eq!(output.json()["namespace"], "system", "{output:?}");
     assert_eq!(
@@ -126,7 +176,8 @@ fn without_rights_it_says_which_are_missing_and_where_to_look() {
                 its namespace (--installed-in)";
     assert_eq!(output.error_line(), line);
     let output = check(&forbidden(), "--installed-in system --try-in jobs -o json");
-    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
+    // The test pod that was asked for gave no result.
+    assert_eq!((output.code, output.stderr.as_str()), (1, ""), "{output:?}");
     let right = "list mutatingwebhookconfigurations";
     let unknown = messages(&output, "webhook-configurations", "unknown");
     assert!(unknown[0].ends_with(&format!("the right is missing: {right}")), "{unknown:?}");

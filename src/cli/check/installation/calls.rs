@@ -1,4 +1,4 @@
-//! Diagnoses the calls of the API server: those that have failed, and one for trial.
+//! Diagnoses the calls of the API server: those that have failed, and that about a test pod.
 
 use super::facts::{Facts, Unread};
 use crate::systems::check::installation::{Findings, Item};
@@ -34,23 +34,25 @@ pub(super) fn check_fail_open(facts: &Facts) -> Vec<Item> {
     findings.or_ok("no object bypassed the webhook, since the API server that answered has started")
 }
 
-/// Diagnoses the result of a pod for trial.
+/// Diagnoses the test pod. If one was asked for, a missing result is a problem: `helm test` must not
+/// pass then.
 pub(super) fn check_trial(facts: &Facts) -> Vec<Item> {
     let mut findings = Findings::new("trial-pod");
     let trial = match &facts.trial {
         None => {
             findings.unknown(
-                "no pod was tried (dry run), because no namespace was named",
+                "no test pod was created (dry run), because no namespace was named",
                 "--try-in NAMESPACE",
             );
             return findings.or_ok("");
         }
         Some(Err(unread @ Unread::Forbidden(_))) => {
-            findings.unknown(format!("no pod was tried: {unread}"), "--try-in another namespace");
+            let remedy = "--try-in another namespace, or get this right";
+            findings.problem(format!("no test pod was created: {unread}"), remedy);
             return findings.or_ok("");
         }
         Some(Err(unread)) => {
-            findings.problem(format!("a pod could not be tried: {unread}"), unread.remedy());
+            findings.problem(format!("no test pod was created: {unread}"), unread.remedy());
             return findings.or_ok("");
         }
         Some(Ok(trial)) => trial,
@@ -86,9 +88,9 @@ pub(super) fn check_trial(facts: &Facts) -> Vec<Item> {
             "the lines service and certificate say why",
         );
     } else {
-        findings.unknown(
+        findings.problem(
             format!("another rule of namespace {namespace} refuses the pod: {}", trial.message),
-            "--try-in another namespace",
+            "--try-in another namespace (of helm test: the chart's value test.namespace)",
         );
     }
     findings.or_ok("")

@@ -33,6 +33,13 @@ pub(super) fn check(facts: &Facts) -> Vec<Item> {
     let now = SystemTime::from(facts.now);
     let served = find_served(facts, &mut findings);
     let webhooks = webhooks(facts);
+    let unlisted = facts.mutating.as_ref().err().or(facts.validating.as_ref().err());
+    if let Some(unread) = unlisted
+        && webhooks.is_empty()
+    {
+        let what = format!("what the webhook configurations trust is not known: {unread}");
+        findings.unknown(what, unread.remedy());
+    }
     for webhook in &webhooks {
         let subject = format!("{}: {}", webhook.configuration, webhook.name);
         let bundle = webhook.client.ca_bundle.as_ref().map_or(&[][..], |bundle| &bundle.0);
@@ -123,6 +130,10 @@ fn find_served(facts: &Facts, findings: &mut Findings) -> Vec<Served> {
             }
         }
     }
+    if facts.replicas.is_ok() && facts.replicas_of(Role::Webhook).next().is_none() {
+        let what = "no replica of the webhook exists, so none serves a certificate";
+        findings.unknown(what, "the line service says what to do");
+    }
     let Some(unread) = unread else { return served };
     if !served.is_empty() {
         let what = format!("the certificate of some replicas is not known: {unread}");
@@ -134,10 +145,13 @@ fn find_served(facts: &Facts, findings: &mut Findings) -> Vec<Served> {
             Ok(chain) => served.push(Served { subject: "the Secret".to_owned(), chain }),
             Err(problem) => findings.problem(format!("the Secret's tls.crt is {problem}"), REMEDY),
         },
-        Err(_) => findings.unknown(
-            format!("what the replicas serve is not known: {unread}"),
-            "run this command as an administrator, or try a pod (--try-in)",
-        ),
+        Err(_) => {
+            let remedy = match &unread {
+                Unread::Unanswered(_) => unread.remedy(),
+                _ => "run this command as an administrator, or create a test pod (--try-in)",
+            };
+            findings.unknown(format!("what the replicas serve is not known: {unread}"), remedy);
+        }
     }
     served
 }

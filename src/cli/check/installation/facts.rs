@@ -25,6 +25,8 @@ pub(super) enum Unread {
     Forbidden(String),
     /// It did not answer as expected, for this reason.
     Failed(String),
+    /// A pod of stowplan did not answer through the API server, for this reason.
+    Unanswered(String),
     /// Where it would be is not known.
     Nowhere,
 }
@@ -33,7 +35,7 @@ impl fmt::Display for Unread {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Forbidden(right) => write!(formatter, "the right is missing: {right}"),
-            Self::Failed(problem) => formatter.write_str(problem),
+            Self::Failed(problem) | Self::Unanswered(problem) => formatter.write_str(problem),
             Self::Nowhere => formatter.write_str("where stowplan is installed is not known"),
         }
     }
@@ -45,6 +47,10 @@ impl Unread {
         match self {
             Self::Forbidden(_) => "see the line rights-of-this-command",
             Self::Failed(_) => "look at the network between API server and pods, and at their logs",
+            Self::Unanswered(_) => {
+                "with the chart's networkPolicy: networkPolicy.metricsFrom has to let the API servers in; \
+                 else look at the network between API server and pods, and at their logs"
+            }
             Self::Nowhere => "name the namespace: --installed-in",
         }
     }
@@ -88,7 +94,7 @@ pub(super) struct Replica {
     pub(super) status: Read<Status>,
 }
 
-/// The result of creating a pod for trial.
+/// The result of creating a test pod.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trial {
     pub(super) namespace: String,

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt as _;
 
-use super::facts::{Facts, Read, Role};
+use super::facts::{Facts, Read, Role, Unread};
 use crate::cli::policy_source::KEY;
 use crate::names::fingerprint;
+use crate::server::admin::status::PolicyStatus;
 use crate::systems::check::installation::{Findings, Item};
 use crate::systems::policy::Policy;
 use crate::view::ControllerState;
@@ -16,6 +17,10 @@ const OLDEST_MINOR: u32 = 33;
 
 /// The label of objects of the chart with its version.
 const VERSION: &str = "app.kubernetes.io/version";
+
+/// The remedy if a process has no policy because the API server does not answer it.
+const UNREACHABLE: &str = "nothing is wrong with the policy: look at the network between this pod and the API server, \
+                           and at the pod's log";
 
 /// The policy of the cluster; the default one if it cannot be read or is invalid.
 pub(super) fn find_policy(facts: &Facts) -> Policy {
@@ -53,20 +58,31 @@ pub(super) fn check_policy(facts: &Facts) -> Vec<Item> {
         },
     }
     let mut without = 0;
+    let mut unread = None;
     let mut others = BTreeMap::<&str, Vec<&str>>::new();
     for replica in facts.replicas.iter().flatten() {
-        let Ok(status) = &replica.status else {
-            without += 1;
-            continue;
+        let status = match &replica.status {
+            Ok(status) => status,
+            Err(problem) => {
+                without += 1;
+                unread = unread.or(Some(problem));
+                continue;
+            }
         };
-        if let Some(problem) = &status.policy.problem {
-            findings.problem(
-                format!("no policy is in force in pod {}: {problem}", replica.pod),
+        let PolicyStatus { digest, problem } = &status.policy;
+        match (digest, problem) {
+            (Some(digest), Some(problem)) => findings.problem(
+                format!("pod {} keeps the previous policy ({digest}): {problem}", replica.pod),
                 runbook,
-            );
-            continue;
+            ),
+            (None, Some(problem)) => findings.problem(
+                format!("no policy is in force in {}: {problem}", replica.pod),
+                if is_unreachable(problem) { UNREACHABLE } else { runbook },
+            ),
+            (_, None) => {}
         }
-        match status.policy.digest.as_deref() {
+        match digest.as_deref() {
+            None if problem.is_some() => {}
             None => without += 1,
             Some(digest) if wanted.as_deref().is_some_and(|wanted| wanted != digest) => {
                 others.entry(digest).or_default().push(&replica.pod);
@@ -80,18 +96,39 @@ pub(super) fn check_policy(facts: &Facts) -> Vec<Item> {
             "wait a minute; then look at the logs of these pods",
         );
     }
-    if let Some(wanted) = &wanted
-        && without > 0
-    {
-        findings.unknown(
-            format!("ConfigMap {name} is valid ({wanted}); whether it is in force is not known of {without} processes"),
-            "run this command as an administrator",
+    let why = match &facts.replicas {
+        Err(unread) => Some((format!(": {unread}"), unread.remedy())),
+        Ok(replicas) if replicas.is_empty() => {
+            Some((": no pod of stowplan exists".to_owned(), "the line service says what to do"))
+        }
+        Ok(_) if without > 0 => {
+            let why = unread.map_or_else(String::new, |unread| format!(": {unread}"));
+            let processes = if without == 1 { "process" } else { "processes" };
+            let remedy = match unread {
+                None | Some(Unread::Forbidden(_)) => "run this command as an administrator",
+                Some(unread) => unread.remedy(),
+            };
+            Some((format!(" of {without} {processes}{why}"), remedy))
+        }
+        Ok(_) => None,
+    };
+    if let (Some(wanted), Some((why, remedy))) = (&wanted, why) {
+        let what = format!(
+            "ConfigMap {name} is valid ({wanted}); whether it is in force is not known{why}"
         );
+        findings.unknown(what, remedy);
     }
     findings.or_ok(format!(
         "ConfigMap {name} is valid and in force everywhere ({})",
         wanted.unwrap_or_default()
     ))
+}
+
+/// Whether a process has no policy only because the API server has not answered it: see
+/// [`crate::cli::policy_source::Finding::Unreachable`], whose texts these are.
+fn is_unreachable(problem: &str) -> bool {
+    let after = problem.strip_prefix("ConfigMap ").and_then(|rest| rest.split_once(' '));
+    after.is_some_and(|(_, text)| text == "is not read yet" || text.starts_with("cannot be read: "))
 }
 
 /// Diagnoses the versions of the processes, of this program and of the API server.

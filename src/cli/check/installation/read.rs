@@ -19,6 +19,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
+use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 use super::ask;
@@ -29,6 +30,7 @@ use crate::cli::live::policy::{ANNOTATION, WEBHOOKS};
 use crate::cli::trial;
 use crate::cluster::Presence;
 use crate::controller::lease;
+use crate::kubernetes::REQUIRED;
 use crate::placement::record;
 use crate::server::admin::status::Status;
 use crate::systems::policy::Policy;
@@ -56,7 +58,7 @@ const SECRET_ARGUMENT: &str = "--tls-secret=";
 /// The volume with the certificate.
 const SECRET_VOLUME: &str = "tls";
 
-/// The annotation of a pod for trial that no system places: the webhook warns about it.
+/// The annotation of a test pod that no system places: the webhook warns about it.
 const UNKNOWN_KEY: &str = "stowplan.dev/check";
 
 /// Where to look.
@@ -223,7 +225,10 @@ async fn read_status(
         return Err(Unread::Failed(format!("pod {name} has no port {}", ADMIN_PORTS[0])));
     };
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/status");
-    let text = get_text(client, "get pods/proxy", &path).await?;
+    let text = get_text(client, "get pods/proxy", &path).await.map_err(|unread| match unread {
+        Unread::Failed(problem) => Unread::Unanswered(problem),
+        unread => unread,
+    })?;
     serde_json::from_str(&text).map_err(|_| {
         Unread::Failed(format!("pod {name} does not answer at /status: it is of an older version"))
     })
@@ -281,7 +286,7 @@ async fn read_metrics(client: &Client) -> Read<String> {
     get_text(client, "get /metrics", "/metrics").await
 }
 
-/// Creates a pod for trial: one that a system always changes or, if the policy has turned these
+/// Creates a test pod: one that a system always changes or, if the policy has turned these
 /// systems off, one that the webhook warns about.
 async fn try_pod(client: &Client, namespace: &str, policy: &Policy) -> Read<Trial> {
     let enabled = SYSTEMS.iter().filter(|system| (system.enabled)(policy));
@@ -300,8 +305,7 @@ async fn try_pod(client: &Client, namespace: &str, policy: &Policy) -> Read<Tria
     match answer.created {
         Ok(pod) => {
             trial.is_created = true;
-            let has_record = pod["metadata"]["annotations"].get(record::KEY).is_some();
-            trial.is_patched = has_record || pod["spec"].get("affinity").is_some();
+            trial.is_patched = is_placed(&pod, annotations);
         }
         // The API server's own refusal, by RBAC; a webhook's names the webhook.
         Err((403, message)) if message.contains("cannot create resource") => {
@@ -310,6 +314,24 @@ async fn try_pod(client: &Client, namespace: &str, policy: &Policy) -> Read<Tria
         Err((_, message)) => trial.message = message,
     }
     Ok(trial)
+}
+
+/// Whether stowplan has placed a pod with these annotations: it has the record or, where the policy
+/// wants none, keeps to other nodes than pods with the value of one of the annotations. Other webhooks
+/// may add affinities too.
+fn is_placed(pod: &Value, annotations: &[(&str, &str)]) -> bool {
+    if pod["metadata"]["annotations"].get(record::KEY).is_some() {
+        return true;
+    }
+    let terms = &pod["spec"]["affinity"]["podAntiAffinity"][REQUIRED];
+    let expressions = terms
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|term| term["labelSelector"]["matchExpressions"].as_array())
+        .flatten();
+    let mut values = expressions.filter_map(|of| of["values"].as_array()).flatten();
+    values.any(|value| annotations.iter().any(|(_, asked)| value == asked))
 }
 
 /// Reads a text from a path of the API server.

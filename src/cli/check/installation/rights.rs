@@ -220,7 +220,7 @@ pub(super) fn check_own(facts: &Facts) -> Vec<Item> {
     let mut findings = Findings::new("rights-of-this-command");
     match &facts.missing {
         Err(unread) => {
-            let what = format!("the own rights are not known: {unread}");
+            let what = format!("your own rights are unknown: {unread}");
             findings.unknown(what, unread.remedy());
         }
         Ok(missing) => {
@@ -243,7 +243,7 @@ pub(super) fn check_own(facts: &Facts) -> Vec<Item> {
             }
         }
     }
-    findings.or_ok("everything could be asked for")
+    findings.or_ok("no right is missing")
 }
 
 /// Joins rights: the verbs of one resource in one entry.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::facts::{Answer, Facts, LeaseFacts, Replica, Role, Trial, Unread};
 use super::*;
+use crate::cli::policy_source::{Finding, Source};
 use crate::names::fingerprint;
 use crate::server::admin::status::{PolicyStatus, ServedCertificate, Status};
 use crate::systems;
@@ -415,10 +416,79 @@ fn the_policy_is_compared_with_what_is_in_force() {
     expect_first(key, name, Problem, "has no key policy.yaml");
     let other = |facts: &mut Facts| status(facts, 1).policy.digest = Some("0011".to_owned());
     expect(other, name, Warning, "another policy is in force (0011) in w2");
-    let none = |facts: &mut Facts| status(facts, 2).policy.problem = Some("no such key".to_owned());
-    expect(none, name, Problem, "no policy is in force in pod c1: no such key");
     let unreported = |facts: &mut Facts| status(facts, 0).policy.digest = None;
-    expect(unreported, name, Unknown, "not known of 1 processes");
+    expect(unreported, name, Unknown, "not known of 1 process");
+    let forbidden = |facts: &mut Facts| {
+        status(facts, 0).policy = PolicyStatus::default();
+        facts.replicas.as_mut().unwrap()[1].status =
+            Err(Unread::Forbidden("get pods/proxy".to_owned()));
+    };
+    expect_first(forbidden, name, Unknown, "of 2 processes: the right is missing: get pods/proxy");
+}
+
+#[test]
+fn a_policy_that_is_rejected_leaves_the_previous_one_or_none() {
+    let name = "policy";
+    let rejected = |facts: &mut Facts| {
+        status(facts, 2).policy.problem = Some("no such key".to_owned());
+    };
+    let digest = fingerprint(POLICY);
+    let kept = format!("pod c1 keeps the previous policy ({digest}): no such key");
+    expect(rejected, name, Problem, &kept);
+    let other = |facts: &mut Facts| {
+        rejected(facts);
+        status(facts, 2).policy.digest = Some("0011".to_owned());
+    };
+    expect_first(other, name, Problem, "pod c1 keeps the previous policy (0011): no such key");
+    expect_first(other, name, Warning, "another policy is in force (0011) in c1");
+    let none = |facts: &mut Facts| {
+        rejected(facts);
+        status(facts, 2).policy.digest = None;
+    };
+    expect(none, name, Problem, "no policy is in force in c1: no such key");
+
+    let remedies = |problem: &str| -> Vec<String> {
+        let mut facts = healthy();
+        status(&mut facts, 2).policy =
+            PolicyStatus { digest: None, problem: Some(problem.to_owned()) };
+        let items = diagnose(&facts).items.into_iter();
+        items.filter(|item| item.name == "policy").map(|item| item.remedy).collect()
+    };
+    assert!(remedies("ConfigMap a/b does not exist")[0].contains("helm upgrade"));
+    // As a process reports it before the API server has answered, and if it never does.
+    let source =
+        Source::ConfigMap { namespace: NAMESPACE.to_owned(), name: "stowplan-policy".to_owned() };
+    let Ok(Finding::Unreachable(not_yet)) = source.read_first() else { panic!("{source:?}") };
+    for problem in [not_yet.as_str(), "ConfigMap a/b cannot be read: error trying to connect"] {
+        let remedies = remedies(problem);
+        assert!(remedies.len() == 1 && !remedies[0].contains("helm"), "{problem}: {remedies:?}");
+        assert!(remedies[0].contains("API server"), "{problem}: {remedies:?}");
+    }
+}
+
+#[test]
+fn without_replicas_nothing_is_known_of_them() {
+    let unlisted = |facts: &mut Facts| {
+        facts.replicas = Err(Unread::Forbidden("list pods".to_owned()));
+    };
+    let text = "whether it is in force is not known: the right is missing: list pods";
+    expect_first(unlisted, "policy", Unknown, text);
+    let none = |facts: &mut Facts| facts.replicas = Ok(Vec::new());
+    expect_first(none, "policy", Unknown, "is not known: no pod of stowplan exists");
+    expect_first(none, "certificate", Unknown, "no replica of the webhook exists");
+    let with_secret = |facts: &mut Facts| {
+        let chain = status(facts, 0).certificate.clone().unwrap().chain;
+        facts.secret = Ok(chain.into_bytes());
+        none(facts);
+    };
+    expect_first(with_secret, "certificate", Unknown, "no replica of the webhook exists");
+    let without_webhooks = |facts: &mut Facts| {
+        facts.mutating = Err(Unread::Forbidden("list mutating".to_owned()));
+        facts.validating = Err(Unread::Forbidden("list validating".to_owned()));
+    };
+    let text =
+        "what the webhook configurations trust is not known: the right is missing: list mutating";
+    expect_first(without_webhooks, "certificate", Unknown, text);
 }
 
 #[test]
@@ -566,14 +636,14 @@ fn calls_that_failed_are_counted_and_one_is_tried() {
     expect(
         |facts| trial(facts, refused("exceeded quota")),
         name,
-        Unknown,
+        Problem,
         "refuses the pod: exceeded quota",
     );
-    expect(|facts| facts.trial = None, name, Unknown, "no pod was tried (dry run)");
+    expect(|facts| facts.trial = None, name, Unknown, "no test pod was created (dry run)");
     let forbidden = |facts: &mut Facts| {
         facts.trial = Some(Err(Unread::Forbidden("create pods in x".to_owned())));
     };
-    expect(forbidden, name, Unknown, "the right is missing: create pods in x");
+    expect(forbidden, name, Problem, "the right is missing: create pods in x");
 }
 
 #[test]

@@ -119,7 +119,7 @@ pub(super) fn check(facts: &Facts, policy: &Policy) -> Vec<Item> {
             let names: Vec<&str> = found.iter().map(|of| of.configuration.as_str()).collect();
             findings.problem(
                 format!("several configurations have the webhook {name}: {}", names.join(", ")),
-                "a cluster takes one installation: delete those of the other one",
+                "only one installation per cluster is supported: delete those of the other one",
             );
         }
     }
@@ -161,7 +161,7 @@ fn check_one(facts: &Facts, policy: &Policy, webhook: &Webhook<'_>, findings: &m
                         "{subject} calls Service {}/{}, of another namespace",
                         service.namespace, service.name
                     ),
-                    "a cluster takes one installation: delete the other one, or name its namespace \
+                    "only one installation per cluster is supported: delete the other one, or name its namespace \
                      by --installed-in",
                 );
             }
