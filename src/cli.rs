@@ -21,7 +21,6 @@ mod plan;
 mod policy;
 mod policy_source;
 mod process;
-mod ready;
 mod report;
 mod review;
 mod teardown;
@@ -73,10 +72,8 @@ enum Command {
     Review(review::Arguments),
     /// Show how the pods in files would be placed, and why, without creating anything
     Plan(plan::Arguments),
-    /// Show where a pod, a job, a pool or a run is placed and why, or why it waits
+    /// Check the installation, or diagnose an object: where it is placed and why, or why it waits
     Check(check::Arguments),
-    /// Wait until the installed webhook answers and a controller leads
-    Ready(ready::Arguments),
     /// Remove what stowplan has left in the cluster: webhooks, placeholders, gates, labels, taints
     Teardown(teardown::Arguments),
     /// Print the definitions of stowplan's own objects
@@ -97,7 +94,6 @@ pub fn run() -> ExitCode {
         Command::Review(arguments) => review::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
-        Command::Ready(arguments) => ready::run(&arguments),
         Command::Teardown(arguments) => teardown::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Policy(arguments) => policy::run(&arguments),

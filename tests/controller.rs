@@ -33,7 +33,7 @@ mod controller {
     pub(crate) mod policy;
     /// Host pools: their nodes, marks and statuses.
     pub(crate) mod pools;
-    /// The test of the chart.
+    /// The test of the chart, `helm test`.
     pub(crate) mod ready;
     /// Remedies of `check` and of refusals, tried.
     pub(crate) mod remedies;

@@ -1,5 +1,5 @@
 //! `stowplan check`: why a pod, a workload, a job, a pool, a group, a Tekton run or an MPI cluster waits,
-//! and what to do about it; without an object, whether stowplan is [installed](installation) well.
+//! and what to do about it; without an object, the [installation] of stowplan.
 //!
 //! The cluster is read once. A diagnosis shows the requests of the object, the decisions of
 //! stowplan, the message of the scheduler, and each obstacle with its remedy. Each system diagnoses
@@ -50,7 +50,7 @@ Exit code: 0 no obstacle (of the installation: no problem), 1 an obstacle or a p
 does not exist or the cluster cannot be read.
 
 Examples:
-  # Whether stowplan is installed well; with a pod that is created for trial (dry run)
+  # Check the installation; the second one also creates a test pod (dry run)
   stowplan check
   stowplan check --try-in default
 
@@ -118,7 +118,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "NAMESPACE", value_parser = parse_namespace,
         conflicts_with_all = OF_OBJECTS)]
     installed_in: Option<String>,
-    /// A namespace in which a pod is created for trial (dry run), to see whether it is placed
+    /// A namespace in which a test pod is created (dry run): it has to be placed, or the exit code is 1
     #[arg(long, value_name = "NAMESPACE", value_parser = parse_namespace,
         conflicts_with_all = OF_OBJECTS)]
     try_in: Option<String>,

@@ -318,7 +318,7 @@ async fn a_dispute_about_the_bundles_has_pauses() {
         _ => inner.answer(call),
     });
     let keeper = keeper(&api);
-    let _ = tokio::time::timeout(Duration::from_secs(300), keeper.keep()).await;
+    let _ = timeout(Duration::from_secs(300), keeper.keep()).await;
     let patches = writes(&api).into_iter().filter(|write| write.starts_with("PATCH")).count();
     assert!((24..=24 * 2 * 15).contains(&patches), "{patches}");
 }

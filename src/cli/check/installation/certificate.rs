@@ -33,7 +33,7 @@ pub(super) fn check(facts: &Facts) -> Vec<Item> {
     let now = SystemTime::from(facts.now);
     let served = find_served(facts, &mut findings);
     let webhooks = webhooks(facts);
-    let unlisted = facts.mutating.as_ref().err().or(facts.validating.as_ref().err());
+    let unlisted = facts.mutating.as_ref().err().or_else(|| facts.validating.as_ref().err());
     if let Some(unread) = unlisted
         && webhooks.is_empty()
     {
