@@ -96,6 +96,8 @@ pub struct Certificate {
     current: Arc<Current>,
     /// The dates and names of the certificate in use.
     serving: Option<Validity>,
+    /// The chain in use as PEM; empty: there is none yet.
+    chain: Arc<str>,
     /// The last valid pair that was read, if it is not in use.
     candidate: Option<(Arc<CertifiedKey>, Validity)>,
     /// What was last read, valid or not.
@@ -141,7 +143,7 @@ pub struct CertificateStatus {
     /// When it expires.
     pub not_after: Option<SystemTime>,
     /// The chain as PEM; empty: there is none yet.
-    pub chain: String,
+    pub chain: Arc<str>,
 }
 
 impl CertificateStatus {
@@ -149,7 +151,7 @@ impl CertificateStatus {
     #[must_use]
     pub fn unread() -> Self {
         let problem = Some("no certificate was read yet".to_owned());
-        Self { problem, not_after: None, chain: String::new() }
+        Self { problem, not_after: None, chain: Arc::default() }
     }
 
     /// Full days until the certificate expires; 0 if it has expired.
@@ -188,6 +190,7 @@ impl Certificate {
             host,
             current: Arc::default(),
             serving: None,
+            chain: Arc::default(),
             candidate: None,
             last_content: None,
             problem: None,
@@ -240,6 +243,7 @@ impl Certificate {
         let takes_over = trusted(&validity) || !self.serving.as_ref().is_some_and(trusted);
         let problem = validity.problem(self.host.as_deref(), now).unwrap_or_default();
         if takes_over {
+            self.chain = chain::write_pem(&pair.cert).into();
             self.current.0.store(Some(pair));
             self.serving = Some(validity);
             return Change::Loaded;
@@ -272,8 +276,7 @@ impl Certificate {
         let problem = serving
             .problem(self.host.as_deref(), now)
             .map(|problem| format!("{}: {problem}", self.source.origins().0));
-        let pair = self.current.0.load();
-        let chain = pair.as_ref().map(|pair| chain::write_pem(&pair.cert)).unwrap_or_default();
+        let chain = Arc::clone(&self.chain);
         CertificateStatus { problem, not_after: Some(serving.not_after), chain }
     }
 

@@ -154,7 +154,7 @@ impl Health {
             let of = certificate.load();
             let not_after = of.not_after.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
             ServedCertificate {
-                chain: of.chain.clone(),
+                chain: of.chain.to_string(),
                 not_after: not_after.map(|at| at.as_secs()),
                 problem: of.problem.clone(),
             }
@@ -295,7 +295,7 @@ mod tests {
         health.set_certificate(CertificateStatus {
             problem: None,
             not_after: Some(UNIX_EPOCH + Duration::from_secs(7)),
-            chain: "PEM".to_owned(),
+            chain: "PEM".into(),
         });
         let certificate = read(&health).certificate.unwrap();
         assert_eq!((certificate.chain.as_str(), certificate.not_after), ("PEM", Some(7)));

@@ -28,9 +28,11 @@ pub(crate) fn read_pem(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, Stri
 }
 
 /// Writes certificates as PEM.
-pub(crate) fn write_pem(chain: &[CertificateDer<'_>]) -> String {
+pub(crate) fn write_pem<'c>(
+    certificates: impl IntoIterator<Item = &'c CertificateDer<'static>>,
+) -> String {
     let mut text = String::new();
-    for certificate in chain {
+    for certificate in certificates {
         text.push_str("-----BEGIN CERTIFICATE-----\n");
         let encoded = BASE64.encode(certificate);
         let mut rest = encoded.as_str();
@@ -70,23 +72,27 @@ pub(crate) fn verify(
         Validity::read(of).is_ok_and(|validity| validity.problem(None, now).is_none())
     };
     let (valid, invalid): (Vec<_>, Vec<_>) = bundle.iter().partition(is_valid);
-    let verify = |roots| verify_with(roots, leaf, intermediates, host, now);
-    let result = verify(valid);
-    if result.is_err() && verify(invalid).is_ok() {
+    let verify = |roots: &[_]| verify_signatures(roots, leaf, intermediates, host, now);
+    let result = verify(&valid);
+    if result.is_err() && verify(&invalid).is_ok() {
         return Err("the CA that signed it has expired".to_owned());
     }
     result
 }
 
-fn verify_with(
-    bundle: Vec<&CertificateDer<'_>>,
+/// The same, whatever the dates of the CAs in `bundle`.
+///
+/// # Errors
+/// Why the chain is not accepted.
+pub(super) fn verify_signatures(
+    bundle: &[&CertificateDer<'_>],
     leaf: &CertificateDer<'_>,
     intermediates: &[CertificateDer<'_>],
     host: &str,
     now: SystemTime,
 ) -> Result<(), String> {
     let mut roots = RootCertStore::empty();
-    let (added, _) = roots.add_parsable_certificates(bundle.into_iter().cloned());
+    let (added, _) = roots.add_parsable_certificates(bundle.iter().map(|&of| of.clone()));
     if added == 0 {
         return Err("the CA bundle has no valid certificate of a CA".to_owned());
     }
@@ -108,7 +114,6 @@ fn verify_with(
 
 #[cfg(test)]
 mod tests {
-
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
     use super::*;

@@ -8,17 +8,14 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
 };
-use rustls::RootCertStore;
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::ServerCertVerifier as _;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::authority::{Ca, Id, Leaf, MOST_OTHERS, Span};
 use super::validity::Validity;
-use super::{Error, parse_pair};
+use super::{Error, chain, parse_pair};
 
 /// The longest text that is read as a certificate, a key or a bundle. A real one has a few KiB.
 const LONGEST: usize = 64 * 1024;
@@ -252,7 +249,7 @@ impl Certificates {
             })
             .collect();
         certificates.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-        certificates.into_iter().map(|(_, certificate)| to_pem(certificate)).collect()
+        chain::write_pem(certificates.into_iter().map(|(_, certificate)| certificate))
     }
 
     /// Reads the webhook's certificate from a Secret.
@@ -289,27 +286,7 @@ fn is_verified_by(
     at: SystemTime,
 ) -> bool {
     let [leaf, others @ ..] = chain else { return false };
-    let mut roots = RootCertStore::empty();
-    let Ok(host) = ServerName::try_from(host.to_owned()) else { return false };
-    if roots.add(issuer.clone()).is_err() {
-        return false;
-    }
-    let provider = rustls::crypto::ring::default_provider().into();
-    let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider).build();
-    let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds(at)));
-    verifier.is_ok_and(|verifier| verifier.verify_server_cert(leaf, others, &host, &[], at).is_ok())
-}
-
-fn to_pem(certificate: &[u8]) -> String {
-    use base64::Engine as _;
-    let text = base64::engine::general_purpose::STANDARD.encode(certificate);
-    let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
-    for line in text.as_bytes().chunks(64) {
-        pem.extend(line.iter().copied().map(char::from));
-        pem.push('\n');
-    }
-    pem.push_str("-----END CERTIFICATE-----\n");
-    pem
+    chain::verify_signatures(&[issuer], leaf, others, host, at).is_ok()
 }
 
 #[cfg(test)]

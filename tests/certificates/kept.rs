@@ -44,7 +44,7 @@ async fn bundles(world: &World) -> Result<BTreeSet<String>> {
     bundles.map(|bundle| Ok(String::from_utf8(bundle)?)).collect()
 }
 
-/// Creates a pod for trial. It has to be placed: the webhook was called, and was verified.
+/// Creates a trial pod. It has to be placed: the webhook was called, and was verified.
 async fn try_pod(world: &World) -> Result<()> {
     let pod = serde_json::from_value(element("job", "pe", &[("host-exlocation", "alone")]))?;
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");

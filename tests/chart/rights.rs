@@ -604,7 +604,7 @@ fn what_check_expects_of_the_accounts_is_what_they_have() {
         let reader: ClusterRole = objects.get("ClusterRole", "stowplan-reader");
         let reader = each(&reader.rules.expect("rules"));
         assert!(wanted.is_subset(&reader), "{wanted:?} {reader:?}");
-        // The account of `helm test` has these, and the pod for trial.
+        // The account of `helm test` has these, and the trial pod.
         let rules = objects.rights("stowplan-test").into_iter().map(|(_, rule)| rule);
         let mut wanted = wanted;
         wanted.insert("create pods".to_owned());

@@ -179,7 +179,7 @@ fn match_conditions_guard_every_optional_field() {
         .objects();
     let conditions = objects.webhook().match_conditions.expect("conditions");
     let names: Vec<_> = conditions.iter().map(|condition| &*condition.name).collect();
-    assert_eq!(names, ["has-a-key-of-ours", "not-a-mirror-pod", "mine"]);
+    assert_eq!(names, ["has-a-known-key", "not-a-mirror-pod", "mine"]);
     let conditions =
         objects.webhooks().into_iter().flat_map(|it| it.match_conditions.expect("conditions"));
     for condition in conditions {

@@ -1,7 +1,7 @@
 //! `stowplan controller`: start, readiness and stop.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,42 @@ fn a_controller_without_a_cluster_or_without_its_policy_file_does_not_start() {
     assert!(output.stderr.contains("stowplan: nonesuch.yaml: No such file"), "{output:?}");
 }
 
+/// A controller, which ends with the test.
+struct Running {
+    child: Child,
+    url: String,
+}
+
+impl Running {
+    /// Starts it with these arguments beside the namespace and a free port, and waits until it listens.
+    fn start(folder: &Folder, arguments: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_stowplan"))
+            .args(["controller", "--namespace", "ns", "--admin-listen", "127.0.0.1:0"])
+            .args(arguments)
+            .current_dir(folder.0.path())
+            .env("KUBECONFIG", "kubeconfig")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        let output = child.stdout.take().expect("a pipe");
+        let mut running = Self { child, url: String::new() };
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line).expect("a line");
+        let url = line.trim().strip_prefix("admin on ").unwrap_or_else(|| panic!("{line}"));
+        url.clone_into(&mut running.url);
+        running
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// What `GET path` answers: the status and the body.
 fn get(url: &str, path: &str) -> (u16, String) {
     let address = url.strip_prefix("http://").expect("plain HTTP");
@@ -43,17 +79,8 @@ fn get(url: &str, path: &str) -> (u16, String) {
 fn a_controller_is_not_ready_before_it_has_seen_the_cluster_and_stops_on_sigterm() {
     let kubeconfig = Cluster("http://127.0.0.1:1".to_owned()).kubeconfig();
     let folder = Folder::new(&[("kubeconfig", &kubeconfig)]);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_stowplan"))
-        .args(["controller", "--namespace", "ns", "--admin-listen", "127.0.0.1:0"])
-        .current_dir(folder.0.path())
-        .env("KUBECONFIG", "kubeconfig")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the binary runs");
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-    let url = line.trim().strip_prefix("admin on ").unwrap_or_else(|| panic!("{line}"));
+    let mut running = Running::start(&folder, &[]);
+    let url = &*running.url.clone();
     assert_eq!(get(url, "/livez"), (200, "ok\n".to_owned()));
     let (status, body) = get(url, "/readyz");
     assert_eq!(status, 503);
@@ -64,10 +91,10 @@ fn a_controller_is_not_ready_before_it_has_seen_the_cluster_and_stops_on_sigterm
     let (status, body) = get(url, "/metrics");
     assert_eq!(status, 200);
     assert!(body.contains("\nstowplan_controller_leader 0\n"), "{body}");
-    let id = i32::try_from(child.id()).expect("a process id");
+    let id = i32::try_from(running.child.id()).expect("a process id");
     let id = rustix::process::Pid::from_raw(id).expect("a process id");
     rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("it runs");
-    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    assert_eq!(running.child.wait().expect("it ends").code(), Some(0));
 }
 
 #[test]
@@ -84,18 +111,8 @@ fn with_an_invalid_policy_a_controller_lives_and_plans_nothing() {
         ("kubeconfig", &cluster.kubeconfig()),
         ("policy.yaml", "streams: {enabeld: true}\n"),
     ]);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_stowplan"))
-        .args(["controller", "--namespace", "ns", "--identity", "me"])
-        .args(["--policy", "policy.yaml", "--admin-listen", "127.0.0.1:0"])
-        .current_dir(folder.0.path())
-        .env("KUBECONFIG", "kubeconfig")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the binary runs");
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-    let url = line.trim().strip_prefix("admin on ").unwrap_or_else(|| panic!("{line}"));
+    let running = Running::start(&folder, &["--identity", "me", "--policy", "policy.yaml"]);
+    let url = &*running.url;
     let (status, body) = get(url, "/readyz");
     assert_eq!(status, 503);
     let problem = "no policy is in force: policy.yaml: streams.enabeld: ";
@@ -114,8 +131,6 @@ fn with_an_invalid_policy_a_controller_lives_and_plans_nothing() {
     std::fs::write(folder.0.path().join("policy.yaml"), "{}").expect("a file");
     until("competing", &|| has_asked("/leases/"));
     assert!(!get(url, "/readyz").1.contains("no policy is in force"));
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
 }
 
 #[test]
@@ -141,18 +156,9 @@ fn a_controller_whose_policy_is_missing_says_which_and_takes_it_once_it_exists()
     let has_asked =
         |part: &str| asked.lock().expect("no panic").iter().any(|path| path.contains(part));
     let folder = Folder::new(&[("kubeconfig", &cluster.kubeconfig())]);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_stowplan"))
-        .args(["controller", "--namespace", "ns", "--identity", "me"])
-        .args(["--policy-config-map", "the-policy", "--admin-listen", "127.0.0.1:0"])
-        .current_dir(folder.0.path())
-        .env("KUBECONFIG", "kubeconfig")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the binary runs");
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-    let url = line.trim().strip_prefix("admin on ").unwrap_or_else(|| panic!("{line}"));
+    let running =
+        Running::start(&folder, &["--identity", "me", "--policy-config-map", "the-policy"]);
+    let url = &*running.url;
     let until = |what: &str, is: &dyn Fn() -> bool| {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !is() {
@@ -179,8 +185,6 @@ fn a_controller_whose_policy_is_missing_says_which_and_takes_it_once_it_exists()
             && shows("policy: 0f80fafb508b328c\n")
     });
     assert!(get(url, "/metrics").1.contains("\nstowplan_policy_rejected 1\n"));
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
 }
 
 #[test]

@@ -210,7 +210,7 @@ impl World {
         self.kubectl(&["scale", &deployment, &replicas, "-n", NAMESPACE]).map(drop)
     }
 
-    /// Creates a pod for trial (dry run).
+    /// Creates a trial pod (dry run).
     async fn try_pod(&self, namespace: &str, annotations: &Value) -> Result<Pod> {
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         self.post_pod(namespace, "trial", annotations, &dry_run).await

@@ -228,7 +228,7 @@ impl World {
             .collect())
     }
 
-    /// `stowplan check` of the installation, as administrator, with a pod for trial: its report.
+    /// `stowplan check` of the installation, as administrator, with a trial pod: its report.
     ///
     /// # Errors
     /// It finds a problem.

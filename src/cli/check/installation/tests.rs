@@ -88,7 +88,7 @@ fn healthy() -> Facts {
     let (bundle, chain) = certificates(3);
     let words = SYSTEMS.iter().flat_map(|system| system.installation.sent_by).copied();
     let words: Vec<&str> = words.collect();
-    let sent = json!([{"name": "has-a-key-of-ours", "expression": words.join(" ")}]);
+    let sent = json!([{"name": "has-a-known-key", "expression": words.join(" ")}]);
     let rule = |operation: &str, resource: &str| json!({"operations": [operation], "resources": [resource], "apiGroups": ["*"], "apiVersions": ["*"]});
     let bundled = |mut webhook: Value| {
         webhook["clientConfig"]["caBundle"] = json!(ByteString(bundle.clone().into_bytes()));

@@ -25,7 +25,7 @@ const VALIDATE: &str = "/validate";
 
 /// The match conditions of the chart.
 const CONDITIONS: &[&str] =
-    &["has-a-key-of-ours", "not-a-mirror-pod", "of-a-run-or-a-group", "the-spec-is-new"];
+    &["has-a-known-key", "not-a-mirror-pod", "of-a-run-or-a-group", "the-spec-is-new"];
 
 /// The labels in the selectors of the chart.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -60,34 +60,29 @@ pub(super) struct Webhook<'w> {
 
 /// All webhooks of stowplan that were read.
 pub(super) fn webhooks(facts: &Facts) -> Vec<Webhook<'_>> {
-    let mut webhooks = Vec::new();
-    for configuration in facts.mutating.iter().flatten() {
-        webhooks.extend(configuration.webhooks.iter().flatten().map(|of| Webhook {
-            configuration: configuration.name_any(),
-            name: &of.name,
-            client: &of.client_config,
-            failure_policy: of.failure_policy.as_deref().unwrap_or_default(),
-            timeout: of.timeout_seconds.unwrap_or_default(),
-            side_effects: &of.side_effects,
-            conditions: of.match_conditions.as_deref().unwrap_or_default(),
-            rules: of.rules.as_deref().unwrap_or_default(),
-            selectors: Some([of.namespace_selector.as_ref(), of.object_selector.as_ref()]),
-        }));
+    // The two kinds have equal fields, and no type in common.
+    macro_rules! webhooks {
+        ($configurations:expr, |$of:ident| $selectors:expr) => {
+            $configurations.iter().flatten().flat_map(|configuration| {
+                configuration.webhooks.iter().flatten().map(|$of| Webhook {
+                    configuration: configuration.name_any(),
+                    name: &$of.name,
+                    client: &$of.client_config,
+                    failure_policy: $of.failure_policy.as_deref().unwrap_or_default(),
+                    timeout: $of.timeout_seconds.unwrap_or_default(),
+                    side_effects: &$of.side_effects,
+                    conditions: $of.match_conditions.as_deref().unwrap_or_default(),
+                    rules: $of.rules.as_deref().unwrap_or_default(),
+                    selectors: $selectors,
+                })
+            })
+        };
     }
-    for configuration in facts.validating.iter().flatten() {
-        webhooks.extend(configuration.webhooks.iter().flatten().map(|of| Webhook {
-            configuration: configuration.name_any(),
-            name: &of.name,
-            client: &of.client_config,
-            failure_policy: of.failure_policy.as_deref().unwrap_or_default(),
-            timeout: of.timeout_seconds.unwrap_or_default(),
-            side_effects: &of.side_effects,
-            conditions: of.match_conditions.as_deref().unwrap_or_default(),
-            rules: of.rules.as_deref().unwrap_or_default(),
-            selectors: None,
-        }));
-    }
-    webhooks
+    let mutating = webhooks!(facts.mutating, |of| Some([
+        of.namespace_selector.as_ref(),
+        of.object_selector.as_ref()
+    ]));
+    mutating.chain(webhooks!(facts.validating, |of| None)).collect()
 }
 
 /// Diagnoses the webhook configurations.
