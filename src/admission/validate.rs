@@ -17,7 +17,7 @@ use crate::placement::reason::{Finding, Warning};
 use crate::policy::OnInvalid;
 use crate::systems;
 use crate::systems::policy::Policy;
-use crate::systems::validation::{Incoming, Validation};
+use crate::systems::validation::{Incoming, Validation, Verdict};
 use crate::view::{Name, View};
 
 /// Whether a review is about an object that a system validates.
@@ -61,12 +61,12 @@ pub(crate) fn validate(
     }
     let incoming =
         Incoming { name: &new.name(namespace), object: object.get(), old: old.map(RawValue::get) };
-    let findings = (validation.check)(&incoming, view, policy).unwrap_or_else(|error| {
+    let verdict = (validation.check)(&incoming, view, policy).unwrap_or_else(|error| {
         let problem = format!("cannot be read: {}", brief(&error));
         let remedy = "write it as `kubectl explain` shows";
-        vec![Finding::new(validation.unreadable, validation.resource.kind, problem, remedy)]
+        vec![Finding::new(validation.unreadable, validation.resource.kind, problem, remedy)].into()
     });
-    Ok(conclude(findings, policy))
+    Ok(conclude(verdict, policy))
 }
 
 /// The fields that all kinds have.
@@ -89,8 +89,14 @@ fn outline(object: &RawValue) -> Result<Outline, ParseError> {
     serde_json::from_str(object.get()).map_err(|error| ParseError::Json(brief(&error)))
 }
 
-fn conclude(findings: Vec<Finding>, policy: &Policy) -> Decision {
-    let Some(first) = findings.first() else { return Decision::Pass(Pass::Valid) };
+fn conclude(verdict: Verdict, policy: &Policy) -> Decision {
+    let Verdict { findings, warnings } = verdict;
+    let Some(first) = findings.first() else {
+        return match warnings.is_empty() {
+            true => Decision::Pass(Pass::Valid),
+            false => Decision::Admit(Admission { warnings, ..Admission::default() }),
+        };
+    };
     match policy.on_invalid {
         OnInvalid::Refuse => Decision::Refuse(Refusal { findings, warnings: Vec::new() }),
         OnInvalid::Warn => {

@@ -4,6 +4,8 @@
 //! existing term: as a term of its own it would allow more nodes instead of fewer. A term without
 //! requirements matches no node (Kubernetes API, `NodeSelectorTerm`).
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 use serde::Serialize;
 
@@ -93,6 +95,20 @@ pub(crate) fn bound_to(terms: &[NodeSelectorTerm]) -> Option<&str> {
     nodes.all(|node| node == Some(first)).then_some(first)
 }
 
+/// The nodes that all of a pod's terms exclude by their names. Terms that match no node are ignored.
+#[must_use]
+pub(crate) fn excluded_nodes(terms: &[NodeSelectorTerm]) -> BTreeSet<&str> {
+    let mut usable = terms.iter().filter(|term| !matches_nothing(*term)).map(names_excluded);
+    let first = usable.next().unwrap_or_default();
+    usable.fold(first, |common, of| common.intersection(&of).copied().collect())
+}
+
+fn names_excluded(term: &NodeSelectorTerm) -> BTreeSet<&str> {
+    let fields = term.match_fields.iter().flatten();
+    let by_name = fields.filter(|of| of.key == "metadata.name" && of.operator == "NotIn");
+    by_name.flat_map(|of| of.values.iter().flatten()).map(String::as_str).collect()
+}
+
 impl Requirement<'_> {
     fn implies(self, wanted: Requirement<'_>) -> bool {
         if self.key != wanted.key {
@@ -104,6 +120,10 @@ impl Requirement<'_> {
             ("In", "In") => {
                 !self.values.is_empty()
                     && self.values.iter().all(|value| wanted.values.contains(value))
+            }
+            ("In", "NotIn") => {
+                !self.values.is_empty()
+                    && !self.values.iter().any(|value| wanted.values.contains(value))
             }
             _ => self == wanted,
         }
@@ -125,8 +145,10 @@ impl Requirement<'_> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::placement::intent::{on_labels, on_node};
+    use crate::placement::intent::{off_nodes, on_labels, on_node};
 
     fn term(json: serde_json::Value) -> NodeSelectorTerm {
         serde_json::from_value(json).unwrap()
@@ -163,6 +185,25 @@ mod tests {
             );
             assert!(!implies(&t, &on_labels(&[("k", None)])), "{operator}");
         }
+    }
+
+    #[test]
+    fn a_name_implies_that_the_node_is_no_other() {
+        let others = off_nodes(&["n1", "n2"]);
+        assert!(implies(&on_node("n3"), &others));
+        assert!(!implies(&on_node("n1"), &others));
+        assert!(implies(&others, &off_nodes(&["n2"])));
+        assert!(!implies(&off_nodes(&["n2"]), &others));
+        assert!(excludes(&others, &on_node("n2")) && !excludes(&others, &on_node("n3")));
+        let without = |names: &[&str]| {
+            let field =
+                |name| json!({"key": "metadata.name", "operator": "NotIn", "values": [name]});
+            let fields: Vec<_> = names.iter().map(field).collect();
+            term(json!({"matchFields": fields}))
+        };
+        let terms = [without(&["n1", "n2"]), term(json!({})), without(&["n2", "n3"])];
+        assert_eq!(excluded_nodes(&terms), BTreeSet::from(["n2"]));
+        assert!(excluded_nodes(&[]).is_empty());
     }
 
     #[test]

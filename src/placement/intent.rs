@@ -159,6 +159,8 @@ pub enum NodeTerm {
     /// The node of this name. `matchFields` takes exactly one value, so each of several nodes needs a
     /// term.
     Named(String),
+    /// All nodes but those of these names.
+    NotNamed(Vec<String>),
     /// Nodes with all of these labels.
     Labelled(Vec<NodeLabel>),
 }
@@ -174,20 +176,22 @@ pub struct NodeLabel {
 
 impl Requirements for NodeTerm {
     fn fields(&self) -> impl Iterator<Item = Requirement<'_>> {
-        let name = match self {
-            Self::Named(name) => Some(name),
-            Self::Labelled(_) => None,
+        let (operator, names) = match self {
+            Self::Named(name) => (Operator::In, std::slice::from_ref(name)),
+            Self::NotNamed(names) => (Operator::NotIn, names.as_slice()),
+            Self::Labelled(_) => (Operator::In, &[][..]),
         };
-        name.into_iter().map(|name| Requirement {
+        // The API takes one value for each requirement of a field.
+        names.iter().map(move |name| Requirement {
             key: "metadata.name",
-            operator: Operator::In.as_str(),
+            operator: operator.as_str(),
             values: std::slice::from_ref(name),
         })
     }
 
     fn expressions(&self) -> impl Iterator<Item = Requirement<'_>> {
         let labels = match self {
-            Self::Named(_) => &[],
+            Self::Named(_) | Self::NotNamed(_) => &[],
             Self::Labelled(labels) => labels.as_slice(),
         };
         labels.iter().map(|NodeLabel { key, value }| Requirement {
@@ -371,6 +375,12 @@ pub(crate) fn label_requirement(
 #[must_use]
 pub fn on_node(name: &str) -> NodeTerm {
     NodeTerm::Named(name.to_owned())
+}
+
+/// A node selector term for all nodes but those of these names.
+#[must_use]
+pub(crate) fn off_nodes(names: &[&str]) -> NodeTerm {
+    NodeTerm::NotNamed(names.iter().map(|&name| name.to_owned()).collect())
 }
 
 /// A node selector term for nodes with all of these labels: `(key, None)` for any value,

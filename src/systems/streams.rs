@@ -29,9 +29,10 @@ pub(crate) mod resolve;
 pub(crate) mod resources;
 pub(crate) mod token;
 mod validate;
+pub(crate) mod witness;
 
 use super::check::installation::Installation;
-use super::{Outcome, Prefix, System, Traces};
+use super::{Gate, Outcome, Prefix, System, Traces};
 use crate::kubernetes::label;
 use crate::placement::intent::{Change, Intent};
 use crate::placement::pod::Pod;
@@ -50,7 +51,11 @@ pub(crate) const SYSTEM: System = System {
     keys: keys::ANNOTATIONS,
     // Other keys under streams.ibm.com belong to the Streams operator.
     prefixes: &[Prefix { own: "streams.ibm.com/host-", shared: keys::PREFIX }],
-    gates: &[],
+    gates: &[Gate {
+        name: keys::GATE,
+        until: "its StreamsJob has a recorded placement",
+        remedy: "see the conditions of the job: stowplan check job/NAME",
+    }],
     request: Some(place_pod),
     claim: None,
     concerns: Some(job::concerns),

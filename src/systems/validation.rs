@@ -1,6 +1,6 @@
 //! How a system validates objects of its own kinds.
 
-use crate::placement::reason::{Finding, Reason};
+use crate::placement::reason::{Finding, Reason, Warning};
 use crate::systems::policy::Policy;
 use crate::view::resource::Resource;
 use crate::view::{Name, View};
@@ -12,11 +12,26 @@ pub struct Validation {
     pub resource: Resource,
     /// The reason of the refusal if an object does not decode.
     pub unreadable: Reason,
-    /// Every rule that an object breaks, the most important first.
+    /// Checks an object.
     ///
     /// # Errors
     /// The object does not decode.
-    pub check: fn(&Incoming<'_>, &View, &Policy) -> Result<Vec<Finding>, serde_json::Error>,
+    pub check: fn(&Incoming<'_>, &View, &Policy) -> Result<Verdict, serde_json::Error>,
+}
+
+/// What the rules say about an object.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// Every rule that the object breaks, the most important first.
+    pub findings: Vec<Finding>,
+    /// What its author should know if it breaks none.
+    pub warnings: Vec<Warning>,
+}
+
+impl From<Vec<Finding>> for Verdict {
+    fn from(findings: Vec<Finding>) -> Self {
+        Self { findings, warnings: Vec::new() }
+    }
 }
 
 /// An object that is created or changed.

@@ -357,9 +357,9 @@ fn every_kind_that_the_controller_writes_has_a_policy() {
 /// Without a part of its rights the controller still reads everything: otherwise it is never ready.
 #[test]
 fn each_part_of_the_controllers_rights_can_be_left_out() {
-    let off = r#"policy={"coschedule": {"enabled": false}, "mpi": {"enabled": false}}"#;
-    let [pools, coscheduling, wake, repair, mpi, katalyst] =
-        ["pools", "coscheduling", "wake", "repair", "mpi", "katalyst"]
+    let off = r#"policy={"coschedule": {"enabled": false}, "mpi": {"enabled": false}, "streams": {"enabled": false}}"#;
+    let [pools, coscheduling, jobs, wake, repair, mpi, katalyst] =
+        ["pools", "coscheduling", "jobs", "wake", "repair", "mpi", "katalyst"]
             .map(|part| format!("controller.rbac.{part}=false"));
     let cases: &[(&[&str], &[&str])] = &[
         (
@@ -380,9 +380,10 @@ fn each_part_of_the_controllers_rights_can_be_left_out() {
         ),
         (&[off, &wake], &[]),
         (&[off, &repair], &[]),
+        (&[off, &jobs], &[]),
         (&[off, &mpi], OF_MPI),
         (
-            &[off, &coscheduling, &wake, &repair],
+            &[off, &coscheduling, &jobs, &wake, &repair],
             &[
                 "create statefulsets.apps",
                 "delete statefulsets.apps",
@@ -392,7 +393,7 @@ fn each_part_of_the_controllers_rights_can_be_left_out() {
             ],
         ),
         (
-            &[off, &coscheduling, &wake, &repair, &mpi, &katalyst],
+            &[off, &coscheduling, &jobs, &wake, &repair, &mpi, &katalyst],
             &[
                 "create services",
                 "create configmaps",

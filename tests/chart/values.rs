@@ -48,6 +48,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("controller.admissionPolicy.placeholderImages", r#"["other:1"]"#, &[]),
     ("controller.extraArgs", r#"["--max-watch-age=5m"]"#, &[]),
     ("controller.rbac.coscheduling", "false", &[r#"policy={"coschedule": {"enabled": false}}"#]),
+    ("controller.rbac.jobs", "false", &[r#"policy={"streams": {"enabled": false}}"#]),
     ("controller.rbac.katalyst", "false", &[]),
     ("controller.rbac.mpi", "false", &[r#"policy={"mpi": {"enabled": false}}"#]),
     ("controller.rbac.pools", "false", &[]),
@@ -56,8 +57,9 @@ const OTHER: &[(&str, &str, &[&str])] = &[
         "controller.rbac.wake",
         "false",
         &[
-            r#"policy={"coschedule": {"enabled": false}, "mpi": {"enabled": false}}"#,
+            r#"policy={"coschedule": {"enabled": false}, "mpi": {"enabled": false}, "streams": {"enabled": false}}"#,
             "controller.rbac.coscheduling=false",
+            "controller.rbac.jobs=false",
             "controller.rbac.katalyst=false",
             "controller.rbac.mpi=false",
         ],
@@ -416,6 +418,11 @@ fn values_that_cannot_work_are_refused_with_a_remedy() {
             "controller.rbac.coscheduling is false and the policy enables coscheduling, so members of \
              groups would wait for placeholders that cannot be created: set \
              policy.coschedule.enabled to false too",
+        ),
+        (
+            &[&ca, "controller.rbac.jobs=false"],
+            "controller.rbac.jobs is false and the policy enables Streams, so pods of StreamsJobs would \
+             wait behind their gate for ever: set policy.streams.enabled to false too",
         ),
         (
             &[&ca, "controller.rbac.mpi=false"],

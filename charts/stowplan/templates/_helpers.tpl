@@ -176,7 +176,7 @@ clientConfig:
   {{- end }}
 {{- end -}}
 
-{{/* Whether the policy enables coscheduling: without it, runs and their claims are not sent. */}}
+{{/* Whether the policy enables Streams. */}}
 {{- define "stowplan.streams" -}}
 {{- $settings := .Values.policy.streams | default dict -}}
 {{- if not (and (kindIs "map" $settings) (eq (toString $settings.enabled) "false")) -}}
@@ -189,7 +189,7 @@ true
 {{- .Values.test.namespace | default (ternary "kube-public" "default" (eq .Release.Namespace "default")) -}}
 {{- end -}}
 
-{{/* Whether the policy enables coscheduling. */}}
+{{/* Whether the policy enables coscheduling: without it, runs and their claims are not sent. */}}
 {{- define "stowplan.coschedules" -}}
 {{- $settings := .Values.policy.coschedule | default dict -}}
 {{- if not (and (kindIs "map" $settings) (eq (toString $settings.enabled) "false")) -}}

@@ -37,6 +37,7 @@ webhook.extraArgs: []
 webhook.service.annotations: {}
 webhook.service.ipFamilyPolicy: ""
 webhook.service.ipFamilies: []
+controller.rbac.jobs: true
 controller.rbac.katalyst: true
 controller.serviceAccount.create: true
 controller.serviceAccount.name: ""

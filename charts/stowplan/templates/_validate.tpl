@@ -64,6 +64,9 @@ Each sentence says what to do: it is all that the user of `helm install` gets to
 {{- if and .Values.controller.enabled (not .Values.controller.rbac.mpi) (include "stowplan.mpi" .) -}}
   {{- fail "controller.rbac.mpi is false and the policy enables MPI clusters, so launchers would wait for objects and for workers for ever: set policy.mpi.enabled to false too" -}}
 {{- end -}}
+{{- if and .Values.controller.enabled (not .Values.controller.rbac.jobs) (include "stowplan.streams" .) -}}
+  {{- fail "controller.rbac.jobs is false and the policy enables Streams, so pods of StreamsJobs would wait behind their gate for ever: set policy.streams.enabled to false too" -}}
+{{- end -}}
 {{- $katalyst := .Values.policy.katalyst | default dict -}}
 {{- if eq (toString $katalyst.mode) "enforced" -}}
   {{- if not $katalyst.declaredLabels -}}

@@ -59,18 +59,21 @@ pub fn remove_gate(
     operations
 }
 
-/// Adds a requirement to each required node term of a gated pod, to the list `matchFields` or
+/// Adds requirements to each required node term of a gated pod, to the list `matchFields` or
 /// `matchExpressions`. That is all that the API server lets change of these terms. An empty term matches
 /// no node, and is left as it is: the API server refuses to fill it.
 #[must_use]
 pub(crate) fn require_in_terms(
     terms: &[NodeSelectorTerm],
     list: &str,
-    requirement: &Value,
+    requirements: &[Value],
 ) -> Vec<PatchOperation> {
+    if requirements.is_empty() {
+        return Vec::new();
+    }
     let usable = terms.iter().enumerate().filter(|(_, term)| !matches_nothing(*term));
     usable
-        .map(|(index, term)| {
+        .flat_map(|(index, term)| {
             let index = index.to_string();
             let path = [&NODE_TERMS[..], &[&index, list]].concat();
             let present = match list {
@@ -78,8 +81,11 @@ pub(crate) fn require_in_terms(
                 _ => &term.match_expressions,
             };
             match present.as_ref().is_some_and(|present| !present.is_empty()) {
-                true => add(&[&path[..], &["-"]].concat(), requirement.clone()),
-                false => add(&path, vec![requirement.clone()]),
+                true => {
+                    let item = [&path[..], &["-"]].concat();
+                    requirements.iter().map(|of| add(&item, of.clone())).collect()
+                }
+                false => vec![add(&path, requirements.to_vec())],
             }
         })
         .collect()

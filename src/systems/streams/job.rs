@@ -12,6 +12,8 @@
 pub(crate) mod check;
 pub(super) mod member;
 mod place;
+pub(crate) mod sites;
+pub(crate) mod whole;
 
 use super::keys;
 use super::request::Request;
@@ -169,7 +171,7 @@ impl<'p> Placing<'p> {
             return Joined::Refused;
         }
         let element = &spec.processing_elements[index];
-        Joined::Member(Member { name, job, spec, index, element, unit })
+        Joined::Member(Member { name, job, spec, index, element, is_placed, unit })
     }
 
     /// Returns whether the job can be placed, and reports a finding if it cannot.

@@ -25,6 +25,12 @@ pub(crate) const HOST_ENFORCEMENT: &str = "streams.ibm.com/host-enforcement";
 /// The StreamsJob that a pod's constraints come from.
 pub(crate) const STREAMS_JOB: &str = "stowplan.dev/streams-job";
 
+/// What an entry of a pod's record begins with that says how its job's reserved nodes restrict it.
+pub(crate) const RESERVED: &str = "reserved=";
+
+/// The scheduling gate of pods of a StreamsJob that has no recorded witness yet.
+pub(crate) const GATE: &str = "stowplan.dev/streams-job";
+
 /// Every annotation of a pod that this system reads. The constraints come first.
 pub(crate) const ANNOTATIONS: &[&str] = &[
     HOST,

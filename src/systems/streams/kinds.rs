@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use crate::view::{Name, View};
 use host_pool::{HostPool, HostPools};
-use node_marks::NodeMarks;
+use node_marks::{Marks, NodeMarks};
 use streams_job::{StreamsJob, StreamsJobs};
 use streams_pod::{PodDetails, StreamsPods};
 
@@ -30,6 +30,9 @@ pub(crate) trait StreamsView {
     /// The Streams pods whose details are kept: all of them in the controller's View, none
     /// elsewhere.
     fn pods(&self) -> impl Iterator<Item = (&Name, &PodDetails)>;
+
+    /// The bound Streams pods that have not ended: the name, the job, and the node.
+    fn running_pods(&self) -> impl Iterator<Item = (&Name, Option<&str>, &str)>;
 
     /// The nodes that run pods of a colocation group: pods with this label (key and value) and, if
     /// `job` is given, of this job. As for the scheduler, finished pods do not count.
@@ -54,6 +57,9 @@ pub(crate) trait StreamsView {
 
     /// The hash of the exclusive pool whose taint a node has.
     fn exclusive_pool(&self, node: &str) -> Option<&str>;
+
+    /// The marks of a node; `None` if it has none.
+    fn node_marks(&self, node: &str) -> Option<&Marks>;
 }
 
 impl StreamsView for View {
@@ -75,6 +81,10 @@ impl StreamsView for View {
 
     fn pods(&self) -> impl Iterator<Item = (&Name, &PodDetails)> {
         self.table::<StreamsPods>().into_iter().flat_map(StreamsPods::iter)
+    }
+
+    fn running_pods(&self) -> impl Iterator<Item = (&Name, Option<&str>, &str)> {
+        self.table::<StreamsPods>().into_iter().flat_map(StreamsPods::running)
     }
 
     fn colocation_nodes(
@@ -101,5 +111,9 @@ impl StreamsView for View {
 
     fn exclusive_pool(&self, node: &str) -> Option<&str> {
         self.table::<NodeMarks>()?.exclusive_pool(node)
+    }
+
+    fn node_marks(&self, node: &str) -> Option<&Marks> {
+        self.table::<NodeMarks>()?.get(node)
     }
 }

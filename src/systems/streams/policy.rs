@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::policy::form;
+use crate::policy::{Period, form};
 
 /// Who may use HostPools, and which nodes may belong to them.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
@@ -49,6 +49,23 @@ pub struct Streams {
     /// `upstream` writes the literal form of the Streams design (2021): node names, and selectors
     /// without the job.
     pub compat: Compat,
+    /// What becomes of a StreamsJob that only lacks nodes.
+    pub unmet: Unmet,
+    /// How long a pod may be unschedulable on the node that its job reserves for it before the controller
+    /// looks for another node; at least a second.
+    #[schemars(schema_with = "form::second")]
+    pub grace_period: Period,
+}
+
+/// What becomes of a StreamsJob that could be placed if there were more nodes.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Unmet {
+    /// It is refused, as the Streams design says of a host that cannot be resolved.
+    #[default]
+    Refuse,
+    /// It is accepted, and is not Ready until there are nodes: for clusters that grow.
+    Wait,
 }
 
 /// In which form Streams constraints are written.
@@ -64,7 +81,12 @@ pub enum Compat {
 
 impl Default for Streams {
     fn default() -> Self {
-        Self { enabled: true, compat: Compat::default() }
+        Self {
+            enabled: true,
+            compat: Compat::default(),
+            unmet: Unmet::default(),
+            grace_period: Period::from_secs(30),
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 //! Previews a HostPool and a StreamsJob: the decision about their creation, the members that the
-//! controller would choose, and the processing elements that share a host.
+//! controller would choose, the nodes that it would reserve, and the processing elements that share a host.
 
 use serde_json::{Map, Value, json};
 
@@ -8,6 +8,7 @@ use crate::systems::policy::Policy;
 use crate::systems::preview::{
     ASSUMED_UID, Decide, Decided, Given, Preview, PreviewedKind, Verdict,
 };
+use crate::systems::streams::api::streams_job::ReservedNode;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::HostPool;
 use crate::systems::streams::kinds::streams_job::StreamsJob;
@@ -50,6 +51,10 @@ fn preview_job(
     for pool in &served {
         text += &pool.format(&format!("pool {}", pool.name));
     }
+    if let Some(witness) = job.and_then(|job| job.status.witness.as_ref()) {
+        text += &format_reserved(&witness.nodes);
+        fields.insert("reserved".to_owned(), json!(witness.nodes));
+    }
     Ok(build(&decided, text, fields, &served))
 }
 
@@ -68,6 +73,21 @@ fn preview_pool(
     let served: Vec<Served> = Served::find(name, given.name, view).into_iter().collect();
     let text = served.iter().map(|pool| pool.format("members")).collect();
     Ok(build(&decided, text, Map::new(), &served))
+}
+
+/// The nodes that a job reserves for elements.
+fn format_reserved(nodes: &[ReservedNode]) -> String {
+    let reserve = |of: &ReservedNode| {
+        let elements = of.processing_elements.join(", ");
+        format!(
+            "  node {} reserved for {elements} (the controller would reserve it now)\n",
+            of.name
+        )
+    };
+    match nodes {
+        [] => "  placed as a whole: no node has to be reserved\n".to_owned(),
+        nodes => nodes.iter().map(reserve).collect(),
+    }
 }
 
 fn build(

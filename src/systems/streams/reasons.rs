@@ -53,6 +53,8 @@ reasons! {
         UnknownHost,
         /// No node has the tags.
         NoTaggedNode,
+        /// The job of the pool cannot be placed as a whole.
+        WaitingForJob,
     }
 }
 
@@ -69,5 +71,7 @@ reasons! {
         PoolNameTaken,
         /// The condition Accepted is False.
         NotAccepted,
+        /// A pod found no room on its reserved node, and others are reserved now.
+        NodesReservedAnew,
     }
 }

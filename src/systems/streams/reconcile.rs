@@ -1,9 +1,12 @@
-//! Plans the changes that the controller makes for Streams: it allocates nodes to pools, creates
-//! the pools of jobs, and wakes pods that the scheduler does not try again.
+//! Plans the changes that the controller makes for Streams: it judges each job as a whole, allocates
+//! nodes to pools, creates the pools of jobs, holds the pods of jobs to the nodes that are reserved for
+//! them, and wakes pods that the scheduler does not try again.
 
 pub(crate) mod jobs;
+mod pods;
 mod pools;
 mod wake;
+mod wholes;
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -14,8 +17,11 @@ use crate::view::View;
 /// Plans the changes that are due at `now`.
 #[must_use]
 pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
-    let mut plan = pools::plan(view, policy, now);
-    plan.extend(jobs::plan(view, policy, now));
+    let wholes = wholes::Wholes::new(view, policy, now);
+    let mut plan = pools::plan(view, policy, &wholes, now);
+    plan.extend(jobs::plan(view, policy, &wholes, now));
+    plan.extend(pods::plan(view, policy, now));
     plan.extend(wake::plan(view, now));
+    wholes.recheck_at.into_iter().for_each(|at| plan.recheck_by(at));
     plan
 }

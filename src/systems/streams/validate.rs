@@ -4,15 +4,18 @@ use std::collections::HashMap;
 
 use super::guard;
 use super::job::check::check;
+use super::job::sites::Sites;
+use super::job::whole::{Fixed, Judged, STEPS, is_searched, judge, lacks_only_nodes};
+use super::policy::Unmet;
 use super::resolve::{Resolved, format_host, resolve};
-use crate::placement::reason::{Finding, Reason, quoted};
+use crate::placement::reason::{Finding, Reason, Warning, quoted};
 use crate::systems::policy::Policy;
 use crate::systems::streams::api;
 use crate::systems::streams::api::streams_job::StreamsJobSpec;
 use crate::systems::streams::kinds::host_pool::{Form, HostPool};
 use crate::systems::streams::kinds::streams_job::StreamsJob;
 use crate::systems::streams::resources::{HOST_POOL, STREAMS_JOB};
-use crate::systems::validation::{Incoming, Validation};
+use crate::systems::validation::{Incoming, Validation, Verdict};
 use crate::view::{Name, View};
 
 /// The kinds that are validated.
@@ -22,7 +25,7 @@ pub(super) const KINDS: &[Validation] = &[
         unreadable: Reason::MalformedPool,
         check: |incoming, view, policy| {
             let pool = serde_json::from_str::<api::HostPool>(incoming.object)?;
-            Ok(host_pool(incoming.name, &HostPool::from(&pool), view, policy))
+            Ok(host_pool(incoming.name, &HostPool::from(&pool), view, policy).into())
         },
     },
     Validation { resource: STREAMS_JOB, unreadable: Reason::MalformedJob, check: streams_job },
@@ -32,15 +35,41 @@ fn streams_job(
     incoming: &Incoming<'_>,
     view: &View,
     policy: &Policy,
-) -> Result<Vec<Finding>, serde_json::Error> {
+) -> Result<Verdict, serde_json::Error> {
     let job = serde_json::from_str::<api::StreamsJob>(incoming.object)?;
     // A stored job that does not decode, because it is older than a rule that it breaks, may be mended.
     let before = incoming.old.and_then(|old| serde_json::from_str::<api::StreamsJob>(old).ok());
     let changed = before.and_then(|before| changed(incoming.name, &before.spec, &job.spec));
     Ok(match changed {
-        Some(finding) => vec![finding],
-        None => check(incoming.name, &StreamsJob::from(&job), view, policy),
+        Some(finding) => vec![finding].into(),
+        None => whole_job(incoming.name, &StreamsJob::from(&job), view, policy),
     })
+}
+
+/// Checks a job: its parts, and then whether all of it can be placed.
+fn whole_job(name: &Name, job: &StreamsJob, view: &View, policy: &Policy) -> Verdict {
+    let mut findings = check(name, job, view, policy);
+    let may_wait = policy.streams.unmet == Unmet::Wait;
+    let is_about_nodes = findings.iter().all(|finding| may_wait && lacks_only_nodes(finding));
+    if !is_about_nodes || !is_searched(job) {
+        findings.retain(|_| !is_about_nodes);
+        return findings.into();
+    }
+    let sites = Sites::new(view, policy);
+    let fixed = Fixed::without_pods(name, job, view);
+    match judge(name, job, &sites, &fixed) {
+        Judged::Possible(_) => Verdict::default(),
+        Judged::Impossible(finding) if may_wait && lacks_only_nodes(&finding) => Verdict::default(),
+        Judged::Impossible(finding) => vec![finding].into(),
+        Judged::Unknown => {
+            let text = format!(
+                "the search for a placement of the whole job ended after {STEPS} steps without an \
+                 answer: its pods may take nodes from each other"
+            );
+            let warnings = vec![Warning::new(&format!("StreamsJob {}", name.name), &text)];
+            Verdict { warnings, ..Verdict::default() }
+        }
+    }
 }
 
 /// Finds a change to an immutable part of a job: to everything but the size of a pool, which may grow. The

@@ -69,7 +69,7 @@ fn bind(member: &MemberDetails, node: &str) -> Vec<PatchOperation> {
     let requirement = json!({"key": "metadata.name", "operator": "In", "values": [node]});
     let present = member.terms.as_deref().unwrap_or_default();
     if !present.is_empty() {
-        return require_in_terms(present, "matchFields", &requirement);
+        return require_in_terms(present, "matchFields", &[requirement]);
     }
     let required: Value = json!({"nodeSelectorTerms": [{"matchFields": [requirement]}]});
     let added = if member.has_node_affinity {

@@ -316,7 +316,7 @@ impl<'v> Planner<'v, '_> {
         let hostnames: Vec<&str> = nodes.iter().filter_map(hostname).collect();
         let requirement = json!({"key": HOSTNAME, "operator": "In", "values": hostnames});
         let terms = pending.terms.as_deref().unwrap_or_default();
-        require_in_terms(terms, "matchExpressions", &requirement)
+        require_in_terms(terms, "matchExpressions", &[requirement])
     }
 
     fn report(&mut self, own: Occupant<'v>, note: String) {

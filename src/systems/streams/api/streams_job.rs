@@ -5,6 +5,8 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, ValidationRule,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -147,6 +149,52 @@ pub struct StreamsJobStatus {
     /// The order in which to create the pods so that none is stranded: constrained ones first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub creation_order: Vec<String>,
+    /// The nodes that are reserved for processing elements, so that none of the job is stranded. Absent
+    /// until a placement of the whole job is found; its pods wait for it where they could take nodes
+    /// from each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub witness: Option<Witness>,
+}
+
+/// The part of a placement of the whole job that its pods are held to.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Witness {
+    /// The nodes that are reserved. The other processing elements may go to any node that their
+    /// constraints allow, but for the reserved nodes of those from which they must be apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<ReservedNode>,
+    /// When the nodes last changed.
+    #[schemars(with = "String")]
+    pub since: Time,
+    /// How often they changed because a pod found no room on its node.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub moves: u32,
+}
+
+impl Witness {
+    /// These nodes, reserved at `now`.
+    #[must_use]
+    pub(crate) fn new(nodes: Vec<ReservedNode>, now: Timestamp) -> Self {
+        // The API server keeps whole seconds.
+        let since = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        Self { nodes, since: Time(since), moves: 0 }
+    }
+}
+
+/// A node that is reserved.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReservedNode {
+    /// The node's name.
+    pub name: String,
+    /// The processing elements that it is reserved for, in the order of the spec.
+    pub processing_elements: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// A HostPool of a job.
@@ -183,8 +231,13 @@ pub(crate) fn definition(mut definition: CustomResourceDefinition) -> CustomReso
         }
         let status = status_schema(version);
         let properties = status.and_then(|status| status.properties.as_mut());
-        if let Some(conditions) = properties.and_then(|status| status.get_mut("conditions")) {
+        let Some(properties) = properties else { continue };
+        if let Some(conditions) = properties.get_mut("conditions") {
             condition::constrain(conditions);
+        }
+        let witness = properties.get_mut("witness").and_then(|of| of.properties.as_mut());
+        if let Some(since) = witness.and_then(|witness| witness.get_mut("since")) {
+            since.format = Some("date-time".to_owned());
         }
     }
     definition

@@ -44,6 +44,7 @@ pub(super) fn pool_remedy(reason: &str, pool: &HostPool) -> &'static str {
         | PoolReason::InvalidPool
         | PoolReason::NoTaggedNode
         | PoolReason::TooManyPools => "",
+        PoolReason::WaitingForJob => "see what its job lacks: `stowplan check job/NAME`",
         PoolReason::Reserving => "wait: the nodes are being prepared",
         PoolReason::NotAllowed | PoolReason::TooManyExclusiveNodes => {
             "ask the cluster's administrator: the policy says so"
@@ -70,7 +71,8 @@ pub(super) fn job_remedy(reason: &str, waiting: Option<String>) -> String {
             JobReason::Accepted
             | JobReason::PoolsReady
             | JobReason::PoolNameTaken
-            | JobReason::NotAccepted => String::new(),
+            | JobReason::NotAccepted
+            | JobReason::NodesReservedAnew => String::new(),
             JobReason::WaitingForPools => match waiting {
                 Some(command) => format!("wait, or see why the pool is not ready: `{command}`"),
                 None => "wait: the controller creates the pools".to_owned(),
@@ -93,7 +95,8 @@ pub(super) fn job_remedy(reason: &str, waiting: Option<String>) -> String {
             | Reason::ExclusivePoolSplit
             | Reason::ExlocatedTogether
             | Reason::TooManyExlocated
-            | Reason::IsolationShared,
+            | Reason::IsolationShared
+            | Reason::Contradiction,
         ) => "delete it, and create it again with another spec".to_owned(),
         Some(Reason::UnknownHost) => {
             "add that node, or delete the job and create it again with another host".to_owned()
@@ -117,6 +120,7 @@ mod tests {
         include_str!("../job/check.rs"),
         include_str!("../job/check/hosts.rs"),
         include_str!("../job/check/pools.rs"),
+        include_str!("../job/whole/words.rs"),
         include_str!("../guard.rs"),
         include_str!("../token.rs"),
     ];
@@ -134,6 +138,7 @@ mod tests {
         let table = [
             (PoolReason::Accepted, json!({}), ""),
             (PoolReason::Allocated, json!({}), ""),
+            (PoolReason::WaitingForJob, json!({"size": 1}), "see what its job lacks"),
             (PoolReason::Reserving, json!({"size": 1}), "wait: "),
             (PoolReason::InvalidPool, json!({"hosts": []}), ""),
             (PoolReason::NotAllowed, json!({}), "ask the cluster's administrator"),
@@ -164,6 +169,8 @@ mod tests {
             ("WaitingForPools", "wait, or see why the pool is not ready: `CHECK`"),
             ("PoolNameTaken", ""),
             ("NotAccepted", ""),
+            ("NodesReservedAnew", ""),
+            ("Contradiction", new_spec),
             ("MalformedJob", new_spec),
             ("DuplicateName", new_spec),
             ("InvalidHost", new_spec),

@@ -63,6 +63,10 @@ pub(super) fn diagnose(context: &Context<'_>, key: &Name) -> Option<Diagnosis> {
                 let elements = group.processing_elements.join(", ");
                 diagnosis.decided.push(format!("group {}: {elements} on {host}", group.name));
             }
+            for node in job.status.witness.iter().flat_map(|witness| &witness.nodes) {
+                let elements = node.processing_elements.join(", ");
+                diagnosis.decided.push(format!("node {} reserved for {elements}", node.name));
+            }
         }
     }
     let mut pools: Vec<&Name> = cluster

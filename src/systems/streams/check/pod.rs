@@ -11,6 +11,7 @@ use crate::systems::check::words::some;
 use crate::systems::check::{Cluster, Context, Diagnosis, PodReport};
 use crate::systems::streams::NAME;
 use crate::systems::streams::api::host_pool::Member;
+use crate::systems::streams::job::whole::Restriction;
 use crate::systems::streams::keys::{COLOCATION_LABEL_PREFIX, GROUP, JOB, PROCESSING_ELEMENT};
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::streams_pod::PodDetails;
@@ -35,7 +36,32 @@ pub(in crate::systems::streams) fn check(
     for (hash, index) in read.iter().flat_map(|read| &read.pools) {
         report_pool_of(&mut report.pending, cluster, hash, *index);
     }
+    report_reserved(&mut report.pending, cluster, name, read.as_ref());
     report
+}
+
+/// Reports that the job of a pod has reserved other nodes since it was created.
+fn report_reserved(
+    diagnosis: &mut Diagnosis,
+    cluster: &Cluster,
+    name: &Name,
+    read: Option<&PodDetails>,
+) {
+    let Some(read) = read else { return };
+    let job = read.job.as_deref().map(|job| Name::new(&name.namespace, job));
+    let Some(job) = job.and_then(|job| cluster.view.streams_job(&job)) else { return };
+    let Some(pending) = read.pending.as_deref().filter(|of| of.gate.is_none()) else { return };
+    let terms = pending.terms.as_deref().unwrap_or_default();
+    let restriction = Restriction::of_element(job, read.element.as_deref());
+    if let Some(difference) = restriction.and_then(|restriction| restriction.differs_from(terms)) {
+        let remedy = match pending.may_be_recreated {
+            true => {
+                "wait: if it stays unschedulable, the controller deletes it, and its workload creates it again"
+            }
+            false => "delete it, and create it again",
+        };
+        diagnosis.report(difference, remedy);
+    }
 }
 
 /// What decides about the nodes of the pod by itself, according to its record.

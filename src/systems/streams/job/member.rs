@@ -17,6 +17,8 @@ pub(in crate::systems::streams) struct Member<'v> {
     /// The index of the pod's processing element in the spec.
     pub(in crate::systems::streams) index: usize,
     pub(in crate::systems::streams) element: &'v ProcessingElement,
+    /// Whether an earlier round placed the pod as this element.
+    pub(in crate::systems::streams) is_placed: bool,
     /// The processing elements that share a host, among them the pod's.
     pub(in crate::systems::streams) unit: &'v Unit,
 }

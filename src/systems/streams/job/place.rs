@@ -3,13 +3,19 @@
 use super::super::constraints::by_enforcement;
 use super::super::request::Request;
 use super::super::token::Token;
-use super::super::{Placing, keys};
+use super::super::{NAME, Placing, keys};
 use super::format_entry;
 use super::member::Member;
+use super::whole::{Restriction, names_host, needs_witness};
+use crate::placement::affinity::bound_to;
 use crate::placement::intent::{
-    Change, Enforcement, Operator, PodTerm, Selector, label_requirement,
+    Change, Enforcement, HOSTNAME, Operator, PodTerm, Selector, label_requirement, off_nodes,
+    on_labels, on_node,
 };
+use crate::placement::merge::required_node_terms;
 use crate::placement::reason::Reason;
+use crate::placement::record;
+use crate::systems::check::words::some;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::streams_job::closure::Location;
 
@@ -40,6 +46,7 @@ impl Placing<'_> {
         };
         self.exlocate(&request, group);
         self.isolate_member(member, &request);
+        self.hold_to_reserved(member);
         let constrained = !self.outcome.intents.is_empty();
         if self.pod.is_controlled_by("DaemonSet") && constrained {
             self.report(
@@ -87,6 +94,58 @@ impl Placing<'_> {
             false => tokens.iter().for_each(|token| self.record(key, token.as_str(), decision)),
         }
         self.warn_about_node_name(key);
+    }
+
+    /// The nodes that the job reserves: the pod's own, or those of elements from which it must be apart.
+    /// Without a recorded placement of the whole job the pod waits behind a gate, so that it takes no node
+    /// that another element needs.
+    fn hold_to_reserved(&mut self, member: &Member<'_>) {
+        let key = keys::STREAMS_JOB;
+        let cause = format!("{}{}: ", keys::RESERVED, member.name);
+        if member.is_placed {
+            // What an earlier round has decided stays, even if the job has reserved other nodes since.
+            let record = self.pod.annotation(record::KEY).unwrap_or_default();
+            let entries = record::entries(record, NAME);
+            let own = entries.iter().filter(|entry| entry.starts_with(&cause));
+            return self.outcome.holds.extend(own.cloned());
+        }
+        let is_bound = self.pod.node_name.is_some() || names_host(member.unit);
+        if is_bound || !needs_witness(member.job) {
+            return;
+        }
+        if member.job.status.witness.is_none() {
+            return self.wait_for_witness(member, &cause);
+        }
+        let Some(unit) = member.job.closure.unit_index(member.index) else { return };
+        let bound = required_node_terms(self.pod).and_then(bound_to);
+        let (term, decision) = match Restriction::of(member.job, unit) {
+            Restriction::On(node) if bound.is_some_and(|bound| bound != node) => {
+                let text = format!(
+                    "its job reserves node {node} for it, and its own node affinity names another"
+                );
+                return self.warn(key, &text);
+            }
+            Restriction::On(node) => {
+                (on_node(node), format!("node {node}, so that none is stranded"))
+            }
+            Restriction::Off(nodes) if nodes.is_empty() => return,
+            Restriction::Off(nodes) => (off_nodes(&nodes), format!("not {}", some(&nodes))),
+        };
+        self.change(key, member.name, Change::NodeAffinity(vec![term]));
+        self.outcome.holds.push(cause + &decision);
+    }
+
+    fn wait_for_witness(&mut self, member: &Member<'_>, cause: &str) {
+        let key = keys::STREAMS_JOB;
+        if !self.view.controller_present() {
+            let text = "its node is not looked at together with those of the job's other elements: no controller leads";
+            return self.warn(key, text);
+        }
+        // A term to which the controller adds the nodes: it can change those of a gated pod, and make none.
+        let term = on_labels(&[(HOSTNAME, None)]);
+        self.change(key, member.name, Change::NodeAffinity(vec![term]));
+        self.change(key, member.name, Change::Gate(keys::GATE));
+        self.outcome.holds.push(format!("{cause}gated"));
     }
 
     /// Isolation in a job. Under `compat: upstream` the pods of the other elements get a label, by

@@ -1,4 +1,5 @@
-//! The table of node marks: the tags of nodes, and the taint of an exclusive pool.
+//! The table of node marks: the tags of nodes, the taint of an exclusive pool, and what keeps pods or
+//! pools off a node.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as core;
 
 use super::host_pool::EXCLUSIVE_TAINT;
+use crate::kubernetes::{HOSTNAME, label};
 use crate::view::node::NODES;
 use crate::view::{Kind, Name, Scope, Table};
 
@@ -24,17 +26,64 @@ pub(crate) fn tag(name: &str, alone: bool) -> Box<str> {
     if alone { format!("{TAG_KEY}={name}").into() } else { format!("{TAG_PREFIX}{name}").into() }
 }
 
-/// The labels and taints of a node that pools read.
+/// The labels of control-plane nodes. The second is used by clusters older than 1.20.
+pub(crate) const CONTROL_PLANE: [&str; 2] =
+    ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+
+/// The labels, taints and conditions of a node that pools and jobs read.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub(crate) struct Marks {
     /// Tags: `key=value` for [`TAG_KEY`], only the key under [`TAG_PREFIX`].
     pub tags: Box<[Box<str>]>,
     /// The hash of the exclusive pool whose taint the node has.
     pub exclusive: Option<Box<str>>,
+    pub limits: Limits,
 }
 
-impl From<&core::Node> for Marks {
-    fn from(node: &core::Node) -> Self {
+/// What keeps pods or pools off a node. A node without any is in no table.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub(crate) struct Limits {
+    /// It is being deleted.
+    pub deleted: bool,
+    /// Its condition Ready is not True.
+    pub not_ready: bool,
+    /// `spec.unschedulable` is set.
+    pub cordoned: bool,
+    /// It has a taint NoSchedule or NoExecute that is not stowplan's. Pods may tolerate it.
+    pub tainted: bool,
+    /// It runs the control plane.
+    pub control_plane: bool,
+    /// It has no label `kubernetes.io/hostname`, so affinities between pods do not work there.
+    pub nameless: bool,
+}
+
+impl Limits {
+    /// Files may leave out the status and the labels that a cluster's nodes have.
+    fn read(node: &core::Node, scope: Scope) -> Self {
+        let is_file = scope == Scope::File;
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let is_ready = |conditions: &Vec<core::NodeCondition>| {
+            conditions.iter().any(|of| of.type_ == "Ready" && of.status == "True")
+        };
+        let spec = node.spec.as_ref();
+        let mut taints = spec.and_then(|spec| spec.taints.as_ref()).into_iter().flatten();
+        let has = |key: &str| label(&node.metadata, key).is_some();
+        Self {
+            deleted: node.metadata.deletion_timestamp.is_some(),
+            not_ready: !conditions.map_or(is_file, is_ready),
+            cordoned: spec.and_then(|spec| spec.unschedulable).unwrap_or_default(),
+            tainted: taints.any(|taint| {
+                taint.key != EXCLUSIVE_TAINT
+                    && matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
+            }),
+            control_plane: CONTROL_PLANE.iter().any(|key| has(key)),
+            nameless: !is_file && !has(HOSTNAME),
+        }
+    }
+}
+
+impl Marks {
+    fn read(node: &core::Node, scope: Scope) -> Self {
         let labels = node.metadata.labels.iter().flatten();
         let tags = labels
             .filter_map(|(key, value)| match key.as_str() {
@@ -50,7 +99,7 @@ impl From<&core::Node> for Marks {
             .find(|taint| taint.key == EXCLUSIVE_TAINT)
             .and_then(|taint| taint.value.as_deref())
             .map(Into::into);
-        Self { tags, exclusive }
+        Self { tags, exclusive, limits: Limits::read(node, scope) }
     }
 }
 
@@ -99,9 +148,8 @@ impl Table for NodeMarks {
     const KIND: &'static Kind = &NODES;
     const COUNTED_AS: Option<&'static str> = None;
 
-    fn read(node: &core::Node, _: Scope) -> Option<Marks> {
-        let marks = Marks::from(node);
-        (!marks.tags.is_empty() || marks.exclusive.is_some()).then_some(marks)
+    fn read(node: &core::Node, scope: Scope) -> Option<Marks> {
+        Some(Marks::read(node, scope)).filter(|marks| *marks != Marks::default())
     }
 
     fn put(&mut self, name: Name, marks: Marks) {
@@ -156,6 +204,7 @@ mod tests {
         let marks = |pool: Option<&str>| Marks {
             tags: ["a".into()].into(),
             exclusive: pool.map(Into::into),
+            limits: Limits::default(),
         };
         let mut nodes = NodeMarks::default();
         nodes.put(Name::cluster_wide("n1"), marks(None));
@@ -175,7 +224,7 @@ mod tests {
     fn nodes_are_counted_by_their_tags() {
         let marks = |tags: &[&str]| Marks {
             tags: tags.iter().map(|&tag| tag.into()).collect(),
-            exclusive: None,
+            ..Marks::default()
         };
         let mut nodes = NodeMarks::default();
         nodes.put(Name::cluster_wide("n1"), marks(&["a", "b"]));
@@ -199,7 +248,7 @@ mod tests {
     fn the_labels_of_tags_can_be_queried() {
         let mut nodes = NodeMarks::default();
         let tags = [tag("fast", true), tag("b", false)].into();
-        nodes.put(Name::cluster_wide("n"), Marks { tags, exclusive: None });
+        nodes.put(Name::cluster_wide("n"), Marks { tags, ..Marks::default() });
         let label = |node: &str, key: &str| {
             let label = nodes.label(&Name::cluster_wide(node), key);
             label.map(|value| value.map(str::to_owned))

@@ -2,6 +2,8 @@
 
 pub(crate) mod closure;
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::systems::streams::api;
@@ -30,6 +32,8 @@ pub(crate) struct StreamsJob {
     /// here, so that the admission of a pod only looks them up.
     pub closure: Closure,
     pub status: StreamsJobStatus,
+    /// The nodes that the status reserves, by the index of the unit.
+    pub reserved: BTreeMap<usize, Box<str>>,
 }
 
 impl StreamsJob {
@@ -41,6 +45,7 @@ impl StreamsJob {
             spec: Err(format!("cannot be read: {problem}")),
             closure: Closure::default(),
             status: StreamsJobStatus::default(),
+            reserved: BTreeMap::new(),
         }
     }
 }
@@ -49,12 +54,15 @@ impl From<&api::StreamsJob> for StreamsJob {
     fn from(job: &api::StreamsJob) -> Self {
         let identity = Identity::from(&job.metadata);
         let name = job.metadata.name.as_deref().unwrap_or_default();
-        Self {
-            closure: Closure::of(name, &identity.uid, &job.spec),
-            identity,
-            spec: Ok(job.spec.clone()),
-            status: job.status.clone().unwrap_or_default(),
+        let closure = Closure::of(name, &identity.uid, &job.spec);
+        let status = job.status.clone().unwrap_or_default();
+        let mut reserved = BTreeMap::new();
+        for node in status.witness.iter().flat_map(|witness| &witness.nodes) {
+            let elements = node.processing_elements.iter();
+            let units = elements.filter_map(|of| closure.unit_index(closure.element(of)?));
+            reserved.extend(units.map(|unit| (unit, node.name.as_str().into())));
         }
+        Self { closure, identity, spec: Ok(job.spec.clone()), status, reserved }
     }
 }
 

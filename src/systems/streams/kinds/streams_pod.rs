@@ -1,18 +1,24 @@
 //! The table of Streams pods: their colocation labels, their job and their node.
 
-use std::collections::{BTreeSet, HashMap};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use k8s_openapi::jiff::Timestamp;
 
 use super::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
 use crate::kubernetes;
+use crate::placement::record;
+use crate::systems::fit::{self, PodNeeds};
+use crate::systems::streams::NAME;
+use crate::systems::streams::keys::{GATE, RESERVED};
 use crate::systems::wake::woken;
 use crate::view::index::Texts;
 use crate::view::pod::{PODS, all_for_controller};
 use crate::view::table::Watch;
-use crate::view::{Identity, Kind, Name, Scope, Table};
+use crate::view::{Identity, Kind, Name, Resources, Scope, Table};
 
 /// The label that names a pod's job.
 pub const JOB: &str = "streams.ibm.com/job";
@@ -29,7 +35,7 @@ pub(crate) const GROUP: &str = "stowplan.dev/colocation-group";
 pub(crate) const PROCESSING_ELEMENT: &str = "streams.ibm.com/pe";
 
 /// A pod of a Streams job.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct StreamsPod {
     /// The label `streams.ibm.com/job`.
     pub job: Option<Box<str>>,
@@ -71,17 +77,21 @@ fn is_streams_pod(pod: &core::Pod) -> bool {
 
 /// The fields that only the controller keeps of a Streams pod, and of any other pod that asks for
 /// the hosts of a pool.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PodDetails {
     pub identity: Identity,
     /// Whether it is a Streams pod: no other pods prevent a node from becoming exclusive.
     pub streams: bool,
     /// The label `streams.ibm.com/job`.
     pub job: Option<Box<str>>,
+    /// The label `streams.ibm.com/pe`.
+    pub element: Option<Box<str>>,
     /// The node it is bound to.
     pub node: Option<Box<str>>,
     /// Whether its containers have ended.
     pub finished: bool,
+    /// The fields that matter while it has no node.
+    pub pending: Option<Box<PendingPod>>,
     /// The pool members that its required node affinity asks for: the pool's hash, and the index if
     /// it asks for one member.
     pub pools: Box<[(Box<str>, Option<u32>)]>,
@@ -93,6 +103,57 @@ pub(crate) struct PodDetails {
     pub unschedulable_since: Option<Timestamp>,
     /// The label `stowplan.dev/wake`: when the controller last woke it, in seconds since 1970.
     pub woken: Option<i64>,
+}
+
+/// A pod without a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PendingPod {
+    /// The index of [`GATE`] among its scheduling gates.
+    pub gate: Option<usize>,
+    /// Whether a controller of Kubernetes creates it again if it is deleted, and the webhook then holds it to
+    /// the present nodes of its job: by its record it has held it to earlier ones.
+    pub may_be_recreated: bool,
+    /// The terms of its required node affinity.
+    pub terms: Option<Box<[NodeSelectorTerm]>>,
+    node_selector: BTreeMap<Box<str>, Box<str>>,
+    tolerations: Box<[Toleration]>,
+    requests: Resources,
+}
+
+/// Whether the record of a pod says that it is held to what its job reserves.
+fn is_held(pod: &core::Pod) -> bool {
+    let record = kubernetes::annotation(&pod.metadata, record::KEY).unwrap_or_default();
+    record::entries(record, NAME).iter().any(|entry| entry.starts_with(RESERVED))
+}
+
+impl PendingPod {
+    fn read(pod: &core::Pod) -> Self {
+        let spec = pod.spec.as_ref();
+        let selector = spec.and_then(|spec| spec.node_selector.as_ref()).into_iter().flatten();
+        let tolerations = spec.and_then(|spec| spec.tolerations.as_deref());
+        let terms = kubernetes::required_node_terms(kubernetes::affinity(pod));
+        Self {
+            gate: kubernetes::gates(pod).position(|gate| gate == GATE),
+            may_be_recreated: kubernetes::is_created_again(&pod.metadata) && is_held(pod),
+            terms: terms.map(Into::into),
+            node_selector: selector
+                .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+                .collect(),
+            tolerations: tolerations.unwrap_or_default().into(),
+            requests: spec.map(Resources::requested).unwrap_or_default(),
+        }
+    }
+
+    /// What it requires of its node, but for the name of a node in its required node affinity.
+    pub(crate) fn needs(&self) -> PodNeeds<'_> {
+        let selector = self.node_selector.iter();
+        PodNeeds {
+            node_selector: selector.map(|(key, value)| (&**key, &**value)).collect(),
+            node_terms: self.terms.as_deref().and_then(fit::unbound_terms),
+            tolerations: &self.tolerations,
+            requests: Some(Cow::Borrowed(&self.requests)),
+        }
+    }
 }
 
 impl PodDetails {
@@ -124,8 +185,11 @@ impl PodDetails {
             identity: Identity::from(&pod.metadata),
             streams,
             job: kubernetes::label(&pod.metadata, JOB).map(Into::into),
+            element: kubernetes::label(&pod.metadata, PROCESSING_ELEMENT).map(Into::into),
             node: kubernetes::node_name(pod).map(Into::into),
             finished: kubernetes::is_finished(pod),
+            pending: (streams && kubernetes::node_name(pod).is_none())
+                .then(|| Box::new(PendingPod::read(pod))),
             pools,
             tolerates,
             groups: find_colocation_labels(pod),
@@ -185,7 +249,7 @@ struct Count {
 #[derive(Debug)]
 struct Contribution {
     job: Option<Arc<str>>,
-    /// `None` if the pod is not bound yet, has ended or is in no group.
+    /// `None` if the pod is not bound yet or has ended.
     node: Option<Arc<str>>,
     groups: Box<[Arc<Group>]>,
     details: Option<Box<PodDetails>>,
@@ -204,6 +268,15 @@ impl StreamsPods {
     /// The pods whose details are kept.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Name, &PodDetails)> {
         self.pods.iter().filter_map(|(name, pod)| Some((name, pod.details.as_deref()?)))
+    }
+
+    /// The bound Streams pods that have not ended: the name, the job, and the node.
+    pub(crate) fn running(&self) -> impl Iterator<Item = (&Name, Option<&str>, &str)> {
+        self.pods.iter().filter_map(|(name, pod)| {
+            let is_streams = pod.details.as_deref().is_none_or(|details| details.streams);
+            let node = pod.node.as_deref().filter(|_| is_streams)?;
+            Some((name, pod.job.as_deref(), node))
+        })
     }
 
     /// The nodes that run pods of a colocation group: pods with this label (key and value) and, if
@@ -252,10 +325,8 @@ impl Table for StreamsPods {
     }
 
     fn put(&mut self, name: Name, pod: StreamsPod) {
-        // Of a pod without a group only the number is kept.
-        let grouped = !pod.colocation.is_empty();
-        let job = pod.job.as_deref().filter(|_| grouped).map(|job| self.texts.hold(job));
-        let node = pod.node.as_deref().filter(|_| grouped && !pod.finished);
+        let job = pod.job.as_deref().map(|job| self.texts.hold(job));
+        let node = pod.node.as_deref().filter(|_| !pod.finished);
         let node = node.map(|node| self.texts.hold(node));
         let groups = pod.colocation.iter().map(|(key, value)| {
             let group =

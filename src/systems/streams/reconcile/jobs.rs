@@ -6,20 +6,22 @@
 //! Problems of the cluster are reported in the condition Ready, and by the pools and pods
 //! concerned.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::wholes::{Whole, Wholes};
 use crate::api;
 use crate::api::condition::{self, ACCEPTED, Condition, READY, Status};
 use crate::placement::reason::{Finding, Stage, shorten};
-use crate::systems::exclusion::Exclusion;
 use crate::systems::plan::operation::{replace, test_uid};
 use crate::systems::plan::{Action, Event, Plan, Target, Write};
 use crate::systems::policy::Policy;
 use crate::systems::streams::api::streams_job::{
-    Group, OwnedPool, StreamsJobSpec, StreamsJobStatus,
+    Group, OwnedPool, ReservedNode, StreamsJobSpec, StreamsJobStatus, Witness,
 };
-use crate::systems::streams::job::check::check;
+use crate::systems::streams::job::whole::needs_witness;
 use crate::systems::streams::keys;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, HostPool};
@@ -41,25 +43,20 @@ const NOT_ACCEPTED: &str = JobReason::NotAccepted.as_str();
 
 /// Plans the changes for all StreamsJobs.
 #[must_use]
-pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
+pub(super) fn plan(view: &View, policy: &Policy, wholes: &Wholes<'_>, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
-    if !policy.streams.enabled {
-        // Kubernetes deletes the pools of a deleted job, and the controller creates nothing else
-        // for jobs.
-        return plan;
-    }
-    let mut jobs: Vec<(&Name, &StreamsJob)> = view
+    // Under a policy that turns Streams off no job is judged: Kubernetes deletes the pools of a deleted
+    // job, and the controller creates nothing else for jobs.
+    let mut jobs: Vec<(&Name, &StreamsJob, &Whole<'_>)> = view
         .streams_jobs()
-        .filter(|(name, job)| {
-            let exclusion = Exclusion::of_namespace(&name.namespace, view, policy);
-            !job.identity.deleting && exclusion.is_none()
-        })
+        .filter_map(|(name, job)| Some((name, job, wholes.get(name)?)))
         .collect();
-    jobs.sort_unstable_by_key(|(name, _)| *name);
-    for (name, job) in jobs {
+    jobs.sort_unstable_by_key(|(name, ..)| *name);
+    for (name, job, whole) in jobs {
         // If the spec cannot be decoded, a status next to it could not be decoded either.
         let Ok(spec) = &job.spec else { continue };
-        let mut reconciler = JobReconciler { name, job, spec, view, now, events: Vec::new() };
+        let events = Vec::new();
+        let mut reconciler = JobReconciler { name, job, spec, whole, view, now, events };
         reconciler.plan(policy, &mut plan);
     }
     plan
@@ -70,6 +67,7 @@ struct JobReconciler<'j> {
     name: &'j Name,
     job: &'j StreamsJob,
     spec: &'j StreamsJobSpec,
+    whole: &'j Whole<'j>,
     view: &'j View,
     now: Timestamp,
     events: Vec<Event>,
@@ -90,14 +88,14 @@ enum Found<'v> {
 
 impl<'j> JobReconciler<'j> {
     fn plan(&mut self, policy: &Policy, plan: &mut Plan) {
-        let findings = check(self.name, self.job, self.view, policy);
+        let findings = &self.whole.findings;
         let mut status = StreamsJobStatus {
             conditions: self.job.status.conditions.clone(),
             groups: self.build_groups(),
             creation_order: find_creation_order(self.spec, &self.job.closure),
             ..StreamsJobStatus::default()
         };
-        let accepted = self.set_accepted(&findings, &mut status.conditions);
+        let accepted = self.set_accepted(findings, &mut status.conditions);
         let mut waits = Vec::new();
         let mut taken = Vec::new();
         for (written, pool) in self.spec.pools.iter().zip(&self.job.closure.pools) {
@@ -124,7 +122,8 @@ impl<'j> JobReconciler<'j> {
                 }
             }
         }
-        self.set_ready(accepted, &findings, &taken, &waits, &mut status.conditions);
+        self.set_ready(accepted, findings, &taken, &waits, &mut status.conditions);
+        status.witness = self.find_witness(accepted, policy);
         if status == self.job.status {
             return;
         }
@@ -135,7 +134,62 @@ impl<'j> JobReconciler<'j> {
         let events = std::mem::take(&mut self.events);
         let target = Target::new(STREAMS_JOB, self.name, &self.job.identity.uid);
         let action = Action::new(target, write, events);
-        plan.actions.push(action.with_volatile(&["lastTransitionTime"]));
+        plan.actions.push(action.with_volatile(&["lastTransitionTime", "since"]));
+    }
+
+    /// The nodes to reserve. Once recorded, they are kept while there is nothing better: pods are on them,
+    /// or wait for them.
+    fn find_witness(&mut self, accepted: bool, policy: &Policy) -> Option<Witness> {
+        let before = self.job.status.witness.clone();
+        if !needs_witness(self.job) {
+            return None;
+        }
+        let Some(plan) = &self.whole.plan else {
+            // Without an answer the pods go where their constraints allow, as without a search.
+            let is_free = accepted && self.whole.is_unknown;
+            return before.or_else(|| is_free.then(|| Witness::new(Vec::new(), self.now)));
+        };
+        if before.is_none() && !(accepted && self.has_exclusive_nodes()) {
+            return None;
+        }
+        let mut nodes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (element, node) in &plan.reserved {
+            let name = self.spec.processing_elements[*element].name.clone();
+            nodes.entry(node).or_default().push(name);
+        }
+        let nodes: Vec<ReservedNode> = nodes
+            .into_iter()
+            .map(|(name, processing_elements)| ReservedNode {
+                name: name.to_owned(),
+                processing_elements,
+            })
+            .collect();
+        match before {
+            Some(before) if before.nodes == nodes => Some(before),
+            before => {
+                let moves = before.map_or(0, |before| before.moves);
+                let moves = moves + u32::from(self.whole.is_moved);
+                if self.whole.is_moved {
+                    let note = format!(
+                        "a pod found no room on the node that was reserved for it within {}; others are reserved now",
+                        policy.streams.grace_period
+                    );
+                    let reason = JobReason::NodesReservedAnew.as_str();
+                    self.events.push(Event { warning: false, reason, note });
+                }
+                Some(Witness { moves, ..Witness::new(nodes, self.now) })
+            }
+        }
+    }
+
+    /// Whether the exclusive pools of the job have their nodes, so that no pod that is not of the pool can
+    /// go there any more.
+    fn has_exclusive_nodes(&self) -> bool {
+        let exclusive = self.job.closure.pools.iter().filter(|pool| pool.exclusive);
+        exclusive.into_iter().all(|pool| match self.find_pool(pool) {
+            Found::Own(found) => find_problem(found).is_none(),
+            Found::Nothing | Found::Leaving | Found::Foreign => false,
+        })
     }
 
     /// Sets the condition Accepted. Returns whether it is True.
@@ -144,12 +198,23 @@ impl<'j> JobReconciler<'j> {
         let was_accepted = condition::find(conditions, ACCEPTED).is_some_and(|condition| {
             condition.status == Status::True && condition.observed_generation == Some(generation)
         });
-        let counts =
-            |finding: &&Finding| !(was_accepted && finding.reason.stage() == Stage::Cluster);
+        let may_wait = was_accepted || self.whole.may_wait;
+        // More constraints than its own contradict a job that was accepted: those of what came since.
+        let is_of_cluster = |finding: &&Finding| {
+            finding.reason.stage() == Stage::Cluster || self.whole.is_about_all(finding)
+        };
+        let counts = |finding: &&Finding| !(may_wait && is_of_cluster(finding));
         let findings: Vec<&Finding> = findings.iter().filter(counts).collect();
         match findings.first() {
             None => {
-                let message = "the job can be placed";
+                let message = match (&self.whole.plan, self.whole.findings.is_empty()) {
+                    (Some(_), _) => "the job can be placed as a whole",
+                    (None, true) if self.whole.is_unknown => {
+                        "no constraint contradicts another by itself; the search for a placement of the whole job ended without an answer"
+                    }
+                    (None, true) => "the job can be placed",
+                    (None, false) => "the job can be placed when there are nodes for it",
+                };
                 let reason = JobReason::Accepted.as_str();
                 self.set(conditions, ACCEPTED, Status::True, reason, message, false);
             }

@@ -39,6 +39,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 
+use super::wholes::Wholes;
 use crate::systems::plan::{Action, Plan, Target, Write};
 use crate::systems::policy::Policy;
 use crate::systems::streams::api::host_pool::MemberState;
@@ -60,6 +61,18 @@ struct Pool<'v> {
     name: &'v Name,
     pool: &'v HostPool,
     hash: &'v str,
+    /// The nodes of its members as the placement of its whole job has them, by index; `None`: the pool
+    /// chooses by itself.
+    planned: Option<&'v BTreeMap<u32, &'v str>>,
+    /// Its job, if that cannot be placed as a whole.
+    holder: Option<&'v Name>,
+}
+
+impl<'v> Pool<'v> {
+    /// The node that the placement of its whole job has for a member.
+    fn planned_node(&self, index: u32) -> Option<&'v str> {
+        self.planned?.get(&index).copied()
+    }
 }
 
 impl Pool<'_> {
@@ -97,8 +110,13 @@ impl Pool<'_> {
 }
 
 /// Plans the changes for all HostPools, and for the marks of nodes.
-pub(super) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
-    let pools = find_live_pools(view);
+pub(super) fn plan<'v>(
+    view: &'v View,
+    policy: &Policy,
+    wholes: &'v Wholes<'v>,
+    now: Timestamp,
+) -> Plan {
+    let pools = find_live_pools(view, wholes);
     let mut inventory = Inventory::new(view, policy);
     let lingering = find_lingering_nodes(&pools, &inventory);
     let verdicts = accept::judge(&pools, &lingering, view, policy);
@@ -156,12 +174,14 @@ fn find_lingering_nodes<'v>(
 ///
 /// Pools that were created within the same second are ordered by name. The resource version would
 /// not do: it changes with every write, and the order of pools must not change.
-fn find_live_pools(view: &View) -> Vec<Pool<'_>> {
-    let mut pools: Vec<Pool<'_>> = view
-        .host_pools()
-        .filter(|(_, pool)| !pool.identity.deleting)
-        .filter_map(|(name, pool)| Some(Pool { name, pool, hash: pool.hash.as_deref()? }))
-        .collect();
+fn find_live_pools<'v>(view: &'v View, wholes: &'v Wholes<'v>) -> Vec<Pool<'v>> {
+    let read = |(name, pool): (&'v Name, &'v HostPool)| {
+        let hash = pool.hash.as_deref()?;
+        let (planned, holder) = (wholes.members(hash), wholes.holder(hash));
+        Some(Pool { name, pool, hash, planned, holder })
+    };
+    let live = view.host_pools().filter(|(_, pool)| !pool.identity.deleting);
+    let mut pools: Vec<Pool<'_>> = live.filter_map(read).collect();
     pools.sort_unstable_by_key(|pool| (pool.pool.identity.created, pool.name));
     pools
 }

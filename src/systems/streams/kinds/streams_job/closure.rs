@@ -135,6 +135,12 @@ impl Closure {
         self.names.get(name).copied()
     }
 
+    /// The index of the unit that an element belongs to.
+    #[must_use]
+    pub(crate) fn unit_index(&self, element: usize) -> Option<usize> {
+        self.membership.get(element).copied()
+    }
+
     /// The unit that an element belongs to.
     #[must_use]
     pub(crate) fn unit_of(&self, element: usize) -> Option<&Unit> {

@@ -18,7 +18,8 @@ fn apply(view: &mut View, document: &str) {
 }
 
 fn planned(view: &View) -> Vec<Action> {
-    plan(view, &Policy::default(), NOW.parse().unwrap()).actions
+    let (policy, now) = (Policy::default(), NOW.parse().unwrap());
+    plan(view, &policy, &Wholes::new(view, &policy, now), now).actions
 }
 
 fn status(action: &Action) -> StreamsJobStatus {

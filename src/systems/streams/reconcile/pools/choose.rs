@@ -84,6 +84,14 @@ impl<'v> Choice<'v> {
         Self::Free { eligible: eligible.into(), count, obstacles, tags }
     }
 
+    /// The number of nodes from which the controller chooses; of a pool that lists its hosts, all of them.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::Free { count, .. } => *count,
+            Self::Listed(_, hosts) => hosts.len(),
+        }
+    }
+
     /// Takes a node for the member `index`. If `only` is given, takes the node with this name or
     /// none.
     pub(super) fn take(

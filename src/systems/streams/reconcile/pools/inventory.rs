@@ -12,12 +12,9 @@ use crate::systems::fit::{self, Candidate, PodNeeds, Question};
 use crate::systems::policy::Policy;
 use crate::systems::streams::keys::EXCLUSIVE_TAINT;
 use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::node_marks::CONTROL_PLANE;
 use crate::systems::streams::kinds::streams_pod::PodDetails;
 use crate::view::{Name, NodeDetails, View};
-
-/// The labels of control-plane nodes. The second is used by clusters older than 1.20.
-const CONTROL_PLANE: [&str; 2] =
-    ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
 /// A node, and the state that decides whether a pool may have it.
 #[derive(Debug)]

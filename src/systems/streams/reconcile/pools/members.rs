@@ -126,7 +126,19 @@ impl<'v> Draft<'v> {
             let mut choice = Choice::new(inventory, pool, &own);
             self.refill(pool, &empty, &mut choice, &mut own, &mut lack, inventory);
             let kept = self.nodes().count();
-            if lack.vacant.is_empty() || !pool.is_first_allocation() {
+            if let Some(job) = pool.holder.filter(|_| !fresh.is_empty()) {
+                // All pools of a job get their first members together, or none of them.
+                let lacks = fresh.len() > choice.count();
+                lack.fresh = fresh.len();
+                lack.format_needs(&choice, kept, 0);
+                if !lacks {
+                    self.shortfall = Some(Shortfall {
+                        reason: PoolReason::WaitingForJob,
+                        message: format!("StreamsJob {} cannot be placed as a whole now", job.name),
+                    });
+                    return;
+                }
+            } else if lack.vacant.is_empty() || !pool.is_first_allocation() {
                 self.extend(pool, &fresh, &mut choice, &mut own, &mut lack, inventory);
                 lack.format_needs(&choice, kept, 0);
             } else {
@@ -162,7 +174,8 @@ impl<'v> Draft<'v> {
             let taken = if scattered {
                 Err(Refusal::NoneEligible)
             } else {
-                choice.take(inventory, pool, index, only).and_then(|node| {
+                let wanted = only.or_else(|| pool.planned_node(index));
+                choice.take(inventory, pool, index, wanted).and_then(|node| {
                     let is_allowed = only.is_none_or(|only| inventory.nodes[node].name == only);
                     if is_allowed && !own[node] { Ok(node) } else { Err(Refusal::NoneEligible) }
                 })
@@ -234,8 +247,8 @@ impl<'v> Draft<'v> {
             let taken = match bound(index) {
                 Some(node) => choice
                     .take(inventory, pool, index, Some(node))
-                    .or_else(|_| choice.take(inventory, pool, index, None)),
-                None => choice.take(inventory, pool, index, None),
+                    .or_else(|_| choice.take(inventory, pool, index, pool.planned_node(index))),
+                None => choice.take(inventory, pool, index, pool.planned_node(index)),
             };
             match taken {
                 Ok(node) if own[node] => lack.add(Refusal::Unknown(format!(

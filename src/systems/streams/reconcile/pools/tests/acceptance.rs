@@ -174,11 +174,11 @@ fn a_pool_that_cannot_be_decoded_keeps_its_nodes() {
     let metadata = serde_json::from_value(world.document("p")["metadata"].clone()).unwrap();
     let pools = [TableType::of::<HostPools>()];
     view.apply(Object::unreadable(&pools, &metadata, "status of a newer release").unwrap());
-    let plan = super::super::plan(&view, &world.policy, world.now);
+    let plan = crate::systems::streams::reconcile::plan(&view, &world.policy, world.now);
     assert!(plan.actions.is_empty(), "{plan:#?}");
     view.forget(&HOST_POOL, &Name::new("ns", "p"));
     assert_eq!(
-        super::super::plan(&view, &world.policy, world.now).actions.len(),
+        crate::systems::streams::reconcile::plan(&view, &world.policy, world.now).actions.len(),
         1,
         "its marks are removed"
     );

@@ -204,7 +204,7 @@ impl World {
     }
 
     pub(super) fn plan(&self) -> Plan {
-        let plan = super::super::plan(&self.view(), &self.policy, self.now);
+        let plan = systems::streams::reconcile::plan(&self.view(), &self.policy, self.now);
         let targets: BTreeSet<_> = plan.actions.iter().map(|action| &action.target).collect();
         assert_eq!(targets.len(), plan.actions.len(), "one action an object: {plan:#?}");
         plan

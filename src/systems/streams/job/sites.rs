@@ -1,0 +1,182 @@
+//! The nodes as jobs see them: which pods may go there, which pools may have them, and who has them.
+//!
+//! Read from the same tables in the webhook's View, in the controller's and in one made of files, so that
+//! all of them judge a job alike. Built once, then asked about many jobs: nodes in the same state are one
+//! [`Group`], so that a job costs as much as there are different nodes, not as there are nodes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::systems::policy::Policy;
+use crate::systems::streams::api::host_pool::MemberState;
+use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::host_pool::HostPool;
+use crate::systems::streams::kinds::node_marks::Limits;
+use crate::view::{Name, View};
+
+/// A job: its namespace and its name.
+pub(crate) type JobName<'v> = (&'v str, &'v str);
+
+/// The state of a node.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub(crate) struct State<'v> {
+    pub(crate) tags: &'v [Box<str>],
+    pub(crate) limits: Limits,
+    /// Whether the policy's `hostPools.nodeSelector` selects it, as far as its labels are known.
+    pub(crate) is_selected: bool,
+    /// The hash of the exclusive pool that has it.
+    pub(crate) exclusive: Option<&'v str>,
+    /// The hashes of all pools that have it and mark their nodes.
+    pub(crate) marked_for: BTreeSet<&'v str>,
+    /// Whether it has as many pools as the policy allows.
+    pub(crate) is_full: bool,
+    /// The jobs with pods that run on it. Pods without a job count for a job without a name.
+    pub(crate) runs: BTreeSet<JobName<'v>>,
+    /// The jobs that name it, or for which it is reserved.
+    pub(crate) named_by: BTreeSet<JobName<'v>>,
+}
+
+impl State<'_> {
+    /// Whether a pod may be placed on it that tolerates no more than it has to.
+    pub(crate) fn is_open(&self) -> bool {
+        let Limits { deleted, not_ready, cordoned, .. } = self.limits;
+        !(deleted || not_ready || cordoned)
+    }
+
+    /// Whether the controller may choose it for a pool, whatever other pools and pods do with it.
+    pub(crate) fn is_fit_for_pools(&self) -> bool {
+        let Limits { tainted, nameless, .. } = self.limits;
+        self.is_open() && !tainted && !nameless && self.may_be_listed()
+    }
+
+    /// Whether a pool that lists it may have it, even while it is not Ready.
+    pub(crate) fn may_be_listed(&self) -> bool {
+        let Limits { deleted, control_plane, .. } = self.limits;
+        !deleted && !control_plane && self.is_selected
+    }
+}
+
+/// Nodes in the same state.
+#[derive(Debug)]
+pub(crate) struct Group<'v> {
+    pub(crate) state: State<'v>,
+    /// The nodes in the order of their names. A group may have lost all of them.
+    pub(crate) nodes: BTreeSet<&'v str>,
+}
+
+/// All nodes.
+#[derive(Debug)]
+pub(crate) struct Sites<'v> {
+    pub(crate) groups: Vec<Group<'v>>,
+    /// The group of each node.
+    group_of: HashMap<&'v str, usize>,
+    /// The group of each state.
+    known: HashMap<State<'v>, usize>,
+}
+
+impl<'v> Sites<'v> {
+    pub(crate) fn new(view: &'v View, policy: &Policy) -> Self {
+        let mut states: BTreeMap<&str, State<'_>> = BTreeMap::new();
+        let selector = &policy.host_pools.node_selector;
+        for (name, _) in view.nodes() {
+            let marks = view.node_marks(name);
+            let is_selected = selector.iter().all(|(key, value)| {
+                view.node_label(name, key).is_none_or(|own| own == Some(value))
+            });
+            states.insert(
+                name,
+                State {
+                    tags: marks.map_or(&[], |marks| &marks.tags),
+                    limits: marks.map(|marks| marks.limits).unwrap_or_default(),
+                    exclusive: marks.and_then(|marks| marks.exclusive.as_deref()),
+                    is_selected,
+                    ..State::default()
+                },
+            );
+        }
+        let mut pools: HashMap<&str, u32> = HashMap::new();
+        for (_, pool) in view.host_pools().filter(|(_, pool)| !pool.identity.deleting) {
+            add_pool(pool, &mut states, &mut pools);
+        }
+        for (node, pools) in pools {
+            if let Some(state) = states.get_mut(node) {
+                state.is_full = pools >= policy.host_pools.max_pools_per_node;
+            }
+        }
+        for (name, job, node) in view.running_pods() {
+            if let Some(state) = states.get_mut(node) {
+                state.runs.insert((&*name.namespace, job.unwrap_or_default()));
+            }
+        }
+        let mut sites =
+            Self { groups: Vec::new(), group_of: HashMap::new(), known: HashMap::new() };
+        states.into_iter().for_each(|(node, state)| sites.put(node, state));
+        sites
+    }
+
+    /// Puts a node into the group of its state.
+    fn put(&mut self, node: &'v str, state: State<'v>) {
+        let group = *self.known.entry(state.clone()).or_insert(self.groups.len());
+        if group == self.groups.len() {
+            self.groups.push(Group { state, nodes: BTreeSet::new() });
+        }
+        self.groups[group].nodes.insert(node);
+        self.group_of.insert(node, group);
+    }
+
+    fn change(&mut self, node: &str, change: impl FnOnce(&mut State<'v>)) {
+        let Some((node, group)) = self.find(node) else { return };
+        let before = &self.groups[group].state;
+        let mut state = before.clone();
+        change(&mut state);
+        if state != *before {
+            self.groups[group].nodes.remove(node);
+            self.put(node, state);
+        }
+    }
+
+    /// Records that a job names a node, or that it is reserved for it: no exclusive pool of another job
+    /// may have it.
+    pub(crate) fn name_for(&mut self, node: &str, job: &'v Name) {
+        self.change(node, |state| _ = state.named_by.insert((&job.namespace, &job.name)));
+    }
+
+    /// Records that a pool has a node.
+    pub(crate) fn give(&mut self, node: &str, hash: &'v str, exclusive: bool) {
+        self.change(node, |state| {
+            state.marked_for.insert(hash);
+            if exclusive {
+                state.exclusive = Some(hash);
+            }
+        });
+    }
+
+    /// The node of this name, and its group.
+    pub(crate) fn find(&self, node: &str) -> Option<(&'v str, usize)> {
+        self.group_of.get_key_value(node).map(|(node, group)| (*node, *group))
+    }
+
+    /// The state of a node.
+    pub(crate) fn state(&self, node: &str) -> Option<&State<'v>> {
+        let (_, group) = self.find(node)?;
+        Some(&self.groups[group].state)
+    }
+}
+
+fn add_pool<'v>(
+    pool: &'v HostPool,
+    states: &mut BTreeMap<&'v str, State<'v>>,
+    pools: &mut HashMap<&'v str, u32>,
+) {
+    let members = pool.status.members.iter();
+    for member in members.filter(|member| member.state != MemberState::Vacant) {
+        let Some(node) = member.node.as_deref() else { continue };
+        let Some(state) = states.get_mut(node) else { continue };
+        *pools.entry(node).or_default() += 1;
+        if let Some(hash) = pool.hash.as_deref().filter(|_| pool.is_labelled()) {
+            state.marked_for.insert(hash);
+            if pool.exclusive {
+                state.exclusive = Some(hash);
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Whether a StreamsJob can be placed as a whole, and how (Streams design: the submission fails if a host
+//! constraint cannot be met).
+//!
+//! [`Frame`] writes a job and the nodes as a [`Problem`]; [`judge`] solves it. The answer is a
+//! [`Plan`] (the members of the job's pools and the nodes that are reserved for elements), or a finding
+//! that names constraints which contradict each other, or that the search has ended without an answer.
+//!
+//! What is not looked at: the resources of nodes, and what the pods require beside their job.
+
+mod frame;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use k8s_openapi::api::core::v1::NodeSelectorTerm;
+
+use super::sites::Sites;
+use crate::placement::affinity::{bound_to, excluded_nodes};
+use crate::placement::reason::{Finding, Reason};
+use crate::systems::streams::api::streams_job::Enforcement;
+use crate::systems::streams::kinds::streams_job::closure::{Location, Unit};
+use crate::systems::streams::kinds::streams_job::{Closure, StreamsJob};
+use crate::systems::streams::witness::{Budget, Exhausted, Place, find_contended, solve};
+use crate::view::Name;
+pub(crate) use frame::{Fixed, Frame};
+
+/// The steps of one search: some tens of milliseconds at most.
+pub(crate) const STEPS: u64 = 1_000_000;
+
+/// The answer about a job.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Judged<'v> {
+    /// All of it can run.
+    Possible(Plan<'v>),
+    /// Not all of it can run now; why.
+    Impossible(Finding),
+    /// The search has ended without an answer.
+    Unknown,
+}
+
+/// How a job can be placed as a whole.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Plan<'v> {
+    /// The members of each pool of the job that the controller marks, by the pool's index in the spec and
+    /// the member's index.
+    pub(crate) pools: BTreeMap<usize, BTreeMap<u32, &'v str>>,
+    /// The nodes that are reserved for elements, by the index of the element. The others may go to any
+    /// node that their constraints allow.
+    pub(crate) reserved: BTreeMap<usize, &'v str>,
+}
+
+/// Whether the pods of a job depend on each other for their nodes, so that they must not be created before
+/// it is known which nodes are reserved.
+#[must_use]
+pub(crate) fn needs_witness(job: &StreamsJob) -> bool {
+    let Ok(spec) = &job.spec else { return false };
+    let closure = &job.closure;
+    let is_required = spec.enforcement == Enforcement::Required;
+    (is_required && closure.units.len() > 1 && is_separated(closure))
+        || closure.pools.iter().any(|pool| pool.exclusive)
+}
+
+/// Whether units must be apart from each other.
+fn is_separated(closure: &Closure) -> bool {
+    let mut tokens: HashSet<&str> = HashSet::new();
+    closure.units.iter().any(|unit| {
+        let mut own = unit.exlocations.iter();
+        unit.isolated.is_some() || own.any(|exlocation| !tokens.insert(&exlocation.token))
+    })
+}
+
+/// Whether a unit names its host, or a member of a pool: no placement of the others changes its node.
+#[must_use]
+pub(crate) fn names_host(unit: &Unit) -> bool {
+    unit.claims.iter().any(|claim| match claim.location {
+        Location::Host(_) => true,
+        Location::Pool { index, .. } => index.is_some(),
+    })
+}
+
+/// How the reserved nodes of a job restrict the pods of a unit.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Restriction<'j> {
+    /// They must be on this node.
+    On(&'j str),
+    /// They must not be on these nodes, sorted; there may be none.
+    Off(Vec<&'j str>),
+}
+
+impl<'j> Restriction<'j> {
+    /// The restriction of the unit with this index. A unit that names its host, or a member of a pool, is
+    /// bound by that.
+    #[must_use]
+    pub(crate) fn of(job: &'j StreamsJob, index: usize) -> Self {
+        let Some(unit) = job.closure.units.get(index) else { return Self::Off(Vec::new()) };
+        if names_host(unit) {
+            return Self::Off(Vec::new());
+        }
+        if let Some(node) = job.reserved.get(&index) {
+            return Self::On(node);
+        }
+        let is_apart = |other: &Unit| {
+            let mut shared = other.exlocations.iter();
+            unit.isolated.is_some()
+                || other.isolated.is_some()
+                || shared.any(|of| unit.exlocations.iter().any(|own| own.token == of.token))
+        };
+        let reserved = job.reserved.iter();
+        let others = reserved.filter(|(other, _)| is_apart(&job.closure.units[**other]));
+        let nodes: BTreeSet<&str> = others.map(|(_, node)| &**node).collect();
+        Self::Off(nodes.into_iter().collect())
+    }
+
+    /// The restriction of an element; `None`: the job does not have it.
+    #[must_use]
+    pub(crate) fn of_element(job: &'j StreamsJob, element: Option<&str>) -> Option<Self> {
+        let element = job.closure.element(element?)?;
+        Some(Self::of(job, job.closure.unit_index(element)?))
+    }
+
+    /// How the node affinity of a pod differs; `None`: it does not, or not so that the pod waits for a node
+    /// that it need not wait for.
+    #[must_use]
+    pub(crate) fn differs_from(&self, terms: &[NodeSelectorTerm]) -> Option<String> {
+        let bound = bound_to(terms);
+        match self {
+            Self::On(node) if bound == Some(node) => None,
+            Self::On(node) => {
+                let before = bound.map(|before| format!("instead of {before} "));
+                Some(format!("its job reserves node {node} {}for it", before.unwrap_or_default()))
+            }
+            // The node may be that of a host, which no reservation changes.
+            Self::Off(_) if bound.is_some() => None,
+            Self::Off(nodes) => {
+                let own: BTreeSet<&str> = excluded_nodes(terms);
+                let first = own.into_iter().find(|node| !nodes.contains(node))?;
+                Some(format!("its job reserves node {first} for no other element any more"))
+            }
+        }
+    }
+}
+
+/// Whether a search can find out more about a job than the check of its parts.
+#[must_use]
+pub(crate) fn is_searched(job: &StreamsJob) -> bool {
+    needs_witness(job) || job.closure.pools.iter().any(|pool| pool.is_labelled())
+}
+
+/// Decides whether the job `name`, whose parts have been checked, can be placed as a whole.
+#[must_use]
+pub(crate) fn judge<'v>(
+    name: &Name,
+    job: &StreamsJob,
+    sites: &Sites<'v>,
+    fixed: &Fixed<'_>,
+) -> Judged<'v> {
+    let Ok(spec) = &job.spec else { return Judged::Unknown };
+    let frame = Frame::new(name, job, spec, sites, fixed);
+    let mut budget = Budget::new(STEPS);
+    let witness = match solve(&frame.problem, &mut budget) {
+        Err(Exhausted) => return Judged::Unknown,
+        Ok(None) => {
+            let would_help = is_possible_with_more(name, job, sites, fixed);
+            return Judged::Impossible(frame.explain(would_help, &mut budget));
+        }
+        Ok(Some(witness)) => witness,
+    };
+    let node = |place: &Place| frame.node(*place);
+    let pools = frame.pools.iter().zip(&witness.pools).map(|(pool, members)| {
+        let members = members.iter().filter_map(|(index, place)| Some((*index, node(place)?)));
+        (*pool, members.collect())
+    });
+    let mut reserved = BTreeMap::new();
+    let contended = find_contended(&frame.problem, &witness);
+    for (unit, elements) in frame.elements.iter().enumerate().filter(|(unit, _)| contended[*unit]) {
+        if let Some(node) = node(&witness.units[unit]) {
+            reserved.extend(elements.iter().map(|element| (*element, node)));
+        }
+    }
+    Judged::Possible(Plan { pools: pools.collect(), reserved })
+}
+
+/// Whether the job could be placed if there were more nodes, with all tags and without any pods.
+#[must_use]
+pub(crate) fn is_possible_with_more(
+    name: &Name,
+    job: &StreamsJob,
+    sites: &Sites<'_>,
+    fixed: &Fixed<'_>,
+) -> bool {
+    let Ok(spec) = &job.spec else { return false };
+    let fixed = Fixed { with_more_nodes: true, ..fixed.clone() };
+    let frame = Frame::new(name, job, spec, sites, &fixed);
+    // Without an answer nothing says that nodes would not help.
+    solve(&frame.problem, &mut Budget::new(STEPS)).map_or(true, |found| found.is_some())
+}
+
+/// Whether a finding is about nodes that the cluster does not have now.
+#[must_use]
+pub(crate) fn lacks_only_nodes(finding: &Finding) -> bool {
+    matches!(finding.reason, Reason::InsufficientNodes | Reason::NoTaggedNode | Reason::UnknownHost)
+}

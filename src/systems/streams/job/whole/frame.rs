@@ -1,0 +1,564 @@
+//! Writes a job and the nodes as a [`Problem`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::systems::streams::api::host_pool::MemberState;
+use crate::systems::streams::api::streams_job::{Enforcement, StreamsJobSpec};
+use crate::systems::streams::job::sites::{Sites, State};
+use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::streams::kinds::host_pool::{Form, Host, HostPool, to_usize};
+use crate::systems::streams::kinds::node_marks::tag;
+use crate::systems::streams::kinds::streams_job::closure::{self, Location};
+use crate::systems::streams::kinds::streams_job::{Closure, StreamsJob};
+use crate::systems::streams::resolve::{Resolved, resolve};
+use crate::systems::streams::witness::{Claim, Class, Classes, Place, Pool, Problem, Unit};
+use crate::view::{Name, View};
+
+/// What is fixed already about a job.
+#[derive(Clone, Debug)]
+pub(crate) struct Fixed<'f> {
+    /// The View that hosts are looked up in.
+    pub(crate) view: &'f View,
+    /// The HostPools that the job owns, by the pool's index in the spec.
+    pub(crate) pools: BTreeMap<usize, &'f HostPool>,
+    /// The hashes of the HostPools of an earlier job of this name, which will be deleted.
+    pub(crate) leaving: BTreeSet<&'f str>,
+    /// The node of each element that runs, by the element's index.
+    pub(crate) running: BTreeMap<usize, &'f str>,
+    /// The nodes of pods with the job's label that are no elements of it.
+    pub(crate) strangers: BTreeSet<&'f str>,
+    /// The node that was reserved for an element.
+    pub(crate) reserved: BTreeMap<usize, &'f str>,
+    /// The nodes on which an element cannot be, although its constraints allow them.
+    pub(crate) closed: BTreeMap<usize, BTreeSet<&'f str>>,
+    /// Whether to count on more nodes than there are.
+    pub(crate) with_more_nodes: bool,
+}
+
+impl<'f> Fixed<'f> {
+    /// Nothing is fixed.
+    pub(crate) fn nothing(view: &'f View) -> Self {
+        Self {
+            view,
+            pools: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+            running: BTreeMap::new(),
+            strangers: BTreeSet::new(),
+            reserved: BTreeMap::new(),
+            closed: BTreeMap::new(),
+            with_more_nodes: false,
+        }
+    }
+
+    /// The pools that a job owns. Where its pods run is not looked at, so the job is never judged to be
+    /// impossible because of them.
+    pub(crate) fn without_pods(name: &Name, job: &StreamsJob, view: &'f View) -> Self {
+        let mut fixed = Self::nothing(view);
+        for (number, pool) in job.closure.pools.iter().enumerate() {
+            let found = view.host_pool(&Name::new(&name.namespace, &pool.host_pool));
+            let Some(found) = found else { continue };
+            match &found.job {
+                Some((_, owner)) if *owner == job.identity.uid => {
+                    fixed.pools.insert(number, found);
+                }
+                Some((owner, _)) if **owner == *name.name => {
+                    fixed.leaving.extend(found.hash.as_deref());
+                }
+                _ => {}
+            }
+        }
+        fixed
+    }
+}
+
+/// A job as a problem, and what the numbers in it mean.
+#[derive(Debug)]
+pub(crate) struct Frame<'f, 'v> {
+    pub(super) name: &'f Name,
+    pub(super) spec: &'f StreamsJobSpec,
+    pub(super) closure: &'f Closure,
+    pub(super) problem: Problem,
+    /// The index in the spec of each pool of the problem.
+    pub(super) pools: Vec<usize>,
+    /// The elements of each unit. Empty: pods of the job that are no elements.
+    pub(super) elements: Vec<Vec<usize>>,
+    /// What each unit claims.
+    pub(super) claims: Vec<Vec<&'f closure::Claim>>,
+    /// The exlocation tokens, by their numbers.
+    pub(super) tokens: Vec<&'f str>,
+    sites: &'f Sites<'v>,
+    nodes: Vec<Nodes<'v>>,
+    explicit: BTreeSet<&'v str>,
+}
+
+/// The nodes of a class.
+#[derive(Clone, Debug)]
+enum Nodes<'v> {
+    /// These.
+    These(Vec<&'v str>),
+    /// Those of a group that the job does not refer to.
+    RestOf(usize),
+    /// They do not exist yet.
+    None,
+}
+
+/// Builds the classes of a frame.
+struct Builder<'f, 'v> {
+    name: &'f Name,
+    closure: &'f Closure,
+    sites: &'f Sites<'v>,
+    fixed: &'f Fixed<'f>,
+    classes: Vec<Class>,
+    nodes: Vec<Nodes<'v>>,
+    states: Vec<Option<&'f State<'v>>>,
+    /// The pools that list the nodes of each class.
+    listed: Vec<BTreeSet<usize>>,
+    /// The classes of one node, by its name.
+    singles: HashMap<&'v str, usize>,
+    /// The nodes that the job refers to.
+    explicit: BTreeSet<&'v str>,
+}
+
+impl<'f, 'v> Frame<'f, 'v> {
+    pub(crate) fn new(
+        name: &'f Name,
+        job: &'f StreamsJob,
+        spec: &'f StreamsJobSpec,
+        sites: &'f Sites<'v>,
+        fixed: &'f Fixed<'f>,
+    ) -> Self {
+        let closure = &job.closure;
+        let mut builder = Builder {
+            name,
+            closure,
+            sites,
+            fixed,
+            classes: Vec::new(),
+            nodes: Vec::new(),
+            states: Vec::new(),
+            listed: Vec::new(),
+            singles: HashMap::new(),
+            explicit: BTreeSet::new(),
+        };
+        builder.list_classes();
+        let open = builder.classes_where(|state| builder.is_open(state));
+        let pools: Vec<usize> =
+            (0..closure.pools.len()).filter(|pool| closure.pools[*pool].is_labelled()).collect();
+        let number: HashMap<usize, usize> =
+            pools.iter().enumerate().map(|(number, pool)| (*pool, number)).collect();
+        let mut problem = Problem {
+            pools: pools.iter().map(|pool| builder.frame_pool(*pool)).collect(),
+            open,
+            ..Problem::default()
+        };
+        let named = builder.classes_where(|state| !state.limits.nameless);
+        let mut frame_units = FrameUnits {
+            builder: &builder,
+            number,
+            named: (named.count_ones(..) < builder.classes.len()).then_some(named),
+            known: HashMap::new(),
+            tokens: HashMap::new(),
+            units: Vec::new(),
+            elements: Vec::new(),
+            claims: Vec::new(),
+            names: Vec::new(),
+        };
+        frame_units.add_all(spec.enforcement == Enforcement::Required);
+        let FrameUnits { units, elements, claims, names, .. } = frame_units;
+        problem.units = units;
+        problem.classes = builder.classes;
+        let Builder { nodes, explicit, .. } = builder;
+        let tokens = names;
+        Self {
+            name,
+            spec,
+            closure,
+            problem,
+            pools,
+            elements,
+            claims,
+            tokens,
+            sites,
+            nodes,
+            explicit,
+        }
+    }
+
+    /// The node of a place; `None`: one that does not exist yet.
+    pub(super) fn node(&self, place: Place) -> Option<&'v str> {
+        match self.nodes.get(place.class)? {
+            Nodes::These(nodes) => nodes.get(place.number).copied(),
+            Nodes::RestOf(group) => {
+                let nodes = self.sites.groups[*group].nodes.iter().copied();
+                nodes.filter(|node| !self.explicit.contains(node)).nth(place.number)
+            }
+            Nodes::None => None,
+        }
+    }
+}
+
+impl<'f, 'v> Builder<'f, 'v> {
+    /// The nodes that the job refers to by themselves.
+    fn find_singles(&self) -> BTreeSet<&'v str> {
+        let fixed = self.fixed;
+        let mut nodes: BTreeSet<&str> = BTreeSet::new();
+        nodes.extend(fixed.running.values().chain(fixed.reserved.values()).chain(&fixed.strangers));
+        nodes.extend(fixed.closed.values().flatten());
+        for unit in &self.closure.units {
+            for claim in &unit.claims {
+                nodes.extend(self.find_host(&claim.location));
+            }
+        }
+        for (number, pool) in self.closure.pools.iter().enumerate() {
+            if let (true, Ok(Form::Literal(hosts))) = (pool.exclusive, &pool.form) {
+                nodes.extend(hosts.iter().filter_map(|host| self.find_node(host)));
+            }
+            nodes.extend(self.find_members(number).values());
+        }
+        nodes.into_iter().filter_map(|node| Some(self.sites.find(node)?.0)).collect()
+    }
+
+    /// The node of a location that is one host.
+    fn find_host(&self, location: &'f Location) -> Option<&'f str> {
+        match location {
+            Location::Host(host) => self.find_node(host),
+            Location::Pool { pool, index: Some(index) } => {
+                self.find_node(self.closure.pools[*pool].listed(*index)?)
+            }
+            Location::Pool { .. } => None,
+        }
+    }
+
+    fn find_node(&self, host: &'f Host) -> Option<&'f str> {
+        match resolve(self.fixed.view, host) {
+            Resolved::Node(node) => Some(node),
+            Resolved::Unknown | Resolved::Ambiguous(_) => None,
+        }
+    }
+
+    /// The members that a pool has already.
+    fn find_members(&self, pool: usize) -> BTreeMap<u32, &'f str> {
+        let Some(found) = self.fixed.pools.get(&pool) else { return BTreeMap::new() };
+        let size = self.closure.pools[pool].size().unwrap_or_default();
+        let members = found.status.members.iter();
+        let has_node = |node: &&str| self.sites.state(node).is_some();
+        members
+            .filter(|member| member.state != MemberState::Vacant && member.index < size)
+            .filter_map(|member| Some((member.index, member.node.as_deref().filter(has_node)?)))
+            .collect()
+    }
+
+    /// The pools without marks that list a node, by the node.
+    fn find_listed(&self) -> BTreeMap<&'v str, BTreeSet<usize>> {
+        let mut listed: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+        for (number, pool) in self.closure.pools.iter().enumerate() {
+            let Ok(Form::Literal(hosts)) = &pool.form else { continue };
+            let nodes = hosts.iter().filter_map(|host| self.find_node(host));
+            for node in nodes.filter(|_| !pool.exclusive) {
+                if let Some((node, _)) = self.sites.find(node) {
+                    listed.entry(node).or_default().insert(number);
+                }
+            }
+        }
+        listed
+    }
+
+    fn list_classes(&mut self) {
+        let sites = self.sites;
+        let singles = self.find_singles();
+        let mut listed = self.find_listed();
+        for node in &singles {
+            let Some((_, group)) = sites.find(node) else { continue };
+            self.singles.insert(node, self.classes.len());
+            let state = &sites.groups[group].state;
+            let pools = listed.remove(node).unwrap_or_default();
+            self.add_class(state, pools, 1, Nodes::These(vec![node]));
+        }
+        self.explicit = singles;
+        self.explicit.extend(listed.keys());
+        let mut equal: BTreeMap<(usize, BTreeSet<usize>), Vec<&'v str>> = BTreeMap::new();
+        for (node, pools) in listed {
+            let Some((_, group)) = sites.find(node) else { continue };
+            equal.entry((group, pools)).or_default().push(node);
+        }
+        for ((group, pools), nodes) in equal {
+            let state = &sites.groups[group].state;
+            self.add_class(state, pools, nodes.len(), Nodes::These(nodes));
+        }
+        let mut explicit = vec![0; sites.groups.len()];
+        for node in &self.explicit {
+            sites.find(node).into_iter().for_each(|(_, group)| explicit[group] += 1);
+        }
+        for (group, of) in sites.groups.iter().enumerate() {
+            let count = of.nodes.len() - explicit[group];
+            if count > 0 {
+                self.add_class(&of.state, BTreeSet::new(), count, Nodes::RestOf(group));
+            }
+        }
+        if self.fixed.with_more_nodes {
+            let pools = self.closure.pools.iter();
+            let members: usize = pools.filter_map(|pool| pool.size()).map(to_usize).sum();
+            let elements = self.closure.units.iter().map(|unit| unit.elements.len());
+            let count = members + elements.sum::<usize>();
+            self.classes.push(Class { count, rank: u8::MAX });
+            self.nodes.push(Nodes::None);
+            self.states.push(None);
+            self.listed.push(BTreeSet::new());
+        }
+    }
+
+    fn add_class(
+        &mut self,
+        state: &'f State<'v>,
+        listed: BTreeSet<usize>,
+        count: usize,
+        nodes: Nodes<'v>,
+    ) {
+        let own = (&*self.name.namespace, &*self.name.name);
+        // First the nodes that no other job needs and that every pod may use.
+        let is_named = state.named_by.iter().any(|job| *job != own);
+        let rank = u8::from(is_named)
+            + 2 * u8::from(state.limits.tainted)
+            + u8::from(state.limits.control_plane);
+        self.classes.push(Class { count, rank });
+        self.nodes.push(nodes);
+        self.states.push(Some(state));
+        self.listed.push(listed);
+    }
+
+    /// The classes whose nodes are like this. Nodes that do not exist yet are as they are needed.
+    fn classes_where(&self, is: impl Fn(&State<'v>) -> bool) -> Classes {
+        let mut classes = Classes::with_capacity(self.classes.len());
+        for (class, state) in self.states.iter().enumerate() {
+            classes.set(class, state.is_none_or(&is));
+        }
+        classes
+    }
+
+    /// Whether a pool of the job has this hash, or one of an earlier job of this name.
+    fn is_own(&self, hash: &str) -> bool {
+        self.fixed.leaving.contains(hash)
+            || self.fixed.pools.values().any(|pool| pool.hash.as_deref() == Some(hash))
+    }
+
+    /// Whether an element of the job may be there that asks for no host.
+    fn is_open(&self, state: &State<'_>) -> bool {
+        state.is_open() && self.is_reachable(state)
+    }
+
+    /// Whether no exclusive pool of others has it.
+    fn is_reachable(&self, state: &State<'_>) -> bool {
+        state.exclusive.is_none_or(|hash| self.is_own(hash))
+    }
+
+    /// A pool whose members are marked.
+    fn frame_pool(&self, number: usize) -> Pool {
+        let pool = &self.closure.pools[number];
+        let own = (&*self.name.namespace, &*self.name.name);
+        let hash = self.fixed.pools.get(&number).and_then(|pool| pool.hash.as_deref());
+        let is_free = |state: &State<'_>| {
+            let is_other = |of: &str| Some(of) != hash && !self.fixed.leaving.contains(of);
+            let is_taken = match pool.exclusive {
+                false => state.exclusive.is_some_and(is_other),
+                true => {
+                    state.marked_for.iter().any(|of| is_other(of))
+                        || state.exclusive.is_some_and(is_other)
+                        || state.runs.iter().chain(&state.named_by).any(|job| *job != own)
+                }
+            };
+            !is_taken && !state.is_full
+        };
+        let members = self.find_members(number).into_iter();
+        let mut members: BTreeMap<u32, usize> =
+            members.filter_map(|(index, node)| Some((index, *self.singles.get(node)?))).collect();
+        let eligible = match &pool.form {
+            Ok(Form::Sized(_, tags)) => {
+                let tags: Vec<Box<str>> =
+                    tags.iter().map(|name| tag(name, tags.len() == 1)).collect();
+                self.classes_where(|state| {
+                    let has_tags = tags.iter().all(|tag| state.tags.contains(tag));
+                    has_tags && state.is_fit_for_pools() && is_free(state)
+                })
+            }
+            Ok(Form::Literal(hosts)) => {
+                for (index, host) in (0..).zip(hosts) {
+                    let class = self.find_node(host).and_then(|node| self.singles.get(node));
+                    let Some(class) = class else { continue };
+                    let may = |state: &&State<'_>| state.may_be_listed() && is_free(state);
+                    if self.states[*class].filter(may).is_some() {
+                        members.entry(index).or_insert(*class);
+                    }
+                }
+                self.classes_where(|_| false)
+            }
+            _ => Classes::with_capacity(self.classes.len()),
+        };
+        // A pod that asked for a member runs on its node.
+        for unit in &self.closure.units {
+            let index = unit.claims.iter().find_map(|claim| match claim.location {
+                Location::Pool { pool, index } if pool == number => index,
+                _ => None,
+            });
+            let mut nodes = unit.elements.iter().filter_map(|of| self.fixed.running.get(of));
+            let class = nodes.next().and_then(|node| self.singles.get(*node));
+            if let (Some(index), Some(class)) = (index, class)
+                && eligible[*class]
+                && !members.values().any(|of| of == class)
+            {
+                members.entry(index).or_insert(*class);
+            }
+        }
+        let size = pool.size().map_or(0, to_usize);
+        Pool { size, required: true, exclusive: pool.exclusive, eligible, members }
+    }
+
+    /// The classes of a location that is no member of a marked pool. `None`: all that are open.
+    fn frame_location(&self, location: &'f Location) -> Option<Classes> {
+        if let Some(node) = self.find_host(location) {
+            let mut classes = Classes::with_capacity(self.classes.len());
+            let single = self.singles.get(node).copied();
+            let may =
+                |class: &usize| self.states[*class].is_some_and(|state| self.is_reachable(state));
+            single.filter(may).into_iter().for_each(|class| classes.insert(class));
+            return Some(classes);
+        }
+        let Location::Pool { pool, index: None } = location else {
+            // A host that does not exist yet: any of the nodes that do not.
+            return Some(self.classes_where(|_| false));
+        };
+        match &self.closure.pools[*pool].form {
+            Ok(Form::Literal(_)) => {
+                let mut classes = self.classes_where(|state| self.is_open(state));
+                let is_listed = |class: &usize| self.listed[*class].contains(pool);
+                let others: Vec<usize> = classes.ones().filter(|class| !is_listed(class)).collect();
+                others.into_iter().for_each(|class| classes.set(class, false));
+                Some(classes)
+            }
+            Ok(Form::Tagged(tags)) => {
+                let tags: Vec<Box<str>> =
+                    tags.iter().map(|name| tag(name, tags.len() == 1)).collect();
+                Some(self.classes_where(|state| {
+                    tags.iter().all(|tag| state.tags.contains(tag)) && self.is_open(state)
+                }))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Builds the units of a frame.
+struct FrameUnits<'b, 'f, 'v> {
+    builder: &'b Builder<'f, 'v>,
+    /// The number in the problem of each marked pool of the spec.
+    number: HashMap<usize, usize>,
+    /// The classes of nodes with the hostname label, if there are others.
+    named: Option<Classes>,
+    /// The classes of each location.
+    known: HashMap<&'f Location, Option<Classes>>,
+    /// The number of each token.
+    tokens: HashMap<&'f str, usize>,
+    units: Vec<Unit>,
+    elements: Vec<Vec<usize>>,
+    claims: Vec<Vec<&'f closure::Claim>>,
+    names: Vec<&'f str>,
+}
+
+impl<'f> FrameUnits<'_, 'f, '_> {
+    /// Adds all units. `is_required`: colocation, exlocation and isolation must hold. Otherwise each
+    /// element is a unit by itself, with only its own hosts.
+    fn add_all(&mut self, is_required: bool) {
+        let closure = self.builder.closure;
+        for unit in &closure.units {
+            if is_required {
+                let claims = unit.claims.iter().filter(|claim| claim.first).collect();
+                self.add(&unit.elements, claims, Some(unit));
+            } else {
+                for element in &unit.elements {
+                    self.add(&[*element], unit.claims_of(*element, false).collect(), None);
+                }
+            }
+        }
+        let strangers =
+            if is_required { self.builder.fixed.strangers.iter() } else { Default::default() };
+        for node in strangers {
+            let at = self.builder.singles.get(*node).copied();
+            if at.is_some() {
+                self.units.push(Unit { at, ..Unit::default() });
+                self.elements.push(Vec::new());
+                self.claims.push(Vec::new());
+            }
+        }
+    }
+
+    fn add(
+        &mut self,
+        elements: &[usize],
+        claims: Vec<&'f closure::Claim>,
+        unit: Option<&'f closure::Unit>,
+    ) {
+        let builder = self.builder;
+        let fixed = builder.fixed;
+        let mut framed = Unit::default();
+        for claim in &claims {
+            framed.claims.extend(self.frame_claim(&claim.location));
+        }
+        if let Some(unit) = unit {
+            for exlocation in &unit.exlocations {
+                let next = self.tokens.len();
+                let number = *self.tokens.entry(&exlocation.token).or_insert(next);
+                if number == next {
+                    self.names.push(&exlocation.token);
+                }
+                framed.tokens.push(number);
+            }
+            framed.alone = unit.isolated.is_some();
+            let is_bound_to_others =
+                !framed.tokens.is_empty() || framed.alone || unit.group.is_some();
+            if let Some(named) = self.named.as_ref().filter(|_| is_bound_to_others) {
+                let mut within = builder.classes_where(|state| builder.is_open(state));
+                if framed.claims.is_empty() {
+                    within.intersect_with(named);
+                    framed.claims.push(Claim::Within(within));
+                } else {
+                    framed.claims.push(Claim::Within(named.clone()));
+                }
+            }
+        }
+        let class = |node: &&str| builder.singles.get(*node).copied();
+        let of_elements = |nodes: &BTreeMap<usize, &'f str>| {
+            elements.iter().find_map(|element| nodes.get(element).and_then(class))
+        };
+        framed.at = of_elements(&fixed.running);
+        framed.preferred = of_elements(&fixed.reserved);
+        let closed: Vec<usize> = elements
+            .iter()
+            .filter_map(|element| fixed.closed.get(element))
+            .flatten()
+            .filter_map(class)
+            .collect();
+        if !closed.is_empty() && framed.at.is_none() {
+            let mut within = match framed.claims.is_empty() {
+                true => builder.classes_where(|state| builder.is_open(state)),
+                false => builder.classes_where(|_| true),
+            };
+            closed.into_iter().for_each(|class| within.set(class, false));
+            framed.claims.push(Claim::Within(within));
+        }
+        self.units.push(framed);
+        self.elements.push(elements.to_vec());
+        self.claims.push(claims);
+    }
+
+    /// A claim of the problem; `None`: every open node satisfies it.
+    fn frame_claim(&mut self, location: &'f Location) -> Option<Claim> {
+        if let Location::Pool { pool, index } = location
+            && let Some(number) = self.number.get(pool)
+        {
+            return Some(Claim::Member { pool: *number, index: *index });
+        }
+        let builder = self.builder;
+        let known = self.known.entry(location);
+        let classes = known.or_insert_with(|| builder.frame_location(location));
+        classes.clone().map(Claim::Within)
+    }
+}

@@ -1,0 +1,154 @@
+//! Says which constraints of a job contradict each other.
+
+use std::collections::BTreeMap;
+
+use super::frame::Frame;
+use crate::placement::reason::{Finding, Reason, quoted};
+use crate::systems::check::words::{counted, some};
+use crate::systems::streams::kinds::host_pool::Form;
+use crate::systems::streams::kinds::streams_job::closure::{Location, Operator};
+use crate::systems::streams::resolve::format_host;
+use crate::systems::streams::witness::{Budget, Constraint, find_contradiction};
+
+impl Frame<'_, '_> {
+    /// Why the job cannot be placed: an irreducible set of its constraints, unless the budget ends.
+    pub(super) fn explain(&self, with_more_nodes: bool, budget: &mut Budget) -> Finding {
+        let found = find_contradiction(&self.problem, budget);
+        let mut pools = Vec::new();
+        let mut placed = Vec::new();
+        let mut apart: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut alone = Vec::new();
+        for constraint in &found.constraints {
+            match *constraint {
+                Constraint::Required { pool } => pools.push(pool),
+                Constraint::Placed { unit } => placed.push(unit),
+                Constraint::Token { unit, token } => apart.entry(token).or_default().push(unit),
+                Constraint::Alone { unit } => alone.push(unit),
+            }
+        }
+        let mut parts: Vec<String> = pools.iter().map(|pool| self.format_required(*pool)).collect();
+        let claims = placed.iter().map(|unit| self.format_claims(*unit));
+        parts.extend(claims.filter(|claims| !claims.is_empty()));
+        for (token, units) in &apart {
+            let units: Vec<String> = units.iter().map(|unit| self.format_unit(*unit)).collect();
+            let token = quoted(self.tokens[*token]);
+            parts.push(format!("{} must be apart (hostExlocation {token})", some(&units)));
+        }
+        parts.extend(
+            alone.iter().map(|unit| format!("{} has hostIsolation", self.format_unit(*unit))),
+        );
+        // Units of which only their being somewhere matters.
+        let plain: Vec<String> = placed
+            .iter()
+            .filter(|unit| self.claims[**unit].is_empty())
+            .filter(|unit| !alone.contains(unit) && !apart.values().any(|of| of.contains(unit)))
+            .map(|unit| self.format_unit(*unit))
+            .collect();
+        if !plain.is_empty() {
+            let verb = if plain.len() == 1 { "needs" } else { "need" };
+            parts.push(format!("{} {verb} a node", some(&plain)));
+        }
+        let open = self.problem.open.ones().map(|class| self.problem.classes[class].count);
+        let open = counted(open.sum(), "node");
+        let what = match parts.as_slice() {
+            [] => "no element of it finds a node".to_owned(),
+            [one] => one.clone(),
+            _ => parts.join("; "),
+        };
+        let certainty = match found.is_irreducible {
+            true => "these cannot hold together",
+            false => "not all of these can hold together",
+        };
+        let problem = match parts.len() {
+            0 | 1 => format!("{what}, and no placement satisfies that ({open} can take pods)"),
+            _ => format!("{certainty} ({open} can take pods): {what}"),
+        };
+        let (reason, remedy) = match with_more_nodes {
+            true => (
+                Reason::InsufficientNodes,
+                "add nodes, free some, or create the job with other constraints",
+            ),
+            false => (
+                Reason::Contradiction,
+                "create the job with other constraints: more nodes would not help",
+            ),
+        };
+        Finding::new(reason, format!("StreamsJob {}", self.name.name), problem, remedy)
+    }
+
+    /// `pool "P" needs 3 nodes tagged ib, which only it has; 2 are eligible`.
+    fn format_required(&self, number: usize) -> String {
+        let pool = self.pools[number];
+        let (of, framed) = (&self.closure.pools[pool], &self.problem.pools[number]);
+        let name = quoted(&self.spec.pools[pool].name);
+        let exclusive = if of.exclusive { " for itself" } else { "" };
+        let tagged = match &of.form {
+            Ok(Form::Sized(_, tags)) if !tags.is_empty() => {
+                format!(" tagged {}", tags.join(" and "))
+            }
+            _ => String::new(),
+        };
+        let nodes = counted(framed.size, "node");
+        if let Ok(Form::Literal(_)) = &of.form {
+            let all = if framed.size == 1 { "its listed node" } else { "all of its listed nodes" };
+            let missing = framed.size.saturating_sub(framed.members.len());
+            let free = match missing {
+                0 => String::new(),
+                missing => format!(", of which {missing} cannot be had now"),
+            };
+            return format!("pool {name} needs {all}{exclusive}{free}");
+        }
+        let has = framed.members.values();
+        let mut eligible = framed.eligible.clone();
+        has.clone().for_each(|class| eligible.set(*class, false));
+        let eligible: usize =
+            eligible.ones().map(|class| self.problem.classes[class].count).sum::<usize>()
+                + has.count();
+        format!("pool {name} needs {nodes}{tagged}{exclusive} ({eligible} eligible)")
+    }
+
+    /// What the operators of a unit ask for.
+    fn format_claims(&self, unit: usize) -> String {
+        let claims = self.claims[unit].iter();
+        let parts: Vec<String> = claims
+            .map(|claim| {
+                let location = self.format_location(&claim.location);
+                format!("{} asks for {location}", self.format_operator(claim.by))
+            })
+            .collect();
+        parts.join(" and ")
+    }
+
+    fn format_location(&self, location: &Location) -> String {
+        match location {
+            Location::Host(host) => format!("the host with the {}", format_host(host)),
+            Location::Pool { pool, index } => {
+                let name = quoted(&self.spec.pools[*pool].name);
+                let exclusive = if self.closure.pools[*pool].exclusive { "exclusive " } else { "" };
+                match index {
+                    None => format!("a host of {exclusive}pool {name}"),
+                    Some(index) => format!("host {index} of {exclusive}pool {name}"),
+                }
+            }
+        }
+    }
+
+    fn format_operator(&self, by: Operator) -> String {
+        let element = &self.spec.processing_elements[by.element];
+        let operator = element.operators.get(by.operator).map_or("", |of| of.name.as_str());
+        format!("operator {} of processing element {}", quoted(operator), quoted(&element.name))
+    }
+
+    /// `processing element "a"`, `the group of processing elements "a" and "b"`.
+    fn format_unit(&self, unit: usize) -> String {
+        let names: Vec<String> = self.elements[unit]
+            .iter()
+            .map(|element| quoted(&self.spec.processing_elements[*element].name))
+            .collect();
+        match names.as_slice() {
+            [] => "a pod of the job that is none of its elements".to_owned(),
+            [one] => format!("processing element {one}"),
+            _ => format!("the group of processing elements {}", some(&names)),
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Completes what the search has found: the remaining members of pools, and the units that were left
+//! out.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::model::{Model, Spots};
+use super::search::Found;
+use super::{Budget, Exhausted, Place, Witness};
+
+/// The units on a spot.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Use {
+    /// There are none.
+    None,
+    /// All of them claim a member of each of these exclusive pools.
+    By(Vec<usize>),
+}
+
+/// Chooses the remaining members of the exclusive pools among the nodes that nothing uses, so that
+/// enough nodes are left for the other pools: how many of each class. `None`: that is impossible.
+///
+/// `chosen` are the spots that each pool has, `uses` are the units on each spot.
+pub(super) fn fill_exclusive(
+    model: &Model<'_>,
+    chosen: &[Spots],
+    uses: &[Use],
+    budget: &mut Budget,
+) -> Result<Option<Vec<HashMap<usize, usize>>>, Exhausted> {
+    let problem = model.problem;
+    let mut fill = Fill {
+        model,
+        free: problem.classes.iter().map(|class| class.count).collect(),
+        only: HashMap::new(),
+        spare: Vec::new(),
+        filled: vec![HashMap::new(); problem.pools.len()],
+        order: Vec::new(),
+    };
+    // Nodes that a unit or an exclusive pool has are not free. Those of other pools are: an exclusive
+    // pool must not have them, but no class that it may choose from has any.
+    for (spot, place) in model.spots.iter().enumerate() {
+        let is_chosen = chosen.iter().any(|chosen| chosen[spot]);
+        match &uses[spot] {
+            // A class of one node.
+            Use::By(pools) if !is_chosen && !pools.is_empty() => {
+                fill.only.insert(place.class, pools.clone());
+            }
+            of => fill.free[place.class] -= usize::from(is_chosen || *of != Use::None),
+        }
+    }
+    let mut exclusive_nodes = vec![0; problem.classes.len()];
+    for (pool, chosen) in problem.pools.iter().zip(chosen).filter(|(pool, _)| pool.exclusive) {
+        let _ = pool;
+        chosen.ones().for_each(|spot| exclusive_nodes[model.spots[spot].class] += 1);
+    }
+    for (number, pool) in problem.pools.iter().enumerate() {
+        let has = chosen[number].count_ones(..);
+        let need = if pool.required { pool.size.saturating_sub(has) } else { 0 };
+        if pool.exclusive {
+            fill.spare.push(0);
+            if need > 0 {
+                fill.order.push((number, need));
+            }
+            continue;
+        }
+        // The nodes that it could choose, beyond those that it needs.
+        let own = |class: usize| {
+            let spots = chosen[number].ones();
+            spots.filter(|spot| model.spots[*spot].class == class).count()
+        };
+        let count = |class: usize| {
+            problem.classes[class].count.saturating_sub(exclusive_nodes[class] + own(class))
+        };
+        let available: usize = pool.eligible.ones().map(count).sum();
+        match available.checked_sub(need) {
+            Some(spare) => fill.spare.push(spare),
+            None => return Ok(None),
+        }
+    }
+    Ok(fill.run(0, 0, 0, budget)?.then_some(fill.filled))
+}
+
+struct Fill<'m> {
+    model: &'m Model<'m>,
+    /// The nodes of each class that nothing uses.
+    free: Vec<usize>,
+    /// The classes that only these pools may choose from.
+    only: HashMap<usize, Vec<usize>>,
+    /// How many of the nodes that it could choose each shared pool can do without.
+    spare: Vec<usize>,
+    filled: Vec<HashMap<usize, usize>>,
+    /// The exclusive pools that lack members, and how many.
+    order: Vec<(usize, usize)>,
+}
+
+impl Fill<'_> {
+    /// Fills the pools from `position` on, of which the first has `had` members from the classes before
+    /// `class`.
+    fn run(
+        &mut self,
+        position: usize,
+        class: usize,
+        had: usize,
+        budget: &mut Budget,
+    ) -> Result<bool, Exhausted> {
+        budget.spend(1)?;
+        let Some((pool, need)) = self.order.get(position).copied() else { return Ok(true) };
+        if had == need {
+            return self.run(position + 1, 0, 0, budget);
+        }
+        let problem = self.model.problem;
+        let eligible = &problem.pools[pool].eligible;
+        let may = |of: &usize| {
+            let is_own = self.only.get(of).is_none_or(|pools| pools.contains(&pool));
+            *of >= class && self.free[*of] > 0 && is_own
+        };
+        let Some(class) = eligible.ones().find(may) else { return Ok(false) };
+        let shared: Vec<usize> = (0..problem.pools.len())
+            .filter(|other| {
+                let other = &problem.pools[*other];
+                !other.exclusive && other.required && other.eligible[class]
+            })
+            .collect();
+        let spare = shared.iter().map(|other| self.spare[*other]).min().unwrap_or(usize::MAX);
+        let most = self.free[class].min(need - had).min(spare);
+        for count in (0..=most).rev() {
+            self.free[class] -= count;
+            shared.iter().for_each(|other| self.spare[*other] -= count);
+            if count > 0 {
+                self.filled[pool].insert(class, count);
+            }
+            if self.run(position, class + 1, had + count, budget)? {
+                return Ok(true);
+            }
+            self.filled[pool].remove(&class);
+            shared.iter().for_each(|other| self.spare[*other] += count);
+            self.free[class] += count;
+        }
+        Ok(false)
+    }
+}
+
+/// Makes the witness of what the search has found.
+pub(super) fn complete(
+    model: &Model<'_>,
+    found: &Found,
+    budget: &mut Budget,
+) -> Result<Witness, Exhausted> {
+    let problem = model.problem;
+    let mut places: Vec<Option<Place>> = vec![None; problem.units.len()];
+    for (unit, spot) in model.core.iter().zip(&found.spots) {
+        places[*unit] = Some(model.spots[*spot]);
+    }
+    let pools = choose_members(model, found, &places);
+    let exclusive: HashMap<Place, usize> = problem
+        .pools
+        .iter()
+        .zip(&pools)
+        .enumerate()
+        .filter(|(_, (pool, _))| pool.exclusive)
+        .flat_map(|(number, (_, members))| members.values().map(move |place| (*place, number)))
+        .collect();
+    let alone: Vec<usize> =
+        (0..problem.units.len()).filter(|of| problem.units[*of].alone).collect();
+    for unit in model.left_out.iter().rev().copied() {
+        let others: HashSet<Place> = if problem.units[unit].alone {
+            places.iter().flatten().copied().collect()
+        } else {
+            let cliques = model.cliques_of[unit].iter().flat_map(|clique| &model.cliques[*clique]);
+            cliques.chain(&alone).filter_map(|other| places[*other]).collect()
+        };
+        budget.spend(others.len() + 1)?;
+        places[unit] = find_place(model, unit, &pools, &exclusive, &others);
+    }
+    for unit in 0..problem.units.len() {
+        places[unit] = places[model.leader[unit]];
+    }
+    // A unit that was left out finds a node wherever the others are.
+    let units = places.into_iter().map(|place| place.unwrap_or(Place { class: 0, number: 0 }));
+    Ok(Witness { units: units.collect(), pools })
+}
+
+/// A node for a unit that was left out.
+fn find_place(
+    model: &Model<'_>,
+    unit: usize,
+    pools: &[BTreeMap<u32, Place>],
+    exclusive: &HashMap<Place, usize>,
+    others: &HashSet<Place>,
+) -> Option<Place> {
+    let problem = model.problem;
+    let location = &model.locations[unit];
+    let is_free = |place: &Place| !others.contains(place);
+    if let Some((pool, _)) = location.members.first() {
+        return pools[*pool].values().copied().find(is_free);
+    }
+    let preferred = problem.units[unit].preferred.map(|class| Place { class, number: 0 });
+    let within = location.within.as_ref()?;
+    let may = |place: &Place| is_free(place) && !exclusive.contains_key(place);
+    if let Some(place) = preferred.filter(|place| within[place.class] && may(place)) {
+        return Some(place);
+    }
+    let mut classes: Vec<usize> = within.ones().collect();
+    classes.sort_by_key(|class| problem.classes[*class].rank);
+    let mut places = classes.into_iter().flat_map(|class| {
+        (0..problem.classes[class].count).map(move |number| Place { class, number })
+    });
+    places.find(may)
+}
+
+/// The members of all pools: those that were there, those that units need, and further ones.
+fn choose_members(
+    model: &Model<'_>,
+    found: &Found,
+    places: &[Option<Place>],
+) -> Vec<BTreeMap<u32, Place>> {
+    let problem = model.problem;
+    let mut members: Vec<BTreeMap<u32, Place>> = Vec::new();
+    for (number, pool) in problem.pools.iter().enumerate() {
+        let there =
+            pool.members.iter().map(|(index, class)| (*index, Place { class: *class, number: 0 }));
+        let mut of_pool: BTreeMap<u32, Place> = there.collect();
+        for unit in &model.core {
+            let claims = model.locations[*unit].members.iter();
+            for (_, index) in claims.filter(|(of, _)| *of == number) {
+                if let (Some(index), Some(place), None) =
+                    (index, places[*unit], problem.units[*unit].at)
+                {
+                    of_pool.entry(*index).or_insert(place);
+                }
+            }
+        }
+        let known: HashSet<Place> = of_pool.values().copied().collect();
+        let rest = found.chosen[number].ones().map(|spot| model.spots[spot]);
+        let mut rest: Vec<Place> = rest.filter(|place| !known.contains(place)).collect();
+        rest.sort_unstable_by_key(|place| std::cmp::Reverse(*place));
+        fill_slots(&mut of_pool, pool.size, || rest.pop());
+        members.push(of_pool);
+    }
+    let mut used: HashSet<Place> = places.iter().flatten().copied().collect();
+    used.extend(members.iter().flat_map(BTreeMap::values));
+    // Exclusive pools first: the others do without what these take.
+    let mut taken: HashSet<Place> = HashSet::new();
+    for (number, pool) in problem.pools.iter().enumerate().filter(|(_, pool)| pool.exclusive) {
+        let mut further: Vec<Place> = Vec::new();
+        let mut classes: Vec<(&usize, &usize)> = found.filled[number].iter().collect();
+        classes.sort_unstable();
+        for (class, count) in classes {
+            let all =
+                (0..problem.classes[*class].count).map(|of| Place { class: *class, number: of });
+            // The unit on a class of one node belongs to the pool.
+            let is_one = problem.classes[*class].count == 1;
+            further.extend(all.filter(|place| is_one || !used.contains(place)).take(*count));
+        }
+        used.extend(&further);
+        further.reverse();
+        fill_slots(&mut members[number], pool.size, || further.pop());
+        taken.extend(members[number].values());
+    }
+    for (number, pool) in problem.pools.iter().enumerate().filter(|(_, pool)| !pool.exclusive) {
+        if !pool.required {
+            continue;
+        }
+        let own: HashSet<Place> = members[number].values().copied().collect();
+        let mut classes: Vec<usize> = pool.eligible.ones().collect();
+        classes.sort_by_key(|class| problem.classes[*class].rank);
+        let mut further = classes
+            .into_iter()
+            .flat_map(|class| {
+                (0..problem.classes[class].count).map(move |number| Place { class, number })
+            })
+            .filter(|place| !own.contains(place) && !taken.contains(place));
+        fill_slots(&mut members[number], pool.size, || further.next());
+    }
+    members
+}
+
+/// Gives the indices below `size` that have no member one each, as long as there are any.
+fn fill_slots(
+    members: &mut BTreeMap<u32, Place>,
+    size: usize,
+    mut next: impl FnMut() -> Option<Place>,
+) {
+    if members.len() >= size {
+        return;
+    }
+    for index in (0..).take(size) {
+        if members.contains_key(&index) {
+            continue;
+        }
+        match next() {
+            Some(place) => _ = members.insert(index, place),
+            None => return,
+        }
+    }
+}

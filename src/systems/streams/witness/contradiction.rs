@@ -1,0 +1,168 @@
+//! Finds an irreducible set of constraints that cannot hold together: without any one of them, the
+//! others could (Junker, "QuickXplain", 2004).
+
+use std::collections::BTreeMap;
+
+use super::{Budget, Exhausted, Problem, Unit, solve};
+
+/// A constraint that may be left out of a problem.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Constraint {
+    /// All members of a pool are needed.
+    Required {
+        /// The pool.
+        pool: usize,
+    },
+    /// A unit is placed, where its claims say.
+    Placed {
+        /// The unit.
+        unit: usize,
+    },
+    /// A token of a unit.
+    Token {
+        /// The unit.
+        unit: usize,
+        /// The token.
+        token: usize,
+    },
+    /// A unit is alone.
+    Alone {
+        /// The unit.
+        unit: usize,
+    },
+}
+
+/// Constraints that contradict each other.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Contradiction {
+    /// The constraints. Empty: even without any of them there is no witness.
+    pub constraints: Vec<Constraint>,
+    /// Whether each of them is needed. Otherwise the budget was used up.
+    pub is_irreducible: bool,
+}
+
+/// Finds constraints that contradict each other in a problem without a witness.
+#[must_use]
+pub(crate) fn find_contradiction(problem: &Problem, budget: &mut Budget) -> Contradiction {
+    let all = list(problem);
+    let mut search = Search { problem, budget, is_exhausted: false };
+    if search.is_impossible(&[]) {
+        return Contradiction { constraints: Vec::new(), is_irreducible: true };
+    }
+    let mut constraints = search.divide(&[], false, &all);
+    constraints.sort_unstable();
+    Contradiction { constraints, is_irreducible: !search.is_exhausted }
+}
+
+/// All constraints of a problem.
+fn list(problem: &Problem) -> Vec<Constraint> {
+    let pools = problem.pools.iter().enumerate().filter(|(_, pool)| pool.required);
+    let mut all: Vec<Constraint> = pools.map(|(pool, _)| Constraint::Required { pool }).collect();
+    all.extend((0..problem.units.len()).map(|unit| Constraint::Placed { unit }));
+    for (unit, of) in problem.units.iter().enumerate() {
+        all.extend(of.tokens.iter().map(|token| Constraint::Token { unit, token: *token }));
+        all.extend(of.alone.then_some(Constraint::Alone { unit }));
+    }
+    all
+}
+
+struct Search<'s> {
+    problem: &'s Problem,
+    budget: &'s mut Budget,
+    is_exhausted: bool,
+}
+
+impl Search<'_> {
+    /// Constraints of `candidates` that contradict `background`, irreducibly. `is_new`: the background
+    /// may contradict itself.
+    fn divide(
+        &mut self,
+        background: &[Constraint],
+        is_new: bool,
+        candidates: &[Constraint],
+    ) -> Vec<Constraint> {
+        if is_new && self.is_impossible(background) {
+            return Vec::new();
+        }
+        // Without a budget nothing can be left out.
+        if candidates.len() <= 1 || self.is_exhausted {
+            return candidates.to_vec();
+        }
+        let (one, other) = candidates.split_at(candidates.len() / 2);
+        let with_one = [background, one].concat();
+        let of_other = self.divide(&with_one, true, other);
+        let with_other = [background, &of_other].concat();
+        let of_one = self.divide(&with_other, !of_other.is_empty(), one);
+        [of_one, of_other].concat()
+    }
+
+    /// Whether these constraints have no witness. If the budget is used up: no.
+    fn is_impossible(&mut self, constraints: &[Constraint]) -> bool {
+        if self.is_exhausted {
+            return false;
+        }
+        match solve(&restrict(self.problem, constraints), self.budget) {
+            Ok(found) => found.is_none(),
+            Err(Exhausted) => {
+                self.is_exhausted = true;
+                false
+            }
+        }
+    }
+}
+
+/// The problem with these constraints only.
+fn restrict(problem: &Problem, constraints: &[Constraint]) -> Problem {
+    let mut pools = problem.pools.clone();
+    pools.iter_mut().for_each(|pool| pool.required = false);
+    let mut units: BTreeMap<usize, Unit> = BTreeMap::new();
+    for constraint in constraints {
+        match *constraint {
+            Constraint::Required { pool } => pools[pool].required = true,
+            Constraint::Placed { unit } => {
+                let Unit { claims, at, .. } = problem.units[unit].clone();
+                units.insert(unit, Unit { claims, at, ..Unit::default() });
+            }
+            Constraint::Token { .. } | Constraint::Alone { .. } => {}
+        }
+    }
+    // A unit that is not placed is neither apart from any other nor alone.
+    for constraint in constraints {
+        match *constraint {
+            Constraint::Token { unit, token } => {
+                units.entry(unit).and_modify(|unit| unit.tokens.push(token));
+            }
+            Constraint::Alone { unit } => {
+                units.entry(unit).and_modify(|unit| unit.alone = true);
+            }
+            Constraint::Required { .. } | Constraint::Placed { .. } => {}
+        }
+    }
+    Problem { pools, units: units.into_values().collect(), ..problem.clone() }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Whether these constraints contradict each other, and no part of them does.
+    pub(in super::super) fn is_irreducible(
+        problem: &Problem,
+        constraints: &[Constraint],
+    ) -> Result<(), String> {
+        let is_possible = |constraints: &[Constraint]| {
+            let restricted = restrict(problem, constraints);
+            solve(&restricted, &mut Budget::new(2_000_000)).expect("enough").is_some()
+        };
+        if is_possible(constraints) {
+            return Err(format!("{constraints:?} are possible"));
+        }
+        for left_out in constraints {
+            let others = constraints.iter().filter(|of| *of != left_out).copied();
+            if !is_possible(&others.collect::<Vec<_>>()) {
+                return Err(format!("{left_out:?} is not needed"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,538 @@
+//! Places the core units of a [`Model`] by backtracking.
+
+use std::collections::HashMap;
+
+use super::complete::Use;
+use super::matching::has_all_different;
+use super::model::{Model, Spots};
+use super::{Budget, Exhausted, complete};
+
+/// The failures until the first restart.
+const FIRST_RESTART: usize = 100;
+
+/// What the search has found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The spot of each core unit.
+    pub(super) spots: Vec<usize>,
+    /// The spots of each pool's members, those that were chosen before included.
+    pub(super) chosen: Vec<Spots>,
+    /// How many further members of each exclusive pool are of each class.
+    pub(super) filled: Vec<HashMap<usize, usize>>,
+}
+
+/// Finds spots for all core units. `None`: there are none.
+pub(super) fn search(model: &Model<'_>, budget: &mut Budget) -> Result<Option<Found>, Exhausted> {
+    let mut search = Search::new(model);
+    if !search.is_possible(budget)? {
+        return Ok(None);
+    }
+    let mut limit = FIRST_RESTART;
+    loop {
+        match search.run(limit, budget)? {
+            Run::Found(found) => return Ok(Some(found)),
+            Run::Impossible => return Ok(None),
+            Run::Stopped => limit += limit / 2,
+        }
+    }
+}
+
+/// How a run ends.
+enum Run {
+    Found(Found),
+    Impossible,
+    /// After too many failures.
+    Stopped,
+}
+
+/// A change that can be undone.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// The unit has lost the spot.
+    Lost { unit: usize, spot: usize },
+    /// The unit was placed.
+    Placed { unit: usize },
+    /// The pool can no longer choose the spot.
+    Ineligible { pool: usize, spot: usize },
+    /// The pool has chosen the spot.
+    Chosen { pool: usize, spot: usize },
+    /// A unit is on the spot.
+    Used { spot: usize },
+}
+
+/// A unit whose spots are tried.
+struct Level {
+    unit: usize,
+    /// The spot that is tried.
+    spot: Option<usize>,
+    /// The spots that are not tried yet, the next one last.
+    candidates: Vec<usize>,
+    /// The length of the trail before the unit was placed.
+    mark: usize,
+}
+
+/// The units could not be placed so; the unit has no spot left, if it is one.
+struct Failure(Option<usize>);
+
+/// The state of a search. Units are referred to by their positions in the core.
+struct Search<'m> {
+    model: &'m Model<'m>,
+    domains: Vec<Spots>,
+    sizes: Vec<usize>,
+    placed: Vec<Option<usize>>,
+    /// How many units are on each spot.
+    used: Vec<usize>,
+    /// The pools that each unit claims a member of.
+    pools_of: Vec<Vec<usize>>,
+    /// The units of each pool.
+    units_of: Vec<Vec<usize>>,
+    /// The core units of each clique.
+    cliques: Vec<Vec<usize>>,
+    cliques_of: Vec<Vec<usize>>,
+    alone: Vec<usize>,
+    eligible: Vec<Spots>,
+    /// The number of nodes that each pool can still choose, with those that are no spots.
+    available: Vec<usize>,
+    chosen: Vec<Spots>,
+    exclusive: Vec<usize>,
+    /// How often each unit has failed, plus one.
+    weights: Vec<usize>,
+    trail: Vec<Change>,
+}
+
+impl<'m> Search<'m> {
+    fn new(model: &'m Model<'m>) -> Self {
+        let problem = model.problem;
+        let position: HashMap<usize, usize> =
+            model.core.iter().enumerate().map(|(position, unit)| (*unit, position)).collect();
+        let pools_of: Vec<Vec<usize>> = model
+            .core
+            .iter()
+            .map(|unit| match problem.units[*unit].at {
+                Some(_) => Vec::new(),
+                None => model.locations[*unit].members.iter().map(|(pool, _)| *pool).collect(),
+            })
+            .collect();
+        let mut units_of = vec![Vec::new(); problem.pools.len()];
+        for (unit, pools) in pools_of.iter().enumerate() {
+            pools.iter().for_each(|pool| units_of[*pool].push(unit));
+        }
+        let cliques: Vec<Vec<usize>> = model
+            .cliques
+            .iter()
+            .map(|clique| clique.iter().filter_map(|unit| position.get(unit).copied()).collect())
+            .collect();
+        let mut cliques_of = vec![Vec::new(); model.core.len()];
+        for (number, clique) in cliques.iter().enumerate() {
+            clique.iter().for_each(|unit: &usize| cliques_of[*unit].push(number));
+        }
+        let alone = (0..model.core.len()).filter(|of| problem.units[model.core[*of]].alone);
+        let alone = alone.collect();
+        let mut eligible = Vec::new();
+        let mut available = Vec::new();
+        let mut chosen = Vec::new();
+        let taken: Vec<usize> = problem
+            .pools
+            .iter()
+            .filter(|pool| pool.exclusive)
+            .flat_map(|pool| pool.members.values().copied())
+            .collect();
+        for pool in &problem.pools {
+            let mut classes = pool.eligible.clone();
+            pool.members.values().chain(&taken).for_each(|class| classes.set(*class, false));
+            eligible.push(model.spots_of(classes.ones()));
+            available.push(problem.count(&classes));
+            chosen.push(model.spots_of(pool.members.values().copied()));
+        }
+        Self {
+            model,
+            sizes: model.domains.iter().map(|domain| domain.count_ones(..)).collect(),
+            domains: model.domains.clone(),
+            placed: vec![None; model.core.len()],
+            used: vec![0; model.spots.len()],
+            pools_of,
+            units_of,
+            cliques,
+            cliques_of,
+            alone,
+            eligible,
+            available,
+            chosen,
+            exclusive: (0..problem.pools.len()).filter(|of| problem.pools[*of].exclusive).collect(),
+            weights: vec![1; model.core.len()],
+            trail: Vec::new(),
+        }
+    }
+
+    /// Places the units that are on a node already, and looks for what is impossible from the start.
+    fn is_possible(&mut self, budget: &mut Budget) -> Result<bool, Exhausted> {
+        let core = self.model.core.iter().enumerate();
+        let there: Vec<(usize, usize)> = core
+            .filter_map(|(unit, of)| {
+                let class = self.model.problem.units[*of].at?;
+                Some((unit, self.model.first_spot[class]))
+            })
+            .collect();
+        // First all of them: what is on nodes already may contradict itself.
+        there.iter().for_each(|(unit, spot)| self.placed[*unit] = Some(*spot));
+        for (unit, spot) in there {
+            if self.put(unit, spot, budget)?.is_err() {
+                return Ok(false);
+            }
+        }
+        for pool in 0..self.chosen.len() {
+            if !self.has_enough(pool) {
+                return Ok(false);
+            }
+        }
+        for clique in 0..self.cliques.len() {
+            if !self.is_separable(clique, budget)? {
+                return Ok(false);
+            }
+        }
+        // These changes stay.
+        self.trail.clear();
+        Ok(true)
+    }
+
+    /// Searches until there is an answer, or after `limit` failures. Undoes everything then.
+    fn run(&mut self, limit: usize, budget: &mut Budget) -> Result<Run, Exhausted> {
+        let mut levels: Vec<Level> = Vec::new();
+        let mut failures = 0;
+        loop {
+            if let Some(unit) = self.select() {
+                let candidates = self.list_candidates(unit);
+                levels.push(Level { unit, spot: None, candidates, mark: self.trail.len() });
+            } else if let Some(found) = self.finish(budget)? {
+                return Ok(Run::Found(found));
+            }
+            // The next spot of the last unit that has one.
+            loop {
+                let Some(level) = levels.last_mut() else { return Ok(Run::Impossible) };
+                if let Some(spot) = level.spot.take() {
+                    self.reject(level, spot, budget)?;
+                }
+                let Some(spot) = level.candidates.pop() else {
+                    levels.pop();
+                    continue;
+                };
+                level.spot = Some(spot);
+                let Err(Failure(of)) = self.place(level.unit, spot, budget)? else { break };
+                of.into_iter().for_each(|unit| self.weights[unit] += 1);
+                failures += 1;
+                if failures >= limit {
+                    self.undo(0);
+                    return Ok(Run::Stopped);
+                }
+            }
+        }
+    }
+
+    /// Gives up a spot of a unit. A unit that is equal to it cannot be there either, nor on an equal
+    /// spot.
+    fn reject(
+        &mut self,
+        level: &mut Level,
+        spot: usize,
+        budget: &mut Budget,
+    ) -> Result<(), Exhausted> {
+        self.undo(level.mark);
+        if self.prune_twins(level.unit, spot, budget)?.is_err() {
+            level.candidates.clear();
+        }
+        level.mark = self.trail.len();
+        Ok(())
+    }
+
+    /// The unit to be placed next; `None`: all are placed.
+    fn select(&self) -> Option<usize> {
+        let open = (0..self.placed.len()).filter(|unit| self.placed[*unit].is_none());
+        open.min_by(|one, other| {
+            // Fewest spots by weight; the products avoid a division.
+            let left = self.sizes[*one].saturating_mul(self.weights[*other]);
+            let right = self.sizes[*other].saturating_mul(self.weights[*one]);
+            let degree = |unit: &usize| {
+                let of = self.cliques_of[*unit].iter();
+                of.map(|clique| self.cliques[*clique].len()).sum::<usize>()
+            };
+            left.cmp(&right).then_with(|| degree(other).cmp(&degree(one)))
+        })
+    }
+
+    /// The spots to try for a unit, the best last. Of the unused spots of a class, which are all equal,
+    /// only one.
+    fn list_candidates(&self, unit: usize) -> Vec<usize> {
+        let model = self.model;
+        let preferred = model.problem.units[model.core[unit]].preferred;
+        let mut candidates: Vec<(bool, u8, bool, usize)> = Vec::new();
+        let mut last_unused = None;
+        for spot in self.domains[unit].ones() {
+            let class = model.spots[spot].class;
+            let is_used = self.is_used(spot);
+            if !is_used && last_unused.replace(class) == Some(class) {
+                continue;
+            }
+            let rank = model.problem.classes[class].rank;
+            // Used nodes first: the others stay for units that must be apart.
+            candidates.push((preferred != Some(class), rank, !is_used, spot));
+        }
+        candidates.sort_unstable();
+        candidates.into_iter().rev().map(|(.., spot)| spot).collect()
+    }
+
+    /// Whether a unit is on the spot, or a pool has chosen it. Others of its class are then different.
+    fn is_used(&self, spot: usize) -> bool {
+        self.used[spot] > 0 || self.chosen.iter().any(|chosen| chosen[spot])
+    }
+
+    /// Places a unit, and takes the spot from all others that cannot share it.
+    fn place(
+        &mut self,
+        unit: usize,
+        spot: usize,
+        budget: &mut Budget,
+    ) -> Result<Result<(), Failure>, Exhausted> {
+        if let Err(failure) = self.put(unit, spot, budget)? {
+            return Ok(Err(failure));
+        }
+        for number in 0..self.cliques_of[unit].len() {
+            let clique = self.cliques_of[unit][number];
+            if !self.is_separable(clique, budget)? {
+                return Ok(Err(Failure(Some(unit))));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn put(
+        &mut self,
+        unit: usize,
+        spot: usize,
+        budget: &mut Budget,
+    ) -> Result<Result<(), Failure>, Exhausted> {
+        self.placed[unit] = Some(spot);
+        self.trail.push(Change::Placed { unit });
+        self.used[spot] += 1;
+        self.trail.push(Change::Used { spot });
+        let of = &self.model.problem.units[self.model.core[unit]];
+        let apart: Vec<usize> = if of.alone {
+            (0..self.placed.len()).collect()
+        } else {
+            let cliques = self.cliques_of[unit].iter().map(|clique| &self.cliques[*clique]);
+            cliques.flatten().chain(&self.alone).copied().collect()
+        };
+        for other in apart {
+            if other != unit
+                && let Err(failure) = self.take(other, spot, budget)?
+            {
+                return Ok(Err(failure));
+            }
+        }
+        for number in 0..self.pools_of[unit].len() {
+            let pool = self.pools_of[unit][number];
+            if let Err(failure) = self.choose(pool, spot, budget)? {
+                return Ok(Err(failure));
+            }
+        }
+        for number in 0..self.exclusive.len() {
+            let pool = self.exclusive[number];
+            if !self.claims(unit, pool)
+                && let Err(failure) = self.exclude(pool, spot, budget)?
+            {
+                return Ok(Err(failure));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Whether a unit claims a member of a pool, even if it is on a node already.
+    fn claims(&self, unit: usize, pool: usize) -> bool {
+        let location = &self.model.locations[self.model.core[unit]];
+        location.members.iter().any(|(of, _)| *of == pool)
+    }
+
+    /// Takes a spot from a unit that is not placed yet.
+    fn take(
+        &mut self,
+        unit: usize,
+        spot: usize,
+        budget: &mut Budget,
+    ) -> Result<Result<(), Failure>, Exhausted> {
+        budget.spend(1)?;
+        if self.placed[unit].is_some() || !self.domains[unit][spot] {
+            return Ok(Ok(()));
+        }
+        self.domains[unit].set(spot, false);
+        self.sizes[unit] -= 1;
+        self.trail.push(Change::Lost { unit, spot });
+        Ok(if self.sizes[unit] == 0 { Err(Failure(Some(unit))) } else { Ok(()) })
+    }
+
+    /// Makes a spot a member of a pool.
+    fn choose(
+        &mut self,
+        pool: usize,
+        spot: usize,
+        budget: &mut Budget,
+    ) -> Result<Result<(), Failure>, Exhausted> {
+        if self.chosen[pool][spot] {
+            return Ok(Ok(()));
+        }
+        let of = &self.model.problem.pools[pool];
+        if !self.eligible[pool][spot] {
+            return Ok(Err(Failure(None)));
+        }
+        self.make_ineligible(pool, spot);
+        self.chosen[pool].insert(spot);
+        self.trail.push(Change::Chosen { pool, spot });
+        let chosen = self.chosen[pool].count_ones(..);
+        if chosen > of.size {
+            return Ok(Err(Failure(None)));
+        }
+        if of.exclusive {
+            for other in 0..self.chosen.len() {
+                if other != pool && self.chosen[other][spot] {
+                    return Ok(Err(Failure(None)));
+                }
+                if other != pool
+                    && let Err(failure) = self.exclude(other, spot, budget)?
+                {
+                    return Ok(Err(failure));
+                }
+            }
+            for unit in 0..self.placed.len() {
+                if !self.pools_of[unit].contains(&pool)
+                    && let Err(failure) = self.take(unit, spot, budget)?
+                {
+                    return Ok(Err(failure));
+                }
+            }
+        }
+        if chosen == of.size {
+            // No further node: its units go to those that are chosen.
+            for number in 0..self.units_of[pool].len() {
+                let unit = self.units_of[pool][number];
+                if self.placed[unit].is_some() {
+                    continue;
+                }
+                let lost: Vec<usize> = self.domains[unit].difference(&self.chosen[pool]).collect();
+                for spot in lost {
+                    if let Err(failure) = self.take(unit, spot, budget)? {
+                        return Ok(Err(failure));
+                    }
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Takes a spot from a pool that has not chosen it, and from its units.
+    fn exclude(
+        &mut self,
+        pool: usize,
+        spot: usize,
+        budget: &mut Budget,
+    ) -> Result<Result<(), Failure>, Exhausted> {
+        budget.spend(1)?;
+        if !self.eligible[pool][spot] {
+            return Ok(Ok(()));
+        }
+        self.make_ineligible(pool, spot);
+        if !self.has_enough(pool) {
+            return Ok(Err(Failure(None)));
+        }
+        for number in 0..self.units_of[pool].len() {
+            let unit = self.units_of[pool][number];
+            if let Err(failure) = self.take(unit, spot, budget)? {
+                return Ok(Err(failure));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn make_ineligible(&mut self, pool: usize, spot: usize) {
+        self.eligible[pool].set(spot, false);
+        self.available[pool] -= 1;
+        self.trail.push(Change::Ineligible { pool, spot });
+    }
+
+    /// Whether a pool can still have all of its members.
+    fn has_enough(&self, pool: usize) -> bool {
+        let of = &self.model.problem.pools[pool];
+        !of.required || self.chosen[pool].count_ones(..) + self.available[pool] >= of.size
+    }
+
+    /// Whether the units of a clique that are not placed can all be on different spots.
+    fn is_separable(&self, clique: usize, budget: &mut Budget) -> Result<bool, Exhausted> {
+        let units = self.cliques[clique].iter().filter(|unit| self.placed[**unit].is_none());
+        let domains: Vec<&Spots> = units.map(|unit| &self.domains[*unit]).collect();
+        has_all_different(&domains, self.model.spots.len(), budget)
+    }
+
+    /// A unit cannot be on `spot`, nor on an equal one, so neither can a unit that is equal to it.
+    fn prune_twins(
+        &mut self,
+        unit: usize,
+        spot: usize,
+        budget: &mut Budget,
+    ) -> Result<Result<(), Failure>, Exhausted> {
+        let model = self.model;
+        let equal: Vec<usize> = if self.is_used(spot) {
+            vec![spot]
+        } else {
+            let class = model.spots[spot].class;
+            let spots = model.first_spot[class]..model.first_spot[class + 1];
+            spots.filter(|spot| !self.is_used(*spot)).collect()
+        };
+        for twin in 0..self.placed.len() {
+            if model.twins[twin] != model.twins[unit] || twin == unit {
+                continue;
+            }
+            for spot in &equal {
+                if let Err(failure) = self.take(twin, *spot, budget)? {
+                    return Ok(Err(failure));
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn undo(&mut self, mark: usize) {
+        while self.trail.len() > mark {
+            match self.trail.pop() {
+                Some(Change::Lost { unit, spot }) => {
+                    self.domains[unit].insert(spot);
+                    self.sizes[unit] += 1;
+                }
+                Some(Change::Placed { unit }) => self.placed[unit] = None,
+                Some(Change::Ineligible { pool, spot }) => {
+                    self.eligible[pool].insert(spot);
+                    self.available[pool] += 1;
+                }
+                Some(Change::Chosen { pool, spot }) => self.chosen[pool].set(spot, false),
+                Some(Change::Used { spot }) => self.used[spot] -= 1,
+                None => {}
+            }
+        }
+    }
+
+    /// Chooses the remaining members of the exclusive pools, once all units are placed.
+    fn finish(&self, budget: &mut Budget) -> Result<Option<Found>, Exhausted> {
+        let spots: Vec<usize> = self.placed.iter().copied().flatten().collect();
+        // A unit that runs leaves its node to the exclusive pools that it claims, and to no others.
+        let mut uses: Vec<Use> = vec![Use::None; self.used.len()];
+        for (unit, spot) in spots.iter().enumerate() {
+            let exclusive = self.exclusive.iter().copied();
+            let own: Vec<usize> = exclusive.filter(|pool| self.claims(unit, *pool)).collect();
+            let before = std::mem::replace(&mut uses[*spot], Use::None);
+            uses[*spot] = match before {
+                Use::None => Use::By(own),
+                Use::By(pools) => {
+                    Use::By(pools.into_iter().filter(|pool| own.contains(pool)).collect())
+                }
+            };
+        }
+        let filled = complete::fill_exclusive(self.model, &self.chosen, &uses, budget)?;
+        Ok(filled.map(|filled| Found { spots, chosen: self.chosen.clone(), filled }))
+    }
+}
