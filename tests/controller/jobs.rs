@@ -22,13 +22,16 @@ fn element(name: &str, operator: Value) -> Value {
     json!({"name": name, "operators": [operator]})
 }
 
-/// A pod of a job's element on the nodes of one tag, without host constraints of its own.
+/// A pod of a job's element on the nodes of one tag, without host constraints of its own. It names its job
+/// by the annotation: a replica that has not seen the job yet then waits for it, where a label alone could
+/// as well be that of a job without a StreamsJob.
 fn pod(job: &str, element: &str, tag: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
             "name": format!("{job}-{element}"),
             "labels": {"app": "streams", "streams.ibm.com/job": job, "streams.ibm.com/pe": element},
+            "annotations": {"stowplan.dev/streams-job": job},
         },
         "spec": {
             "nodeSelector": {"streams.ibm.com/hostpool": tag},
