@@ -45,6 +45,8 @@ mod controller {
     pub(crate) mod tekton;
     /// Unschedulable pods that the scheduler has to look at again.
     pub(crate) mod wake;
+    /// StreamsJobs that are placed as a whole.
+    pub(crate) mod whole;
 }
 
 use std::process::ExitCode;
@@ -66,6 +68,11 @@ const CASES: &[Case] = cases! { controller,
         a_chain_of_tokens_is_one_group_in_every_order, a_group_goes_where_one_of_it_must_go,
         two_groups_keep_apart_in_every_order, an_impossible_job_is_refused_at_once,
         a_jobs_pools_are_its_own, exlocated_elements_roll_out_on_as_many_nodes;
+    whole:
+        a_pool_leaves_the_node_that_another_element_names, a_pool_is_the_node_to_which_its_element_is_bound,
+        an_isolated_element_finds_its_node_free,
+        a_job_without_a_placement_is_refused_with_what_contradicts,
+        a_lost_node_is_replaced_before_its_pod_comes, the_pools_of_a_job_get_all_of_their_nodes_or_none;
     pools:
         a_sized_exclusive_pool_has_its_nodes_alone, exclusive_pools_share_no_node,
         an_index_stays_with_its_node, a_pool_that_cannot_be_met_waits_for_nodes,

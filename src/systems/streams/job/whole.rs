@@ -1,7 +1,7 @@
 //! Whether a StreamsJob can be placed as a whole, and how (Streams design: the submission fails if a host
 //! constraint cannot be met).
 //!
-//! [`Frame`] writes a job and the nodes as a [`Problem`]; [`judge`] solves it. The answer is a
+//! [`Frame`] writes a job and the nodes as a problem of the search; [`judge`] solves it. The answer is a
 //! [`Plan`] (the members of the job's pools and the nodes that are reserved for elements), or a finding
 //! that names constraints which contradict each other, or that the search has ended without an answer.
 //!

@@ -97,7 +97,7 @@ impl<'v> Wholes<'v> {
             return wholes;
         }
         let mut sites = Sites::new(view, policy);
-        for (name, job) in jobs.iter().filter(|(_, job)| !is_refused(job)) {
+        for (name, job) in jobs.iter().filter(|(_, job)| !has_verdict(job, Status::False)) {
             name_nodes(name, job, view, &mut sites);
         }
         let mut pods = find_pods(view, &jobs, &sites);
@@ -125,11 +125,10 @@ impl<'v> Wholes<'v> {
     }
 }
 
-/// Whether the controller has refused the job as it is now.
-fn is_refused(job: &StreamsJob) -> bool {
+/// Whether the controller has set the condition Accepted to this for the job as it is now.
+fn has_verdict(job: &StreamsJob, status: Status) -> bool {
     find(&job.status.conditions, ACCEPTED).is_some_and(|condition| {
-        condition.status == Status::False
-            && condition.observed_generation == Some(job.identity.generation)
+        condition.status == status && condition.observed_generation == Some(job.identity.generation)
     })
 }
 
@@ -213,7 +212,11 @@ impl<'v> Judging<'_, 'v, '_> {
     fn judge(&mut self, pods: &Pods<'v>, sites: &mut Sites<'v>) {
         let (name, job, view) = (self.name, self.job, self.view);
         let mut whole = Whole { findings: check(name, job, view, self.policy), ..Whole::default() };
-        if is_searched(job) && whole.findings.is_empty() {
+        let wait = self.policy.streams.unmet == Unmet::Wait;
+        // A job that was accepted goes on with the nodes that are left.
+        let goes_on =
+            (wait || has_verdict(job, Status::True)) && whole.findings.iter().all(lacks_only_nodes);
+        if is_searched(job) && (whole.findings.is_empty() || goes_on) {
             let fixed = self.fix(pods);
             let closed = self.find_closed(pods);
             let mut judged =
@@ -233,7 +236,6 @@ impl<'v> Judging<'_, 'v, '_> {
             }
             self.serve_pools(&whole, &fixed, sites);
         }
-        let wait = self.policy.streams.unmet == Unmet::Wait;
         whole.may_wait = wait
             && whole.findings.iter().any(|of| of.reason.stage() == Stage::Cluster)
             && whole.findings.iter().all(lacks_only_nodes);
