@@ -1,0 +1,224 @@
+//! What a placed unit takes from the others: forward checking.
+
+use super::super::matching::has_all_different;
+use super::super::model::Spots;
+use super::super::{Budget, Exhausted};
+use super::{Change, Failure, Search};
+
+impl Search<'_> {
+    /// Places a unit, and takes the spot from all others that cannot share it.
+    pub(super) fn place(
+        &mut self,
+        unit: usize,
+        spot: usize,
+        budget: &mut Budget,
+    ) -> Result<Result<(), Failure>, Exhausted> {
+        if let Err(failure) = self.put(unit, spot, budget)? {
+            return Ok(Err(failure));
+        }
+        for number in 0..self.cliques_of[unit].len() {
+            let clique = self.cliques_of[unit][number];
+            if !self.is_separable(clique, budget)? {
+                return Ok(Err(Failure(Some(unit))));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    pub(super) fn put(
+        &mut self,
+        unit: usize,
+        spot: usize,
+        budget: &mut Budget,
+    ) -> Result<Result<(), Failure>, Exhausted> {
+        self.placed[unit] = Some(spot);
+        self.trail.push(Change::Placed { unit });
+        self.used[spot] += 1;
+        self.trail.push(Change::Used { spot });
+        let of = &self.model.problem.units[self.model.core[unit]];
+        let apart: Vec<usize> = if of.alone {
+            (0..self.placed.len()).collect()
+        } else {
+            let cliques = self.cliques_of[unit].iter().map(|clique| &self.cliques[*clique]);
+            cliques.flatten().chain(&self.alone).copied().collect()
+        };
+        for other in apart {
+            if other != unit
+                && let Err(failure) = self.take(other, spot, budget)?
+            {
+                return Ok(Err(failure));
+            }
+        }
+        for number in 0..self.pools_of[unit].len() {
+            let pool = self.pools_of[unit][number];
+            if let Err(failure) = self.choose(pool, spot, budget)? {
+                return Ok(Err(failure));
+            }
+        }
+        for number in 0..self.exclusive.len() {
+            let pool = self.exclusive[number];
+            if !self.claims(unit, pool)
+                && let Err(failure) = self.exclude(pool, spot, budget)?
+            {
+                return Ok(Err(failure));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Whether a unit claims a member of a pool, even if it is on a node already.
+    pub(super) fn claims(&self, unit: usize, pool: usize) -> bool {
+        let location = &self.model.locations[self.model.core[unit]];
+        location.members.iter().any(|(of, _)| *of == pool)
+    }
+
+    /// Takes a spot from a unit that is not placed yet.
+    pub(super) fn take(
+        &mut self,
+        unit: usize,
+        spot: usize,
+        budget: &mut Budget,
+    ) -> Result<Result<(), Failure>, Exhausted> {
+        budget.spend(1)?;
+        if self.placed[unit].is_some() || !self.domains[unit][spot] {
+            return Ok(Ok(()));
+        }
+        self.domains[unit].set(spot, false);
+        self.sizes[unit] -= 1;
+        self.trail.push(Change::Lost { unit, spot });
+        Ok(if self.sizes[unit] == 0 { Err(Failure(Some(unit))) } else { Ok(()) })
+    }
+
+    /// Makes a spot a member of a pool.
+    pub(super) fn choose(
+        &mut self,
+        pool: usize,
+        spot: usize,
+        budget: &mut Budget,
+    ) -> Result<Result<(), Failure>, Exhausted> {
+        if self.chosen[pool][spot] {
+            return Ok(Ok(()));
+        }
+        let of = &self.model.problem.pools[pool];
+        if !self.eligible[pool][spot] {
+            return Ok(Err(Failure(None)));
+        }
+        self.make_ineligible(pool, spot);
+        self.chosen[pool].insert(spot);
+        self.trail.push(Change::Chosen { pool, spot });
+        let chosen = self.chosen[pool].count_ones(..);
+        if chosen > of.size {
+            return Ok(Err(Failure(None)));
+        }
+        if of.exclusive {
+            for other in 0..self.chosen.len() {
+                if other != pool && self.chosen[other][spot] {
+                    return Ok(Err(Failure(None)));
+                }
+                if other != pool
+                    && let Err(failure) = self.exclude(other, spot, budget)?
+                {
+                    return Ok(Err(failure));
+                }
+            }
+            for unit in 0..self.placed.len() {
+                if !self.pools_of[unit].contains(&pool)
+                    && let Err(failure) = self.take(unit, spot, budget)?
+                {
+                    return Ok(Err(failure));
+                }
+            }
+        }
+        if chosen == of.size {
+            // No further node: its units go to those that are chosen.
+            for number in 0..self.units_of[pool].len() {
+                let unit = self.units_of[pool][number];
+                if self.placed[unit].is_some() {
+                    continue;
+                }
+                let lost: Vec<usize> = self.domains[unit].difference(&self.chosen[pool]).collect();
+                for spot in lost {
+                    if let Err(failure) = self.take(unit, spot, budget)? {
+                        return Ok(Err(failure));
+                    }
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Takes a spot from a pool that has not chosen it, and from its units.
+    pub(super) fn exclude(
+        &mut self,
+        pool: usize,
+        spot: usize,
+        budget: &mut Budget,
+    ) -> Result<Result<(), Failure>, Exhausted> {
+        budget.spend(1)?;
+        if !self.eligible[pool][spot] {
+            return Ok(Ok(()));
+        }
+        self.make_ineligible(pool, spot);
+        if !self.has_enough(pool) {
+            return Ok(Err(Failure(None)));
+        }
+        for number in 0..self.units_of[pool].len() {
+            let unit = self.units_of[pool][number];
+            if let Err(failure) = self.take(unit, spot, budget)? {
+                return Ok(Err(failure));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn make_ineligible(&mut self, pool: usize, spot: usize) {
+        self.eligible[pool].set(spot, false);
+        self.available[pool] -= 1;
+        self.trail.push(Change::Ineligible { pool, spot });
+    }
+
+    /// Whether a pool can still have all of its members.
+    pub(super) fn has_enough(&self, pool: usize) -> bool {
+        let of = &self.model.problem.pools[pool];
+        !of.required || self.chosen[pool].count_ones(..) + self.available[pool] >= of.size
+    }
+
+    /// Whether the units of a clique that are not placed can all be on different spots.
+    pub(super) fn is_separable(
+        &self,
+        clique: usize,
+        budget: &mut Budget,
+    ) -> Result<bool, Exhausted> {
+        let units = self.cliques[clique].iter().filter(|unit| self.placed[**unit].is_none());
+        let domains: Vec<&Spots> = units.map(|unit| &self.domains[*unit]).collect();
+        has_all_different(&domains, self.model.spots.len(), budget)
+    }
+
+    /// A unit cannot be on `spot`, nor on an equal one, so neither can a unit that is equal to it.
+    pub(super) fn prune_twins(
+        &mut self,
+        unit: usize,
+        spot: usize,
+        budget: &mut Budget,
+    ) -> Result<Result<(), Failure>, Exhausted> {
+        let model = self.model;
+        let equal: Vec<usize> = if self.is_used(spot) {
+            vec![spot]
+        } else {
+            let class = model.spots[spot].class;
+            let spots = model.first_spot[class]..model.first_spot[class + 1];
+            spots.filter(|spot| !self.is_used(*spot)).collect()
+        };
+        for twin in 0..self.placed.len() {
+            if model.twins[twin] != model.twins[unit] || twin == unit {
+                continue;
+            }
+            for spot in &equal {
+                if let Err(failure) = self.take(twin, *spot, budget)? {
+                    return Ok(Err(failure));
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+}
