@@ -201,7 +201,7 @@ fn the_jobs_shown_are_accepted() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         jobs += 1;
     }
-    assert_eq!(jobs, 2);
+    assert_eq!(jobs, 3);
 }
 
 /// The YAML keys of a document with their values in JSON, nested ones joined by dots. Maps whose keys

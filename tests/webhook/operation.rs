@@ -333,9 +333,10 @@ fn the_policy_sets_the_log_filter_while_the_webhook_runs() {
     // An invalid filter is an invalid policy, and changes nothing.
     std::fs::write(webhook.file("policy.yaml"), "log: info,stowplan=loud\n").unwrap();
     webhook.until("rejected", || webhook.metric("stowplan_policy_rejected") == 1.0);
-    let shown = webhook.admin("/readyz");
-    assert_eq!(shown.status, 200, "{shown:?}");
-    assert!(shown.body.contains("log: \"stowplan=loud\" in \"info,stowplan=loud\""), "{shown:?}");
+    // The metric is counted first.
+    let problem = "log: \"stowplan=loud\" in \"info,stowplan=loud\"";
+    webhook.until("shown", || webhook.admin("/readyz").body.contains(problem));
+    assert_eq!(webhook.admin("/readyz").status, 200);
     // Empty: as the process was started.
     set("log: \"\"");
     call();
