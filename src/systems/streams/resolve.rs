@@ -159,7 +159,9 @@ impl Placing<'_> {
         let mut tolerations = self.pod.tolerations.iter().flatten();
         let tolerated = tolerations
             .any(|own| tolerates(own, keys::EXCLUSIVE_TAINT, hash, keys::EXCLUSIVE_EFFECT));
-        if tolerated {
+        // An element may ask for an exclusive pool, and for a host that is one of its members.
+        let is_given = |change: &Change| matches!(change, Change::Toleration { key, value, .. } if *key == keys::EXCLUSIVE_TAINT && value == hash);
+        if tolerated || self.outcome.intents.iter().any(|intent| is_given(&intent.change)) {
             return None;
         }
         let owner = self.view.host_pools().find(|(_, pool)| pool.hash.as_deref() == Some(hash));

@@ -29,8 +29,13 @@ impl Placing<'_> {
         let group = member.unit.group.as_deref();
         self.outcome.holds.push(format_entry(member.name, &member.element.name, group));
 
-        let locations: Vec<Location> =
+        let mut locations: Vec<Location> =
             member.claims().map(|claim| claim.location.clone()).collect();
+        // The toleration of an exclusive pool also holds for a host that is one of its members.
+        locations.sort_by_key(|location| match location {
+            Location::Pool { pool, .. } => !member.job.closure.pools[*pool].exclusive,
+            Location::Host(_) => true,
+        });
         let mut node = None;
         for location in &locations {
             let value = member.format_location(location);
