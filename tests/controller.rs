@@ -43,6 +43,8 @@ mod controller {
     pub(crate) mod restore;
     /// Tekton that is installed late, or in an old version.
     pub(crate) mod tekton;
+    /// Pools and the pods that wait for their hosts.
+    pub(crate) mod waiting;
     /// Unschedulable pods that the scheduler has to look at again.
     pub(crate) mod wake;
     /// StreamsJobs that are placed as a whole.
@@ -77,6 +79,9 @@ const CASES: &[Case] = cases! { controller,
         a_sized_exclusive_pool_has_its_nodes_alone, exclusive_pools_share_no_node,
         an_index_stays_with_its_node, a_pool_that_cannot_be_met_waits_for_nodes,
         a_literal_exclusive_pool_takes_its_hosts, unknown_hosts_are_reported_in_status;
+    waiting:
+        a_pool_grows_by_the_nodes_that_waiting_pods_need,
+        an_exclusive_pool_leaves_the_node_that_another_pod_names;
     ready:
         the_charts_test_finds_a_working_installation;
     wake:

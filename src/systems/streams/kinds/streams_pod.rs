@@ -1,5 +1,7 @@
 //! The table of Streams pods: their colocation labels, their job and their node.
 
+pub(crate) mod named;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -113,6 +115,8 @@ pub(crate) struct PendingPod {
     /// Whether a controller of Kubernetes creates it again if it is deleted, and the webhook then holds it to
     /// the present nodes of its job: by its record it has held it to earlier ones.
     pub may_be_recreated: bool,
+    /// Whether it must be on the node of a colocation group.
+    pub is_near: bool,
     /// The terms of its required node affinity.
     pub terms: Option<Box<[NodeSelectorTerm]>>,
     node_selector: BTreeMap<Box<str>, Box<str>>,
@@ -135,6 +139,7 @@ impl PendingPod {
         Self {
             gate: kubernetes::gates(pod).position(|gate| gate == GATE),
             may_be_recreated: kubernetes::is_created_again(&pod.metadata) && is_held(pod),
+            is_near: named::is_near(pod),
             terms: terms.map(Into::into),
             node_selector: selector
                 .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
@@ -188,7 +193,7 @@ impl PodDetails {
             element: kubernetes::label(&pod.metadata, PROCESSING_ELEMENT).map(Into::into),
             node: kubernetes::node_name(pod).map(Into::into),
             finished: kubernetes::is_finished(pod),
-            pending: (streams && kubernetes::node_name(pod).is_none())
+            pending: ((streams || !pools.is_empty()) && kubernetes::node_name(pod).is_none())
                 .then(|| Box::new(PendingPod::read(pod))),
             pools,
             tolerates,

@@ -1,6 +1,6 @@
 //! Chooses the nodes of a pool, and counts the obstacles of the nodes that it cannot have.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::inventory::{Inventory, NodeState};
 use super::obstacle::Obstacle;
@@ -43,6 +43,8 @@ pub(super) enum Choice<'v> {
     Free {
         /// The indices of the eligible nodes that are left, in the order of preference.
         eligible: VecDeque<usize>,
+        /// The eligible nodes for which the pods of one member wait, by its index.
+        members: BTreeMap<u32, usize>,
         /// The number of eligible nodes at first.
         count: usize,
         /// The number of nodes with each obstacle, among the other nodes that have the tags.
@@ -55,9 +57,14 @@ pub(super) enum Choice<'v> {
 }
 
 impl<'v> Choice<'v> {
-    /// The nodes that `pool` can have in addition to those that it has. `own` is true at the
-    /// indices of the latter.
-    pub(super) fn new(inventory: &Inventory<'v>, pool: &Pool<'v>, own: &[bool]) -> Self {
+    /// The nodes that `pool` can have for its `open` members, in addition to those that it has. `own`
+    /// is true at the indices of the latter.
+    pub(super) fn new(
+        inventory: &Inventory<'v>,
+        pool: &Pool<'v>,
+        own: &[bool],
+        open: &BTreeSet<u32>,
+    ) -> Self {
         let tags: &'v [Box<str>] = match &pool.pool.form {
             Ok(Form::Literal(hosts)) => return Self::Listed(inventory.view, hosts),
             Ok(Form::Sized(_, tags)) => tags,
@@ -80,8 +87,12 @@ impl<'v> Choice<'v> {
         }
         // The sort is stable, so nodes with as many pools stay in the order of their names.
         eligible.sort_by_key(|index| inventory.nodes[*index].pools);
+        let members = match pool.planned {
+            None => inventory.waiting().sort(pool, open, &mut eligible),
+            Some(_) => BTreeMap::new(),
+        };
         let count = eligible.len();
-        Self::Free { eligible: eligible.into(), count, obstacles, tags }
+        Self::Free { eligible: eligible.into(), members, count, obstacles, tags }
     }
 
     /// The number of nodes from which the controller chooses; of a pool that lists its hosts, all of them.
@@ -90,6 +101,11 @@ impl<'v> Choice<'v> {
             Self::Free { count, .. } => *count,
             Self::Listed(_, hosts) => hosts.len(),
         }
+    }
+
+    /// Whether pods wait for the member `index` on one of the nodes.
+    pub(super) fn is_awaited(&self, index: u32) -> bool {
+        matches!(self, Self::Free { members, .. } if members.contains_key(&index))
     }
 
     /// Takes a node for the member `index`. If `only` is given, takes the node with this name or
@@ -102,15 +118,18 @@ impl<'v> Choice<'v> {
         only: Option<&str>,
     ) -> Result<usize, Refusal> {
         match self {
-            Self::Free { eligible, .. } => {
-                let found = match only {
-                    None => eligible.pop_front(),
-                    Some(name) => {
-                        let mut nodes = eligible.iter().map(|node| inventory.nodes[*node].name);
-                        let position = nodes.position(|node| node == name);
-                        position.and_then(|position| eligible.remove(position))
+            Self::Free { eligible, members, .. } => {
+                let mut nodes = eligible.iter();
+                let position = match only {
+                    None => {
+                        let awaited = members.get(&index);
+                        let awaited =
+                            awaited.and_then(|awaited| nodes.position(|of| of == awaited));
+                        Some(awaited.unwrap_or(0))
                     }
+                    Some(name) => nodes.position(|of| inventory.nodes[*of].name == name),
                 };
+                let found = position.and_then(|position| eligible.remove(position));
                 found.ok_or(Refusal::NoneEligible)
             }
             Self::Listed(view, hosts) => {

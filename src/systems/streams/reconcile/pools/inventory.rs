@@ -1,6 +1,7 @@
 //! The nodes that pools choose from: the pods on them, the pools that have them, and the obstacles
 //! that exclude them. Built once for each plan, so that no pool has to search all pods.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use k8s_openapi::api::core::v1::Toleration;
@@ -8,12 +9,14 @@ use k8s_openapi::api::core::v1::Toleration;
 use super::Pool;
 use super::node_marks::Marks;
 use super::obstacle::Obstacle;
+use super::waiting::Waiting;
 use crate::systems::fit::{self, Candidate, PodNeeds, Question};
 use crate::systems::policy::Policy;
 use crate::systems::streams::keys::EXCLUSIVE_TAINT;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::node_marks::CONTROL_PLANE;
 use crate::systems::streams::kinds::streams_pod::PodDetails;
+use crate::systems::streams::policy::Compat;
 use crate::view::{Name, NodeDetails, View};
 
 /// A node, and the state that decides whether a pool may have it.
@@ -83,6 +86,9 @@ pub(super) struct Inventory<'v> {
     owners: HashMap<&'v str, &'v str>,
     /// The most pools that a node may have.
     pub(super) max_pools: usize,
+    /// Whether the colocation groups of a token reach across jobs.
+    pub(super) shares_tokens: bool,
+    waiting: OnceCell<Waiting<'v>>,
 }
 
 impl<'v> Inventory<'v> {
@@ -141,7 +147,14 @@ impl<'v> Inventory<'v> {
         // Sorted, because messages name the first, which must not depend on the order of a map.
         bound.values_mut().flat_map(HashMap::values_mut).for_each(|pods| pods.sort_unstable());
         let max_pools = usize::try_from(policy.host_pools.max_pools_per_node).unwrap_or(usize::MAX);
-        Self { view, nodes, indices, bound, owners, max_pools }
+        let shares_tokens = policy.streams.compat == Compat::Upstream;
+        let waiting = OnceCell::new();
+        Self { view, nodes, indices, bound, owners, max_pools, shares_tokens, waiting }
+    }
+
+    /// The waiting pods that must run on certain nodes.
+    pub(super) fn waiting(&self) -> &Waiting<'v> {
+        self.waiting.get_or_init(|| Waiting::new(self))
     }
 
     /// The namespace of the pool with this hash, if there is such a pool.

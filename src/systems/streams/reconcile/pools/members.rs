@@ -1,7 +1,7 @@
 //! Decides about the members of a pool: which it keeps, which are lost, and which nodes become
 //! members.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -123,7 +123,8 @@ impl<'v> Draft<'v> {
         if !empty.is_empty() || !fresh.is_empty() {
             let mut own = vec![false; inventory.nodes.len()];
             self.nodes().for_each(|node| own[node] = true);
-            let mut choice = Choice::new(inventory, pool, &own);
+            let open: BTreeSet<u32> = empty.iter().chain(&fresh).copied().collect();
+            let mut choice = Choice::new(inventory, pool, &own, &open);
             self.refill(pool, &empty, &mut choice, &mut own, &mut lack, inventory);
             let kept = self.nodes().count();
             if let Some(job) = pool.holder.filter(|_| !fresh.is_empty()) {
@@ -166,7 +167,12 @@ impl<'v> Draft<'v> {
         lack: &mut Lack,
         inventory: &mut Inventory<'v>,
     ) {
-        for &index in empty {
+        // No slot takes the node that the pods of another one need, if they can have it.
+        let mut empty = empty.to_vec();
+        empty.sort_by_key(|index| {
+            (inventory.bound(pool.hash, *index).is_empty(), !choice.is_awaited(*index))
+        });
+        for index in empty {
             let bound = inventory.bound(pool.hash, index);
             // All pods that asked for one member must run on one node.
             let only = bound.first().map(|(node, _)| *node);
@@ -196,6 +202,7 @@ impl<'v> Draft<'v> {
                 }
             }
         }
+        lack.vacant.sort_unstable();
     }
 
     /// Gives an empty slot a new node.

@@ -9,6 +9,7 @@ mod random;
 mod release;
 mod replacement;
 mod simulator;
+mod waiting;
 
 use serde_json::{Value, json};
 

@@ -44,6 +44,8 @@ enum Event {
     PoolDeleted(usize),
     PoolGrown(usize),
     PodBound(usize, usize, Option<usize>, bool),
+    /// The pod has no node, and names this one.
+    PodWaits(usize, usize, Option<usize>, bool),
     PodDeleted(usize),
     /// The controller carries out this many writes.
     Progress(usize),
@@ -67,8 +69,10 @@ fn any_event() -> impl Strategy<Value = Event> {
             .prop_map(|(p, size, exclusive)| Event::PoolCreated(p, size, exclusive)),
         1 => pool.clone().prop_map(Event::PoolDeleted),
         1 => pool.clone().prop_map(Event::PoolGrown),
-        2 => (0..4usize, node, proptest::option::of(pool), any::<bool>())
+        2 => (0..4usize, node.clone(), proptest::option::of(pool.clone()), any::<bool>())
             .prop_map(|(pod, n, p, indexed)| Event::PodBound(pod, n, p, indexed)),
+        2 => (0..4usize, node, proptest::option::of(pool), any::<bool>())
+            .prop_map(|(pod, n, p, indexed)| Event::PodWaits(pod, n, p, indexed)),
         1 => (0..4usize).prop_map(Event::PodDeleted),
         3 => (1..6usize).prop_map(Event::Progress),
         2 => prop_oneof![Just(Pace::All), Just(Pace::First), Just(Pace::Last)]
@@ -126,6 +130,12 @@ fn apply(world: &mut World, event: &Event) {
                 world.pod_of(&format!("pod{pod}"), &node(n), &pool(&p), indexed.then_some(0))
             }
         },
+        Event::PodWaits(pod, n, p, indexed) => {
+            apply(world, &Event::PodBound(*pod, *n, *p, *indexed));
+            let selector = json!({"kubernetes.io/hostname": node(n)});
+            let waits = json!({"spec": {"nodeName": null, "nodeSelector": selector}});
+            json_patch::merge(world.pods.get_mut(&format!("pod{pod}")).unwrap(), &waits);
+        }
         Event::PodDeleted(pod) => {
             world.pods.remove(&format!("pod{pod}"));
         }

@@ -1,0 +1,52 @@
+//! What a pod without a node says about the one node on which it must run.
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::core::v1::NodeSelectorTerm;
+
+use super::{COLOCATION_PREFIX, GROUP, PendingPod};
+use crate::kubernetes::{HOSTNAME, affinity, required_pod_terms};
+use crate::placement::affinity::{bound_to, matches_nothing};
+
+/// The one node that a pod names.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Named<'p> {
+    /// By the name of the node.
+    Node(&'p str),
+    /// By the label `kubernetes.io/hostname`.
+    Hostname(&'p str),
+}
+
+impl PendingPod {
+    /// The one node that its required node affinity or its node selector names, if any.
+    pub(crate) fn named(&self) -> Option<Named<'_>> {
+        let terms = self.terms.as_deref().unwrap_or_default();
+        let selected = self.node_selector.get(HOSTNAME).map(|value| &**value);
+        let hostname = || selected.or_else(|| hostname(terms)).map(Named::Hostname);
+        bound_to(terms).map(Named::Node).or_else(hostname)
+    }
+}
+
+/// The one hostname label that all of a pod's terms require, if any. Terms that match no node are ignored.
+fn hostname(terms: &[NodeSelectorTerm]) -> Option<&str> {
+    let mut names = terms.iter().filter(|term| !matches_nothing(*term)).map(hostname_of_term);
+    let first = names.next()??;
+    names.all(|name| name == Some(first)).then_some(first)
+}
+
+fn hostname_of_term(term: &NodeSelectorTerm) -> Option<&str> {
+    let mut requirements = term.match_expressions.iter().flatten();
+    requirements.find_map(|of| match of.values.as_deref() {
+        Some([name]) if of.key == HOSTNAME && of.operator == "In" => Some(name.as_str()),
+        _ => None,
+    })
+}
+
+/// Whether the pod must be on the node of the pods with a colocation label.
+pub(super) fn is_near(pod: &core::Pod) -> bool {
+    required_pod_terms(affinity(pod)).iter().any(|term| {
+        let selector = term.label_selector.as_ref();
+        let rules = selector.and_then(|selector| selector.match_expressions.as_ref());
+        let is_group = |key: &str| key.starts_with(COLOCATION_PREFIX) || key == GROUP;
+        term.topology_key == HOSTNAME && rules.into_iter().flatten().any(|rule| is_group(&rule.key))
+    })
+}
