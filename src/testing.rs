@@ -8,6 +8,11 @@ pub mod admission {
     pub use crate::admission::{
         Admission, Decision, ParseError, Pass, Refusal, Review, answer, decide,
     };
+
+    pub mod validate {
+        //! See `src/admission/validate.rs`.
+        pub use crate::admission::validate::validate;
+    }
 }
 
 pub mod api {

@@ -39,11 +39,7 @@ fn validation(review: &Review<'_>) -> Option<&'static Validation> {
 ///
 /// # Errors
 /// [`ParseError`]: no answer can be given.
-pub(crate) fn validate(
-    review: &Review<'_>,
-    view: &View,
-    policy: &Policy,
-) -> Result<Decision, ParseError> {
+pub fn validate(review: &Review<'_>, view: &View, policy: &Policy) -> Result<Decision, ParseError> {
     let Some(validation) = validation(review) else {
         return Ok(Decision::Pass(Pass::OutOfScope));
     };
