@@ -10,9 +10,10 @@
 //! cannot satisfy is not an error, but preferences that contradict each other are.
 //!
 //! The order of the checks: names and operators in this file, then `pools` (each pool separately),
-//! then `hosts` (elements that must share a host, and elements that must not).
+//! then `hosts` (elements that must share a host, and elements that must not); `joins` says why they must.
 
 mod hosts;
+mod joins;
 mod pools;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Check;
+use super::joins::find_joins;
 use super::pools::tag_keys;
 use crate::placement::reason::{Reason, quoted};
 use crate::systems::check::words::counted;
@@ -11,6 +12,14 @@ use crate::systems::streams::api::streams_job::Enforcement;
 use crate::systems::streams::kinds::StreamsView as _;
 use crate::systems::streams::kinds::host_pool::{Form, to_usize};
 use crate::systems::streams::kinds::streams_job::closure::{Claim, Location, Operator, Pool, Unit};
+
+/// The nodes that a claim allows.
+struct Allowed<'c> {
+    /// Only these, if the claim names nodes.
+    nodes: Option<Vec<&'c str>>,
+    /// They must have all of these tags.
+    tags: Vec<Box<str>>,
+}
 
 impl<'c> Check<'c> {
     /// The node of a claim's location, if it is exactly one.
@@ -37,26 +46,25 @@ impl<'c> Check<'c> {
                 .find_map(|exlocation| Some((&exlocation.token, exlocation.by, exlocation.clash?)))
             {
                 let problem = format!(
-                    "{} and {} must be apart (hostExlocation {}) and must share a host{}",
+                    "{} and {} must be apart (hostExlocation {}) and must share a host: {}",
                     self.format_operator(by),
                     self.format_operator(clash),
                     quoted(token),
-                    if by.element == clash.element {
-                        ": they are in one processing element"
-                    } else {
-                        ""
-                    }
+                    self.format_joins(&[by.element, clash.element])
                 );
                 let remedy = "remove the token from one of them, or the constraint that joins them (hostColocation, host)";
                 self.report(Reason::ExlocatedTogether, problem, remedy);
             }
             if let (Some(by), [_, _, ..]) = (unit.isolated, unit.elements.as_slice()) {
-                let other = unit.elements.iter().find(|element| **element != by.element);
-                let other = other.map_or("", |other| &*self.spec.processing_elements[*other].name);
+                let others = unit.elements.iter().find(|element| **element != by.element);
+                let joins =
+                    others.map(|other| find_joins(self.spec, self.closure, by.element, *other));
+                let nearest = joins.iter().flatten().next().map_or(by.element, |join| join.to);
                 let problem = format!(
-                    "{} has hostIsolation and must share its host with processing element {}",
+                    "{} has hostIsolation and must share its host with processing element {}: {}",
                     self.format_operator(by),
-                    quoted(other)
+                    quoted(&self.spec.processing_elements[nearest].name),
+                    self.format_joins(&[by.element, nearest])
                 );
                 let remedy = "remove hostIsolation, or the constraint that joins them (hostColocation, host)";
                 self.report(Reason::IsolationShared, problem, remedy);
@@ -80,91 +88,99 @@ impl<'c> Check<'c> {
             only.into_iter().for_each(|claim| _ = self.find_pinned_node(claim));
             return;
         }
-        // The nodes that satisfy the claims so far; `None` for every node.
+        let mut all = Vec::new();
+        for claim in claims {
+            let Some(allowed) = self.find_allowed(claim) else { return };
+            all.push((claim, allowed));
+        }
+        if self.has_common_host(&all) {
+            return;
+        }
+        // From the end, so that of several contradictions the first one is reported.
+        for number in (0..all.len()).rev() {
+            let claim = all.remove(number);
+            if self.has_common_host(&all) {
+                all.insert(number, claim);
+            }
+        }
+        // If no node satisfies a claim alone, `check_pools` reports its pool.
+        if let [_, _, ..] = all.as_slice() {
+            let claims: Vec<&Claim> = all.iter().map(|(claim, _)| *claim).collect();
+            self.report_no_common_host(&claims);
+        }
+    }
+
+    /// Whether one host may satisfy all of these claims.
+    fn has_common_host(&self, claims: &[(&Claim, Allowed<'c>)]) -> bool {
         let mut left: Option<Vec<&str>> = None;
         let mut tags: Vec<Box<str>> = Vec::new();
-        let mut members: HashMap<usize, (u32, &Claim)> = HashMap::new();
-        let mut reserved: Option<(usize, &Claim)> = None;
-        let mut last: Option<&Claim> = None;
-        for claim in claims {
-            let before = last.replace(claim);
+        let mut members: HashMap<usize, u32> = HashMap::new();
+        let mut exclusive: Option<usize> = None;
+        for (claim, allowed) in claims {
             if let Location::Pool { pool, index } = claim.location {
-                if let Some(index) = index
-                    && let Some((other, by)) = members.insert(pool, (index, claim))
-                    && other != index
-                {
-                    return self.report_no_common_host(by, claim);
+                if index.is_some_and(|index| *members.entry(pool).or_insert(index) != index) {
+                    return false;
                 }
-                if self.closure.pools[pool].exclusive
-                    && let Some((other, by)) = reserved.replace((pool, claim))
-                    && other != pool
-                {
-                    return self.report_no_common_host(by, claim);
+                if self.closure.pools[pool].exclusive && *exclusive.get_or_insert(pool) != pool {
+                    return false;
                 }
             }
-            let Some(allowed) = self.find_allowed(claim, &mut tags) else { return };
-            left = match (left, allowed) {
-                (None, allowed) => allowed,
+            left = match (left, &allowed.nodes) {
                 (left, None) => left,
-                (Some(left), Some(allowed)) => {
-                    Some(left.into_iter().filter(|node| allowed.contains(node)).collect())
+                (None, Some(nodes)) => Some(nodes.clone()),
+                (Some(left), Some(nodes)) => {
+                    Some(left.into_iter().filter(|node| nodes.contains(node)).collect())
                 }
             };
-            let view = self.view;
-            let has_tags = |node: &str| {
-                let present = view.node_tags(node);
-                tags.iter().all(|tag| present.contains(tag))
-            };
-            let tagged = |node: &&str| view.node(node).is_some() && has_tags(node);
-            let possible = match &mut left {
-                Some(left) => {
-                    left.retain(|node| tagged(node));
-                    !left.is_empty()
-                }
-                None => view.has_node_with_tags(&tags),
-            };
-            if !possible {
-                // If no node satisfies the first claim alone, `check_pools` reports its pool.
-                return before
-                    .into_iter()
-                    .for_each(|before| self.report_no_common_host(before, claim));
+            tags.extend_from_slice(&allowed.tags);
+            if left.as_ref().is_some_and(Vec::is_empty) {
+                return false;
             }
+        }
+        match left {
+            None => self.view.has_node_with_tags(&tags),
+            Some(left) => left.into_iter().any(|node| {
+                let present = self.view.node_tags(node);
+                self.view.node(node).is_some() && tags.iter().all(|tag| present.contains(tag))
+            }),
         }
     }
 
-    /// The nodes that a claim allows: `Some(None)` for all nodes with `tags`, to which this adds
-    /// the tags of the claim's pool; `None` if the claim or its pool is invalid.
-    fn find_allowed(
-        &mut self,
-        claim: &'c Claim,
-        tags: &mut Vec<Box<str>>,
-    ) -> Option<Option<Vec<&'c str>>> {
+    /// What a claim allows; `None` if the claim or its pool is invalid.
+    fn find_allowed(&mut self, claim: &'c Claim) -> Option<Allowed<'c>> {
+        let these = |nodes| Some(Allowed { nodes: Some(nodes), tags: Vec::new() });
         let closure = self.closure;
         let Location::Pool { pool, index } = &claim.location else {
-            return Some(Some(vec![self.find_pinned_node(claim)?]));
+            return these(vec![self.find_pinned_node(claim)?]);
         };
         match closure.pools[*pool].form.as_ref().ok()? {
-            Form::Literal(_) if index.is_some() => Some(Some(vec![self.find_pinned_node(claim)?])),
+            Form::Literal(_) if index.is_some() => these(vec![self.find_pinned_node(claim)?]),
             Form::Literal(hosts) => {
-                Some(Some(hosts.iter().filter_map(|host| self.nodes.get(host).copied()?).collect()))
+                these(hosts.iter().filter_map(|host| self.nodes.get(host).copied()?).collect())
             }
             Form::Tagged(own) | Form::Sized(_, own) => {
-                tags.extend(tag_keys(own));
-                Some(None)
+                Some(Allowed { nodes: None, tags: tag_keys(own).into_iter().collect() })
             }
-            Form::Any => Some(None),
+            Form::Any => Some(Allowed { nodes: None, tags: Vec::new() }),
         }
     }
 
-    fn report_no_common_host(&mut self, one: &Claim, other: &Claim) {
+    fn report_no_common_host(&mut self, claims: &[&Claim]) {
+        let parts: Vec<String> = claims
+            .iter()
+            .map(|claim| {
+                let location = self.format_location(&claim.location);
+                format!("{} asks for {location}", self.format_operator(claim.by))
+            })
+            .collect();
+        let all = if parts.len() == 2 { "both" } else { "all of these" };
+        let elements: Vec<usize> = claims.iter().map(|claim| claim.by.element).collect();
         let problem = format!(
-            "{} asks for {}, {} asks for {}, they must share a host, and no host is both",
-            self.format_operator(one.by),
-            self.format_location(&one.location),
-            self.format_operator(other.by),
-            self.format_location(&other.location)
+            "{}, and no host is {all}, but they must share a host: {}",
+            parts.join(", "),
+            self.format_joins(&elements)
         );
-        let remedy = "ask for one host in both, or remove the constraint that joins them (hostColocation, fusion)";
+        let remedy = "ask for one host in all of them, or remove the constraint that joins them (hostColocation, host, fusion)";
         self.report(Reason::NoCommonHost, problem, remedy);
     }
 
@@ -190,11 +206,12 @@ impl<'c> Check<'c> {
         let outside = unit.claims.iter().find(|claim| !members.contains(&claim.by.element));
         if let Some(outside) = outside {
             let problem = format!(
-                "{} is in exclusive {}, {} asks for {}, and they must share a host",
+                "{} is in exclusive {}, {} asks for {}, and they must share a host: {}",
                 self.format_operator(inside.by),
                 self.format_pool(pool),
                 self.format_operator(outside.by),
-                self.format_location(&outside.location)
+                self.format_location(&outside.location),
+                self.format_joins(&[inside.by.element, outside.by.element])
             );
             let remedy = "ask for the exclusive pool in both, or remove the host of the second: it must run with the first";
             self.report(Reason::ExclusivePoolSplit, problem, remedy);

@@ -115,7 +115,14 @@ fn a_job_that_cannot_be_placed_is_refused_with_its_reason() {
         ("{pools: [{name: P, hosts: [n1, n2]}], processingElements: [{name: a, operators: [{name: A, host: {pool: P}, hostExlocation: [t]}]}, {name: b, operators: [{name: B, host: {pool: P}, hostExlocation: [t]}]}, {name: c, operators: [{name: C, host: {pool: P}, hostExlocation: [t]}]}]}".to_owned(), R::TooManyExlocated, &["3 groups", "2 hosts"]),
         (two("{name: P, size: 1}", &(host("pool: P") + ", hostIsolation: true"), &host("pool: P")), R::TooManyExlocated, &["hostIsolation", "2 hosts"]),
         // Isolation that is shared.
-        (two("", &format!("{together}, hostIsolation: true"), together), R::IsolationShared, &["\"A\"", "\"b\""]),
+        (two("", &format!("{together}, hostIsolation: true"), together), R::IsolationShared, &["\"A\"", "\"b\"", "hostColocation \"t\" joins processing elements \"a\" and \"b\""]),
+        // What joins them is named, also if another element does.
+        ("{processingElements: [{name: a, operators: [{name: A, host: {name: n1}}]}, {name: b, operators: [{name: B, host: {name: n2}}]}, {name: c, operators: [{name: C, host: {name: n2}}, {name: D, host: {name: n1}}]}]}".to_owned(), R::NoCommonHost, &["\"A\" of processing element \"a\" asks for the host with the name n1", "but they must share a host: processing elements \"a\" and \"c\" ask for the host with the name n1, processing elements \"c\" and \"b\" ask for the host with the name n2"]),
+        ("{processingElements: [{name: a, operators: [{name: A, hostColocation: [x]}]}, {name: b, operators: [{name: B, hostColocation: [x, y]}]}, {name: c, operators: [{name: C, hostColocation: [y], hostIsolation: true}]}]}".to_owned(), R::IsolationShared, &["\"C\"", "with processing element \"b\": hostColocation \"y\" joins"]),
+        // Each two of these have a host, and all three have none.
+        ("{pools: [{name: P, hosts: [n1, n2]}, {name: Q, hosts: [n2, n3]}, {name: R, hosts: [n1, n3]}], processingElements: [{name: a, operators: [{name: A, host: {pool: P}}, {name: B, host: {pool: Q}}, {name: C, host: {pool: R}}]}]}".to_owned(), R::NoCommonHost, &["pool \"P\"", "pool \"Q\"", "pool \"R\", and no host is all of these", "they are in one processing element"]),
+        // A third that contradicts nothing is left out.
+        (format!("{{pools: [{{name: P, hosts: [n1, n2]}}], processingElements: [{{name: a, operators: [{}]}}]}}", ["A, host: {name: n1}", "B, host: {pool: P}", "C, host: {name: n2}"].map(|of| format!("{{name: {of}}}")).join(", ")), R::NoCommonHost, &["\"A\" of processing element \"a\" asks for the host with the name n1, operator \"C\""]),
         (two("", &(host("name: n1") + ", hostIsolation: true"), &host("address: 10.8.5.6")), R::IsolationShared, &["node n1", "\"B\""]),
         // Pools.
         (two("{name: P, size: 2}", &host("pool: P, index: 2"), ""), R::IndexOutOfRange, &["host 2 of pool \"P\"", "0 to 1"]),
