@@ -1,7 +1,7 @@
 //! A cluster of documents in memory, in which the controller's plans are carried out and the webhook
 //! decides on pods and jobs as on a real one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1 as core;
@@ -284,8 +284,8 @@ impl World {
         pods.retain(|_, pod| pod["spec"]["nodeName"] != name);
     }
 
-    /// The nodes of the pods and pools of the job. A member counts once its node is marked: until then the
-    /// controller may choose another one.
+    /// The nodes of the pods and pools of the job. A member counts once it is recorded: it is kept while its
+    /// node exists.
     pub(crate) fn placement(&self, model: &Model) -> Placement {
         let nodes: BTreeMap<String, usize> =
             (0..model.nodes.len()).map(|node| (node_name(node), node)).collect();
@@ -297,13 +297,12 @@ impl World {
         for (pool, members) in placement.pools.iter_mut().enumerate().filter(|(pool, _)| {
             matches!(model.pools[*pool].form, crate::streams_oracle::Form::Sized(..))
         }) {
-            let owned = self.job()["status"]["pools"].as_array().into_iter().flatten();
-            let owned = owned.filter(|owned| owned["name"] == pool_name(pool));
-            let names: BTreeSet<&str> =
-                owned.filter_map(|owned| owned["hostPool"].as_str()).collect();
+            let prefix = format!("j-{}-", pool_name(pool).to_lowercase());
             let found = self.all("hostpools").filter(|found| {
                 found["metadata"]["namespace"] == NAMESPACE
-                    && found["metadata"]["name"].as_str().is_some_and(|name| names.contains(name))
+                    && found["metadata"]["name"]
+                        .as_str()
+                        .is_some_and(|name| name.starts_with(&prefix))
             });
             for member in
                 found.flat_map(|found| found["status"]["members"].as_array().into_iter().flatten())
@@ -312,7 +311,7 @@ impl World {
                 else {
                     continue;
                 };
-                if member["state"] == "Ready" && self.node(node).is_some() {
+                if member["state"] != "Vacant" && self.node(node).is_some() {
                     members[usize::try_from(index).unwrap()] = Some(nodes[node]);
                 }
             }

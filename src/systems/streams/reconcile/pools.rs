@@ -40,7 +40,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 
-use super::wholes::Wholes;
+use super::wholes::{Hold, Wholes};
 use crate::systems::plan::{Action, Plan, Target, Write};
 use crate::systems::policy::Policy;
 use crate::systems::streams::api::host_pool::MemberState;
@@ -65,8 +65,8 @@ struct Pool<'v> {
     /// The nodes of its members as the placement of its whole job has them, by index; `None`: the pool
     /// chooses by itself.
     planned: Option<&'v BTreeMap<u32, &'v str>>,
-    /// Its job, if that cannot be placed as a whole.
-    holder: Option<&'v Name>,
+    /// Its job, and why it gets no first members now.
+    holder: Option<(&'v Name, Hold)>,
 }
 
 impl<'v> Pool<'v> {

@@ -52,15 +52,25 @@ impl Whole<'_> {
     }
 }
 
+/// Why a pool of a job gets no first members now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Hold {
+    /// The job cannot be placed as a whole.
+    Impossible,
+    /// The job's other pools are about to be created.
+    Incomplete,
+    /// Another HostPool has the name of one of the job's pools, so that it cannot be created.
+    Blocked,
+}
+
 /// What was found out about all jobs.
 #[derive(Debug, Default)]
 pub(super) struct Wholes<'v> {
     jobs: HashMap<&'v Name, Whole<'v>>,
     /// The members of the pools of jobs, by the pool's hash.
     members: HashMap<&'v str, BTreeMap<u32, &'v str>>,
-    /// The hashes of the pools that get no first members, because their jobs cannot be placed as a whole,
-    /// each with its job.
-    held: HashMap<&'v str, &'v Name>,
+    /// The hashes of the pools that get no first members now, each with its job and why.
+    held: HashMap<&'v str, (&'v Name, Hold)>,
     /// When a pod will have waited long enough for its node.
     pub(super) recheck_at: Option<Timestamp>,
 }
@@ -119,8 +129,8 @@ impl<'v> Wholes<'v> {
         self.members.get(hash)
     }
 
-    /// The job because of which a pool gets no first members.
-    pub(super) fn holder(&self, hash: &str) -> Option<&'v Name> {
+    /// The job because of which a pool gets no first members now, and why.
+    pub(super) fn holder(&self, hash: &str) -> Option<(&'v Name, Hold)> {
         self.held.get(hash).copied()
     }
 }
@@ -296,7 +306,14 @@ impl<'v> Judging<'_, 'v, '_> {
     fn serve_pools(&mut self, whole: &Whole<'v>, fixed: &Fixed<'v>, sites: &mut Sites<'v>) {
         let labelled =
             || self.job.closure.pools.iter().enumerate().filter(|(_, of)| of.is_labelled());
-        let is_complete = labelled().all(|(pool, _)| fixed.pools.contains_key(&pool));
+        let missing = || labelled().filter(|(pool, _)| !fixed.pools.contains_key(pool));
+        let is_complete = missing().next().is_none();
+        let exists = |of: &str| self.view.host_pool(&Name::new(&self.name.namespace, of)).is_some();
+        let hold = match () {
+            () if whole.plan.is_none() => Hold::Impossible,
+            () if missing().any(|(_, of)| exists(&of.host_pool)) => Hold::Blocked,
+            () => Hold::Incomplete,
+        };
         for (pool, of) in labelled() {
             let found = fixed.pools.get(&pool).and_then(|found| found.hash.as_deref());
             let Some(hash) = found else { continue };
@@ -306,7 +323,7 @@ impl<'v> Judging<'_, 'v, '_> {
                     members.values().for_each(|node| sites.give(node, hash, of.exclusive));
                     self.wholes.members.insert(hash, members.clone());
                 }
-                None if !whole.is_unknown => _ = self.wholes.held.insert(hash, self.name),
+                None if !whole.is_unknown => _ = self.wholes.held.insert(hash, (self.name, hold)),
                 None => {}
             }
         }

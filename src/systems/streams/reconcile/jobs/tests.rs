@@ -1,7 +1,9 @@
+use k8s_openapi::api::core::v1::Node;
+
 use super::*;
 use crate::systems;
 use crate::systems::streams::kinds::streams_job::closure;
-use crate::view::resource;
+use crate::view::{Scope, resource};
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 
@@ -188,4 +190,68 @@ fn a_job_that_is_being_deleted_or_is_in_an_excluded_namespace_is_ignored() {
     let deleting = JOB.replace("uid: u1", "uid: u1, deletionTimestamp: '2026-01-01T00:00:00Z'");
     let excluded = JOB.replace("namespace: ns", "namespace: kube-system");
     assert!(planned(&view(&[NODE, &deleting, &excluded])).is_empty());
+}
+
+/// A pod may come while the controller creates the pools one after the other: it must not be refused because
+/// the first of them says that it is not Ready.
+#[test]
+fn a_pool_has_no_status_before_the_others_of_its_job_exist() {
+    let job = "
+apiVersion: stowplan.dev/v1alpha1
+kind: StreamsJob
+metadata: {name: parallel, namespace: ns, uid: u1, generation: 1, resourceVersion: '7'}
+spec:
+  pools: [{name: P, size: 1}, {name: Q, size: 1}]
+  processingElements: [{name: a, operators: [{name: A, host: {pool: P}}]}]
+";
+    let new = |pool: &str, uid: &str, owner: &str| {
+        let mut pool: Value = serde_saphyr::from_str(&self::pool(
+            &closure::host_pool_name("parallel", pool),
+            owner,
+            false,
+            1,
+        ))
+        .unwrap();
+        pool["metadata"]["uid"] = json!(uid);
+        pool.as_object_mut().unwrap().remove("status");
+        pool.to_string()
+    };
+    let statuses = |view: &View| -> Vec<(String, String)> {
+        let (policy, now) = (Policy::default(), NOW.parse().unwrap());
+        let actions = systems::streams::reconcile::plan(view, &policy, now).actions;
+        let of_pools = actions.into_iter().filter(|action| action.target.resource == HOST_POOL);
+        let of_pools = of_pools.filter_map(|action| match &action.write {
+            Write::Status { status, .. } => {
+                let conditions = status["conditions"].as_array().unwrap();
+                let ready = conditions.iter().find(|of| of["type"] == "Ready").unwrap();
+                let of = |key: &str| ready[key].as_str().unwrap().to_owned();
+                Some((of("reason"), of("message")))
+            }
+            _ => None,
+        });
+        of_pools.collect()
+    };
+    let with_nodes = |documents: &[&str]| {
+        let mut view = view(documents);
+        for name in ["n1", "n2"] {
+            let labels = json!({"kubernetes.io/hostname": name});
+            let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+            let metadata = json!({"name": name, "uid": name, "labels": labels});
+            let node = json!({"metadata": metadata, "status": ready});
+            let node: Node = serde_json::from_value(node).unwrap();
+            view.apply(systems::project(&node, Scope::Controller).unwrap());
+        }
+        view
+    };
+    let (first, second) = (new("P", "p1", "u1"), new("Q", "p2", "u1"));
+    let mut view = with_nodes(&[job, &first]);
+    assert_eq!(statuses(&view), []);
+    let complete = statuses(&with_nodes(&[job, &first, &second]));
+    let reasons: Vec<&str> = complete.iter().map(|(reason, _)| reason.as_str()).collect();
+    assert_eq!(reasons, ["Reserving", "Reserving"]);
+    // A foreign HostPool has the name of the second: somebody must act, so the first says it.
+    apply(&mut view, &new("Q", "p2", ""));
+    let waiting =
+        statuses(&view).into_iter().find(|(reason, _)| reason == "WaitingForJob").unwrap();
+    assert_eq!(waiting.1, "StreamsJob parallel does not own all of the HostPools it needs");
 }

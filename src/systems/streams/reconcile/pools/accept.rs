@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::Pool;
+use super::{Hold, Pool};
 use crate::systems::policy::Policy;
 use crate::systems::streams::reasons::PoolReason;
 use crate::view::View;
@@ -113,6 +113,11 @@ fn refuse_too_many(pools: &[Pool<'_>], verdicts: &mut [Verdict], limit: u32) {
 fn judge_alone(pool: &Pool<'_>, view: &View, policy: &Policy) -> Verdict {
     let refused = |reason, message| Verdict::Refused { reason, message };
     if !pool.pool.readable {
+        return Verdict::Undecided;
+    }
+    let is_new = pool.pool.status.conditions.is_empty();
+    if is_new && matches!(pool.holder, Some((_, Hold::Incomplete))) {
+        // A pool without a status lets pods come, which wait; one that is not Ready refuses them.
         return Verdict::Undecided;
     }
     if let Err(problem) = &pool.pool.form {

@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::choose::{Choice, Refusal};
 use super::inventory::{Inventory, NodeState};
 use super::obstacle::Obstacle;
-use super::{Pool, join, truncate};
+use super::{Hold, Pool, join, truncate};
 use crate::systems::plan::Event;
 use crate::systems::streams::api::host_pool::{Member, MemberState};
 use crate::systems::streams::reasons::PoolReason;
@@ -127,16 +127,26 @@ impl<'v> Draft<'v> {
             let mut choice = Choice::new(inventory, pool, &own, &open);
             self.refill(pool, &empty, &mut choice, &mut own, &mut lack, inventory);
             let kept = self.nodes().count();
-            if let Some(job) = pool.holder.filter(|_| !fresh.is_empty()) {
+            if let Some((job, hold)) = pool.holder.filter(|_| !fresh.is_empty()) {
                 // All pools of a job get their first members together, or none of them.
                 let lacks = fresh.len() > choice.count();
                 lack.fresh = fresh.len();
                 lack.format_needs(&choice, kept, 0);
                 if !lacks {
-                    self.shortfall = Some(Shortfall {
-                        reason: PoolReason::WaitingForJob,
-                        message: format!("StreamsJob {} cannot be placed as a whole now", job.name),
-                    });
+                    let job = &job.name;
+                    let message = match hold {
+                        Hold::Impossible => {
+                            format!("StreamsJob {job} cannot be placed as a whole now")
+                        }
+                        Hold::Incomplete => {
+                            format!("the other pools of StreamsJob {job} are being created")
+                        }
+                        Hold::Blocked => {
+                            format!("StreamsJob {job} does not own all of the HostPools it needs")
+                        }
+                    };
+                    let reason = PoolReason::WaitingForJob;
+                    self.shortfall = Some(Shortfall { reason, message });
                     return;
                 }
             } else if lack.vacant.is_empty() || !pool.is_first_allocation() {
