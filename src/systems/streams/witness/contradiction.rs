@@ -13,6 +13,11 @@ pub(crate) enum Constraint {
         /// The pool.
         pool: usize,
     },
+    /// A pool has its members for itself.
+    Exclusive {
+        /// The pool.
+        pool: usize,
+    },
     /// A unit is placed, where its claims say.
     Placed {
         /// The unit.
@@ -58,6 +63,8 @@ pub(crate) fn find_contradiction(problem: &Problem, budget: &mut Budget) -> Cont
 fn list(problem: &Problem) -> Vec<Constraint> {
     let pools = problem.pools.iter().enumerate().filter(|(_, pool)| pool.required);
     let mut all: Vec<Constraint> = pools.map(|(pool, _)| Constraint::Required { pool }).collect();
+    let exclusive = problem.pools.iter().enumerate().filter(|(_, pool)| pool.exclusive);
+    all.extend(exclusive.map(|(pool, _)| Constraint::Exclusive { pool }));
     all.extend((0..problem.units.len()).map(|unit| Constraint::Placed { unit }));
     for (unit, of) in problem.units.iter().enumerate() {
         all.extend(of.tokens.iter().map(|token| Constraint::Token { unit, token: *token }));
@@ -114,11 +121,15 @@ impl Search<'_> {
 /// The problem with these constraints only.
 fn restrict(problem: &Problem, constraints: &[Constraint]) -> Problem {
     let mut pools = problem.pools.clone();
-    pools.iter_mut().for_each(|pool| pool.required = false);
+    for pool in &mut pools {
+        pool.required = false;
+        pool.exclusive = false;
+    }
     let mut units: BTreeMap<usize, Unit> = BTreeMap::new();
     for constraint in constraints {
         match *constraint {
             Constraint::Required { pool } => pools[pool].required = true,
+            Constraint::Exclusive { pool } => pools[pool].exclusive = true,
             Constraint::Placed { unit } => {
                 let Unit { claims, at, .. } = problem.units[unit].clone();
                 units.insert(unit, Unit { claims, at, ..Unit::default() });
@@ -135,7 +146,9 @@ fn restrict(problem: &Problem, constraints: &[Constraint]) -> Problem {
             Constraint::Alone { unit } => {
                 units.entry(unit).and_modify(|unit| unit.alone = true);
             }
-            Constraint::Required { .. } | Constraint::Placed { .. } => {}
+            Constraint::Required { .. }
+            | Constraint::Exclusive { .. }
+            | Constraint::Placed { .. } => {}
         }
     }
     Problem { pools, units: units.into_values().collect(), ..problem.clone() }

@@ -1,6 +1,6 @@
 //! Says which constraints of a job contradict each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::frame::Frame;
 use crate::placement::reason::{Finding, Reason, quoted};
@@ -8,25 +8,32 @@ use crate::systems::check::words::{counted, some};
 use crate::systems::streams::kinds::host_pool::Form;
 use crate::systems::streams::kinds::streams_job::closure::{Location, Operator};
 use crate::systems::streams::resolve::format_host;
-use crate::systems::streams::witness::{Budget, Constraint, find_contradiction};
+use crate::systems::streams::witness::{Budget, Constraint, Place, Pool, find_contradiction};
 
 impl Frame<'_, '_> {
     /// Why the job cannot be placed: an irreducible set of its constraints, unless the budget ends.
     pub(super) fn explain(&self, with_more_nodes: bool, budget: &mut Budget) -> Finding {
         let found = find_contradiction(&self.problem, budget);
-        let mut pools = Vec::new();
+        let mut required = BTreeSet::new();
+        let mut exclusive = BTreeSet::new();
         let mut placed = Vec::new();
         let mut apart: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut alone = Vec::new();
         for constraint in &found.constraints {
             match *constraint {
-                Constraint::Required { pool } => pools.push(pool),
+                Constraint::Required { pool } => _ = required.insert(pool),
+                Constraint::Exclusive { pool } => _ = exclusive.insert(pool),
                 Constraint::Placed { unit } => placed.push(unit),
                 Constraint::Token { unit, token } => apart.entry(token).or_default().push(unit),
                 Constraint::Alone { unit } => alone.push(unit),
             }
         }
-        let mut parts: Vec<String> = pools.iter().map(|pool| self.format_required(*pool)).collect();
+        let needs = required.iter().map(|pool| (*pool, exclusive.contains(pool)));
+        let mut parts: Vec<String> =
+            needs.map(|(pool, exclusive)| self.format_required(pool, exclusive)).collect();
+        let holders = required.iter().flat_map(|pool| self.find_holders(*pool));
+        let has: BTreeSet<usize> = holders.chain(exclusive.iter().copied()).collect();
+        parts.extend(has.difference(&required).map(|pool| self.format_members(*pool)));
         let claims = placed.iter().map(|unit| self.format_claims(*unit));
         parts.extend(claims.filter(|claims| !claims.is_empty()));
         for (token, units) in &apart {
@@ -76,12 +83,13 @@ impl Frame<'_, '_> {
         Finding::new(reason, format!("StreamsJob {}", self.name.name), problem, remedy)
     }
 
-    /// `pool "P" needs 3 nodes tagged ib, which only it has; 2 are eligible`.
-    fn format_required(&self, number: usize) -> String {
+    /// `pool "P" needs 3 nodes tagged ib for itself (2 eligible)`. `exclusive`: it matters that it has them
+    /// for itself.
+    fn format_required(&self, number: usize, exclusive: bool) -> String {
         let pool = self.pools[number];
         let (of, framed) = (&self.closure.pools[pool], &self.problem.pools[number]);
         let name = quoted(&self.spec.pools[pool].name);
-        let exclusive = if of.exclusive { " for itself" } else { "" };
+        let exclusive = if exclusive { " for itself" } else { "" };
         let tagged = match &of.form {
             Ok(Form::Sized(_, tags)) if !tags.is_empty() => {
                 format!(" tagged {}", tags.join(" and "))
@@ -101,10 +109,44 @@ impl Frame<'_, '_> {
         let has = framed.members.values();
         let mut eligible = framed.eligible.clone();
         has.clone().for_each(|class| eligible.set(*class, false));
+        for holder in self.find_holders(number) {
+            let members = self.problem.pools[holder].members.values();
+            members.for_each(|class| eligible.set(*class, false));
+        }
         let eligible: usize =
             eligible.ones().map(|class| self.problem.classes[class].count).sum::<usize>()
                 + has.count();
         format!("pool {name} needs {nodes}{tagged}{exclusive} ({eligible} eligible)")
+    }
+
+    /// The other pools of the job whose members a pool could have if they were not theirs.
+    fn find_holders(&self, number: usize) -> Vec<usize> {
+        let pool = &self.problem.pools[number];
+        let others = self.problem.pools.iter().enumerate().filter(|(other, _)| *other != number);
+        let holds = |other: &(usize, &Pool)| {
+            (pool.exclusive || other.1.exclusive)
+                && other.1.members.values().any(|class| pool.eligible[*class])
+        };
+        others.filter(holds).map(|(other, _)| other).collect()
+    }
+
+    /// `pool "P" has nodes n1 and n2 for itself`.
+    fn format_members(&self, number: usize) -> String {
+        let name = quoted(&self.spec.pools[self.pools[number]].name);
+        let pool = &self.problem.pools[number];
+        let nodes: Vec<String> = pool
+            .members
+            .values()
+            .filter_map(|class| self.node(Place { class: *class, number: 0 }))
+            .map(str::to_owned)
+            .collect();
+        let nodes = match nodes.as_slice() {
+            [] => "its nodes".to_owned(),
+            [node] => format!("node {node}"),
+            _ => format!("nodes {}", some(&nodes)),
+        };
+        let alone = if pool.exclusive { " for itself" } else { "" };
+        format!("pool {name} has {nodes}{alone}")
     }
 
     /// What the operators of a unit ask for.
