@@ -36,6 +36,8 @@ mod cli {
     mod plan_runs;
     /// `plan`: objects that depend on each other, and input that is not rendered.
     mod plan_together;
+    /// `plan`: a StreamsJob is placed as a whole.
+    mod plan_whole;
 
     /// `controller`: start, readiness and stop.
     mod controller;

@@ -93,12 +93,12 @@ struct Fill<'m> {
 }
 
 impl Fill<'_> {
-    /// Fills the pools from `position` on, of which the first has `had` members from the classes before
-    /// `class`.
+    /// Fills the pools from `position` on, of which the first has `had` members from the classes of
+    /// [`Model::ranked`] before `from`.
     fn run(
         &mut self,
         position: usize,
-        class: usize,
+        from: usize,
         had: usize,
         budget: &mut Budget,
     ) -> Result<bool, Exhausted> {
@@ -111,9 +111,12 @@ impl Fill<'_> {
         let eligible = &problem.pools[pool].eligible;
         let may = |of: &usize| {
             let is_own = self.only.get(of).is_none_or(|pools| pools.contains(&pool));
-            *of >= class && self.free[*of] > 0 && is_own
+            eligible[*of] && self.free[*of] > 0 && is_own
         };
-        let Some(class) = eligible.ones().find(may) else { return Ok(false) };
+        let ranked = &self.model.ranked;
+        let next = ranked[from..].iter().position(may);
+        let Some(at) = next.map(|next| from + next) else { return Ok(false) };
+        let class = ranked[at];
         let shared: Vec<usize> = (0..problem.pools.len())
             .filter(|other| {
                 let other = &problem.pools[*other];
@@ -128,7 +131,7 @@ impl Fill<'_> {
             if count > 0 {
                 self.filled[pool].insert(class, count);
             }
-            if self.run(position, class + 1, had + count, budget)? {
+            if self.run(position, at + 1, had + count, budget)? {
                 return Ok(true);
             }
             self.filled[pool].remove(&class);
@@ -261,15 +264,23 @@ fn choose_members(
             continue;
         }
         let own: HashSet<Place> = members[number].values().copied().collect();
+        let rank = |class: usize| problem.classes[class].rank;
         let mut classes: Vec<usize> = pool.eligible.ones().collect();
-        classes.sort_by_key(|class| problem.classes[*class].rank);
-        let mut further = classes
-            .into_iter()
-            .flat_map(|class| {
-                (0..problem.classes[class].count).map(move |number| Place { class, number })
-            })
-            .filter(|place| !own.contains(place) && !taken.contains(place));
+        classes.sort_by_key(|class| rank(*class));
+        let places = |class: usize| {
+            (0..problem.classes[class].count).map(move |number| Place { class, number })
+        };
+        // Of nodes that are alike those that nothing uses yet, so that the pools spread.
+        let alike = classes.chunk_by(|one, other| rank(*one) == rank(*other));
+        let used_last = alike.flat_map(|classes| {
+            let all = move || classes.iter().copied().flat_map(places);
+            let unused = all().filter(|place| !used.contains(place));
+            unused.chain(all().filter(|place| used.contains(place)))
+        });
+        let mut further = used_last.filter(|place| !own.contains(place) && !taken.contains(place));
         fill_slots(&mut members[number], pool.size, || further.next());
+        drop(further);
+        used.extend(members[number].values());
     }
     members
 }

@@ -34,6 +34,8 @@ pub(super) struct Model<'p> {
     pub(super) domains: Vec<Spots>,
     /// A number that core units which may be exchanged have in common.
     pub(super) twins: Vec<usize>,
+    /// The classes, those that are to be used first before the others.
+    pub(super) ranked: Vec<usize>,
 }
 
 impl<'p> Model<'p> {
@@ -65,7 +67,9 @@ impl<'p> Model<'p> {
             first_spot: Vec::new(),
             domains: Vec::new(),
             twins: Vec::new(),
+            ranked: (0..problem.classes.len()).collect(),
         };
+        model.ranked.sort_by_key(|class| problem.classes[*class].rank);
         model.leave_out(&units, budget)?;
         model.list_spots();
         Ok(model.find_domains().then_some(model))

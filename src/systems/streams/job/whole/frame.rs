@@ -319,11 +319,12 @@ impl<'f, 'v> Builder<'f, 'v> {
         nodes: Nodes<'v>,
     ) {
         let own = (&*self.name.namespace, &*self.name.name);
-        // First the nodes that no other job needs and that every pod may use.
+        // First the nodes that every pod may use, that no other job needs, and that no pool of this one lists.
         let is_named = state.named_by.iter().any(|job| *job != own);
-        let rank = u8::from(is_named)
-            + 2 * u8::from(state.limits.tainted)
-            + u8::from(state.limits.control_plane);
+        let is_reluctant = is_named || state.limits.control_plane;
+        let rank = u8::from(!listed.is_empty())
+            + 2 * u8::from(is_reluctant)
+            + 4 * u8::from(state.limits.tainted);
         self.classes.push(Class { count, rank });
         self.nodes.push(nodes);
         self.states.push(Some(state));
