@@ -150,7 +150,7 @@ impl Placing<'_> {
         let term = on_labels(&[(HOSTNAME, None)]);
         self.change(key, member.name, Change::NodeAffinity(vec![term]));
         self.change(key, member.name, Change::Gate(keys::GATE));
-        self.outcome.holds.push(format!("{cause}gated"));
+        self.outcome.holds.push(format!("{cause}gated until the job's nodes are reserved"));
     }
 
     /// Isolation in a job. Under `compat: upstream` the pods of the other elements get a label, by

@@ -98,10 +98,11 @@ async fn placed_pods(plane: &ControlPlane, client: &Client) -> Result<Vec<Placed
     pods.iter().map(read).collect()
 }
 
-/// The record's reasons but for the first, which only names the element. None are left where the
-/// operators' constraints allow every host.
+/// The record's reasons but for those that name only the element or the job's reserved nodes. None are left
+/// where the operators' constraints allow every host.
 fn of_constraints(mut reasons: Vec<String>) -> Vec<String> {
     reasons.retain(|reason| !reason.starts_with("streams-job=") || reason.contains(", group "));
+    reasons.retain(|reason| !reason.starts_with("reserved="));
     if reasons.is_empty() {
         reasons.push("any host is allowed".to_owned());
     }
