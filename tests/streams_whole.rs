@@ -28,8 +28,8 @@ use life::any_life;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, TestRunner};
-use streams_cases::{any_model, element_name, job_spec, node_name, pool_name};
-use streams_oracle::{Element, Form, Model, Others, Pool, Set};
+use streams_cases::{any_model, element_name, job_spec, must_be_refused, node_name, pool_name};
+use streams_oracle::{Element, Form, Model, Pool, Set};
 use world::World;
 
 /// As many cases as the environment variable `PROPTEST_CASES` says, which proptest reads, or 300.
@@ -47,32 +47,6 @@ fn describe(model: &Model) -> String {
         format!("{} {:?} {labels}", node_name(number), node.others)
     });
     format!("{}\n{}", nodes.collect::<Vec<_>>().join("\n"), job_spec(model, node_name))
-}
-
-/// Whether a job that is impossible must be refused when it is created. One is accepted, and its pods or
-/// pools wait, if only a node is in the way that others have, and nothing in the job depends on anything else;
-/// or if two exclusive pools list one host.
-fn must_be_refused(model: &Model) -> bool {
-    let is_apart = |(number, element): (usize, &Element)| {
-        let others = &model.elements[..number];
-        element.is_isolated || others.iter().any(|other| other.apart & element.apart != 0)
-    };
-    let depends = model.elements.iter().enumerate().any(is_apart)
-        || (0..model.pools.len()).any(|pool| model.is_marked(pool))
-        || model.nodes.iter().all(|node| node.others != Others::ExclusivePool);
-    let exclusive = model.pools.iter().filter(|pool| pool.is_exclusive);
-    let mut listed: Vec<usize> = exclusive
-        .filter_map(|pool| match &pool.form {
-            Form::Listed(nodes) => Some(nodes),
-            Form::Tagged(_) | Form::Sized(..) => None,
-        })
-        .flatten()
-        .copied()
-        .collect();
-    let count = listed.len();
-    listed.sort_unstable();
-    listed.dedup();
-    depends && listed.len() == count
 }
 
 /// The part of a job that texts are about: the elements, tokens and pools that they name.

@@ -1,5 +1,5 @@
 //! What the controller costs: plans of pools, of coscheduled runs, of MPI clusters and of NUMA nodes, by the size
-//! of the cluster, and pools on a control plane, in seconds, in writes to the API server and in memory.
+//! of the cluster, StreamsJobs that are placed as a whole, and pools on a control plane, in seconds, in writes to the API server and in memory.
 //!
 //! `docs/performance.md` says how to read the tables. Nothing printed here is stored: every figure
 //! is measured in the run that prints it, and a state that is not reached ends the run.
@@ -9,6 +9,7 @@
 #[path = "../common/callgrind.rs"]
 mod callgrind;
 mod cluster;
+mod jobs;
 mod mpi;
 mod numa;
 mod plan;
@@ -52,11 +53,12 @@ const QUICK: Extent = Extent {
 };
 
 const USAGE: &str = "\
-cargo bench --bench controller -- [--quick] [plan] [cluster]
+cargo bench --bench controller -- [--quick] [plan] [jobs] [cluster]
 
   --quick         100 nodes, 20 pools, 20 runs and one MPI cluster in place of 1,000, 200 and 5:
                   about a minute
-  plan, cluster   only this part";
+  plan, jobs, cluster
+                  only this part";
 
 fn main() -> ExitCode {
     match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
@@ -81,7 +83,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             // cargo's own.
             "--bench" => {}
             "--quick" => extent = QUICK,
-            "plan" | "cluster" => parts.push(word),
+            "plan" | "jobs" | "cluster" => parts.push(word),
             _ => anyhow::bail!("{word} is not known\n\n{USAGE}"),
         }
     }
@@ -95,6 +97,12 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         }
         let Extent { pools, runs, clusters, machines } = extent;
         plan::measure(pools, runs, clusters, machines, valgrind.is_some())?;
+    }
+    if wanted("jobs") {
+        let counted = callgrind::version().is_some();
+        let mut player = counted.then(plan::start_player).transpose()?;
+        jobs::measure(None)?;
+        player.as_mut().map_or(Ok(()), |player| jobs::measure(Some(player)))?;
     }
     if wanted("cluster") {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

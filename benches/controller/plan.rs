@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 
+use crate::jobs::Job;
 use crate::player::{self, Player};
 use crate::table::{Table, count, ratio};
 use crate::world::{self, Scene};
@@ -185,7 +186,7 @@ impl Subject {
             row(&mut milliseconds, label, &took, |value| format!("{value:.1}"));
         }
         if counted {
-            let mut player = Player::start("role:plan", NOTHING)?;
+            let mut player = start_player()?;
             let mut instructions = self.table("instructions");
             for (label, orders) in &self.rows {
                 let counts = orders
@@ -235,11 +236,19 @@ fn median(order: &str) -> anyhow::Result<f64> {
     Ok(took[ROUNDS / 2])
 }
 
+/// A copy of this program whose instructions are counted.
+pub(crate) fn start_player() -> anyhow::Result<Player> {
+    Player::start("role:plan", NOTHING)
+}
+
 /// Plans as ordered on standard input.
 pub(crate) fn play() -> anyhow::Result<()> {
     player::play(|order, turn| {
         if order == NOTHING {
             return turn(&mut || Ok(()));
+        }
+        if let Some(job) = Job::read(order)? {
+            return turn(&mut || job.run());
         }
         let scene = scene(order)?;
         turn(&mut || {

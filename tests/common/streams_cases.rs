@@ -198,3 +198,29 @@ pub(crate) fn job_spec(model: &Model, node_name: impl Fn(usize) -> String) -> Va
         "processingElements": elements.collect::<Vec<_>>(),
     })
 }
+
+/// Whether a job that is impossible must be refused when it is created. One is accepted, and its pods or
+/// pools wait, if only a node is in the way that others have, and nothing in the job depends on anything else;
+/// or if two exclusive pools list one host.
+pub(crate) fn must_be_refused(model: &Model) -> bool {
+    let is_apart = |(number, element): (usize, &Element)| {
+        let others = &model.elements[..number];
+        element.is_isolated || others.iter().any(|other| other.apart & element.apart != 0)
+    };
+    let depends = model.elements.iter().enumerate().any(is_apart)
+        || (0..model.pools.len()).any(|pool| model.is_marked(pool))
+        || model.nodes.iter().all(|node| node.others != Others::ExclusivePool);
+    let exclusive = model.pools.iter().filter(|pool| pool.is_exclusive);
+    let mut listed: Vec<usize> = exclusive
+        .filter_map(|pool| match &pool.form {
+            Form::Listed(nodes) => Some(nodes),
+            Form::Tagged(_) | Form::Sized(..) => None,
+        })
+        .flatten()
+        .copied()
+        .collect();
+    let count = listed.len();
+    listed.sort_unstable();
+    listed.dedup();
+    depends && listed.len() == count
+}

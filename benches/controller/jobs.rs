@@ -1,0 +1,219 @@
+//! StreamsJobs that are placed as a whole, on nodes that are alike: what a plan of the controller and the
+//! validation of a new job cost, with the search for a placement and without.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Node;
+use serde_json::{Value, json};
+use stowplan::testing::admission::validate::validate;
+use stowplan::testing::admission::{Decision, Review};
+use stowplan::testing::systems::policy::Policy;
+use stowplan::testing::systems::streams::api::StreamsJob;
+
+use crate::player::Player;
+use crate::table::{Table, count};
+use crate::world::Scene;
+
+const NAMESPACE: &str = "streams-apps";
+
+/// The sizes of jobs, and of clusters.
+const ELEMENTS: [usize; 3] = [10, 100, 1_000];
+const NODES: [usize; 4] = [10, 100, 1_000, 5_000];
+
+/// Vertices and edges of a graph that hardly can be coloured with three colours, or hardly cannot.
+const VERTICES: usize = 600;
+const EDGES: usize = 1_390;
+
+/// What is measured, by the word that orders it.
+const WORK: [(&str, &str); 6] = [
+    ("job-plan-free", "a plan, no element depends on another"),
+    ("job-plan-apart", "a plan, placed as a whole"),
+    ("job-plan-short", "a plan, the whole job has no placement"),
+    ("job-validate-free", "validation, no element depends on another"),
+    ("job-validate-apart", "validation, placed as a whole"),
+    ("job-validate-short", "validation, the whole job has no placement"),
+];
+
+/// Timed turns; their median is printed.
+const ROUNDS: usize = 9;
+
+/// What an order asks for, with the cluster for it.
+pub(crate) struct Job {
+    scene: Scene,
+    /// The request that creates the job; `None`: the job is in the cluster, and a plan is made.
+    review: Option<Vec<u8>>,
+    /// What must come of it.
+    refused: bool,
+}
+
+impl Job {
+    /// `job-plan-apart NODES ELEMENTS`; `None`: another order.
+    pub(crate) fn read(order: &str) -> anyhow::Result<Option<Self>> {
+        let words: Vec<&str> = order.split(' ').collect();
+        let [word, nodes, elements] = words.as_slice() else { return Ok(None) };
+        let Some(of) = word.strip_prefix("job-") else { return Ok(None) };
+        let (work, kind) = of.split_once('-').context("job-WORK-KIND")?;
+        let (nodes, elements) = (nodes.parse()?, elements.parse()?);
+        let spec = match kind {
+            "free" => free(elements),
+            "apart" => apart(elements, nodes, 1),
+            "short" => apart(elements, nodes, nodes),
+            "hard" => colouring(),
+            _ => anyhow::bail!("{kind} is no kind of job"),
+        };
+        let mut scene = Scene::new(Policy::default(), "2026-01-01T00:00:00Z".parse()?);
+        for node in 0..nodes {
+            scene.show::<Node>(&self::node(node))?;
+        }
+        let job = json!({
+            "apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob",
+            "metadata": {"name": "job", "namespace": NAMESPACE, "uid": "u", "generation": 1, "resourceVersion": "1"},
+            "spec": spec,
+        });
+        let review = match work {
+            "validate" => Some(serde_json::to_vec(&review(&job))?),
+            _ => {
+                scene.show::<StreamsJob>(&job)?;
+                None
+            }
+        };
+        let job = Self { scene, review, refused: kind == "short" };
+        job.run()?;
+        Ok(Some(job))
+    }
+
+    /// Does it once; an error if the answer is not what the order implies.
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let Some(review) = &self.review else {
+            let plan = black_box(black_box(&self.scene).plan());
+            ensure!(!plan.actions.is_empty(), "no action");
+            return Ok(());
+        };
+        let review = Review::parse(review)?;
+        let decision = validate(&review, black_box(&self.scene.view), &self.scene.policy)?;
+        let is_refused = matches!(black_box(&decision), Decision::Refuse { .. });
+        ensure!(is_refused == self.refused, "{decision:?}");
+        Ok(())
+    }
+}
+
+fn node(number: usize) -> Value {
+    let name = format!("node-{number}");
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": {"kubernetes.io/hostname": name}},
+        "spec": {},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "addresses": [{"type": "Hostname", "address": name}],
+        },
+    })
+}
+
+fn review(job: &Value) -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "operation": "CREATE", "namespace": NAMESPACE,
+            "name": "job", "kind": {"group": "stowplan.dev", "version": "v1alpha1", "kind": "StreamsJob"},
+            "resource": {"group": "stowplan.dev", "version": "v1alpha1", "resource": "streamsjobs"},
+            "object": job,
+        },
+    })
+}
+
+/// Elements that ask for nothing.
+fn free(elements: usize) -> Value {
+    let element =
+        |number: usize| json!({"name": format!("e{number}"), "operators": [{"name": "Op"}]});
+    json!({"processingElements": (0..elements).map(element).collect::<Vec<_>>()})
+}
+
+/// As many elements as half of the nodes are apart from each other, one is alone, and two are in pools, of
+/// which the exclusive one has this size.
+fn apart(elements: usize, nodes: usize, exclusive: usize) -> Value {
+    let element = |number: usize| {
+        let mut operator =
+            json!({"name": "Op", "hostExlocation": [format!("t{}", number / (nodes / 2))]});
+        match number {
+            0 => operator["host"] = json!({"pool": "Shared"}),
+            1 => operator["host"] = json!({"pool": "Own"}),
+            2 => operator["hostIsolation"] = json!(true),
+            _ => {}
+        }
+        json!({"name": format!("e{number}"), "operators": [operator]})
+    };
+    json!({
+        "pools": [{"name": "Shared", "size": 2}, {"name": "Own", "size": exclusive, "exclusivity": "Exclusive"}],
+        "processingElements": (0..elements).map(element).collect::<Vec<_>>(),
+    })
+}
+
+/// Elements that are apart from their neighbours in a graph.
+fn colouring() -> Value {
+    let mut tokens = vec![Vec::new(); VERTICES];
+    let mut state = 1_u64;
+    let mut random = |below: usize| {
+        // SplitMix64.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut of = state;
+        of = (of ^ (of >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        of = (of ^ (of >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((of ^ (of >> 31)) % below as u64).unwrap_or_default()
+    };
+    for edge in 0..EDGES {
+        let one = random(VERTICES);
+        let other = (one + 1 + random(VERTICES - 1)) % VERTICES;
+        for vertex in [one, other] {
+            tokens[vertex].push(format!("t{edge}"));
+        }
+    }
+    let element = |(number, tokens): (usize, &Vec<String>)| json!({"name": format!("e{number}"), "operators": [{"name": "Op", "hostExlocation": tokens}]});
+    json!({"processingElements": tokens.iter().enumerate().map(element).collect::<Vec<_>>()})
+}
+
+/// Prints what jobs of several sizes cost on clusters of several sizes. Counts instructions where that is
+/// possible.
+pub(crate) fn measure(player: Option<&mut Player>) -> anyhow::Result<()> {
+    let unit = if player.is_some() { "instructions" } else { "microseconds" };
+    let mut cost = cost_with(player);
+    let nodes: Vec<String> =
+        NODES.iter().map(|nodes| format!("{} nodes", count(*nodes as f64))).collect();
+    for (word, title) in WORK {
+        let head: Vec<&str> =
+            ["elements"].into_iter().chain(nodes.iter().map(String::as_str)).collect();
+        let mut table = Table::new(&head);
+        for elements in ELEMENTS {
+            let costs = NODES.iter().map(|nodes| cost(&format!("{word} {nodes} {elements}")));
+            let costs = costs.collect::<anyhow::Result<Vec<_>>>()?;
+            table.row([count(elements as f64)].into_iter().chain(costs.into_iter().map(count)));
+        }
+        table.print(&format!("A StreamsJob: {title}, {unit}"));
+    }
+    let mut table = Table::new(&["a graph to be coloured, without an answer", unit]);
+    for (word, label) in [("job-plan-hard", "a plan"), ("job-validate-hard", "validation")] {
+        table.row([label.to_owned(), count(cost(&format!("{word} 3 {VERTICES}"))?)]);
+    }
+    table.print(&format!("A StreamsJob of {VERTICES} elements: the search ends at its budget"));
+    Ok(())
+}
+
+/// What an order costs: instructions if there is a player, or microseconds, the median of some turns.
+fn cost_with(mut player: Option<&mut Player>) -> impl FnMut(&str) -> anyhow::Result<f64> {
+    move |order| match &mut player {
+        Some(player) => player.count(order),
+        None => {
+            let job = Job::read(order)?.context("not an order of jobs")?;
+            let mut took = Vec::new();
+            for _ in 0..ROUNDS {
+                let began = Instant::now();
+                job.run()?;
+                took.push(began.elapsed().as_secs_f64() * 1e6);
+            }
+            took.sort_by(f64::total_cmp);
+            Ok(took[ROUNDS / 2])
+        }
+    }
+}
