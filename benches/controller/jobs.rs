@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 use stowplan::testing::admission::validate::validate;
 use stowplan::testing::admission::{Decision, Review};
+use stowplan::testing::systems::plan::Write;
 use stowplan::testing::systems::policy::Policy;
 use stowplan::testing::systems::streams::api::StreamsJob;
 
@@ -44,8 +45,9 @@ pub(crate) struct Job {
     scene: Scene,
     /// The request that creates the job; `None`: the job is in the cluster, and a plan is made.
     review: Option<Vec<u8>>,
-    /// What must come of it.
+    /// What must come of it: the job is refused, or the search ends without an answer.
     refused: bool,
+    hard: bool,
 }
 
 impl Job {
@@ -79,7 +81,7 @@ impl Job {
                 None
             }
         };
-        let job = Self { scene, review, refused: kind == "short" };
+        let job = Self { scene, review, refused: kind == "short", hard: kind == "hard" };
         job.run()?;
         Ok(Some(job))
     }
@@ -88,7 +90,19 @@ impl Job {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let Some(review) = &self.review else {
             let plan = black_box(black_box(&self.scene).plan());
-            ensure!(!plan.actions.is_empty(), "no action");
+            let accepted = plan.actions.iter().find_map(|action| match &action.write {
+                Write::Status { status, .. } => {
+                    let mut conditions = status["conditions"].as_array()?.iter();
+                    conditions.find(|of| of["type"] == "Accepted")
+                }
+                _ => None,
+            });
+            let accepted = accepted.context("the job gets no condition Accepted")?;
+            let message = accepted["message"].as_str().unwrap_or_default();
+            let is_refused = accepted["status"] != "True";
+            ensure!(is_refused == self.refused, "{accepted}");
+            let is_open = message.contains("ended without an answer");
+            ensure!(is_open == self.hard, "{accepted}");
             return Ok(());
         };
         let review = Review::parse(review)?;
@@ -126,8 +140,7 @@ fn review(job: &Value) -> Value {
 
 /// Elements that ask for nothing.
 fn free(elements: usize) -> Value {
-    let element =
-        |number: usize| json!({"name": format!("e{number}"), "operators": [{"name": "Op"}]});
+    let element = |number: usize| json!({"name": format!("e{number}"), "operators": [{"name": format!("Op{number}")}]});
     json!({"processingElements": (0..elements).map(element).collect::<Vec<_>>()})
 }
 
@@ -135,8 +148,7 @@ fn free(elements: usize) -> Value {
 /// which the exclusive one has this size.
 fn apart(elements: usize, nodes: usize, exclusive: usize) -> Value {
     let element = |number: usize| {
-        let mut operator =
-            json!({"name": "Op", "hostExlocation": [format!("t{}", number / (nodes / 2))]});
+        let mut operator = json!({"name": format!("Op{number}"), "hostExlocation": [format!("t{}", number / (nodes / 2))]});
         match number {
             0 => operator["host"] = json!({"pool": "Shared"}),
             1 => operator["host"] = json!({"pool": "Own"}),
@@ -170,7 +182,7 @@ fn colouring() -> Value {
             tokens[vertex].push(format!("t{edge}"));
         }
     }
-    let element = |(number, tokens): (usize, &Vec<String>)| json!({"name": format!("e{number}"), "operators": [{"name": "Op", "hostExlocation": tokens}]});
+    let element = |(number, tokens): (usize, &Vec<String>)| json!({"name": format!("e{number}"), "operators": [{"name": format!("Op{number}"), "hostExlocation": tokens}]});
     json!({"processingElements": tokens.iter().enumerate().map(element).collect::<Vec<_>>()})
 }
 
