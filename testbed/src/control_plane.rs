@@ -208,7 +208,10 @@ impl ControlPlane {
     }
 
     /// The same, of the nodes whose names are wanted: others may have been lost meanwhile.
-    async fn until_ready(&self, client: &Client, wanted: impl Fn(&str) -> bool) -> Result<()> {
+    ///
+    /// # Errors
+    /// As for [`ControlPlane::nodes_ready`].
+    pub async fn until_ready(&self, client: &Client, wanted: impl Fn(&str) -> bool) -> Result<()> {
         let nodes: Api<Node> = Api::all(client.clone());
         until("the nodes to be Ready", START_LIMIT, async || {
             self.check()?;

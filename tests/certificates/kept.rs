@@ -190,7 +190,7 @@ pub(crate) async fn the_account_is_held_to_its_two_secrets(world: Arc<World>) ->
 
 pub(crate) async fn a_foreign_secret_is_reported_and_left_alone(world: Arc<World>) -> Result<()> {
     recovered(&world).await?;
-    world.installation.write().await.stop_controller(0).await?;
+    world.alone().await?.stop_controller(0).await?;
     delete(&world, SERVING).await?;
     let foreign: Secret = serde_json::from_value(json!({
         "metadata": {"name": SERVING}, "type": "kubernetes.io/tls",
@@ -217,7 +217,7 @@ pub(crate) async fn a_foreign_secret_is_reported_and_left_alone(world: Arc<World
 
 pub(crate) async fn two_controllers_at_once_make_one_ca(world: Arc<World>) -> Result<()> {
     recovered(&world).await?;
-    let mut installation = world.installation.write().await;
+    let mut installation = world.alone().await?;
     installation.stop_controller(0).await?;
     delete(&world, CA).await?;
     delete(&world, SERVING).await?;

@@ -145,7 +145,7 @@ async fn reviewed(world: &Arc<World>, namespace: &str, pod: &Value) -> Result<Va
 
 pub(crate) async fn pods_without_keys_are_not_sent(world: Arc<World>) -> Result<()> {
     // Without other tests, which would change the count of requests.
-    let installation = world.installation.write().await;
+    let installation = world.alone().await?;
     let space = world.namespace("plain").await?;
     let count = async || -> Result<String> {
         let metrics = testbed::http::get(installation.admin_address(), "/metrics").await?.body;
@@ -245,7 +245,7 @@ pub(crate) async fn pods_of_workloads_are_placed(world: Arc<World>) -> Result<()
 }
 
 pub(crate) async fn pods_are_created_while_the_webhook_is_stopped(world: Arc<World>) -> Result<()> {
-    let mut installation = world.installation.write().await;
+    let mut installation = world.alone().await?;
     let space = world.namespace("stopped").await?;
     installation.stop_webhook().await?;
     let admitted = space.pod(&element("job", "pe", &[("host", "node-1")])).await;
@@ -261,7 +261,7 @@ pub(crate) async fn pods_are_created_while_the_webhook_is_stopped(world: Arc<Wor
 }
 
 pub(crate) async fn the_policy_is_read_again(world: Arc<World>) -> Result<()> {
-    let installation = world.installation.write().await;
+    let installation = world.alone().await?;
     let space = world.namespace("policy").await?;
     let kept = installation.policy().await?;
     let pod = element("job", "pe", &[("host", "node-99")]);

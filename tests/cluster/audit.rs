@@ -56,7 +56,7 @@ pub(crate) async fn the_decision_is_in_the_audit_log(world: Arc<World>) -> Resul
 pub(crate) async fn pods_that_missed_the_webhook_are_found_in_the_audit_log(
     world: Arc<World>,
 ) -> Result<()> {
-    let mut installation = world.installation.write().await;
+    let mut installation = world.alone().await?;
     let space = world.namespace("missed").await?;
     let named = async |name: &str| space.pod(&element("job", name, &[("host", "node-1")])).await;
     let seen = named("seen").await;

@@ -51,7 +51,7 @@ async fn remove(space: &Space) -> Result<()> {
 /// While the webhook is stopped pods are admitted unplaced (failurePolicy Ignore); none is refused,
 /// and all pods before and after that are placed.
 pub(crate) async fn a_restart_fails_no_creation(world: Arc<World>) -> Result<()> {
-    let mut installation = world.installation.write().await;
+    let mut installation = world.alone().await?;
     let space = world.namespace("restart").await?;
     // The running webhook has no shutdown delay yet.
     installation.set_shutdown_delay(Duration::from_millis(500));
@@ -83,7 +83,7 @@ pub(crate) async fn a_restart_fails_no_creation(world: Arc<World>) -> Result<()>
 pub(crate) async fn a_mass_start_is_placed_within_two_seconds_each(
     world: Arc<World>,
 ) -> Result<()> {
-    let _webhook = world.installation.write().await;
+    let _webhook = world.alone().await?;
     let space = world.namespace("mass").await?;
     let before = set_timeout(&world, 2).await?;
     // The API servers learn of it by a watch.

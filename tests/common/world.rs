@@ -15,7 +15,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use testbed::control_plane::{ControlPlane, Install, Installation, NodeSpec, Options};
 use testbed::workload;
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, RwLockWriteGuard};
 
 /// The control plane with stowplan installed.
 pub(crate) struct World {
@@ -23,6 +23,8 @@ pub(crate) struct World {
     pub(crate) client: Client,
     /// Tests that need the webhook hold it for reading; a test that stops the webhook, for writing.
     pub(crate) installation: RwLock<Installation>,
+    /// The numbers of the controllers that run between two tests.
+    controllers: Vec<usize>,
     namespaces: AtomicUsize,
     /// Other programs that run until the control plane is stopped.
     pub(crate) helpers: Vec<Box<dyn Any + Send + Sync>>,
@@ -65,10 +67,25 @@ impl World {
         Ok(Self {
             plane,
             client,
+            controllers: installation.controllers().collect(),
             installation: RwLock::new(installation),
             namespaces: AtomicUsize::new(0),
             helpers: Vec::new(),
         })
+    }
+
+    /// The installation for one test alone, with all its processes: one that failed may have left some
+    /// of them stopped.
+    pub(crate) async fn alone(&self) -> Result<RwLockWriteGuard<'_, Installation>> {
+        let mut installation = self.installation.write().await;
+        if installation.webhook_process().is_err() {
+            installation.start_webhook().await?;
+        }
+        let running: Vec<_> = installation.controllers().collect();
+        for &stopped in self.controllers.iter().filter(|index| !running.contains(index)) {
+            installation.start_controller(stopped).await?;
+        }
+        Ok(installation)
     }
 
     /// Stops the control plane; after a failure its logs are kept.

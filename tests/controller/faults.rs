@@ -21,7 +21,7 @@ const POOL_STATUS: &str = "/apis/stowplan.dev/v1alpha1/namespaces/*/hostpools/*/
 const JOB_STATUS: &str = "/apis/stowplan.dev/v1alpha1/namespaces/*/streamsjobs/*/status";
 
 pub(crate) async fn every_fault_ends_in_the_same_state(world: Arc<World>) -> Result<()> {
-    let mut installation = world.installation.write().await;
+    let mut installation = world.alone().await?;
     installation.stop_controller(0).await?;
     let proxy = world.plane.proxy().await?;
     installation.start_controller_through(0, &proxy).await?;
@@ -104,7 +104,7 @@ pub(crate) async fn every_fault_ends_in_the_same_state(world: Arc<World>) -> Res
 /// One patch a node for a shared pool, two for an exclusive one; two writes of the status; nothing
 /// after that.
 pub(crate) async fn a_pool_costs_few_writes(world: Arc<World>) -> Result<()> {
-    let mut installation = world.installation.write().await;
+    let mut installation = world.alone().await?;
     installation.stop_controller(0).await?;
     let proxy = world.plane.proxy().await?;
     installation.start_controller_through(0, &proxy).await?;

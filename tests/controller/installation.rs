@@ -63,7 +63,7 @@ async fn expect_problem(world: &World, words: &str, name: &str, text: &str) -> R
 }
 
 pub(crate) async fn what_is_broken_is_named(world: Arc<World>) -> Result<()> {
-    let mut running = world.installation.write().await;
+    let mut running = world.alone().await?;
     let kubectl = async |words: &str, input: &str| -> Result<String> {
         world.kubectl(&words.split(' ').collect::<Vec<_>>(), input).await?.succeeded()
     };

@@ -30,7 +30,6 @@ pub(crate) async fn tagged(world: &Arc<World>, tag: &str, count: usize) -> Resul
         world.plane.add_node(&spec).await?;
         names.push(name);
     }
-    world.plane.nodes_ready(&world.client).await?;
     Ok(names)
 }
 
@@ -46,7 +45,6 @@ pub(crate) async fn of_tag(world: &Arc<World>, tags: &[&str], count: usize) -> R
         world.plane.add_node(&spec).await?;
         names.push(name);
     }
-    world.plane.nodes_ready(&world.client).await?;
     Ok(names)
 }
 

@@ -92,7 +92,7 @@ pub(crate) async fn consistent(world: &Arc<World>, space: &Space) -> Result<()> 
 }
 
 pub(crate) async fn a_killed_leader_is_followed(world: Arc<World>) -> Result<()> {
-    let mut installation = world.installation.write().await;
+    let mut installation = world.alone().await?;
     let namespace = installation.namespace().to_owned();
     let space = world.namespace("killed").await?;
     tagged(&world, "killed", 5).await?;
@@ -120,7 +120,7 @@ pub(crate) async fn a_killed_leader_is_followed(world: Arc<World>) -> Result<()>
 }
 
 pub(crate) async fn a_paused_leader_does_no_harm_when_it_wakes(world: Arc<World>) -> Result<()> {
-    let mut installation = world.installation.write().await;
+    let mut installation = world.alone().await?;
     let namespace = installation.namespace().to_owned();
     let space = world.namespace("paused").await?;
     tagged(&world, "paused", 6).await?;
@@ -156,7 +156,7 @@ pub(crate) async fn a_paused_leader_does_no_harm_when_it_wakes(world: Arc<World>
 }
 
 pub(crate) async fn what_went_while_it_was_away_is_swept(world: Arc<World>) -> Result<()> {
-    let mut installation = world.installation.write().await;
+    let mut installation = world.alone().await?;
     let space = world.namespace("away").await?;
     let nodes = tagged(&world, "away", 6).await?;
     let spec = json!({"size": 2, "tags": ["away"], "exclusivity": "Exclusive"});

@@ -37,7 +37,7 @@ async fn both_show(installation: &Installation, path: &str, parts: &[&str]) -> R
 pub(crate) async fn an_edited_policy_is_in_force_in_webhook_and_controller(
     world: Arc<World>,
 ) -> Result<()> {
-    let installation = world.installation.write().await;
+    let installation = world.alone().await?;
     let kept = installation.policy().await?;
     let outcome = edit(&world, &installation, &kept).await;
     // The other tests need it as it was; the ConfigMap may be missing.

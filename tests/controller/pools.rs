@@ -108,7 +108,7 @@ pub(crate) async fn exclusive_pools_share_no_node(world: Arc<World>) -> Result<(
 
 pub(crate) async fn the_six_forms_of_the_design(world: Arc<World>) -> Result<()> {
     // Untagged pools may take any node, so no other test may run.
-    let _alone = world.installation.write().await;
+    let _alone = world.alone().await?;
     let space = world.namespace("forms").await?;
     let nodes = of_tag(&world, &["ib", "blue"], 4).await?;
     let tags = json!(["ib", "blue"]);
@@ -138,7 +138,7 @@ pub(crate) async fn the_six_forms_of_the_design(world: Arc<World>) -> Result<()>
 
 pub(crate) async fn an_untagged_exclusive_pool(world: Arc<World>) -> Result<()> {
     // It may take any node, so no other test may run.
-    let _alone = world.installation.write().await;
+    let _alone = world.alone().await?;
     let space = world.namespace("any").await?;
     for index in 0..2 {
         world.plane.add_node(&NodeSpec::new(&format!("any-{index}"))).await?;

@@ -100,7 +100,6 @@ pub(crate) async fn a_node_gets_the_hostname_label(world: Arc<World>) -> Result<
     let space = world.namespace("nameless").await?;
     let node = NodeSpec::new("nameless").label("nameless", "yes").without_hostname_label();
     world.plane.add_node(&node).await?;
-    world.plane.nodes_ready(&world.client).await?;
     let mut wanted = element("job", "p", &[("host-exlocation", "apart")]);
     wanted["spec"]["nodeSelector"] = json!({"nameless": "yes"});
     space.pending(&wanted).await?;

@@ -38,7 +38,7 @@ async fn events(space: &Space, pod: &str) -> Result<Vec<(String, String)>> {
 pub(crate) async fn pods_admitted_meanwhile_are_reported_and_recreated(
     world: Arc<World>,
 ) -> Result<()> {
-    let mut installation = world.installation.write().await;
+    let mut installation = world.alone().await?;
     let space = world.namespace("repair").await?;
     let nodes = tagged(&world, "repair", 2).await?;
     installation.stop_webhook().await?;

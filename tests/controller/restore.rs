@@ -103,7 +103,7 @@ async fn delete(space: &Space, objects: &[&str]) -> Result<()> {
 }
 
 pub(crate) async fn pools_and_jobs_are_restored(world: Arc<World>) -> Result<()> {
-    let mut installation = world.installation.write().await;
+    let mut installation = world.alone().await?;
     let space = world.namespace("restore").await?;
     let nodes = tagged(&world, "restore", 6).await?;
     let spec = json!({"size": 2, "tags": ["restore"], "exclusivity": "Exclusive"});
@@ -195,7 +195,7 @@ pub(crate) async fn pools_and_jobs_are_restored(world: Arc<World>) -> Result<()>
 
 /// Tools that restore statuses bring members with nodes of the old cluster.
 pub(crate) async fn a_restored_status_is_written_anew(world: Arc<World>) -> Result<()> {
-    let mut installation = world.installation.write().await;
+    let mut installation = world.alone().await?;
     let space = world.namespace("status").await?;
     let nodes = tagged(&world, "status", 3).await?;
     installation.stop_controller(0).await?;
@@ -247,7 +247,7 @@ pub(crate) async fn a_restored_status_is_written_anew(world: Arc<World>) -> Resu
 /// A version with the same schema needs no conversion webhook: the API server writes its name into the
 /// objects. The present program serves them all the time.
 pub(crate) async fn a_second_version_is_stored(world: Arc<World>) -> Result<()> {
-    let _alone = world.installation.write().await;
+    let _alone = world.alone().await?;
     let space = world.namespace("version").await?;
     tagged(&world, "version", 4).await?;
     let spec = json!({"size": 1, "tags": ["version"], "exclusivity": "Exclusive"});

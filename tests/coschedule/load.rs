@@ -38,7 +38,7 @@ async fn all_succeed(space: &Space, names: &[String]) -> Result<()> {
 }
 
 pub(crate) async fn fifty_runs_at_once(world: Arc<World>) -> Result<()> {
-    let mut installation = world.installation.write().await;
+    let mut installation = world.alone().await?;
     let space = world.namespace("crowd").await?;
     let zones: Vec<_> = ["east", "west"].into_iter().cycle().take(200).collect();
     let lab = Lab::new(&world, "crowd", &zones).await?;
@@ -131,7 +131,7 @@ async fn restart(installation: &mut Installation, chance: &mut Chance) -> Result
 
 pub(crate) async fn restarts_change_nothing(world: Arc<World>) -> Result<()> {
     let mut chance = Chance::new()?;
-    let mut installation = world.installation.write().await;
+    let mut installation = world.alone().await?;
     let space = world.namespace("restarts").await?;
     let lab = Lab::new(&world, "restarts", &["east", "west", "east", "west", "east"]).await?;
     let alone = Lab::new(&world, "restarts-alone", &["east", "west"]).await?;

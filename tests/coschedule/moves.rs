@@ -40,6 +40,9 @@ const MOMENTS: [Moment; 3] = [Moment::BeforeTheFirst, Moment::BetweenTwo, Moment
 /// The CPU request of a task; a node has sixteen CPUs.
 const MOST: &str = "10";
 
+/// The node of the tasks that are no members.
+const BESIDE: &str = "east";
+
 impl Fault {
     fn name(self) -> String {
         format!("{self:?}").to_lowercase()
@@ -77,28 +80,35 @@ impl Fault {
     }
 }
 
-/// A run whose member `one` starts after ten seconds, and whose member `two` after ten more.
+/// Opens the way for the run's task `before` or `between`.
+async fn open(world: &World, lab: &Lab, task: &str) -> Result<()> {
+    world.plane.label(BESIDE, &format!("{}-{task}", lab.name), Some("open")).await
+}
+
+/// A run whose member `one` starts when `before` is opened, and whose member `two` when `between` is.
 fn run(lab: &Lab, moment: Moment) -> Value {
-    // Long enough for the fault, on a machine that is busy with other work.
-    let wait = |name: &str, after: &[&str]| lasting(task(name, after, &[]), "10s");
     let member = |name: &str, after: &[&str], duration: &str| {
         requesting(lasting(task(name, after, &["source"]), duration), "cpu", MOST)
     };
-    let duration = if moment == Moment::While { "8s" } else { "1s" };
+    // Long enough for the fault, on a machine that is busy with other work.
+    let duration = if moment == Moment::While { "15s" } else { "1s" };
     let mut run = lab.run(
         "ci",
         &[template("source", WAITING)],
         &[
-            wait("before", &[]),
+            task("before", &[], &[]),
             member("one", &["before"], duration),
-            wait("between", &["one"]),
+            task("between", &["one"], &[]),
             member("two", &["between"], "1s"),
         ],
     );
-    // On other nodes: they only pass the time.
-    let elsewhere = json!({"nodeSelector": {"kubernetes.io/hostname": "east"}});
+    // On another node, when it has their label: until then they wait, and hold the members back.
     run["spec"]["taskRunSpecs"] = ["before", "between"]
-        .map(|task| json!({"pipelineTaskName": task, "podTemplate": elsewhere}))
+        .map(|task| {
+            let door = format!("{}-{task}", lab.name);
+            let selector = json!({"kubernetes.io/hostname": BESIDE, door: "open"});
+            json!({"pipelineTaskName": task, "podTemplate": {"nodeSelector": selector}})
+        })
         .into_iter()
         .collect();
     run
@@ -117,20 +127,21 @@ async fn survives(world: &Arc<World>, binding: &str, fault: Fault, moment: Momen
     }
     space.created(&run).await?;
     let lost = match moment {
-        Moment::BeforeTheFirst => {
-            space.in_phase("ci-before-pod", "Running").await?;
-            space.placed(1).await?.remove(0)
-        }
+        Moment::BeforeTheFirst => space.placed(1).await?.remove(0),
         Moment::BetweenTwo => {
-            space.in_phase("ci-between-pod", "Running").await?;
-            node(&space.task_pod("ci-one-pod").await?).context("one was nowhere")?
+            open(world, &lab, "before").await?;
+            node(&space.in_phase("ci-one-pod", "Succeeded").await?).context("one was nowhere")?
         }
         Moment::While => {
+            open(world, &lab, "before").await?;
             node(&space.in_phase("ci-one-pod", "Running").await?).context("nowhere")?
         }
     };
     let running = space.task_pod("ci-one-pod").await.ok();
     fault.happen(world, &space, &lab, &lost).await?;
+    for task in ["before", "between"] {
+        open(world, &lab, task).await?;
+    }
     if moment == Moment::While && fault == Fault::NotReady {
         // Without a kubelet the task does not end, and Kubernetes decides about it. stowplan only
         // waits.
@@ -305,9 +316,12 @@ pub(crate) async fn no_node_has_room(world: Arc<World>) -> Result<()> {
     let space = world.namespace("no-room").await?;
     let lab = Lab::new(&world, "no-room", &["east"; 2]).await?;
     space.created(&run(&lab, Moment::BeforeTheFirst)).await?;
-    space.in_phase("ci-before-pod", "Running").await?;
+    space.placed(1).await?;
     for node in &lab.nodes {
         Fault::NoProcessors.happen(&world, &space, &lab, node).await?;
+    }
+    for task in ["before", "between"] {
+        open(&world, &lab, task).await?;
     }
     expect_event_of_all(&space, "ci-one", &["NoNodeFits", "ci-one-pod"]).await?;
     for node in &lab.nodes {

@@ -27,7 +27,7 @@ const LAB: &str = "test.stowplan.dev/lab";
 
 /// The nodes of one test.
 pub(crate) struct Lab {
-    name: String,
+    pub(crate) name: String,
     pub(crate) nodes: Vec<String>,
 }
 
@@ -295,7 +295,7 @@ pub(crate) async fn with_policy(
     coschedule: Value,
     test: impl AsyncFnOnce() -> Result<()>,
 ) -> Result<()> {
-    let installation = world.installation.write().await;
+    let installation = world.alone().await?;
     let kept = installation.policy().await?;
     let mut policy: Value = serde_saphyr::from_str(&kept)?;
     for (key, value) in coschedule.as_object().into_iter().flatten() {

@@ -154,7 +154,7 @@ pub(crate) async fn a_placeholder_is_orphaned(world: Arc<World>) -> Result<()> {
 
 /// Stopped for longer than its Lease: pods are admitted as if there were no groups, with a warning.
 pub(crate) async fn pods_are_admitted_while_no_controller_runs(world: Arc<World>) -> Result<()> {
-    let mut installation = world.installation.write().await;
+    let mut installation = world.alone().await?;
     let space = world.namespace("away").await?;
     let lab = Lab::new(&world, "away", &ZONES).await?;
     installation.kill_controller(0).await?;

@@ -114,14 +114,14 @@ fn move_to_now(objects: &mut [Value]) {
 }
 
 pub(crate) async fn objects_of_an_older_release_are_taken_over(world: Arc<World>) -> Result<()> {
-    let mut installation = world.installation.write().await;
+    let mut installation = world.alone().await?;
     let mut objects: Vec<Value> = serde_json::from_str(OBJECTS)?;
     move_to_now(&mut objects);
     let space = Space { world: Arc::clone(&world), name: "kept".to_owned() };
     workload::namespace(&world.client, &space.name).await?;
     installation.stop_controller(0).await?;
     world.plane.store(&objects).await?;
-    world.plane.nodes_ready(&world.client).await?;
+    world.plane.until_ready(&world.client, |node| node.starts_with("kept-")).await?;
     installation.start_controller(0).await?;
     installation.leader_known().await?;
 

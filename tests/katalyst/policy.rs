@@ -19,7 +19,7 @@ async fn change(installation: &Installation, kept: &str, keys: &Value) -> Result
 }
 
 pub(crate) async fn deadlines_end_the_wait(world: Arc<World>) -> Result<()> {
-    let installation = world.installation.write().await;
+    let installation = world.alone().await?;
     let kept = installation.policy().await?;
     change(&installation, &kept, &json!({"gateDeadline": "6s", "reportDeadline": "4s"})).await?;
     let outcome = deadlines(&world).await;
@@ -46,7 +46,7 @@ async fn deadlines(world: &Arc<World>) -> Result<()> {
 pub(crate) async fn a_mode_that_does_not_enforce_removes_the_gates(
     world: Arc<World>,
 ) -> Result<()> {
-    let installation = world.installation.write().await;
+    let installation = world.alone().await?;
     let kept = installation.policy().await?;
     let rig = Rig::start(&world, "mode", 1).await?;
     rig.report(0, EMPTY).await?;

@@ -56,7 +56,6 @@ impl Living {
             }));
         }
         world.plane.add_nodes(&nodes).await?;
-        world.plane.nodes_ready(&world.client).await?;
         let space = world.namespace("job").await?;
         let others = world.namespace("others").await?;
         let living = Self { space, others, number, model };
