@@ -74,7 +74,8 @@ const CASES: &[Case] = cases! { controller,
         a_pool_leaves_the_node_that_another_element_names, a_pool_is_the_node_to_which_its_element_is_bound,
         an_isolated_element_finds_its_node_free,
         a_job_without_a_placement_is_refused_with_what_contradicts,
-        a_lost_node_is_replaced_before_its_pod_comes, the_pools_of_a_job_get_all_of_their_nodes_or_none;
+        a_lost_node_is_replaced_before_its_pod_comes, the_pools_of_a_job_get_all_of_their_nodes_or_none,
+        a_full_reserved_node_is_replaced, a_pod_without_a_workload_stays_with_an_event;
     pools:
         a_sized_exclusive_pool_has_its_nodes_alone, exclusive_pools_share_no_node,
         an_index_stays_with_its_node, a_pool_that_cannot_be_met_waits_for_nodes,

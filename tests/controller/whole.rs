@@ -231,3 +231,105 @@ pub(crate) async fn the_pools_of_a_job_get_all_of_their_nodes_or_none(
     ensure!(owned.items.len() == 2 && members.len() == 3, "{members:?}");
     Ok(())
 }
+
+/// A job whose isolated element can be on two nodes only, which two other elements could take; and the
+/// reserved one of the two, which is then filled by a pod of others.
+async fn full_reservation(space: &Space, tag: &str) -> Result<(String, String)> {
+    let nodes = tagged(&space.world, tag, 4).await?;
+    let spec = json!({
+        "pools": [{"name": "Two", "hosts": nodes[..2]}, {"name": "All", "hosts": nodes}],
+        "processingElements": [
+            element("alone", json!({"host": {"pool": "Two"}, "hostIsolation": true})),
+            element("x", json!({"host": {"pool": "All"}})),
+            element("y", json!({"host": {"pool": "All"}})),
+        ],
+    });
+    space.created(&job("j", &spec)).await?;
+    let is_alone = |of: &(String, Vec<String>)| of.1 == ["alone"];
+    let before = reserved(space, "j", |nodes| nodes.iter().any(is_alone)).await?;
+    let full = before.into_iter().find(is_alone).context("nothing is reserved")?.0;
+    let mut filler = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "filler"},
+        "spec": {"nodeSelector": {"kubernetes.io/hostname": full}, "containers": [{"name": "c", "image": "none"}]},
+    });
+    fill(&mut filler);
+    same(&space.node_of_new(&filler).await?, &full)?;
+    let other = nodes[..2].iter().find(|node| **node != full).context("no other node")?;
+    Ok((full, other.clone()))
+}
+
+/// Two pods with such a request have no room on one node.
+fn fill(pod: &mut Value) {
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "12"}});
+}
+
+/// Waits for an event with this reason in the namespace.
+async fn reported(space: &Space, reason: &str) -> Result<String> {
+    until(&format!("an event {reason}"), Duration::from_secs(120), async || {
+        let selector = format!("reason={reason}");
+        let arguments =
+            ["-n", &space.name, "get", "events", "--field-selector", &selector, "-o", "json"];
+        let shown = space.world.kubectl(&arguments, "").await?.succeeded()?;
+        let shown: Value = serde_json::from_str(&shown)?;
+        let note = shown["items"][0]["message"].as_str();
+        Ok(note.map_or_else(|| Seen::NotYet(shown.to_string()), |note| Seen::Done(note.to_owned())))
+    })
+    .await
+}
+
+/// After the grace period another node is reserved, and the pod is created again for it by its workload.
+pub(crate) async fn a_full_reserved_node_is_replaced(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("full").await?;
+    let (full, other) = full_reservation(&space, "crowded").await?;
+    let mut template = pod("j", "alone");
+    fill(&mut template);
+    let labels = template["metadata"]["labels"].clone();
+    space
+        .created(&json!({
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "alone"},
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels, "annotations": template["metadata"]["annotations"]}, "spec": template["spec"]},
+            },
+        }))
+        .await?;
+    reported(&space, "NodesReservedAnew").await?;
+    let why = reported(&space, "RecreatedForItsJob").await?;
+    ensure!(why.contains(&other), "{why}");
+    until("the new pod to be on the other node", Duration::from_secs(60), async || {
+        let pods =
+            space.pods().list(&kube::api::ListParams::default().labels("app=streams")).await?;
+        let nodes: Vec<String> =
+            pods.items.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect();
+        Ok(if nodes == [other.clone()] {
+            Seen::Done(())
+        } else {
+            Seen::NotYet(format!("{nodes:?}"))
+        })
+    })
+    .await?;
+    // What comes later leaves the node to it.
+    for element in ["x", "y"] {
+        let node = space.node_of_new(&pod("j", element)).await?;
+        ensure!(
+            node != other,
+            "{element} is on {node}, where the isolated element is; {full} was full"
+        );
+    }
+    Ok(())
+}
+
+/// No workload would create it again, so it is not deleted.
+pub(crate) async fn a_pod_without_a_workload_stays_with_an_event(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("bare").await?;
+    let (_, other) = full_reservation(&space, "bare").await?;
+    let mut bare = pod("j", "alone");
+    fill(&mut bare);
+    space.pod(&bare).await?;
+    let why = reported(&space, "StrandedByItsNode").await?;
+    ensure!(why.contains(&other) && why.contains("delete it, and create it again"), "{why}");
+    space.delete("j-alone").await?;
+    same(&space.node_of_new(&bare).await?, &other)
+}
