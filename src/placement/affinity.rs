@@ -87,10 +87,28 @@ pub(crate) fn pinned_node(term: &NodeSelectorTerm) -> Option<&str> {
     })
 }
 
+/// Whether two requirements of the term exclude each other, so that it matches no node.
+///
+/// `true` is certain; `false` may be wrong, as for [`excludes`].
+fn contradicts_itself(term: &NodeSelectorTerm) -> bool {
+    let clash = |of: Option<&Vec<NodeSelectorRequirement>>| {
+        let all = of.map(Vec::as_slice).unwrap_or_default();
+        all.iter().enumerate().any(|(number, one)| {
+            all[..number].iter().any(|other| Requirement::from(one).clashes(other.into()))
+        })
+    };
+    clash(term.match_fields.as_ref()) || clash(term.match_expressions.as_ref())
+}
+
+/// The terms that can match a node. The others do not count: terms are ORed.
+fn usable(terms: &[NodeSelectorTerm]) -> impl Iterator<Item = &NodeSelectorTerm> {
+    terms.iter().filter(|term| !matches_nothing(*term) && !contradicts_itself(term))
+}
+
 /// The one node that all of a pod's terms name, if any. Terms that match no node are ignored.
 #[must_use]
 pub(crate) fn bound_to(terms: &[NodeSelectorTerm]) -> Option<&str> {
-    let mut nodes = terms.iter().filter(|term| !matches_nothing(*term)).map(pinned_node);
+    let mut nodes = usable(terms).map(pinned_node);
     let first = nodes.next()??;
     nodes.all(|node| node == Some(first)).then_some(first)
 }
@@ -98,9 +116,9 @@ pub(crate) fn bound_to(terms: &[NodeSelectorTerm]) -> Option<&str> {
 /// The nodes that all of a pod's terms exclude by their names. Terms that match no node are ignored.
 #[must_use]
 pub(crate) fn excluded_nodes(terms: &[NodeSelectorTerm]) -> BTreeSet<&str> {
-    let mut usable = terms.iter().filter(|term| !matches_nothing(*term)).map(names_excluded);
-    let first = usable.next().unwrap_or_default();
-    usable.fold(first, |common, of| common.intersection(&of).copied().collect())
+    let mut names = usable(terms).map(names_excluded);
+    let first = names.next().unwrap_or_default();
+    names.fold(first, |common, of| common.intersection(&of).copied().collect())
 }
 
 fn names_excluded(term: &NodeSelectorTerm) -> BTreeSet<&str> {
@@ -238,6 +256,13 @@ mod tests {
         for terms in [&[][..], &[named("n1"), named("n2")], &[empty]] {
             assert_eq!(bound_to(terms), None);
         }
+        // A member of a list that is not the reserved one: that term matches no node.
+        let both = term(serde_json::json!({"matchFields": [
+            {"key": "metadata.name", "operator": "In", "values": ["n1"]},
+            {"key": "metadata.name", "operator": "In", "values": ["n2"]},
+        ]}));
+        assert_eq!(bound_to(&[both.clone(), named("n2")]), Some("n2"));
+        assert_eq!(bound_to(&[both]), None);
         assert!(matches_nothing(&NodeSelectorTerm::default()));
         assert!(matches_nothing(&term(serde_json::json!({"matchExpressions": []}))));
     }

@@ -191,6 +191,32 @@ impl Problem {
         Classes::with_capacity(self.classes.len())
     }
 
+    /// The classes that units prefer.
+    fn preferred_classes(&self) -> Classes {
+        let mut classes = self.no_classes();
+        self.units.iter().filter_map(|unit| unit.preferred).for_each(|class| classes.insert(class));
+        classes
+    }
+
+    /// The same problem in which each unit must be on the node that it prefers.
+    #[must_use]
+    pub(crate) fn with_preferences_held(&self) -> Self {
+        let mut held = self.clone();
+        for number in 0..held.units.len() {
+            let Unit { preferred: Some(class), at: None, claims, .. } = &self.units[number] else {
+                continue;
+            };
+            let mut within = self.no_classes();
+            within.insert(*class);
+            // A unit without claims may be on open nodes only.
+            if claims.is_empty() {
+                within.intersect_with(&self.open);
+            }
+            held.units[number].claims.push(Claim::Within(within));
+        }
+        held
+    }
+
     /// The number of nodes of these classes.
     fn count(&self, classes: &Classes) -> usize {
         classes.ones().map(|class| self.classes[class].count).sum()

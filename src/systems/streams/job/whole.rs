@@ -157,7 +157,11 @@ pub(crate) fn judge<'v>(
     let Ok(spec) = &job.spec else { return Judged::Unknown };
     let frame = Frame::new(name, job, spec, sites, fixed);
     let mut budget = Budget::new(STEPS);
-    let witness = match solve(&frame.problem, &mut budget) {
+    // What is reserved stays reserved if that is possible: pods wait for these nodes.
+    let held = (!fixed.reserved.is_empty()).then(|| frame.problem.with_preferences_held());
+    let kept = held.and_then(|held| solve(&held, &mut Budget::new(STEPS)).ok().flatten());
+    let found = kept.map_or_else(|| solve(&frame.problem, &mut budget), |kept| Ok(Some(kept)));
+    let witness = match found {
         Err(Exhausted) => return Judged::Unknown,
         Ok(None) => {
             let would_help = is_possible_with_more(name, job, sites, fixed);

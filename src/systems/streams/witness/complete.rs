@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::model::{Model, Spots};
 use super::search::Found;
-use super::{Budget, Exhausted, Place, Witness};
+use super::{Budget, Classes, Exhausted, Place, Witness};
 
 /// The units on a spot.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -164,6 +164,7 @@ pub(super) fn complete(
         .collect();
     let alone: Vec<usize> =
         (0..problem.units.len()).filter(|of| problem.units[*of].alone).collect();
+    let wanted = problem.preferred_classes();
     for unit in model.left_out.iter().rev().copied() {
         let others: HashSet<Place> = if problem.units[unit].alone {
             places.iter().flatten().copied().collect()
@@ -172,7 +173,7 @@ pub(super) fn complete(
             cliques.chain(&alone).filter_map(|other| places[*other]).collect()
         };
         budget.spend(others.len() + 1)?;
-        places[unit] = find_place(model, unit, &pools, &exclusive, &others);
+        places[unit] = find_place(model, unit, &pools, &exclusive, &others, &wanted);
     }
     for unit in 0..problem.units.len() {
         places[unit] = places[model.leader[unit]];
@@ -182,21 +183,27 @@ pub(super) fn complete(
     Ok(Witness { units: units.collect(), pools })
 }
 
-/// A node for a unit that was left out.
+/// A node for a unit that was left out: the one that it prefers, else one that no other unit prefers
+/// (`wanted`, which may not be placed yet), else any.
 fn find_place(
     model: &Model<'_>,
     unit: usize,
     pools: &[BTreeMap<u32, Place>],
     exclusive: &HashMap<Place, usize>,
     others: &HashSet<Place>,
+    wanted: &Classes,
 ) -> Option<Place> {
     let problem = model.problem;
     let location = &model.locations[unit];
     let is_free = |place: &Place| !others.contains(place);
-    if let Some((pool, _)) = location.members.first() {
-        return pools[*pool].values().copied().find(is_free);
-    }
     let preferred = problem.units[unit].preferred.map(|class| Place { class, number: 0 });
+    if let Some((pool, _)) = location.members.first() {
+        let members = || pools[*pool].values().copied().filter(is_free);
+        let own = members().find(|place| Some(*place) == preferred);
+        return own
+            .or_else(|| members().find(|place| !wanted[place.class]))
+            .or_else(|| members().next());
+    }
     let within = location.within.as_ref()?;
     let may = |place: &Place| is_free(place) && !exclusive.contains_key(place);
     if let Some(place) = preferred.filter(|place| within[place.class] && may(place)) {
@@ -204,6 +211,8 @@ fn find_place(
     }
     let mut classes: Vec<usize> = within.ones().collect();
     classes.sort_by_key(|class| problem.classes[*class].rank);
+    // A sort that keeps the order of the ranks.
+    classes.sort_by_key(|class| wanted[*class]);
     let mut places = classes.into_iter().flat_map(|class| {
         (0..problem.classes[class].count).map(move |number| Place { class, number })
     });

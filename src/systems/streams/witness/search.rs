@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::complete::Use;
 use super::model::{Model, Spots};
-use super::{Budget, Exhausted, complete};
+use super::{Budget, Classes, Exhausted, complete};
 
 /// The failures until the first restart.
 const FIRST_RESTART: usize = 100;
@@ -96,6 +96,8 @@ struct Search<'m> {
     available: Vec<usize>,
     chosen: Vec<Spots>,
     exclusive: Vec<usize>,
+    /// The classes that units prefer.
+    wanted: Classes,
     /// How often each unit has failed, plus one.
     weights: Vec<usize>,
     trail: Vec<Change>,
@@ -147,6 +149,7 @@ impl<'m> Search<'m> {
         }
         Self {
             model,
+            wanted: problem.preferred_classes(),
             sizes: model.domains.iter().map(|domain| domain.count_ones(..)).collect(),
             domains: model.domains.clone(),
             placed: vec![None; model.core.len()],
@@ -265,7 +268,7 @@ impl<'m> Search<'m> {
     fn list_candidates(&self, unit: usize) -> Vec<usize> {
         let model = self.model;
         let preferred = model.problem.units[model.core[unit]].preferred;
-        let mut candidates: Vec<(bool, u8, bool, usize)> = Vec::new();
+        let mut candidates: Vec<(bool, bool, u8, bool, usize)> = Vec::new();
         let mut last_unused = None;
         for spot in self.domains[unit].ones() {
             let class = model.spots[spot].class;
@@ -274,8 +277,10 @@ impl<'m> Search<'m> {
                 continue;
             }
             let rank = model.problem.classes[class].rank;
-            // Used nodes first: the others stay for units that must be apart.
-            candidates.push((preferred != Some(class), rank, !is_used, spot));
+            // The node that another unit prefers last, and used nodes first: the others stay for units
+            // that must be apart.
+            let is_wanted = self.wanted[class];
+            candidates.push((preferred != Some(class), is_wanted, rank, !is_used, spot));
         }
         candidates.sort_unstable();
         candidates.into_iter().rev().map(|(.., spot)| spot).collect()

@@ -273,6 +273,34 @@ fn extends(
     false
 }
 
+/// Nodes that are preferred stay with the units that prefer them, also where the others come first.
+#[test]
+fn a_placement_is_found_again_by_its_preferences() {
+    let class = |count| Class { count, rank: 0 };
+    let within = |problem: &Problem, classes: &[usize]| {
+        let mut within = problem.no_classes();
+        classes.iter().for_each(|class| within.insert(*class));
+        vec![Claim::Within(within)]
+    };
+    for preferred in [0, 1] {
+        let mut problem =
+            Problem { classes: vec![class(1), class(1), class(2)], ..Problem::default() };
+        let alone = Unit {
+            claims: within(&problem, &[0, 1]),
+            alone: true,
+            preferred: Some(preferred),
+            ..Unit::default()
+        };
+        let free = Unit { claims: within(&problem, &[0, 1, 2]), ..Unit::default() };
+        problem.units = vec![alone, free.clone(), free];
+        for problem in [problem.with_preferences_held(), problem] {
+            let witness = solve(&problem, &mut Budget::new(STEPS)).unwrap().unwrap();
+            assert_eq!(witness.units[0].class, preferred, "{witness:?}");
+            assert_eq!(holds(&problem, &witness.units, &witness.pools), Ok(()));
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(cases(1_000))]
 
