@@ -78,3 +78,18 @@ fn pools_spread_and_leave_listed_nodes() {
         assert!(text.contains(&format!("pool {pool} (the controller")), "{text}");
     }
 }
+
+#[test]
+fn an_exclusive_pool_that_lists_the_host_of_another_one_is_named() {
+    let pools = "{name: S0, size: 1, exclusivity: Exclusive}, \
+                 {name: S1, hosts: [n1], exclusivity: Exclusive}";
+    let spec = format!(
+        "{{pools: [{pools}], processingElements: [{{name: e, operators: [\
+         {{name: A, host: {{pool: S0}}}}, {{name: B, host: {{name: n1}}}}]}}]}}"
+    );
+    let (code, text) = plan(3, &spec);
+    assert_eq!(code, 1, "{text}");
+    for why in ["pool \"S1\" has node n1 for itself", "exclusive pool \"S0\"", "the name n1"] {
+        assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains(why), "{text}");
+    }
+}

@@ -22,6 +22,15 @@
 //!    only the first is tried. `matching` sees at once that more units are kept apart than there are
 //!    nodes, for which backtracking, and a SAT solver too, would take exponential time.
 //! 3. `complete` places what `model` has left out, and chooses the remaining members of pools.
+//!
+//! # Why no solver of others
+//! Compared by their documentation, November 2026. SAT solvers in Rust (varisat 0.2, batsat 0.6, splr
+//! 0.19) need a variable for each unit on each node, five million for a thousand elements on five
+//! thousand nodes, and cannot use that nodes are interchangeable. `pumpkin-solver` 0.5 (constraint
+//! programming in pure Rust) documents cumulative, disjunctive, element, arithmetic and clausal
+//! constraints: none that sees by a matching that units kept apart are too many, and no classes with
+//! numbers. Either would have to be given a problem that is reduced as `model` does it, and what is left
+//! then is small. Sets of nodes are `fixedbitset`'s.
 
 mod complete;
 mod contention;
@@ -223,7 +232,7 @@ impl Problem {
     }
 
     /// The members of a unit's pools that it claims, and the classes that its other claims leave.
-    fn location(&self, unit: &Unit) -> Location {
+    pub(crate) fn location(&self, unit: &Unit) -> Location {
         let mut location = Location::default();
         for claim in &unit.claims {
             match claim {
@@ -249,11 +258,11 @@ impl Problem {
 
 /// What the claims of a unit come to.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
-struct Location {
+pub(crate) struct Location {
     /// The classes; `None`: all.
-    within: Option<Classes>,
+    pub within: Option<Classes>,
     /// The members, sorted.
-    members: Vec<(usize, Option<u32>)>,
+    pub members: Vec<(usize, Option<u32>)>,
 }
 
 #[cfg(test)]

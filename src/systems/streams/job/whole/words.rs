@@ -8,7 +8,7 @@ use crate::systems::check::words::{counted, some};
 use crate::systems::streams::kinds::host_pool::Form;
 use crate::systems::streams::kinds::streams_job::closure::{Location, Operator};
 use crate::systems::streams::resolve::format_host;
-use crate::systems::streams::witness::{Budget, Constraint, Place, Pool, find_contradiction};
+use crate::systems::streams::witness::{self, Budget, Constraint, Place, Pool, find_contradiction};
 
 impl Frame<'_, '_> {
     /// Why the job cannot be placed: an irreducible set of its constraints, unless the budget ends.
@@ -32,7 +32,9 @@ impl Frame<'_, '_> {
         let mut parts: Vec<String> =
             needs.map(|(pool, exclusive)| self.format_required(pool, exclusive)).collect();
         let holders = required.iter().flat_map(|pool| self.find_holders(*pool));
-        let has: BTreeSet<usize> = holders.chain(exclusive.iter().copied()).collect();
+        let of_units = placed.iter().flat_map(|unit| self.find_holders_for(*unit));
+        let has: BTreeSet<usize> =
+            holders.chain(of_units).chain(exclusive.iter().copied()).collect();
         parts.extend(has.difference(&required).map(|pool| self.format_members(*pool)));
         let claims = placed.iter().map(|unit| self.format_claims(*unit));
         parts.extend(claims.filter(|claims| !claims.is_empty()));
@@ -128,6 +130,18 @@ impl Frame<'_, '_> {
                 && other.1.members.values().any(|class| pool.eligible[*class])
         };
         others.filter(holds).map(|(other, _)| other).collect()
+    }
+
+    /// The other pools of the job because of whose members the pools that a unit claims cannot have a
+    /// node on which the unit must be.
+    fn find_holders_for(&self, unit: usize) -> Vec<usize> {
+        let witness::Location { within, members } =
+            self.problem.location(&self.problem.units[unit]);
+        let Some(within) = within else { return Vec::new() };
+        let pools = members.iter().map(|(pool, _)| *pool);
+        let holders = pools.flat_map(|pool| self.find_holders(pool));
+        let is_there = |of: &usize| self.problem.pools[*of].members.values().any(|at| within[*at]);
+        holders.filter(is_there).collect()
     }
 
     /// `pool "P" has nodes n1 and n2 for itself`.
