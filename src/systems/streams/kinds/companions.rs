@@ -1,7 +1,8 @@
 //! The table of pods that must be on the node of other pods: what else they require, so that a new
 //! pod which contradicts it can be refused.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::PodAffinityTerm;
@@ -17,8 +18,8 @@ use crate::view::{Kind, Name, Scope, Table};
 /// A label: key and value.
 type Label = (Box<str>, Box<str>);
 
-/// A pod that must be on the node of others.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+/// What a pod that must be on the node of others requires.
+#[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Companion {
     /// The labels that the terms of stowplan are about.
     labels: Box<[Label]>,
@@ -29,7 +30,7 @@ pub(crate) struct Companion {
 }
 
 /// A requirement of a label selector.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Rule {
     key: Box<str>,
     /// `In`, else `NotIn`.
@@ -119,24 +120,31 @@ struct Group {
     label: Label,
 }
 
+/// The pods of a group, by what they require: the pods of one workload are alike, so that a decision
+/// costs the same for one of them and for a thousand.
 #[derive(Debug, Default)]
 struct Mates {
-    pods: Vec<Name>,
-    /// The number of pods that exclude other pods.
-    exclusive: usize,
+    pods: BTreeMap<Arc<Companion>, BTreeSet<Name>>,
+}
+
+impl Mates {
+    /// Whether a pod excludes other pods.
+    fn is_exclusive(&self) -> bool {
+        self.pods.keys().any(|pod| !pod.apart.is_empty())
+    }
 }
 
 /// The table of pods that must be on the node of others.
 #[derive(Debug, Default)]
 pub(crate) struct Companions {
-    pods: HashMap<Name, Companion>,
+    pods: HashMap<Name, Arc<Companion>>,
     /// A group without pods has no entry.
     groups: HashMap<Group, Mates>,
 }
 
 impl Companions {
-    /// The pods that must be on one node by this label. `only_exclusive`: nothing if none of them
-    /// excludes other pods.
+    /// The pods that must be on one node by this label, of those that are alike two: one of them may be
+    /// the new pod itself. `only_exclusive`: nothing if none of them excludes other pods.
     pub(crate) fn of_group(
         &self,
         namespace: &str,
@@ -145,9 +153,9 @@ impl Companions {
     ) -> impl Iterator<Item = (&Name, &Companion)> {
         let group = Group { namespace: namespace.into(), label: (key.into(), value.into()) };
         let mates = self.groups.get(&group);
-        let mates = mates.filter(|mates| !only_exclusive || mates.exclusive > 0);
-        let names = mates.into_iter().flat_map(|mates| &mates.pods);
-        names.filter_map(|name| self.pods.get_key_value(name))
+        let mates = mates.filter(|mates| !only_exclusive || mates.is_exclusive());
+        let alike = mates.into_iter().flat_map(|mates| &mates.pods);
+        alike.flat_map(|(pod, names)| names.iter().take(2).map(|name| (name, &**pod)))
     }
 }
 
@@ -166,22 +174,30 @@ impl Table for Companions {
     }
 
     fn put(&mut self, name: Name, pod: Companion) {
-        for label in &pod.together {
-            let group = Group { namespace: name.namespace.clone(), label: label.clone() };
+        let mut pod = Arc::new(pod);
+        for label in pod.together.clone() {
+            let group = Group { namespace: name.namespace.clone(), label };
             let mates = self.groups.entry(group).or_default();
-            mates.pods.push(name.clone());
-            mates.exclusive += usize::from(!pod.apart.is_empty());
+            // Pods that are alike share one value.
+            if let Some((known, _)) = mates.pods.get_key_value(&pod) {
+                pod = Arc::clone(known);
+            }
+            mates.pods.entry(Arc::clone(&pod)).or_default().insert(name.clone());
         }
         self.pods.insert(name, pod);
     }
 
     fn forget(&mut self, name: &Name) {
         let Some(pod) = self.pods.remove(name) else { return };
-        for label in pod.together {
-            let group = Group { namespace: name.namespace.clone(), label };
+        for label in &pod.together {
+            let group = Group { namespace: name.namespace.clone(), label: label.clone() };
             let Some(mates) = self.groups.get_mut(&group) else { continue };
-            mates.pods.retain(|mate| mate != name);
-            mates.exclusive -= usize::from(!pod.apart.is_empty());
+            if let Some(names) = mates.pods.get_mut(&pod) {
+                names.remove(name);
+                if names.is_empty() {
+                    mates.pods.remove(&pod);
+                }
+            }
             if mates.pods.is_empty() {
                 self.groups.remove(&group);
             }
@@ -255,6 +271,23 @@ mod tests {
         pods.forget(&Name::new("ns", "p"));
         assert!(of_group(&pods, true).is_empty(), "the term of q is about other labels");
         pods.forget(&Name::new("ns", "q"));
+        assert!(pods.groups.is_empty() && pods.pods.is_empty());
+    }
+    #[test]
+    fn of_pods_that_are_alike_two_are_found() {
+        let mut pods = Companions::default();
+        let names: Vec<String> = (0..100).map(|number| format!("p-{number:02}")).collect();
+        for name in &names {
+            let mut pod = pod("p", true, &apart("streams.ibm.com/job"));
+            pod.metadata.name = Some(name.clone());
+            pods.put(Name::new("ns", name), Companions::read(&pod, Scope::Admission).unwrap());
+        }
+        let label = ("streams.ibm.com/hostcolocation.A", "a");
+        let count = |pods: &Companions| pods.of_group("ns", label, true).count();
+        assert_eq!(count(&pods), 2);
+        names[1..].iter().for_each(|name| pods.forget(&Name::new("ns", name)));
+        assert_eq!(count(&pods), 1);
+        pods.forget(&Name::new("ns", &names[0]));
         assert!(pods.groups.is_empty() && pods.pods.is_empty());
     }
 }
