@@ -5,12 +5,13 @@
 //! globals.
 
 pub(crate) mod log;
+mod process;
 mod throttle;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -75,6 +76,8 @@ pub struct WriteLabels {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    /// Metrics that have no prefix.
+    customary: Registry,
     /// Requests that were decided.
     pub requests: Family<RequestLabels, Counter>,
     /// Seconds from a request's head to its answer.
@@ -141,8 +144,11 @@ impl Metrics {
         let mut registry = Registry::with_prefix("stowplan");
         let build = vec![("version", env!("CARGO_PKG_VERSION"))];
         registry.register("build", "The version that runs", Info::new(build));
+        let mut customary = Registry::default();
+        customary.register_collector(Box::new(process::OwnProcess));
         let mut metrics = Self {
             registry,
+            customary,
             requests: Family::default(),
             duration: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
             failures: Family::default(),
@@ -324,7 +330,9 @@ impl Metrics {
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         // Writing to a String does not fail.
-        let _ = encode(&mut text, &self.registry);
+        let _ = encode_registry(&mut text, &self.registry)
+            .and_then(|()| encode_registry(&mut text, &self.customary))
+            .and_then(|()| encode_eof(&mut text));
         text
     }
 }

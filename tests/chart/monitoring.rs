@@ -39,9 +39,11 @@ fn metrics_of(expression: &str) -> BTreeSet<String> {
     let served = samples();
     let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let (own, foreign): (BTreeSet<_>, BTreeSet<_>) = words
-        .filter(|word| word.starts_with("stowplan_") || word.starts_with("apiserver_"))
+        .filter(|word| {
+            ["stowplan_", "process_", "apiserver_"].iter().any(|of| word.starts_with(of))
+        })
         .map(str::to_owned)
-        .partition(|word| word.starts_with("stowplan_"));
+        .partition(|word| !word.starts_with("apiserver_"));
     assert!(!own.is_empty() || !foreign.is_empty(), "{expression}");
     assert!(foreign.iter().all(|name| OF_THE_API_SERVER.contains(&&**name)), "{expression}");
     for name in &own {
@@ -84,7 +86,9 @@ fn the_metrics_listed_have_their_types_and_labels() {
         served.insert(name, (kind.to_owned(), samples[&sample].clone()));
     }
     let mut listed = BTreeMap::new();
-    for row in OPERATIONS.lines().filter(|line| line.starts_with("| `stowplan_")) {
+    let is_metric =
+        |line: &&str| line.starts_with("| `stowplan_") || line.starts_with("| `process_");
+    for row in OPERATIONS.lines().filter(is_metric) {
         let cells: Vec<&str> = row.trim_matches('|').split(" |").map(str::trim).collect();
         let [name, kind, labels, meaning] = &cells[..] else { panic!("{row}") };
         let labels: BTreeSet<_> = labels.split('`').skip(1).step_by(2).map(str::to_owned).collect();

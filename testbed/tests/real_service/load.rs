@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -60,9 +60,11 @@ pub(crate) struct Report {
 }
 
 impl Load {
-    /// Starts in namespace `load-NAME`, which it creates.
+    /// Starts in a namespace `load-NAME-NUMBER`, which it creates: a case may run again while the
+    /// namespace of the run before is being deleted.
     pub(crate) async fn start(client: &Client, name: &str) -> Result<Self> {
-        let namespace = format!("load-{name}");
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let namespace = format!("load-{name}-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let object = json!({"metadata": {"name": namespace}});
         Api::<Namespace>::all(client.clone())
             .create(&PostParams::default(), &serde_json::from_value(object)?)

@@ -290,15 +290,22 @@ impl World {
             let found = found.lines().filter(|line| line.contains("stowplan"));
             traces.extend(found.map(str::to_owned));
         }
+        traces.extend(self.marks().await?);
+        Ok(traces)
+    }
+
+    /// stowplan's labels, annotations and taints of nodes.
+    pub(crate) async fn marks(&self) -> Result<BTreeSet<String>> {
+        let mut marks = BTreeSet::new();
         let nodes: Api<Node> = Api::all(self.client.clone());
         for node in nodes.list(&ListParams::default()).await?.items {
             let labels = node.metadata.labels.into_iter().flatten().map(|(key, _)| key);
             let annotations = node.metadata.annotations.into_iter().flatten().map(|(key, _)| key);
             let taints = node.spec.and_then(|spec| spec.taints).into_iter().flatten();
             let keys = labels.chain(annotations).chain(taints.map(|taint| taint.key));
-            traces
+            marks
                 .extend(keys.filter(|key| key.contains("stowplan") || key.contains("streams.ibm")));
         }
-        Ok(traces)
+        Ok(marks)
     }
 }

@@ -1,0 +1,129 @@
+//! Half an hour of faults on real nodes, in random order, while pods are created and users' jobs,
+//! pools and groups come and go: nothing may fail that does not fail in one run of the same fault,
+//! memory and descriptors stay flat, and at the end nothing is left behind.
+//!
+//! The faults are the cases of the suite `real_service`, with their assertions. Run by hand, as
+//! root; the seed that is printed repeats the order of the faults.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "tables go to a terminal")]
+#![allow(dead_code, reason = "the suite has more cases than are soaked in")]
+
+#[path = "../tests/real_service/faults.rs"]
+mod faults;
+#[path = "../tests/real_service/load.rs"]
+mod load;
+#[path = "../tests/real_service/release.rs"]
+mod release;
+#[path = "../tests/real/stowplan_image.rs"]
+mod stowplan_image;
+#[path = "../tests/real/suite.rs"]
+mod suite;
+#[path = "../tests/real_service/world.rs"]
+mod world;
+
+#[path = "soak/samples.rs"]
+mod samples;
+#[path = "soak/tenants.rs"]
+mod tenants;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use fastrand::Rng;
+use samples::Samples;
+use suite::Test;
+use testbed::real;
+use world::{Profile, World};
+
+const USAGE: &str = "\
+cargo bench --bench soak -- [--minutes N] [--seed N]
+
+  --minutes N  how long faults are made; the default is 30
+  --seed N     of the order of the faults; the default is random, and is printed";
+
+/// A fault, with its name.
+type Fault = (&'static str, Test<World>);
+
+macro_rules! faults {
+    ($($fault:path),+ $(,)?) => {
+        [$((stringify!($fault), (|world| Box::pin($fault(world))) as Test<World>)),+]
+    };
+}
+
+fn main() -> ExitCode {
+    match run(std::env::args().skip(1)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("soak: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(mut arguments: impl Iterator<Item = String>) -> Result<()> {
+    let (mut minutes, mut seed) = (30, fastrand::u64(..));
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--minutes" => minutes = arguments.next().context(USAGE)?.parse()?,
+            "--seed" => seed = arguments.next().context(USAGE)?.parse()?,
+            // From cargo.
+            "--bench" => {}
+            _ => bail!("{USAGE}"),
+        }
+    }
+    ensure!(minutes > 0, "{USAGE}");
+    if let Some(unavailable) = real::check_for_tests()? {
+        bail!("{unavailable}");
+    }
+    println!("seed {seed}, {minutes} minutes");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let world = Arc::new(World::start().await?);
+        let outcome = soak(&world, Duration::from_secs(60 * minutes), Rng::with_seed(seed)).await;
+        if let Some(world) = Arc::into_inner(world) {
+            suite::stop(world.plane, outcome.is_err()).await;
+        }
+        outcome.with_context(|| format!("with the seed {seed}"))
+    })
+}
+
+async fn soak(world: &Arc<World>, lasts: Duration, mut random: Rng) -> Result<()> {
+    let all: [Fault; 6] = faults![
+        faults::a_webhook_is_killed,
+        faults::the_leader_is_killed,
+        faults::a_node_loses_its_power,
+        faults::a_webhooks_node_is_drained,
+        release::a_rolling_upgrade,
+        release::the_ca_is_replaced,
+    ];
+    world.with(Profile::Default).await?;
+    tenants::begin(world)?;
+    let mut samples = Samples::default();
+    let begun = Instant::now();
+    let mut round = 0;
+    // Each fault once before any comes again: a short soak has them all.
+    let mut next: Vec<Fault> = Vec::new();
+    while begun.elapsed() < lasts {
+        if next.is_empty() {
+            next = all.to_vec();
+            random.shuffle(&mut next);
+        }
+        let Some((name, fault)) = next.pop() else { break };
+        round += 1;
+        tenants::create(world, round)?;
+        tenants::run(world, round).await?;
+        fault(Arc::clone(world)).await.with_context(|| format!("round {round}: {name}"))?;
+        // What was there before the fault is there after it.
+        tenants::run(world, round).await.with_context(|| format!("after {name}"))?;
+        tenants::delete(world, round)?;
+        tenants::are_gone(world, round).await?;
+        world.plane.check()?;
+        samples.take(world, begun.elapsed()).await?;
+        samples.print_last(round, name);
+    }
+    tenants::leave_nothing(world).await?;
+    samples.print_summary(round);
+    samples.are_flat()
+}
