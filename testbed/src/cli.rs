@@ -7,9 +7,9 @@ use std::process::{Command, ExitCode};
 use std::{env, io};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use testbed::control_plane::{ControlPlane, Install, Installation};
-use testbed::tools::{self, Tools};
+use testbed::tools::{self, Kubernetes, Tools};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Writes a line to standard output. Unlike `println!` it does not panic if the reader has closed
@@ -54,7 +54,28 @@ enum Task {
     Image(image::Args),
     Imitation(imitation::Args),
     /// Builds etcd, Kubernetes, kwok and helm into the cache, and prints the folder.
-    Tools,
+    Tools {
+        /// Builds this release of Kubernetes too.
+        #[arg(long, value_name = "RELEASE", value_enum, default_value_t)]
+        kubernetes: Release,
+    },
+}
+
+/// [`Kubernetes`], as an argument.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Release {
+    #[default]
+    Newest,
+    Oldest,
+}
+
+impl From<Release> for Kubernetes {
+    fn from(release: Release) -> Self {
+        match release {
+            Release::Newest => Self::Newest,
+            Release::Oldest => Self::Oldest,
+        }
+    }
 }
 
 /// Parses the arguments and runs the command. Exit code: 1 after an error, which is printed, or 130
@@ -66,10 +87,12 @@ pub(crate) fn run() -> ExitCode {
         Task::Demo(args) => demo::run(&args),
         Task::Image(args) => image::run(&args),
         Task::Imitation(args) => imitation::run(&args),
-        Task::Tools => Tools::ensure(&tools::to_stderr).map(|tools| {
-            say!("{}", tools.dir().display());
-            Ended::Done
-        }),
+        Task::Tools { kubernetes } => {
+            Tools::ensure_of(kubernetes.into(), &tools::to_stderr).map(|tools| {
+                say!("{}", tools.dir().display());
+                Ended::Done
+            })
+        }
     };
     match result {
         Ok(Ended::Done) => ExitCode::SUCCESS,

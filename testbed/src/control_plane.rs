@@ -34,7 +34,7 @@ use crate::process::{PROXIES, Processes};
 use crate::proxy::Proxy;
 use crate::real::cluster::Cluster;
 use crate::real::{self as real_nodes, RealNodes};
-use crate::tools::{self, Tools};
+use crate::tools::{self, Kubernetes, Tools};
 use crate::wait::{Seen, until};
 
 mod address;
@@ -62,6 +62,8 @@ pub struct Options {
     /// Real nodes instead of simulated ones; kwok does not run then. Needs root, and a machine has
     /// one such control plane at a time.
     pub real: Option<RealNodes>,
+    /// The release of API server, scheduler and controller manager.
+    pub kubernetes: Kubernetes,
     /// Whether the API server writes an audit log, at the level Metadata: [`ControlPlane::audit_log`].
     pub audit: bool,
     /// The run directory. None: a temporary one, which is removed in the end, unless the start
@@ -92,7 +94,13 @@ impl ControlPlane {
     /// The programs cannot be built, the directory is in use, or a program does not start: then the
     /// message holds the end of its log, and the directory stays.
     pub async fn start(options: Options) -> Result<Self> {
-        let tools = tokio::task::spawn_blocking(|| Tools::ensure(&tools::to_stderr)).await??;
+        let kubernetes = options.kubernetes;
+        ensure!(
+            options.real.is_none() || kubernetes == Kubernetes::Newest,
+            "real nodes have the newest kubelet, which an older API server does not serve",
+        );
+        let build = move || Tools::ensure_of(kubernetes, &tools::to_stderr);
+        let tools = tokio::task::spawn_blocking(build).await??;
         let directory = Arc::new(match &options.dir {
             Some(path) => RunDirectory::create(path)?,
             None => RunDirectory::temporary()?,

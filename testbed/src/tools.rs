@@ -1,14 +1,15 @@
 //! The programs of the control plane and of real nodes: built from Go modules once, then kept.
 //!
 //! `controlplane/go.mod` pins etcd, Kubernetes, kwok and helm by version, `go.sum` by content;
-//! `nodes/go.mod` and its `go.sum` do so for the kubelet, containerd, runc, the network plugins,
+//! `controlplane-oldest/go.mod` does so for the oldest Kubernetes that stowplan serves; `nodes/go.mod` and its `go.sum` do so for the kubelet, containerd, runc, the network plugins,
 //! kube-proxy and CoreDNS. They are compiled into this crate, and their hash is the name of a
 //! folder in the cache, so a cached folder is always the right one, whichever clone or branch asks,
 //! and outlives all of them.
 //!
 //! The cache is `$STOWPLAN_TESTBED_CACHE`, else `stowplan-testbed` in `$XDG_CACHE_HOME` or
 //! `~/.cache`. The first build compiles Kubernetes: several minutes and about half a gigabyte for
-//! the control plane, and as long again and about 300 megabytes for the nodes.
+//! the control plane, and as long again and about 300 megabytes for the nodes, and for the oldest
+//! Kubernetes.
 
 use std::env;
 use std::ffi::OsString;
@@ -23,6 +24,7 @@ use self::build::{Recipe, Step, ensure_built, go, required_version};
 mod build;
 
 const GO_MOD: &str = include_str!("../controlplane/go.mod");
+const OLDEST_GO_MOD: &str = include_str!("../controlplane-oldest/go.mod");
 const NODES_GO_MOD: &str = include_str!("../nodes/go.mod");
 
 const CONTROL_PLANE: Recipe = Recipe {
@@ -41,6 +43,21 @@ const CONTROL_PLANE: Recipe = Recipe {
         ("kubectl", "kubectl"),
         ("kwok", "kwok"),
         ("helm", "helm"),
+    ],
+    niceness: 0,
+};
+
+const OLDEST: Recipe = Recipe {
+    revision: 1,
+    prefix: "oldest-",
+    files: &[("go.mod", OLDEST_GO_MOD), ("go.sum", include_str!("../controlplane-oldest/go.sum"))],
+    of: "the oldest control plane",
+    list: "kube-apiserver, kube-controller-manager, kube-scheduler",
+    steps: &[Step { packages: &["tool"], tags: "", cgo: None }],
+    programs: &[
+        ("kube-apiserver", "kube-apiserver"),
+        ("kube-controller-manager", "kube-controller-manager"),
+        ("kube-scheduler", "kube-scheduler"),
     ],
     niceness: 0,
 };
@@ -101,10 +118,37 @@ const STAGES: [&str; 5] = [
     "kustomize/stage/pod/fast/pod-delete.yaml",
 ];
 
+/// Which Kubernetes runs. etcd, kwok, kubectl and helm are the same beside both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kubernetes {
+    /// The newest release that stowplan is tested with.
+    #[default]
+    Newest,
+    /// The oldest release that stowplan serves.
+    Oldest,
+}
+
+impl Kubernetes {
+    /// The release that is built, such as `v1.36.3`.
+    ///
+    /// # Panics
+    /// Never for the `go.mod` files of this crate (a test reads them).
+    #[must_use]
+    pub fn version(self) -> &'static str {
+        let go_mod = match self {
+            Self::Newest => GO_MOD,
+            Self::Oldest => OLDEST_GO_MOD,
+        };
+        required_version(go_mod, "k8s.io/kubernetes").expect("go.mod requires k8s.io/kubernetes")
+    }
+}
+
 /// The programs of a control plane, ready to run.
 #[derive(Clone, Debug)]
 pub struct Tools {
     dir: PathBuf,
+    /// The programs of the oldest Kubernetes, which replace those of the same names.
+    oldest: Option<PathBuf>,
 }
 
 impl Tools {
@@ -116,14 +160,27 @@ impl Tools {
     /// Go is missing or older than `go.mod` asks for, the modules cannot be fetched, the disk is
     /// full. Nothing half-built is left in the cache.
     pub fn ensure(progress: &dyn Fn(&str)) -> Result<Self> {
+        Self::ensure_of(Kubernetes::Newest, progress)
+    }
+
+    /// The same with another Kubernetes, whose programs are built too.
+    ///
+    /// # Errors
+    /// As for [`Tools::ensure`].
+    pub fn ensure_of(kubernetes: Kubernetes, progress: &dyn Fn(&str)) -> Result<Self> {
         let finish = |module: &Path, programs: &Path| {
             Ok(fs::write(programs.join("stages.yaml"), stages(module)?)?)
         };
-        let dir = ensure_built(&CONTROL_PLANE, &cache()?, &finish, progress)?;
-        Ok(Self { dir })
+        let cache = cache()?;
+        let dir = ensure_built(&CONTROL_PLANE, &cache, &finish, progress)?;
+        let oldest = match kubernetes {
+            Kubernetes::Newest => None,
+            Kubernetes::Oldest => Some(ensure_built(&OLDEST, &cache, &|_, _| Ok(()), progress)?),
+        };
+        Ok(Self { dir, oldest })
     }
 
-    /// The folder that holds them.
+    /// The folder that holds them; those of another Kubernetes are in a folder beside it.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -133,22 +190,14 @@ impl Tools {
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         debug_assert!(CONTROL_PLANE.has(name), "{name} is not built");
-        self.dir.join(name)
+        let oldest = self.oldest.as_ref().filter(|_| OLDEST.has(name));
+        oldest.unwrap_or(&self.dir).join(name)
     }
 
     /// kwok's stages: nodes become Ready, pods Running, pods of Jobs Succeeded.
     #[must_use]
     pub fn stages(&self) -> PathBuf {
         self.dir.join("stages.yaml")
-    }
-
-    /// The Kubernetes release that is built, such as `v1.36.3`.
-    ///
-    /// # Panics
-    /// Never for the `go.mod` of this crate (a test reads it).
-    #[must_use]
-    pub fn kubernetes_version() -> &'static str {
-        required_version(GO_MOD, "k8s.io/kubernetes").expect("go.mod requires k8s.io/kubernetes")
     }
 }
 
@@ -254,10 +303,27 @@ mod tests {
     }
 
     #[test]
+    fn the_oldest_kubernetes_replaces_its_own_programs_only() {
+        let tools = |oldest: Option<&str>| Tools {
+            dir: "/newest".into(),
+            oldest: oldest.map(PathBuf::from),
+        };
+        let with = tools(Some("/oldest"));
+        for name in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
+            assert_eq!(with.program(name), Path::new("/oldest").join(name));
+        }
+        assert_eq!(with.program("etcd"), Path::new("/newest/etcd"));
+        assert_eq!(tools(None).program("kube-apiserver"), Path::new("/newest/kube-apiserver"));
+    }
+
+    #[test]
     fn the_modules_name_their_versions() {
-        assert!(Tools::kubernetes_version().starts_with("v1."));
+        let [oldest, newest] = [Kubernetes::Oldest, Kubernetes::Newest]
+            .map(|release| build::numbers(&release.version()[1..]));
+        assert_eq!((newest.len(), oldest.len()), (3, 3));
+        assert!(oldest < newest, "{oldest:?} {newest:?}");
         let of_nodes = required_version(NODES_GO_MOD, "k8s.io/kubernetes");
-        assert_eq!(of_nodes, Some(Tools::kubernetes_version()));
+        assert_eq!(of_nodes, Some(Kubernetes::Newest.version()));
         for go_mod in [GO_MOD, NODES_GO_MOD] {
             assert!(build::numbers(build::directive(go_mod, "go").unwrap()) >= vec![1, 26]);
         }

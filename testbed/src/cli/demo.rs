@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client};
 use testbed::control_plane::{ControlPlane, Options};
-use testbed::tools::{self, Tools};
+use testbed::tools::{self, Kubernetes, Tools};
 use testbed::wait::{Seen, until};
 
 use self::constraints::{Host, Placed, Pool};
@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
     let webhook = build_stowplan()?;
     super::until_interrupted(async {
         let begun = Instant::now();
-        say!("1. A control plane: Kubernetes {}, five hosts", Tools::kubernetes_version());
+        say!("1. A control plane: Kubernetes {}, five hosts", Kubernetes::Newest.version());
         let plane = ControlPlane::start(Options { dir, ..Options::default() }).await?;
         if let Err(error) = show_scenarios(&plane, webhook).await {
             return Err(if plane.keep_dir() {

@@ -10,13 +10,14 @@ use testbed::tools::{self, NodeTools, Tools};
 use testbed::volumes::{IMMEDIATE, LOCAL, WAITING};
 
 use super::cargo::{build_stowplan, default_dir};
-use super::{Ended, imitation};
+use super::{Ended, Release, imitation};
 
 const EXAMPLES: &str = "\
 Examples:
   cargo testbed up                  three nodes and stowplan, until Ctrl-C
   cargo testbed up --nodes 1000     more of them
   cargo testbed up --no-install     without stowplan
+  cargo testbed up --kubernetes oldest
   cargo testbed up --tekton --dir /tmp/bed, then /tmp/bed/kubectl apply -f examples/tekton-run.yaml
   cargo testbed up --real 3         as root: nodes that run pods, with kubelet and containerd
   cargo testbed up --detach --dir /tmp/bed && /tmp/bed/kubectl get nodes";
@@ -32,6 +33,9 @@ pub(super) struct Args {
     /// target/testbed/up]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Which Kubernetes: the newest or the oldest release that stowplan is tested with.
+    #[arg(long, value_name = "RELEASE", value_enum, default_value_t)]
+    kubernetes: Release,
     /// Do not install stowplan.
     #[arg(long)]
     no_install: bool,
@@ -41,7 +45,7 @@ pub(super) struct Args {
     tekton: bool,
     /// This many real nodes instead of simulated ones: kubelet, containerd and kube-proxy in
     /// namespaces of this machine. Needs root. stowplan is installed only with --image.
-    #[arg(long, value_name = "N", conflicts_with_all = ["nodes", "tekton"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["kubernetes", "nodes", "tekton"])]
     real: Option<u8>,
     /// Install stowplan on the real nodes, in pods of this image (`cargo testbed image`).
     #[arg(long, value_name = "FILE", requires = "real", conflicts_with = "no_install")]
@@ -61,7 +65,8 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
         real::check()?;
     }
     // Before the handler for Ctrl-C is installed, so that Ctrl-C ends the builds.
-    Tools::ensure(&tools::to_stderr)?;
+    let kubernetes = args.kubernetes.into();
+    Tools::ensure_of(kubernetes, &tools::to_stderr)?;
     if args.real.is_some() {
         NodeTools::ensure(&tools::to_stderr)?;
     }
@@ -77,11 +82,11 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
         if real.is_some() {
             nodes.clear();
         }
-        let options = Options { nodes, real, dir: Some(dir), ..Options::default() };
+        let options = Options { nodes, real, kubernetes, dir: Some(dir), ..Options::default() };
         let plane = ControlPlane::start(options).await?;
         say!(
             "Kubernetes {} with {} nodes on {}",
-            Tools::kubernetes_version(),
+            kubernetes.version(),
             args.real.map_or(args.nodes, u16::from),
             plane.api_server(),
         );

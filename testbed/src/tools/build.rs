@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use sha2::{Digest as _, Sha256};
 
-use super::Tools;
 use crate::process::{Supervisor, gated};
 
 /// Between two lines of progress.
@@ -142,7 +141,7 @@ fn build(
 
     progress(&format!(
         "building Kubernetes {} ({}); the first build takes several minutes, later starts need none",
-        Tools::kubernetes_version(),
+        required_version(recipe.go_mod(), "k8s.io/kubernetes").unwrap_or_default(),
         recipe.list,
     ));
     let begun = Instant::now();
