@@ -19,6 +19,7 @@ mod cluster {
     pub(crate) mod admission;
     pub(crate) mod audit;
     pub(crate) mod host_pool;
+    pub(crate) mod hosts;
     pub(crate) mod load;
     pub(crate) mod reader;
     pub(crate) mod streams;
@@ -28,7 +29,7 @@ mod cluster {
 use std::process::ExitCode;
 
 use harness::{Case, cases};
-use testbed::control_plane::{Install, NodeSpec, Options};
+use testbed::control_plane::{Install, Options};
 use world::World;
 
 const CASES: &[Case] = cases! { cluster,
@@ -60,25 +61,6 @@ const CASES: &[Case] = cases! { cluster,
 };
 
 fn main() -> ExitCode {
-    let options = || Options { nodes: nodes(), audit: true, ..Options::default() };
+    let options = || Options { nodes: cluster::hosts::nodes(), audit: true, ..Options::default() };
     harness::run(CASES, || World::start_with(options(), Install::without_controller))
-}
-
-/// Nodes `node-1` to `node-6` with addresses from 10.4.40.81 on. The first three carry `trio=yes`;
-/// `node-2` is tagged `source`, `node-3` `ib`, `node-4` `ib` and `blue`. `bare` has no hostname
-/// label.
-fn nodes() -> Vec<NodeSpec> {
-    let mut nodes = NodeSpec::numbered(6);
-    for node in &mut nodes[..3] {
-        *node = node.clone().label("trio", "yes");
-    }
-    nodes[1] = nodes[1].clone().label("streams.ibm.com/hostpool", "source");
-    nodes[2] = nodes[2].clone().label("hostpool.streams.ibm.com/ib", "");
-    nodes[3] = nodes[3]
-        .clone()
-        .label("hostpool.streams.ibm.com/ib", "")
-        .label("hostpool.streams.ibm.com/blue", "");
-    nodes[4] = nodes[4].clone().address("InternalDNS", "foo.watson.ibm.com");
-    nodes.push(NodeSpec::new("bare").label("bare", "yes").without_hostname_label());
-    nodes
 }

@@ -86,7 +86,7 @@ const CASES: &[Case] = cases! { coschedule,
         a_quota_forbids_the_placeholder, a_placeholder_is_orphaned,
         a_group_without_a_placeholder_runs_without_it, a_placeholder_steps_aside_for_a_quota;
     native:
-        any_pods_can_be_a_group, a_native_group_on_one_volume,
+        any_pods_can_be_a_group, the_example_of_the_first_page_shares_a_node, a_native_group_on_one_volume,
         pod_security_lets_placeholders_in, a_group_with_a_disruption_budget_is_drained;
     bad_input:
         an_unknown_mode_is_refused, a_group_must_be_a_label_value, a_claim_that_does_not_exist_yet,

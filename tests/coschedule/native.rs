@@ -71,6 +71,28 @@ pub(crate) async fn any_pods_can_be_a_group(world: Arc<World>) -> Result<()> {
     other.nothing_is_left().await
 }
 
+pub(crate) async fn the_example_of_the_first_page_shares_a_node(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("start").await?;
+    let example = include_str!("../../examples/start.yaml");
+    space.created(&serde_saphyr::from_str(example)?).await?;
+    let pods = ListParams::default().labels("app=start");
+    let nodes = until("three pods to be placed", LIMIT, async || {
+        let pods = space.pods().list(&pods).await?.items;
+        let nodes: Vec<_> = pods.iter().filter_map(node).collect();
+        Ok(match nodes.len() {
+            3 => Seen::Done(nodes),
+            seen => Seen::NotYet(format!("{seen} are")),
+        })
+    })
+    .await?;
+    same(&space.placed(1).await?, &nodes[..1].to_vec())?;
+    ensure!(nodes.iter().all(|node| *node == nodes[0]), "{nodes:?}");
+    let said = world.kubectl(&["-n", &space.name, "delete", "deployment", "start"], "").await?;
+    ensure!(said.success, "{}", said.err);
+    space.nothing_is_left().await
+}
+
 pub(crate) async fn a_native_group_on_one_volume(world: Arc<World>) -> Result<()> {
     let _running = world.installation.read().await;
     let space = world.namespace("native-volume").await?;
