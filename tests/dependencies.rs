@@ -5,6 +5,7 @@
 //! machine that runs the tests.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
 use cargo_metadata::MetadataCommand;
 use serde::Deserialize;
@@ -47,6 +48,15 @@ struct Graph {
 #[derive(Deserialize)]
 struct Licenses {
     allow: Vec<String>,
+    exceptions: Vec<Exception>,
+}
+
+/// Licences of one crate.
+#[derive(Deserialize)]
+struct Exception {
+    #[serde(rename = "crate")]
+    name: String,
+    allow: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -66,10 +76,13 @@ impl Deny {
         toml::from_str(include_str!("../deny.toml")).expect("deny.toml has the parts held here")
     }
 
-    fn allowed(&self) -> Vec<Licensee> {
+    /// For every crate, or by an exception for `name`.
+    fn allowed(&self, name: &str) -> Vec<Licensee> {
+        let exceptions = self.licenses.exceptions.iter().filter(|exception| exception.name == name);
         self.licenses
             .allow
             .iter()
+            .chain(exceptions.flat_map(|exception| &exception.allow))
             .map(|licence| Licensee::parse(licence).expect("deny.toml allows SPDX licences"))
             .collect()
     }
@@ -115,9 +128,9 @@ fn resolved(deny: &Deny) -> Vec<Package> {
 
 /// Everything in `packages` that `deny` does not allow, one sentence each.
 fn findings(packages: &[Package], deny: &Deny) -> Vec<String> {
-    let allowed = deny.allowed();
     let mut found = Vec::new();
     for Package { name, version, licence } in packages {
+        let allowed = deny.allowed(name);
         if let Some(ban) = deny.bans.deny.iter().find(|ban| ban.name == *name) {
             found.push(format!(
                 "{name} {version} is banned ({}); `cargo tree --invert {name}` shows who brings it",
@@ -169,6 +182,32 @@ fn every_allowed_licence_is_needed() {
             findings(&packages, &without).len() > before,
             "no dependency needs {licence} any more: take it out of deny.toml"
         );
+    }
+    for (index, exception) in deny.licenses.exceptions.iter().enumerate() {
+        let mut without = Deny::read();
+        without.licenses.exceptions.remove(index);
+        assert!(
+            findings(&packages, &without).len() > before,
+            "{} needs no exception any more: take it out of deny.toml",
+            exception.name
+        );
+    }
+}
+
+#[test]
+fn no_exception_is_for_what_is_shipped() {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--locked", "--package=stowplan", "--edges=normal,build"])
+        .args(["--target=all", "--prefix=none", "--format={p}"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo tree runs");
+    let tree = String::from_utf8(output.stdout).expect("names are text");
+    let shipped: BTreeSet<&str> =
+        tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(shipped.contains("kube"), "{}", String::from_utf8_lossy(&output.stderr));
+    for exception in Deny::read().licenses.exceptions {
+        assert!(!shipped.contains(&*exception.name), "{} is shipped", exception.name);
     }
 }
 

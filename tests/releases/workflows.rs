@@ -22,7 +22,7 @@ fn workflows() -> Vec<Workflow> {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    assert_eq!(names, ["checks.yml", "release.yml"]);
+    assert_eq!(names, ["checks.yml", "pages.yml", "release.yml"]);
     names
         .into_iter()
         .map(|name| {
@@ -80,6 +80,7 @@ fn every_job_names_its_permissions_and_only_those_that_publish_may_write() {
         ("publish-chart", "attestations id-token packages"),
         ("publish-files", "attestations contents id-token"),
         ("publish-image", "attestations id-token packages"),
+        ("publish-site", "id-token pages"),
     ];
     let wanted = wanted.map(|(id, scopes)| (id.to_owned(), scopes.to_owned()));
     assert_eq!(writers, BTreeMap::from(wanted));
@@ -198,7 +199,7 @@ fn every_command_of_the_workflows_exists() {
     }
     assert!(called.contains("testbed") && called.contains("deny"), "{called:?}");
     for command in called {
-        let is_known = ["build", "install", "update"].contains(&command)
+        let is_known = ["build", "install", "test", "update"].contains(&command)
             || aliases["alias"].get(command).is_some()
             || commands
                 .iter()
