@@ -92,13 +92,13 @@ fn relative_links_resolve() {
     assert!(checked > 50, "{checked}");
 }
 
-/// The text of all Rust files below a folder.
-fn sources(folder: &Path, into: &mut String) {
+/// The text of all files below a folder that have this extension.
+fn texts(folder: &Path, wanted: &str, into: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            sources(&path, into);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            texts(&path, wanted, into);
+        } else if path.extension().is_some_and(|extension| extension == wanted) {
             into.push_str(&read(&path));
         }
     }
@@ -107,7 +107,7 @@ fn sources(folder: &Path, into: &mut String) {
 fn sources_of(folders: &[&str]) -> String {
     let mut text = String::new();
     for folder in folders {
-        sources(&Path::new(ROOT).join(folder), &mut text);
+        texts(&Path::new(ROOT).join(folder), "rs", &mut text);
     }
     text
 }
@@ -163,6 +163,22 @@ fn every_event_and_condition_that_is_listed_exists() {
     assert!(seen > 40, "{seen}");
 }
 
+/// Quotes of messages, `…` for what differs.
+#[test]
+fn every_message_of_the_questions_is_one_of_stowplan() {
+    let root = Path::new(ROOT);
+    let mut messages = String::new();
+    texts(&root.join("fixtures"), "yaml", &mut messages);
+    let messages = messages.replace("\\\"", "\"");
+    let sources = sources_of(&["src"]);
+    let page = read(&root.join("docs/faq.md"));
+    let quotes: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("> ")).collect();
+    assert!(quotes.len() >= 10, "{quotes:?}");
+    for quote in quotes {
+        assert!(messages.contains(quote) || sources.contains(quote), "no message has: {quote}");
+    }
+}
+
 #[test]
 fn the_readme_stays_short() {
     let readme = read(&Path::new(ROOT).join("README.md"));
@@ -170,4 +186,34 @@ fn the_readme_stays_short() {
     for line in readme.lines() {
         assert!(line.chars().count() <= 120, "{line}");
     }
+}
+
+/// The versions that are named as tested are those that the testbed builds.
+#[test]
+fn the_tested_versions_are_those_of_the_testbed() {
+    let root = Path::new(ROOT);
+    let page = read(&root.join("docs/versions.md"));
+    let mut seen = 0;
+    for (file, module, row) in [
+        ("controlplane", "k8s.io/kubernetes", "Kubernetes, newest"),
+        ("controlplane-oldest", "k8s.io/kubernetes", "Kubernetes, oldest"),
+        ("controlplane", "helm.sh/helm/v4", "Helm"),
+        ("controlplane", "go.etcd.io/etcd/server/v3", "etcd"),
+        ("nodes", "github.com/containerd/containerd/v2", "Kubernetes, newest"),
+        ("nodes", "github.com/opencontainers/runc", "Kubernetes, newest"),
+        ("nodes", "github.com/coredns/coredns", "Kubernetes, newest"),
+    ] {
+        let modules = read(&root.join(format!("testbed/{file}/go.mod")));
+        let start = format!("{module} v");
+        let version = modules.lines().find_map(|line| {
+            line.trim_start().trim_start_matches("require ").strip_prefix(&*start)
+        });
+        let version = version.and_then(|rest| rest.split_whitespace().next());
+        let version = version.unwrap_or_else(|| panic!("{file}: {module}"));
+        let row = page.lines().find(|line| line.starts_with(&format!("| {row} |")));
+        let row = row.unwrap_or_else(|| panic!("docs/versions.md has no row for {module}"));
+        assert!(row.contains(version), "{module} is {version}, and not in: {row}");
+        seen += 1;
+    }
+    assert_eq!(seen, 7);
 }

@@ -15,6 +15,8 @@ use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 mod metrics;
 
 const README: &str = include_str!("../README.md");
+const START: &str = include_str!("../docs/start.md");
+const VERSIONS: &str = include_str!("../docs/versions.md");
 const STREAMS: &str = include_str!("../docs/streams.md");
 const TEKTON: &str = include_str!("../docs/tekton.md");
 const GROUPS: &str = include_str!("../docs/groups.md");
@@ -25,8 +27,10 @@ const UPGRADES: &str = include_str!("../docs/upgrades.md");
 const TESTBED: &str = include_str!("../testbed/README.md");
 
 /// The documents whose examples, sessions and commands are run.
-const PAGES: [(&str, &str); 9] = [
+const PAGES: [(&str, &str); 11] = [
     ("README.md", README),
+    ("docs/start.md", START),
+    ("docs/versions.md", VERSIONS),
     ("docs/streams.md", STREAMS),
     ("docs/tekton.md", TEKTON),
     ("docs/groups.md", GROUPS),
@@ -327,6 +331,7 @@ fn console_sessions_are_as_shown() {
         ("docs/groups.md", 1),
         ("docs/katalyst.md", 3),
         ("docs/operations.md", 3),
+        ("docs/start.md", 1),
         ("docs/tekton.md", 2),
     ];
     assert_eq!(seen, BTreeMap::from(wanted), "sessions of each document");
