@@ -16,11 +16,13 @@ mod controller;
 mod crds;
 mod input;
 mod live;
+mod map;
 mod pause;
 mod plan;
 mod policy;
 mod policy_source;
 mod process;
+mod progress;
 mod report;
 mod review;
 mod teardown;
@@ -74,6 +76,8 @@ enum Command {
     Plan(plan::Arguments),
     /// Check the installation, or diagnose an object: where it is placed and why, or why it waits
     Check(check::Arguments),
+    /// Draw the nodes with their pods: what belongs together, what is reserved, what waits for what
+    Map(map::Arguments),
     /// Remove what stowplan has left in the cluster: webhooks, placeholders, gates, labels, taints
     Teardown(teardown::Arguments),
     /// Print the definitions of stowplan's own objects
@@ -94,6 +98,7 @@ pub fn run() -> ExitCode {
         Command::Review(arguments) => review::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Map(arguments) => map::run(&arguments),
         Command::Teardown(arguments) => teardown::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Policy(arguments) => policy::run(&arguments),

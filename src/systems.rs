@@ -12,6 +12,7 @@ pub(crate) mod coschedule;
 pub(crate) mod exclusion;
 pub(crate) mod fit;
 pub(crate) mod katalyst;
+pub(crate) mod map;
 pub(crate) mod mpi;
 pub mod plan;
 pub mod policy;
@@ -51,6 +52,7 @@ use k8s_openapi::jiff::Timestamp;
 use katalyst::kinds::node::{NodesInFull, NumaNodes};
 use katalyst::kinds::pod::NumaPods;
 use katalyst::kinds::topology::Topologies;
+use map::MapFn;
 use mpi::kinds::pod::MpiPods;
 use mpi::kinds::service::{ClusterConfigMaps, ClusterServices, EndpointSlices};
 use mpi::kinds::workload::{MpiJobs, MpiSets};
@@ -131,6 +133,8 @@ pub struct System {
     pub(crate) check_pod: Option<PodCheckFn>,
     /// What the system has decided about a node, for `check`. `None`: nothing.
     pub(crate) check_node: Option<NodeCheckFn>,
+    /// What the command `map` shows of the system. `None`: nothing.
+    pub(crate) map: Option<MapFn>,
     /// What the system adds to the diagnosis of the installation.
     pub(crate) installation: Installation,
     /// The labels, or prefixes that end in a dot, whose pods must be on one node.

@@ -18,6 +18,10 @@ mod cli {
     mod check_installation;
     /// `check` of a cluster.
     mod check_live;
+    /// `map`: empty, strange and large input.
+    mod map_input;
+    /// `map`: the situations of the documents, in all forms.
+    mod map_situations;
     /// `plan`: the files it reads.
     mod plan_input;
     /// `plan`: NUMA affinity.

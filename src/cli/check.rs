@@ -14,7 +14,7 @@ mod pod;
 mod text;
 mod workload;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
@@ -25,9 +25,10 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::live::{self, Access, Part, parse_namespace};
+use super::progress::Progress;
 use super::{input, parse_duration, print_notice};
 use crate::systems::SYSTEMS;
-use crate::systems::check::{CheckedKind, Cluster, Context, Diagnosis};
+use crate::systems::check::{CheckedKind, Cluster, Context, Diagnosis, PodChecks};
 use crate::systems::policy::Policy;
 use crate::view::Name;
 use workload::{WORKLOADS, Workload};
@@ -127,6 +128,10 @@ pub(super) struct Arguments {
         conflicts_with_all = OF_OBJECTS)]
     wait: Option<Duration>,
 }
+
+/// The problem of arguments that name a cluster beside files.
+const OF_CLUSTERS: &str =
+    "--context and --kubeconfig name a cluster, and --cluster reads files instead";
 
 /// The arguments with which objects are checked instead of the installation.
 const OF_OBJECTS: [&str; 5] = ["object", "namespace", "all_namespaces", "cluster", "policy"];
@@ -255,11 +260,13 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let Read { cluster, policy, workloads, namespace } = read(arguments)?;
     let context =
         Context { cluster: &cluster, policy: &policy, now: Timestamp::now(), pods: pod::CHECKS };
+    let progress = Progress::begin("diagnosing");
     let diagnosis = match &arguments.object {
         Some(asked) => diagnose(&context, &workloads, &namespace, asked)?,
         None if arguments.all_namespaces => namespace::diagnose_all(&context, &workloads),
         None => namespace::diagnose(&context, &workloads, &namespace),
     };
+    drop(progress);
     let output = match arguments.output {
         Format::Text => super::escape_for_terminal(&text::format(&diagnosis)),
         Format::Json => format!("{}\n", serde_json::to_string_pretty(&diagnosis)?),
@@ -273,10 +280,8 @@ fn read(arguments: &Arguments) -> anyhow::Result<Read> {
     let policy = input::read_policy(arguments.policy.as_deref())?;
     let given = arguments.namespace.as_deref();
     if !arguments.cluster.is_empty() {
-        let problem =
-            "--context and --kubeconfig name a cluster, and --cluster reads files instead";
-        arguments.access.ensure_unused(problem)?;
-        let (cluster, workloads) = files::read(&arguments.cluster)?;
+        arguments.access.ensure_unused(OF_CLUSTERS)?;
+        let (cluster, workloads) = files::read(&arguments.cluster, &mut |_| {})?;
         let namespace = given.unwrap_or("default").to_owned();
         return Ok(Read { cluster, policy: policy.unwrap_or_default(), workloads, namespace });
     }
@@ -305,6 +310,66 @@ fn read(arguments: &Arguments) -> anyhow::Result<Read> {
     let policy = policy.or(live.policy).unwrap_or_default();
     let (cluster, workloads, namespace) = (live.cluster, live.further, live.namespace);
     Ok(Read { cluster, policy, workloads, namespace })
+}
+
+/// Where a cluster is read from as a whole.
+pub(super) struct Sources<'s> {
+    /// Files and folders; empty: the cluster of a kubeconfig context.
+    pub(super) files: &'s [PathBuf],
+    pub(super) access: &'s Access,
+    /// `None`: all namespaces.
+    pub(super) namespace: Option<&'s str>,
+    /// The policy file.
+    pub(super) policy: Option<&'s Path>,
+}
+
+/// A cluster with everything that can be diagnosed.
+pub(super) struct Everything {
+    pub(super) cluster: Cluster,
+    pub(super) policy: Policy,
+    /// The documents of workloads.
+    pub(super) workloads: Vec<Value>,
+}
+
+/// The diagnosis of pods that wait, for other commands.
+pub(super) const POD_CHECKS: PodChecks = pod::CHECKS_OF_WAITING;
+
+/// Reads a namespace of a cluster, or all. `complete` may change documents from files before they are
+/// read.
+pub(super) fn read_everything(
+    sources: &Sources<'_>,
+    complete: &mut dyn FnMut(&mut Value),
+) -> anyhow::Result<Everything> {
+    let policy = input::read_policy(sources.policy)?;
+    if !sources.files.is_empty() {
+        sources.access.ensure_unused(OF_CLUSTERS)?;
+        let (cluster, workloads) = files::read(sources.files, complete)?;
+        return Ok(Everything { cluster, policy: policy.unwrap_or_default(), workloads });
+    }
+    let further: Vec<_> = WORKLOADS.iter().map(Workload::api_resource).collect();
+    let part = Part {
+        namespace: sources.namespace,
+        all: sources.namespace.is_none(),
+        with_all_pods: true,
+        with_policy: policy.is_none(),
+        further: &further,
+    };
+    let live = live::read_for_check(sources.access, &part)?;
+    live.warnings.iter().for_each(|warning| print_notice(warning));
+    let policy = policy.or(live.policy).unwrap_or_default();
+    Ok(Everything { cluster: live.cluster, policy, workloads: live.further })
+}
+
+/// Why what waits in a namespace, or in all.
+pub(super) fn diagnose_everything(
+    context: &Context<'_>,
+    workloads: &[Value],
+    namespace: Option<&str>,
+) -> Diagnosis {
+    match namespace {
+        Some(namespace) => namespace::diagnose(context, workloads, namespace),
+        None => namespace::diagnose_all(context, workloads),
+    }
 }
 
 /// Diagnoses the object that is asked for. If several kinds have the name and the object, the others

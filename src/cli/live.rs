@@ -10,6 +10,7 @@ use kube::api::ApiResource;
 use serde_json::Value;
 
 use super::block_on;
+use super::progress::Progress;
 use crate::systems;
 use crate::systems::check::Cluster;
 use crate::systems::policy::Policy;
@@ -63,16 +64,19 @@ async fn read_for_plan(
     let own = namespace.map_or_else(|| of_context.clone(), str::to_owned);
     let mut lists = Lists::new(connection, own, true);
     let mut view = systems::view();
+    let progress = Progress::begin("reading nodes and pods");
     let with_pods = keep.is_some();
     let mut ignore = |_| {};
     let keep = keep.unwrap_or(&mut ignore);
     lists.add_nodes_and_pods(&mut view, keep).await?;
+    progress.step("reading pools, jobs, runs and volumes");
     lists.add_other_kinds(Scope::Admission, &mut view, keep).await?;
     if explanation {
         lists.add_explaining_kinds(&mut view).await?;
     }
     let explains = explanation && systems::explains_by_all_pods(&view);
     if with_pods || explains {
+        progress.step("reading all pods");
         let without = match with_pods {
             true => "the pools of the input may get nodes that other pods occupy",
             false => "the pods on NUMA nodes are not known",
@@ -149,9 +153,11 @@ async fn list_for_check(access: &Access, part: &Part<'_>) -> anyhow::Result<Live
     let namespace = part.namespace.map_or_else(|| connection.namespace.clone(), str::to_owned);
     let mut cluster = Cluster::default();
     let mut lists = Lists::new(connection, namespace.clone(), part.all);
+    let progress = Progress::begin("reading nodes");
     for node in lists.list_nodes().await?.into_iter().flatten() {
         cluster.add_node(node);
     }
+    progress.step("reading pools, jobs, runs and volumes");
     lists.add_other_kinds(Scope::Controller, &mut cluster.view, &mut |_| {}).await?;
     let lease = lists.find_lease().await?;
     let is_present = lease.is_none_or(|lease| lease == LeaseState::Held);
@@ -166,6 +172,7 @@ async fn list_for_check(access: &Access, part: &Part<'_>) -> anyhow::Result<Live
         true => "the capacity that pods leave on nodes is not known",
         false => "no pod is diagnosed",
     };
+    progress.step("reading pods");
     for pod in lists.list_pods(part.all || with_all_pods, without).await? {
         if part.all || pod.metadata.namespace.as_ref() == Some(&namespace) {
             cluster.add_pod(pod);

@@ -6,7 +6,7 @@
 
 mod patch;
 mod planner;
-mod settle;
+pub(super) mod settle;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

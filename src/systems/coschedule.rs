@@ -18,6 +18,7 @@ pub(crate) mod groups;
 mod installation;
 pub mod keys;
 pub(crate) mod kinds;
+mod map;
 pub(crate) mod member;
 pub(crate) mod mode;
 pub(crate) mod native;
@@ -62,6 +63,7 @@ pub(crate) const SYSTEM: System = System {
     checks: check::KINDS,
     check_pod: Some(check::check_pod),
     check_node: None,
+    map: Some(map::map),
     installation: installation::INSTALLATION,
     together: &[keys::MEMBER],
     contradictions: None,

@@ -20,6 +20,7 @@ mod installation;
 pub(crate) mod keys;
 pub(crate) mod kinds;
 mod machines;
+mod map;
 mod member;
 pub(crate) mod policy;
 mod qos;
@@ -58,6 +59,7 @@ pub(crate) const SYSTEM: System = System {
     checks: &[],
     check_pod: Some(check::check_pod),
     check_node: Some(check::check_node),
+    map: Some(map::map),
     installation: installation::INSTALLATION,
     together: &[],
     contradictions: None,

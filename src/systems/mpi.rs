@@ -17,6 +17,7 @@ mod cluster;
 mod config;
 pub(crate) mod keys;
 pub(crate) mod kinds;
+mod map;
 mod member;
 pub(crate) mod policy;
 mod preview;
@@ -56,6 +57,7 @@ pub(crate) const SYSTEM: System = System {
     checks: check::KINDS,
     check_pod: None,
     check_node: None,
+    map: Some(map::map),
     installation: Installation {
         sent_by: &["'mpi.stowplan.dev/'"],
         trial: &[],

@@ -20,6 +20,7 @@ pub(crate) mod guard;
 pub(crate) mod job;
 pub(crate) mod keys;
 pub(crate) mod kinds;
+mod map;
 pub(crate) mod policy;
 mod preview;
 mod reasons;
@@ -76,6 +77,7 @@ pub(crate) const SYSTEM: System = System {
     checks: check::KINDS,
     check_pod: Some(check::check_pod),
     check_node: Some(check::check_node),
+    map: Some(map::map),
     installation: Installation {
         sent_by: &["'streams.ibm.com/'", "'streams.ibm.com/job'", "'stowplan.dev/'"],
         trial: &[(keys::HOST_EXLOCATION, "stowplan-check")],

@@ -26,6 +26,7 @@ mod demo;
 mod down;
 mod image;
 mod imitation;
+mod pictures;
 mod up;
 
 const EXAMPLES: &str = "\
@@ -36,6 +37,7 @@ Examples:
   cargo testbed up --detach --dir /tmp/bed  in the background
   cargo testbed down --dir /tmp/bed         ends it
   cargo testbed image                       stowplan as a container image, in an archive
+  cargo testbed pictures                    draws docs/pictures, and checks them in a browser
   cargo testbed tools                       only builds the programs, once a machine";
 
 /// A Kubernetes control plane for stowplan: real API server and scheduler, fake nodes, no root.
@@ -53,6 +55,7 @@ enum Task {
     Demo(demo::Args),
     Image(image::Args),
     Imitation(imitation::Args),
+    Pictures(pictures::Args),
     /// Builds etcd, Kubernetes, kwok and helm into the cache, and prints the folder.
     Tools {
         /// Builds this release of Kubernetes too.
@@ -93,6 +96,7 @@ pub(crate) fn run() -> ExitCode {
                 Ended::Done
             })
         }
+        Task::Pictures(args) => pictures::run(&args),
     };
     match result {
         Ok(Ended::Done) => ExitCode::SUCCESS,

@@ -12,6 +12,7 @@ fn help() {
         "review",
         "plan",
         "check",
+        "map",
         "crds",
         "policy",
         "policy schema",

@@ -11,18 +11,23 @@ use crate::controller::lease;
 use crate::systems;
 use crate::systems::check::Cluster;
 
-/// The cluster of the objects in `paths`, and the documents of the workloads among them.
+/// The cluster of the objects in `paths`, and the documents of the workloads among them. `complete` may
+/// change a document before it is read.
 ///
 /// # Errors
 /// [`Problems`]: everything that cannot be read or is not an object.
-pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<(Cluster, Vec<Value>)> {
+pub(super) fn read(
+    paths: &[PathBuf],
+    complete: &mut dyn FnMut(&mut Value),
+) -> anyhow::Result<(Cluster, Vec<Value>)> {
     let mut workloads = Vec::new();
     let mut cluster = Cluster::default();
     let mut problems = Problems::default();
     let documents = input::read_documents(paths, &mut problems);
     for document in &documents {
         for item in document.items(&mut problems) {
-            let object = item.to_object();
+            let mut object = item.to_object();
+            complete(&mut object);
             // If there is one object of a kind, the files have all objects of that kind.
             cluster.known.insert(item.kind.clone());
             if WORKLOADS.iter().any(|of| of.is_of_kind(&item.version, &item.kind)) {

@@ -25,6 +25,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Format;
 use crate::cli::live::Access;
+use crate::cli::progress::Progress;
 use crate::cli::{block_on, escape_for_terminal, print, print_notice};
 use crate::systems::SYSTEMS;
 use crate::systems::check::installation::{Installed, Item, State};
@@ -68,10 +69,13 @@ pub(super) struct Options<'o> {
 /// # Errors
 /// There is no usable cluster, or it is not known where to look.
 pub(super) fn run(options: &Options<'_>) -> anyhow::Result<ExitCode> {
+    // While it waits it says itself what it waits for.
+    let progress = options.wait.is_zero().then(|| Progress::begin("checking the installation"));
     let report = block_on(async {
         let client = options.access.connect().await?.client;
         wait(&client, options).await
     })??;
+    drop(progress);
     let output = match options.output {
         Format::Text => escape_for_terminal(&text::format(&report)),
         Format::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),

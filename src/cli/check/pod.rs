@@ -26,8 +26,21 @@ use crate::view::{Name, Owner};
 /// The diagnosis of pods, for the systems.
 pub(super) const CHECKS: PodChecks = PodChecks { diagnose, report_missing_changes };
 
+/// The same for what waits: a pod with a node does not wait, whatever the webhook would change in it now.
+pub(super) const CHECKS_OF_WAITING: PodChecks =
+    PodChecks { diagnose: diagnose_waiting, report_missing_changes };
+
+fn diagnose_waiting(context: &Context<'_>, name: &Name, pod: &Pod) -> Diagnosis {
+    diagnose_as(context, name, pod, node_name(pod).is_none())
+}
+
 /// Why a pod is where it is, or waits.
 pub(super) fn diagnose(context: &Context<'_>, name: &Name, pod: &Pod) -> Diagnosis {
+    diagnose_as(context, name, pod, true)
+}
+
+/// `with_changes`: whether to report what the webhook would change in the pod.
+fn diagnose_as(context: &Context<'_>, name: &Name, pod: &Pod, with_changes: bool) -> Diagnosis {
     let checks = SYSTEMS.iter().filter_map(|system| system.check_pod);
     let mut reports: Vec<PodReport> = checks.map(|check| check(context, name, pod)).collect();
     let mut diagnosis = Diagnosis {
@@ -47,7 +60,9 @@ pub(super) fn diagnose(context: &Context<'_>, name: &Name, pod: &Pod) -> Diagnos
         diagnosis.placed.push(format!("it has ended: {}", phase.unwrap_or_default()));
         return diagnosis;
     }
-    report_missing_changes(context, name, pod, &mut diagnosis);
+    if with_changes {
+        report_missing_changes(context, name, pod, &mut diagnosis);
+    }
     let mut of_pending = Vec::new();
     let mut led: Option<Diagnosis> = None;
     let mut bound_to = None;

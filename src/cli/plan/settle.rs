@@ -4,7 +4,7 @@
 //! Nothing is decided here. The systems make their plans as in the controller, and each write of a
 //! plan is carried out on documents, until nothing is left to do.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use json_patch::{Patch, PatchOperation};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -40,15 +40,50 @@ pub(super) struct Stage {
     documents: HashMap<Key, Value>,
     /// The objects whose final state is asked for: those of the input.
     asked: Vec<Key>,
+    /// The objects that were changed or created.
+    written: BTreeSet<Key>,
+}
+
+/// Adds to a document from a file what every such object of a cluster has.
+pub(in crate::cli) fn complete(document: &mut Value) {
+    if document["kind"] == NODE.kind {
+        complete_node(document);
+    }
+}
+
+/// What the controller would make now of the objects without a status: these objects, and all that it
+/// would create or change for them. Whether an object is one of these is in front of it.
+pub(in crate::cli) fn assume(
+    documents: Vec<Value>,
+    policy: &Policy,
+    now: Timestamp,
+) -> Vec<(bool, Value)> {
+    let text = |document: &Value, key: &str| document[key].as_str().map(str::to_owned);
+    let is_new = |document: &Value| {
+        let (version, kind) = (text(document, "apiVersion"), text(document, "kind"));
+        let has_status = document.get("status").is_some_and(|status| !status.is_null());
+        !has_status && is_settled(&version.unwrap_or_default(), &kind.unwrap_or_default())
+    };
+    let (new, others): (Vec<Value>, Vec<Value>) = documents.into_iter().partition(is_new);
+    if new.is_empty() {
+        return Vec::new();
+    }
+    let mut stage = Stage::default();
+    others.into_iter().for_each(|document| stage.add(document));
+    new.into_iter().for_each(|document| stage.add_input(document, now));
+    stage.carry_out_all(policy, now);
+    let Stage { documents, asked, written, .. } = stage;
+    let mut made: Vec<(Key, Value)> = documents.into_iter().collect();
+    made.retain(|(key, _)| asked.contains(key) || written.contains(key));
+    made.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    made.into_iter().map(|(key, document)| (asked.contains(&key), document)).collect()
 }
 
 impl Stage {
     /// Adds an object of the cluster. One that no table reads is ignored: the caller has reported
     /// it if it is invalid.
     pub(super) fn add(&mut self, mut document: Value) {
-        if document["kind"] == NODE.kind {
-            complete_node(&mut document);
-        }
+        complete(&mut document);
         if let Ok(Some(object)) = Object::from_document(TABLES, document.clone(), Scope::Controller)
         {
             self.view.apply(object);
@@ -89,20 +124,7 @@ impl Stage {
     /// Carries out what the controller would do. Returns the objects of the input and those that
     /// the controller would create for them.
     pub(super) fn settle(mut self, policy: &Policy, now: Timestamp) -> Vec<Value> {
-        let mut at = now;
-        for _ in 0..MOST_PLANS {
-            let mut plan = Plan::default();
-            for system in SYSTEMS.iter().filter(|system| !system.settled.is_empty()) {
-                plan.extend(system.plan.map(|of| of(&self.view, policy, at)).unwrap_or_default());
-            }
-            let recheck = plan.recheck_at.filter(|next| next.duration_since(now) <= HORIZON);
-            let written = plan.actions.into_iter().filter(|action| self.carry_out(action, now));
-            match (written.count(), recheck.filter(|next| *next > at)) {
-                (0, None) => break,
-                (0, Some(next)) => at = next,
-                _ => {}
-            }
-        }
+        self.carry_out_all(policy, now);
         let owners: Vec<Value> =
             self.asked.iter().map(|key| uid_of(&self.documents[key])).collect();
         let is_asked = |key: &Key, document: &Value| {
@@ -117,6 +139,24 @@ impl Stage {
         }
         settled.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         settled.into_iter().map(|(_, document)| document).collect()
+    }
+
+    /// Carries out what the controller would do, until nothing is left.
+    fn carry_out_all(&mut self, policy: &Policy, now: Timestamp) {
+        let mut at = now;
+        for _ in 0..MOST_PLANS {
+            let mut plan = Plan::default();
+            for system in SYSTEMS.iter().filter(|system| !system.settled.is_empty()) {
+                plan.extend(system.plan.map(|of| of(&self.view, policy, at)).unwrap_or_default());
+            }
+            let recheck = plan.recheck_at.filter(|next| next.duration_since(now) <= HORIZON);
+            let written = plan.actions.into_iter().filter(|action| self.carry_out(action, now));
+            match (written.count(), recheck.filter(|next| *next > at)) {
+                (0, None) => break,
+                (0, Some(next)) => at = next,
+                _ => {}
+            }
+        }
     }
 
     /// Carries out one write. Returns whether it has changed a document.
@@ -163,6 +203,9 @@ impl Stage {
             _ => return false,
         };
         let has_changed = before != Some(&written);
+        if has_changed {
+            self.written.insert(key);
+        }
         self.add(written);
         has_changed
     }

@@ -3,7 +3,7 @@
 //! The checks do not use stowplan's code: they read the pods, their constraints and their nodes
 //! from the API server ([`constraints`]).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -117,7 +117,24 @@ async fn show_scenarios(plane: &ControlPlane, webhook: PathBuf) -> Result<()> {
     apply(plane, RUN_FILE).await?;
     run::show(plane, &client).await?;
 
-    numa::show(plane, &client, &webhook).await
+    numa::show(plane, &client, &webhook).await?;
+
+    say!("11. Where everything is now: stowplan map");
+    say!("   A letter marks the pods that belong together; [name] is a reserved slot.\n");
+    for line in map(plane, &webhook).await?.lines() {
+        say!("{}", format!("   {line}").trim_end());
+    }
+    say!();
+    Ok(())
+}
+
+/// The map of the cluster.
+async fn map(plane: &ControlPlane, stowplan: &Path) -> Result<String> {
+    let mut command = plane.program(stowplan);
+    command.arg("map");
+    let text = super::output_of(command).await.context("stowplan map")?;
+    ensure!(text.contains("A  "), "the map has no groups: {text}");
+    Ok(text)
 }
 
 async fn finish(args: &Args, plane: ControlPlane) -> Result<()> {

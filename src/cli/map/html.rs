@@ -1,0 +1,93 @@
+//! Writes a map as a page: the picture, and below it everything that waits, and all groups.
+
+use std::io;
+
+use super::lines::plain;
+use super::markup::Markup;
+use super::scene::{Scene, count};
+use super::svg;
+use crate::systems::map::Map;
+
+const STYLES: &str = "
+body{font:15px/1.5 system-ui,sans-serif;color:#1b1f24;background:#fff;margin:24px;max-width:1200px}
+table{border-collapse:collapse;margin:8px 0 32px}
+th,td{text-align:left;vertical-align:top;padding:6px 16px 6px 0;border-bottom:1px solid #d8dde3;overflow-wrap:anywhere}
+td:first-child{font-weight:700;white-space:nowrap}
+svg{max-width:none}.picture{overflow-x:auto}
+@media print{body{margin:0}}
+";
+
+/// Writes the page.
+///
+/// # Errors
+/// Never: it is written to memory.
+pub(super) fn write(map: &Map) -> io::Result<String> {
+    let scene = Scene::new(map);
+    let mut markup = Markup::new();
+    markup.raw("<!DOCTYPE html>\n")?;
+    markup.element("html", &[("lang", "en")], |markup| {
+        markup.element("head", &[], |markup| {
+            markup.empty("meta", &[("charset", "utf-8")])?;
+            markup.text("title", &[], &format!("stowplan map: {}", scene.title))?;
+            markup.element("style", &[], |markup| markup.raw(STYLES))
+        })?;
+        markup.line()?;
+        markup.element("body", &[], |markup| {
+            markup.element("div", &[("class", "picture")], |markup| {
+                svg::write_into(markup, &scene)
+            })?;
+            write_waiting(markup, map)?;
+            write_groups(markup, map)
+        })
+    })?;
+    markup.finish()
+}
+
+fn write_waiting(markup: &mut Markup, map: &Map) -> io::Result<()> {
+    if map.waiting.is_empty() {
+        return Ok(());
+    }
+    let rows = map.waiting.iter().map(|waiting| {
+        let mark = waiting.group.map_or("", |group| &map.groups[group].mark);
+        let objects = format!("{} {}", waiting.kind, waiting.objects.join(", "));
+        [mark.to_owned(), objects, super::scene::why(waiting), waiting.remedy.clone()]
+    });
+    let head = ["Group", "Object", "Why it waits", "What to do"];
+    write_table(markup, "What waits, and for what", &head, rows)
+}
+
+fn write_groups(markup: &mut Markup, map: &Map) -> io::Result<()> {
+    if map.groups.is_empty() {
+        return Ok(());
+    }
+    let rows = map.groups.iter().map(|group| {
+        let kind = match group.detail.as_str() {
+            "" => group.kind.to_owned(),
+            detail => format!("{}, {detail}", group.kind),
+        };
+        [group.mark.clone(), group.full_name(), kind, count(group)]
+    });
+    write_table(markup, "Groups", &["Group", "Name", "Kind", "Pods"], rows)
+}
+
+fn write_table(
+    markup: &mut Markup,
+    title: &str,
+    head: &[&str; 4],
+    rows: impl Iterator<Item = [String; 4]>,
+) -> io::Result<()> {
+    markup.text("h2", &[], title)?;
+    markup.element("table", &[], |markup| {
+        markup.element("tr", &[], |markup| {
+            head.iter().try_for_each(|cell| markup.text("th", &[], cell))
+        })?;
+        for row in rows {
+            markup.line()?;
+            markup.element("tr", &[], |markup| {
+                row.iter().try_for_each(|cell| markup.text("td", &[], &plain(cell)))
+            })?;
+        }
+        Ok(())
+    })?;
+    markup.line()
+}

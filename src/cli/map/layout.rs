@@ -1,0 +1,220 @@
+//! A drawing as data: rectangles with texts, each inside of the rectangle that it belongs to. Lengths are in
+//! pixels.
+
+use super::ink::Ink;
+#[cfg(test)]
+use super::lines::columns;
+
+/// The sizes of texts.
+pub(super) const TITLE: u32 = 18;
+pub(super) const NORMAL: u32 = 12;
+pub(super) const SMALL: u32 = 11;
+
+/// The width of a column, in hundredths of the size of the text. Monospaced fonts have 55 to 61.
+const COLUMN: u32 = 62;
+
+/// The width of so many columns.
+pub(super) fn width_of(columns: usize, size: u32) -> u32 {
+    let columns = u32::try_from(columns).unwrap_or(u32::MAX);
+    columns.saturating_mul(size * COLUMN).div_ceil(100)
+}
+
+/// How many columns fit into a width.
+pub(super) fn columns_in(width: u32, size: u32) -> usize {
+    (width * 100 / (size * COLUMN)) as usize
+}
+
+/// A rectangle.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Rect {
+    pub(super) x: u32,
+    pub(super) y: u32,
+    pub(super) width: u32,
+    pub(super) height: u32,
+}
+
+impl Rect {
+    pub(super) const fn new(x: u32, y: u32, width: u32, height: u32) -> Self {
+        Self { x, y, width, height }
+    }
+
+    pub(super) fn right(self) -> u32 {
+        self.x + self.width
+    }
+
+    pub(super) fn bottom(self) -> u32 {
+        self.y + self.height
+    }
+}
+
+/// What a rectangle looks like.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Look {
+    /// It is not drawn, and only holds what is in it.
+    Bare,
+    Page,
+    Card,
+    /// The head of a card, of one that takes no pods.
+    Closed,
+    Panel,
+    Cell,
+    Pod(Ink),
+    /// A pod that only keeps a group together.
+    Placeholder(Ink),
+    /// A slot without a pod.
+    Reserved(Ink),
+    /// A pod without a group.
+    Alone,
+    Chip(Ink),
+    HollowChip(Ink),
+    DashedChip(Ink),
+    Badge(Option<Ink>),
+    Bar(Ink),
+}
+
+/// How a text is written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Style {
+    Plain,
+    Bold,
+    Muted,
+    /// On a dark rectangle.
+    White,
+    /// In the dark shade of a group.
+    Inked(Ink),
+    Italic,
+}
+
+/// A text on one line.
+#[derive(Clone, Debug)]
+pub(super) struct Label {
+    pub(super) x: u32,
+    /// The base line.
+    pub(super) y: u32,
+    pub(super) size: u32,
+    pub(super) style: Style,
+    pub(super) text: String,
+}
+
+#[cfg(test)]
+impl Label {
+    /// The rectangle of the text, as wide as in the widest font.
+    pub(super) fn rect(&self) -> Rect {
+        let ascent = self.size * 9 / 10;
+        let width = width_of(columns(&self.text), self.size);
+        Rect::new(self.x, self.y.saturating_sub(ascent), width, self.size * 12 / 10)
+    }
+}
+
+/// A rectangle with texts and other rectangles in it.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    pub(super) rect: Rect,
+    pub(super) look: Look,
+    /// What is shown while the pointer is on it.
+    pub(super) title: Option<String>,
+    pub(super) labels: Vec<Label>,
+    pub(super) blocks: Vec<Self>,
+}
+
+impl Block {
+    pub(super) fn new(rect: Rect, look: Look) -> Self {
+        Self { rect, look, title: None, labels: Vec::new(), blocks: Vec::new() }
+    }
+
+    pub(super) fn titled(mut self, title: impl Into<String>) -> Self {
+        self.title = Some(title.into());
+        self
+    }
+
+    /// Adds a text at a position relative to the rectangle.
+    pub(super) fn label(&mut self, x: u32, y: u32, size: u32, style: Style, text: String) {
+        if !text.is_empty() {
+            let (x, y) = (self.rect.x + x, self.rect.y + y);
+            self.labels.push(Label { x, y, size, style, text });
+        }
+    }
+
+    /// Moves it with all that is in it.
+    pub(super) fn move_by(&mut self, x: u32, y: u32) {
+        self.rect.x += x;
+        self.rect.y += y;
+        for label in &mut self.labels {
+            label.x += x;
+            label.y += y;
+        }
+        self.blocks.iter_mut().for_each(|block| block.move_by(x, y));
+    }
+
+    pub(super) fn moved(mut self, x: u32, y: u32) -> Self {
+        self.move_by(x, y);
+        self
+    }
+}
+
+/// Puts blocks into rows of so many; those of a row get the same height. Returns the height of all.
+pub(super) fn arrange(blocks: &mut [Block], in_row: usize, gap: u32) -> u32 {
+    let mut y = 0;
+    for row in blocks.chunks_mut(in_row.max(1)) {
+        let height = row.iter().map(|block| block.rect.height).max().unwrap_or_default();
+        let mut x = 0;
+        for block in row {
+            block.move_by(x, y);
+            block.rect.height = height;
+            x += block.rect.width + gap;
+        }
+        y += height + gap;
+    }
+    y.saturating_sub(gap)
+}
+
+/// Puts blocks one after the other into lines of a width. Returns the height of all.
+pub(super) fn flow(blocks: &mut [Block], width: u32, gap: u32) -> u32 {
+    let (mut x, mut y, mut height) = (0, 0, 0);
+    for block in blocks {
+        if x > 0 && x + block.rect.width > width {
+            (x, y) = (0, y + height + gap);
+            height = 0;
+        }
+        block.move_by(x, y);
+        x += block.rect.width + gap;
+        height = height.max(block.rect.height);
+    }
+    y + height
+}
+
+/// What is wrong with a drawing: texts and rectangles outside of where they belong, or over each other.
+#[cfg(test)]
+pub(super) fn find_faults(block: &Block) -> Vec<String> {
+    let inside = |inner: Rect| {
+        inner.x >= block.rect.x
+            && inner.y >= block.rect.y
+            && inner.right() <= block.rect.right()
+            && inner.bottom() <= block.rect.bottom()
+    };
+    let meet = |one: Rect, other: Rect| {
+        one.x < other.right()
+            && other.x < one.right()
+            && one.y < other.bottom()
+            && other.y < one.bottom()
+    };
+    let mut faults = Vec::new();
+    let labels = block.labels.iter().map(|label| (label.rect(), format!("{:?}", label.text)));
+    let blocks = block.blocks.iter().map(|inner| (inner.rect, format!("{:?}", inner.look)));
+    let all: Vec<(Rect, String)> = labels.chain(blocks).collect();
+    for (index, (rect, name)) in all.iter().enumerate() {
+        if !inside(*rect) {
+            faults.push(format!(
+                "{name} {rect:?} is not inside of {:?} {:?}",
+                block.look, block.rect
+            ));
+        }
+        for (other, of) in &all[index + 1..] {
+            if meet(*rect, *other) {
+                faults.push(format!("{name} {rect:?} is over {of} {other:?}"));
+            }
+        }
+    }
+    faults.extend(block.blocks.iter().flat_map(find_faults));
+    faults
+}

@@ -1,0 +1,145 @@
+//! Arranges a map on a page: the nodes, or the zones of a large cluster, as cards; beside them the groups,
+//! the signs and what waits.
+
+mod card;
+mod panel;
+mod zone;
+
+use super::ink::Ink;
+use super::layout::{Block, Look, NORMAL, Rect, Style, TITLE, arrange, columns_in, width_of};
+use super::lines::{columns, counted, fit, number};
+use super::zones::find_zones;
+use crate::systems::map::{Map, MapGroup};
+pub(super) use panel::{count, name_objects, why};
+
+/// The most nodes that are drawn; more are summed up by their zones.
+pub(super) const MOST_NODES: usize = 200;
+
+/// The most nodes that are drawn with the names of their pods.
+const MOST_DETAILED: usize = 24;
+
+const MARGIN: u32 = 24;
+const GAP: u32 = 12;
+/// Between the nodes and what is beside them.
+const GUTTER: u32 = 28;
+/// The height of the title with the summary.
+const HEAD: u32 = 56;
+
+/// A page.
+pub(super) struct Scene {
+    /// What it shows, in a few words.
+    pub(super) title: String,
+    pub(super) page: Block,
+}
+
+impl Scene {
+    pub(super) fn new(map: &Map) -> Self {
+        let (mut cards, in_row) = build_cards(map);
+        let height = arrange(&mut cards, in_row, GAP);
+        let width = cards.iter().map(|card| card.rect.right()).max().unwrap_or_default();
+        let mut side = panel::build(map, height);
+        cards.iter_mut().for_each(|card| card.move_by(MARGIN, MARGIN + HEAD));
+        let gutter = if width == 0 { 0 } else { GUTTER };
+        side.move_by(MARGIN + width + gutter, MARGIN + HEAD);
+        let size =
+            (side.rect.right() + MARGIN, MARGIN + HEAD + height.max(side.rect.height) + MARGIN);
+        let mut page = Block::new(Rect::new(0, 0, size.0, size.1), Look::Page);
+        let title = describe(map);
+        let room = size.0 - 2 * MARGIN;
+        page.label(MARGIN, MARGIN + 16, TITLE, Style::Bold, fit(&title, columns_in(room, TITLE)));
+        let summary = fit(&explain(map), columns_in(room, NORMAL));
+        page.label(MARGIN, MARGIN + 38, NORMAL, Style::Muted, summary);
+        page.blocks = cards;
+        page.blocks.push(side);
+        Self { title, page }
+    }
+}
+
+/// The cards of the nodes or zones, and how many are in a row.
+fn build_cards(map: &Map) -> (Vec<Block>, usize) {
+    match map.nodes.len() {
+        nodes if nodes > MOST_NODES => {
+            let zones = find_zones(map);
+            let cards = zones.iter().map(|of| zone::build(map, of)).collect();
+            (cards, if zones.len() > 6 { 3 } else { 2 })
+        }
+        nodes if nodes > MOST_DETAILED => {
+            let in_row = (1..=10).find(|n| 2 * nodes <= 5 * n * n).unwrap_or(10).max(6);
+            (map.nodes.iter().map(|node| card::compact(map, node)).collect(), in_row)
+        }
+        nodes => {
+            let cards = map.nodes.iter().map(|node| card::detailed(map, node)).collect();
+            (cards, if nodes > 4 { 3 } else { 2 })
+        }
+    }
+}
+
+/// What the map shows, in a few words.
+pub(super) fn describe(map: &Map) -> String {
+    let waiting: usize = map.waiting.iter().map(|of| of.objects.len()).sum();
+    let mut parts = vec![counted(map.nodes.len(), "node"), counted(map.groups.len(), "group")];
+    let reserved: usize = map.groups.iter().map(|group| group.reserved).sum();
+    if reserved > 0 {
+        parts.push(format!("{} reserved", counted(reserved, "slot")));
+    }
+    match waiting {
+        0 => parts.push("nothing waits".to_owned()),
+        1 => parts.push("1 object waits".to_owned()),
+        more => parts.push(format!("{} objects wait", number(more))),
+    }
+    parts.join(", ")
+}
+
+fn explain(map: &Map) -> String {
+    match map.nodes.len() {
+        nodes if nodes > MOST_NODES => format!(
+            "More than {MOST_NODES} nodes: summed up by zone. A letter stands for the pods that belong together."
+        ),
+        _ => "A box is a node. A letter stands for the pods that belong together.".to_owned(),
+    }
+}
+
+/// The size of a chip.
+const CHIP: (u32, u32) = (24, 20);
+
+/// How a chip is drawn.
+#[derive(Clone, Copy)]
+enum Form {
+    Solid,
+    /// Of a pod that only keeps a group together.
+    Hollow,
+    /// Of a slot without a pod.
+    Dashed,
+}
+
+/// The letter of a group in a small box.
+fn chip(map: &Map, group: usize, form: Form) -> Block {
+    let ink = Ink::of(group);
+    let (look, style) = match form {
+        Form::Solid => (Look::Chip(ink), Style::White),
+        Form::Hollow => (Look::HollowChip(ink), Style::Inked(ink)),
+        Form::Dashed => (Look::DashedChip(ink), Style::Inked(ink)),
+    };
+    lettered(&map.groups[group].mark, look, style)
+}
+
+/// A box of a chip's size with a few characters.
+fn lettered(text: &str, look: Look, style: Style) -> Block {
+    let mut chip = Block::new(Rect::new(0, 0, CHIP.0, CHIP.1), look);
+    let text = fit(text, 3);
+    let x = CHIP.0.saturating_sub(width_of(columns(&text), 11)) / 2;
+    // A solid chip has its pattern below the letter.
+    let y = if style == Style::White { 12 } else { 14 };
+    chip.label(x, y, 11, style, text);
+    chip
+}
+
+/// The name of a group with its kind.
+fn group_title(group: &MapGroup) -> String {
+    let detail =
+        if group.detail.is_empty() { String::new() } else { format!(" ({})", group.detail) };
+    format!("{} {}: {} {}{detail}", "Group", group.mark, group.kind, group.full_name())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cli::map::layout::{find_faults, width_of};
+use crate::cli::map::{html, svg, text};
+use crate::systems::check::{Cluster, Context};
+use crate::systems::policy::Policy;
+
+/// The map of these objects.
+fn map(objects: &[Value]) -> Map {
+    let mut cluster = Cluster::default();
+    for object in objects {
+        match object["kind"].as_str() {
+            Some("Node") => cluster.add_node(serde_json::from_value(object.clone()).unwrap()),
+            Some("Pod") => cluster.add_pod(serde_json::from_value(object.clone()).unwrap()),
+            _ => {
+                let object = crate::systems::object(object.clone()).unwrap();
+                object.into_iter().for_each(|object| cluster.view.apply(object));
+            }
+        }
+    }
+    let policy = Policy::default();
+    let now = "2026-11-24T00:00:00Z".parse().unwrap();
+    let pods = crate::cli::check::POD_CHECKS;
+    let context = Context { cluster: &cluster, policy: &policy, now, pods };
+    let mut map = Map::new(&context, None);
+    map.add_waiting(&crate::cli::check::diagnose_everything(&context, &[], None));
+    map
+}
+
+fn node(name: &str, zone: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {"topology.kubernetes.io/zone": zone}},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+}
+
+/// A pod of a job; without a node it waits.
+fn pod(name: &str, job: &str, node: Option<&str>) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default",
+            "labels": {"app": "streams", "streams.ibm.com/job": job, "streams.ibm.com/pe": name}},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}})
+}
+
+fn job(name: &str, nodes: &[(&str, &[&str])]) -> Value {
+    let nodes: Vec<Value> = nodes
+        .iter()
+        .map(|(node, elements)| json!({"name": node, "processingElements": elements}))
+        .collect();
+    json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob",
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"processingElements": [{"name": "a"}]},
+        "status": {"witness": {"since": "2026-11-24T00:00:00Z", "nodes": nodes}}})
+}
+
+/// What users write where they can write anything.
+fn evil() -> Vec<String> {
+    let mut texts: Vec<String> = [
+        "</title></svg><script>alert(1)</script>",
+        "\"'&amp;&<>]]><!--",
+        "日本語の名前と絵文字🦀🦀🦀",
+        "\u{0}\u{1b}[31m\u{202e}\u{feff}\u{ffff}",
+        "ﷺﷺﷺ",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    texts.push("x".repeat(262_144));
+    texts.push("<é&\"".repeat(65_536));
+    texts
+}
+
+/// Maps in which names are short, long, missing, many and evil.
+fn maps() -> Vec<(String, Map)> {
+    let mut maps = vec![
+        ("nothing".to_owned(), map(&[])),
+        ("no nodes".to_owned(), map(&[pod("a", "j", None), pod("b", "j", Some("gone"))])),
+    ];
+    for count in [1, 3, 5, 24, 25, 60, 200, 201, 450] {
+        let mut objects = Vec::new();
+        for index in 0..count {
+            let name = format!("a-rather-long-name-of-a-node-{index}.example.com");
+            objects.push(node(&name, ["a", "b", ""][index % 3]));
+            for number in 0..(index * 7) % 23 {
+                let job = format!("job-{}", (index + number) % 45);
+                objects.push(pod(&format!("pod-{index}-{number}"), &job, Some(&name)));
+            }
+            objects.push(pod(&format!("waiting-{index}"), &format!("job-{}", index % 45), None));
+        }
+        objects.push(job("job-1", &[("a-rather-long-name-of-a-node-0.example.com", &["x", "y"])]));
+        maps.push((format!("{count} nodes"), map(&objects)));
+    }
+    for text in evil() {
+        let objects = [
+            node(&text, &text),
+            pod(&text, &text, Some(&text)),
+            pod("other", &text, Some("n")),
+            pod("waiting", &text, None),
+            job(&text, &[(&text, &[&text, "b"])]),
+        ];
+        maps.push((format!("{text:.20?}"), map(&objects)));
+    }
+    maps
+}
+
+#[test]
+fn nothing_overlaps_and_no_text_leaves_its_rectangle() {
+    for (name, map) in maps() {
+        let scene = Scene::new(&map);
+        let faults = find_faults(&scene.page);
+        assert!(faults.is_empty(), "{name}: {}", faults[..faults.len().min(5)].join("\n"));
+    }
+}
+
+#[test]
+fn the_widths_of_texts_are_those_of_a_wide_monospaced_font() {
+    assert_eq!(width_of(10, 12), 75);
+    assert_eq!(columns_in(75, 12), 10);
+}
+
+/// The names of the elements of a document, which has to be well formed.
+fn elements(document: &str) -> Vec<String> {
+    let mut reader = quick_xml::Reader::from_str(document);
+    let mut names = Vec::new();
+    loop {
+        match reader.read_event().unwrap() {
+            quick_xml::events::Event::Start(of) | quick_xml::events::Event::Empty(of) => {
+                names.push(of.name().as_ref().to_owned());
+            }
+            quick_xml::events::Event::Eof => return names,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn texts_of_users_never_become_markup_or_control_a_terminal() {
+    for (name, map) in maps() {
+        let svg = svg::write(&Scene::new(&map)).unwrap();
+        let html = html::write(&map).unwrap();
+        for document in [&svg, &html] {
+            let found = elements(document);
+            let known = [
+                "svg", "title", "style", "defs", "pattern", "path", "g", "rect", "text", "html",
+                "head", "meta", "body", "div", "h2", "table", "tr", "th", "td",
+            ];
+            let strange = found.iter().find(|element| !known.contains(&element.as_str()));
+            assert_eq!(strange, None, "{name}");
+            let controls = |c: char| c.is_control() && c != '\n';
+            assert!(!document.contains(controls), "{name}");
+            assert!(!document.contains(['\u{ffff}', '\u{202e}']), "{name}");
+        }
+        let text = text::format(&map, 80, false);
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{name}");
+        let wide: Vec<&str> = text.lines().filter(|line| columns(line) > 80).collect();
+        assert!(wide.is_empty(), "{name}: {wide:#?}");
+    }
+}
+
+#[test]
+fn the_same_cluster_has_the_same_map_in_any_order() {
+    let objects: Vec<Value> = (0..30)
+        .flat_map(|index| {
+            let name = format!("n{index}");
+            [
+                node(&name, "a"),
+                pod(&format!("p{index}"), &format!("j{}", index % 4), Some(&name)),
+                pod(&format!("w{index}"), &format!("j{}", index % 4), None),
+            ]
+        })
+        .collect();
+    let mut reversed = objects.clone();
+    reversed.reverse();
+    let write = |objects: &[Value]| svg::write(&Scene::new(&map(objects))).unwrap();
+    assert_eq!(write(&objects), write(&reversed));
+}
+
+#[test]
+fn a_reserved_slot_is_drawn_until_its_pod_is_there() {
+    let slots = |pods: &[Value]| {
+        let mut objects = vec![node("n1", "a"), job("j", &[("n1", &["a", "b"])])];
+        objects.extend_from_slice(pods);
+        let map = map(&objects);
+        let mut found = String::new();
+        for node in &map.nodes {
+            let reserved: Vec<&str> = node.reserved.iter().map(|of| &*of.label).collect();
+            write!(found, "{}: {}", node.name, reserved.join(" ")).unwrap();
+        }
+        found
+    };
+    assert_eq!(slots(&[]), "n1: a b");
+    assert_eq!(slots(&[pod("a", "j", None)]), "n1: a b");
+    assert_eq!(slots(&[pod("a", "j", Some("n1"))]), "n1: b");
+    let mut ended = pod("a", "j", Some("n1"));
+    ended["status"] = json!({"phase": "Succeeded"});
+    assert_eq!(slots(&[ended]), "n1: a b");
+}
+
+#[test]
+fn a_pod_of_an_unknown_node_is_on_a_node_of_its_own() {
+    let map = map(&[node("n10", ""), node("n9", ""), pod("p", "j", Some("gone"))]);
+    let names: Vec<&str> = map.nodes.iter().map(|node| &*node.name).collect();
+    assert_eq!(names, ["n9", "n10", "gone"]);
+    assert_eq!(map.nodes[2].states, ["unknown"]);
+}

@@ -1,0 +1,263 @@
+//! Writes a map for terminals: a line for each group, then each node with its pods, then what waits.
+
+use anstyle::{Ansi256Color, Effects, Style};
+
+use super::ink::Ink;
+use super::lines::{columns, counted, fit, fit_name, number, wrap};
+use super::scene::{MOST_NODES, count, describe, name_objects, why};
+use super::zones::{Zone, find_zones};
+use crate::systems::map::{Map, MapCell, MapNode, MapPod, MapReserved};
+
+/// The fewest columns for which lines are made.
+const NARROWEST: usize = 40;
+
+/// The widest column of names.
+const WIDEST_NAME: usize = 28;
+
+/// The longest name of a pod.
+const LONGEST_POD: usize = 36;
+
+/// A text form in the making.
+struct Writer<'m> {
+    map: &'m Map,
+    width: usize,
+    coloured: bool,
+    text: String,
+}
+
+/// A part of a line, with its columns: it may have escape sequences.
+struct Token {
+    text: String,
+    columns: usize,
+}
+
+/// The text form for so many columns.
+pub(super) fn format(map: &Map, width: usize, coloured: bool) -> String {
+    let width = width.max(NARROWEST);
+    let mut writer = Writer { map, width, coloured, text: String::new() };
+    writer.line(&describe(map));
+    writer.write_groups();
+    match map.nodes.len() > MOST_NODES {
+        true => writer.write_zones(),
+        false => writer.write_nodes(),
+    }
+    writer.write_waiting();
+    writer.text
+}
+
+impl Writer<'_> {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    fn title(&mut self, title: &str) {
+        let bold = Style::new().effects(Effects::BOLD);
+        let title = self.paint(title, bold);
+        self.line("");
+        self.line(&title);
+    }
+
+    fn paint(&self, text: &str, style: Style) -> String {
+        match self.coloured {
+            true => format!("{style}{text}{style:#}"),
+            false => text.to_owned(),
+        }
+    }
+
+    fn style_of(group: usize) -> Style {
+        Style::new().fg_color(Some(Ansi256Color(Ink::of(group).terminal()).into()))
+    }
+
+    fn write_groups(&mut self) {
+        if self.map.groups.is_empty() {
+            return;
+        }
+        self.title("Groups");
+        let widest = self.map.groups.iter().map(|group| group.mark.len()).max().unwrap_or(1);
+        for (index, group) in self.map.groups.iter().enumerate() {
+            let mark = self.paint(&format!("{:<widest$}", group.mark), Self::style_of(index));
+            let detail = match group.detail.as_str() {
+                "" => String::new(),
+                detail => format!(" ({detail})"),
+            };
+            let count = count(group);
+            let room = self.width.saturating_sub(widest + 6 + count.len());
+            let name = fit(&format!("{} {}{detail}", group.kind, group.full_name()), room);
+            self.line(&format!("  {mark}  {name}: {count}"));
+        }
+    }
+
+    fn write_nodes(&mut self) {
+        if self.map.nodes.is_empty() {
+            return;
+        }
+        self.title("Nodes");
+        let names = self.map.nodes.iter().map(|node| columns(&node.name));
+        let widest = names.max().unwrap_or_default().min(WIDEST_NAME);
+        let indent = widest + 4;
+        let map = self.map;
+        for node in &map.nodes {
+            let name = fit_name(&node.name, widest);
+            let pad = " ".repeat(widest - columns(&name));
+            let mut tokens: Vec<Token> = Vec::new();
+            let states = node.states.iter().map(|state| (*state).to_owned());
+            let about: Vec<String> = states
+                .chain(node.zone_in_words())
+                .chain(node.badges.iter().map(|badge| {
+                    let group = badge.group.map(|group| &*self.map.groups[group].mark);
+                    [group.unwrap_or_default(), &badge.label].join(" ").trim().to_owned()
+                }))
+                .collect();
+            let lines = wrap(&about.join(" · "), self.width - indent, 3);
+            let mut first = Some(format!("  {name}{pad}  "));
+            let mut begin = || first.take().unwrap_or_else(|| " ".repeat(indent));
+            let mut out: Vec<String> =
+                lines.into_iter().map(|line| format!("{}{line}", begin())).collect();
+            let in_cells: Vec<usize> =
+                node.cells.iter().flat_map(|cell| cell.pods.clone()).collect();
+            for cell in &node.cells {
+                let cell = self.cell_tokens(node, cell);
+                out.extend(self.flow(cell, indent).into_iter().map(|line| begin() + &line));
+            }
+            let free = node.pods.iter().enumerate().filter(|(index, _)| !in_cells.contains(index));
+            tokens.extend(free.map(|(_, pod)| self.pod_token(pod)));
+            tokens.extend(node.reserved.iter().map(|reserved| self.reserved_token(reserved)));
+            let others = node.others.len() + node.unseen;
+            if others > 0 {
+                tokens.push(token(format!("+ {}", counted(others, "other pod"))));
+            } else if tokens.is_empty() && node.cells.is_empty() {
+                tokens.push(token("no pods".to_owned()));
+            }
+            out.extend(self.flow(tokens, indent).into_iter().map(|line| begin() + &line));
+            out.iter().for_each(|line| self.line(line));
+        }
+    }
+
+    fn pod_token(&self, pod: &MapPod) -> Token {
+        let mark = pod.group().map_or("·", |group| &self.map.groups[group].mark);
+        let name = match pod.role {
+            Some(role) if pod.is_placeholder => format!("({role})"),
+            _ => fit_name(&pod.name, LONGEST_POD),
+        };
+        let warning = if pod.has_obstacle { "!" } else { "" };
+        let width = columns(mark) + 1 + columns(&name) + warning.len();
+        let mark = match pod.group() {
+            Some(group) => self.paint(mark, Self::style_of(group)),
+            None => mark.to_owned(),
+        };
+        Token { text: format!("{mark} {name}{warning}"), columns: width }
+    }
+
+    fn reserved_token(&self, reserved: &MapReserved) -> Token {
+        let mark = &self.map.groups[reserved.group].mark;
+        let name = fit_name(&reserved.label, LONGEST_POD);
+        let width = columns(mark) + columns(&name) + 3;
+        let mark = self.paint(mark, Self::style_of(reserved.group));
+        Token { text: format!("{mark} [{name}]"), columns: width }
+    }
+
+    fn cell_tokens(&self, node: &MapNode, cell: &MapCell) -> Vec<Token> {
+        let pods = cell.pods.iter().map(|pod| self.pod_token(&node.pods[*pod]));
+        let mut tokens = vec![token(format!("{}:", fit(&cell.label, WIDEST_NAME)))];
+        tokens.extend(pods);
+        if cell.pods.is_empty() {
+            tokens.push(token("free".to_owned()));
+        }
+        tokens
+    }
+
+    /// Puts tokens into lines.
+    fn flow(&self, tokens: Vec<Token>, indent: usize) -> Vec<String> {
+        let room = self.width.saturating_sub(indent).max(1);
+        let mut lines: Vec<String> = Vec::new();
+        let mut used = 0;
+        for Token { text, columns } in tokens {
+            match lines.last_mut().filter(|_| used + 2 + columns <= room) {
+                Some(line) => {
+                    line.push_str("  ");
+                    line.push_str(&text);
+                    used += 2 + columns;
+                }
+                None => {
+                    lines.push(text);
+                    used = columns;
+                }
+            }
+        }
+        lines
+    }
+
+    fn write_zones(&mut self) {
+        self.title("Zones");
+        for zone in find_zones(self.map) {
+            self.write_zone(&zone);
+        }
+    }
+
+    fn write_zone(&mut self, zone: &Zone) {
+        let head = fit(&format!("{}: {}", zone.title(), zone.describe()), self.width - 2);
+        self.line(&format!("  {head}"));
+        let mut tokens: Vec<Token> = zone
+            .groups
+            .iter()
+            .map(|(group, counts)| {
+                let mark = &self.map.groups[*group].mark;
+                let reserved = match counts.reserved {
+                    0 => String::new(),
+                    reserved => format!(" + [{reserved}]"),
+                };
+                let text = format!("{}{reserved}", number(counts.pods));
+                let width = columns(mark) + 1 + columns(&text);
+                let mark = self.paint(mark, Self::style_of(*group));
+                Token { text: format!("{mark} {text}"), columns: width }
+            })
+            .collect();
+        if zone.alone > 0 {
+            tokens.push(token(format!("· {}", number(zone.alone))));
+        }
+        if zone.others > 0 {
+            tokens.push(token(format!("+ {}", counted(zone.others, "other pod"))));
+        }
+        for line in self.flow(tokens, 4) {
+            self.line(&format!("    {line}"));
+        }
+    }
+
+    fn write_waiting(&mut self) {
+        if self.map.waiting.is_empty() {
+            return;
+        }
+        self.title("What waits, and for what");
+        let marks = self.map.groups.iter().map(|group| group.mark.len());
+        let widest = marks.max().unwrap_or(1);
+        let room = self.width - widest - 4;
+        for waiting in &self.map.waiting {
+            let mark = waiting.group.map_or("·", |group| &self.map.groups[group].mark);
+            let pad = " ".repeat(widest.saturating_sub(columns(mark)));
+            let mark = match waiting.group {
+                Some(group) => self.paint(mark, Self::style_of(group)),
+                None => mark.to_owned(),
+            };
+            self.line(&format!("  {mark}{pad}  {}", name_objects(waiting, room)));
+            let indent = " ".repeat(widest + 4);
+            for line in wrap(&why(waiting), room, 4) {
+                self.line(&format!("{indent}{line}"));
+            }
+            let remedy = match waiting.remedy.as_str() {
+                "" => Vec::new(),
+                remedy => wrap(&format!("→ {remedy}"), room, 4),
+            };
+            for line in remedy {
+                self.line(&format!("{indent}{line}"));
+            }
+        }
+    }
+}
+
+fn token(text: String) -> Token {
+    Token { columns: columns(&text), text }
+}
+
+#[cfg(test)]
+mod tests;

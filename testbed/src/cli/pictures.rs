@@ -1,0 +1,184 @@
+//! The command `pictures`: draws the maps of `docs/pictures`, and checks them in a browser.
+//!
+//! The checks of `stowplan`'s own tests trust the widths that it assumes for texts. A browser knows the
+//! widths of a font: it measures every text and every rectangle of a picture.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use testbed::pictures::{SITUATIONS, Situation};
+
+use super::Ended;
+use super::cargo::{build_stowplan, metadata, target_directory};
+
+const EXAMPLES: &str = "\
+Examples:
+  apt-get install -y chromium    what it needs on Debian
+  cargo testbed pictures         writes docs/pictures/*.svg, and target/pictures/*.png to look at";
+
+/// The names of the browser's program.
+const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+
+/// What measures a picture. Its findings replace the page.
+const MEASURE: &str = include_str!("pictures/measure.js");
+
+/// The most bytes of a picture in the repository.
+const MOST_BYTES: usize = 150_000;
+
+/// Draws the pictures of the documents, and checks in headless Chromium that no text leaves its rectangle,
+/// no rectangle is over another one, and nothing is outside of the picture.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// Only check and take screenshots: do not write docs/pictures.
+    #[arg(long)]
+    check: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<Ended> {
+    let browser = find_browser()?;
+    let stowplan = build_stowplan()?;
+    let target = target_directory(&metadata(&["--no-deps"])?)?.join("pictures");
+    let documents = super::workspace()?.join("docs/pictures");
+    fs::create_dir_all(&target)?;
+    fs::create_dir_all(&documents)?;
+    let mut faults = Vec::new();
+    for situation in SITUATIONS {
+        let svg = draw(&stowplan, situation, "svg")?;
+        let name = situation.name;
+        ensure!(svg.len() <= MOST_BYTES, "{name}: {} bytes are more than {MOST_BYTES}", svg.len());
+        let file = match args.check {
+            true => target.join(format!("{name}.svg")),
+            false => documents.join(format!("{name}.svg")),
+        };
+        fs::write(&file, &svg)?;
+        let found = measure(&browser, &target, name, &svg)?;
+        let size = size(&svg)?;
+        for (suffix, filter) in [("", ""), ("-grey", "filter:grayscale(1)")] {
+            take_picture(&browser, &target, &format!("{name}{suffix}"), &svg, filter, size)?;
+        }
+        say!(
+            "{name:6} {:3} kB, {} by {} pixels: {}",
+            svg.len().div_ceil(1000),
+            size.0,
+            size.1,
+            if found.is_empty() { "nothing overlaps, nothing is cut" } else { "FAULTS" }
+        );
+        faults.extend(found.into_iter().map(|fault| format!("{name}: {fault}")));
+        fs::write(target.join(format!("{name}.html")), draw(&stowplan, situation, "html")?)?;
+    }
+    ensure!(faults.is_empty(), "{}", faults.join("\n"));
+    say!("To look at: {}/*.png, *.html", super::shown(&target));
+    Ok(Ended::Done)
+}
+
+fn find_browser() -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let programs = folders.iter().flat_map(|folder| BROWSERS.map(|name| folder.join(name)));
+    programs.into_iter().find(|program| program.is_file()).with_context(|| {
+        format!("none of {} is on the PATH: apt-get install -y chromium", BROWSERS.join(", "))
+    })
+}
+
+/// The map of a situation.
+fn draw(stowplan: &Path, situation: &Situation, form: &str) -> Result<String> {
+    let mut child = Command::new(stowplan)
+        .current_dir(super::workspace()?)
+        .args(situation.arguments())
+        .args(["-o", form])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut pipe = child.stdin.take().context("a pipe")?;
+    let input = situation.input();
+    let writer = std::thread::spawn(move || pipe.write_all(&input));
+    let output = child.wait_with_output()?;
+    // A command that reads files closes the pipe.
+    let _ = writer.join();
+    let name = situation.name;
+    if !output.status.success() {
+        bail!("{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The width and the height of a picture.
+fn size(svg: &str) -> Result<(u32, u32)> {
+    let read = |name: &str| {
+        let (_, rest) = svg.split_once(&format!(" {name}=\""))?;
+        rest.split('"').next()?.parse::<u32>().ok()
+    };
+    read("width").zip(read("height")).context("a picture has a width and a height")
+}
+
+/// What is wrong with a picture, by the measures of a browser.
+fn measure(browser: &Path, folder: &Path, name: &str, svg: &str) -> Result<Vec<String>> {
+    let page = folder.join(format!("{name}-measured.html"));
+    let text = format!(
+        "<!DOCTYPE html><meta charset=\"utf-8\"><body style=\"margin:0\">{svg}<script>{MEASURE}</script>"
+    );
+    fs::write(&page, text)?;
+    let output = start(browser, &["--dump-dom"], &page)?;
+    let dom = String::from_utf8_lossy(&output.stdout);
+    let (_, rest) = dom
+        .split_once("<pre id=\"measured\">")
+        .with_context(|| format!("{name}: the browser measured nothing: {dom:.400}"))?;
+    let report = rest.split("</pre>").next().unwrap_or_default();
+    let mut lines = report.lines().filter(|line| !line.is_empty());
+    let counted = lines.next().unwrap_or_default();
+    ensure!(counted.starts_with("measured "), "{name}: the browser measured nothing: {counted}");
+    Ok(lines.map(str::to_owned).collect())
+}
+
+fn take_picture(
+    browser: &Path,
+    folder: &Path,
+    name: &str,
+    svg: &str,
+    style: &str,
+    (width, height): (u32, u32),
+) -> Result<()> {
+    let page = folder.join("page.html");
+    let text = format!(
+        "<!DOCTYPE html><meta charset=\"utf-8\"><body style=\"margin:0;background:#fff;{style}\">{svg}"
+    );
+    fs::write(&page, text)?;
+    let png = folder.join(format!("{name}.png"));
+    let _ = fs::remove_file(&png);
+    let picture = format!("--screenshot={}", png.display());
+    let window = format!("--window-size={width},{height}");
+    start(browser, &[&picture, &window, "--hide-scrollbars"], &page)?;
+    let taken = png.is_file();
+    let _ = fs::remove_file(&page);
+    ensure!(taken, "{name}: the browser took no picture");
+    Ok(())
+}
+
+/// Runs the browser on a page until it has ended.
+fn start(browser: &Path, arguments: &[&str], page: &Path) -> Result<std::process::Output> {
+    let profile = tempfile::TempDir::new()?;
+    let output = Command::new("timeout")
+        .arg("120")
+        .arg(browser)
+        // In containers there are no user namespaces for the sandbox; the page is the own one.
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        .args(["--virtual-time-budget=10000", "--force-device-scale-factor=1"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .args(arguments)
+        .arg(format!("file://{}", page.display()))
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run the browser")?;
+    ensure!(
+        output.status.success(),
+        "the browser failed ({}): {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(output)
+}

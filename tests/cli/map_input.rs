@@ -1,0 +1,83 @@
+//! Empty, strange and large input, and wrong usage.
+
+use serde_json::json;
+
+use super::command::{Folder, run};
+
+#[test]
+fn a_cluster_without_nodes_shows_what_waits() {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p",
+        "annotations": {"streams.ibm.com/host": "10.4.40.83"}},
+        "spec": {"containers": [], "schedulingGates": [{"name": "example.com/gate"}]}});
+    let folder = Folder::new(&[("pod.json", &pod.to_string())]);
+    for form in ["text", "svg", "html", "json"] {
+        let output = folder.run(["map", "--cluster", "pod.json", "-o", form], b"");
+        assert_eq!(output.code, 0, "{form}: {output:?}");
+        assert!(output.stderr.contains("no node is known"), "{form}: {output:?}");
+        assert!(output.stdout.contains("example.com/gate"), "{form}: {output:?}");
+    }
+}
+
+#[test]
+fn input_that_is_no_cluster_ends_with_2() {
+    let folder =
+        Folder::new(&[("empty.yaml", ""), ("bad.yaml", "apiVersion: v1\nkind: Pod\nspec: 5\n")]);
+    for words in ["map --cluster nowhere.yaml", "map --cluster bad.yaml", "map --cluster -"] {
+        let output = folder.run(words.split_whitespace(), b"kind: [");
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{words}: {output:?}");
+        assert!(output.stderr.starts_with("stowplan: "), "{words}: {output:?}");
+    }
+    let output = folder.run(["map", "--cluster", "empty.yaml"], b"");
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(output.stdout.starts_with("0 nodes, 0 groups, nothing waits"), "{output:?}");
+}
+
+#[test]
+fn wrong_usage_ends_with_2() {
+    for words in [
+        "map --live --cluster a",
+        "map -n",
+        "map -n a -A",
+        "map -o xml",
+        "map --cluster examples/nodes.yaml --context c",
+        "map extra",
+    ] {
+        let output = run(words.split_whitespace(), b"");
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{words}: {output:?}");
+        assert!(!output.stderr.is_empty(), "{words}");
+    }
+}
+
+#[test]
+fn a_namespace_shows_its_own_pods_and_counts_the_others() {
+    let pod = |namespace: &str, name: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace,
+                "labels": {"app": "streams", "streams.ibm.com/job": "j"}},
+            "spec": {"nodeName": "n1", "containers": []}})
+    };
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}},
+        pod("a", "mine"), pod("b", "theirs"),
+    ]});
+    let folder = Folder::new(&[("cluster.json", &list.to_string())]);
+    let of_a = folder.run(["map", "--cluster", "cluster.json", "-n", "a"], b"").stdout;
+    assert!(of_a.contains("A mine  + 1 other pod") && !of_a.contains("theirs"), "{of_a}");
+    let all = folder.run(["map", "--cluster", "cluster.json", "-A"], b"").stdout;
+    assert!(all.contains("A mine  B theirs"), "{all}");
+}
+
+#[test]
+fn names_and_annotations_of_256_kib_break_nothing() {
+    let long = "<é&\"".repeat(52_428);
+    let pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": long, "labels": {"app": "streams", "streams.ibm.com/job": long},
+            "annotations": {"streams.ibm.com/host": long, "stowplan.dev/placement": long}},
+        "spec": {"containers": []}});
+    let folder = Folder::new(&[("pod.json", &pod.to_string())]);
+    for form in ["text", "svg"] {
+        let output = folder.run(["map", "--cluster", "pod.json", "-o", form], b"");
+        assert_eq!(output.code, 0, "{form}: {:.300}", output.stderr);
+        assert!(output.stdout.len() < 20_000, "{form}: {} bytes", output.stdout.len());
+    }
+}
