@@ -21,13 +21,14 @@ const STREAMS: &str = include_str!("../docs/streams.md");
 const TEKTON: &str = include_str!("../docs/tekton.md");
 const GROUPS: &str = include_str!("../docs/groups.md");
 const KATALYST: &str = include_str!("../docs/katalyst.md");
+const MAP: &str = include_str!("../docs/map.md");
 const POLICY: &str = include_str!("../docs/policy.md");
 const OPERATIONS: &str = include_str!("../docs/operations.md");
 const UPGRADES: &str = include_str!("../docs/upgrades.md");
 const TESTBED: &str = include_str!("../testbed/README.md");
 
 /// The documents whose examples, sessions and commands are run.
-const PAGES: [(&str, &str); 11] = [
+const PAGES: [(&str, &str); 12] = [
     ("README.md", README),
     ("docs/start.md", START),
     ("docs/versions.md", VERSIONS),
@@ -35,6 +36,7 @@ const PAGES: [(&str, &str); 11] = [
     ("docs/tekton.md", TEKTON),
     ("docs/groups.md", GROUPS),
     ("docs/katalyst.md", KATALYST),
+    ("docs/map.md", MAP),
     ("docs/policy.md", POLICY),
     ("docs/operations.md", OPERATIONS),
     ("docs/upgrades.md", UPGRADES),
@@ -330,6 +332,7 @@ fn console_sessions_are_as_shown() {
         ("README.md", 1),
         ("docs/groups.md", 1),
         ("docs/katalyst.md", 3),
+        ("docs/map.md", 1),
         ("docs/operations.md", 3),
         ("docs/start.md", 1),
         ("docs/tekton.md", 2),

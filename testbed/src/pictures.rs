@@ -40,18 +40,7 @@ impl Situation {
 
 /// The situations.
 pub const SITUATIONS: &[Situation] = &[
-    Situation {
-        name: "job",
-        files: &[
-            "examples/nodes.yaml",
-            "examples/pool-nodes.yaml",
-            "examples/host-pools.yaml",
-            "examples/streams-job-pools.yaml",
-            "examples/map-job.yaml",
-        ],
-        policy: None,
-        make: None,
-    },
+    Situation { name: "job", files: &["examples/map-job.yaml"], policy: None, make: None },
     Situation { name: "run", files: &["examples/waiting-run.yaml"], policy: None, make: None },
     Situation { name: "mpi", files: &["examples/map-mpi.yaml"], policy: None, make: None },
     Situation {

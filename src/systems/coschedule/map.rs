@@ -18,7 +18,7 @@ const GROUP: &str = "Group";
 pub(super) fn map(context: &Context<'_>) -> Part {
     let view = &context.cluster.view;
     let mut members: BTreeMap<Name, Vec<(&Name, &Row)>> = BTreeMap::new();
-    for (name, row) in view.members() {
+    for (name, row) in view.members().filter(|(_, row)| !row.finished) {
         if let Some(placeholder) = &row.placeholder {
             let placeholder = Name::new(&name.namespace, placeholder);
             members.entry(placeholder).or_default().push((name, row));

@@ -119,7 +119,7 @@ async fn show_scenarios(plane: &ControlPlane, webhook: PathBuf) -> Result<()> {
 
     numa::show(plane, &client, &webhook).await?;
 
-    say!("11. Where everything is now: stowplan map");
+    say!("11. Where everything is now: stowplan map -n default");
     say!("   A letter marks the pods that belong together; [name] is a reserved slot.\n");
     for line in map(plane, &webhook).await?.lines() {
         say!("{}", format!("   {line}").trim_end());
@@ -131,7 +131,8 @@ async fn show_scenarios(plane: &ControlPlane, webhook: PathBuf) -> Result<()> {
 /// The map of the cluster.
 async fn map(plane: &ControlPlane, stowplan: &Path) -> Result<String> {
     let mut command = plane.program(stowplan);
-    command.arg("map");
+    // stowplan's own pods, which run as processes here, have no node.
+    command.args(["map", "-n", "default"]);
     let text = super::output_of(command).await.context("stowplan map")?;
     ensure!(text.contains("A  "), "the map has no groups: {text}");
     Ok(text)
