@@ -13,7 +13,7 @@ use crate::systems::map::{Map, MapGroup};
 pub(super) use panel::{count, name_objects, why};
 
 /// The most nodes that are drawn; more are summed up by their zones.
-pub(super) const MOST_NODES: usize = 200;
+const MOST_NODES: usize = 200;
 
 /// The most nodes that are drawn with the names of their pods.
 const MOST_DETAILED: usize = 24;
@@ -24,6 +24,11 @@ const GAP: u32 = 12;
 const GUTTER: u32 = 28;
 /// The height of the title with the summary.
 const HEAD: u32 = 56;
+
+/// Whether a map has so many nodes that they are summed up by their zones.
+pub(super) fn is_by_zone(map: &Map) -> bool {
+    map.nodes.len() > MOST_NODES
+}
 
 /// A page.
 pub(super) struct Scene {
@@ -58,7 +63,7 @@ impl Scene {
 /// The cards of the nodes or zones, and how many are in a row.
 fn build_cards(map: &Map) -> (Vec<Block>, usize) {
     match map.nodes.len() {
-        nodes if nodes > MOST_NODES => {
+        _ if is_by_zone(map) => {
             let zones = find_zones(map);
             let cards = zones.iter().map(|of| zone::build(map, of)).collect();
             (cards, if zones.len() > 6 { 3 } else { 2 })
@@ -91,11 +96,11 @@ pub(super) fn describe(map: &Map) -> String {
 }
 
 fn explain(map: &Map) -> String {
-    match map.nodes.len() {
-        nodes if nodes > MOST_NODES => format!(
+    match is_by_zone(map) {
+        true => format!(
             "More than {MOST_NODES} nodes: summed up by zone. A letter stands for the pods that belong together."
         ),
-        _ => "A box is a node. A letter stands for the pods that belong together.".to_owned(),
+        false => "A box is a node. A letter stands for the pods that belong together.".to_owned(),
     }
 }
 

@@ -4,7 +4,7 @@ use anstyle::{Ansi256Color, Effects, Style};
 
 use super::ink::Ink;
 use super::lines::{columns, counted, fit, fit_name, number, wrap};
-use super::scene::{MOST_NODES, count, describe, name_objects, why};
+use super::scene::{count, describe, is_by_zone, name_objects, why};
 use super::zones::{Zone, find_zones};
 use crate::systems::map::{Map, MapCell, MapNode, MapPod, MapReserved};
 
@@ -37,7 +37,7 @@ pub(super) fn format(map: &Map, width: usize, coloured: bool) -> String {
     let mut writer = Writer { map, width, coloured, text: String::new() };
     writer.line(&describe(map));
     writer.write_groups();
-    match map.nodes.len() > MOST_NODES {
+    match is_by_zone(map) {
         true => writer.write_zones(),
         false => writer.write_nodes(),
     }

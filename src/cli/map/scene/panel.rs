@@ -3,10 +3,10 @@
 use super::super::ink::Ink;
 use super::super::layout::{Block, Look, NORMAL, Rect, SMALL, Style, columns_in};
 use super::super::lines::{counted, fit, fit_name, wrap};
-use super::{CHIP, Form, chip, group_title, lettered};
-use crate::systems::map::{Map, MapGroup, Waiting};
+use super::{CHIP, Form, MOST_DETAILED, chip, group_title, is_by_zone, lettered};
+use crate::systems::map::{Map, MapGroup, MapPod, Waiting};
 
-const WIDTH: u32 = 372;
+const WIDTH: u32 = 388;
 const INSET: u32 = 14;
 const INNER: u32 = WIDTH - 2 * INSET;
 /// Where the text begins that follows a chip.
@@ -160,28 +160,7 @@ pub(in crate::cli::map) fn why(waiting: &Waiting) -> String {
 
 /// The signs that the map has, with their meanings.
 fn add_signs(map: &Map, panel: &mut Block, y: u32) -> u32 {
-    let pods = || map.nodes.iter().flat_map(|node| &node.pods);
-    let first = |is: fn(&crate::systems::map::MapPod) -> bool| pods().find(|pod| is(pod));
-    let mut signs: Vec<(Look, Style, &str, &str)> = Vec::new();
-    if let Some(reserved) = map.nodes.iter().find_map(|node| node.reserved.first()) {
-        let ink = Ink::of(reserved.group);
-        let text = "reserved: its pod does not run there yet";
-        signs.push((Look::DashedChip(ink), Style::Inked(ink), "", text));
-    }
-    if let Some(group) = first(|pod| pod.is_placeholder).and_then(|pod| pod.group()) {
-        let ink = Ink::of(group);
-        let text = "placeholder: keeps its group on one node";
-        signs.push((Look::HollowChip(ink), Style::Inked(ink), "", text));
-    }
-    if first(|pod| pod.groups.is_empty()).is_some() {
-        signs.push((Look::Alone, Style::Plain, "·", "a pod that its own annotations place"));
-    }
-    if first(|pod| pod.has_obstacle).is_some() {
-        signs.push((Look::Bare, Style::Plain, "!", "something is wrong with it: see the list"));
-    }
-    if map.nodes.iter().any(|node| !node.states.is_empty()) {
-        signs.push((Look::Closed, Style::Plain, "", "the head of a node that takes no pods"));
-    }
+    let signs = if is_by_zone(map) { signs_of_zones(map) } else { signs_of_nodes(map) };
     if signs.is_empty() {
         return y;
     }
@@ -193,4 +172,44 @@ fn add_signs(map: &Map, panel: &mut Block, y: u32) -> u32 {
         y += 26;
     }
     y + 8
+}
+
+/// How a sign looks, the characters in it, and its meaning.
+type Sign = (Look, Style, &'static str, &'static str);
+
+fn signs_of_zones(map: &Map) -> Vec<Sign> {
+    let has_reserved = map.groups.iter().any(|group| group.reserved > 0);
+    let sign = (Look::Bare, Style::Plain, "+ 2", "reserved slots without a pod");
+    has_reserved.then_some(sign).into_iter().collect()
+}
+
+fn signs_of_nodes(map: &Map) -> Vec<Sign> {
+    let pods = || map.nodes.iter().flat_map(|node| &node.pods);
+    let first = |is: fn(&MapPod) -> bool| pods().find(|pod| is(pod));
+    let mut signs = Vec::new();
+    if let Some(reserved) = map.nodes.iter().find_map(|node| node.reserved.first()) {
+        let ink = Ink::of(reserved.group);
+        let text = "reserved: its pod does not run there yet";
+        signs.push((Look::DashedChip(ink), Style::Inked(ink), "", text));
+    }
+    if let Some(group) = first(|pod| pod.is_placeholder).and_then(MapPod::group) {
+        let ink = Ink::of(group);
+        let text = "placeholder: keeps its group on one node";
+        signs.push((Look::HollowChip(ink), Style::Inked(ink), "", text));
+    }
+    // Narrow cards have no room for what a node is for a pool.
+    let has_badges = map.nodes.iter().any(|node| !node.badges.is_empty());
+    if has_badges && map.nodes.len() <= MOST_DETAILED {
+        signs.push((Look::Badge(None), Style::Plain, "[0]", "the node is this member of a pool"));
+    }
+    if first(|pod| pod.groups.is_empty()).is_some() {
+        signs.push((Look::Alone, Style::Plain, "·", "a pod that its own annotations place"));
+    }
+    if first(|pod| pod.has_obstacle).is_some() && map.nodes.len() <= MOST_DETAILED {
+        signs.push((Look::Bare, Style::Plain, "!", "something is wrong with it: see the list"));
+    }
+    if map.nodes.iter().any(|node| !node.states.is_empty()) {
+        signs.push((Look::Closed, Style::Plain, "", "the head of a node that takes no pods"));
+    }
+    signs
 }
