@@ -90,6 +90,11 @@ pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
     }
     // First, because each pod gets only one action.
     builder.release_from_parked(&desired);
+    // Then, because others have to act on a new placeholder: meanwhile gates are removed.
+    let missing = |desired: &&Desired<'_>| view.placeholder(&desired.blueprint.name).is_none();
+    for desired in desired.values().filter(missing) {
+        builder.create(desired);
+    }
     let mut placeholders: Vec<_> = view.placeholders().collect();
     placeholders.sort_unstable_by_key(|(name, _)| *name);
     for (name, placeholder) in placeholders {
@@ -105,10 +110,6 @@ pub(crate) fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
             }
             fate => builder.carry_out_fate(name, placeholder, fate),
         }
-    }
-    let missing = |desired: &&Desired<'_>| view.placeholder(&desired.blueprint.name).is_none();
-    for desired in desired.values().filter(missing) {
-        builder.create(desired);
     }
     builder.lift_forgotten_gates(&desired);
     builder.clean_up(&sources);

@@ -38,6 +38,22 @@ fn gates_are_removed_when_the_placeholder_has_a_node() {
 }
 
 #[test]
+fn placeholders_are_created_before_gates_are_removed() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claim("c");
+    world.claim("d");
+    world.run("one", &["c"], &[]);
+    world.member("running", "one", 100);
+    world.settle(SOON);
+    world.gated("a", "one", &Value::Null);
+    world.run("two", &["d"], &[]);
+    world.gated("b", "two", &Value::Null);
+    let actions = world.plan().actions;
+    let targets: Vec<_> = actions.iter().map(|action| &*action.target.name).collect();
+    assert_eq!(targets, [&*world.placeholder("two"), "a"]);
+}
+
+#[test]
 fn a_gate_without_a_placeholder_is_removed() {
     let mut world = World::new(&["n1"]);
     world.claim("c");
