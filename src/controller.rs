@@ -17,6 +17,7 @@ pub(crate) mod report;
 use std::error::Error;
 use std::fmt;
 use std::iter;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +65,8 @@ pub(crate) struct Controller {
     pub planner: Planner,
     /// The webhook's certificate; `None`: others keep it.
     pub certificates: Option<certificates::Settings>,
+    /// The most requests per second of the plans' writes, in the long run.
+    pub writes_per_second: NonZeroU32,
     /// Counts plans, writes and events.
     pub metrics: Arc<Metrics>,
 }
@@ -113,6 +116,7 @@ impl Controller {
                 leadership.clone(),
                 events.clone(),
                 Arc::clone(&self.metrics),
+                self.writes_per_second,
             );
             let keeping = self.keep_certificates(&leadership, &events);
             tokio::select! {
@@ -174,8 +178,9 @@ impl Controller {
                     let began = Instant::now();
                     let next = self.plan(executor);
                     let took = began.elapsed();
-                    // Planning takes at most half of the time.
-                    earliest = Instant::now() + took;
+                    // Planning takes at most a quarter of the time: while many writes finish, and
+                    // many objects change, there is always a reason for another plan.
+                    earliest = Instant::now() + 3 * took;
                     due = Instant::now() + next;
                 }
             }
@@ -316,6 +321,7 @@ mod tests {
                 planner(view)
             }),
             certificates: None,
+            writes_per_second: NonZeroU32::new(50).unwrap(),
             metrics: Arc::clone(&metrics),
         };
         let stop = CancellationToken::new();

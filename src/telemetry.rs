@@ -129,6 +129,8 @@ pub struct Metrics {
     pub controller_events: Family<ReasonLabels, Counter>,
     /// Seconds to compute a plan.
     pub controller_plan_duration: Histogram,
+    /// Seconds that a request of the controller waited for the limit of requests per second.
+    pub controller_limit_wait: Histogram,
     /// Planned writes that are not done yet.
     pub controller_actions: Gauge,
     /// Pods that have keys of stowplan and were admitted without its webhook.
@@ -174,6 +176,7 @@ impl Metrics {
             controller_writes: Family::default(),
             controller_events: Family::default(),
             controller_plan_duration: Histogram::new(DURATION_BUCKETS),
+            controller_limit_wait: Histogram::new(DURATION_BUCKETS),
             controller_actions: Gauge::default(),
             unplaced_pods: Gauge::default(),
             stripped_pods: Gauge::default(),
@@ -297,6 +300,12 @@ impl Metrics {
             "Computing a plan from the view of the cluster",
             Unit::Seconds,
             self.controller_plan_duration.clone(),
+        );
+        registry.register_with_unit(
+            "limit_wait",
+            "How long requests waited for the limit of requests per second",
+            Unit::Seconds,
+            self.controller_limit_wait.clone(),
         );
         registry.register(
             "actions",

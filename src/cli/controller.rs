@@ -1,6 +1,7 @@
 //! `stowplan controller`: the process that computes the plans of all systems and writes them.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +63,10 @@ pub(super) struct Arguments {
     /// Not ready while a watch has not heard from the API server for longer than this
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = super::parse_duration)]
     max_watch_age: Duration,
+    /// The most writes per second, lists included, in the long run; twice as many may be sent at once.
+    /// Fewer for a while after the API server has answered 429
+    #[arg(long, value_name = "NUMBER", default_value = "200")]
+    writes_per_second: NonZeroU32,
     #[command(flatten)]
     certificates: CertificateArguments,
     /// The format of log lines [default: text on a terminal, else json]
@@ -147,6 +152,7 @@ async fn control(
         identity,
         image,
         max_watch_age,
+        writes_per_second,
         certificates,
         ..
     } = arguments;
@@ -228,6 +234,7 @@ async fn control(
         policy,
         planner: planner(report, Arc::clone(&metrics)),
         certificates,
+        writes_per_second,
         metrics,
     };
     let ended =

@@ -36,12 +36,11 @@ mod turns;
 mod writer;
 
 use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use futures::StreamExt as _;
-use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
 use kube::Client;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use super::events::Events;
@@ -64,7 +63,8 @@ pub(crate) struct Executor {
     writer: Arc<Writer>,
     /// Actions of the latest plan that have not been started.
     waiting: Turns,
-    running: FuturesUnordered<BoxFuture<'static, Done>>,
+    /// The writes in flight. Tasks of their own, so that they proceed while a plan is computed.
+    running: JoinSet<Done>,
     /// The targets of `running`.
     busy: HashSet<Target>,
     paused: HashMap<Target, Pause>,
@@ -80,8 +80,8 @@ struct Done {
 }
 
 impl Executor {
-    /// An executor without actions. `client` must not retry requests itself: a retry would not
-    /// check the lease again.
+    /// An executor without actions, which sends at most `per_second` requests per second in the long
+    /// run. `client` must not retry requests itself: a retry would not check the lease again.
     #[must_use]
     pub(crate) fn new(
         client: Client,
@@ -89,11 +89,13 @@ impl Executor {
         leadership: Leadership,
         events: Events,
         metrics: Arc<Metrics>,
+        per_second: NonZeroU32,
     ) -> Self {
+        let writer = Writer::new(client, cluster, leadership, events, metrics, per_second);
         Self {
-            writer: Arc::new(Writer::new(client, cluster, leadership, events, metrics)),
+            writer: Arc::new(writer),
             waiting: Turns::default(),
-            running: FuturesUnordered::new(),
+            running: JoinSet::new(),
             busy: HashSet::new(),
             paused: HashMap::new(),
             round: Arc::new(Round::beginning_at(Instant::now())),
@@ -149,7 +151,7 @@ impl Executor {
             let ends = self.paused.values().map(|pause| pause.until).filter(|until| now < *until);
             let wake = ends.chain(busy_until).chain(self.reports.next(now)).min();
             tokio::select! {
-                Some(done) = self.running.next() => return self.finish(done),
+                Some(done) = self.running.join_next() => return self.finish(unwound(done)),
                 () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => return,
                 else => std::future::pending().await,
             }
@@ -158,7 +160,7 @@ impl Executor {
 
     /// Waits for the writes in flight, and starts no others.
     pub(crate) async fn drain(mut self) {
-        while self.running.next().await.is_some() {}
+        while self.running.join_next().await.is_some() {}
     }
 
     fn start_writes(&mut self) {
@@ -171,10 +173,10 @@ impl Executor {
             }
             let (writer, round) = (Arc::clone(&self.writer), Arc::clone(&self.round));
             let was_refused = self.paused.get(&action.target).is_some_and(Pause::is_refusal);
-            self.running.push(Box::pin(async move {
+            self.running.spawn(async move {
                 let outcome = writer.carry_out(&action, &round, was_refused).await;
                 Done { action, outcome }
-            }));
+            });
         }
     }
 
@@ -198,4 +200,9 @@ impl Executor {
         let target = action.target.clone();
         self.paused.insert(target, Pause::after(action, trouble, before, Instant::now()));
     }
+}
+
+/// The result of a task that is not aborted before its executor is dropped. Its panic is continued.
+fn unwound(done: Result<Done, JoinError>) -> Done {
+    done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }

@@ -88,6 +88,7 @@ fn bench_with(
         leadership.clone(),
         events,
         Arc::clone(&metrics),
+        NonZeroU32::new(50).unwrap(),
     );
     Bench { api, cluster, leadership, metrics, executor }
 }

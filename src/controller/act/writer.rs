@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -85,8 +86,10 @@ impl Writer {
         leadership: Leadership,
         events: Events,
         metrics: Arc<Metrics>,
+        per_second: NonZeroU32,
     ) -> Self {
-        Self { client, cluster, leadership, events, metrics, limiter: Mutex::default() }
+        let limiter = Mutex::new(Limiter::new(per_second));
+        Self { client, cluster, leadership, events, metrics, limiter }
     }
 
     /// Records the events of an action, except those that this process has recorded before.
@@ -108,7 +111,8 @@ impl Writer {
             Ok(outcome) | Err(outcome) => outcome,
         };
         if let Outcome::Throttled(pause) = outcome {
-            self.limiter().pause(Instant::now() + pause);
+            let now = Instant::now();
+            self.limiter().pause(now, now + pause);
         }
         let Target { resource, namespace, name, .. } = &action.target;
         let (kind, verb, word) = (resource.plural, action.verb(), outcome.as_str());
@@ -221,7 +225,9 @@ impl Writer {
         request: hyper::Request<Vec<u8>>,
         limit: Duration,
     ) -> Result<Answer, Outcome> {
-        let turn = self.limiter().take(Instant::now());
+        let asked = Instant::now();
+        let turn = self.limiter().take(asked);
+        self.metrics.controller_limit_wait.observe(turn.duration_since(asked).as_secs_f64());
         sleep_until(turn).await;
         if self.busy_until().is_some_and(|until| Instant::now() < until) {
             return Err(Outcome::Unsent);
