@@ -66,6 +66,9 @@ pub struct Options {
     pub kubernetes: Kubernetes,
     /// Whether the API server writes an audit log, at the level Metadata: [`ControlPlane::audit_log`].
     pub audit: bool,
+    /// Whether scheduler and controller manager keep their own limits of requests per second (50 and
+    /// 20), as in most clusters. Without it they are not limited, so that tests do not wait for them.
+    pub own_limits: bool,
     /// The run directory. None: a temporary one, which is removed in the end, unless the start
     /// fails or the owner panics: then it stays, and its path is printed.
     pub dir: Option<PathBuf>,
@@ -81,6 +84,8 @@ pub struct ControlPlane {
     kubeconfig: PathBuf,
     /// The real nodes, if it has such.
     real: Option<Cluster>,
+    /// [`Options::own_limits`].
+    own_limits: bool,
     /// Set by [`ControlPlane::detach`].
     detached: bool,
 }
@@ -127,6 +132,7 @@ impl ControlPlane {
             kubeconfig: directory.join("kubeconfig"),
             directory,
             real,
+            own_limits: options.own_limits,
             detached: false,
         };
         match plane.boot(&options, claim).await {

@@ -143,6 +143,8 @@ pub struct Installation {
     shutdown_delay: Duration,
     /// The lifetimes, as flags of the controller; `None`: the testbed has made the certificate.
     self_signed: Option<Vec<String>>,
+    /// Further flags of the controllers that are started next.
+    controller_flags: Vec<String>,
     directory: Arc<RunDirectory>,
     processes: Arc<Mutex<Processes>>,
 }
@@ -227,6 +229,11 @@ impl Installation {
         Ok(())
     }
 
+    /// Gives the controllers that are started from now on these further flags.
+    pub fn set_controller_flags(&mut self, flags: &[&str]) {
+        self.controller_flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+    }
+
     /// Starts a controller of the identity `controller-<index>`, and waits until it is ready,
     /// whether it leads or waits. It has the rights that the chart gives a controller's pod.
     ///
@@ -275,6 +282,7 @@ impl Installation {
             format!("--identity={name}"),
         ];
         arguments.extend(self.self_signed.iter().flatten().cloned());
+        arguments.extend(self.controller_flags.iter().cloned());
         match self.start(&name, &arguments, &kubeconfig).await {
             Ok(admin) => {
                 self.controllers.insert(index, admin);
@@ -492,6 +500,7 @@ pub(super) async fn run(plane: &ControlPlane, install: Install) -> Result<Instal
         client: client.clone(),
         shutdown_delay: Duration::ZERO,
         self_signed: install.self_signed.then(|| certificate_flags(&install.values)),
+        controller_flags: Vec::new(),
         directory: Arc::clone(&plane.directory),
         processes: Arc::clone(&plane.processes),
     };

@@ -136,7 +136,7 @@ impl ControlPlane {
     fn client_arguments(&self, name: &str, port: u16) -> Vec<String> {
         let kubeconfig = self.certificate(&format!("{name}.kubeconfig"));
         let kubeconfig = kubeconfig.display();
-        vec![
+        let mut arguments = vec![
             format!("--kubeconfig={kubeconfig}"),
             format!("--authentication-kubeconfig={kubeconfig}"),
             format!("--authorization-kubeconfig={kubeconfig}"),
@@ -145,9 +145,12 @@ impl ControlPlane {
             format!("--tls-cert-file={}", self.certificate("server.crt").display()),
             format!("--tls-private-key-file={}", self.certificate("server.key").display()),
             "--leader-elect=false".to_owned(),
-            "--kube-api-qps=1000".to_owned(),
-            "--kube-api-burst=2000".to_owned(),
-        ]
+        ];
+        if !self.own_limits {
+            let limits = ["--kube-api-qps=1000", "--kube-api-burst=2000"];
+            arguments.extend(limits.map(str::to_owned));
+        }
+        arguments
     }
 
     pub(super) fn start_kwok(&self) -> Result<()> {
