@@ -44,9 +44,11 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a control plane with these nodes, stowplan and a controller.
-    pub(crate) async fn start(nodes: Vec<NodeSpec>) -> anyhow::Result<Self> {
-        let plane = ControlPlane::start(Options { nodes, ..Options::default() }).await?;
+    /// Starts a control plane with these nodes, stowplan and a controller. Scheduler and controller
+    /// manager keep their own limits, or have none.
+    pub(crate) async fn start(nodes: Vec<NodeSpec>, own_limits: bool) -> anyhow::Result<Self> {
+        let options = Options { nodes, own_limits, ..Options::default() };
+        let plane = ControlPlane::start(options).await?;
         // First: the controller looks for new definitions only from time to time.
         tekton::install(&plane.client().await?).await?;
         let Stowplan { installation, proxy, client } =
@@ -70,7 +72,15 @@ impl Cluster {
     /// Gives webhook and controller a policy with this binding, under which native groups stay for
     /// as long as the bench runs, and waits until pods are admitted by it.
     pub(crate) async fn bind_by(&self, binding: Binding) -> anyhow::Result<()> {
-        let policy = json!({"coschedule": {"binding": binding.word(), "groupTTL": "24h"}});
+        self.bind_with(binding, "").await
+    }
+
+    /// The same, with placeholders of this priority class.
+    pub(crate) async fn bind_with(&self, binding: Binding, class: &str) -> anyhow::Result<()> {
+        let policy = json!({"coschedule": {
+            "binding": binding.word(), "groupTTL": "24h",
+            "placeholder": {"priorityClassName": class},
+        }});
         self.installation.set_policy(&policy.to_string()).await?;
         // A pod of a group without placeholder gets a gate or a term, depending on the binding.
         let trial = serde_json::from_value(json!({

@@ -30,7 +30,7 @@ use crate::plane::{CONTROLLER, LIMIT, NAMESPACE, at_once, leading};
 use crate::table::{Table, count, ratio};
 
 /// The members of a group.
-const SIZE: usize = 5;
+pub(crate) const SIZE: usize = 5;
 
 /// The label of the pods that are placed.
 const QUEUED: &str = "bench=queued";
@@ -81,7 +81,7 @@ impl Contender {
 
 /// Starts a control plane, counts on it, and stops it even after an error.
 pub(crate) async fn measure(extent: Extent) -> anyhow::Result<()> {
-    let cluster = Cluster::start(NodeSpec::numbered(extent.nodes)).await?;
+    let cluster = Cluster::start(NodeSpec::numbered(extent.nodes), false).await?;
     let measured = Bench { cluster: &cluster, groups: extent.groups }.rounds(extent).await;
     cluster.stop(measured.is_err()).await;
     print(extent, &measured?);
@@ -114,7 +114,7 @@ fn print(extent: Extent, rounds: &[Round]) {
 }
 
 /// The median, and in brackets the lowest and the highest.
-fn spread(mut values: Vec<f64>, shown: impl Fn(f64) -> String) -> String {
+pub(crate) fn spread(mut values: Vec<f64>, shown: impl Fn(f64) -> String) -> String {
     values.sort_by(f64::total_cmp);
     let (Some(lowest), Some(highest)) = (values.first(), values.last()) else {
         return "-".to_owned();
@@ -127,9 +127,9 @@ fn spread(mut values: Vec<f64>, shown: impl Fn(f64) -> String) -> String {
     format!("{} ({}-{})", shown(median), shown(*lowest), shown(*highest))
 }
 
-struct Bench<'c> {
-    cluster: &'c Cluster,
-    groups: usize,
+pub(crate) struct Bench<'c> {
+    pub(crate) cluster: &'c Cluster,
+    pub(crate) groups: usize,
 }
 
 impl Bench<'_> {
@@ -158,7 +158,7 @@ impl Bench<'_> {
     }
 
     /// Has a placeholder made and placed for each group: by a first member, which goes again.
-    async fn gather(&self) -> anyhow::Result<()> {
+    pub(crate) async fn gather(&self) -> anyhow::Result<()> {
         self.cluster.bind_by(Binding::Affinity).await?;
         at_once((0..self.groups).map(|group| self.create(group, 0, FIRST, true))).await?;
         let placed = ListParams::default().labels(PLACEHOLDER).fields("spec.nodeName!=");
@@ -169,7 +169,7 @@ impl Bench<'_> {
     }
 
     /// Removes the placeholders, whose groups would else stay for as long as the policy says.
-    async fn disperse(&self) -> anyhow::Result<()> {
+    pub(crate) async fn disperse(&self) -> anyhow::Result<()> {
         let all = ListParams::default().labels(PLACEHOLDER);
         let placeholders = self.cluster.placeholders();
         placeholders.delete_collection(&DeleteParams::background(), &all).await?;
@@ -219,7 +219,7 @@ impl Bench<'_> {
     }
 
     /// Makes a pod of a group; without it, if it is not to have one, else the same.
-    async fn create(
+    pub(crate) async fn create(
         &self,
         group: usize,
         index: usize,
@@ -246,7 +246,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    async fn delete(&self, which: &ListParams) -> anyhow::Result<()> {
+    pub(crate) async fn delete(&self, which: &ListParams) -> anyhow::Result<()> {
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         self.cluster.pods().delete_collection(&now, which).await?;
         self.cluster.pods_are(0, which).await

@@ -38,7 +38,7 @@ const ZONES: [&str; 3] = ["a", "b", "c"];
 pub(crate) async fn measure(extent: Extent) -> anyhow::Result<()> {
     let nodes = NodeSpec::numbered(extent.run_nodes).into_iter().zip(ZONES.iter().cycle());
     let nodes = nodes.map(|(node, zone)| node.zone(zone)).collect();
-    let cluster = Cluster::start(nodes).await?;
+    let cluster = Cluster::start(nodes, false).await?;
     let counted = count_on(&cluster, extent).await;
     cluster.stop(counted.is_err()).await;
     counted?.print(&format!(
