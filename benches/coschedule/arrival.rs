@@ -450,9 +450,10 @@ impl Arrival {
                 *known = created.min(*known);
             }
         }
-        // What was there before the pods, or was seen by another watch in another order, took no time.
-        let between =
-            |from: Option<Instant>, to: Option<Instant>| Some(to?.saturating_duration_since(from?));
+        // What was there before took no time, and paused processes had no turn.
+        let between = |from: Option<Instant>, to: Option<Instant>| {
+            Some(to?.saturating_duration_since(from?.max(began)))
+        };
         let of_groups = |step: &dyn Fn(Instant, &Steps) -> Option<Duration>| {
             median(
                 first.iter().filter_map(|(name, first)| step(*first, log.placeholders.get(*name)?)),
