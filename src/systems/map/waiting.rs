@@ -102,16 +102,7 @@ fn collect<'d>(
         if seen.insert((*kind, namespace.as_str(), name.as_str())) {
             let group = groups.get(&(*kind, Name::new(namespace, name))).copied();
             let (namespace, name) = (namespace.clone(), name.clone());
-            found.push(Found {
-                kind: *kind,
-                namespace,
-                name,
-                group,
-                why,
-                remedy,
-                more,
-                is_indirect,
-            });
+            found.push(Found { kind, namespace, name, group, why, remedy, more, is_indirect });
         }
     };
     if let Some(first) = diagnosis.obstacles.first() {

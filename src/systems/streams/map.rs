@@ -63,13 +63,8 @@ fn add_job(context: &Context<'_>, name: Name, pods: &[&Pod], part: &mut Part) {
         }));
     }
     let spec = job.and_then(|job| job.spec.as_ref().ok());
-    let detail = spec.map(|spec| {
-        let elements = counted(spec.processing_elements.len(), "element");
-        match spec.pools.len() {
-            0 => elements,
-            pools => format!("{elements}, {}", counted(pools, "pool")),
-        }
-    });
+    // Pools are on the nodes.
+    let detail = spec.map(|spec| counted(spec.processing_elements.len(), "element"));
     let of_pod = |pod: &&Pod| {
         let pod = pod.metadata.name.as_deref().unwrap_or_default();
         Member::plain(Name::new(&name.namespace, pod))
