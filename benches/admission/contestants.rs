@@ -4,35 +4,25 @@
 //! crate's own TLS configuration, and nothing else. They have no limits, deadlines, spans or
 //! metrics; what ours spends on those is in its figure, and counts against it.
 
-use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::SystemTime;
 
 use anyhow::{Context as _, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use stowplan::testing::admission::{Review, answer, decide};
 use stowplan::testing::systems::policy::Policy;
-use tokio_rustls::TlsAcceptor;
 
 use crate::callgrind::Counter;
 use crate::client::Trust;
 use crate::process::memory_of;
-use crate::world;
+use crate::{server, world};
 
 /// A server.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -183,52 +173,7 @@ pub(crate) fn play(role: &str, certificate: &Path, key: &Path) -> anyhow::Result
         "role:value" => value,
         _ => bail!("{role} is not a part"),
     };
-    let mut files =
-        stowplan::testing::tls::Certificate::of_files(certificate.to_owned(), key.to_owned(), None);
-    let loaded = files.refresh(SystemTime::now());
-    ensure!(
-        matches!(loaded, stowplan::testing::tls::Change::Loaded),
-        "the certificate: {loaded:?}"
-    );
-    let acceptor = TlsAcceptor::from(files.server().current().context("no TLS")?);
-    // As `stowplan webhook` makes it.
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async move {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-        println!("listening on https://{}", listener.local_addr()?);
-        loop {
-            let (stream, _) = listener.accept().await?;
-            let acceptor = acceptor.clone();
-            tokio::spawn(async move {
-                let _ = stream.set_nodelay(true);
-                let Ok(stream) = acceptor.accept(stream).await else { return };
-                let service = service_fn(move |request: Request<Incoming>| async move {
-                    Ok::<_, Infallible>(respond(request, answer).await)
-                });
-                let _ = http1::Builder::new()
-                    .header_read_timeout(None)
-                    .serve_connection(TokioIo::new(stream), service)
-                    .await;
-            });
-        }
-    })
-}
-
-async fn respond(
-    request: Request<Incoming>,
-    answer: fn(&[u8]) -> anyhow::Result<Vec<u8>>,
-) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::default());
-    let answered = match request.into_body().collect().await {
-        Ok(body) => answer(&body.to_bytes()),
-        Err(error) => Err(error.into()),
-    };
-    match answered {
-        Ok(json) => *response.body_mut() = Full::new(Bytes::from(json)),
-        Err(_) => *response.status_mut() = hyper::StatusCode::BAD_REQUEST,
-    }
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+    server::serve(([127, 0, 0, 1], 0).into(), certificate, key, answer)
 }
 
 const CONSTANT: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"0f0e7d9c-6b0a-4a53-9d3c-2f3a7a5b8c11","allowed":true}}"#;

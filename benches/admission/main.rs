@@ -18,6 +18,8 @@ mod player;
 mod process;
 mod requests;
 mod reviews;
+#[path = "../common/server.rs"]
+mod server;
 #[path = "../common/table.rs"]
 mod table;
 mod world;

@@ -21,6 +21,7 @@ use std::{fs, slice, thread};
 use anyhow::{Context as _, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::Request;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::api::{ListParams, PostParams};
@@ -54,10 +55,18 @@ pub use self::real::RealNode;
 /// Far above the usual time of a start (about five seconds), for machines that are busy.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
+/// What a node adds to that.
+const NODE_LIMIT: Duration = Duration::from_millis(50);
+
+/// Nodes are created several at once if they are more than that.
+const MANY_NODES: usize = 200;
+const NODES_AT_ONCE: usize = 16;
+
 /// What to start, and where.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The simulated nodes at the start. [`ControlPlane::add_node`] adds more.
+    /// The simulated nodes at the start. [`ControlPlane::add_node`] adds more. The more there are at
+    /// the start, the less often each reports, so that thousands stay Ready on a small machine.
     pub nodes: Vec<NodeSpec>,
     /// Real nodes instead of simulated ones; kwok does not run then. Needs root, and a machine has
     /// one such control plane at a time.
@@ -206,11 +215,13 @@ impl ControlPlane {
     /// The API server refuses one, or one does not become Ready.
     pub async fn add_nodes(&self, nodes: &[NodeSpec]) -> Result<()> {
         let client = self.client().await?;
-        for node in nodes {
-            create_node(&client, node).await?;
-        }
+        let created = stream::iter(nodes).map(|node| create_node(&client, node));
+        // In order, unless there are so many that this would take long.
+        let at_once = if nodes.len() > MANY_NODES { NODES_AT_ONCE } else { 1 };
+        created.buffer_unordered(at_once).try_collect::<()>().await?;
         let names: BTreeSet<&str> = nodes.iter().map(|node| &*node.name).collect();
-        self.until_ready(&client, |node| names.contains(node)).await
+        let limit = START_LIMIT + NODE_LIMIT * u32::try_from(nodes.len())?;
+        self.ready_within(limit, &client, |node| names.contains(node)).await
     }
 
     /// Waits until every node is Ready and open to pods.
@@ -226,8 +237,17 @@ impl ControlPlane {
     /// # Errors
     /// As for [`ControlPlane::nodes_ready`].
     pub async fn until_ready(&self, client: &Client, wanted: impl Fn(&str) -> bool) -> Result<()> {
+        self.ready_within(START_LIMIT, client, wanted).await
+    }
+
+    async fn ready_within(
+        &self,
+        limit: Duration,
+        client: &Client,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<()> {
         let nodes: Api<Node> = Api::all(client.clone());
-        until("the nodes to be Ready", START_LIMIT, async || {
+        until("the nodes to be Ready", limit, async || {
             self.check()?;
             let unready: Vec<_> = nodes
                 .list(&ListParams::default())
@@ -241,7 +261,8 @@ impl ControlPlane {
             Ok(if unready.is_empty() {
                 Seen::Done(())
             } else {
-                Seen::NotYet(format!("not Ready: {}", unready.join(", ")))
+                let some = &unready[..unready.len().min(20)];
+                Seen::NotYet(format!("{} not Ready: {}", unready.len(), some.join(", ")))
             })
         })
         .await
@@ -353,12 +374,13 @@ impl ControlPlane {
         .await?;
         // From here on the API server's port marks the range as taken.
         drop(claim);
-        self.start_controller_manager()?;
+        let nodes = options.nodes.len();
+        self.start_controller_manager(nodes)?;
         self.start_scheduler()?;
         if self.real.is_some() {
             self.start_real_nodes(&authority).await?;
         } else {
-            self.start_kwok()?;
+            self.start_kwok(nodes)?;
             self.add_nodes(&options.nodes).await?;
         }
         until("the default service account", START_LIMIT, async || {

@@ -11,6 +11,22 @@ use crate::real::network;
 
 const ETCD: &str = "etcd";
 
+/// For how long a lease of a simulated node is valid in a small cluster, in seconds.
+const NODE_LEASE: usize = 40;
+
+/// The most leases of simulated nodes that kwok renews in a second. Each costs the processors of the
+/// machine some milliseconds in kwok, the API server, etcd and the controller manager. kwok renews
+/// four at once, so at hundreds a second it is late, and nodes that no test has lost become NotReady.
+const RENEWALS_A_SECOND: usize = 20;
+
+/// How long a node may be silent in a small cluster until it is NotReady, in seconds.
+const GRACE_PERIOD: usize = 600;
+
+/// How often the controller manager looks at all nodes in a small cluster, in seconds, and how many of
+/// them it looks at in a second in a large one.
+const MONITOR_PERIOD: usize = 5;
+const MONITORED_A_SECOND: usize = 250;
+
 /// The stages of kwok beside its own.
 const STAGES: &str = include_str!("../../assets/stages.yaml");
 
@@ -105,7 +121,8 @@ impl ControlPlane {
         self.spawn("kube-apiserver", &arguments)
     }
 
-    pub(super) fn start_controller_manager(&self) -> Result<()> {
+    /// `nodes`: how many simulated nodes it will have.
+    pub(super) fn start_controller_manager(&self, nodes: usize) -> Result<()> {
         let mut arguments = self.client_arguments("controller-manager", Range::CONTROLLER_MANAGER);
         arguments.extend([
             "--use-service-account-credentials=true".to_owned(),
@@ -123,7 +140,14 @@ impl ControlPlane {
             // kwok renews the leases of hundreds of nodes. On a busy machine it is late, and nodes
             // that no test has lost would be NotReady. A lost node is NotReady by its condition, at
             // once.
-            None => vec!["--node-monitor-grace-period=10m".to_owned()],
+            None => {
+                let grace = GRACE_PERIOD.max(2 * node_lease(nodes));
+                let period = MONITOR_PERIOD.max(nodes / MONITORED_A_SECOND);
+                vec![
+                    format!("--node-monitor-grace-period={grace}s"),
+                    format!("--node-monitor-period={period}s"),
+                ]
+            }
         });
         self.spawn("kube-controller-manager", &arguments)
     }
@@ -153,7 +177,8 @@ impl ControlPlane {
         arguments
     }
 
-    pub(super) fn start_kwok(&self) -> Result<()> {
+    /// `nodes`: how many there will be.
+    pub(super) fn start_kwok(&self, nodes: usize) -> Result<()> {
         let stages = self.directory.write("stages.yaml", STAGES)?;
         self.spawn(
             "kwok",
@@ -163,7 +188,7 @@ impl ControlPlane {
                 format!("--config={}", stages.display()),
                 format!("--server-address={}", self.range.socket(Range::KWOK)),
                 "--manage-all-nodes=true".to_owned(),
-                "--node-lease-duration-seconds=40".to_owned(),
+                format!("--node-lease-duration-seconds={}", node_lease(nodes)),
                 // The default range has addresses for 254 pods only.
                 "--cidr=10.128.0.0/12".to_owned(),
             ],
@@ -191,5 +216,22 @@ impl ControlPlane {
         entering.push(program.display().to_string());
         entering.extend_from_slice(arguments);
         self.processes().spawn(name, Path::new(command.get_program()), &entering, &[], &log)
+    }
+}
+
+/// For how long the leases of so many simulated nodes are valid, in seconds. kwok renews each four
+/// times in that time.
+fn node_lease(nodes: usize) -> usize {
+    NODE_LEASE.max(4 * nodes / RENEWALS_A_SECOND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_of_small_clusters_stay_and_those_of_large_ones_are_longer() {
+        assert_eq!([0, 10, 200].map(node_lease), [40; 3]);
+        assert_eq!(node_lease(5_000), 1_000);
     }
 }

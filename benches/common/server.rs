@@ -1,0 +1,76 @@
+//! A webhook's server that does nothing but answer: the runtime, hyper and rustls of the crate, the
+//! crate's own TLS configuration, and no limits, deadlines, spans or metrics.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyhow::{Context as _, ensure};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio_rustls::TlsAcceptor;
+
+/// Serves at `listen` until the process is killed, and prints the address as `stowplan webhook`
+/// does.
+pub(crate) fn serve(
+    listen: SocketAddr,
+    certificate: &Path,
+    key: &Path,
+    answer: impl Fn(&[u8]) -> anyhow::Result<Vec<u8>> + Send + Sync + 'static,
+) -> anyhow::Result<()> {
+    let mut files =
+        stowplan::testing::tls::Certificate::of_files(certificate.to_owned(), key.to_owned(), None);
+    let loaded = files.refresh(SystemTime::now());
+    ensure!(
+        matches!(loaded, stowplan::testing::tls::Change::Loaded),
+        "the certificate: {loaded:?}"
+    );
+    let acceptor = TlsAcceptor::from(files.server().current().context("no TLS")?);
+    let answer = Arc::new(answer);
+    // As `stowplan webhook` makes it.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async move {
+        let listener = tokio::net::TcpListener::bind(listen).await?;
+        println!("listening on https://{}", listener.local_addr()?);
+        loop {
+            let (stream, _) = listener.accept().await?;
+            let (acceptor, answer) = (acceptor.clone(), Arc::clone(&answer));
+            tokio::spawn(async move {
+                let _ = stream.set_nodelay(true);
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let answer = Arc::clone(&answer);
+                    async move { Ok::<_, Infallible>(respond(request, &*answer).await) }
+                });
+                let _ = http1::Builder::new()
+                    .header_read_timeout(None)
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+            });
+        }
+    })
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    answer: &(impl Fn(&[u8]) -> anyhow::Result<Vec<u8>> + Sync),
+) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    let answered = match request.into_body().collect().await {
+        Ok(body) => answer(&body.to_bytes()),
+        Err(error) => Err(error.into()),
+    };
+    match answered {
+        Ok(json) => *response.body_mut() = Full::new(Bytes::from(json)),
+        Err(_) => *response.status_mut() = hyper::StatusCode::BAD_REQUEST,
+    }
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
