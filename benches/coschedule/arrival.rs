@@ -529,7 +529,7 @@ fn print(extent: Extent, start: Start, rounds: &[Round]) {
     for contender in Contender::ALL {
         let stages = (0..STAGES.len()).map(|stage| {
             let times = of(contender).filter_map(|arrival| arrival.stages[stage]);
-            median(times).map_or("-".to_owned(), |time| count(time.as_secs_f64() * 1e3))
+            median(times).map_or_else(|| "-".to_owned(), |time| count(time.as_secs_f64() * 1e3))
         });
         table.row([contender.label().to_owned()].into_iter().chain(stages));
     }
@@ -542,7 +542,7 @@ fn print(extent: Extent, start: Start, rounds: &[Round]) {
             let mut used: Vec<_> =
                 of(contender).filter_map(|arrival| arrival.used.get(process).copied()).collect();
             used.sort_by(f64::total_cmp);
-            used.get(used.len() / 2).map_or("-".to_owned(), |used| decimal(*used))
+            used.get(used.len() / 2).map_or_else(|| "-".to_owned(), |used| decimal(*used))
         });
         table.row([contender.label().to_owned()].into_iter().chain(used));
     }

@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
 use stowplan::testing::admission::{Decision, Review, answer, decide};
 use stowplan::testing::systems;
@@ -121,7 +121,7 @@ impl World {
         json!({
             "name": name, "namespace": namespace, "resourceVersion": self.objects.to_string(),
             "uid": format!("{:08x}-0000-4000-8000-{:012x}", self.objects >> 32, self.objects),
-            "creationTimestamp": self.now.round(k8s_openapi::jiff::Unit::Second).map_or_else(
+            "creationTimestamp": self.now.round(Unit::Second).map_or_else(
                 |_| self.now.to_string(), |now| now.to_string(),
             ),
             "generation": 1,
@@ -260,7 +260,7 @@ impl World {
             json!({"name": format!("ws-{index}"), "persistentVolumeClaim": {"claimName": claim}})
         });
         let volumes: Vec<Value> = volumes.collect();
-        pod(metadata, "500m", json!({"volumes": volumes, "restartPolicy": "Never"}))
+        pod(&metadata, "500m", &json!({"volumes": volumes, "restartPolicy": "Never"}))
     }
 
     /// A job, and its pods, which run.
@@ -298,7 +298,7 @@ impl World {
             });
             // Those of the colocation group are on one node.
             let seat = self.seat(index * ELEMENTS + if number == 6 { 5 } else { number });
-            let pod = pod(metadata, "200m", json!({}));
+            let pod = pod(&metadata, "200m", &json!({}));
             documents.push(self.admit(pod, seat)?);
         }
         Ok(documents)
@@ -309,7 +309,7 @@ impl World {
         let mut metadata = self.metadata(OTHERS, &format!("service-{index}-7c9f8d5b6-x2x4z"));
         metadata["labels"] = json!({"app": format!("service-{}", index / 10)});
         let seat = self.seat(index);
-        let pod = self.bind(pod(metadata, "100m", json!({})), seat);
+        let pod = self.bind(pod(&metadata, "100m", &json!({})), seat);
         self.show_pod(&pod)?;
         Ok(pod)
     }
@@ -400,7 +400,7 @@ pub(crate) fn class() -> Value {
 }
 
 /// A pod as the API server has defaulted it.
-fn pod(metadata: Value, cpu: &str, more: Value) -> Value {
+fn pod(metadata: &Value, cpu: &str, more: &Value) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
         "spec": {

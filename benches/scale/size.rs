@@ -64,12 +64,15 @@ pub(crate) async fn measure(extent: Extent, rest: Duration) -> anyhow::Result<()
     Ok(())
 }
 
+/// How a figure is shown.
+type Shown = fn(f64) -> String;
+
 /// Figures with how they are shown, in order.
 #[derive(Default)]
-struct Figures(Vec<(String, f64, fn(f64) -> String)>);
+struct Figures(Vec<(String, f64, Shown)>);
 
 impl Figures {
-    fn add(&mut self, label: &str, value: f64, shown: fn(f64) -> String) {
+    fn add(&mut self, label: &str, value: f64, shown: Shown) {
         tell(&format!("{label}: {}", shown(value)));
         self.0.push((label.to_owned(), value, shown));
     }
