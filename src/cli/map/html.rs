@@ -12,7 +12,7 @@ const STYLES: &str = "
 body{font:15px/1.5 system-ui,sans-serif;color:#1b1f24;background:#fff;margin:24px;max-width:1200px}
 table{border-collapse:collapse;margin:8px 0 32px}
 th,td{text-align:left;vertical-align:top;padding:6px 16px 6px 0;border-bottom:1px solid #d8dde3;overflow-wrap:anywhere}
-td:first-child{font-weight:700;white-space:nowrap}
+td:first-child{font-weight:700}th,td:first-child{white-space:nowrap}h2{font-size:18px;margin-bottom:0}
 svg{max-width:none}.picture{overflow-x:auto}
 @media print{body{margin:0}}
 ";
