@@ -24,7 +24,8 @@ pub(crate) fn begin(world: &World) -> Result<()> {
 /// Creates the objects of a round.
 pub(crate) fn create(world: &World, round: usize) -> Result<()> {
     let job = format!("job-{round}");
-    let element = |name: &str| json!({"name": name, "operators": [{"name": "Op", "hostExlocation": ["apart"]}]});
+    let operator = |name: &str| json!({"name": name, "hostExlocation": ["apart"]});
+    let element = |name: &str| json!({"name": name, "operators": [operator(name)]});
     let mut items = vec![
         json!({
             "apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
