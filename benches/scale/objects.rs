@@ -401,6 +401,13 @@ pub(crate) fn class() -> Value {
 
 /// A pod as the API server has defaulted it.
 fn pod(metadata: &Value, cpu: &str, more: &Value) -> Value {
+    // Without these it would be evicted as soon as its node is NotReady.
+    let tolerations = ["not-ready", "unreachable"].map(|taint| {
+        json!({
+            "key": format!("node.kubernetes.io/{taint}"), "operator": "Exists",
+            "effect": "NoExecute", "tolerationSeconds": 300,
+        })
+    });
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
         "spec": {
@@ -413,6 +420,7 @@ fn pod(metadata: &Value, cpu: &str, more: &Value) -> Value {
             "restartPolicy": "Always", "terminationGracePeriodSeconds": 30,
             "dnsPolicy": "ClusterFirst", "serviceAccountName": "default", "securityContext": {},
             "schedulerName": "default-scheduler", "enableServiceLinks": true,
+            "tolerations": tolerations,
         },
     });
     for (key, value) in more.as_object().into_iter().flatten() {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Event, Node};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -123,8 +123,10 @@ async fn measure_on(
             Ok(())
         })
         .await?;
+    figures.add("nodes that became NotReady until here", watch.lost().await? as f64, count);
     watch.spend("flapping", rest, figures, async || watch.flap(extent, rest).await).await?;
-    figures.add("nodes NotReady at the end", watch.not_ready().await? as f64, count);
+    sleep(QUIET).await;
+    figures.add("nodes NotReady some seconds later", watch.not_ready().await? as f64, count);
     for (label, process) in [
         ("webhook", installation.webhook_process()?),
         ("controller", installation.controller_process(CONTROLLER)?),
@@ -225,7 +227,7 @@ async fn settle(
         let number = kinds.remove(kind).unwrap_or_default();
         figures.add(&format!("… … {kind}"), number, count);
     }
-    figures.add("… … others", kinds.values().sum(), count);
+    figures.add("… … others", kinds.values().fold(0.0_f64, |sum, number| sum + number), count);
     for (kind, number) in kinds {
         tell(&format!("others: {number} {kind}"));
     }
@@ -357,6 +359,14 @@ impl Watch<'_> {
         Ok(())
     }
 
+    /// How often a node has become NotReady, as the controller manager tells in events.
+    async fn lost(&self) -> anyhow::Result<usize> {
+        let events: Api<Event> = Api::all(self.client.clone());
+        let lost = ListParams::default().fields("reason=NodeNotReady");
+        let events = events.list(&lost).await?.items.into_iter();
+        Ok(events.map(|event| event.count.unwrap_or(1)).sum::<i32>().try_into()?)
+    }
+
     async fn not_ready(&self) -> anyhow::Result<usize> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let is_ready = |node: &Node| {
@@ -382,7 +392,7 @@ async fn metric_sum(installation: &Installation, name: &str) -> anyhow::Result<f
     let answer = http::get(address.context("it does not run")?, "/metrics").await?;
     let lines = answer.body.lines().filter(|line| line.starts_with(name));
     let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-    Ok(values.sum())
+    Ok(values.fold(0.0_f64, |sum, value| sum + value))
 }
 
 fn tell(line: &str) {
