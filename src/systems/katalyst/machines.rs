@@ -144,6 +144,16 @@ impl<'v> Machines<'v> {
         })
     }
 
+    /// Whether a machine without a feasible NUMA node has one but for pods that no report names yet.
+    pub(super) fn lacks_reports(&self, newcomer: Newcomer<'v>) -> bool {
+        let needs = newcomer.pod.needs();
+        self.machines.iter().any(|(node, machine)| {
+            machine.find_feasible(newcomer).is_none()
+                && machine.find_feasible_later(newcomer).is_some()
+                && check_node(self.view, &node.name, &needs, SCHEDULER_BESIDE).is_ok()
+        })
+    }
+
     /// The number of machines.
     pub(super) fn count(&self) -> usize {
         self.machines.len()

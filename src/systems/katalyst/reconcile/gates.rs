@@ -133,6 +133,14 @@ impl<'v> Planner<'v, '_> {
             let share = self.share_of(own, waiting);
             let feasible = self.machines.find_feasible(newcomer, share);
             if !feasible.is_empty() {
+                if let Some(until) = self.wait_for_reports(own, newcomer, &feasible, waiting) {
+                    let note = format!(
+                        "{}; more may be when Katalyst has reported other pods; it waits until {until} at most",
+                        describe(&feasible)
+                    );
+                    self.plan.recheck_by(until);
+                    return self.report(own, note);
+                }
                 let note = describe(&feasible);
                 return self.release(own, &Release { reason: reason::FEASIBLE, feasible }, note);
             }
@@ -181,11 +189,36 @@ impl<'v> Planner<'v, '_> {
         self.release(own, &Release::without_node(reason), note);
     }
 
+    /// Until when a pod waits although NUMA nodes are feasible: they are on fewer nodes than pods of its class
+    /// wait, and reports are missing that may make others feasible. Left only to the few, which may lack CPUs
+    /// for all of these pods, it could stay Pending. `None`: it does not wait.
+    fn wait_for_reports(
+        &self,
+        own: Occupant<'v>,
+        newcomer: Newcomer<'v>,
+        feasible: &[(&'v str, u8)],
+        waiting: usize,
+    ) -> Option<Timestamp> {
+        let until = own.pod.identity.created?.checked_add(REPORTED_BY).ok()?;
+        let has_default = own.pod.pending.as_ref().is_some_and(|of| of.has_default_scheduler);
+        // Pods that exclude each other share the machines instead: reports of the first ones are always missing.
+        let waits = has_default
+            && feasible.len() < waiting
+            && until > self.now
+            && !self.excludes_its_kind(own);
+        (waits && self.machines.lacks_reports(newcomer)).then_some(until)
+    }
+
+    /// Whether a pod excludes pods like itself.
+    fn excludes_its_kind(&self, own: Occupant<'v>) -> bool {
+        let is_own = |selector: &Selector| own.pod.is_selected_by(selector, &self.policy.katalyst);
+        own.pod.anti_affinity.iter().any(is_own)
+    }
+
     /// How many nodes a pod is left. Pods that exclude each other share the machines: each counts on all
     /// nodes that it is left until it is reported.
     fn share_of(&self, own: Occupant<'v>, waiting: usize) -> usize {
-        let is_own = |selector: &Selector| own.pod.is_selected_by(selector, &self.policy.katalyst);
-        match own.pod.anti_affinity.iter().any(is_own) {
+        match self.excludes_its_kind(own) {
             true => (self.machines.count() / waiting.max(1)).clamp(FEWEST_NODES, MOST_NODES),
             false => MOST_NODES,
         }
@@ -349,6 +382,9 @@ const MOST_NODES: usize = 64;
 
 /// The fewest nodes that a pod is left which excludes its own kind: free CPUs and memory are not looked at.
 const FEWEST_NODES: usize = 4;
+
+/// How long after the creation of a pod reports of others are waited for, if NUMA nodes are feasible already.
+const REPORTED_BY: SignedDuration = SignedDuration::from_secs(15);
 
 /// How old a pod must be to lead. Times of creation are whole seconds: by then all pods of its second are
 /// known, and the oldest one stays the oldest.

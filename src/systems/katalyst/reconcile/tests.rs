@@ -561,3 +561,30 @@ fn pods_that_exclude_their_own_kind_share_the_machines() {
     let feasible = events.iter().filter(|event| event.ends_with("NumaFeasible")).count();
     assert_eq!((events.len(), feasible), (5, 5), "each is left four of twenty nodes: {events:?}");
 }
+
+/// Left only the second node, which may lack CPUs for all of them, one of the workers would stay Pending.
+#[test]
+fn pods_wait_for_reports_that_may_give_them_more_nodes() {
+    let enforced = enforced();
+    let mut cluster = two_nodes();
+    cluster.pod(1, "ps", "", "worker");
+    assert_eq!(cluster.carry_out(&enforced, at(2)), ["p1: NumaFeasible"]);
+    cluster.bind("p1", "n1", at(2));
+    for number in [2, 3, 4] {
+        cluster.pod(number, "worker", "", "ps");
+    }
+    // On n1 it may be on either NUMA node.
+    let waiting = ["p2: NumaWaiting", "p3: NumaWaiting", "p4: NumaWaiting"];
+    assert_eq!(cluster.carry_out(&enforced, at(5)), waiting);
+    let mut late = Cluster::default();
+    cluster.documents.iter().for_each(|document| late.apply(document.clone()));
+    cluster.report("n1", [&["p1/u1"], &[]]);
+    let feasible = ["p2: NumaFeasible", "p3: NumaFeasible", "p4: NumaFeasible"];
+    assert_eq!(cluster.carry_out(&enforced, at(6)), feasible);
+    let text = cluster.pod_now("p2").to_string();
+    assert!(text.contains(r#""values":["n1","n2"]"#), "{text}");
+    // No report comes: they do not wait for long.
+    assert_eq!(late.carry_out(&enforced, at(20)), feasible);
+    let text = late.pod_now("p2").to_string();
+    assert!(text.contains(r#""values":["n2"]"#), "{text}");
+}
