@@ -290,7 +290,8 @@ fn the_metrics_listed_are_those_that_are_served() {
         .lines()
         .filter(|line| line.starts_with("| `"))
         .flat_map(|line| line.split('`'))
-        .filter(|word| word.starts_with("stowplan_") && !word.contains(' '))
+        .filter(|word| word.starts_with("stowplan_") || word.starts_with("process_"))
+        .filter(|word| !word.contains(' '))
         .collect();
     for page in [README, OPERATIONS] {
         let words = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
