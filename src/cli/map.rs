@@ -1,7 +1,7 @@
 //! `stowplan map`: a picture of a cluster: which pod is on which node, with which others it belongs together,
 //! what is reserved, and what waits for what.
 //!
-//! The cluster is read as for [`check`](super::check), and what waits comes from the same diagnosis. The
+//! The cluster is read as for [`check`], and what waits comes from the same diagnosis. The
 //! systems contribute the groups (`systems::map`); here is drawn, without knowledge of any system:
 //! [`scene`] arranges rectangles with texts, [`svg`] and [`html`] write them, [`text`] is for terminals.
 
