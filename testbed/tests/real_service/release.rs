@@ -211,7 +211,7 @@ impl World {
     }
 
     /// Creates a trial pod (dry run).
-    async fn try_pod(&self, namespace: &str, annotations: &Value) -> Result<Pod> {
+    pub(crate) async fn try_pod(&self, namespace: &str, annotations: &Value) -> Result<Pod> {
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         self.post_pod(namespace, "trial", annotations, &dry_run).await
     }

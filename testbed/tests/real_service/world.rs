@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use serde_json::json;
 use testbed::control_plane::{ControlPlane, Options, PodInstall};
 use testbed::real::RealNodes;
 use testbed::wait::{Seen, until};
@@ -122,6 +123,18 @@ impl World {
     pub(crate) async fn install(&self, release: &Release, profile: Profile) -> Result<()> {
         let begun = Instant::now();
         self.plane.install_pods(&release.install(profile)).await?;
+        // Pods that are ready are reached only when kube-proxy has their endpoints; until then strict refuses.
+        let host = json!({"streams.ibm.com/host": "node-1"});
+        until("a trial pod to be placed", LIMIT, async || {
+            let tried = self.try_pod("default", &host).await;
+            let affinity = tried.map(|pod| pod.spec.and_then(|spec| spec.affinity));
+            Ok(match affinity {
+                Ok(Some(_)) => Seen::Done(()),
+                Ok(None) => Seen::NotYet("it has no placement".to_owned()),
+                Err(error) => Seen::NotYet(error.to_string()),
+            })
+        })
+        .await?;
         eprintln!("{} installed: {:.1} s", release.tag, begun.elapsed().as_secs_f64());
         *self.installed.lock().await = Some((release.clone(), profile));
         Ok(())
