@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use fastrand::Rng;
 use samples::Samples;
-use suite::Test;
+use suite::{Case, case};
 use testbed::real;
 use world::{Profile, World};
 
@@ -43,15 +43,6 @@ cargo bench --bench soak -- [--minutes N] [--seed N]
 
   --minutes N  how long faults are made; the default is 30
   --seed N     of the order of the faults; the default is random, and is printed";
-
-/// A fault, with its name.
-type Fault = (&'static str, Test<World>);
-
-macro_rules! faults {
-    ($($fault:path),+ $(,)?) => {
-        [$((stringify!($fault), (|world| Box::pin($fault(world))) as Test<World>)),+]
-    };
-}
 
 fn main() -> ExitCode {
     match run(std::env::args().skip(1)) {
@@ -91,13 +82,13 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<()> {
 }
 
 async fn soak(world: &Arc<World>, lasts: Duration, mut random: Rng) -> Result<()> {
-    let all: [Fault; 6] = faults![
-        faults::a_webhook_is_killed,
-        faults::the_leader_is_killed,
-        faults::a_node_loses_its_power,
-        faults::a_webhooks_node_is_drained,
-        release::a_rolling_upgrade,
-        release::the_ca_is_replaced,
+    let all: [Case<World>; 6] = [
+        case!(faults::a_webhook_is_killed),
+        case!(faults::the_leader_is_killed),
+        case!(faults::a_node_loses_its_power),
+        case!(faults::a_webhooks_node_is_drained),
+        case!(release::a_rolling_upgrade),
+        case!(release::the_ca_is_replaced),
     ];
     world.with(Profile::Default).await?;
     tenants::begin(world)?;
@@ -105,17 +96,17 @@ async fn soak(world: &Arc<World>, lasts: Duration, mut random: Rng) -> Result<()
     let begun = Instant::now();
     let mut round = 0;
     // Each fault once before any comes again: a short soak has them all.
-    let mut next: Vec<Fault> = Vec::new();
+    let mut next: Vec<&Case<World>> = Vec::new();
     while begun.elapsed() < lasts {
         if next.is_empty() {
-            next = all.to_vec();
+            next = all.iter().collect();
             random.shuffle(&mut next);
         }
-        let Some((name, fault)) = next.pop() else { break };
+        let Some(Case { name, test, .. }) = next.pop() else { break };
         round += 1;
         tenants::create(world, round)?;
         tenants::run(world, round).await?;
-        fault(Arc::clone(world)).await.with_context(|| format!("round {round}: {name}"))?;
+        test(Arc::clone(world)).await.with_context(|| format!("round {round}: {name}"))?;
         // What was there before the fault is there after it.
         tenants::run(world, round).await.with_context(|| format!("after {name}"))?;
         tenants::delete(world, round)?;

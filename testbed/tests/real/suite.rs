@@ -15,8 +15,8 @@ use testbed::real;
 pub(crate) type Test<W> = fn(Arc<W>) -> Pin<Box<dyn Future<Output = Result<()>>>>;
 
 pub(crate) struct Case<W> {
-    name: &'static str,
-    test: Test<W>,
+    pub(crate) name: &'static str,
+    pub(crate) test: Test<W>,
     left_out: Option<String>,
 }
 
