@@ -101,7 +101,7 @@ fn contradicts_itself(term: &NodeSelectorTerm) -> bool {
 }
 
 /// The terms that can match a node. The others do not count: terms are ORed.
-fn usable(terms: &[NodeSelectorTerm]) -> impl Iterator<Item = &NodeSelectorTerm> {
+pub(crate) fn usable(terms: &[NodeSelectorTerm]) -> impl Iterator<Item = &NodeSelectorTerm> {
     terms.iter().filter(|term| !matches_nothing(*term) && !contradicts_itself(term))
 }
 

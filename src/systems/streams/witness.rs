@@ -23,7 +23,7 @@
 //!    nodes, for which backtracking, and a SAT solver too, would take exponential time.
 //! 3. `complete` places what `model` has left out, and chooses the remaining members of pools.
 //!
-//! # Why no solver of others
+//! # Why no existing solver
 //! Compared by their documentation, November 2026. SAT solvers in Rust (varisat 0.2, batsat 0.6, splr
 //! 0.19) need a variable for each unit on each node, five million for a thousand elements on five
 //! thousand nodes, and cannot use that nodes are interchangeable. `pumpkin-solver` 0.5 (constraint

@@ -198,11 +198,8 @@ fn find_place(
     let is_free = |place: &Place| !others.contains(place);
     let preferred = problem.units[unit].preferred.map(|class| Place { class, number: 0 });
     if let Some((pool, _)) = location.members.first() {
-        let members = || pools[*pool].values().copied().filter(is_free);
-        let own = members().find(|place| Some(*place) == preferred);
-        return own
-            .or_else(|| members().find(|place| !wanted[place.class]))
-            .or_else(|| members().next());
+        let members = pools[*pool].values().copied().filter(is_free);
+        return members.min_by_key(|place| (Some(*place) != preferred, wanted[place.class]));
     }
     let within = location.within.as_ref()?;
     let may = |place: &Place| is_free(place) && !exclusive.contains_key(place);
@@ -210,9 +207,7 @@ fn find_place(
         return Some(place);
     }
     let mut classes: Vec<usize> = within.ones().collect();
-    classes.sort_by_key(|class| problem.classes[*class].rank);
-    // A sort that keeps the order of the ranks.
-    classes.sort_by_key(|class| wanted[*class]);
+    classes.sort_by_key(|class| (wanted[*class], problem.classes[*class].rank));
     let mut places = classes.into_iter().flat_map(|class| {
         (0..problem.classes[class].count).map(move |number| Place { class, number })
     });

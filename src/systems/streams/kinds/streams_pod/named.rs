@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
 use super::{COLOCATION_PREFIX, GROUP, PendingPod};
 use crate::kubernetes::{HOSTNAME, affinity, required_pod_terms};
-use crate::placement::affinity::{bound_to, matches_nothing};
+use crate::placement::affinity::{bound_to, usable};
 
 /// The one node that a pod names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -28,7 +28,7 @@ impl PendingPod {
 
 /// The one hostname label that all of a pod's terms require, if any. Terms that match no node are ignored.
 fn hostname(terms: &[NodeSelectorTerm]) -> Option<&str> {
-    let mut names = terms.iter().filter(|term| !matches_nothing(*term)).map(hostname_of_term);
+    let mut names = usable(terms).map(hostname_of_term);
     let first = names.next()??;
     names.all(|name| name == Some(first)).then_some(first)
 }
