@@ -1,10 +1,10 @@
-//! The gates of launchers. A launcher starts when all workers are Ready and have DNS names: ssh to any of
-//! them then works at its first attempt. Each new pod of a launcher is gated again, so retries and resumed
-//! Jobs wait, too.
+//! The gates of launchers. A launcher starts when its files exist and all workers are Ready and have DNS
+//! names: ssh to any of them then works at its first attempt. Each new pod of a launcher is gated again, so
+//! retries and resumed Jobs wait, too.
 
 use super::{Cluster, Planner, reason};
 use crate::systems::mpi::cluster::Worker;
-use crate::systems::mpi::keys::GATE;
+use crate::systems::mpi::keys::{self, GATE};
 use crate::systems::mpi::kinds::MpiView as _;
 use crate::systems::mpi::kinds::pod::MpiPod;
 use crate::systems::mpi::request::Role;
@@ -16,8 +16,7 @@ use crate::view::resource::POD;
 impl<'v> Planner<'v> {
     /// Removes the gates of launchers if all workers can be reached.
     pub(super) fn launch(&mut self, cluster: &Cluster<'v>, workers: &[Worker<'_, 'v>]) {
-        let has_objects = self.view.cluster_service(&cluster.name).is_some();
-        if !has_objects || !workers.iter().all(Worker::is_reachable) {
+        if !self.has_objects(cluster) || !workers.iter().all(Worker::is_reachable) {
             return self.report_names(cluster, workers);
         }
         let note = match workers.len() {
@@ -31,6 +30,14 @@ impl<'v> Planner<'v> {
                 self.lift(name, pod, Event { warning: false, reason, note: note.clone() });
             }
         }
+    }
+
+    /// Whether the Service exists, and the ConfigMap, which the launcher mounts. Where the API server
+    /// refuses one of them, the launcher waits with an event instead of hanging on its node.
+    fn has_objects(&self, cluster: &Cluster<'v>) -> bool {
+        let name = &cluster.name;
+        let files = Name::new(&name.namespace, &keys::config_map(&name.name));
+        self.view.cluster_service(name).is_some() && self.view.cluster_config_map(&files).is_some()
     }
 
     /// Reports workers that are Ready and have no DNS name: their own Service is missing or selects others.

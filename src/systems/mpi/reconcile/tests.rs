@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::systems::mpi::config::HOSTFILE;
 use crate::systems::mpi::keys::{CLEANED_AFTER, GATE, KEY_STATE};
+use crate::systems::mpi::resources::{CONFIG_MAP, SERVICE};
 use crate::systems::plan::{Confirmation, IfTaken};
 use crate::systems::{TABLES, view};
 use crate::view::{Object, Scope};
@@ -342,6 +343,21 @@ fn a_launcher_starts_when_all_workers_are_ready_and_have_records() {
         "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}),
     ));
     assert!(!lifts(&world), "another owner");
+}
+
+#[test]
+fn a_launcher_waits_for_its_files_too() {
+    let mut world = World::complete(2).with_objects();
+    let is_launched =
+        |world: &World| events(&world.plan()).iter().any(|it| it.contains("WorkersReady"));
+    assert!(is_launched(&world));
+    for name in [Name::new("ns", "c-mpi"), Name::new("ns", "c")] {
+        let resource = if &*name.name == "c" { SERVICE } else { CONFIG_MAP };
+        world.view.forget(&resource, &name);
+        assert!(!is_launched(&world), "{name:?}");
+        world = world.with_objects();
+        assert!(is_launched(&world), "{name:?}");
+    }
 }
 
 #[test]
