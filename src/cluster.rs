@@ -42,7 +42,10 @@ pub(crate) use presence::{Presence, is_held};
 #[derive(Debug)]
 pub struct Cluster {
     view: RwLock<View>,
+    /// Notified of every change of what the View shows.
     changes: watch::Sender<()>,
+    /// Notified where only the version of an object has changed.
+    versions: watch::Sender<()>,
     stores: Vec<Store>,
     metrics: Arc<Metrics>,
     tasks: health::Tasks,
@@ -76,6 +79,8 @@ struct Reported {
     held: HashSet<Name>,
     /// The objects of the list that is being received.
     listed: HashSet<Name>,
+    /// Whether the observer keeps something of the last event on which plans depend.
+    is_observed: bool,
 }
 
 impl Feed {
@@ -154,6 +159,7 @@ impl Cluster {
         let cluster = Self {
             view: RwLock::new(view),
             changes: watch::Sender::new(()),
+            versions: watch::Sender::new(()),
             stores: Vec::new(),
             metrics,
             tasks: health::Tasks::new(),
@@ -169,12 +175,12 @@ impl Cluster {
     }
 
     /// A View for the controller that follows a cluster, on tasks of the current runtime.
-    /// `observer` is called with each change of a pod.
+    /// `observer` is called with each change of a pod, and returns whether plans may depend on it.
     #[must_use]
     pub(crate) fn watching_all(
         client: &Client,
         metrics: Arc<Metrics>,
-        observer: impl Fn(PodChange<'_>) + Send + 'static,
+        observer: impl Fn(PodChange<'_>) -> bool + Send + 'static,
     ) -> Arc<Self> {
         Self::start(client, metrics, Scope::Controller, Some(Box::new(observer)))
     }
@@ -212,6 +218,7 @@ impl Cluster {
         let cluster = Arc::new(Self {
             view: RwLock::new(systems::view()),
             changes: watch::Sender::new(()),
+            versions: watch::Sender::new(()),
             stores,
             metrics,
             tasks: health::Tasks::new(),
@@ -235,10 +242,18 @@ impl Cluster {
         self.view.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A receiver that is notified of every change of the View.
+    /// A receiver that is notified of every change of what the View shows. A new version of an object
+    /// that changes nothing else is not one: a kubelet reports its node every few minutes, and most
+    /// changes of most pods concern nobody here.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
+    }
+
+    /// A receiver that is notified of new versions of objects that change nothing else. They are in
+    /// the preconditions of writes.
+    pub(crate) fn versions(&self) -> watch::Receiver<()> {
+        self.versions.subscribe()
     }
 
     /// The watches that have not received their first complete list.
@@ -288,7 +303,7 @@ impl Cluster {
         let mut reported = Reported::default();
         while let Some(event) = events.next().await {
             if let (Ok(event), Some(observer)) = (&event, &observer) {
-                notify(event, feed.kind, observer);
+                reported.is_observed = notify(event, feed.kind, observer);
             }
             self.take(&feed, event, &mut reported, |object| feed.read(object));
         }
@@ -328,7 +343,8 @@ impl Cluster {
             Err(error) => return self.failed(feed, &error),
         };
         let name = |object: &K| feed.kind.name(object.meta());
-        let Reported { held, listed } = reported;
+        let Reported { held, listed, is_observed } = reported;
+        let mut has_changed = true;
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::Init => listed.clear(),
@@ -349,14 +365,14 @@ impl Cluster {
             Event::Apply(object) => match read(&object) {
                 // The View has a newer version already, from the answer to one of stowplan's
                 // writes.
-                Some(object) if view.outdates(&object) => {}
+                Some(object) if view.outdates(&object) => has_changed = false,
                 Some(object) => {
                     held.insert(object.name().clone());
-                    view.apply(object);
+                    has_changed = view.update(object);
                 }
                 None => {
                     if let Some(name) = name(&object) {
-                        held.remove(&name);
+                        has_changed = held.remove(&name);
                         feed.forget(&mut view, &name);
                     }
                 }
@@ -370,8 +386,12 @@ impl Cluster {
             }
         }
         drop(view);
-        self.count();
-        self.changes.send_replace(());
+        if has_changed || *is_observed {
+            self.count();
+            self.changes.send_replace(());
+        } else {
+            self.versions.send_replace(());
+        }
     }
 
     /// Forgets all objects of a watch: the cluster does not serve the kind.

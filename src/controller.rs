@@ -38,8 +38,9 @@ use certificates::Keeper;
 use events::Events;
 use lease::Leadership;
 
-/// Makes a plan. The caller holds the View's lock, so the function must be pure and quick.
-pub(crate) type Planner = Box<dyn Fn(&View, &Policy, Timestamp) -> Plan + Send + Sync>;
+/// Makes a plan. The caller holds the View's lock, so the function must be quick, and its result must
+/// be that of a pure one.
+pub(crate) type Planner = Box<dyn FnMut(&View, &Policy, Timestamp) -> Plan + Send + Sync>;
 
 /// Changes within this time are collected into one plan.
 const GATHER: Duration = Duration::from_millis(20);
@@ -163,16 +164,20 @@ impl Controller {
     /// Makes plans and carries them out, until the future is dropped.
     async fn lead(&mut self, executor: &mut Executor) {
         let mut changes = self.cluster.changes();
+        let mut versions = self.cluster.versions();
         let mut due = Instant::now();
         // The next plan is not made before this time, however much changes.
         let mut earliest = due;
         loop {
             let soon = |due: Instant| due.min((Instant::now() + GATHER).max(earliest));
+            // What waits to be written may name a version that is outdated by now.
+            let has_waiting = executor.has_waiting();
             tokio::select! {
                 () = executor.next() => due = soon(due),
                 // Both senders live as long as the process. If one were dropped, only the timer
                 // would trigger plans.
                 Ok(()) = changes.changed() => due = soon(due),
+                Ok(()) = versions.changed(), if has_waiting => due = soon(due),
                 Ok(()) = self.policy.changed() => due = soon(due),
                 () = sleep_until(due) => {
                     let began = Instant::now();

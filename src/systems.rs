@@ -11,6 +11,7 @@ pub(crate) mod check;
 pub(crate) mod coschedule;
 pub(crate) mod exclusion;
 pub(crate) mod fit;
+pub(crate) mod idle;
 pub(crate) mod katalyst;
 pub(crate) mod map;
 pub(crate) mod mpi;

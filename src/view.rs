@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use identity::Identity;
 pub(crate) use namespace::Namespaces;
@@ -113,6 +114,40 @@ pub enum ControllerState {
 struct Held {
     id: TypeId,
     table: Box<dyn AnyTable>,
+    /// Counts the changes of what the table shows.
+    revision: u64,
+    /// Whether the table was read since [`View::track`] began.
+    is_read: AtomicBool,
+}
+
+impl Held {
+    fn new(id: TypeId, table: Box<dyn AnyTable>) -> Self {
+        Self { id, table, revision: 0, is_read: AtomicBool::new(false) }
+    }
+
+    /// Marks the table as read. Most tables are marked already: then nothing is written, so that the
+    /// processors of a webhook do not compete for the mark.
+    fn mark_read(&self) {
+        if !self.is_read.load(Ordering::Relaxed) {
+            self.is_read.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn forget(&mut self, name: &Name) {
+        if !self.table.shows(name, None) {
+            self.revision += 1;
+        }
+        self.table.forget(name);
+    }
+}
+
+/// The tables that something has read, as they were then.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Reads {
+    /// The number of all tables: one that is missing is not marked when it is read.
+    tables: usize,
+    /// The index and the revision of each.
+    revisions: Vec<(usize, u64)>,
 }
 
 impl View {
@@ -120,7 +155,7 @@ impl View {
     /// [`Self::counts`] omits that table.
     #[must_use]
     pub fn with_tables(tables: &[TableType]) -> Self {
-        let tables = tables.iter().map(|of| Held { id: of.id(), table: of.make() });
+        let tables = tables.iter().map(|of| Held::new(of.id(), of.make()));
         Self { tables: tables.collect(), controller: ControllerState::default() }
     }
 
@@ -128,34 +163,69 @@ impl View {
     #[must_use]
     pub fn table<T: Table>(&self) -> Option<&T> {
         let held = self.tables.iter().find(|held| held.id == TypeId::of::<T>())?;
+        held.mark_read();
         let table: &dyn Any = &*held.table;
         table.downcast_ref().map(|Slot(table)| table)
     }
 
     /// Adds or replaces an object in every table of its kind.
     pub fn apply(&mut self, object: Object) {
+        self.update(object);
+    }
+
+    /// The same. Returns whether this changed what any of the tables shows, except for the version of
+    /// the object.
+    pub(crate) fn update(&mut self, object: Object) -> bool {
         let (name, facets) = object.into_facets();
+        let mut has_changed = false;
         for facet in facets {
             let id = facet.table.id();
             let at = self.tables.iter().position(|held| held.id == id).unwrap_or_else(|| {
-                self.tables.push(Held { id, table: facet.table.make() });
+                self.tables.push(Held::new(id, facet.table.make()));
                 self.tables.len() - 1
             });
-            facet.store(&name, &mut *self.tables[at].table);
+            let held = &mut self.tables[at];
+            if !facet.is_shown(&name, &*held.table) {
+                held.revision += 1;
+                has_changed = true;
+            }
+            facet.store(&name, &mut *held.table);
         }
+        has_changed
+    }
+
+    /// Does something with the View, and finds the tables that it reads. What others read meanwhile
+    /// is among them.
+    pub(crate) fn track<R>(&self, act: impl FnOnce() -> R) -> (R, Reads) {
+        self.tables.iter().for_each(|held| held.is_read.store(false, Ordering::Relaxed));
+        let result = act();
+        let read = self.tables.iter().enumerate();
+        let read = read.filter(|(_, held)| held.is_read.load(Ordering::Relaxed));
+        let revisions = read.map(|(index, held)| (index, held.revision)).collect();
+        (result, Reads { tables: self.tables.len(), revisions })
+    }
+
+    /// Whether these tables of this View show what they showed then, except for the versions of
+    /// objects.
+    #[must_use]
+    pub(crate) fn is_as_read(&self, reads: &Reads) -> bool {
+        let is_same = |&(index, revision): &(usize, u64)| {
+            self.tables.get(index).is_some_and(|held| held.revision == revision)
+        };
+        self.tables.len() == reads.tables && reads.revisions.iter().all(is_same)
     }
 
     /// Removes an object from all tables of its kind.
     pub fn forget(&mut self, resource: &Resource, name: &Name) {
         let of_kind = |held: &&mut Held| held.table.kind().resource == *resource;
-        self.tables.iter_mut().filter(of_kind).for_each(|held| held.table.forget(name));
+        self.tables.iter_mut().filter(of_kind).for_each(|held| held.forget(name));
     }
 
     /// Removes an object from these tables, because it no longer matches what they read.
     pub fn forget_in<'t>(&mut self, tables: impl IntoIterator<Item = &'t TableType>, name: &Name) {
         for id in tables.into_iter().map(TableType::id) {
             let held = self.tables.iter_mut().find(|held| held.id == id);
-            held.into_iter().for_each(|held| held.table.forget(name));
+            held.into_iter().for_each(|held| held.forget(name));
         }
     }
 
@@ -193,7 +263,10 @@ impl View {
         let of_kind = |held: &&mut Held| held.table.kind().resource == *resource;
         let mut has_changed = false;
         for held in self.tables.iter_mut().filter(of_kind) {
-            has_changed |= held.table.set_served(served);
+            if held.table.set_served(served) {
+                held.revision += 1;
+                has_changed = true;
+            }
         }
         has_changed
     }
@@ -228,7 +301,10 @@ impl View {
         }
         let name = Name::cluster_wide(node);
         let of_nodes = |held: &&Held| held.table.kind().resource == resource::NODE;
-        self.tables.iter().filter(of_nodes).find_map(|held| held.table.label(&name, key))
+        self.tables.iter().filter(of_nodes).find_map(|held| {
+            held.mark_read();
+            held.table.label(&name, key)
+        })
     }
 
     /// The nodes whose Hostname or InternalDNS address is `name`, in any case (RFC 4343).

@@ -24,7 +24,7 @@ use crate::controller::report::Report;
 use crate::controller::{Controller, Planner};
 use crate::server::admin::{self, Health};
 use crate::server::{self, Stop};
-use crate::systems;
+use crate::systems::idle::Idle;
 use crate::systems::plan::Event;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::{self, Filter, Format};
@@ -268,8 +268,9 @@ fn own_pod(namespace: &str, name: &str) -> ObjectReference {
 
 /// Joins the plans of all systems with the report of pods that were admitted without the webhook.
 fn planner(report: Arc<Report>, metrics: Arc<Metrics>) -> Planner {
+    let mut idle = Idle::default();
     Box::new(move |view, policy, now| {
-        let mut plan = systems::plan(view, policy, now);
+        let mut plan = idle.plan(view, policy, now);
         let report_of_pods = report.plan(view, policy, now);
         metrics.unplaced_pods.set(i64::try_from(report.unplaced()).unwrap_or(i64::MAX));
         metrics.stripped_pods.set(i64::try_from(report.stripped()).unwrap_or(i64::MAX));

@@ -19,25 +19,22 @@ pub(crate) enum PodChange<'p> {
     Relisting,
 }
 
-/// A function that is called with each change of a pod.
-pub(super) type PodObserver = Box<dyn Fn(PodChange<'_>) + Send>;
+/// A function that is called with each change of a pod. It returns whether a plan may depend on what it
+/// has kept of that.
+pub(super) type PodObserver = Box<dyn Fn(PodChange<'_>) -> bool + Send>;
 
-/// Passes an event of the watch of all pods to `observer`.
-pub(super) fn notify<K: ApiObject>(event: &Event<K>, kind: &Kind, observer: &PodObserver) {
+/// Passes an event of the watch of all pods to `observer`, and returns its answer.
+pub(super) fn notify<K: ApiObject>(event: &Event<K>, kind: &Kind, observer: &PodObserver) -> bool {
     let pod = |object: &K| {
         let object: &dyn Any = object;
-        object
-            .downcast_ref::<core::Pod>()
-            .into_iter()
-            .for_each(|pod| observer(PodChange::Current(pod)));
+        object.downcast_ref::<core::Pod>().is_some_and(|pod| observer(PodChange::Current(pod)))
     };
     match event {
         Event::Init => observer(PodChange::Relisting),
         Event::InitApply(object) | Event::Apply(object) => pod(object),
         Event::Delete(object) => {
-            let name = kind.name(object.meta());
-            name.iter().for_each(|name| observer(PodChange::Deleted(name)));
+            kind.name(object.meta()).is_some_and(|name| observer(PodChange::Deleted(&name)))
         }
-        Event::InitDone => {}
+        Event::InitDone => false,
     }
 }

@@ -11,9 +11,8 @@ fn node(name: &str) -> Node {
 
 /// The API server has forgotten the version that the watch asked for (410), and objects were deleted
 /// meanwhile.
-#[test]
-fn a_list_that_is_read_again_removes_what_was_deleted_meanwhile() {
-    let cluster = Cluster::following(Scope::Admission, Arc::new(Metrics::default()));
+/// What the watch of nodes feeds, and the name of its store.
+fn feed_of_nodes(cluster: &Cluster) -> (Feed, &'static str) {
     let kind = <Nodes as Table>::KIND;
     let store = <Nodes as Table>::watches(Scope::Admission)[0].store;
     let feeds = |table: &&TableType| table.is_fed_by(kind, store, Scope::Admission);
@@ -23,6 +22,33 @@ fn a_list_that_is_read_again_removes_what_was_deleted_meanwhile() {
         tables: systems::TABLES.iter().filter(feeds).collect(),
         scope: Scope::Admission,
     };
+    (feed, store)
+}
+
+#[test]
+fn a_change_is_one_of_what_the_view_shows_or_of_what_the_observer_keeps() {
+    let cluster = Cluster::following(Scope::Admission, Arc::new(Metrics::default()));
+    let (feed, _) = feed_of_nodes(&cluster);
+    let (mut changes, mut versions) = (cluster.changes(), cluster.versions());
+    let mut reported = Reported::default();
+    let mut notified = |event, is_observed| {
+        reported.is_observed = is_observed;
+        cluster.take(&feed, Ok(event), &mut reported, |object: &Node| feed.read(object));
+        let [changed, renewed] = [&mut changes, &mut versions].map(|it| it.has_changed().unwrap());
+        changes.mark_unchanged();
+        versions.mark_unchanged();
+        (changed, renewed)
+    };
+    assert_eq!(notified(Event::Apply(node("a")), false), (true, false), "it is new");
+    assert_eq!(notified(Event::Apply(node("a")), false), (false, true), "its kubelet reports");
+    assert_eq!(notified(Event::Apply(node("a")), true), (true, false), "the observer keeps it");
+    assert_eq!(notified(Event::Delete(node("a")), false), (true, false));
+}
+
+#[test]
+fn a_list_that_is_read_again_removes_what_was_deleted_meanwhile() {
+    let cluster = Cluster::following(Scope::Admission, Arc::new(Metrics::default()));
+    let (feed, store) = feed_of_nodes(&cluster);
     let mut reported = Reported::default();
     let mut take = |event| {
         cluster.take(&feed, Ok(event), &mut reported, |object: &Node| feed.read(object));

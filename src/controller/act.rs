@@ -139,6 +139,11 @@ impl Executor {
         self.writer.metrics.controller_actions.set(i64::try_from(unfinished).unwrap_or(i64::MAX));
     }
 
+    /// Whether planned writes have not been started.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Returns once a write has finished, a pause has ended, or an event is due: then a new plan is due. Cancellation
     /// safe.
     pub(crate) async fn next(&mut self) {

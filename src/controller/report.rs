@@ -85,31 +85,30 @@ enum State {
 }
 
 impl Report {
-    /// Processes a change that the watch of pods reports.
-    pub(crate) fn see(&self, passing: PodChange<'_>) {
+    /// Processes a change that the watch of pods reports. Returns whether the next plan may differ.
+    pub(crate) fn see(&self, passing: PodChange<'_>) -> bool {
         match passing {
             PodChange::Current(pod) => self.observe(pod),
-            PodChange::Deleted(name) => {
-                self.state().pods.remove(name);
+            PodChange::Deleted(name) => self.state().pods.remove(name).is_some(),
+            PodChange::Relisting => {
+                self.state().pods.clear();
+                true
             }
-            PodChange::Relisting => self.state().pods.clear(),
         }
     }
 
-    fn observe(&self, pod: &Pod) {
-        let Some(name) = name_of(pod) else { return };
+    fn observe(&self, pod: &Pod) -> bool {
+        let Some(name) = name_of(pod) else { return false };
         let mut state = self.state();
         let Pods { pods, rounds } = &mut *state;
         let Some(is_recorded) = may_lack_placement(pod) else {
-            pods.remove(&name);
-            return;
+            return pods.remove(&name).is_some();
         };
         let is_bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
         if is_recorded && is_bound {
             // Only one that was seen before is still reported.
             if pods.get(&name).is_none_or(|seen| !matches!(seen.state, State::Unplaced(_))) {
-                pods.remove(&name);
-                return;
+                return pods.remove(&name).is_some();
             }
         }
         let identity = Identity::from(&pod.metadata);
@@ -119,9 +118,10 @@ impl Report {
             Some(seen) => {
                 seen.is_replaceable = is_replaceable && !seen.is_refused;
                 seen.identity = identity;
+                !matches!(seen.state, State::Placed)
             }
             None => {
-                let Some(document) = text_of(pod) else { return };
+                let Some(document) = text_of(pod) else { return false };
                 let owner = controller(&pod.metadata).map(|owner| owner.uid.as_str().into());
                 let seen = Seen {
                     identity,
@@ -134,6 +134,7 @@ impl Report {
                     state: State::Undecided(document),
                 };
                 pods.insert(name, seen);
+                true
             }
         }
     }

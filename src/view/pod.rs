@@ -93,6 +93,10 @@ impl Table for Usages {
     fn count(&self) -> usize {
         self.of_pods.len()
     }
+
+    fn shows(&self, name: &Name, usage: Option<&Usage>) -> bool {
+        self.of_pods.get(name) == usage
+    }
 }
 
 #[cfg(test)]

@@ -41,6 +41,14 @@ pub(crate) trait TableRow: Clone + Debug + Send + Sync + 'static {
         None
     }
 
+    /// Whether this row is like the other one, except for the version of the object. A row that
+    /// cannot say so returns false.
+    #[must_use]
+    fn is_like(&self, other: &Self) -> bool {
+        let _ = other;
+        false
+    }
+
     /// The version of the object; `None`: versions are not compared.
     #[must_use]
     fn identity(&self) -> Option<&Identity> {
@@ -153,6 +161,14 @@ impl<R: TableRow> Table for Rows<R> {
 
     fn count(&self) -> usize {
         self.rows.len()
+    }
+
+    fn shows(&self, name: &Name, row: Option<&R>) -> bool {
+        match (self.rows.get(name), row) {
+            (None, None) => true,
+            (Some(own), Some(row)) => own.is_like(row),
+            _ => false,
+        }
     }
 
     fn version(&self, name: &Name) -> Option<&Identity> {

@@ -196,6 +196,14 @@ pub trait Table: Any + Debug + Default + Send + Sync {
     /// The number of objects in the table.
     fn count(&self) -> usize;
 
+    /// Whether the table has this row for the name already, or no row if there is none, except for
+    /// the version of the object: then nothing that depends on the table has changed. A table that
+    /// cannot say so returns false.
+    fn shows(&self, name: &Name, row: Option<&Self::Row>) -> bool {
+        let _ = (name, row);
+        false
+    }
+
     /// The version of an object in the table, if known.
     fn version(&self, name: &Name) -> Option<&Identity> {
         let _ = name;
@@ -317,6 +325,7 @@ pub(super) trait AnyTable: Any + Debug + Send + Sync {
     fn kind(&self) -> &'static Kind;
     fn put(&mut self, name: Name, row: Box<dyn Any>);
     fn forget(&mut self, name: &Name);
+    fn shows(&self, name: &Name, row: Option<&dyn Any>) -> bool;
     fn counted(&self) -> Option<(&'static str, usize)>;
     #[cfg(test)]
     fn count(&self) -> usize;
@@ -343,6 +352,14 @@ impl<T: Table> AnyTable for Slot<T> {
 
     fn forget(&mut self, name: &Name) {
         self.0.forget(name);
+    }
+
+    fn shows(&self, name: &Name, row: Option<&dyn Any>) -> bool {
+        match row.map(<dyn Any>::downcast_ref) {
+            Some(None) => false,
+            Some(Some(row)) => self.0.shows(name, Some(row)),
+            None => self.0.shows(name, None),
+        }
     }
 
     fn counted(&self) -> Option<(&'static str, usize)> {

@@ -30,6 +30,7 @@ async fn a_watch_that_panics_is_reported() {
     let api = Api::new(|call| empty(&call.path, &call.query));
     let cluster = Cluster::watching_all(&api.client(), Arc::default(), |change| {
         assert!(!matches!(change, PodChange::Relisting), "expected in the test's output");
+        false
     });
     assert_eq!(cluster.ended().await, "the watch of pods panicked");
 }
@@ -80,7 +81,7 @@ async fn a_watch_that_hears_nothing_makes_the_controller_unready() {
         false => Reply::json(200, &empty),
     });
     let metrics = Arc::new(Metrics::new());
-    let cluster = Cluster::watching_all(&api.client(), Arc::clone(&metrics), |_| {});
+    let cluster = Cluster::watching_all(&api.client(), Arc::clone(&metrics), |_| false);
     let stopping = CancellationToken::new();
     let health = |max_age| {
         let (cluster, metrics) = (Arc::clone(&cluster), Arc::clone(&metrics));

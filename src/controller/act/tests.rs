@@ -557,7 +557,7 @@ async fn eight_writes_at_once_and_one_per_object() {
         assert!(bench.executor.running.len() <= CONCURRENCY);
         bench.executor.next().await;
     }
-    assert!(bench.executor.running.is_empty() && bench.executor.waiting.len() == 0);
+    assert!(bench.executor.running.is_empty() && bench.executor.waiting.is_empty());
     // One event may be sent at the same time.
     assert!(
         (CONCURRENCY..=CONCURRENCY + 1).contains(&bench.api.max_concurrency()),

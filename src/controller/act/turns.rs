@@ -42,6 +42,10 @@ impl Turns {
         action
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.waiting.values().map(VecDeque::len).sum()

@@ -68,7 +68,8 @@ fn of_a_decided_pod_only_the_result_is_kept() {
 #[test]
 fn a_pod_without_its_placement_is_reported() {
     let report = Report::default();
-    report.observe(&pod("p", &json!({"streams.ibm.com/host": "n1"}), None));
+    let lacking = pod("p", &json!({"streams.ibm.com/host": "n1"}), None);
+    assert!(report.observe(&lacking), "a plan has to report it");
     let planned = planned(&report, &Policy::default(), 1);
     let [(Write::None, "NotPlaced", note)] = planned.as_slice() else { panic!("{planned:?}") };
     assert_eq!(
@@ -77,8 +78,12 @@ fn a_pod_without_its_placement_is_reported() {
          metadata.name In [n1]; delete the pod and create it again"
     );
     assert_eq!(report.unplaced(), 1);
-    report.see(PodChange::Deleted(&Name::new("ns", "p")));
+    assert!(report.observe(&lacking), "its version is in the plan");
+    let deleted = Name::new("ns", "p");
+    assert!(report.see(PodChange::Deleted(&deleted)));
     assert_eq!(report.unplaced(), 0);
+    assert!(!report.see(PodChange::Deleted(&deleted)), "it was forgotten before");
+    assert!(!report.observe(&pod("other", &json!({}), None)), "stowplan has nothing to do with it");
 }
 
 /// In the first seconds after an installation the webhook admits members without their group.
@@ -294,7 +299,9 @@ fn recreation_is_bounded_for_each_owner_with_growing_pauses() {
         assert_eq!(deletions(seconds + pause), 2, "round {round}");
         // The executor has not carried it out yet: planned again, and counted once.
         assert_eq!(deletions(seconds + pause + 1), 2, "round {round}");
-        names.iter().for_each(|name| report.see(PodChange::Deleted(&Name::new("ns", name))));
+        for name in names {
+            report.see(PodChange::Deleted(&Name::new("ns", &name)));
+        }
         seconds += pause;
     }
     observe("last", seconds);

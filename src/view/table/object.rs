@@ -129,6 +129,12 @@ impl Object {
 }
 
 impl Facet {
+    /// Whether `table` shows this row of `name` already ([`Table::shows`]).
+    pub(in crate::view) fn is_shown(&self, name: &Name, table: &dyn AnyTable) -> bool {
+        let row = self.row.as_deref().map(|row| -> &dyn Any { row });
+        table.shows(name, row)
+    }
+
     /// Replaces the row of `name` in `table`.
     pub(in crate::view) fn store(self, name: &Name, table: &mut dyn AnyTable) {
         table.forget(name);

@@ -60,6 +60,10 @@ impl Table for Mounts {
     fn count(&self) -> usize {
         self.by_pod.len()
     }
+
+    fn shows(&self, pod: &Name, claims: Option<&Box<[Box<str>]>>) -> bool {
+        claims.is_none() && !self.by_pod.contains_key(pod)
+    }
 }
 
 #[cfg(test)]

@@ -25,6 +25,10 @@ impl TableRow for NumaNode {
     fn from_object(node: &core::Node, _: Scope) -> Option<Self> {
         label(&node.metadata, NUMA_ZONES).map(|_| Self)
     }
+
+    fn is_like(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// A node with what only the controller keeps. The command `plan` explains decisions by it; the decisions

@@ -207,6 +207,10 @@ impl Table for Companions {
     fn count(&self) -> usize {
         self.pods.len()
     }
+
+    fn shows(&self, name: &Name, pod: Option<&Companion>) -> bool {
+        pod.is_none() && !self.pods.contains_key(name)
+    }
 }
 
 #[cfg(test)]

@@ -183,6 +183,10 @@ impl Table for NodeMarks {
         self.nodes.len()
     }
 
+    fn shows(&self, name: &Name, marks: Option<&Marks>) -> bool {
+        self.get(&name.name) == marks
+    }
+
     fn label(&self, name: &Name, key: &str) -> Option<Option<&str>> {
         let tags = self.get(&name.name).map(|marks| &*marks.tags).unwrap_or_default();
         if key == TAG_KEY {

@@ -380,6 +380,10 @@ impl Table for StreamsPods {
         self.pods.len()
     }
 
+    fn shows(&self, name: &Name, pod: Option<&StreamsPod>) -> bool {
+        pod.is_none() && !self.pods.contains_key(name)
+    }
+
     fn version(&self, name: &Name) -> Option<&Identity> {
         Some(&self.pods.get(name)?.details.as_ref()?.identity)
     }

@@ -1,0 +1,249 @@
+//! [`Idle`]: plans without the systems that have nothing to do.
+//!
+//! In a large cluster most changes concern one system or none: a pod of a service starts, a TaskRun
+//! ends. A system that planned nothing plans nothing again while the tables that it has read show the
+//! same: plans are pure. A system that planned something always plans again, because its actions
+//! have the versions of objects, and these are not compared.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::SYSTEMS;
+use super::plan::Plan;
+use super::policy::Policy;
+use crate::view::{Reads, View};
+
+/// A system plans at least this often, in case that a clock was set.
+const LONGEST: SignedDuration = SignedDuration::from_secs(60);
+
+/// The systems that had nothing to do in their last plans, and what those depended on. For the plans
+/// on one View.
+#[derive(Debug, Default)]
+pub(crate) struct Idle {
+    policy: Policy,
+    /// By the index of the system; `None`: it plans again.
+    systems: Vec<Option<Rest>>,
+}
+
+/// A plan without actions.
+#[derive(Debug)]
+struct Rest {
+    since: Timestamp,
+    /// When the system wants to plan again.
+    until: Option<Timestamp>,
+    reads: Reads,
+}
+
+impl Idle {
+    /// Combines the plans of all systems, as [`super::plan`](fn@super::plan) does, with the same
+    /// result.
+    pub(crate) fn plan(&mut self, view: &View, policy: &Policy, now: Timestamp) -> Plan {
+        if self.policy != *policy {
+            self.policy = policy.clone();
+            self.systems.clear();
+        }
+        self.systems.resize_with(SYSTEMS.len(), || None);
+        let mut all = Plan::default();
+        for (system, rest) in SYSTEMS.iter().zip(&mut self.systems) {
+            let Some(of_system) = system.plan else { continue };
+            if let Some(rest) = rest.as_ref().filter(|rest| rest.lasts(view, now)) {
+                rest.until.into_iter().for_each(|until| all.recheck_by(until));
+                continue;
+            }
+            let (plan, reads) = view.track(|| of_system(view, policy, now));
+            let until = plan.recheck_at;
+            *rest = plan.actions.is_empty().then_some(Rest { since: now, until, reads });
+            all.extend(plan);
+        }
+        all
+    }
+}
+
+impl Rest {
+    /// Whether there is still nothing to do.
+    fn lasts(&self, view: &View, now: Timestamp) -> bool {
+        let age = now.duration_since(self.since);
+        !age.is_negative()
+            && age < LONGEST
+            && self.until.is_none_or(|until| now < until)
+            && view.is_as_read(&self.reads)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{Node, Pod};
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::systems::simulation::cases;
+    use crate::systems::{self, project};
+    use crate::view::resource::POD;
+    use crate::view::{Name, Scope};
+
+    fn metadata(name: &str, version: usize) -> Value {
+        json!({
+            "name": name, "namespace": "ns", "uid": format!("uid-{name}"), "generation": 1,
+            "resourceVersion": version.to_string(), "creationTimestamp": "2026-01-01T00:00:00Z",
+        })
+    }
+
+    fn node(name: &str, ready: bool, version: usize) -> Value {
+        let mut metadata = metadata(name, version);
+        metadata["labels"] = json!({"kubernetes.io/hostname": name});
+        let status = if ready { "True" } else { "False" };
+        let amounts = json!({"cpu": "4", "memory": "4Gi", "pods": "10"});
+        json!({
+            "metadata": metadata,
+            "status": {
+                "conditions": [{"type": "Ready", "status": status}],
+                "addresses": [{"type": "Hostname", "address": name}], "allocatable": amounts,
+            },
+        })
+    }
+
+    fn pod(name: &str, change: &Value, node: Option<usize>, version: usize) -> Value {
+        let mut metadata = metadata(name, version);
+        for (key, value) in change.as_object().into_iter().flatten() {
+            metadata[key] = value.clone();
+        }
+        let (phase, node) = (if node.is_some() { "Running" } else { "Pending" }, node.map(name_of));
+        json!({
+            "metadata": metadata, "spec": {"containers": [{"name": "c"}], "nodeName": node},
+            "status": {"phase": phase},
+        })
+    }
+
+    fn name_of(node: usize) -> String {
+        format!("n{}", node % 3)
+    }
+
+    fn owner(kind: &str, name: &str) -> Value {
+        json!([{
+            "apiVersion": "tekton.dev/v1", "kind": kind, "name": name,
+            "uid": format!("uid-{name}"), "controller": true,
+        }])
+    }
+
+    /// Changes the View in one of several ways.
+    fn change(view: &mut View, what: usize, which: usize, version: usize) {
+        let node_of = |which: usize| (!which.is_multiple_of(4)).then_some(which);
+        let document = match what {
+            0 => {
+                let node = node(&name_of(which), which < 9, version);
+                let node: Node = serde_json::from_value(node).unwrap();
+                view.apply(project(&node, Scope::Controller).unwrap());
+                return;
+            }
+            1 => pod(&format!("service-{}", which % 2), &json!({}), node_of(which), version),
+            2 => {
+                let labels = json!({"app": "streams", "streams.ibm.com/job": "j", "streams.ibm.com/pe": "e"});
+                pod("streams", &json!({"labels": labels}), node_of(which), version)
+            }
+            3 => {
+                let owner = owner("TaskRun", "task");
+                pod("task-pod", &json!({"ownerReferences": owner}), node_of(which), version)
+            }
+            4 => {
+                let name = format!("service-{}", which % 2);
+                view.forget(&POD, &Name::new("ns", &name));
+                return;
+            }
+            5 => json!({
+                "apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
+                "metadata": metadata("pool", version), "spec": {"size": which % 3 + 1},
+            }),
+            6 => json!({
+                "apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob",
+                "metadata": metadata("j", version),
+                "spec": {"processingElements": [{"name": "e", "operators": [{"name": "O"}]}]},
+            }),
+            7 => json!({
+                "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+                "metadata": metadata("run", version),
+                "spec": {
+                    "workspaces": [{"name": "w", "persistentVolumeClaim": {"claimName": "c"}}],
+                    "pipelineSpec": {"tasks": [{
+                        "name": "t", "workspaces": [{"name": "w", "workspace": "w"}],
+                        "taskSpec": {"steps": [{"name": "s", "image": "i"}]},
+                    }]},
+                },
+            }),
+            _ => {
+                let mut metadata = metadata("task", version);
+                metadata["labels"] = json!({"tekton.dev/pipelineTask": "t"});
+                metadata["ownerReferences"] = owner("PipelineRun", "run");
+                json!({"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": metadata})
+            }
+        };
+        if document.get("kind").is_some() {
+            view.apply(systems::object(document).unwrap().unwrap());
+        } else {
+            let name = Name::new("ns", document["metadata"]["name"].as_str().unwrap());
+            let pod: Pod = serde_json::from_value(document).unwrap();
+            match project(&pod, Scope::Controller) {
+                Some(pod) => view.apply(pod),
+                // As a watch does.
+                None => view.forget(&POD, &name),
+            }
+        }
+    }
+
+    fn time(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(cases(64))]
+
+        #[test]
+        fn nothing_is_missing_in_a_plan_without_idle_systems(
+            changes in prop::collection::vec((0_usize..9, 0_usize..12, 0_i64..40), 1..60),
+        ) {
+            let (mut view, mut policy, mut idle) =
+                (systems::view(), Policy::default(), Idle::default());
+            policy.coschedule.placeholder.image = "i".to_owned();
+            let mut now = 0;
+            for (version, (what, which, later)) in changes.into_iter().enumerate() {
+                change(&mut view, what, which, version + 1);
+                now += later;
+                let whole = systems::plan(&view, &policy, time(now));
+                let plan = idle.plan(&view, &policy, time(now));
+                prop_assert_eq!(format!("{plan:?}"), format!("{whole:?}"));
+            }
+        }
+    }
+
+    /// Whether each system that plans was idle in the last plan, and is still.
+    fn idle_systems(idle: &Idle, view: &View, now: Timestamp) -> Vec<bool> {
+        let plans = SYSTEMS.iter().zip(&idle.systems).filter(|(system, _)| system.plan.is_some());
+        plans.map(|(_, rest)| rest.as_ref().is_some_and(|rest| rest.lasts(view, now))).collect()
+    }
+
+    #[test]
+    fn a_system_plans_again_when_what_it_read_has_changed() {
+        let (mut view, policy, mut idle) = (systems::view(), Policy::default(), Idle::default());
+        let apply = |view: &mut View, ready: bool, version: usize| {
+            let node: Node = serde_json::from_value(node("n0", ready, version)).unwrap();
+            view.update(project(&node, Scope::Controller).unwrap())
+        };
+        assert!(apply(&mut view, true, 1));
+        change(&mut view, 5, 0, 2);
+        // The pool gets its node, which is an action.
+        assert!(!idle.plan(&view, &policy, time(0)).actions.is_empty());
+        let all = idle_systems(&idle, &view, time(0));
+        assert!(!all[0] && all[1..].iter().all(|is_idle| *is_idle), "{all:?}");
+
+        let (mut view, mut idle) = (systems::view(), Idle::default());
+        assert!(apply(&mut view, true, 1));
+        assert!(idle.plan(&view, &policy, time(0)).actions.is_empty());
+        let all_idle = |view: &View, now| idle_systems(&idle, view, time(now)).iter().all(|it| *it);
+        assert!(all_idle(&view, 1));
+        assert!(!all_idle(&view, 60), "it plans again after a minute");
+        assert!(!all_idle(&view, -1), "the clock was set");
+        assert!(!apply(&mut view, true, 2), "its kubelet reports");
+        assert!(all_idle(&view, 1));
+        assert!(apply(&mut view, false, 3));
+        assert!(!all_idle(&view, 1));
+    }
+}
