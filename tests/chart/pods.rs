@@ -6,6 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, PodSpec};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::{Value, json};
 
 use super::helm::{BINARY, NO_CONTROLLER, Objects, Render, SIDECAR, stdout};
@@ -222,7 +223,32 @@ fn the_policy_arrives_as_it_was_given() {
             false => json!([&own[..], &["on", "007"]].concat()),
         };
         policy["excludedNamespaces"] = excluded;
+        policy["coschedule"] =
+            json!({"placeholder": {"priorityClassName": "stowplan-placeholder"}});
         assert_eq!(rendered, policy);
+    }
+}
+
+/// The scheduler has to place a placeholder before the pods that wait for it.
+#[test]
+fn placeholders_get_a_priority_class_unless_the_policy_names_one() {
+    let of_policy = |render: &Render| {
+        rendered_policy(render).pointer("/coschedule/placeholder/priorityClassName").cloned()
+    };
+    let render = Render::defaults();
+    let class: PriorityClass = render.objects().get("PriorityClass", "stowplan-placeholder");
+    assert_eq!((class.value, class.global_default), (1, None));
+    assert_eq!(class.preemption_policy.as_deref(), Some("Never"));
+    assert_eq!(of_policy(&render), Some(json!("stowplan-placeholder")));
+    for (value, named) in [
+        (r#"policy={"coschedule": {"placeholder": {"priorityClassName": "mine"}}}"#, Some("mine")),
+        ("controller.placeholderPriorityClass.create=false", None),
+        ("controller.enabled=false", None),
+        (r#"policy={"coschedule": {"enabled": false}}"#, None),
+    ] {
+        let render = Render::defaults().set(value);
+        assert!(!render.objects().kinds().contains("PriorityClass"), "{value}");
+        assert_eq!(of_policy(&render), named.map(|name| json!(name)), "{value}");
     }
 }
 

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodSpec, ResourceQuota, Service
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde::Serialize;
@@ -121,6 +122,7 @@ fn every_object_is_one_that_the_api_knows() {
                 "PodDisruptionBudget" => known::<PodDisruptionBudget>(&object),
                 // The Prometheus operator's; the snapshot shows them.
                 "PodMonitor" | "PrometheusRule" | "ServiceMonitor" => {}
+                "PriorityClass" => known::<PriorityClass>(&object),
                 "ResourceQuota" => known::<ResourceQuota>(&object),
                 "Role" => known::<Role>(&object),
                 "RoleBinding" => known::<RoleBinding>(&object),

@@ -47,6 +47,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("controller.admissionPolicy.enabled", "false", &[]),
     ("controller.admissionPolicy.placeholderImages", r#"["other:1"]"#, &[]),
     ("controller.extraArgs", r#"["--max-watch-age=5m"]"#, &[]),
+    ("controller.placeholderPriorityClass.create", "false", &[]),
     ("controller.rbac.coscheduling", "false", &[r#"policy={"coschedule": {"enabled": false}}"#]),
     ("controller.rbac.jobs", "false", &[r#"policy={"streams": {"enabled": false}}"#]),
     ("controller.rbac.katalyst", "false", &[]),

@@ -57,6 +57,10 @@ pub(crate) async fn any_pods_can_be_a_group(world: Arc<World>) -> Result<()> {
     })
     .await?;
     ensure!(nodes.iter().all(|node| *node == nodes[0]), "{nodes:?}");
+    // The chart's priority class: the scheduler places it before the members.
+    let placeholder = space.pods().get(&format!("{group}-0")).await?.spec.unwrap_or_default();
+    let priority = (placeholder.priority, placeholder.preemption_policy.as_deref());
+    ensure!(priority == (Some(1), Some("Never")), "{priority:?}");
     other.node_of("lone").await?;
     ensure!(
         group_of(&other.pods().get("lone").await?) != Some(&*group),

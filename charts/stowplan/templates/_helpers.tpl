@@ -197,6 +197,17 @@ true
 {{- end -}}
 {{- end -}}
 
+{{/* The PriorityClass of placeholders that the chart creates; empty: it creates none. */}}
+{{- define "stowplan.placeholderPriorityClass" -}}
+{{- $settings := .Values.policy.coschedule | default dict -}}
+{{- $placeholder := ternary $settings dict (kindIs "map" $settings) | dig "placeholder" dict | default dict -}}
+{{- $own := ternary $placeholder dict (kindIs "map" $placeholder) | dig "priorityClassName" "" -}}
+{{- $create := and .Values.controller.enabled .Values.controller.placeholderPriorityClass.create (not $own) -}}
+{{- if and $create (include "stowplan.coschedules" .) -}}
+{{ include "stowplan.fullname" . }}-placeholder
+{{- end -}}
+{{- end -}}
+
 {{/* Whether the policy enables MPI clusters. */}}
 {{- define "stowplan.mpi" -}}
 {{- $settings := .Values.policy.mpi | default dict -}}

@@ -39,6 +39,7 @@ webhook.service.ipFamilyPolicy: ""
 webhook.service.ipFamilies: []
 controller.rbac.jobs: true
 controller.rbac.katalyst: true
+controller.placeholderPriorityClass.create: true
 controller.serviceAccount.create: true
 controller.serviceAccount.name: ""
 controller.serviceAccount.annotations: {}

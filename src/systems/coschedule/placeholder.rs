@@ -134,8 +134,9 @@ impl Blueprint<'_> {
         for key in COPIED {
             pod.extend(copied(key).map(|value| (key.to_owned(), value)));
         }
-        if !policy.priority_class_name.is_empty() {
-            pod.insert("priorityClassName".to_owned(), json!(policy.priority_class_name));
+        let class = &policy.priority_class_name;
+        if !class.is_empty() {
+            pod.entry("priorityClassName").or_insert_with(|| json!(class));
         }
         let node_selector = match self.node_selector.is_empty() {
             true => copied("nodeSelector").unwrap_or_default(),

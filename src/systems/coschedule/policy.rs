@@ -114,7 +114,7 @@ pub struct Placeholder {
     pub image: String,
     /// What they request.
     pub requests: Requests,
-    /// Their priority class; empty: that of the run.
+    /// The priority class of those whose run names none; empty: the cluster's default.
     #[schemars(schema_with = "form::optional_object_name")]
     pub priority_class_name: String,
 }

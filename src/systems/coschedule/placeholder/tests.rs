@@ -237,7 +237,7 @@ fn the_security_context_depends_on_operating_system_and_user() {
 }
 
 #[test]
-fn the_groups_node_selector_and_the_policys_priority_win() {
+fn the_groups_node_selector_and_the_runs_priority_class_win() {
     let name = name();
     let template = json!({"nodeSelector": {"disk": "ssd"}, "priorityClassName": "low"});
     let labels = [("arch".into(), "arm64".into())];
@@ -245,9 +245,11 @@ fn the_groups_node_selector_and_the_policys_priority_win() {
     let mut policy = Policy::default().coschedule.placeholder;
     policy.priority_class_name = "placeholders".to_owned();
     let plan = blueprint.first_plan(Nodes::Any);
-    let pod = pod(&blueprint.document(&plan, &policy));
-    assert_eq!(pod["nodeSelector"], json!({"arch": "arm64"}));
-    assert_eq!(pod["priorityClassName"], "placeholders");
+    let of_run = pod(&blueprint.document(&plan, &policy));
+    assert_eq!(of_run["nodeSelector"], json!({"arch": "arm64"}));
+    assert_eq!(of_run["priorityClassName"], "low");
+    let without = Blueprint { template: None, ..blueprint };
+    assert_eq!(pod(&without.document(&plan, &policy))["priorityClassName"], "placeholders");
 }
 
 #[test]
