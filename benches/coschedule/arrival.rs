@@ -15,12 +15,10 @@ use anyhow::ensure;
 use futures::{StreamExt as _, future};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::scheduling::v1::PriorityClass;
-use kube::api::{ListParams, PostParams};
+use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource, ResourceExt as _};
-use serde_json::json;
 use stowplan::testing::systems::coschedule::keys::{GROUP, MEMBER, PLACEHOLDER};
 use testbed::control_plane::{ControlPlane, NodeSpec};
 use testbed::wait::{Seen, until};
@@ -28,7 +26,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::Extent;
-use crate::cluster::{Binding, Cluster, apart};
+use crate::cluster::{Binding, CLASS, Cluster, apart};
 use crate::plane::{CONTROLLER, LIMIT, NAMESPACE, at_once, leading, metric};
 use crate::schedule::{Bench, SIZE, spread};
 use crate::table::{Table, count, ratio};
@@ -38,9 +36,6 @@ const ARRIVING: &str = "bench=arriving";
 
 /// The field manager of the controller's writes.
 const MANAGER: &str = "stowplan-controller";
-
-/// A priority class above that of pods without one.
-const CLASS: &str = "placeholders";
 
 const SCHEDULER: &str = "kube-scheduler";
 
@@ -58,8 +53,8 @@ enum Contender {
     /// Pods without a group.
     Without,
     ByTerm,
-    /// By term, and the scheduler places placeholders before other pods.
-    ByTermFirst,
+    /// By term, without a priority class of the placeholders.
+    ByTermLast,
     /// By node, with a controller that writes 50 times per second.
     ByNodeAt50,
     ByNode,
@@ -70,8 +65,8 @@ enum Contender {
 impl Contender {
     const ALL: [Self; 6] = [
         Self::Without,
+        Self::ByTermLast,
         Self::ByTerm,
-        Self::ByTermFirst,
         Self::ByNodeAt50,
         Self::ByNode,
         Self::ByKnownNode,
@@ -80,8 +75,8 @@ impl Contender {
     fn label(self) -> &'static str {
         match self {
             Self::Without => "without a group",
+            Self::ByTermLast => "`binding: affinity`, without a priority class",
             Self::ByTerm => "`binding: affinity`",
-            Self::ByTermFirst => "`binding: affinity`, placeholders with priority",
             Self::ByNodeAt50 => "`binding: node`, `--writes-per-second=50`",
             Self::ByNode => "`binding: node`",
             Self::ByKnownNode => "`binding: node`, placeholders have nodes",
@@ -92,14 +87,14 @@ impl Contender {
     fn binding(self) -> Option<Binding> {
         match self {
             Self::Without => None,
-            Self::ByTerm | Self::ByTermFirst => Some(Binding::Affinity),
+            Self::ByTerm | Self::ByTermLast => Some(Binding::Affinity),
             Self::ByNodeAt50 | Self::ByNode | Self::ByKnownNode => Some(Binding::Node),
         }
     }
 
     /// The priority class of its placeholders.
     fn class(self) -> &'static str {
-        if self == Self::ByTermFirst { CLASS } else { "" }
+        if self == Self::ByTermLast { "" } else { CLASS }
     }
 
     fn flags(self) -> &'static [&'static str] {
@@ -139,11 +134,6 @@ impl Start {
 }
 
 async fn both(cluster: &mut Cluster, extent: Extent) -> anyhow::Result<Vec<(Start, Vec<Round>)>> {
-    let class = json!({
-        "metadata": {"name": CLASS}, "value": 1_000_000, "preemptionPolicy": "Never",
-    });
-    let classes = Api::<PriorityClass>::all(cluster.client.clone());
-    classes.create(&PostParams::default(), &serde_json::from_value(class)?).await?;
     let mut measured = Vec::new();
     for start in [Start::AllCreated, Start::FirstCreation] {
         measured.push((start, rounds(cluster, extent, start).await?));

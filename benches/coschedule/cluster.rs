@@ -17,6 +17,9 @@ use testbed::wait::{Seen, until};
 
 use crate::plane::{self, LIMIT, NAMESPACE, Stowplan};
 
+/// The priority class that the chart creates for placeholders.
+pub(crate) const CLASS: &str = "stowplan-placeholder";
+
 /// How a member follows its placeholder: the policy's `coschedule.binding`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Binding {
@@ -72,7 +75,7 @@ impl Cluster {
     /// Gives webhook and controller a policy with this binding, under which native groups stay for
     /// as long as the bench runs, and waits until pods are admitted by it.
     pub(crate) async fn bind_by(&self, binding: Binding) -> anyhow::Result<()> {
-        self.bind_with(binding, "").await
+        self.bind_with(binding, CLASS).await
     }
 
     /// The same, with placeholders of this priority class.

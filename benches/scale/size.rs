@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::{Event, Node};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use stowplan::testing::systems::coschedule::keys::PLACEHOLDER;
 use testbed::control_plane::{ControlPlane, Installation, NodeSpec, Options};
 use testbed::http;
 use testbed::proxy::{Call, Proxy};
@@ -33,8 +34,7 @@ const STORED_AT_ONCE: usize = 100;
 /// How long nothing is written until the controller counts as having settled.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// How long the controller may take to settle, for each write that is to be expected. It makes
-/// fifty in a second.
+/// How long the controller may take to settle, beside the time for each write that is to be expected.
 const LIMIT: Duration = Duration::from_secs(300);
 const LIMIT_OF_WRITE: Duration = Duration::from_millis(100);
 
@@ -42,6 +42,9 @@ const LIMIT_OF_WRITE: Duration = Duration::from_millis(100);
 const FLAPS_A_SECOND: u32 = 10;
 
 const PLANS: &str = "stowplan_controller_plan_duration_seconds";
+
+/// The metric that counts the controller's writes.
+const WRITES: &str = "stowplan_controller_writes_total";
 
 /// Measures both sizes, each on a control plane of its own, and prints them beside each other.
 pub(crate) async fn measure(extent: Extent, rest: Duration) -> anyhow::Result<()> {
@@ -110,10 +113,12 @@ async fn measure_on(
     let class: StorageClass = serde_json::from_value(objects::class())?;
     Api::<StorageClass>::all(client.clone()).create(&PostParams::default(), &class).await?;
     let began = Instant::now();
-    store(plane, extent).await?;
+    let last = store(plane, extent).await?;
     figures.add("storing the objects, s", began.elapsed().as_secs_f64(), tenths);
+    known_to_the_scheduler(&client, &last).await?;
 
     settle(plane, &mut installation, &proxy, extent, figures).await?;
+    placed(&client, &proxy, extent, figures).await?;
     restart(plane, &mut installation, figures).await?;
     drop(proxy);
     let watch = Watch { plane, client, installation: &installation };
@@ -140,8 +145,8 @@ async fn measure_on(
     Ok(())
 }
 
-/// Stores all objects, past admission.
-async fn store(plane: &ControlPlane, extent: Extent) -> anyhow::Result<()> {
+/// Stores all objects, past admission. Returns a pod of the last run.
+async fn store(plane: &ControlPlane, extent: Extent) -> anyhow::Result<Value> {
     let mut world = World::new(extent)?;
     let mut batch: Vec<Value> = Vec::new();
     let mut stored = 0;
@@ -149,7 +154,7 @@ async fn store(plane: &ControlPlane, extent: Extent) -> anyhow::Result<()> {
     let mut flush = async |batch: &mut Vec<Value>, all: bool| {
         while batch.len() >= STORED_AT_ONCE || (all && !batch.is_empty()) {
             let some: Vec<Value> = batch.drain(..batch.len().min(STORED_AT_ONCE)).collect();
-            plane.store(&some).await?;
+            plane.store_each(&some).await?;
             let before = stored / 10_000;
             stored += some.len();
             if stored / 10_000 > before {
@@ -158,8 +163,11 @@ async fn store(plane: &ControlPlane, extent: Extent) -> anyhow::Result<()> {
         }
         anyhow::Ok(())
     };
+    let mut last = Value::Null;
     for number in numbers.flatten() {
-        batch.extend(world.run(number)?);
+        let run = world.run(number)?;
+        last = run.iter().rfind(|object| object["kind"] == "Pod").cloned().unwrap_or(last);
+        batch.extend(run);
         flush(&mut batch, false).await?;
     }
     for number in 0..extent.jobs {
@@ -171,7 +179,44 @@ async fn store(plane: &ControlPlane, extent: Extent) -> anyhow::Result<()> {
         flush(&mut batch, false).await?;
     }
     flush(&mut batch, true).await?;
-    plane.check()
+    plane.check()?;
+    Ok(last)
+}
+
+/// Waits until the scheduler knows the stored objects: it would give placeholders nodes without their
+/// members, and leave those whose claims it does not know unplaced for minutes. A trial pod mounts the
+/// claims of the last run, and must be beside its pods.
+async fn known_to_the_scheduler(client: &Client, last: &Value) -> anyhow::Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACES[0]);
+    let mut number = 0;
+    until("the scheduler to know the last run", LIMIT, async || {
+        number += 1;
+        let name = format!("trial-{number}");
+        let beside = json!([{
+            "labelSelector": {"matchLabels": last["metadata"]["labels"]},
+            "topologyKey": "kubernetes.io/hostname",
+        }]);
+        let trial = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {
+                "containers": [{"name": "trial", "image": "trial"}],
+                "volumes": last["spec"]["volumes"],
+                "affinity": {
+                    "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": beside},
+                },
+            },
+        }))?;
+        pods.create(&PostParams::default(), &trial).await?;
+        sleep(Duration::from_secs(2)).await;
+        let node = pods.get(&name).await?.spec.and_then(|spec| spec.node_name);
+        pods.delete(&name, &DeleteParams::default().grace_period(0)).await?;
+        // One that has failed once waits for minutes, so each attempt is another pod.
+        Ok(match node {
+            Some(_) => Seen::Done(()),
+            None => Seen::NotYet(format!("{number} trial pods have no node")),
+        })
+    })
+    .await
 }
 
 /// Starts the controller behind the proxy, and waits until nothing is left to write.
@@ -239,6 +284,38 @@ async fn settle(
     Ok(())
 }
 
+/// Waits until all placeholders have nodes and nothing was written for a while: what is written after a
+/// restart then needs another cause.
+async fn placed(
+    client: &Client,
+    proxy: &Proxy,
+    extent: Extent,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    let pods: Api<Pod> = Api::all(client.clone());
+    let placeholders = ListParams::default().labels(PLACEHOLDER);
+    let before = proxy.writes();
+    let (mut last, mut since) = (before, Instant::now());
+    until("all placeholders to be placed", 2 * LIMIT, async || {
+        sleep(Duration::from_secs(2)).await;
+        let unplaced = placeholders.clone().fields("spec.nodeName=");
+        let all = pods.list_metadata(&placeholders).await?.items.len();
+        let unplaced = pods.list_metadata(&unplaced).await?.items.len();
+        let writes = proxy.writes();
+        if writes != last || all < extent.runs || unplaced > 0 {
+            (last, since) = (writes, Instant::now());
+        }
+        Ok(match since.elapsed() > QUIET {
+            true => Seen::Done(()),
+            false => Seen::NotYet(format!("{all} exist, {unplaced} have no node, {writes} writes")),
+        })
+    })
+    .await?;
+    let moves = (proxy.writes() - before) as f64;
+    figures.add("… writes until all placeholders have nodes", moves, count);
+    Ok(())
+}
+
 fn is_counted(call: &Call) -> bool {
     call.is_write_to_object()
 }
@@ -275,8 +352,9 @@ async fn restart(
     );
     sleep(QUIET).await;
     plane.check()?;
-    let written = metric_sum(installation, "stowplan_controller_writes_total").await?;
+    let written = metric_sum(installation, WRITES).await?;
     figures.add("controller: writes after that", written, count);
+    tell_writes(installation).await?;
     for (label, process) in [
         ("webhook", installation.webhook_process()?),
         ("controller", installation.controller_process(CONTROLLER)?),
@@ -308,12 +386,12 @@ impl Watch<'_> {
         let controller = self.installation.controller_process(CONTROLLER)?.to_string();
         let before = (processor_time(&webhook)?, processor_time(&controller)?);
         let (plans, seconds) = planned(self.installation).await?;
-        let written = metric_sum(self.installation, "stowplan_controller_writes_total").await?;
+        let written = metric_sum(self.installation, WRITES).await?;
         act().await?;
         self.plane.check()?;
         let after = (processor_time(&webhook)?, processor_time(&controller)?);
         let (plans_now, seconds_now) = planned(self.installation).await?;
-        let writes = metric_sum(self.installation, "stowplan_controller_writes_total").await?;
+        let writes = metric_sum(self.installation, WRITES).await?;
         let label = format!("{label}, {} s", time.as_secs());
         let plans = plans_now - plans;
         figures.add(
@@ -326,7 +404,7 @@ impl Watch<'_> {
         let a_plan = (seconds_now - seconds) * 1e3 / plans.max(1.0);
         figures.add(&format!("{label}: ms a plan"), a_plan, tenths);
         figures.add(&format!("{label}: writes"), writes - written, count);
-        Ok(())
+        tell_writes(self.installation).await
     }
 
     /// Makes nodes NotReady one after the other; kwok makes each Ready again.
@@ -388,11 +466,24 @@ async fn planned(installation: &Installation) -> anyhow::Result<(f64, f64)> {
 
 /// A metric of the controller, over all of its labels.
 async fn metric_sum(installation: &Installation, name: &str) -> anyhow::Result<f64> {
+    let lines = metric_lines(installation, name).await?;
+    let values = lines.iter().filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    Ok(values.fold(0.0_f64, |sum, value| sum + value))
+}
+
+/// The writes of the running controller by kind, verb and outcome: each should have a cause.
+async fn tell_writes(installation: &Installation) -> anyhow::Result<()> {
+    for line in metric_lines(installation, WRITES).await? {
+        tell(&line);
+    }
+    Ok(())
+}
+
+async fn metric_lines(installation: &Installation, name: &str) -> anyhow::Result<Vec<String>> {
     let address = installation.controller_admin_address(CONTROLLER);
     let answer = http::get(address.context("it does not run")?, "/metrics").await?;
     let lines = answer.body.lines().filter(|line| line.starts_with(name));
-    let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-    Ok(values.fold(0.0_f64, |sum, value| sum + value))
+    Ok(lines.map(str::to_owned).collect())
 }
 
 fn tell(line: &str) {
