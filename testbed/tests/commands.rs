@@ -189,6 +189,68 @@ fn a_pipeline_run_gets_pods_and_volumes_from_a_control_plane_that_was_left_runni
     assert!(!started.iter().any(runs));
 }
 
+/// Ends what still runs in a directory, also when a test fails.
+struct Down<'d>(&'d Path);
+
+impl Drop for Down<'_> {
+    fn drop(&mut self) {
+        if self.0.join("pids").exists() {
+            let _ = testbed(&["down"], self.0).output();
+        }
+    }
+}
+
+/// The commands of a page that start a control plane, one after the other, in a directory of this test.
+/// The last output of each that `is_shown` accepts.
+fn session_of(page: &str, is_shown: impl Fn(&str) -> bool) -> Vec<String> {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let text = fs::read_to_string(root.join(page)).unwrap();
+    let commands = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let session = commands.into_iter().find(|block| block.contains("testbed up")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mine = dir.path().join("mine");
+    let _down = Down(&mine);
+    let mut shown = Vec::new();
+    for line in session.lines() {
+        let mut words =
+            line.split(' ').map(|word| word.replace("target/testbed/mine", mine.to_str().unwrap()));
+        let mut command = match words.next().unwrap().as_str() {
+            "cargo" => {
+                assert_eq!(words.next().unwrap(), "testbed", "{line}");
+                Command::new(env!("CARGO_BIN_EXE_testbed"))
+            }
+            program => Command::new(program),
+        };
+        command.args(words).current_dir(root);
+        shown.push(match line.contains(" get ") {
+            true => becomes(&mut command, &is_shown),
+            false => succeeded(&run(&mut command)),
+        });
+    }
+    shown
+}
+
+#[test]
+fn the_first_steps_are_as_the_pages_say() {
+    let nodes = |said: &str| {
+        let rows =
+            said.lines().skip(1).map(|line| line.split_whitespace().nth(6).map(str::to_owned));
+        rows.collect::<Option<Vec<_>>>().unwrap_or_default()
+    };
+    let is_placed = |said: &str| {
+        let nodes = nodes(said);
+        nodes.len() == 4 && nodes.iter().all(|node| node.starts_with("node-"))
+    };
+    let shown = session_of("docs/start.md", is_placed);
+    let (pods, placed) = (&shown[2], nodes(&shown[2]));
+    assert!(placed.iter().all(|node| *node == placed[0]), "{pods}");
+    assert_eq!(pods.matches("\nstart-").count(), 3, "{pods}");
+    assert!(pods.contains("\naffinity-assistant-") && pods.contains("-0 "), "{pods}");
+
+    let shown = session_of("docs/versions.md", |_| true);
+    assert!(shown[1].contains("Server Version: v1.33."), "{}", shown[1]);
+}
+
 #[test]
 fn a_directory_that_is_none_of_ours_is_refused() {
     let dir = tempfile::tempdir().unwrap();
