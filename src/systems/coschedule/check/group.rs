@@ -123,7 +123,7 @@ impl<'c> Facts<'c> {
         diagnosis.placed.extend(self.node().map(|node| format!("node {node}")));
         match (self.pod, self.node()) {
             (None, _) if self.is_made() && self.cluster.knows("Pod") => diagnosis.report(
-                "it has no pod: a quota, Pod Security or another admission webhook may forbid it",
+                "it has no pod: a quota, Pod Security, a priority class that does not exist or another admission webhook may forbid it",
                 format!("kubectl describe statefulset {name} -n {namespace}: its events say why"),
             ),
             (None, _) => {}

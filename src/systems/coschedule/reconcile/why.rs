@@ -71,7 +71,7 @@ impl fmt::Display for Why {
             Self::SharedClaim(note) | Self::Members(note) => formatter.write_str(note),
             Self::NotMade(name) => write!(
                 formatter,
-                "StatefulSet {name} has no pod; a quota or Pod Security may be the cause, see its events (kubectl describe statefulset {name})"
+                "StatefulSet {name} has no pod; a quota, Pod Security or a priority class that does not exist may be the cause, see its events (kubectl describe statefulset {name})"
             ),
             Self::NotPlaced { placeholder, message } => {
                 write!(formatter, "placeholder {placeholder} has no node: {message}")
