@@ -244,7 +244,7 @@ impl Cluster {
 
     /// A receiver that is notified of every change of what the View shows. A new version of an object
     /// that changes nothing else is not one: a kubelet reports its node every few minutes, and most
-    /// changes of most pods concern nobody here.
+    /// changes of most pods concern no system.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()

@@ -173,8 +173,8 @@ impl View {
         self.update(object);
     }
 
-    /// The same. Returns whether this changed what any of the tables shows, except for the version of
-    /// the object.
+    /// Does what [`Self::apply`] does, and returns whether a table then shows something else than
+    /// another version of the object.
     pub(crate) fn update(&mut self, object: Object) -> bool {
         let (name, facets) = object.into_facets();
         let mut has_changed = false;
@@ -194,8 +194,8 @@ impl View {
         has_changed
     }
 
-    /// Does something with the View, and finds the tables that it reads. What others read meanwhile
-    /// is among them.
+    /// Calls `act`, and finds the tables that it reads. Tables that other threads read meanwhile are
+    /// among them.
     pub(crate) fn track<R>(&self, act: impl FnOnce() -> R) -> (R, Reads) {
         self.tables.iter().for_each(|held| held.is_read.store(false, Ordering::Relaxed));
         let result = act();
