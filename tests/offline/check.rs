@@ -1,0 +1,11 @@
+//! `stowplan check` as a user runs it: the real binary on a cluster that comes from a file.
+
+mod objects;
+
+mod agreement;
+mod groups;
+mod mpi;
+mod remedies;
+mod runs;
+mod streams;
+mod workloads;

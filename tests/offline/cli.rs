@@ -1,0 +1,44 @@
+//! The command line as a user meets it: the real binary, real files, exit codes, both outputs.
+
+pub(crate) mod api_server;
+pub(crate) mod command;
+
+/// `crds` and `policy`.
+mod definitions;
+/// Help, version, wrong usage and completions.
+mod usage;
+
+/// `review`: an AdmissionReview in, the answer out.
+pub(crate) mod review;
+
+/// `check` of the installation.
+mod check_installation;
+/// `check` of a cluster.
+mod check_live;
+/// `map`: empty, strange and large input.
+mod map_input;
+/// `map`: the situations of the documents, in all forms.
+mod map_situations;
+/// `plan`: the files it reads.
+mod plan_input;
+/// `plan`: NUMA affinity.
+mod plan_katalyst;
+/// `plan --live`: what it reads from a cluster.
+mod plan_live;
+/// `plan`: MPI clusters.
+mod plan_mpi;
+/// `plan`: pods, pod templates, lists and StreamsJobs.
+pub(crate) mod plan_objects;
+/// `plan`: its output formats.
+mod plan_output;
+/// `plan`: pools and jobs, with their members.
+mod plan_pools;
+/// `plan`: PipelineRuns and their claims.
+mod plan_runs;
+/// `plan`: objects that depend on each other, and input that is not rendered.
+mod plan_together;
+/// `plan`: a StreamsJob is placed as a whole.
+mod plan_whole;
+
+/// `controller`: start, readiness and stop.
+mod controller;

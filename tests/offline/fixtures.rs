@@ -1,0 +1,326 @@
+//! Every case under `fixtures/` through the four ways to an answer, and every recorded review.
+//!
+//! `fixtures/README.md` describes the format of a case. A new behaviour is a new file and no new
+//! code.
+//!
+//! `STOWPLAN_REFRESH=1 cargo test --test fixtures` rewrites each `expect` that differs from the
+//! answer: the answer of the library is not necessarily the right one, so read the diff.
+//! `STOWPLAN_EXPORT=DIR cargo test --test fixtures` keeps the input and the expected answer of each
+//! case as JSON files in `DIR`, for other implementations.
+
+mod case;
+mod legs;
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use crate::pods::{Kind, keeps, patch_of, patched, with_unknown_fields};
+use case::{Case, Expectation, RECORDED, Suite, entries, name_of};
+use serde_json::Value;
+use stowplan::testing::admission::{Decision, Pass, Review, decide};
+use stowplan::testing::systems;
+use stowplan::testing::systems::coschedule::keys::ASSISTANT;
+use stowplan::testing::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
+use stowplan::testing::systems::policy::Policy;
+use stowplan::testing::view::{Key, View};
+
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures");
+
+#[test]
+fn every_case_is_answered_as_expected() {
+    let suite = Suite::read(Path::new(FIXTURES)).unwrap_or_else(|problems| panic!("{problems}"));
+    let refresh = std::env::var_os("STOWPLAN_REFRESH").is_some_and(|value| value == "1");
+    let temporary = tempfile::tempdir().unwrap();
+    let export = std::env::var_os("STOWPLAN_EXPORT").map(PathBuf::from);
+    let export = export.unwrap_or_else(|| temporary.path().to_owned());
+    let run = |mut case: Case| {
+        if refresh {
+            let answer = legs::library(&case)?;
+            case.refresh(answer)?;
+        }
+        let folder = export.join(&case.name);
+        case.export(&folder)?;
+        check(&case, &folder)
+    };
+    let seen = suite.cases.len();
+    // A case waits for two processes, so that several cases run at once.
+    let queue = Mutex::new(VecDeque::from(suite.cases));
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let Some(case) = queue.lock().unwrap().pop_front() else { break };
+                    let name = case.name.clone();
+                    if let Err(problem) = run(case) {
+                        failures.lock().unwrap().push(format!("{name}: {problem}"));
+                    }
+                }
+            });
+        }
+    });
+    let mut failures = failures.into_inner().unwrap();
+    failures.sort();
+    assert!(failures.is_empty(), "{} of {seen} cases:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// A folder of fixtures with these files.
+fn fixtures_of(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for (path, text) in files {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    root
+}
+
+const POD: &str = "why: A pod.\npod: {metadata: {name: p}}\n";
+
+#[test]
+fn an_invalid_case_is_reported() {
+    let with = |text: &str| format!("{POD}{text}");
+    for (text, problem) in [
+        (with("expect: {allowd: true}\n"), "allowd"),
+        (with("polcy: {}\n"), "polcy"),
+        (with("claim: {metadata: {name: c}}\n"), "one of `pod`, `claim`, `review` and `recorded`"),
+        ("why: Nothing is created.\n".to_owned(), "one of `pod`, `claim`, `review` and `recorded`"),
+        ("pod: {metadata: {name: p}}\n".to_owned(), "has no `why`"),
+        ("why: ' '\npod: {metadata: {name: p}}\n".to_owned(), "has no `why`"),
+        (with("cluster: [four-nodes]\n"), "there is no shared cluster _clusters/four-nodes.yaml"),
+        (with("cluster: [4]\n"), "`cluster` lists names of shared clusters and objects"),
+        (with("policy: {onInvalid: never}\n"), "never"),
+        ("why: A review.\nreview: '{'\n".to_owned(), "EOF"),
+        ("why: A review.\nrecorded: none.json\n".to_owned(), "none.json"),
+    ] {
+        let root = fixtures_of(&[("streams/one.yaml", &text)]);
+        let problems = Suite::read(root.path()).err().unwrap();
+        assert!(problems.starts_with("streams/one: ") && problems.contains(problem), "{problems}");
+    }
+    let root = fixtures_of(&[("streams/one.yaml", POD)]);
+    let suite = Suite::read(root.path()).ok().unwrap();
+    assert!(suite.cases[0].expectation().unwrap_err().contains("has no `expect`"));
+}
+
+#[test]
+fn a_file_outside_the_format_is_reported() {
+    let one = ("streams/one.yaml", POD);
+    for (path, problem) in [
+        ("_clusters/unused.yaml", "_clusters/unused.yaml: no case uses it"),
+        ("_clusters/unused.yml", "_clusters/unused.yml: a shared cluster is a file in .yaml"),
+        ("one.yaml", "one.yaml: a case is in the folder of its system"),
+        ("streams/two.json", "streams/two.json: a case is one file that ends in .yaml"),
+        ("streams/two/pod.yaml", "streams/two: a case is one file that ends in .yaml"),
+    ] {
+        let root = fixtures_of(&[one, (path, "{kind: Node}")]);
+        assert_eq!(Suite::read(root.path()).err().unwrap(), problem);
+    }
+    for empty in [fixtures_of(&[]), fixtures_of(&[("README.md", "")])] {
+        assert!(Suite::read(empty.path()).err().unwrap().starts_with("no case was found"));
+    }
+}
+
+#[test]
+fn a_refresh_changes_only_the_expectation() {
+    let before = "# A comment.\nwhy: A pod.  # Another.\npod: {metadata: {name: p}}\n\n";
+    let after = "# A third.\nresult:\n    spec: {}\n";
+    let answer = || Expectation {
+        allowed: true,
+        warnings: vec!["one".to_owned()],
+        ..Expectation::default()
+    };
+    let refreshed = |text: &str| {
+        let root = fixtures_of(&[("streams/one.yaml", text)]);
+        let mut suite = Suite::read(root.path()).unwrap_or_else(|problems| panic!("{problems}"));
+        suite.cases[0].refresh(answer()).unwrap();
+        fs::read_to_string(root.path().join("streams/one.yaml")).unwrap()
+    };
+    let expect = "expect:\n  allowed: true\n  warnings:\n  - one\n";
+    let wanted = format!("{before}{expect}{after}");
+    for old in ["expect: {allowed: false}\n", "expect:\n  allowed: true\n\n  warnings: []\n"] {
+        assert_eq!(refreshed(&format!("{before}{old}{after}")), wanted);
+    }
+    assert_eq!(refreshed(before), format!("{before}{expect}"));
+    let same = format!("{before}expect: {{warnings: [one], allowed: true}} # As it is.\n{after}");
+    assert_eq!(refreshed(&same), same);
+}
+
+#[test]
+fn the_case_in_the_readme_is_a_case() {
+    let readme = fs::read_to_string(Path::new(FIXTURES).join("README.md")).unwrap();
+    let (_, text) = readme.split_once("```yaml\n").unwrap();
+    let (text, _) = text.split_once("```").unwrap();
+    let nodes = fs::read_to_string(Path::new(FIXTURES).join("_clusters/three-nodes.yaml")).unwrap();
+    let files = [("streams/one.yaml", text), ("_clusters/three-nodes.yaml", &*nodes)];
+    let root = fixtures_of(&files);
+    let suite = Suite::read(root.path()).unwrap_or_else(|problems| panic!("{problems}"));
+    let folder = root.path().join("export");
+    suite.cases[0].export(&folder).unwrap();
+    check(&suite.cases[0], &folder).unwrap();
+}
+
+#[test]
+fn recorded_reviews_carry_no_key_and_are_left_alone_or_wait_for_their_run() {
+    let mut files = Vec::new();
+    collect(&Path::new(FIXTURES).join(RECORDED), &mut files);
+    assert!(files.len() > 100, "only {} recorded reviews were found", files.len());
+    let mut waiting = 0;
+    for file in files {
+        let bytes = fs::read(&file).unwrap();
+        let review =
+            Review::parse(&bytes).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let document: Value = serde_json::from_slice(&bytes).unwrap();
+        let request = &document["request"];
+        let creates = Kind::ALL.iter().any(|kind| request["resource"]["resource"] == kind.plural())
+            && request["operation"] == "CREATE"
+            && request.get("subResource").is_none();
+        let decision = decide(&review, &View::default(), &Policy::default()).unwrap();
+        // Of a run that an empty View does not know: nothing is done without it.
+        let made_by_a_run =
+            request["object"]["metadata"]["ownerReferences"].as_array().is_some_and(|owners| {
+                owners.iter().any(|owner| owner["apiVersion"] == "tekton.dev/v1")
+            });
+        let assisted = &request["object"]["metadata"]["annotations"][ASSISTANT];
+        if creates && made_by_a_run && assisted.is_null() {
+            let Decision::Wait { awaited: Key { resource, .. }, otherwise } = &decision else {
+                panic!("{}: {decision:?}", file.display());
+            };
+            assert!(
+                [TASK_RUN, PIPELINE_RUN].contains(resource),
+                "{}: {decision:?}",
+                file.display()
+            );
+            assert!(patch_of(otherwise).unwrap().is_empty(), "{}", file.display());
+            waiting += 1;
+            continue;
+        }
+        let Decision::Pass(pass) = decision else {
+            panic!("{}: {decision:?}", file.display());
+        };
+        assert_eq!(pass == Pass::OutOfScope, !creates, "{}: {pass:?}", file.display());
+        assert!(!document["request"]["uid"].as_str().unwrap().is_empty());
+        assert_eq!(review.request.uid.as_str(), document["request"]["uid"]);
+    }
+    assert!(waiting > 20, "only {waiting} are of runs");
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for path in entries(folder).unwrap() {
+        match path.extension() {
+            _ if path.is_dir() => collect(&path, files),
+            Some(extension) if extension == "json" => files.push(path),
+            _ => assert_eq!(name_of(&path), "README.md"),
+        }
+    }
+}
+
+/// Checks the case, whose exported files are in `folder`.
+fn check(case: &Case, folder: &Path) -> Result<(), String> {
+    let expected = case.expectation()?;
+    let got = legs::library(case)?;
+    compare(expected, &got)?;
+    // The other ways show only the answer: neither why it was passed on nor what it waited for. A plan also
+    // shows the feasible NUMA nodes.
+    let answer = Expectation { pass: None, waits_for: None, numa: None, ..expected.clone() };
+    for (way, got) in [
+        ("HTTP", legs::http(case).map(Some)),
+        ("stowplan review", legs::review_command(folder).map(Some)),
+        ("stowplan plan", legs::plan_command(case, folder)),
+    ] {
+        let got = got.map_err(|problem| format!("{way}: {problem}"))?;
+        let Some(mut got) = got else { continue };
+        // A plan's operations apply to the object of a file, which may lack fields that a controller
+        // adds: other operations may have the same result.
+        let object = &case.object;
+        if way == "stowplan plan" && outcome(object, &got)? == outcome(object, &answer)? {
+            got.patch.clone_from(&answer.patch);
+        }
+        let numa = if way == "stowplan plan" { expected.numa.clone() } else { None };
+        let answer = Expectation { numa, ..answer.clone() };
+        compare(&answer, &got).map_err(|problem| format!("{way}: {problem}"))?;
+    }
+    if !expected.allowed {
+        let complete =
+            expected.code.is_some() && expected.reason.is_some() && expected.patch.is_empty();
+        return if complete {
+            Ok(())
+        } else {
+            Err("a refusal has a code, a reason and no patch".to_owned())
+        };
+    }
+    if expected.pass.is_some() {
+        return if got.patch.is_empty() {
+            Ok(())
+        } else {
+            Err("passed on, and patched".to_owned())
+        };
+    }
+    let view = case.view()?;
+    let kind = case.kind;
+    let admit = |object: &Value, view: &View| -> Result<(Value, usize), String> {
+        let decision = kind
+            .decide(&case.namespace, object, view, &case.policy)
+            .map_err(|error| error.to_string())?;
+        let patch = patch_of(&decision)?;
+        Ok((patched(object, &patch)?, patch.len()))
+    };
+    let (result, _) = admit(&case.object, &view)?;
+    keeps(&case.object, &result)?;
+    kind.check(&result)?;
+    if let Some(written) = &case.result {
+        for pointer in ["/metadata/labels", "/spec"] {
+            let (written, result) = (written.pointer(pointer), result.pointer(pointer));
+            if written != result {
+                return Err(format!("{pointer} should be {written:?} and is {result:?}"));
+            }
+        }
+    }
+
+    let touched = kind.touched_by_others(&result);
+    for (sender, object) in [("itself", &result), ("other webhooks", &touched)] {
+        match admit(object, &view).map_err(|problem| format!("sent back by {sender}: {problem}"))? {
+            (_, 0) => {}
+            (after, _) => return Err(format!("sent back by {sender}: changed again, to {after}")),
+        }
+    }
+    // The nodes, pools, runs and classes may all be deleted before the next round: a placement stays.
+    if !expected.patch.is_empty() && case.policy.record_placement {
+        match admit(&result, &namespaces_alone(case)?)
+            .map_err(|problem| format!("View moved on: {problem}"))?
+        {
+            (_, 0) => {}
+            (after, _) => return Err(format!("View moved on: changed again, to {after}")),
+        }
+    }
+
+    let enriched = with_unknown_fields(&case.object);
+    let (result, _) =
+        admit(&enriched, &view).map_err(|problem| format!("with unknown fields: {problem}"))?;
+    keeps(&enriched, &result).map_err(|problem| format!("with unknown fields: {problem}"))?;
+    kind.check(&result)?;
+    Ok(())
+}
+
+fn outcome(object: &Value, answer: &Expectation) -> Result<Value, String> {
+    let patch: json_patch::Patch = serde_json::from_value(Value::Array(answer.patch.clone()))
+        .map_err(|error| format!("no patch: {error}"))?;
+    patched(object, &patch)
+}
+
+fn compare(expected: &Expectation, got: &Expectation) -> Result<(), String> {
+    if expected == got {
+        return Ok(());
+    }
+    let text = |expectation: &Expectation| serde_saphyr::to_string(expectation).unwrap();
+    Err(format!("expected\n{}\ngot\n{}", text(expected), text(got)))
+}
+
+fn namespaces_alone(case: &Case) -> Result<View, String> {
+    let mut view = View::default();
+    for document in case.cluster.iter().filter(|document| document["kind"] == "Namespace") {
+        systems::object(document.clone())?.into_iter().for_each(|object| view.apply(object));
+    }
+    Ok(view)
+}

@@ -1,0 +1,30 @@
+//! Everything that needs no cluster: decisions, the command line, the webhook as a process, the
+//! chart as rendered, documents and releases.
+
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests fail as tests do; clippy.toml frees only the tests"
+)]
+
+mod metrics;
+mod pods;
+#[path = "../common/streams_cases.rs"]
+mod streams_cases;
+#[path = "../common/streams_oracle.rs"]
+mod streams_oracle;
+
+mod bad_input;
+mod chart;
+mod check;
+mod cli;
+mod dependencies;
+mod documents;
+mod fixtures;
+mod pause;
+mod properties;
+mod purity;
+mod readme;
+mod releases;
+mod streams_whole;
+mod webhook;

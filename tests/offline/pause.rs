@@ -1,0 +1,148 @@
+//! `stowplan pause`, the process of a placeholder's pod: how much memory it uses, and how it ends.
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// A running `stowplan pause`, which is killed when it is dropped.
+struct Pause(Child);
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Pause {
+    /// Starts it and lets it come to where it waits: in the system call rt_sigtimedwait, which is
+    /// the 128th of x86_64 and the 137th of the others.
+    fn start() -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stowplan"));
+        let child = command.arg("pause").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut pause = Self(child.unwrap());
+        loop {
+            let call = pause.file("syscall");
+            if call.starts_with("128 ") || call.starts_with("137 ") {
+                return pause;
+            }
+            assert_eq!(pause.0.try_wait().unwrap(), None, "it has ended");
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn file(&self, name: &str) -> String {
+        fs::read_to_string(format!("/proc/{}/{name}", self.0.id())).unwrap()
+    }
+
+    /// A field of /proc/PID/status.
+    fn status(&self, field: &str) -> String {
+        let status = self.file("status");
+        let mut lines = status.lines();
+        let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        value.expect(field).trim().to_owned()
+    }
+
+    /// The memory that it uses now.
+    fn memory(&self) -> Memory {
+        let mut of_file = false;
+        let mut memory = Memory::default();
+        for line in self.file("smaps").lines() {
+            let mut words = line.split_whitespace();
+            let first = words.next().unwrap();
+            let mut number = || words.next().unwrap().parse::<u64>().unwrap();
+            match first {
+                "Size:" => memory.mapped += number(),
+                "Anonymous:" if of_file => memory.of_files += number(),
+                "Anonymous:" => memory.own += number(),
+                mapping if !mapping.ends_with(':') => {
+                    of_file = words.nth(4).is_some_and(|path| path.starts_with('/'));
+                }
+                _ => {}
+            }
+        }
+        memory
+    }
+
+    /// Its exit code, once it has ended. The limit is there for a process that does not end at all.
+    fn ended(&mut self) -> Option<i32> {
+        for _ in 0..1000 {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return status.code();
+            }
+            sleep(Duration::from_millis(5));
+        }
+        panic!("it continues");
+    }
+}
+
+/// Kilobytes.
+#[derive(Debug, Default, PartialEq)]
+struct Memory {
+    /// All that it could reach.
+    mapped: u64,
+    /// Pages that belong to it alone: its stack, its heap, its static data.
+    own: u64,
+    /// Pages of the binary and its libraries that are its own because the loader has written their
+    /// addresses into them. They are the binary's, as large as it makes them, whatever the process
+    /// does.
+    of_files: u64,
+}
+
+#[test]
+fn it_ends_at_once_and_well_when_it_is_told_to() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut pause = Pause::start();
+        let pid = Pid::from_raw(i32::try_from(pause.0.id()).unwrap());
+        // Signals that it ignores.
+        kill(pid, Signal::SIGWINCH).unwrap();
+        kill(pid, Signal::SIGCHLD).unwrap();
+        assert_eq!(pause.0.try_wait().unwrap(), None);
+        kill(pid, signal).unwrap();
+        assert_eq!(pause.ended(), Some(0), "{signal}");
+    }
+}
+
+#[test]
+fn it_is_one_thread_and_next_to_no_memory() {
+    let pause = Pause::start();
+    assert_eq!(pause.status("Threads"), "1");
+    let memory = pause.memory();
+    assert!((1..1024).contains(&memory.own), "besides the binary's pages: {memory:?}");
+    assert!(memory.of_files > 0, "it has a binary: {memory:?}");
+}
+
+#[test]
+fn it_takes_no_more_the_longer_it_waits() {
+    let pause = Pause::start();
+    let first = pause.memory();
+    let pid = Pid::from_raw(i32::try_from(pause.0.id()).unwrap());
+    for _ in 0..20 {
+        // It comes round to where it waits again.
+        kill(pid, Signal::SIGSTOP).unwrap();
+        kill(pid, Signal::SIGCONT).unwrap();
+        kill(pid, Signal::SIGWINCH).unwrap();
+        sleep(Duration::from_millis(10));
+        assert_eq!(pause.memory(), first);
+    }
+}
+
+#[test]
+fn it_says_nothing_and_takes_nothing() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stowplan"));
+    let output = command.args(["pause", "10m"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let mut pause = Pause::start();
+    let pid = Pid::from_raw(i32::try_from(pause.0.id()).unwrap());
+    kill(pid, Signal::SIGTERM).unwrap();
+    pause.ended();
+    let mut said = Vec::new();
+    std::io::Read::read_to_end(&mut pause.0.stdout.take().unwrap(), &mut said).unwrap();
+    std::io::Read::read_to_end(&mut pause.0.stderr.take().unwrap(), &mut said).unwrap();
+    assert_eq!(String::from_utf8(said).unwrap(), "");
+}

@@ -1,0 +1,328 @@
+//! What holds for every pod, claim, View and policy: the patch applies, a second round changes
+//! nothing, no field of the user's is lost, and the pod is left the nodes that the constraint
+//! means.
+
+pub(crate) mod cluster;
+pub(crate) mod coschedule;
+pub(crate) mod job;
+pub(crate) mod katalyst;
+pub(crate) mod mpi;
+pub(crate) mod pod;
+
+use std::collections::BTreeSet;
+
+use self::cluster::{cluster, policy};
+use self::coschedule::{GATE, PLACEHOLDER, claim, member_changes, member_term, merged, review};
+use self::job::{job, job_objects};
+use self::pod::{REQUIRED, any_pod, pod};
+use crate::pods::{
+    Kind, decide_bytes, decide_pod, keeps, patch_of, patched, review_of, touched_by_others, typed,
+    view_of,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use serde_json::{Value, json};
+use stowplan::testing::admission::{Decision, Review};
+use stowplan::testing::placement::claim::{self as claims, Claim};
+use stowplan::testing::placement::intent::{Change, Intent};
+use stowplan::testing::placement::object::Object;
+use stowplan::testing::placement::reason::Reason;
+use stowplan::testing::systems;
+use stowplan::testing::systems::policy::Policy;
+use stowplan::testing::view::View;
+
+proptest! {
+    #[test]
+    fn a_patch_applies_keeps_everything_and_is_the_last(pod in any_pod(), cluster in cluster(), policy in policy()) {
+        let view = cluster.view();
+        let decision = decide_pod("default", &pod, &view, &policy).unwrap();
+        let again = decide_pod("default", &pod, &view, &policy).unwrap();
+        prop_assert_eq!(format!("{decision:?}"), format!("{again:?}"), "not deterministic");
+        let Ok(patch) = patch_of(&decision) else { return Ok(()) };
+        let result = patched(&pod, &patch).map_err(TestCaseError::fail)?;
+        keeps(&pod, &result).map_err(TestCaseError::fail)?;
+        typed(&result).map_err(TestCaseError::fail)?;
+
+        for sent_back in [result.clone(), touched_by_others(&result)] {
+            let again = decide_pod("default", &sent_back, &view, &policy).unwrap();
+            match patch_of(&again).as_deref() {
+                Ok([]) => {}
+                outcome => prop_assert!(false, "sent back: {outcome:?}\nfor {sent_back}"),
+            }
+        }
+        let placed = matches!(&decision, Decision::Admit(admission) if admission.findings.is_empty());
+        // A pool of any node leaves no mark, so the decision cannot be recognised.
+        let marked = pod["metadata"]["annotations"]["streams.ibm.com/host-pool"] != "any";
+        if placed && marked && policy.record_placement {
+            let again = decide_pod("default", &result, &View::default(), &policy).unwrap();
+            match patch_of(&again).as_deref() {
+                Ok([]) => {}
+                outcome => prop_assert!(false, "View moved on: {outcome:?}\nfor {result}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_pods_of_a_job_are_all_placed_once_or_all_refused(spec in job(), policy in policy()) {
+        let nodes = (0..3).map(|index| {
+            json!({
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": {"name": format!("n{index}"), "labels": {"streams.ibm.com/hostpool": "ib"}},
+                "status": {"addresses": [{"type": "InternalIP", "address": format!("10.0.0.{index}")}]},
+            })
+        });
+        let view = view_of(nodes.chain(job_objects(&spec)));
+        let elements = spec["processingElements"].as_array().unwrap();
+        let mut outcomes = BTreeSet::new();
+        for element in elements {
+            let labels = json!({"app": "streams", "streams.ibm.com/job": "j", "streams.ibm.com/pe": element["name"]});
+            let pod = json!({"metadata": {"name": "p", "labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+            let decision = decide_pod("default", &pod, &view, &policy).unwrap();
+            outcomes.insert(decision.outcome());
+            let Decision::Admit(admission) = &decision else { continue };
+            let result = patched(&pod, &admission.patch.operations()).map_err(TestCaseError::fail)?;
+            typed(&result).map_err(TestCaseError::fail)?;
+            let required = result.pointer(&format!("/spec/affinity/podAffinity/{REQUIRED}"));
+            prop_assert!(required.and_then(Value::as_array).is_none_or(|terms| terms.len() == 1), "{result}");
+            let mut views = vec![&view];
+            let empty = View::default();
+            // A placed pod stays placed after its job is deleted; a warning depends on the View.
+            if policy.record_placement && admission.findings.is_empty() {
+                views.push(&empty);
+            }
+            for view in views {
+                for sent_back in [result.clone(), touched_by_others(&result)] {
+                    let again = decide_pod("default", &sent_back, view, &policy).unwrap();
+                    match patch_of(&again).as_deref() {
+                        Ok([]) => {}
+                        outcome => prop_assert!(false, "sent back: {outcome:?}\nfor {sent_back}"),
+                    }
+                }
+            }
+        }
+        let together = outcomes.is_subset(&["placed", "unchanged"].into())
+            || outcomes.is_subset(&["refused", "unplaced"].into());
+        prop_assert!(together, "{outcomes:?} of {spec}");
+    }
+
+    #[test]
+    fn what_is_left_is_what_is_meant(pod in any_pod(), cluster in cluster()) {
+        let annotations = &pod["metadata"]["annotations"];
+        // A forged record beside a forged term counts as an earlier decision.
+        prop_assume!(annotations.get(crate::pods::RECORD).is_none());
+        let policy = Policy::default();
+        let decision = decide_pod("default", &pod, &cluster.view(), &policy).unwrap();
+        match patch_of(&decision) {
+            Ok(patch) => {
+                let result = patched(&pod, &patch).map_err(TestCaseError::fail)?;
+                let wanted = &cluster.allowed(&pod) & &cluster.meant(&pod);
+                prop_assert_eq!(cluster.allowed(&result), wanted, "{}", result);
+            }
+            Err(_) => {
+                let Decision::Refuse(refusal) = &decision else { panic!("{decision:?}") };
+                // Refused for this alone: then no node is left.
+                if refusal.findings.iter().all(|finding| finding.reason == Reason::NodeAffinityConflict) {
+                    let wanted = &cluster.allowed(&pod) & &cluster.meant(&pod);
+                    prop_assert!(wanted.is_empty(), "{wanted:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_members_changes_are_merged_once_or_found_to_conflict(pod in any_pod(), changes in member_changes()) {
+        let (result, takes) = merged(&pod, &changes);
+        let wants_term = changes.contains(&Change::PodAffinity(member_term()));
+        let result = match result {
+            Ok(result) => result,
+            Err(findings) => {
+                for finding in findings {
+                    match finding.reason {
+                        Reason::PodAffinityConflict => prop_assert!(wants_term && !takes),
+                        Reason::NodeNameConflict => prop_assert!(changes.contains(&Change::Gate(GATE)) && pod["spec"]["nodeName"].is_string()),
+                        Reason::NodeAffinityConflict => {}
+                        reason => prop_assert!(false, "{reason}"),
+                    }
+                }
+                return Ok(());
+            }
+        };
+        keeps(&pod, &result).map_err(TestCaseError::fail)?;
+        typed(&result).map_err(TestCaseError::fail)?;
+        let spec = &result["spec"];
+        let has_gate = |pod: &Value| pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| gates.iter().any(|gate| gate["name"] == GATE));
+        prop_assert_eq!(has_gate(&result), has_gate(&pod) || changes.contains(&Change::Gate(GATE)));
+        if has_gate(&result) && !has_gate(&pod) {
+            prop_assert!(spec["nodeName"].as_str().is_none_or(str::is_empty), "{}", spec);
+        }
+        let required = spec["affinity"]["podAffinity"][REQUIRED].as_array().map_or(0, Vec::len);
+        let own = pod["spec"]["affinity"]["podAffinity"][REQUIRED].as_array().map_or(0, Vec::len);
+        prop_assert_eq!(required, own.max(usize::from(wants_term)));
+        for volume in spec["volumes"].as_array().into_iter().flatten() {
+            let left = volume["persistentVolumeClaim"]["claimName"].as_str();
+            prop_assert!(!changes.iter().any(|change| matches!(change, Change::ClaimName { from, .. } if left == Some(&**from))), "{}", volume);
+        }
+        for sent_back in [&result, &touched_by_others(&result)] {
+            let (again, _) = merged(sent_back, &changes);
+            prop_assert_eq!(again.as_ref(), Ok(sent_back));
+        }
+    }
+
+    #[test]
+    fn a_claims_class_is_changed_once_and_nothing_else(object in claim(), class in select(vec!["fast", "wait", "other"])) {
+        let change = Change::StorageClass(class.to_owned());
+        let intents = [Intent { system: "coschedule", key: "k", why: String::new(), change }];
+        let moved = |object: &Value| {
+            let text = object.to_string();
+            let read: Object<'_> = serde_json::from_str(&text).unwrap();
+            let claim = Claim::decode("default", &read).unwrap();
+            let patch = claims::merge(&claim, &intents).operations();
+            (patched(object, &patch).expect("the patch applies"), claim.class().map(str::to_owned))
+        };
+        let (result, _) = moved(&object);
+        keeps(&object, &result).map_err(TestCaseError::fail)?;
+        Kind::Claim.check(&result).map_err(TestCaseError::fail)?;
+        let (again, counts) = moved(&result);
+        prop_assert_eq!(again, result);
+        prop_assert_eq!(counts.as_deref(), Some(class));
+    }
+
+    #[test]
+    fn a_claim_is_refused_for_nothing_but_a_key_on_it(object in claim(), policy in policy()) {
+        let decision = Kind::Claim.decide("default", &object, &View::default(), &policy).unwrap();
+        if let Decision::Refuse(refusal) = &decision {
+            let keys = object["metadata"]["annotations"].as_object().unwrap();
+            prop_assert!(refusal.findings.iter().all(|finding| keys.contains_key(&finding.subject)), "{refusal:?}");
+            return Ok(());
+        }
+        let result = patched(&object, &patch_of(&decision).unwrap()).map_err(TestCaseError::fail)?;
+        keeps(&object, &result).map_err(TestCaseError::fail)?;
+        for sent_back in [&result, &Kind::Claim.touched_by_others(&result)] {
+            let again = Kind::Claim.decide("default", sent_back, &View::default(), &policy).unwrap();
+            prop_assert_eq!(patch_of(&again).map(|patch| patch.len()), Ok(0));
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..400)) {
+        let _ = decide_bytes(&bytes, &View::default(), &Policy::default());
+    }
+
+    #[test]
+    fn a_spoilt_review_is_read_or_refused(
+        review in review(),
+        cluster in cluster(),
+        cuts in vec((any::<Index>(), 0..6_u8, any::<u8>(), 1..20_usize), 1..4),
+    ) {
+        let mut bytes = review.to_string().into_bytes();
+        for (at, kind, byte, length) in cuts {
+            let at = at.index(bytes.len());
+            let end = (at + length).min(bytes.len());
+            match kind {
+                0 => bytes[at] = byte,
+                1 => drop(bytes.drain(at..end)),
+                2 => bytes.insert(at, byte),
+                3 => {
+                    let copy = bytes[at..end].to_vec();
+                    bytes.splice(at..at, copy).for_each(drop);
+                }
+                4 => bytes[at] = b"{}[]\",:0n\\"[usize::from(byte) % 10],
+                _ => bytes[at..end].rotate_left(1),
+            }
+            if bytes.is_empty() {
+                break;
+            }
+        }
+        let Ok(decision) = decide_bytes(&bytes, &cluster.view(), &Policy::default()) else { return Ok(()) };
+        // If stowplan could read it, the API server can apply the answer.
+        let Ok(document) = serde_json::from_slice::<Value>(&bytes) else { return Ok(()) };
+        if let Ok(patch) = patch_of(&decision) {
+            patched(&document["request"]["object"], &patch).map_err(TestCaseError::fail)?;
+        }
+    }
+
+    #[test]
+    fn any_object_is_taken_into_a_view_or_refused(pod in pod(), kind in select(vec!["Pod", "Node", "Namespace", "HostPool", "StreamsJob"])) {
+        let mut object = pod;
+        object["kind"] = json!(kind);
+        if matches!(kind, "HostPool" | "StreamsJob") {
+            object["apiVersion"] = json!("stowplan.dev/v1alpha1");
+        }
+        let _ = systems::object(object);
+    }
+}
+
+#[test]
+fn the_clusters_and_pods_reach_every_outcome() {
+    // A property over inputs that never reach its subject would prove nothing.
+    use proptest::strategy::ValueTree as _;
+    use proptest::test_runner::TestRunner;
+    let mut runner = TestRunner::deterministic();
+    let (mut placed, mut crossed, mut reasons) = (0, 0, BTreeSet::new());
+    for _ in 0..3_000 {
+        let (pod, cluster) = (any_pod(), cluster()).new_tree(&mut runner).unwrap().current();
+        let bytes = review_of("default", &pod).to_string();
+        let review = Review::parse(bytes.as_bytes()).unwrap();
+        let decision =
+            stowplan::testing::admission::decide(&review, &cluster.view(), &Policy::default())
+                .unwrap()
+                .at_once();
+        match &decision {
+            Decision::Refuse(refusal) => {
+                reasons.extend(refusal.findings.iter().map(|finding| finding.reason.as_str()))
+            }
+            Decision::Admit(admission) => {
+                placed += usize::from(!admission.patch.is_empty());
+                crossed +=
+                    usize::from(
+                        admission.patch.operations().iter().any(|operation| {
+                            operation.path().as_str().ends_with("nodeSelectorTerms")
+                        }),
+                    );
+            }
+            _ => {}
+        }
+    }
+    let (mut gated, mut renamed, mut terms, mut conflicts) = (0, 0, 0, 0);
+    for _ in 0..1_000 {
+        let (pod, changes) = (any_pod(), member_changes()).new_tree(&mut runner).unwrap().current();
+        let (Ok(result), _) = merged(&pod, &changes) else {
+            conflicts += 1;
+            continue;
+        };
+        let count = |what: &str| {
+            result.to_string().matches(what).count() - pod.to_string().matches(what).count()
+        };
+        gated += count(GATE);
+        renamed += count(&format!("-{PLACEHOLDER}-0"));
+        terms += count("app.kubernetes.io/instance");
+    }
+    for (what, count) in
+        [("gated", gated), ("renamed", renamed), ("terms", terms), ("conflicts", conflicts)]
+    {
+        assert!(count > 50, "{count} {what}");
+    }
+    assert!(placed > 300, "{placed} placed");
+    assert!(crossed > 30, "{crossed} crossed");
+    for reason in [
+        "AmbiguousHost",
+        "Contradiction",
+        "GroupElsewhere",
+        "IndexOutOfRange",
+        "InvalidEnforcement",
+        "InvalidOperator",
+        "InvalidPool",
+        "MissingLabel",
+        "NoTaggedNode",
+        "NodeAffinityConflict",
+        "NodeNameConflict",
+        "PodAffinityConflict",
+        "PoolNotReady",
+        "SeveralTokens",
+        "UnknownHost",
+        "UnknownPool",
+    ] {
+        assert!(reasons.contains(reason), "{reason} was never reached: {reasons:?}");
+    }
+}

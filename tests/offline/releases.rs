@@ -1,0 +1,178 @@
+//! Releases. The workflows run only on a forge, and the Dockerfile only with an engine: here is what
+//! can be checked of both without them, and what `.ci/release` makes.
+
+mod files;
+mod workflows;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use testbed::image::stowplan;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn stdout(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn cargo() -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(ROOT);
+    cargo
+}
+
+/// The members of the workspace, as `cargo metadata` shows them.
+fn members() -> Vec<Value> {
+    let metadata = ["metadata", "--no-deps", "--offline", "--locked", "--format-version=1"];
+    let metadata: Value = serde_json::from_str(&stdout(cargo().args(metadata))).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+fn package() -> Value {
+    members().into_iter().find(|package| package["name"] == "stowplan").unwrap()
+}
+
+#[test]
+fn program_and_chart_have_the_version_of_the_manifest() {
+    let version = env!("CARGO_PKG_VERSION");
+    let said = stdout(Command::new(env!("CARGO_BIN_EXE_stowplan")).arg("--version"));
+    assert_eq!(said, format!("stowplan {version}\n"));
+    let chart: Value = serde_saphyr::from_str(&read("charts/stowplan/Chart.yaml")).unwrap();
+    assert_eq!(chart["version"], version);
+    assert_eq!(chart["appVersion"], version);
+}
+
+#[test]
+fn the_crate_has_what_it_needs_and_nothing_else() {
+    let list =
+        ["package", "--list", "--offline", "--locked", "--allow-dirty", "--package=stowplan"];
+    let list = stdout(cargo().args(list));
+    let (sources, others): (BTreeSet<&str>, BTreeSet<&str>) =
+        list.lines().partition(|path| path.starts_with("src/"));
+    assert!(sources.len() > 100, "{sources:?}");
+    for path in sources {
+        assert!(path.ends_with(".rs"), "{path}");
+    }
+    // The chart's values are read by a unit test of src/server/limits.rs.
+    let wanted = BTreeSet::from([
+        "CHANGELOG.md",
+        "Cargo.lock",
+        "Cargo.toml",
+        "Cargo.toml.orig",
+        "LICENSE",
+        "README.md",
+        "charts/stowplan/values.yaml",
+    ]);
+    // Where the sources are no checkout, this one is missing.
+    let others = &others - &BTreeSet::from([".cargo_vcs_info.json"]);
+    assert_eq!(others, wanted);
+    let package = package();
+    for field in ["description", "license", "repository", "readme", "rust_version"] {
+        assert!(package[field].as_str().is_some_and(|text| !text.is_empty()), "{field}");
+    }
+    for field in ["keywords", "categories"] {
+        assert!(package[field].as_array().is_some_and(|list| !list.is_empty()), "{field}");
+    }
+}
+
+/// The instructions of the Dockerfile: a word and the rest, continued lines joined.
+fn instructions() -> Vec<(String, String)> {
+    let text: String = read("Dockerfile").lines().filter(|line| !line.starts_with('#')).fold(
+        String::new(),
+        |text, line| match line.strip_suffix('\\') {
+            Some(start) => text + start,
+            None => text + line + "\n",
+        },
+    );
+    text.lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(word, rest)| (word.to_owned(), rest.trim().to_owned()))
+        .collect()
+}
+
+/// `KEY="VALUE" KEY="VALUE"`.
+fn pairs(mut text: &str) -> BTreeMap<String, String> {
+    let mut pairs = BTreeMap::new();
+    while let Some((key, rest)) = text.split_once("=\"") {
+        let (value, rest) = rest.split_once('"').unwrap();
+        assert!(pairs.insert(key.trim().to_owned(), value.to_owned()).is_none(), "{key}");
+        text = rest;
+    }
+    assert_eq!(text.trim(), "");
+    pairs
+}
+
+#[test]
+fn the_dockerfile_makes_the_image_that_the_testbed_makes() {
+    let instructions = instructions();
+    let of = |word: &str| -> Vec<&str> {
+        instructions.iter().filter(|(w, _)| w == word).map(|(_, rest)| &**rest).collect()
+    };
+    let toolchain: toml::Table = toml::from_str(&read("rust-toolchain.toml")).unwrap();
+    let channel = toolchain["toolchain"]["channel"].as_str().unwrap();
+    assert_eq!(of("FROM"), ["${RUST} AS build", "scratch"]);
+    assert_eq!(of("ARG")[0], format!("RUST=rust:{channel}-slim-bookworm"));
+    assert!(of("RUN").iter().any(|run| run.contains("cargo build --locked --release")));
+
+    let last = instructions.iter().rposition(|(word, _)| word == "FROM").unwrap();
+    let words: Vec<&str> = instructions[last..].iter().map(|(word, _)| &**word).collect();
+    assert_eq!(words, ["FROM", "ARG", "LABEL", "COPY", "USER", "ENTRYPOINT"]);
+    assert_eq!(of("USER"), [stowplan::USER]);
+    assert_eq!(of("ENTRYPOINT"), [json!([stowplan::ENTRYPOINT]).to_string()]);
+    let copied = of("COPY").pop().unwrap();
+    assert_eq!(
+        copied,
+        format!("--from=build --chown=0:0 --chmod=0755 /stowplan {}", stowplan::ENTRYPOINT)
+    );
+    assert_eq!(of("ARG").pop(), Some("REVISION=\"\""));
+    let labels = of("LABEL").pop().unwrap();
+    assert_eq!(pairs(labels), stowplan::labels(&package(), Some("${REVISION}")));
+}
+
+#[test]
+fn the_engine_gets_the_sources_of_every_target_and_no_other_toolchain() {
+    let ignored = read(".dockerignore");
+    let allowed: Vec<&str> = ignored.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    assert!(ignored.lines().any(|line| line == "*"));
+    for path in &allowed {
+        assert!(Path::new(ROOT).join(path).exists(), "{path}");
+    }
+    // Cargo refuses a workspace that lacks the file of a target, whichever target it builds.
+    for package in members() {
+        let targets = package["targets"].as_array().unwrap();
+        let sources = targets.iter().map(|target| &target["src_path"]);
+        for path in sources.chain([&package["manifest_path"]]) {
+            let path = Path::new(path.as_str().unwrap()).strip_prefix(ROOT).unwrap();
+            assert!(allowed.iter().any(|start| path.starts_with(start)), "{}", path.display());
+        }
+    }
+    // rustup would install the components that only the checks need.
+    assert!(!allowed.contains(&"rust-toolchain.toml"));
+    assert!(allowed.contains(&"Cargo.lock"));
+}
+
+#[test]
+fn no_registry_is_named() {
+    for path in [
+        ".ci/krew.yaml",
+        ".ci/release",
+        ".github/workflows/checks.yml",
+        ".github/workflows/release.yml",
+        "Dockerfile",
+        "docs/releases.md",
+    ] {
+        let text = read(path);
+        for host in ["docker.io", "gcr.io", "ghcr.io", "pkg.dev", "quay.io"] {
+            assert!(!text.contains(host), "{path}: {host}");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The life of a job in a simulated cluster: its pods are created in a random order, a scheduler binds them
+//! to any node that their specs allow, and the controller works in between.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::SignedDuration;
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::streams_cases::node_name;
+use crate::streams_oracle::Model;
+use crate::streams_whole::scheduler;
+use crate::streams_whole::world::{World, element_of, in_seconds};
+
+/// Selects among things whose number is known later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Index(usize);
+
+impl Index {
+    fn index(self, count: usize) -> usize {
+        self.0 % count
+    }
+}
+
+fn any_index() -> impl Strategy<Value = Index> {
+    (0..1_000_usize).prop_map(Index)
+}
+
+/// What happens next.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// The workload of an element without a pod creates one.
+    Pod(Index),
+    /// The controller makes a plan, and carries out this many of its actions, from this one on.
+    Plan(Index, usize),
+    /// The scheduler binds a pod.
+    Bind(Index, Index),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Life {
+    steps: Vec<Step>,
+    /// Before which step a node is lost, and which.
+    lost: Option<(Index, Index)>,
+}
+
+pub(crate) fn any_life() -> impl Strategy<Value = Life> {
+    let step = prop_oneof![
+        2 => any_index().prop_map(Step::Pod),
+        3 => (any_index(), 1..12_usize).prop_map(|(from, count)| Step::Plan(from, count)),
+        2 => (any_index(), any_index()).prop_map(|(pod, node)| Step::Bind(pod, node)),
+    ];
+    let steps = proptest::collection::vec(step, 20..60);
+    let lost = prop_oneof![2 => Just(None), 1 => (any_index(), any_index()).prop_map(Some)];
+    (steps, lost).prop_map(|(steps, lost)| Life { steps, lost })
+}
+
+/// What a life has shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) lost: bool,
+    /// The rest could be placed after the loss.
+    pub(crate) survived: bool,
+    /// A pod that was let go before the loss, or before the controller saw it, took what others needed.
+    pub(crate) excused: bool,
+    /// Nodes were reserved at some time.
+    pub(crate) reserved: bool,
+}
+
+struct Living {
+    world: World,
+    model: Model,
+    /// Whether the rest can be placed beside what runs.
+    is_possible: bool,
+    /// What pods could not take into account has happened, and the controller has not finished with it.
+    is_disturbed: bool,
+    /// The pods that were let go to the scheduler before the controller was finished with that. Nobody can
+    /// change where they may run.
+    stale: BTreeSet<String>,
+    history: Vec<String>,
+    seen: Seen,
+}
+
+/// Lives through a life of a job that is possible.
+///
+/// # Errors
+/// What went wrong, and what happened until then.
+pub(crate) fn live(model: &Model, life: &Life) -> Result<Seen, String> {
+    let mut world = World::new(model);
+    world.create_job(model);
+    let mut living = Living {
+        world,
+        model: model.clone(),
+        is_possible: true,
+        is_disturbed: false,
+        stale: BTreeSet::new(),
+        history: Vec::new(),
+        seen: Seen::default(),
+    };
+    living.run(life).map_err(|why| format!("{why}\nafter:\n  {}", living.history.join("\n  ")))?;
+    Ok(living.seen)
+}
+
+impl Living {
+    fn run(&mut self, life: &Life) -> Result<(), String> {
+        let lost = life.lost.map(|(when, node)| (when.index(life.steps.len()), node));
+        for (number, step) in life.steps.iter().enumerate() {
+            if let Some((_, node)) = lost.filter(|(when, _)| *when == number) {
+                self.lose(node.index(self.model.nodes.len()));
+            }
+            match step {
+                Step::Pod(index) => self.create(*index),
+                Step::Plan(from, count) => _ = self.control(*from, *count),
+                Step::Bind(pod, node) => _ = self.bind(*pod, *node),
+            }
+            self.check()?;
+        }
+        self.finish()
+    }
+
+    fn note(&mut self, what: String) {
+        self.history.push(what);
+    }
+
+    fn lose(&mut self, node: usize) {
+        self.note(format!("{} is lost", node_name(node)));
+        self.world.lose_node(&node_name(node));
+        self.model.nodes[node].is_lost = true;
+        self.is_possible = self.is_completable() && self.is_accepted();
+        self.is_disturbed = true;
+        self.seen.lost = true;
+        self.seen.survived = self.is_possible;
+    }
+
+    /// Whether the controller has accepted the job, or would accept it. What names a node that does not exist
+    /// any more is refused; a job that was accepted goes on with the nodes that are left.
+    fn is_accepted(&self) -> bool {
+        let conditions = self.world.job()["status"]["conditions"].as_array();
+        let mut accepted = conditions.into_iter().flatten();
+        accepted.any(|of| of["type"] == "Accepted" && of["status"] == "True")
+            || self.world.validate(&self.model).is_ok()
+    }
+
+    /// The elements without a pod.
+    fn missing(&self) -> Vec<usize> {
+        let present: Vec<usize> = self.world.pods().map(element_of).collect();
+        (0..self.model.elements.len()).filter(|element| !present.contains(element)).collect()
+    }
+
+    fn create(&mut self, index: Index) {
+        let missing = self.missing();
+        if missing.is_empty() {
+            return;
+        }
+        let element = missing[index.index(missing.len())];
+        let what = match self.world.create_pod(element) {
+            Ok(name) => format!("pod {name} is created"),
+            Err(why) => format!("a pod of e{element} is not created: {why}"),
+        };
+        self.note(what);
+    }
+
+    /// Returns whether there was anything to do.
+    fn control(&mut self, from: Index, count: usize) -> bool {
+        let mut actions = self.world.plan().actions;
+        if actions.is_empty() {
+            if std::mem::take(&mut self.is_disturbed) {
+                self.stale = self.find_nodes().into_iter().map(|(name, _)| name).collect();
+            }
+            return false;
+        }
+        let from = from.index(actions.len());
+        actions.rotate_left(from);
+        for action in actions.into_iter().take(count) {
+            let (verb, target) = (action.verb(), &action.target);
+            let what = format!("{verb} {} {}", target.resource.plural, target.name);
+            self.note(what);
+            self.world.act(action);
+        }
+        let witness = &self.world.job()["status"]["witness"]["nodes"];
+        self.seen.reserved |= witness.as_array().is_some_and(|nodes| !nodes.is_empty());
+        true
+    }
+
+    /// The pods without a node and without a gate, and the nodes that they may be bound to.
+    fn find_nodes(&self) -> Vec<(String, Vec<String>)> {
+        let all: Vec<_> = self.world.all("pods").collect();
+        let waiting = self.world.pods().filter(|pod| pod["spec"]["nodeName"].is_null());
+        let found = waiting.filter_map(|pod| {
+            let nodes = scheduler::find_nodes(pod, self.world.all("nodes"), &all)?;
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            Some((name.to_owned(), nodes.into_iter().map(str::to_owned).collect()))
+        });
+        found.collect()
+    }
+
+    /// Returns whether a pod was bound, or found to be unschedulable.
+    fn bind(&mut self, pod: Index, node: Index) -> bool {
+        let (free, stuck): (Vec<_>, Vec<_>) =
+            self.find_nodes().into_iter().partition(|(_, nodes)| !nodes.is_empty());
+        let since = in_seconds(self.world.now);
+        let mut is_new = false;
+        for (name, _) in stuck {
+            let Some(pod) = self.world.pod_mut(&name) else { continue };
+            if pod["status"]["conditions"].is_null() {
+                is_new = true;
+                pod["status"] = json!({"phase": "Pending", "conditions": [{
+                    "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                    "lastTransitionTime": since,
+                }]});
+            }
+        }
+        if free.is_empty() {
+            return is_new;
+        }
+        let (name, nodes) = &free[pod.index(free.len())];
+        let node = &nodes[node.index(nodes.len())];
+        self.note(format!("{name} is bound to {node}, of {nodes:?}"));
+        if let Some(pod) = self.world.pod_mut(name) {
+            pod["spec"]["nodeName"] = json!(node);
+            pod["status"] = json!({"phase": "Running"});
+        }
+        if self.is_disturbed || self.stale.contains(name) {
+            self.is_disturbed = true;
+            if self.is_possible && !self.is_completable() {
+                self.is_possible = false;
+                self.seen.excused = true;
+                self.note("that pod was let go too early".to_owned());
+            }
+        }
+        true
+    }
+
+    fn is_completable(&self) -> bool {
+        self.model.complete(&self.world.placement(&self.model)).is_some()
+    }
+
+    /// What could be placed before a step still can.
+    fn check(&self) -> Result<(), String> {
+        if self.is_possible && !self.is_completable() {
+            let placement = self.world.placement(&self.model);
+            return Err(format!("the rest cannot be placed any more: {placement:?}"));
+        }
+        Ok(())
+    }
+
+    /// Lets everybody go on until nothing happens any more.
+    fn finish(&mut self) -> Result<(), String> {
+        let (first, mut turn) = (Index(0), 1_usize);
+        let end = self.world.now + SignedDuration::from_hours(2);
+        loop {
+            turn += 1;
+            let mut is_over = !self.control(first, usize::MAX);
+            self.check()?;
+            is_over &= !self.bind(Index(turn), first);
+            self.check()?;
+            if is_over {
+                let missing = self.missing();
+                (0..missing.len()).for_each(|_| self.create(first));
+                is_over = self.missing().len() == missing.len();
+            }
+            if is_over {
+                let at = self.world.plan().recheck_at.filter(|at| *at < end);
+                let is_done = self.world.pods().all(|pod| pod["spec"]["nodeName"].is_string());
+                match at {
+                    Some(at) if !is_done || !self.missing().is_empty() => {
+                        self.note(format!("it is {at}"));
+                        self.world.now = at;
+                    }
+                    _ => break,
+                }
+            }
+        }
+        let placement = self.world.placement(&self.model);
+        if self.is_possible && placement.elements.contains(&None) {
+            let job = &self.world.job()["status"];
+            let waiting: Vec<_> =
+                self.world.pods().filter(|pod| pod["spec"]["nodeName"].is_null()).collect();
+            return Err(format!("not all run: {placement:?}; job: {job:#}; waiting: {waiting:#?}"));
+        }
+        match self.model.find_fault(&placement).filter(|_| self.is_possible) {
+            Some(fault) => Err(format!("{fault} is wrong: {placement:?}")),
+            None => Ok(()),
+        }
+    }
+}

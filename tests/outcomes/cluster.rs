@@ -1,0 +1,55 @@
+//! Outcomes on a real control plane: workloads go through the real API server to the installed
+//! webhook, and the real scheduler places them. Each test asserts the node.
+//!
+//! One control plane serves all of these tests, each in a namespace of its own.
+
+pub(crate) mod admission;
+pub(crate) mod audit;
+pub(crate) mod host_pool;
+pub(crate) mod hosts;
+pub(crate) mod load;
+pub(crate) mod reader;
+pub(crate) mod streams;
+pub(crate) mod streams_job;
+
+use crate::harness::{Case, Suite, cases};
+use crate::world::World;
+use anyhow::Result;
+use testbed::control_plane::{Install, Options};
+
+const CASES: &[Case] = cases! { cluster,
+    streams:
+        host_by_name, host_by_address, host_by_internal_dns_name, tagged_pool, pool_with_several_tags,
+        literal_pool_and_index, untagged_pool_changes_nothing, colocation_of_three,
+        exlocation_of_three_and_a_fourth, isolation_when_the_isolated_comes_first,
+        isolation_when_the_isolated_comes_last, equal_tokens_of_two_jobs_do_not_meet,
+        a_rollout_of_an_exlocated_element_goes_through, preferred_exlocation_gives_way,
+        exlocation_keeps_off_nodes_without_a_hostname, node_name_is_released,
+        colocation_and_exlocation_under_one_token;
+    admission:
+        refusals_reach_kubectl, dry_run_shows_the_patch, the_stored_pod_sent_again_gets_no_patch,
+        pods_without_keys_are_not_sent, opted_out_pods_and_namespaces_are_left_alone,
+        own_namespace_is_never_touched, a_misspelt_key_is_refused, warnings_reach_the_client,
+        pods_of_workloads_are_placed, pods_are_created_while_the_webhook_is_stopped, the_policy_is_read_again;
+    audit:
+        the_decision_is_in_the_audit_log,
+        pods_that_missed_the_webhook_are_found_in_the_audit_log;
+    host_pool:
+        the_schema_and_its_rules, a_pool_made_just_before_its_pod, a_missing_pool_is_refused,
+        pods_of_sized_pools_wait_for_the_controller;
+    streams_job:
+        the_schema_and_its_rules, a_chain_of_tokens_shares_a_node_in_any_order;
+    reader:
+        the_readers_rights_are_enough_and_none_too_many;
+    load:
+        a_restart_fails_no_creation, a_mass_start_is_placed_within_two_seconds_each;
+};
+
+pub(crate) fn suite() -> Suite {
+    Suite { cases: CASES.to_vec(), at_once: 2, start: || Box::pin(start()) }
+}
+
+async fn start() -> Result<World> {
+    let options = Options { nodes: hosts::nodes(), audit: true, ..Options::default() };
+    World::start_with(options, Install::without_controller).await
+}

@@ -1,0 +1,92 @@
+//! The audit log of the API server: what stowplan decided, and which pods it did not see.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use testbed::wait::{Seen, until};
+
+use crate::world::{Space, World, element, run, same};
+
+const OPERATIONS: &str = include_str!("../../../docs/operations.md");
+
+/// The section of the documentation whose first command is run.
+const RECIPE: &str = "### Find pods that were created without the webhook";
+
+/// The events of the audit log about the creation of pods in a namespace.
+fn creations(world: &World, space: &Space) -> Result<Vec<Value>> {
+    let log = std::fs::read_to_string(world.plane.audit_log())?;
+    let events = log.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
+    let is_one = |event: &Value| {
+        event["verb"] == "create"
+            && event["objectRef"]["resource"] == "pods"
+            && event["objectRef"]["namespace"] == *space.name
+            && event["objectRef"]["subresource"].is_null()
+    };
+    Ok(events.into_iter().filter(is_one).collect())
+}
+
+pub(crate) async fn the_decision_is_in_the_audit_log(world: Arc<World>) -> Result<()> {
+    let installation = world.installation.read().await;
+    let space = world.namespace("audited").await?;
+    space.pod(&element("job", "placed", &[("host", "node-1")])).await?;
+    let said = space.create(&element("job", "refused", &[("host", "node-99")])).await?;
+    ensure!(!said.success, "it was created");
+    let [placed, refused] = &creations(&world, &space)?[..] else {
+        anyhow::bail!("not two creations")
+    };
+    let annotation =
+        |event: &Value, key: &str| event["annotations"][format!("pods.stowplan.dev/{key}")].clone();
+    same(&annotation(placed, "decision"), &json!("placed"))?;
+    same(&annotation(placed, "reason"), &Value::Null)?;
+    same(&annotation(refused, "decision"), &json!("refused"))?;
+    same(&annotation(refused, "reason"), &json!("UnknownHost"))?;
+    // The webhook's log names the request in the same way.
+    let uid = annotation(refused, "uid");
+    let uid = uid.as_str().context("no uid")?;
+    until("the line of the webhook's log", Duration::from_secs(60), async || {
+        let log = std::fs::read_to_string(installation.webhook_log())?;
+        let line = log.lines().find(|line| line.contains(uid) && line.contains("UnknownHost"));
+        Ok(line.map_or(Seen::NotYet(String::new()), |_| Seen::Done(())))
+    })
+    .await
+}
+
+pub(crate) async fn pods_that_missed_the_webhook_are_found_in_the_audit_log(
+    world: Arc<World>,
+) -> Result<()> {
+    let mut installation = world.alone().await?;
+    let space = world.namespace("missed").await?;
+    let named = async |name: &str| space.pod(&element("job", name, &[("host", "node-1")])).await;
+    let seen = named("seen").await;
+    installation.stop_webhook().await?;
+    let missed = named("missed").await;
+    let mut generated = element("job", "generated", &[("host", "node-1")]);
+    generated["metadata"] = json!({
+        "generateName": "generated-", "labels": generated["metadata"]["labels"],
+        "annotations": generated["metadata"]["annotations"],
+    });
+    let generated = space.pod(&generated).await;
+    installation.start_webhook().await?;
+    seen?;
+    missed?;
+    generated?;
+
+    let section = OPERATIONS.split(RECIPE).nth(1).context("the section is missing")?;
+    let recipe = section.split("```bash\n").nth(1).and_then(|rest| rest.split("```").next());
+    let recipe = recipe.context("its command is missing")?;
+    let mut shell = std::process::Command::new("bash");
+    let log = world.plane.audit_log();
+    let folder = log.parent().context("a folder")?;
+    shell.args(["-euo", "pipefail", "-c", recipe]).current_dir(folder);
+    let found = run(shell, &[], "").await?.succeeded()?;
+    let found: Vec<Value> =
+        found.lines().map(serde_json::from_str).collect::<Result<_, _>>().context(found.clone())?;
+    let here: Vec<_> = found.iter().filter(|it| it["namespace"] == *space.name).collect();
+    let names: Vec<_> = here.iter().map(|it| it["name"].clone()).collect();
+    // The name of the second is generated later than the API server notes it.
+    ensure!(names == [json!("missed"), Value::Null], "{found:?}");
+    ensure!(here.iter().all(|it| it["user"] == "admin" && it["time"].is_string()), "{found:?}");
+    Ok(())
+}

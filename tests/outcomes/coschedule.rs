@@ -1,0 +1,119 @@
+//! Coscheduling on a real control plane: on which nodes the pods of a run land, that every run
+//! ends, and that no object is left behind. Volumes are provisioned in zones, and Tekton's driver
+//! makes the pods (both: `testbed`).
+//!
+//! One control plane serves all of these tests, each in namespaces and on nodes of its own.
+
+mod group;
+mod pipeline;
+
+/// Mistakes of authors: modes, groups, claims, owners, names and sizes.
+pub(crate) mod bad_input;
+/// The author's own affinity, tolerations and node selectors.
+pub(crate) mod constraints;
+/// Runs that share no node with other runs.
+pub(crate) mod isolation;
+/// Many runs at once, and restarts of stowplan meanwhile.
+pub(crate) mod load;
+/// The modes, and where they are set.
+pub(crate) mod modes;
+/// Placeholders that move to another node.
+pub(crate) mod moves;
+/// Groups of pods without Tekton.
+pub(crate) mod native;
+/// Pipelines of every shape: matrix, finally, retries, nested, shared claims.
+pub(crate) mod runs;
+/// Quotas, orphans and an absent controller.
+pub(crate) mod troubles;
+/// Objects of an older release.
+pub(crate) mod upgrade;
+/// Claims, zones and storage classes.
+pub(crate) mod volumes;
+
+use crate::harness::{Case, Suite, cases};
+use crate::world::World;
+use anyhow::Result;
+use testbed::control_plane::{Install, NodeSpec, Options};
+use testbed::tekton::Tekton;
+use testbed::volumes::Volumes;
+
+/// The last ones change the policy, or stop stowplan, and so run without others beside them.
+const CASES: &[Case] = cases! { coschedule,
+    moves:
+        a_cordoned_node_is_left, a_tainted_node_is_left, a_node_that_is_not_ready_is_left,
+        a_deleted_node_is_left, a_node_without_room_for_pods_is_left,
+        a_node_without_processors_is_left, a_volume_that_pins_is_reported,
+        a_member_that_runs_is_waited_for, a_deleted_placeholder_comes_back_to_its_members,
+        no_node_has_room;
+    modes:
+        disabled_leaves_all_as_it_is, workspaces_that_meet_in_a_task_share_a_node,
+        a_free_task_is_free_in_workspaces_only, what_a_namespace_says_holds_for_its_runs,
+        tektons_own_assistant_is_left_alone;
+    volumes:
+        adopted_claims_of_two_zones_meet, volumes_in_two_zones_split_a_run,
+        volumes_that_come_to_lie_apart_split_a_run,
+        claims_that_many_nodes_can_use_form_no_group, a_claim_that_a_task_makes_known,
+        one_claim_in_two_workspaces, a_taskruns_own_claim_is_adopted;
+    runs:
+        matrix_finally_and_retries_are_members, unreadable_pipelines_are_one_group,
+        pipelines_in_pipelines_are_one_run, runs_that_share_a_claim_share_a_node,
+        a_run_deleted_midway_leaves_nothing, a_run_made_again_under_its_old_name,
+        labels_of_another_run_change_nothing;
+    constraints:
+        a_members_own_pod_affinity_is_kept, node_affinity_and_tolerations_hold_for_all,
+        architectures_split_a_group;
+    isolation:
+        isolated_runs_never_meet, isolated_runs_that_share_a_claim_take_turns,
+        a_run_waits_while_isolated_ones_hold_all_nodes;
+    troubles:
+        a_quota_forbids_the_placeholder, a_placeholder_is_orphaned,
+        a_group_without_a_placeholder_runs_without_it, a_placeholder_steps_aside_for_a_quota;
+    native:
+        any_pods_can_be_a_group, the_example_of_the_first_page_shares_a_node, a_native_group_on_one_volume,
+        pod_security_lets_placeholders_in, a_group_with_a_disruption_budget_is_drained;
+    bad_input:
+        an_unknown_mode_is_refused, a_group_must_be_a_label_value, a_claim_that_does_not_exist_yet,
+        an_owner_that_does_not_exist, a_pipeline_that_does_not_exist, names_at_their_limits,
+        a_run_of_many_tasks_and_workspaces;
+    volumes:
+        provisioned_claims_of_two_zones_meet, a_class_without_a_sibling_is_kept_and_reported;
+    constraints:
+        members_bound_by_node;
+    moves:
+        by_node_a_cordoned_or_full_node_is_left;
+    isolation:
+        isolation_within_a_namespace;
+    troubles:
+        pods_are_admitted_while_no_controller_runs;
+    upgrade:
+        objects_of_an_older_release_are_taken_over;
+    load:
+        fifty_runs_at_once, restarts_change_nothing;
+};
+
+pub(crate) fn suite() -> Suite {
+    Suite { cases: CASES.to_vec(), at_once: 8, start: || Box::pin(start()) }
+}
+
+async fn start() -> Result<World> {
+    start_with(Options::default()).await
+}
+
+/// Starts the control plane with the volumes and Tekton of the testbed.
+pub(crate) async fn start_with(options: Options) -> Result<World> {
+    // Nodes for pods without any constraint: stowplan's own.
+    let nodes = ["east", "west"].map(|zone| NodeSpec::new(zone).zone(zone)).to_vec();
+    // Short enough to wait for in a test, but longer than the ten seconds for which the scheduler
+    // may delay a member that it will place.
+    let quick = |install: Install| {
+        install
+            .value("policy.coschedule.gracePeriod", "12s")
+            .value("policy.coschedule.groupTTL", "3s")
+    };
+    let mut world = World::start_with(Options { nodes, ..options }, quick).await?;
+    world.helpers.push(Box::new(Volumes::start(&world.client).await?));
+    // Tekton is installed after stowplan, which must notice it.
+    world.helpers.push(Box::new(Tekton::start(&world.client).await?));
+    pipeline::noticed(&world).await?;
+    Ok(world)
+}

@@ -1,0 +1,154 @@
+//! The objects and marks that stowplan makes for a group, and the check that none of them is left.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt as _};
+use testbed::wait::{Seen, until};
+
+use crate::coschedule::pipeline::{LIMIT, node};
+use crate::world::{Space, World};
+
+/// The label of placeholders, on the StatefulSet and its pod.
+const PLACEHOLDER: &str = "stowplan.dev/placeholder";
+/// The label of members.
+pub(crate) const MEMBER: &str = "stowplan.dev/coschedule-member";
+
+/// The group that a pod is a member of.
+pub(crate) fn group_of(pod: &Pod) -> Option<&str> {
+    pod.metadata.labels.as_ref()?.get(MEMBER).map(String::as_str)
+}
+
+/// Whether a pod carries the gate of a member that waits for its placeholder's node.
+fn is_gated(pod: &Pod) -> bool {
+    let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+    gates.into_iter().any(|gate| gate.name.starts_with("stowplan.dev/"))
+}
+
+/// Whether a pod has any pod anti-affinity, required or preferred.
+fn repels(pod: &Pod) -> bool {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
+    affinity.is_some_and(|affinity| affinity.pod_anti_affinity.is_some())
+}
+
+/// The node that every node selector term of a pod names: `binding: node` pins the pod to it.
+pub(crate) fn bound_to(pod: &Pod) -> Option<String> {
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
+    let named = required.node_selector_terms.iter().map(|term| {
+        let fields = term.match_fields.iter().flatten();
+        let names = fields.filter(|it| it.key == "metadata.name" && it.operator == "In");
+        names.flat_map(|it| it.values.iter().flatten()).collect::<Vec<_>>()
+    });
+    let nodes: BTreeSet<Vec<&String>> = named.collect();
+    match Vec::from_iter(nodes).as_slice() {
+        [only] if only.len() == 1 => Some(only[0].clone()),
+        _ => None,
+    }
+}
+
+impl Space {
+    pub(crate) async fn placeholders(&self) -> Result<Vec<StatefulSet>> {
+        let sets: Api<StatefulSet> = Api::namespaced(self.world.client.clone(), &self.name);
+        Ok(sets.list(&ListParams::default().labels(PLACEHOLDER)).await?.items)
+    }
+
+    /// The placeholders' pods.
+    pub(crate) async fn placeholder_pods(&self) -> Result<Vec<Pod>> {
+        let labelled = ListParams::default().labels(PLACEHOLDER);
+        Ok(self.pods().list(&labelled).await?.items)
+    }
+
+    /// The only node of the pods whose task names begin so, as members of one group. Asserts that
+    /// they have no anti-affinity: the placeholder's is not copied to members, and no author here
+    /// has written any.
+    pub(crate) async fn together(&self, prefix: &str) -> Result<String> {
+        let pods = self.task_pods().await?;
+        let of_run = pods.iter().filter(|(name, _)| name.starts_with(prefix));
+        let groups: BTreeMap<_, _> = of_run.map(|(name, pod)| (name, group_of(pod))).collect();
+        let first = groups.values().next().copied().flatten();
+        ensure!(first.is_some() && groups.values().all(|it| *it == first), "{groups:?}");
+        let of_run = pods.iter().filter(|(name, _)| name.starts_with(prefix));
+        let repelling: Vec<_> =
+            of_run.filter(|(_, pod)| repels(pod)).map(|(name, _)| name).collect();
+        ensure!(repelling.is_empty(), "{repelling:?} repel other pods");
+        self.node_of_all(prefix).await
+    }
+
+    /// Waits until this many placeholders have a node; returns the nodes, in the order of names.
+    pub(crate) async fn placed(&self, count: usize) -> Result<Vec<String>> {
+        until(&format!("{count} placeholders in {} to be placed", self.name), LIMIT, async || {
+            let pods = self.placeholder_pods().await?;
+            let living = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+            let nodes: Vec<_> = living.filter_map(node).collect();
+            Ok(if nodes.len() == count && pods.len() == count {
+                Seen::Done(nodes)
+            } else {
+                Seen::NotYet(format!("{} pods, on {nodes:?}", pods.len()))
+            })
+        })
+        .await
+    }
+
+    /// Waits until no placeholder and no gate of stowplan's is left here, except those of a
+    /// remaining run.
+    pub(crate) async fn nothing_is_left(&self) -> Result<()> {
+        until(&format!("stowplan's objects to be deleted in {}", self.name), LIMIT, async || {
+            let mut left: Vec<String> = Vec::new();
+            for set in self.placeholders().await? {
+                left.push(format!("StatefulSet {}", set.name_any()));
+            }
+            for pod in self.pods().list(&ListParams::default()).await?.items {
+                let of_placeholder =
+                    pod.metadata.labels.iter().flatten().any(|(key, _)| key == PLACEHOLDER);
+                if of_placeholder || is_gated(&pod) {
+                    left.push(format!("pod {}", pod.name_any()));
+                }
+            }
+            Ok(if left.is_empty() { Seen::Done(()) } else { Seen::NotYet(left.join(", ")) })
+        })
+        .await?;
+        unmarked(&self.world).await
+    }
+
+    /// Deletes all runs here, and waits until all of their objects are deleted: no pod is left, and
+    /// no claim but those that existed before.
+    pub(crate) async fn cleared(&self, kept: &[&str]) -> Result<()> {
+        self.nothing_is_left().await?;
+        for run in self.runs().list(&ListParams::default()).await?.items {
+            match self.runs().delete(&run.name_any(), &DeleteParams::default()).await {
+                // Deleted together with the run that owned it.
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                deleted => drop(deleted?),
+            }
+        }
+        let kept: BTreeSet<_> = kept.iter().map(|&name| name.to_owned()).collect();
+        until(&format!("nothing of the runs in {} to be left", self.name), LIMIT, async || {
+            let pods = self.task_pods().await?.len();
+            let claims = self.claims().list(&ListParams::default()).await?.items;
+            let claims: BTreeSet<_> = claims.iter().map(|claim| claim.name_any()).collect();
+            Ok(if pods == 0 && claims == kept {
+                Seen::Done(())
+            } else {
+                Seen::NotYet(format!("{pods} pods, claims {claims:?}"))
+            })
+        })
+        .await?;
+        self.nothing_is_left().await
+    }
+}
+
+/// No node carries stowplan's labels or taints: coscheduling needs none.
+async fn unmarked(world: &World) -> Result<()> {
+    for node in Api::<Node>::all(world.client.clone()).list(&ListParams::default()).await?.items {
+        let ours = |key: &str| key.contains("stowplan") && !key.starts_with("test");
+        let labels = node.metadata.labels.iter().flatten().filter(|(key, _)| ours(key)).count();
+        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        let taints = taints.filter(|taint| ours(&taint.key)).count();
+        ensure!(labels + taints == 0, "node {} carries a mark of stowplan", node.name_any());
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Many runs at once, and restarts of stowplan meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use testbed::control_plane::Installation;
+use testbed::volumes::{IMMEDIATE, LOCAL, WAITING};
+
+use crate::coschedule::group::group_of;
+use crate::coschedule::pipeline::{Lab, claim, existing, in_mode, node, task, template};
+use crate::world::{Space, World, same};
+
+/// Five pods that share a workspace: one, three at once, one.
+fn run(lab: &Lab, name: &str, class: &str) -> Value {
+    let shared: &[&str] = &["source"];
+    lab.run(
+        name,
+        &[template("source", class)],
+        &[
+            task("clone", &[], shared),
+            task("build", &["clone"], shared),
+            task("test", &["clone"], shared),
+            task("lint", &["clone"], shared),
+            task("push", &["build", "test", "lint"], shared),
+        ],
+    )
+}
+
+async fn all_succeed(space: &Space, names: &[String]) -> Result<()> {
+    for name in names {
+        space.succeeded(name).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn fifty_runs_at_once(world: Arc<World>) -> Result<()> {
+    let mut installation = world.alone().await?;
+    let space = world.namespace("crowd").await?;
+    let zones: Vec<_> = ["east", "west"].into_iter().cycle().take(200).collect();
+    let lab = Lab::new(&world, "crowd", &zones).await?;
+    installation.stop_controller(0).await?;
+    let proxy = world.plane.proxy().await?;
+    installation.start_controller_through(0, &proxy).await?;
+    proxy.forget();
+
+    let names: Vec<_> = (0..50).map(|number| format!("run-{number:02}")).collect();
+    for name in &names {
+        space.created(&run(&lab, name, WAITING)).await?;
+    }
+    all_succeed(&space, &names).await?;
+    let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let pods = space.task_pods().await?;
+    same(&pods.len(), &250)?;
+    for (name, pod) in &pods {
+        let group = group_of(pod).unwrap_or(name);
+        groups.entry(group.to_owned()).or_default().extend(node(pod));
+    }
+    same(&groups.len(), &50)?;
+    let torn: Vec<_> = groups.iter().filter(|(_, nodes)| nodes.len() != 1).collect();
+    ensure!(torn.is_empty(), "{torn:?}");
+    space.nothing_is_left().await?;
+
+    let writes = proxy.writes();
+    eprintln!("API writes of the controller per run of five pods: {}", writes as f64 / 50.0);
+    // A placeholder is made once and removed once. On a machine that is too slow for fifty runs
+    // some members wait so long that their group is moved, which is two writes more.
+    ensure!(writes >= 50 * 2, "{writes} writes: somebody else has made the placeholders");
+    ensure!(writes <= 50 * 3, "{writes} writes for 50 runs");
+    space.cleared(&[]).await?;
+    installation.stop_controller(0).await?;
+    installation.start_controller(0).await
+}
+
+/// Pseudo-random numbers from a seed (SplitMix64).
+struct Chance(u64);
+
+impl Chance {
+    /// The environment variable with the seed.
+    const SEED: &str = "STOWPLAN_TEST_SEED";
+
+    fn new() -> Result<Self> {
+        let seed = match std::env::var(Self::SEED) {
+            Ok(seed) => seed.parse().with_context(|| format!("{}={seed}", Self::SEED))?,
+            Err(_) => Timestamp::now().as_microsecond().unsigned_abs(),
+        };
+        eprintln!("{}={seed} restarts in this order again", Self::SEED);
+        Ok(Self(seed))
+    }
+
+    /// A number below `end`.
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+
+    async fn while_away(&mut self) {
+        tokio::time::sleep(Duration::from_millis(100 + self.below(1400))).await;
+    }
+}
+
+/// Stops or kills processes of stowplan, and starts them again after a while.
+async fn restart(installation: &mut Installation, chance: &mut Chance) -> Result<()> {
+    // Pods that are created while the webhook is stopped are not members, and prove nothing.
+    let of_webhook = chance.below(3) == 0;
+    let with_controller = !of_webhook || chance.below(3) == 0;
+    if of_webhook {
+        installation.stop_webhook().await?;
+    }
+    if with_controller {
+        match chance.below(2) {
+            0 => installation.kill_controller(0).await?,
+            _ => drop(installation.stop_controller(0).await?),
+        }
+    }
+    chance.while_away().await;
+    if of_webhook {
+        installation.start_webhook().await?;
+    }
+    if with_controller {
+        chance.while_away().await;
+        installation.start_controller(0).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn restarts_change_nothing(world: Arc<World>) -> Result<()> {
+    let mut chance = Chance::new()?;
+    let mut installation = world.alone().await?;
+    let space = world.namespace("restarts").await?;
+    let lab = Lab::new(&world, "restarts", &["east", "west", "east", "west", "east"]).await?;
+    let alone = Lab::new(&world, "restarts-alone", &["east", "west"]).await?;
+    space.created(&claim("shared", WAITING, "ReadWriteOnce")).await?;
+    let mut waiting: Vec<Value> = Vec::new();
+    for number in 0..3 {
+        waiting.push(run(&lab, &format!("waiting-{number}"), WAITING));
+        waiting.push(run(&lab, &format!("at-once-{number}"), IMMEDIATE));
+    }
+    for number in 0..2 {
+        waiting.push(run(&lab, &format!("local-{number}"), LOCAL));
+        let mut shared = run(&lab, &format!("shared-{number}"), WAITING);
+        shared["spec"]["workspaces"] = json!([existing("source", "shared")]);
+        waiting.push(shared);
+        let tasks = [task("one", &[], &[]), task("two", &["one"], &[])];
+        let isolated = alone.run(&format!("alone-{number}"), &[], &tasks);
+        waiting.push(in_mode(isolated, "isolate-pipelinerun"));
+    }
+    // One of the nodes is cordoned for a while meanwhile.
+    let closed = lab.nodes[chance.below(5) as usize].clone();
+    let mut names = Vec::new();
+    while !waiting.is_empty() {
+        let run = waiting.swap_remove(chance.below(waiting.len() as u64) as usize);
+        space.created(&run).await?;
+        names.push(run["metadata"]["name"].as_str().unwrap_or_default().to_owned());
+        if names.len() == 5 {
+            world.plane.cordon(&closed).await?;
+        }
+        restart(&mut installation, &mut chance).await?;
+    }
+    world.plane.uncordon(&closed).await?;
+    all_succeed(&space, &names).await?;
+
+    let pods = space.task_pods().await?;
+    let mut whole = 0;
+    for name in &names {
+        let prefix = format!("{name}-");
+        if name.starts_with("local") {
+            // The volume would hold together what the webhook did not see, wherever it was closed.
+            space.node_of_all(&prefix).await?;
+        }
+        let of_run = || pods.iter().filter(|(pod, _)| pod.starts_with(&prefix));
+        // Pods that were created while the webhook was stopped are not members.
+        if of_run().any(|(_, pod)| group_of(pod).is_none()) {
+            continue;
+        }
+        whole += 1;
+        // A group of the cordoned node has moved to another one.
+        let mut nodes: BTreeSet<_> = of_run().filter_map(|(_, pod)| node(pod)).collect();
+        let was_moved = nodes.remove(&closed) && !nodes.is_empty();
+        if was_moved {
+            ensure!(nodes.len() == 1, "{name} was on {closed} and {nodes:?}");
+        } else {
+            space.together(&prefix).await?;
+        }
+    }
+    ensure!(whole > 0, "no run came through the webhook as a whole, so nothing is shown");
+    eprintln!("{whole} of {} runs came through the webhook as a whole", names.len());
+    space.cleared(&["shared"]).await
+}

@@ -1,0 +1,371 @@
+//! A placeholder whose node is no longer eligible for its group: the run succeeds all the same.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use testbed::volumes::{LOCAL, WAITING};
+
+use crate::coschedule::pipeline::{
+    Lab, in_mode, lasting, node, requesting, task, template, with_policy,
+};
+use crate::world::{Space, World, same};
+
+/// What happens to the node of the placeholder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Cordoned,
+    Tainted,
+    NotReady,
+    Deleted,
+    NoPods,
+    NoProcessors,
+}
+
+/// When it happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// The placeholder exists, and no member yet.
+    BeforeTheFirst,
+    /// One member has ended, and the next one does not exist yet.
+    BetweenTwo,
+    /// A member is running.
+    While,
+}
+
+const MOMENTS: [Moment; 3] = [Moment::BeforeTheFirst, Moment::BetweenTwo, Moment::While];
+
+/// The CPU request of a task; a node has sixteen CPUs.
+const MOST: &str = "10";
+
+/// The node of the tasks that are no members.
+const BESIDE: &str = "east";
+
+impl Fault {
+    fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+
+    /// Makes it happen to `node`.
+    async fn happen(self, world: &World, space: &Space, lab: &Lab, node: &str) -> Result<()> {
+        match self {
+            Self::Cordoned => world.plane.cordon(node).await,
+            Self::Tainted => world.plane.taint(node, "maintenance", "now", "NoSchedule").await,
+            Self::NotReady => world.plane.lose_node(node).await,
+            Self::Deleted => world.plane.delete_node(node).await,
+            Self::NoPods => self.fill(space, lab, node, 5, "1m").await,
+            Self::NoProcessors => self.fill(space, lab, node, 1, "7").await,
+        }
+    }
+
+    /// Fills a node with other pods.
+    async fn fill(
+        self,
+        space: &Space,
+        lab: &Lab,
+        node: &str,
+        count: usize,
+        cpu: &str,
+    ) -> Result<()> {
+        for number in 0..count {
+            let mut spec = lab.way();
+            spec["nodeSelector"]["kubernetes.io/hostname"] = json!(node);
+            spec["containers"] = json!([{"name": "filler", "image": "filler", "resources": {"requests": {"cpu": cpu}}}]);
+            let name = format!("filler-{node}-{number}");
+            space.pod(&json!({"metadata": {"name": name}, "spec": spec})).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Opens the way for the run's task `before` or `between`.
+async fn open(world: &World, lab: &Lab, task: &str) -> Result<()> {
+    world.plane.label(BESIDE, &format!("{}-{task}", lab.name), Some("open")).await
+}
+
+/// A run whose member `one` starts when `before` is opened, and whose member `two` when `between` is.
+fn run(lab: &Lab, moment: Moment) -> Value {
+    let member = |name: &str, after: &[&str], duration: &str| {
+        requesting(lasting(task(name, after, &["source"]), duration), "cpu", MOST)
+    };
+    // Long enough for the fault, on a machine that is busy with other work.
+    let duration = if moment == Moment::While { "15s" } else { "1s" };
+    let mut run = lab.run(
+        "ci",
+        &[template("source", WAITING)],
+        &[
+            task("before", &[], &[]),
+            member("one", &["before"], duration),
+            task("between", &["one"], &[]),
+            member("two", &["between"], "1s"),
+        ],
+    );
+    // On another node, when it has their label: until then they wait, and hold the members back.
+    run["spec"]["taskRunSpecs"] = ["before", "between"]
+        .map(|task| {
+            let door = format!("{}-{task}", lab.name);
+            let selector = json!({"kubernetes.io/hostname": BESIDE, door: "open"});
+            json!({"pipelineTaskName": task, "podTemplate": {"nodeSelector": selector}})
+        })
+        .into_iter()
+        .collect();
+    run
+}
+
+async fn survives(world: &Arc<World>, binding: &str, fault: Fault, moment: Moment) -> Result<()> {
+    let name = format!("{binding}-{}-{}", fault.name(), format!("{moment:?}").to_lowercase());
+    let space = world.namespace(&name).await?;
+    // Room for five pods a node: those of the run are two at most, with the placeholder. All nodes
+    // are in one zone, so that the volume can follow.
+    let lab = Lab::with(world, &name, &["east"; 3], |node| node.capacity("pods", "5")).await?;
+    let mut run = run(&lab, moment);
+    if moment == Moment::While && fault == Fault::Deleted {
+        // The pod is deleted with its node, so its task needs a retry.
+        run["spec"]["pipelineSpec"]["tasks"][1]["retries"] = json!(1);
+    }
+    space.created(&run).await?;
+    let lost = match moment {
+        Moment::BeforeTheFirst => space.placed(1).await?.remove(0),
+        Moment::BetweenTwo => {
+            open(world, &lab, "before").await?;
+            node(&space.in_phase("ci-one-pod", "Succeeded").await?).context("one was nowhere")?
+        }
+        Moment::While => {
+            open(world, &lab, "before").await?;
+            node(&space.in_phase("ci-one-pod", "Running").await?).context("nowhere")?
+        }
+    };
+    let running = space.task_pod("ci-one-pod").await.ok();
+    fault.happen(world, &space, &lab, &lost).await?;
+    for task in ["before", "between"] {
+        open(world, &lab, task).await?;
+    }
+    if moment == Moment::While && fault == Fault::NotReady {
+        // Without a kubelet the task does not end, and Kubernetes decides about it. stowplan only
+        // waits.
+        tokio::time::sleep(std::time::Duration::from_secs(8)).await;
+        unharmed(&space, running.as_ref()).await?;
+        world.plane.recover_node(&lost).await?;
+    }
+    space.succeeded("ci").await.with_context(|| format!("{fault:?}, {moment:?}, {lost}"))?;
+    if moment != Moment::While {
+        space.expect_event(&["PipelineRun/ci", "PlaceholderMoved", &lost]).await?;
+    }
+    if moment == Moment::While && fault != Fault::Deleted {
+        unharmed(&space, running.as_ref()).await?;
+    }
+    let two = node(&space.task_pod("ci-two-pod").await?).context("two was nowhere")?;
+    // A full node may have room again, and a node that came back may be used.
+    let back = moment == Moment::While && fault == Fault::NotReady;
+    ensure!(two != lost || back, "{fault:?}, {moment:?}: on {two}, which was lost");
+    if moment == Moment::BeforeTheFirst {
+        same(&node(&space.task_pod("ci-one-pod").await?).as_deref(), &Some(&*two))?;
+    }
+    if fault == Fault::NotReady && !back {
+        world.plane.recover_node(&lost).await?;
+    }
+    space.cleared(&[]).await.with_context(|| format!("{fault:?}, {moment:?}, {lost}"))
+}
+
+/// The pod that ran still runs, or has succeeded: it was not replaced.
+async fn unharmed(space: &Space, running: Option<&Pod>) -> Result<()> {
+    let running = running.context("nothing ran")?;
+    let now = space.task_pod(&running.name_any()).await?;
+    same(&now.uid(), &running.uid())?;
+    ensure!(now.metadata.deletion_timestamp.is_none(), "{} is being deleted", now.name_any());
+    Ok(())
+}
+
+async fn survives_at_every_moment(world: &Arc<World>, fault: Fault) -> Result<()> {
+    let _running = world.installation.read().await;
+    try_join_all(MOMENTS.map(|moment| survives(world, "term", fault, moment))).await?;
+    Ok(())
+}
+
+/// With `binding: node` members are pinned to a node, and do not follow the placeholder by
+/// themselves. All at once, because the policy holds for all.
+pub(crate) async fn by_node_a_cordoned_or_full_node_is_left(world: Arc<World>) -> Result<()> {
+    let moments = [Moment::BeforeTheFirst, Moment::BetweenTwo];
+    with_policy(&world, json!({"binding": "node"}), async || {
+        let of = |fault| moments.map(|moment| survives(&world, "node", fault, moment));
+        try_join_all([of(Fault::Cordoned), of(Fault::NoProcessors)].into_iter().flatten()).await?;
+        Ok(())
+    })
+    .await
+}
+
+pub(crate) async fn a_cordoned_node_is_left(world: Arc<World>) -> Result<()> {
+    survives_at_every_moment(&world, Fault::Cordoned).await
+}
+
+pub(crate) async fn a_tainted_node_is_left(world: Arc<World>) -> Result<()> {
+    survives_at_every_moment(&world, Fault::Tainted).await
+}
+
+pub(crate) async fn a_node_that_is_not_ready_is_left(world: Arc<World>) -> Result<()> {
+    survives_at_every_moment(&world, Fault::NotReady).await
+}
+
+pub(crate) async fn a_deleted_node_is_left(world: Arc<World>) -> Result<()> {
+    survives_at_every_moment(&world, Fault::Deleted).await
+}
+
+pub(crate) async fn a_node_without_room_for_pods_is_left(world: Arc<World>) -> Result<()> {
+    survives_at_every_moment(&world, Fault::NoPods).await
+}
+
+pub(crate) async fn a_node_without_processors_is_left(world: Arc<World>) -> Result<()> {
+    survives_at_every_moment(&world, Fault::NoProcessors).await
+}
+
+/// Waits until a run, one of its TaskRuns and that TaskRun's pod have the same event.
+async fn expect_event_of_all(space: &Space, task_run: &str, words: &[&str]) -> Result<()> {
+    let pod = format!("Pod/{task_run}-pod");
+    for object in ["PipelineRun/ci", &format!("TaskRun/{task_run}"), &pod] {
+        let object = format!("{object} ");
+        let words: Vec<_> = [object.as_str()].iter().chain(words).copied().collect();
+        space.expect_event(&words).await?;
+    }
+    Ok(())
+}
+
+/// A run whose task `first` runs for twenty seconds, and whose task `second` starts after a free
+/// task, which waits until the cordoned node is uncordoned.
+async fn first_and_second(world: &World, space: &Space, lab: &Lab, closed: &str) -> Result<Pod> {
+    world.plane.cordon(closed).await?;
+    let mut run = lab.run(
+        "ci",
+        &[template("source", WAITING)],
+        &[
+            lasting(task("first", &[], &["source"]), "20s"),
+            task("until", &[], &[]),
+            task("second", &["until"], &["source"]),
+        ],
+    );
+    let mut way = lab.way();
+    way["nodeSelector"]["kubernetes.io/hostname"] = json!(closed);
+    run["spec"]["taskRunSpecs"] = json!([{"pipelineTaskName": "until", "podTemplate": way}]);
+    space.created(&run).await?;
+    space.in_phase("ci-first-pod", "Running").await
+}
+
+/// While a member runs its group is not moved; the events of waiting pods name that member.
+pub(crate) async fn a_member_that_runs_is_waited_for(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("busy").await?;
+    let lab = Lab::new(&world, "busy", &["east"; 3]).await?;
+    let closed = &lab.nodes[2];
+    let first = first_and_second(&world, &space, &lab, closed).await?;
+    let lost = node(&first).context("first is nowhere")?;
+    world.plane.cordon(&lost).await?;
+    world.plane.uncordon(closed).await?;
+    expect_event_of_all(&space, "ci-second", &["WaitsForMembers", &lost, "ci-first-pod"]).await?;
+    unharmed(&space, Some(&first)).await?;
+    space.succeeded("ci").await?;
+    space.expect_event(&["PipelineRun/ci ", "PlaceholderMoved", &lost]).await?;
+    unharmed(&space, Some(&first)).await?;
+    ensure!(node(&space.task_pod("ci-second-pod").await?) != Some(lost), "not moved");
+    space.cleared(&[]).await
+}
+
+/// A placeholder's pod that is deleted while a member runs (by a drain, say) does not split the
+/// group: it is placed on the member's node again, or waits until the member has ended.
+pub(crate) async fn a_deleted_placeholder_comes_back_to_its_members(
+    world: Arc<World>,
+) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("evicted").await?;
+    let lab = Lab::new(&world, "evicted", &["east"; 3]).await?;
+    let closed = &lab.nodes[2];
+    let first = first_and_second(&world, &space, &lab, closed).await?;
+    let held = node(&first).context("first is nowhere")?;
+    let evict = async || {
+        let placeholders = space.placeholder_pods().await?;
+        let name = placeholders.first().context("no placeholder")?.name_any();
+        space.pods().delete(&name, &DeleteParams::default()).await?;
+        anyhow::Ok(())
+    };
+    evict().await?;
+    same(&space.placed(1).await?, &vec![held.clone()])?;
+    world.plane.cordon(&held).await?;
+    evict().await?;
+    world.plane.uncordon(closed).await?;
+    expect_event_of_all(&space, "ci-second", &["WaitsForMembers", &held, "ci-first-pod"]).await?;
+    same(&node(&space.task_pod("ci-second-pod").await?), &None)?;
+    unharmed(&space, Some(&first)).await?;
+    let said = world.stowplan(&["check", "pipelinerun/ci", "-n", &space.name], "").await?;
+    ensure!(!said.success, "nothing is in the way: {}", said.out);
+    for word in [
+        format!("node {held} is cordoned"),
+        format!("pod ci-first-pod of the group still runs on {held}"),
+    ] {
+        ensure!(said.out.contains(&word), "not reported: {word}\n{}{}", said.out, said.err);
+    }
+    space.succeeded("ci").await?;
+    unharmed(&space, Some(&first)).await?;
+    ensure!(node(&space.task_pod("ci-second-pod").await?) != Some(held), "not moved");
+    space.cleared(&[]).await
+}
+
+/// No node has room for the largest member: an event says so, and it is placed once a node has
+/// room.
+pub(crate) async fn no_node_has_room(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("no-room").await?;
+    let lab = Lab::new(&world, "no-room", &["east"; 2]).await?;
+    space.created(&run(&lab, Moment::BeforeTheFirst)).await?;
+    space.placed(1).await?;
+    for node in &lab.nodes {
+        Fault::NoProcessors.happen(&world, &space, &lab, node).await?;
+    }
+    for task in ["before", "between"] {
+        open(&world, &lab, task).await?;
+    }
+    expect_event_of_all(&space, "ci-one", &["NoNodeFits", "ci-one-pod"]).await?;
+    for node in &lab.nodes {
+        space.delete(&format!("filler-{node}-0")).await?;
+    }
+    space.succeeded("ci").await?;
+    space.together("ci-one").await?;
+    space.cleared(&[]).await
+}
+
+/// A group cannot leave the node of a volume that is pinned to it; an event says so.
+pub(crate) async fn a_volume_that_pins_is_reported(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("pinned").await?;
+    let lab = Lab::new(&world, "pinned", &["east"; 2]).await?;
+    let tasks = [
+        task("one", &[], &["source"]),
+        lasting(task("between", &["one"], &[]), "4s"),
+        task("two", &["between"], &["source"]),
+    ];
+    space
+        .created(&in_mode(lab.run("ci", &[template("source", LOCAL)], &tasks), "workspaces"))
+        .await?;
+    space.in_phase("ci-between-pod", "Running").await?;
+    let lost = node(&space.task_pod("ci-one-pod").await?).context("one was nowhere")?;
+    world.plane.cordon(&lost).await?;
+    // The run gets its event at once; `check` reports it once a pod waits.
+    space.expect_event(&["PipelineRun/ci", "VolumePinsNode", "of claim pvc-", &lost]).await?;
+    expect_event_of_all(&space, "ci-two", &["VolumePinsNode", &lost]).await?;
+    // `check` reports the same.
+    let said = world.stowplan(&["check", "pipelinerun/ci", "-n", &space.name], "").await?;
+    ensure!(!said.success, "nothing is in the way: {}", said.out);
+    for word in [
+        format!("node {lost} is cordoned"),
+        "can be mounted on no node but".to_owned(),
+        format!("kubectl uncordon {lost}"),
+        format!("Pod {}/ci-two-pod", space.name),
+    ] {
+        ensure!(said.out.contains(&word), "not reported: {word}\n{}{}", said.out, said.err);
+    }
+    world.plane.uncordon(&lost).await?;
+    space.succeeded("ci").await?;
+    same(&node(&space.task_pod("ci-two-pod").await?), &Some(lost))?;
+    space.cleared(&[]).await
+}

@@ -1,0 +1,157 @@
+//! Named tests in suites. The tests of a suite share one control plane, which is started before the
+//! first of them that runs and stopped after the last.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use anyhow::{Result, anyhow};
+use futures::FutureExt as _;
+use libtest_mimic::{Arguments, Trial};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+
+use crate::world::World;
+
+/// A future that a test awaits, of any type.
+pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// The result of a test, to be awaited.
+pub(crate) type Outcome = Boxed<Result<()>>;
+
+/// A test: its name and its function.
+pub(crate) type Case = (&'static str, fn(Arc<World>) -> Outcome);
+
+/// The tests of the modules in a parent module, named `parent::module::test`; with `as`, the names
+/// begin with another text.
+macro_rules! cases {
+    ($parent:ident, $($rest:tt)+) => { cases!($parent as stringify!($parent), $($rest)+) };
+    ($parent:ident as $prefix:expr, $($module:ident: $($name:ident),+ $(,)?);+ $(;)?) => {
+        cases!(@ $parent $prefix, [$($module: $($name),+);+])
+    };
+    (@ $parent:ident $prefix:expr, [$($module:ident: $($name:ident),+);+]) => {
+        &[$($((
+            concat!($prefix, "::", stringify!($module), "::", stringify!($name)),
+            |world| Box::pin(crate::$parent::$module::$name(world)),
+        )),+),+]
+    };
+}
+pub(crate) use cases;
+
+/// Tests that share one control plane.
+pub(crate) struct Suite {
+    pub(crate) cases: Vec<Case>,
+    /// How many of them run side by side.
+    pub(crate) at_once: usize,
+    pub(crate) start: fn() -> Boxed<Result<World>>,
+}
+
+/// How many control planes run at once: while one starts or waits, another computes.
+const PLANES: usize = 2;
+
+/// The control plane of a suite while its tests run.
+struct Shared {
+    start: fn() -> Boxed<Result<World>>,
+    state: Mutex<State>,
+    /// Tests that have not ended yet.
+    left: AtomicUsize,
+    has_failed: AtomicBool,
+    at_once: Arc<Semaphore>,
+}
+
+enum State {
+    Waiting,
+    Running(Arc<World>, OwnedSemaphorePermit),
+    Failed(String),
+}
+
+impl Shared {
+    async fn world(&self, planes: &Arc<Semaphore>) -> Result<Arc<World>> {
+        let mut state = self.state.lock().await;
+        if let State::Waiting = *state {
+            let permit = Arc::clone(planes).acquire_owned().await?;
+            *state = match (self.start)().await {
+                Ok(world) => State::Running(Arc::new(world), permit),
+                Err(error) => State::Failed(format!("no control plane: {error:#}")),
+            };
+        }
+        match &*state {
+            State::Running(world, _) => Ok(Arc::clone(world)),
+            State::Failed(error) => Err(anyhow!("{error}")),
+            State::Waiting => unreachable!("it was started above"),
+        }
+    }
+
+    async fn run(&self, case: fn(Arc<World>) -> Outcome, planes: &Arc<Semaphore>) -> Result<()> {
+        let permit = Arc::clone(&self.at_once).acquire_owned().await?;
+        let result = match self.world(planes).await {
+            Ok(world) => {
+                // The message of a panic is on standard error. The control plane must not stay.
+                let caught = AssertUnwindSafe(case(world)).catch_unwind().await;
+                caught.unwrap_or_else(|_| Err(anyhow!("the test panicked")))
+            }
+            Err(error) => Err(error),
+        };
+        drop(permit);
+        self.has_failed.fetch_or(result.is_err(), Ordering::Relaxed);
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1
+            && let State::Running(world, _permit) =
+                std::mem::replace(&mut *self.state.lock().await, State::Waiting)
+            && let Some(world) = Arc::into_inner(world)
+        {
+            world.stop(self.has_failed.load(Ordering::Relaxed)).await;
+        }
+        result
+    }
+}
+
+/// A test that starts its own control plane.
+pub(crate) type Lone = (&'static str, fn() -> Boxed<()>);
+
+/// Runs the tests that the command line selects.
+pub(crate) fn run(suites: Vec<Suite>, lone: &[Lone]) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Tests that wait for their turn need a thread, too.
+    let all = lone.len() + suites.iter().map(|suite| suite.cases.len()).sum::<usize>();
+    arguments.test_threads.get_or_insert(all);
+    let wanted = |name: &str| {
+        let matches = |filter: &String| match arguments.exact {
+            true => name == filter,
+            false => name.contains(filter.as_str()),
+        };
+        arguments.filter.as_ref().is_none_or(matches) && !arguments.skip.iter().any(matches)
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let planes = Arc::new(Semaphore::new(PLANES));
+    let mut trials = Vec::new();
+    for Suite { cases, at_once, start } in suites {
+        let shared = Arc::new(Shared {
+            start,
+            state: Mutex::new(State::Waiting),
+            left: AtomicUsize::new(cases.iter().filter(|(name, _)| wanted(name)).count()),
+            has_failed: AtomicBool::new(false),
+            at_once: Arc::new(Semaphore::new(at_once)),
+        });
+        trials.extend(cases.into_iter().map(|(name, case)| {
+            let (shared, planes) = (Arc::clone(&shared), Arc::clone(&planes));
+            let handle = runtime.handle().clone();
+            Trial::test(name, move || {
+                let result = handle.block_on(shared.run(case, &planes));
+                result.map_err(|error| format!("{error:#}").into())
+            })
+        }));
+    }
+    trials.extend(lone.iter().map(|&(name, case)| {
+        let (planes, handle) = (Arc::clone(&planes), runtime.handle().clone());
+        Trial::test(name, move || {
+            handle.block_on(async {
+                let _permit = planes.acquire_owned().await;
+                case().await;
+            });
+            Ok(())
+        })
+    }));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

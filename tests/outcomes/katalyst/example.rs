@@ -1,0 +1,57 @@
+//! The training job of `examples/`, with agents that give its pods NUMA nodes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use testbed::control_plane::NodeSpec;
+use testbed::katalyst::{Agents, consumer, reported};
+use testbed::wait::{Seen, until};
+
+use crate::katalyst::rig::LIMIT;
+use crate::world::{World, same};
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/katalyst.yaml");
+
+pub(crate) async fn the_training_job_keeps_its_roles_apart(world: Arc<World>) -> Result<()> {
+    let _running = world.installation.read().await;
+    let space = world.namespace("training").await?;
+    let nodes = ["train-1", "train-2"];
+    let specs: Vec<NodeSpec> = nodes.iter().map(|node| NodeSpec::new(node)).collect();
+    world.plane.add_nodes(&specs).await?;
+    let _agents = Agents::start(&world.client, &nodes, 2, 2).await?;
+    world.kubectl(&["-n", &space.name, "apply", "-f", EXAMPLE], "").await?.succeeded()?;
+
+    let roles = until("all pods to be on NUMA nodes", LIMIT, async || {
+        let pods = space.pods().list(&Default::default()).await?.items;
+        let mut roles: BTreeMap<(String, usize), Vec<String>> = BTreeMap::new();
+        let mut placed = 0;
+        for (node, zones) in reported(&world.client).await? {
+            for zone in zones {
+                let here = pods.iter().filter(|pod| zone.consumers.contains(&consumer(pod)));
+                let here: Vec<String> = here.map(role).collect::<Result<_>>()?;
+                placed += here.len();
+                roles.entry((node.clone(), zone.number)).or_default().extend(here);
+            }
+        }
+        Ok(match placed {
+            6 => Seen::Done(roles),
+            _ => Seen::NotYet(format!("{placed} of {} pods", pods.len())),
+        })
+    })
+    .await?;
+    for ((node, zone), mut roles) in roles {
+        roles.sort();
+        roles.dedup();
+        ensure!(roles.len() < 2, "NUMA node {zone} of {node} has pods of several roles");
+    }
+    let events = world.kubectl(&["-n", &space.name, "get", "events"], "").await?.succeeded()?;
+    ensure!(events.contains("NumaFeasible") && !events.contains("NumaDeadline"), "{events}");
+    same(&world.kubectl(&["delete", "namespace", &space.name], "").await?.success, &true)
+}
+
+fn role(pod: &Pod) -> Result<String> {
+    let labels = pod.metadata.labels.as_ref();
+    labels.and_then(|labels| labels.get("role")).cloned().context("a pod without a role")
+}

@@ -1,0 +1,75 @@
+//! The oldest Kubernetes that stowplan serves: a part of the other suites on its API server, its
+//! scheduler and its controller manager, with the chart and its admission policies.
+//!
+//! The other suites run on the newest. What is chosen here uses the API in every way that stowplan
+//! does: both webhooks, the rules of the definitions, node and pod affinity, labels and taints of nodes,
+//! the removal of scheduling gates, placeholders with claims.
+
+pub(crate) mod release;
+
+use crate::harness::{Case, Suite, cases};
+use crate::world::World;
+use testbed::control_plane::{Install, NodeSpec, Options};
+use testbed::tools::Kubernetes;
+
+/// Without a controller, because these create pools that it would serve.
+const CLUSTER: &[Case] = cases! { cluster as "oldest::cluster",
+    streams:
+        host_by_name, host_by_address, tagged_pool, literal_pool_and_index, colocation_of_three,
+        exlocation_of_three_and_a_fourth, isolation_when_the_isolated_comes_last, node_name_is_released;
+    admission:
+        refusals_reach_kubectl, dry_run_shows_the_patch, the_stored_pod_sent_again_gets_no_patch,
+        warnings_reach_the_client, pods_of_workloads_are_placed;
+    host_pool: the_schema_and_its_rules;
+    streams_job: the_schema_and_its_rules;
+};
+
+const RELEASE: &[Case] = cases! { oldest,
+    release: the_api_server_is_the_oldest, no_expression_of_the_chart_has_a_warning,
+        the_policies_of_the_chart_hold;
+};
+
+const CONTROLLER: &[Case] = cases! { controller as "oldest::controller",
+    ready: the_charts_test_finds_a_working_installation;
+    pools: a_sized_exclusive_pool_has_its_nodes_alone;
+    whole:
+        a_pool_leaves_the_node_that_another_element_names, an_isolated_element_finds_its_node_free;
+};
+
+/// Each looks in the end whether any node has a mark of stowplan, so there are no pools beside them.
+const COSCHEDULE: &[Case] = cases! { coschedule as "oldest::coschedule",
+    modes: workspaces_that_meet_in_a_task_share_a_node;
+    runs: runs_that_share_a_claim_share_a_node;
+    native: any_pods_can_be_a_group, the_example_of_the_first_page_shares_a_node;
+    constraints: a_members_own_pod_affinity_is_kept, members_bound_by_node;
+};
+
+fn options(nodes: Vec<NodeSpec>) -> Options {
+    Options { nodes, kubernetes: Kubernetes::Oldest, ..Options::default() }
+}
+
+/// Three control planes, with the nodes and values of the suites that the cases are from.
+pub(crate) fn suites() -> [Suite; 3] {
+    [
+        Suite {
+            cases: CLUSTER.to_vec(),
+            at_once: 2,
+            start: || {
+                let options = options(crate::cluster::hosts::nodes());
+                Box::pin(World::start_with(options, Install::without_controller))
+            },
+        },
+        Suite {
+            cases: [RELEASE, CONTROLLER].concat(),
+            at_once: 6,
+            start: || {
+                Box::pin(World::start_with(options(NodeSpec::numbered(2)), |install| install))
+            },
+        },
+        Suite {
+            cases: COSCHEDULE.to_vec(),
+            at_once: 6,
+            start: || Box::pin(crate::coschedule::start_with(options(Vec::new()))),
+        },
+    ]
+}

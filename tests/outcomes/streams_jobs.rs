@@ -1,0 +1,28 @@
+//! Random StreamsJobs on a real control plane, one after the other, each on nodes of its own: what is
+//! possible runs whole, in whatever order its pods come and also after the loss of a node, and what is
+//! impossible is refused with the reason. Decided by the oracle of the suite `streams_whole`.
+//!
+//! `STOWPLAN_JOBS` sets the number of jobs, `STOWPLAN_TEST_SEED` others than the default ones.
+
+/// One job on its nodes.
+pub(crate) mod living;
+/// Random jobs.
+pub(crate) mod random;
+
+use crate::harness::{Case, Suite, cases};
+use crate::world::World;
+use anyhow::Result;
+use testbed::control_plane::{Install, NodeSpec};
+
+const CASES: &[Case] = cases! { streams_jobs,
+    random: every_possible_job_runs_whole;
+};
+
+pub(crate) fn suite() -> Suite {
+    Suite { cases: CASES.to_vec(), at_once: 1, start: || Box::pin(start()) }
+}
+
+async fn start() -> Result<World> {
+    let repairing = |install: Install| install.value("policy.repair", "recreatePending");
+    World::start(NodeSpec::numbered(1), repairing).await
+}
