@@ -8,11 +8,11 @@ mod world;
 
 use std::collections::BTreeSet;
 
+use self::world::World;
 use crate::streams_cases::{
     any_model, element_name, job_spec, must_be_refused, node_name, pool_name,
 };
 use crate::streams_oracle::{Element, Form, Model, Pool, Set};
-use self::world::World;
 use life::any_life;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;

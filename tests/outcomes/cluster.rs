@@ -45,8 +45,10 @@ const CASES: &[Case] = cases! { cluster,
         a_restart_fails_no_creation, a_mass_start_is_placed_within_two_seconds_each;
 };
 
+/// Without a controller, which would serve the pools that these cases leave unserved, and with an audit
+/// log.
 pub(crate) fn suite() -> Suite {
-    Suite { cases: CASES.to_vec(), at_once: 2, start: || Box::pin(start()) }
+    Suite { cases: CASES.to_vec(), at_once: 4, start: || Box::pin(start()) }
 }
 
 async fn start() -> Result<World> {

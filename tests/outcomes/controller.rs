@@ -35,30 +35,22 @@ pub(crate) mod wake;
 /// StreamsJobs that are placed as a whole.
 pub(crate) mod whole;
 
-use crate::harness::{Case, Suite, cases};
+use crate::harness::{Case, cases};
 use crate::world::World;
 use anyhow::Result;
 use testbed::control_plane::{Install, NodeSpec};
 
-/// The first one soon waits for a minute, beside the others. The last ones stop stowplan, or take any
-/// node, and so run without others beside them.
-const CASES: &[Case] = cases! { controller,
-    repair:
-        pods_admitted_meanwhile_are_reported_and_recreated;
-    remedies:
-        a_cordoned_host_is_uncordoned, a_full_host_gets_free_capacity, a_node_gets_the_hostname_label,
-        a_pool_without_a_node_gets_one, a_pod_that_was_not_placed_is_created_again,
-        a_group_on_a_cordoned_node_continues_there;
+pub(crate) const CASES: &[Case] = cases! { controller,
     jobs:
+        two_groups_keep_apart_in_every_order, a_jobs_pools_are_its_own,
         a_chain_of_tokens_is_one_group_in_every_order, a_group_goes_where_one_of_it_must_go,
-        two_groups_keep_apart_in_every_order, an_impossible_job_is_refused_at_once,
-        a_jobs_pools_are_its_own, exlocated_elements_roll_out_on_as_many_nodes;
+        an_impossible_job_is_refused_at_once, exlocated_elements_roll_out_on_as_many_nodes;
     whole:
+        a_full_reserved_node_is_replaced, a_pod_without_a_workload_stays_with_an_event,
         a_pool_leaves_the_node_that_another_element_names, a_pool_is_the_node_to_which_its_element_is_bound,
         an_isolated_element_finds_its_node_free,
         a_job_without_a_placement_is_refused_with_what_contradicts,
-        a_lost_node_is_replaced_before_its_pod_comes, the_pools_of_a_job_get_all_of_their_nodes_or_none,
-        a_full_reserved_node_is_replaced, a_pod_without_a_workload_stays_with_an_event;
+        a_lost_node_is_replaced_before_its_pod_comes, the_pools_of_a_job_get_all_of_their_nodes_or_none;
     pools:
         a_sized_exclusive_pool_has_its_nodes_alone, exclusive_pools_share_no_node,
         an_index_stays_with_its_node, a_pool_that_cannot_be_met_waits_for_nodes,
@@ -66,10 +58,21 @@ const CASES: &[Case] = cases! { controller,
     waiting:
         a_pool_grows_by_the_nodes_that_waiting_pods_need,
         an_exclusive_pool_leaves_the_node_that_another_pod_names;
-    ready:
-        the_charts_test_finds_a_working_installation;
     wake:
         a_drained_group_runs_again;
+    remedies:
+        a_cordoned_host_is_uncordoned, a_full_host_gets_free_capacity, a_node_gets_the_hostname_label,
+        a_pool_without_a_node_gets_one, a_pod_that_was_not_placed_is_created_again,
+        a_group_on_a_cordoned_node_continues_there;
+};
+
+/// These stop stowplan, change the policy or definitions, or take any node. The first one soon waits
+/// for a minute, beside others that need no installation alone.
+pub(crate) const ALONE: &[Case] = cases! { controller,
+    repair:
+        pods_admitted_meanwhile_are_reported_and_recreated;
+    ready:
+        the_charts_test_finds_a_working_installation;
     tekton:
         a_tekton_that_serves_v1beta1_alone;
     pools:
@@ -87,13 +90,12 @@ const CASES: &[Case] = cases! { controller,
         what_is_broken_is_named;
 };
 
-pub(crate) fn suite() -> Suite {
-    Suite { cases: CASES.to_vec(), at_once: 6, start: || Box::pin(start()) }
+/// Nodes for pods that ask for nothing: stowplan's own, and the trial pod of the testbed. `remedies`
+/// and `repair` need pods to be recreated.
+pub(crate) fn repairing(install: Install) -> Install {
+    install.value("policy.repair", "recreatePending")
 }
 
-async fn start() -> Result<World> {
-    // Somewhere for pods that ask for nothing: stowplan's own, and the trial pod of the testbed.
-    // `remedies` and `repair` need pods to be recreated.
-    let repairing = |install: Install| install.value("policy.repair", "recreatePending");
+pub(crate) async fn start() -> Result<World> {
     World::start(NodeSpec::numbered(2), repairing).await
 }

@@ -30,15 +30,16 @@ pub(crate) mod upgrade;
 /// Claims, zones and storage classes.
 pub(crate) mod volumes;
 
-use crate::harness::{Case, Suite, cases};
+use std::time::Duration;
+
+use crate::harness::{Case, cases};
 use crate::world::World;
 use anyhow::Result;
 use testbed::control_plane::{Install, NodeSpec, Options};
 use testbed::tekton::Tekton;
 use testbed::volumes::Volumes;
 
-/// The last ones change the policy, or stop stowplan, and so run without others beside them.
-const CASES: &[Case] = cases! { coschedule,
+pub(crate) const CASES: &[Case] = cases! { coschedule,
     moves:
         a_cordoned_node_is_left, a_tainted_node_is_left, a_node_that_is_not_ready_is_left,
         a_deleted_node_is_left, a_node_without_room_for_pods_is_left,
@@ -75,6 +76,10 @@ const CASES: &[Case] = cases! { coschedule,
         an_unknown_mode_is_refused, a_group_must_be_a_label_value, a_claim_that_does_not_exist_yet,
         an_owner_that_does_not_exist, a_pipeline_that_does_not_exist, names_at_their_limits,
         a_run_of_many_tasks_and_workspaces;
+};
+
+/// These change the policy, or stop stowplan.
+pub(crate) const ALONE: &[Case] = cases! { coschedule,
     volumes:
         provisioned_claims_of_two_zones_meet, a_class_without_a_sibling_is_kept_and_reported;
     constraints:
@@ -91,29 +96,29 @@ const CASES: &[Case] = cases! { coschedule,
         fifty_runs_at_once, restarts_change_nothing;
 };
 
-pub(crate) fn suite() -> Suite {
-    Suite { cases: CASES.to_vec(), at_once: 8, start: || Box::pin(start()) }
-}
-
-async fn start() -> Result<World> {
-    start_with(Options::default()).await
-}
+/// Short enough to wait for in a test, but longer than the two seconds for which the testbed's
+/// scheduler may delay a member that it will place.
+pub(crate) const GRACE_PERIOD: Duration = Duration::from_secs(4);
 
 /// Starts the control plane with the volumes and Tekton of the testbed.
-pub(crate) async fn start_with(options: Options) -> Result<World> {
-    // Nodes for pods without any constraint: stowplan's own.
-    let nodes = ["east", "west"].map(|zone| NodeSpec::new(zone).zone(zone)).to_vec();
-    // Short enough to wait for in a test, but longer than the ten seconds for which the scheduler
-    // may delay a member that it will place.
+pub(crate) async fn start_with(
+    options: Options,
+    change: impl FnOnce(Install) -> Install,
+) -> Result<World> {
     let quick = |install: Install| {
-        install
-            .value("policy.coschedule.gracePeriod", "12s")
+        change(install)
+            .value("policy.coschedule.gracePeriod", &format!("{}s", GRACE_PERIOD.as_secs()))
             .value("policy.coschedule.groupTTL", "3s")
     };
-    let mut world = World::start_with(Options { nodes, ..options }, quick).await?;
+    let mut world = World::start_with(options, quick).await?;
     world.helpers.push(Box::new(Volumes::start(&world.client).await?));
     // Tekton is installed after stowplan, which must notice it.
     world.helpers.push(Box::new(Tekton::start(&world.client).await?));
     pipeline::noticed(&world).await?;
     Ok(world)
+}
+
+/// Nodes for pods without any constraint: stowplan's own.
+pub(crate) fn nodes() -> Vec<NodeSpec> {
+    ["east", "west"].map(|zone| NodeSpec::new(zone).zone(zone)).to_vec()
 }

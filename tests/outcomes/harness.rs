@@ -2,11 +2,13 @@
 //! first of them that runs and stopped after the last.
 
 use std::future::Future;
+use std::io::Write as _;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 use futures::FutureExt as _;
@@ -84,12 +86,14 @@ impl Shared {
         }
     }
 
-    async fn run(&self, case: fn(Arc<World>) -> Outcome, planes: &Arc<Semaphore>) -> Result<()> {
+    async fn run(&self, (name, case): Case, planes: &Arc<Semaphore>) -> Result<()> {
         let permit = Arc::clone(&self.at_once).acquire_owned().await?;
         let result = match self.world(planes).await {
             Ok(world) => {
+                let started = Instant::now();
                 // The message of a panic is on standard error. The control plane must not stay.
                 let caught = AssertUnwindSafe(case(world)).catch_unwind().await;
+                note_time(name, started);
                 caught.unwrap_or_else(|_| Err(anyhow!("the test panicked")))
             }
             Err(error) => Err(error),
@@ -105,6 +109,14 @@ impl Shared {
         }
         result
     }
+}
+
+/// Appends how long a test took, without its wait for a turn, to the file `STOWPLAN_TEST_TIMES`.
+fn note_time(name: &str, started: Instant) {
+    let Some(path) = std::env::var_os("STOWPLAN_TEST_TIMES") else { return };
+    let seconds = started.elapsed().as_secs_f64();
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    file.and_then(|mut file| writeln!(file, "{seconds:8.1} {name}")).unwrap();
 }
 
 /// A test that starts its own control plane.
@@ -138,7 +150,7 @@ pub(crate) fn run(suites: Vec<Suite>, lone: &[Lone]) -> ExitCode {
             let (shared, planes) = (Arc::clone(&shared), Arc::clone(&planes));
             let handle = runtime.handle().clone();
             Trial::test(name, move || {
-                let result = handle.block_on(shared.run(case, &planes));
+                let result = handle.block_on(shared.run((name, case), &planes));
                 result.map_err(|error| format!("{error:#}").into())
             })
         }));
@@ -148,7 +160,9 @@ pub(crate) fn run(suites: Vec<Suite>, lone: &[Lone]) -> ExitCode {
         Trial::test(name, move || {
             handle.block_on(async {
                 let _permit = planes.acquire_owned().await;
+                let started = Instant::now();
                 case().await;
+                note_time(name, started);
             });
             Ok(())
         })

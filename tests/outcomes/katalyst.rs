@@ -5,7 +5,7 @@
 //! installed after the controller has started. One control plane serves all of these tests, each with a
 //! namespace, nodes and labels of its own: Katalyst knows no namespaces.
 
-mod rig;
+pub(crate) mod rig;
 
 /// The training job of `examples/`.
 pub(crate) mod example;
@@ -20,9 +20,9 @@ pub(crate) mod policy;
 /// `plan` and `check`.
 pub(crate) mod shown;
 
-use crate::harness::{Case, Suite, cases};
+use crate::harness::{Case, cases};
 
-const CASES: &[Case] = cases! { katalyst,
+pub(crate) const CASES: &[Case] = cases! { katalyst,
     labels:
         the_label_follows_the_report, a_node_that_loses_its_report_is_not_chosen,
         rubbish_in_a_report_is_reported;
@@ -34,9 +34,9 @@ const CASES: &[Case] = cases! { katalyst,
         the_leader_of_three_starts_first, a_deleted_leader_is_replaced;
     shown: plan_and_check_show_the_numa_nodes;
     example: the_training_job_keeps_its_roles_apart;
-    policy: deadlines_end_the_wait, a_mode_that_does_not_enforce_removes_the_gates;
 };
 
-pub(crate) fn suite() -> Suite {
-    Suite { cases: CASES.to_vec(), at_once: 4, start: || Box::pin(rig::start()) }
-}
+/// These change the policy.
+pub(crate) const ALONE: &[Case] = cases! { katalyst,
+    policy: deadlines_end_the_wait, a_mode_that_does_not_enforce_removes_the_gates;
+};

@@ -33,14 +33,29 @@ mod teardown;
 
 use std::process::ExitCode;
 
+use anyhow::Result;
+use testbed::control_plane::{NodeSpec, Options};
+
+use harness::Suite;
+use world::World;
+
+/// One control plane for all cases that can share it: each works in namespaces and on nodes of its
+/// own. Another one is needed only where a case takes stowplan, the policy or the nodes from under the
+/// others, or needs other flags; each says why.
 fn main() -> ExitCode {
+    let shared = [coschedule::CASES, controller::CASES, katalyst::CASES, mpi::CASES].concat();
+    // Each holds the installation alone, so there are two control planes of them.
+    let groups_alone = [coschedule::ALONE, katalyst::ALONE].concat();
     let mut suites = vec![
-        coschedule::suite(),
-        controller::suite(),
+        Suite { cases: shared, at_once: 12, start: || Box::pin(start()) },
+        Suite { cases: groups_alone, at_once: 1, start: || Box::pin(start()) },
+        Suite {
+            cases: controller::ALONE.to_vec(),
+            at_once: 3,
+            start: || Box::pin(controller::start()),
+        },
         cluster::suite(),
         certificates::suite(),
-        mpi::suite(),
-        katalyst::suite(),
         streams_jobs::suite(),
     ];
     suites.extend(oldest::suites());
@@ -55,4 +70,17 @@ fn main() -> ExitCode {
             }),
         ],
     )
+}
+
+/// Starts what the suites of coscheduling, controller, Katalyst and MPI need, which have nothing of
+/// the policy in common.
+async fn start() -> Result<World> {
+    // The numbered ones are for the workers of MPI clusters.
+    let nodes = [coschedule::nodes(), NodeSpec::numbered(12)].concat();
+    let options = Options { nodes, ..Options::default() };
+    let change = |install| katalyst::rig::enforced(controller::repairing(install));
+    let world = coschedule::start_with(options, change).await?;
+    // Defined after the controller has started.
+    testbed::katalyst::define(&world.client).await?;
+    Ok(world)
 }

@@ -10,12 +10,9 @@ pub(crate) mod life;
 /// What cannot start, and what the events say.
 pub(crate) mod problems;
 
-use crate::harness::{Case, Suite, cases};
-use crate::world::World;
-use anyhow::Result;
-use testbed::control_plane::NodeSpec;
+use crate::harness::{Case, cases};
 
-const CASES: &[Case] = cases! { mpi,
+pub(crate) const CASES: &[Case] = cases! { mpi,
     life:
         a_job_and_a_stateful_set, an_indexed_job_that_is_suspended_and_resumed,
         a_launcher_that_is_a_worker, a_worker_comes_back_under_its_name,
@@ -25,11 +22,3 @@ const CASES: &[Case] = cases! { mpi,
         pods_that_cannot_be_members_are_refused, what_keeps_a_cluster_from_starting,
         a_second_launcher_is_reported, a_worker_on_a_lost_node_is_reported;
 };
-
-pub(crate) fn suite() -> Suite {
-    Suite { cases: CASES.to_vec(), at_once: 3, start: || Box::pin(start()) }
-}
-
-async fn start() -> Result<World> {
-    World::start(NodeSpec::numbered(12), |install| install).await
-}

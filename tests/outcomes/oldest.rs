@@ -69,7 +69,10 @@ pub(crate) fn suites() -> [Suite; 3] {
         Suite {
             cases: COSCHEDULE.to_vec(),
             at_once: 6,
-            start: || Box::pin(crate::coschedule::start_with(options(Vec::new()))),
+            start: || {
+                let options = options(crate::coschedule::nodes());
+                Box::pin(crate::coschedule::start_with(options, |install| install))
+            },
         },
     ]
 }

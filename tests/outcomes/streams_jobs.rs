@@ -18,6 +18,7 @@ const CASES: &[Case] = cases! { streams_jobs,
     random: every_possible_job_runs_whole;
 };
 
+/// On a control plane of its own: its pools may take any node.
 pub(crate) fn suite() -> Suite {
     Suite { cases: CASES.to_vec(), at_once: 1, start: || Box::pin(start()) }
 }

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use anyhow::Result;
+use serde_json::json;
 
 use super::ControlPlane;
 use super::address::Range;
@@ -152,8 +153,24 @@ impl ControlPlane {
         self.spawn("kube-controller-manager", &arguments)
     }
 
+    /// With `own_limits` the scheduler is configured as in a cluster of users. Otherwise its limits
+    /// are high, and it tries a pod again after at most two seconds in place of ten.
     pub(super) fn start_scheduler(&self) -> Result<()> {
-        self.spawn("kube-scheduler", &self.client_arguments("scheduler", Range::SCHEDULER))
+        let mut arguments = self.client_arguments("scheduler", Range::SCHEDULER);
+        if !self.own_limits {
+            let configuration = json!({
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "clientConnection": {
+                    "kubeconfig": self.certificate("scheduler.kubeconfig"), "qps": 1000, "burst": 2000,
+                },
+                "leaderElection": {"leaderElect": false},
+                "podMaxBackoffSeconds": 2,
+            });
+            let file = self.directory.write("scheduler.json", &configuration.to_string())?;
+            arguments.push(format!("--config={}", file.display()));
+        }
+        self.spawn("kube-scheduler", &arguments)
     }
 
     /// The arguments that the controller manager and the scheduler share.

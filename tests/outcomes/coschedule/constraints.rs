@@ -10,7 +10,8 @@ use testbed::volumes::{IMMEDIATE, WAITING};
 
 use crate::coschedule::group::{bound_to, group_of};
 use crate::coschedule::pipeline::{
-    Lab, claim, clone_and_build, existing, in_mode, lasting, node, task, template, with_policy,
+    Lab, claim, clone_and_build, existing, held, in_mode, lasting, node, task, template,
+    with_policy,
 };
 use crate::world::{World, same};
 
@@ -156,11 +157,11 @@ pub(crate) async fn members_bound_by_node(world: Arc<World>) -> Result<()> {
                 "ci",
                 &[template("source", IMMEDIATE)],
                 &[
-                    lasting(task("first", &[], &["source"]), "15s"),
+                    held(task("first", &[], &["source"])),
                     task("until", &[], &[]),
                     task("while", &["until"], &["source"]),
                     // A pod outlives its task. The last task starts when no member runs any more.
-                    lasting(task("gap", &["first", "while"], &[]), "10s"),
+                    lasting(task("gap", &["first", "while"], &[]), "3s"),
                     task("last", &["gap"], &["source"]),
                 ],
             );
@@ -173,6 +174,8 @@ pub(crate) async fn members_bound_by_node(world: Arc<World>) -> Result<()> {
             space.created(&run).await?;
             let first = space.in_phase("ci-first-pod", "Running").await?;
             world.plane.uncordon(gate).await?;
+            space.in_phase("ci-while-pod", "Running").await?;
+            space.let_end("ci-first-pod").await?;
             space.succeeded("ci").await?;
             let mut members = space.task_pods().await?;
             for free in ["ci-until-pod", "ci-gap-pod"] {

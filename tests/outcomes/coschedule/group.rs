@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt as _};
 use testbed::wait::{Seen, until};
 
-use crate::coschedule::pipeline::{LIMIT, node};
+use crate::coschedule::pipeline::{LAB, LIMIT, node};
 use crate::world::{Space, World};
 
 /// The label of placeholders, on the StatefulSet and its pod.
@@ -141,9 +141,10 @@ impl Space {
     }
 }
 
-/// No node carries stowplan's labels or taints: coscheduling needs none.
+/// No node of a lab carries stowplan's labels or taints: coscheduling needs none.
 async fn unmarked(world: &World) -> Result<()> {
-    for node in Api::<Node>::all(world.client.clone()).list(&ListParams::default()).await?.items {
+    let labs = ListParams::default().labels(LAB);
+    for node in Api::<Node>::all(world.client.clone()).list(&labs).await?.items {
         let ours = |key: &str| key.contains("stowplan") && !key.starts_with("test");
         let labels = node.metadata.labels.iter().flatten().filter(|(key, _)| ours(key)).count();
         let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());

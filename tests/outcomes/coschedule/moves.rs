@@ -1,6 +1,7 @@
 //! A placeholder whose node is no longer eligible for its group: the run succeeds all the same.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
@@ -10,8 +11,9 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use testbed::volumes::{LOCAL, WAITING};
 
+use crate::coschedule::GRACE_PERIOD;
 use crate::coschedule::pipeline::{
-    Lab, in_mode, lasting, node, requesting, task, template, with_policy,
+    Lab, held, in_mode, lasting, node, requesting, task, template, with_policy,
 };
 use crate::world::{Space, World, same};
 
@@ -89,19 +91,17 @@ async fn open(world: &World, lab: &Lab, task: &str) -> Result<()> {
 
 /// A run whose member `one` starts when `before` is opened, and whose member `two` when `between` is.
 fn run(lab: &Lab, moment: Moment) -> Value {
-    let member = |name: &str, after: &[&str], duration: &str| {
-        requesting(lasting(task(name, after, &["source"]), duration), "cpu", MOST)
-    };
-    // Long enough for the fault, on a machine that is busy with other work.
-    let duration = if moment == Moment::While { "15s" } else { "1s" };
+    let member =
+        |name: &str, after: &[&str]| requesting(task(name, after, &["source"]), "cpu", MOST);
+    let one = member("one", &["before"]);
     let mut run = lab.run(
         "ci",
         &[template("source", WAITING)],
         &[
             task("before", &[], &[]),
-            member("one", &["before"], duration),
+            if moment == Moment::While { held(one) } else { one },
             task("between", &["one"], &[]),
-            member("two", &["between"], "1s"),
+            member("two", &["between"]),
         ],
     );
     // On another node, when it has their label: until then they wait, and hold the members back.
@@ -144,12 +144,15 @@ async fn survives(world: &Arc<World>, binding: &str, fault: Fault, moment: Momen
     for task in ["before", "between"] {
         open(world, &lab, task).await?;
     }
-    if moment == Moment::While && fault == Fault::NotReady {
-        // Without a kubelet the task does not end, and Kubernetes decides about it. stowplan only
-        // waits.
-        tokio::time::sleep(std::time::Duration::from_secs(8)).await;
+    if moment == Moment::While && fault != Fault::Deleted {
+        // Longer than the grace period: stowplan could have moved the group, and has not. Without a
+        // kubelet the task does not end either, and Kubernetes decides about it.
+        tokio::time::sleep(GRACE_PERIOD + Duration::from_secs(1)).await;
         unharmed(&space, running.as_ref()).await?;
-        world.plane.recover_node(&lost).await?;
+        if fault == Fault::NotReady {
+            world.plane.recover_node(&lost).await?;
+        }
+        space.let_end("ci-one-pod").await?;
     }
     space.succeeded("ci").await.with_context(|| format!("{fault:?}, {moment:?}, {lost}"))?;
     if moment != Moment::While {
@@ -233,7 +236,7 @@ async fn expect_event_of_all(space: &Space, task_run: &str, words: &[&str]) -> R
     Ok(())
 }
 
-/// A run whose task `first` runs for twenty seconds, and whose task `second` starts after a free
+/// A run whose task `first` runs until it is told to end, and whose task `second` starts after a free
 /// task, which waits until the cordoned node is uncordoned.
 async fn first_and_second(world: &World, space: &Space, lab: &Lab, closed: &str) -> Result<Pod> {
     world.plane.cordon(closed).await?;
@@ -241,7 +244,7 @@ async fn first_and_second(world: &World, space: &Space, lab: &Lab, closed: &str)
         "ci",
         &[template("source", WAITING)],
         &[
-            lasting(task("first", &[], &["source"]), "20s"),
+            held(task("first", &[], &["source"])),
             task("until", &[], &[]),
             task("second", &["until"], &["source"]),
         ],
@@ -265,6 +268,7 @@ pub(crate) async fn a_member_that_runs_is_waited_for(world: Arc<World>) -> Resul
     world.plane.uncordon(closed).await?;
     expect_event_of_all(&space, "ci-second", &["WaitsForMembers", &lost, "ci-first-pod"]).await?;
     unharmed(&space, Some(&first)).await?;
+    space.let_end("ci-first-pod").await?;
     space.succeeded("ci").await?;
     space.expect_event(&["PipelineRun/ci ", "PlaceholderMoved", &lost]).await?;
     unharmed(&space, Some(&first)).await?;
@@ -305,6 +309,7 @@ pub(crate) async fn a_deleted_placeholder_comes_back_to_its_members(
     ] {
         ensure!(said.out.contains(&word), "not reported: {word}\n{}{}", said.out, said.err);
     }
+    space.let_end("ci-first-pod").await?;
     space.succeeded("ci").await?;
     unharmed(&space, Some(&first)).await?;
     ensure!(node(&space.task_pod("ci-second-pod").await?) != Some(held), "not moved");

@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams,
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+    PostParams,
 };
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -23,7 +24,7 @@ use crate::world::{Space, World};
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// The label that selects the nodes of a test, and the taint that repels other pods.
-const LAB: &str = "test.stowplan.dev/lab";
+pub(crate) const LAB: &str = "test.stowplan.dev/lab";
 
 /// The nodes of one test.
 pub(crate) struct Lab {
@@ -124,6 +125,12 @@ pub(crate) fn lasting(mut task: Value, duration: &str) -> Value {
     task
 }
 
+/// `task`, running until [`Space::let_end`].
+pub(crate) fn held(mut task: Value) -> Value {
+    task["taskSpec"]["metadata"]["annotations"]["testbed.stowplan.dev/until-told"] = json!("yes");
+    task
+}
+
 /// `task`, requesting this much of a resource.
 pub(crate) fn requesting(mut task: Value, resource: &str, amount: &str) -> Value {
     task["taskSpec"]["steps"][0]["computeResources"] = json!({"requests": {resource: amount}});
@@ -176,6 +183,13 @@ impl Space {
         let of_tasks = ListParams::default().labels("tekton.dev/taskRun");
         let pods = self.pods().list(&of_tasks).await?.items;
         Ok(pods.into_iter().map(|pod| (pod.name_any(), pod)).collect())
+    }
+
+    /// Lets the pod of a [`held`] task end.
+    pub(crate) async fn let_end(&self, pod: &str) -> Result<()> {
+        let end = json!({"metadata": {"annotations": {"testbed.stowplan.dev/end": "now"}}});
+        self.pods().patch(pod, &PatchParams::default(), &Patch::Merge(end)).await?;
+        Ok(())
     }
 
     /// The pod of a task.

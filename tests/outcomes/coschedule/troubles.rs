@@ -13,7 +13,7 @@ use testbed::volumes::WAITING;
 use testbed::wait::{Seen, until};
 
 use crate::coschedule::group::group_of;
-use crate::coschedule::pipeline::{LIMIT, Lab, clone_and_build, lasting, node, task, template};
+use crate::coschedule::pipeline::{LIMIT, Lab, clone_and_build, held, node, task, template};
 use crate::world::{Space, World, same};
 
 const ZONES: [&str; 4] = ["east", "west", "east", "west"];
@@ -117,7 +117,7 @@ pub(crate) async fn a_placeholder_steps_aside_for_a_quota(world: Arc<World>) -> 
     let lab = Lab::new(&world, "aside", &ZONES).await?;
     let mut run = clone_and_build(&lab, "ci", WAITING);
     let tasks = &mut run["spec"]["pipelineSpec"]["tasks"];
-    tasks[0] = lasting(tasks[0].clone(), "8s");
+    tasks[0] = held(tasks[0].clone());
     space.created(&run).await?;
     // It follows its placeholder, so both have their places.
     space.in_phase("ci-clone-pod", "Running").await?;
@@ -128,6 +128,7 @@ pub(crate) async fn a_placeholder_steps_aside_for_a_quota(world: Arc<World>) -> 
         }))
         .await?;
     space.expect_event(&["PipelineRun/ci", "PlaceholderSteppedAside", "ResourceQuota"]).await?;
+    space.let_end("ci-clone-pod").await?;
     space.succeeded("ci").await?;
     ensure!(group_of(&space.task_pod("ci-build-pod").await?).is_none(), "it became a member");
     space.cleared(&[]).await
@@ -139,13 +140,14 @@ pub(crate) async fn a_placeholder_is_orphaned(world: Arc<World>) -> Result<()> {
     let lab = Lab::new(&world, "orphaned", &ZONES).await?;
     let mut run = clone_and_build(&lab, "ci", WAITING);
     let tasks = &mut run["spec"]["pipelineSpec"]["tasks"];
-    tasks[0] = lasting(tasks[0].clone(), "5s");
+    tasks[0] = held(tasks[0].clone());
     space.created(&run).await?;
     space.in_phase("ci-clone-pod", "Running").await?;
     let set = space.placeholders().await?.first().context("no placeholder")?.name_any();
     let orphan = ["-n", &space.name, "delete", "statefulset", &set, "--cascade=orphan"];
     let said = world.kubectl(&orphan, "").await?;
     ensure!(said.success, "{}", said.err);
+    space.let_end("ci-clone-pod").await?;
     space.succeeded("ci").await?;
     space.together("ci-").await?;
     // The orphaned placeholder is deleted although the run and its pods still exist.

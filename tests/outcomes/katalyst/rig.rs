@@ -9,7 +9,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
-use testbed::control_plane::NodeSpec;
+use testbed::control_plane::{Install, NodeSpec};
 use testbed::katalyst::{Zone, consumer};
 use testbed::wait::{Seen, until};
 
@@ -30,16 +30,11 @@ const TAINT: &str = "test";
 /// The NUMA nodes of a small machine: two sockets with one each.
 pub(crate) const EMPTY: &[(usize, usize, &[&Pod])] = &[(0, 0, &[]), (1, 1, &[])];
 
-/// Starts the control plane; CustomNodeResources are defined after the controller has started.
-pub(crate) async fn start() -> Result<World> {
-    let world = World::start(Vec::new(), |install| {
-        install
-            .value("policy.katalyst.mode", "enforced")
-            .value("policy.katalyst.declaredLabels", "{role,app}")
-    })
-    .await?;
-    testbed::katalyst::define(&world.client).await?;
-    Ok(world)
+/// The policy of the cases. The annotations that it is about are on no other pod.
+pub(crate) fn enforced(install: Install) -> Install {
+    install
+        .value("policy.katalyst.mode", "enforced")
+        .value("policy.katalyst.declaredLabels", "{role,app}")
 }
 
 async fn report(world: &World, node: &str, zones: &[(usize, usize, &[&Pod])]) -> Result<()> {
