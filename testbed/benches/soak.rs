@@ -2,25 +2,19 @@
 //! pools and groups come and go: nothing may fail that does not fail in one run of the same fault,
 //! memory and descriptors stay flat, and at the end nothing is left behind.
 //!
-//! The faults are the cases of the suite `real_service`, with their assertions. Run by hand, as
+//! The faults are the cases of the suite `service` on real nodes, with their assertions. Run by hand, as
 //! root; the seed that is printed repeats the order of the faults.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "tables go to a terminal")]
 #![allow(clippy::unwrap_used, reason = "the harness of the suites on real nodes fails as tests do")]
 #![allow(dead_code, reason = "the suite has more cases than are soaked in")]
 
-#[path = "../tests/real_service/faults.rs"]
-mod faults;
-#[path = "../tests/real_service/load.rs"]
-mod load;
-#[path = "../tests/real_service/release.rs"]
-mod release;
+#[path = "../tests/real/service.rs"]
+mod service;
 #[path = "../tests/real/stowplan_image.rs"]
 mod stowplan_image;
 #[path = "../tests/real/suite.rs"]
 mod suite;
-#[path = "../tests/real_service/world.rs"]
-mod world;
 
 #[path = "soak/samples.rs"]
 mod samples;
@@ -34,9 +28,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use fastrand::Rng;
 use samples::Samples;
+use service::world::{Profile, World};
+use service::{faults, release};
 use suite::{Case, case};
 use testbed::real;
-use world::{Profile, World};
 
 const USAGE: &str = "\
 cargo bench --bench soak -- [--minutes N] [--seed N]
@@ -66,9 +61,7 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<()> {
         }
     }
     ensure!(minutes > 0, "{USAGE}");
-    if let Some(unavailable) = real::check_for_tests()? {
-        bail!("{unavailable}");
-    }
+    real::check_for_tests()?;
     println!("seed {seed}, {minutes} minutes");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -83,12 +76,12 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<()> {
 
 async fn soak(world: &Arc<World>, lasts: Duration, mut random: Rng) -> Result<()> {
     let all: [Case<World>; 6] = [
-        case!(faults::a_webhook_is_killed),
-        case!(faults::the_leader_is_killed),
-        case!(faults::a_node_loses_its_power),
-        case!(faults::a_webhooks_node_is_drained),
-        case!(release::a_rolling_upgrade),
-        case!(release::the_ca_is_replaced),
+        case!(service, faults::a_webhook_is_killed),
+        case!(service, faults::the_leader_is_killed),
+        case!(service, faults::a_node_loses_its_power),
+        case!(service, faults::a_webhooks_node_is_drained),
+        case!(service, release::a_rolling_upgrade),
+        case!(service, release::the_ca_is_replaced),
     ];
     world.with(Profile::Default).await?;
     tenants::begin(world)?;

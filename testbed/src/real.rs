@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 pub(crate) mod cgroup;
 pub(crate) mod claim;
@@ -36,7 +36,7 @@ pub(crate) mod network;
 pub(crate) mod node;
 
 /// Set to `1` where tests on real nodes must run, as in CI: what is missing is then an error.
-const REQUIRED: &str = "STOWPLAN_REQUIRE_REAL_NODES";
+const ASKED: &str = "STOWPLAN_REAL_NODES";
 
 /// The most nodes of a cluster: each has an address, and a range of addresses for its pods.
 pub const MOST: u8 = 200;
@@ -130,24 +130,31 @@ const TEST_PROGRAMS: [(&str, &str); 5] = [
     ("pip", "python3-pip"),
 ];
 
-/// As [`check`], for test suites: `Ok(None)` if their tests can run, `Ok(Some(reason))` if they are
-/// left out.
+/// Returns whether the tests on real nodes were asked for, by `STOWPLAN_REAL_NODES=1`.
 ///
 /// # Errors
-/// They cannot run, and `STOWPLAN_REQUIRE_REAL_NODES=1` demands that they do.
-pub fn check_for_tests() -> Result<Option<Unavailable>> {
-    let missing = TEST_PROGRAMS.iter().find(|(program, _)| find(program).is_none());
-    let complete = missing.map_or(Ok(()), |(program, package)| {
-        Err(Unavailable(format!(
+/// They were, and cannot run here.
+pub fn asked_for_tests() -> Result<bool> {
+    if env::var_os(ASKED).is_none_or(|value| value != "1") {
+        return Ok(false);
+    }
+    check_for_tests().map(|()| true).with_context(|| format!("{ASKED} is set"))
+}
+
+/// As [`check`], also for the programs that build the nodes' programs and images.
+///
+/// # Errors
+/// What is missing.
+pub fn check_for_tests() -> Result<()> {
+    if let Some((program, package)) =
+        TEST_PROGRAMS.iter().find(|(program, _)| find(program).is_none())
+    {
+        bail!(
             "the tests on real nodes need {program}, which is not on the PATH; install the Debian \
              package {package}"
-        )))
-    });
-    let Err(reason) = check().and(complete) else { return Ok(None) };
-    if env::var_os(REQUIRED).is_some_and(|value| value == "1") {
-        bail!("{REQUIRED} is set, and {reason}");
+        );
     }
-    Ok(Some(reason))
+    Ok(check()?)
 }
 
 /// Looks for what the build of runc needs, before minutes of compilation.

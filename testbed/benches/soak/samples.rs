@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::world::{World, name};
+use crate::service::world::{World, name};
 
 const COMPONENTS: [&str; 2] = ["webhook", "controller"];
 

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use testbed::wait::{Seen, until};
 
-use crate::world::{TAGS, World};
+use crate::service::world::{TAGS, World};
 
 const NAMESPACE: &str = "soak";
 

@@ -1,6 +1,4 @@
-//! What the suites on real nodes share: their cases run one at a time, in order, on one cluster,
-//! and are left out where the machine cannot have real nodes, unless
-//! `STOWPLAN_REQUIRE_REAL_NODES=1`.
+//! Cases of a suite on real nodes: they run one at a time, in order, on one cluster.
 
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -26,21 +24,20 @@ impl<W> Case<W> {
     }
 
     /// It cannot run here, for this reason.
-    #[allow(dead_code, reason = "not every suite has such cases")]
     pub(crate) fn left_out(mut self, reason: Option<String>) -> Self {
         self.left_out = reason;
         self
     }
 }
 
-/// The case of a function, by the function's own name.
-#[allow(unused_macros, reason = "not every suite names its cases by their functions")]
+/// The case of a function, named `suite::module::function`.
 macro_rules! case {
-    ($test:path) => {
-        crate::suite::Case::new(stringify!($test), |world| Box::pin($test(world)))
+    ($suite:ident, $test:path) => {
+        crate::suite::Case::new(concat!(stringify!($suite), "::", stringify!($test)), |world| {
+            Box::pin($test(world))
+        })
     };
 }
-#[allow(unused_imports, reason = "the same")]
 pub(crate) use case;
 
 /// Runs the cases that the command line selects. `start` makes what they share, if one of them
@@ -52,16 +49,13 @@ pub(crate) fn run<W: Send + Sync + 'static>(
 ) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
-    let unavailable = match real::check_for_tests() {
-        Ok(unavailable) => unavailable.map(|reason| reason.to_string()),
+    let asked = match real::asked_for_tests() {
+        Ok(asked) => asked,
         Err(error) => {
             eprintln!("error: {error:#}");
             return ExitCode::FAILURE;
         }
     };
-    if let Some(reason) = &unavailable {
-        eprintln!("left out: {reason}");
-    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let is_wanted = |name: &str| {
         let matches = |filter: &String| match arguments.exact {
@@ -71,7 +65,7 @@ pub(crate) fn run<W: Send + Sync + 'static>(
         arguments.filter.as_ref().is_none_or(matches) && !arguments.skip.iter().any(matches)
     };
     let runs = |case: &Case<W>| case.left_out.is_none() && is_wanted(case.name);
-    let is_needed = unavailable.is_none() && !arguments.list && cases.iter().any(runs);
+    let is_needed = asked && !arguments.list && cases.iter().any(runs);
     let world = match is_needed.then(|| runtime.block_on(start())).transpose() {
         Ok(world) => world.map(Arc::new),
         Err(error) => {
@@ -80,10 +74,10 @@ pub(crate) fn run<W: Send + Sync + 'static>(
         }
     };
     let trials = cases.into_iter().map(|Case { name, test, left_out }| {
-        if let Some(reason) = left_out.as_ref().filter(|_| unavailable.is_none()) {
+        if let Some(reason) = left_out.as_ref().filter(|_| asked) {
             eprintln!("{name} is left out: {reason}");
         }
-        let is_left_out = unavailable.is_some() || left_out.is_some();
+        let is_left_out = !asked || left_out.is_some();
         let (world, handle) = (world.clone(), runtime.handle().clone());
         let trial = Trial::test(name, move || {
             let world = world.ok_or("no real nodes were started")?;
@@ -105,7 +99,6 @@ pub(crate) fn run<W: Send + Sync + 'static>(
 }
 
 /// Ends a control plane, and keeps its logs if a case has failed.
-#[allow(dead_code, reason = "not every suite has one for all of its cases")]
 pub(crate) async fn stop(plane: ControlPlane, has_failed: bool) {
     if has_failed && plane.keep_dir() {
         eprintln!("the logs are kept in {}", plane.dir().join("logs").display());

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::Pod;
 use testbed::wait::{Seen, until};
 use tokio::time::sleep;
 
-use crate::load::Report;
-use crate::world::{LIMIT, NAMESPACE, Profile, World, address, name, node};
+use super::load::Report;
+use super::world::{LIMIT, NAMESPACE, Profile, World, address, name, node};
 
 /// Its kubelet starts it again; the other replica serves meanwhile.
 pub(crate) async fn a_webhook_is_killed(world: Arc<World>) -> Result<()> {

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use testbed::real::mpi_image::{Implementation, MpiImage};
 
-use crate::cluster::{Cluster, EVENLY, RING, UNBOUND_RING, World, check_ranks};
+use super::cluster::{Cluster, EVENLY, RING, UNBOUND_RING, World, check_ranks};
 
 /// A kind of user: its name, the pods' security context, whether the image names it, and where its
 /// keys are.

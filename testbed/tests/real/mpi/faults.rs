@@ -11,7 +11,7 @@ use serde_json::json;
 use testbed::real::mpi_image::{Implementation, MpiImage};
 use testbed::wait::{Seen, until};
 
-use crate::cluster::{Cluster, EVENLY, LIMIT, RING, World, check_ranks};
+use super::cluster::{Cluster, EVENLY, LIMIT, RING, World, check_ranks};
 
 const IMAGE: MpiImage = MpiImage { implementation: Implementation::OpenMpi4, user: false };
 

@@ -1,23 +1,11 @@
 //! MPI jobs on real nodes, with stowplan in pods as the chart deploys it: stock ssh and sshd, four
 //! implementations of MPI, every kind of user, and the faults that a job meets.
-//!
-//! Left out where the machine cannot have real nodes, unless `STOWPLAN_REQUIRE_REAL_NODES=1`.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    reason = "a harness fails and prints as tests do"
-)]
-
-#[path = "real_mpi/cluster.rs"]
+#[path = "mpi/cluster.rs"]
 mod cluster;
-#[path = "real_mpi/faults.rs"]
+#[path = "mpi/faults.rs"]
 mod faults;
-#[path = "real/stowplan_image.rs"]
-mod stowplan_image;
-#[path = "real/suite.rs"]
-mod suite;
-#[path = "real_mpi/users.rs"]
+#[path = "mpi/users.rs"]
 mod users;
 
 use std::path::Path;
@@ -25,30 +13,32 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use cluster::World;
-use suite::{Case, case};
 use testbed::control_plane::{ControlPlane, Options, PodInstall};
 use testbed::real::RealNodes;
 use testbed::real::mpi_image::{Implementation, MpiImage};
 
-fn main() -> ExitCode {
+use crate::stowplan_image;
+use crate::suite::{self, Case, case};
+
+pub(crate) fn run() -> ExitCode {
     let cases = vec![
-        Case::new("users::every_user_runs_open_mpi_4", |world| {
+        Case::new("mpi::users::every_user_runs_open_mpi_4", |world| {
             Box::pin(users::every_user(world, Implementation::OpenMpi4))
         }),
-        Case::new("users::every_user_runs_open_mpi_5", |world| {
+        Case::new("mpi::users::every_user_runs_open_mpi_5", |world| {
             Box::pin(users::every_user(world, Implementation::OpenMpi5))
         }),
-        Case::new("users::every_user_runs_mpich", |world| {
+        Case::new("mpi::users::every_user_runs_mpich", |world| {
             Box::pin(users::every_user(world, Implementation::Mpich))
         }),
-        Case::new("users::every_user_runs_intel_mpi", |world| {
+        Case::new("mpi::users::every_user_runs_intel_mpi", |world| {
             Box::pin(users::every_user(world, Implementation::IntelMpi))
         }),
-        case!(faults::a_launcher_that_is_a_worker),
-        case!(faults::a_worker_is_killed_in_mid_run),
-        case!(faults::workers_are_suspended_and_resumed),
-        case!(faults::a_secret_is_deleted),
-        case!(faults::the_node_of_a_worker_is_lost),
+        case!(mpi, faults::a_launcher_that_is_a_worker),
+        case!(mpi, faults::a_worker_is_killed_in_mid_run),
+        case!(mpi, faults::workers_are_suspended_and_resumed),
+        case!(mpi, faults::a_secret_is_deleted),
+        case!(mpi, faults::the_node_of_a_worker_is_lost),
     ];
     suite::run(cases, start, async |world: World, has_failed| {
         suite::stop(world.plane, has_failed).await;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use testbed::wait::{Seen, until};
 use tokio::time::sleep;
 
-use crate::world::{LIMIT, NAMESPACE, Profile, Release, World, node, output};
+use super::world::{LIMIT, NAMESPACE, Profile, Release, World, node, output};
 
 /// By the chart's own values: two replicas on two nodes, behind a Service; and what a creation
 /// costs.

@@ -1,15 +1,4 @@
 //! Real nodes: pods that run, names that resolve, a node that loses its power, and the end.
-//!
-//! Left out where the machine cannot have real nodes, unless `STOWPLAN_REQUIRE_REAL_NODES=1`.
-
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    reason = "a harness fails and prints as tests do"
-)]
-
-#[path = "real/suite.rs"]
-mod suite;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,21 +13,21 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{LogParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use suite::Case;
 use testbed::control_plane::{ControlPlane, Options};
 use testbed::image::{Content, Entry, Image, Layer};
 use testbed::real::RealNodes;
 use testbed::wait::{Seen, until};
 
+use crate::suite::{self, Case};
+
 const LIMIT: Duration = Duration::from_secs(180);
 
-fn main() -> ExitCode {
+pub(crate) fn run() -> ExitCode {
     let cases = vec![
-        Case::new("three_nodes_run_pods_and_leave_nothing", |_| Box::pin(three_nodes())),
-        Case::new(
-            "the_next_cluster_removes_what_a_killed_one_left",
-            |_| Box::pin(a_killed_owner()),
-        ),
+        Case::new("nodes::three_nodes_run_pods_and_leave_nothing", |_| Box::pin(three_nodes())),
+        Case::new("nodes::the_next_cluster_removes_what_a_killed_one_left", |_| {
+            Box::pin(a_killed_owner())
+        }),
     ];
     // Each starts its own.
     suite::run(cases, async || Ok(()), async |(), _| ())

@@ -17,7 +17,7 @@ use testbed::wait::{Seen, until};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use crate::world::{LIMIT, World};
+use super::world::{LIMIT, World};
 
 /// Twenty a second.
 const PERIOD: Duration = Duration::from_millis(50);

@@ -18,7 +18,7 @@ use testbed::real::RealNodes;
 use testbed::wait::{Seen, until};
 use tokio::sync::Mutex;
 
-use crate::load::{Load, Report, metrics_of};
+use super::load::{Load, Report, metrics_of};
 use crate::stowplan_image;
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
