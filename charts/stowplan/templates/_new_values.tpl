@@ -1,7 +1,7 @@
 {{/*
 The values that were added since the oldest chart from which `helm upgrade --reuse-values` works, with their
 defaults: Helm then passes the values of the installed chart, and none of the defaults in values.yaml.
-tests/chart/upgrade.rs compares them with values.yaml.
+tests/offline/chart/upgrade.rs compares them with values.yaml.
 */}}
 {{- define "stowplan.newValues" -}}
 nameOverride: ""
