@@ -19,7 +19,7 @@ use testbed::control_plane::{Install, Options};
 
 const CASES: &[Case] = cases! { cluster,
     streams:
-        host_by_name, host_by_address, host_by_internal_dns_name, tagged_pool, pool_with_several_tags,
+        host_by_name_and_address, tagged_pools,
         literal_pool_and_index, untagged_pool_changes_nothing, colocation_of_three,
         exlocation_of_three_and_a_fourth, isolation_when_the_isolated_comes_first,
         isolation_when_the_isolated_comes_last, equal_tokens_of_two_jobs_do_not_meet,
@@ -28,19 +28,24 @@ const CASES: &[Case] = cases! { cluster,
         colocation_and_exlocation_under_one_token;
     admission:
         refusals_reach_kubectl, dry_run_shows_the_patch, the_stored_pod_sent_again_gets_no_patch,
-        pods_without_keys_are_not_sent, opted_out_pods_and_namespaces_are_left_alone,
-        own_namespace_is_never_touched, a_misspelt_key_is_refused, warnings_reach_the_client,
-        pods_of_workloads_are_placed, pods_are_created_while_the_webhook_is_stopped, the_policy_is_read_again;
-    audit:
-        the_decision_is_in_the_audit_log,
-        pods_that_missed_the_webhook_are_found_in_the_audit_log;
+        opted_out_pods_and_namespaces_are_left_alone, a_misspelt_key_is_refused,
+        warnings_reach_the_client, pods_of_workloads_are_placed;
     host_pool:
         the_schema_and_its_rules, a_pool_made_just_before_its_pod, a_missing_pool_is_refused,
         pods_of_sized_pools_wait_for_the_controller;
     streams_job:
-        the_schema_and_its_rules, a_chain_of_tokens_shares_a_node_in_any_order;
+        the_schema_and_its_rules;
     reader:
         the_readers_rights_are_enough_and_none_too_many;
+};
+
+const ALONE: &[Case] = cases! { cluster,
+    admission:
+        pods_without_keys_are_not_sent, own_namespace_is_never_touched,
+        pods_are_created_while_the_webhook_is_stopped, the_policy_is_read_again;
+    audit:
+        the_decision_is_in_the_audit_log,
+        pods_that_missed_the_webhook_are_found_in_the_audit_log;
     load:
         a_restart_fails_no_creation, a_mass_start_is_placed_within_two_seconds_each;
 };
@@ -48,7 +53,7 @@ const CASES: &[Case] = cases! { cluster,
 /// Without a controller, which would serve the pools that these cases leave unserved, and with an audit
 /// log.
 pub(crate) fn suite() -> Suite {
-    Suite { cases: CASES.to_vec(), at_once: 4, start: || Box::pin(start()) }
+    Suite { cases: CASES.to_vec(), alone: ALONE.to_vec(), at_once: 6, start: || Box::pin(start()) }
 }
 
 async fn start() -> Result<World> {

@@ -35,9 +35,8 @@ pub(crate) mod wake;
 /// StreamsJobs that are placed as a whole.
 pub(crate) mod whole;
 
-use crate::harness::{Case, cases};
+use crate::harness::{Case, Suite, cases};
 use crate::world::World;
-use anyhow::Result;
 use testbed::control_plane::{Install, NodeSpec};
 
 pub(crate) const CASES: &[Case] = cases! { controller,
@@ -67,14 +66,12 @@ pub(crate) const CASES: &[Case] = cases! { controller,
 };
 
 /// These stop stowplan, change the policy or definitions, or take any node. The first one soon waits
-/// for a minute, beside others that need no installation alone.
-pub(crate) const ALONE: &[Case] = cases! { controller,
+/// for a minute, without holding the installation.
+const ALONE: &[Case] = cases! { controller,
     repair:
         pods_admitted_meanwhile_are_reported_and_recreated;
     ready:
         the_charts_test_finds_a_working_installation;
-    tekton:
-        a_tekton_that_serves_v1beta1_alone;
     pools:
         the_six_forms_of_the_design, an_untagged_exclusive_pool;
     restore:
@@ -90,12 +87,20 @@ pub(crate) const ALONE: &[Case] = cases! { controller,
         what_is_broken_is_named;
 };
 
+/// Serves another version of Tekton's kinds.
+const TEKTON: &[Case] = cases! { controller, tekton: a_tekton_that_serves_v1beta1_alone };
+
+pub(crate) fn suite_alone() -> Suite {
+    Suite {
+        cases: TEKTON.to_vec(),
+        alone: ALONE.to_vec(),
+        at_once: 3,
+        start: || Box::pin(World::start(NodeSpec::numbered(2), repairing)),
+    }
+}
+
 /// Nodes for pods that ask for nothing: stowplan's own, and the trial pod of the testbed. `remedies`
 /// and `repair` need pods to be recreated.
 pub(crate) fn repairing(install: Install) -> Install {
     install.value("policy.repair", "recreatePending")
-}
-
-pub(crate) async fn start() -> Result<World> {
-    World::start(NodeSpec::numbered(2), repairing).await
 }

@@ -44,8 +44,11 @@ pub(crate) use cases;
 
 /// Tests that share one control plane.
 pub(crate) struct Suite {
+    /// These need stowplan as it was installed.
     pub(crate) cases: Vec<Case>,
-    /// How many of them run side by side.
+    /// These stop it or change its policy, and have [`World::alone`] meanwhile, if they need it.
+    pub(crate) alone: Vec<Case>,
+    /// How many of all run side by side.
     pub(crate) at_once: usize,
     pub(crate) start: fn() -> Boxed<Result<World>>,
 }
@@ -86,10 +89,13 @@ impl Shared {
         }
     }
 
-    async fn run(&self, (name, case): Case, planes: &Arc<Semaphore>) -> Result<()> {
+    async fn run(&self, (name, case): Case, is_alone: bool, planes: &Arc<Semaphore>) -> Result<()> {
         let permit = Arc::clone(&self.at_once).acquire_owned().await?;
         let result = match self.world(planes).await {
             Ok(world) => {
+                let whole = Arc::clone(&world);
+                let installation = whole.installation.read();
+                let _running = if is_alone { None } else { Some(installation.await) };
                 let started = Instant::now();
                 // The message of a panic is on standard error. The control plane must not stay.
                 let caught = AssertUnwindSafe(case(world)).catch_unwind().await;
@@ -99,6 +105,9 @@ impl Shared {
             Err(error) => Err(error),
         };
         drop(permit);
+        if let Err(error) = &result {
+            eprintln!("{name}: {error:#}");
+        }
         self.has_failed.fetch_or(result.is_err(), Ordering::Relaxed);
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1
             && let State::Running(world, _permit) =
@@ -126,7 +135,8 @@ pub(crate) type Lone = (&'static str, fn() -> Boxed<()>);
 pub(crate) fn run(suites: Vec<Suite>, lone: &[Lone]) -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Tests that wait for their turn need a thread, too.
-    let all = lone.len() + suites.iter().map(|suite| suite.cases.len()).sum::<usize>();
+    let all = lone.len()
+        + suites.iter().map(|suite| suite.cases.len() + suite.alone.len()).sum::<usize>();
     arguments.test_threads.get_or_insert(all);
     let wanted = |name: &str| {
         let matches = |filter: &String| match arguments.exact {
@@ -138,19 +148,21 @@ pub(crate) fn run(suites: Vec<Suite>, lone: &[Lone]) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let planes = Arc::new(Semaphore::new(PLANES));
     let mut trials = Vec::new();
-    for Suite { cases, at_once, start } in suites {
+    for Suite { cases, alone, at_once, start } in suites {
+        let cases = cases.into_iter().map(|case| (case, false));
+        let cases: Vec<_> = cases.chain(alone.into_iter().map(|case| (case, true))).collect();
         let shared = Arc::new(Shared {
             start,
             state: Mutex::new(State::Waiting),
-            left: AtomicUsize::new(cases.iter().filter(|(name, _)| wanted(name)).count()),
+            left: AtomicUsize::new(cases.iter().filter(|((name, _), _)| wanted(name)).count()),
             has_failed: AtomicBool::new(false),
             at_once: Arc::new(Semaphore::new(at_once)),
         });
-        trials.extend(cases.into_iter().map(|(name, case)| {
+        trials.extend(cases.into_iter().map(|((name, case), is_alone)| {
             let (shared, planes) = (Arc::clone(&shared), Arc::clone(&planes));
             let handle = runtime.handle().clone();
             Trial::test(name, move || {
-                let result = handle.block_on(shared.run((name, case), &planes));
+                let result = handle.block_on(shared.run((name, case), is_alone, &planes));
                 result.map_err(|error| format!("{error:#}").into())
             })
         }));

@@ -47,13 +47,9 @@ fn main() -> ExitCode {
     // Each holds the installation alone, so there are two control planes of them.
     let groups_alone = [coschedule::ALONE, katalyst::ALONE].concat();
     let mut suites = vec![
-        Suite { cases: shared, at_once: 12, start: || Box::pin(start()) },
-        Suite { cases: groups_alone, at_once: 1, start: || Box::pin(start()) },
-        Suite {
-            cases: controller::ALONE.to_vec(),
-            at_once: 3,
-            start: || Box::pin(controller::start()),
-        },
+        Suite { cases: shared, alone: Vec::new(), at_once: 12, start: || Box::pin(start()) },
+        Suite { cases: Vec::new(), alone: groups_alone, at_once: 1, start: || Box::pin(start()) },
+        controller::suite_alone(),
         cluster::suite(),
         certificates::suite(),
         streams_jobs::suite(),

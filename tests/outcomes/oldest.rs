@@ -15,7 +15,7 @@ use testbed::tools::Kubernetes;
 /// Without a controller, because these create pools that it would serve.
 const CLUSTER: &[Case] = cases! { cluster as "oldest::cluster",
     streams:
-        host_by_name, host_by_address, tagged_pool, literal_pool_and_index, colocation_of_three,
+        host_by_name_and_address, tagged_pools, literal_pool_and_index, colocation_of_three,
         exlocation_of_three_and_a_fourth, isolation_when_the_isolated_comes_last, node_name_is_released;
     admission:
         refusals_reach_kubectl, dry_run_shows_the_patch, the_stored_pod_sent_again_gets_no_patch,
@@ -53,6 +53,7 @@ pub(crate) fn suites() -> [Suite; 3] {
     [
         Suite {
             cases: CLUSTER.to_vec(),
+            alone: Vec::new(),
             at_once: 2,
             start: || {
                 let options = options(crate::cluster::hosts::nodes());
@@ -61,6 +62,7 @@ pub(crate) fn suites() -> [Suite; 3] {
         },
         Suite {
             cases: [RELEASE, CONTROLLER].concat(),
+            alone: Vec::new(),
             at_once: 6,
             start: || {
                 Box::pin(World::start_with(options(NodeSpec::numbered(2)), |install| install))
@@ -68,6 +70,7 @@ pub(crate) fn suites() -> [Suite; 3] {
         },
         Suite {
             cases: COSCHEDULE.to_vec(),
+            alone: Vec::new(),
             at_once: 6,
             start: || {
                 let options = options(crate::coschedule::nodes());

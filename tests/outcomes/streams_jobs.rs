@@ -20,7 +20,7 @@ const CASES: &[Case] = cases! { streams_jobs,
 
 /// On a control plane of its own: its pools may take any node.
 pub(crate) fn suite() -> Suite {
-    Suite { cases: CASES.to_vec(), at_once: 1, start: || Box::pin(start()) }
+    Suite { cases: CASES.to_vec(), alone: Vec::new(), at_once: 1, start: || Box::pin(start()) }
 }
 
 async fn start() -> Result<World> {

@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -42,6 +43,17 @@ impl Output {
     pub(crate) fn succeeded(self) -> Result<String> {
         ensure!(self.success, "{}{}", self.out, self.err);
         Ok(self.out)
+    }
+}
+
+impl Output {
+    /// Fails unless the program failed, and every one of these texts is in what it said about it.
+    pub(crate) fn refused_with(self, words: &[&str]) -> Result<()> {
+        let Self { success, out, err } = self;
+        for word in words {
+            ensure!(!success && err.contains(word), "wanted {word:?}, saw {out}{err}");
+        }
+        Ok(())
     }
 }
 
@@ -146,16 +158,30 @@ impl Space {
         self.world.kubectl(&["-n", &self.name, "create", "-f", "-"], &object.to_string()).await
     }
 
-    /// Creates an object without kubectl, which costs as much as the rest of a small test.
+    /// Creates an object without kubectl, which costs as much as the rest of a small test. A 409 is
+    /// tried again: the webhook may not have seen a node yet that the test has just added.
     pub(crate) async fn created(&self, object: &Value) -> Result<()> {
         let object: DynamicObject = serde_json::from_value(object.clone())?;
         let kind = object.types.as_ref().context("an object without a kind")?;
         let kind = ApiResource::from_gvk(&GroupVersionKind::try_from(kind)?);
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.world.client.clone(), &self.name, &kind);
-        let created = api.create(&PostParams::default(), &object).await;
-        created.with_context(|| format!("cannot create {}", kind.kind))?;
-        Ok(())
+        let client = self.world.client.clone();
+        let api: Api<DynamicObject> = match &*kind.kind {
+            "PersistentVolume" | "StorageClass" => Api::all_with(client, &kind),
+            _ => Api::namespaced_with(client, &self.name, &kind),
+        };
+        let mut tries_left = 10;
+        loop {
+            match api.create(&PostParams::default(), &object).await {
+                Err(kube::Error::Api(status)) if status.code == 409 && tries_left > 0 => {
+                    tries_left -= 1;
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                created => {
+                    created.with_context(|| format!("cannot create {}", kind.kind))?;
+                    return Ok(());
+                }
+            }
+        }
     }
 
     /// Creates a pod and returns it as the API server stored it.
@@ -187,7 +213,7 @@ impl Space {
         self.pods().delete(pod, &now).await?;
         testbed::wait::until(
             &format!("pod {pod} to be deleted"),
-            std::time::Duration::from_secs(60),
+            Duration::from_secs(60),
             async || {
                 Ok(match self.pods().get_opt(pod).await? {
                     None => testbed::wait::Seen::Done(()),
@@ -223,6 +249,11 @@ pub(crate) fn element(job: &str, name: &str, annotations: &[(&str, &str)]) -> Va
         },
         "spec": {"containers": [{"name": "pe", "image": "streams-runtime"}]},
     })
+}
+
+/// A StreamsJob.
+pub(crate) fn job(name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "metadata": {"name": name}, "spec": spec})
 }
 
 /// Fails unless the two are equal.

@@ -176,14 +176,18 @@ pub(crate) async fn the_account_is_held_to_its_two_secrets(world: Arc<World>) ->
         ("replace", &owned, "the controller gives the Secrets of the webhook no owners"),
         ("create", &other, "the controller changes nothing in this namespace"),
     ] {
-        let said = world.kubectl(&[verb, account, "-f", "-"], &object.to_string()).await?;
-        ensure!(!said.success && said.err.contains(sentence), "{verb}: {}{}", said.out, said.err);
+        world
+            .kubectl(&[verb, account, "-f", "-"], &object.to_string())
+            .await?
+            .refused_with(&[sentence])?;
     }
     // By its rights alone: it cannot read another Secret, nor delete its own.
     for arguments in [["get", "secret/other"], ["delete", "secret/stowplan-ca"]] {
         let [verb, secret] = arguments;
-        let said = world.kubectl(&[verb, secret, "-n", NAMESPACE, account], "").await?;
-        ensure!(!said.success && said.err.contains("cannot"), "{verb}: {}{}", said.out, said.err);
+        world
+            .kubectl(&[verb, secret, "-n", NAMESPACE, account], "")
+            .await?
+            .refused_with(&["cannot"])?;
     }
     Ok(())
 }

@@ -37,15 +37,13 @@ async fn bind(space: &Space, user: &str, everywhere: bool) -> Result<()> {
     if !everywhere {
         arguments.extend(["-n", &space.name]);
     }
-    let said = space.world.kubectl(&arguments, "").await?;
-    ensure!(said.success, "{}", said.err);
+    space.world.kubectl(&arguments, "").await?.succeeded()?;
     Ok(())
 }
 
 pub(crate) async fn the_readers_rights_are_enough_and_none_too_many(
     world: Arc<World>,
 ) -> Result<()> {
-    let _webhook = world.installation.read().await;
     let space = world.namespace("reader").await?;
     bind(&space, "reader", true).await?;
     bind(&space, "narrow", false).await?;

@@ -9,7 +9,7 @@ use kube::Api;
 use serde_json::{Value, json};
 use testbed::wait::{Seen, until};
 
-use crate::world::{World, element, same};
+use crate::world::{Space, World, element, same};
 
 /// `pod`, on the first three nodes only.
 fn on_trio(mut pod: Value) -> Value {
@@ -17,55 +17,43 @@ fn on_trio(mut pod: Value) -> Value {
     pod
 }
 
-pub(crate) async fn host_by_name(world: Arc<World>) -> Result<()> {
-    let _webhook = world.installation.read().await;
-    let space = world.namespace("host-name").await?;
-    let node = space.node_of_new(&element("job", "pe", &[("host", "node-5")])).await?;
-    same(&node, &"node-5".to_owned())
-}
-
-pub(crate) async fn host_by_address(world: Arc<World>) -> Result<()> {
-    let _webhook = world.installation.read().await;
-    let space = world.namespace("host-address").await?;
-    for (name, address) in [("v4", "10.4.40.83"), ("mapped", "::ffff:10.4.40.83")] {
-        let node = space.node_of_new(&element("job", name, &[("host", address)])).await?;
-        same(&node, &"node-3".to_owned())?;
+/// Creates a pod with one constraint for each row, and compares its node.
+async fn land(space: &Space, rows: &[(&str, (&str, &str), &str)]) -> Result<()> {
+    for &(name, constraint, wanted) in rows {
+        let node = space.node_of_new(&element("job", name, &[constraint])).await?;
+        ensure!(node == wanted, "{name}, {constraint:?}: on {node}, not on {wanted}");
     }
     Ok(())
 }
 
-pub(crate) async fn host_by_internal_dns_name(world: Arc<World>) -> Result<()> {
-    let _webhook = world.installation.read().await;
-    let space = world.namespace("host-dns").await?;
-    let node = space.node_of_new(&element("job", "pe", &[("host", "foo.watson.ibm.com")])).await?;
-    same(&node, &"node-5".to_owned())
+pub(crate) async fn host_by_name_and_address(world: Arc<World>) -> Result<()> {
+    let space = world.namespace("host").await?;
+    let rows = [
+        ("name", ("host", "node-5"), "node-5"),
+        ("v4", ("host", "10.4.40.83"), "node-3"),
+        ("mapped", ("host", "::ffff:10.4.40.83"), "node-3"),
+        ("dns", ("host", "foo.watson.ibm.com"), "node-5"),
+    ];
+    land(&space, &rows).await
 }
 
-pub(crate) async fn tagged_pool(world: Arc<World>) -> Result<()> {
-    let _webhook = world.installation.read().await;
+pub(crate) async fn tagged_pools(world: Arc<World>) -> Result<()> {
     let space = world.namespace("tagged").await?;
-    space.host_pool("my-pool", json!({"tags": ["source"]})).await?;
-    for name in ["a", "b", "c"] {
-        let node = space.node_of_new(&element("job", name, &[("host-pool", "my-pool")])).await?;
-        same(&node, &"node-2".to_owned())?;
-    }
-    Ok(())
-}
-
-pub(crate) async fn pool_with_several_tags(world: Arc<World>) -> Result<()> {
-    let _webhook = world.installation.read().await;
-    let space = world.namespace("tags").await?;
-    space.host_pool("p", json!({"tags": ["ib", "blue"]})).await?;
+    space.host_pool("one", json!({"tags": ["source"]})).await?;
     // node-3 has one of the two tags: tags are conjunctive.
+    space.host_pool("two", json!({"tags": ["ib", "blue"]})).await?;
     for name in ["a", "b", "c"] {
-        let node = space.node_of_new(&element("job", name, &[("host-pool", "p")])).await?;
-        same(&node, &"node-4".to_owned())?;
+        let other = format!("{name}-two");
+        let rows = [
+            (name, ("host-pool", "one"), "node-2"),
+            (other.as_str(), ("host-pool", "two"), "node-4"),
+        ];
+        land(&space, &rows).await?;
     }
     Ok(())
 }
 
 pub(crate) async fn literal_pool_and_index(world: Arc<World>) -> Result<()> {
-    let _webhook = world.installation.read().await;
     let space = world.namespace("literal").await?;
     space.host_pool("p", json!({"hosts": ["node-6", "10.4.40.81"]})).await?;
     let first = space.node_of_new(&element("job", "first", &[("host-pool", "p[0]")])).await?;
@@ -85,7 +73,6 @@ pub(crate) async fn literal_pool_and_index(world: Arc<World>) -> Result<()> {
 }
 
 pub(crate) async fn untagged_pool_changes_nothing(world: Arc<World>) -> Result<()> {
-    let _webhook = world.installation.read().await;
     let space = world.namespace("untagged").await?;
     space.host_pool("p", json!({})).await?;
     let pod = space.pod(&element("job", "pe", &[("host-pool", "p")])).await?;
@@ -97,7 +84,6 @@ pub(crate) async fn untagged_pool_changes_nothing(world: Arc<World>) -> Result<(
 }
 
 pub(crate) async fn colocation_of_three(world: Arc<World>) -> Result<()> {
-    let _webhook = world.installation.read().await;
     let space = world.namespace("together").await?;
     let mut nodes = BTreeSet::new();
     for name in ["a", "b", "c"] {
@@ -109,7 +95,6 @@ pub(crate) async fn colocation_of_three(world: Arc<World>) -> Result<()> {
 }
 
 pub(crate) async fn exlocation_of_three_and_a_fourth(world: Arc<World>) -> Result<()> {
-    let _webhook = world.installation.read().await;
     let space = world.namespace("apart").await?;
     let mut nodes = BTreeSet::new();
     for name in ["a", "b", "c"] {
@@ -126,7 +111,6 @@ pub(crate) async fn exlocation_of_three_and_a_fourth(world: Arc<World>) -> Resul
 }
 
 pub(crate) async fn isolation_when_the_isolated_comes_first(world: Arc<World>) -> Result<()> {
-    let _webhook = world.installation.read().await;
     let space = world.namespace("isolated-first").await?;
     let alone =
         space.node_of_new(&on_trio(element("ex", "sink", &[("host-isolation", "Sink")]))).await?;
@@ -143,7 +127,6 @@ pub(crate) async fn isolation_when_the_isolated_comes_first(world: Arc<World>) -
 }
 
 pub(crate) async fn isolation_when_the_isolated_comes_last(world: Arc<World>) -> Result<()> {
-    let _webhook = world.installation.read().await;
     let space = world.namespace("isolated-last").await?;
     let mut taken = BTreeSet::new();
     for (name, host) in [("a", "node-1"), ("b", "node-2")] {
@@ -160,7 +143,6 @@ pub(crate) async fn isolation_when_the_isolated_comes_last(world: Arc<World>) ->
 }
 
 pub(crate) async fn equal_tokens_of_two_jobs_do_not_meet(world: Arc<World>) -> Result<()> {
-    let _webhook = world.installation.read().await;
     let space = world.namespace("two-jobs").await?;
     // Colocation: the second job's group is free to go elsewhere, and here it has to.
     let pod = |job: &str, name: &str, host: &str| {
@@ -182,7 +164,6 @@ pub(crate) async fn equal_tokens_of_two_jobs_do_not_meet(world: Arc<World>) -> R
 pub(crate) async fn a_rollout_of_an_exlocated_element_goes_through(
     world: Arc<World>,
 ) -> Result<()> {
-    let _webhook = world.installation.read().await;
     let space = world.namespace("rollout").await?;
     let deployment = |version: &str| {
         let mut pod = element("job", "pe-0", &[("host-exlocation", "apart"), ("host", "node-4")]);
@@ -198,11 +179,11 @@ pub(crate) async fn a_rollout_of_an_exlocated_element_goes_through(
         })
     };
     for version in ["1", "2"] {
-        let said = space
+        space
             .world
             .kubectl(&["-n", &space.name, "apply", "-f", "-"], &deployment(version).to_string())
-            .await?;
-        ensure!(said.success, "{}", said.err);
+            .await?
+            .succeeded()?;
         let deployments: Api<Deployment> = Api::namespaced(world.client.clone(), &space.name);
         until("the rollout", std::time::Duration::from_secs(90), async || {
             let deployment = deployments.get("pe-0").await?;
@@ -220,7 +201,6 @@ pub(crate) async fn a_rollout_of_an_exlocated_element_goes_through(
 }
 
 pub(crate) async fn preferred_exlocation_gives_way(world: Arc<World>) -> Result<()> {
-    let _webhook = world.installation.read().await;
     let space = world.namespace("preferred").await?;
     let mut nodes = BTreeSet::new();
     let constraints = [("host-exlocation", "apart"), ("host-enforcement", "preferred")];
@@ -233,7 +213,6 @@ pub(crate) async fn preferred_exlocation_gives_way(world: Arc<World>) -> Result<
 }
 
 pub(crate) async fn exlocation_keeps_off_nodes_without_a_hostname(world: Arc<World>) -> Result<()> {
-    let _webhook = world.installation.read().await;
     let space = world.namespace("bare").await?;
     let mut pod = element("job", "pe", &[("host-exlocation", "apart")]);
     pod["spec"]["nodeSelector"] = json!({"bare": "yes"});
@@ -243,7 +222,6 @@ pub(crate) async fn exlocation_keeps_off_nodes_without_a_hostname(world: Arc<Wor
 }
 
 pub(crate) async fn node_name_is_released(world: Arc<World>) -> Result<()> {
-    let _webhook = world.installation.read().await;
     let space = world.namespace("node-name").await?;
     let mut pod = element("job", "pe", &[("host", "node-1")]);
     pod["spec"]["nodeName"] = json!("node-1");
@@ -255,13 +233,11 @@ pub(crate) async fn node_name_is_released(world: Arc<World>) -> Result<()> {
     same(&space.node_of("pe").await?, &"node-1".to_owned())?;
     pod["metadata"]["name"] = json!("other");
     pod["spec"]["nodeName"] = json!("node-2");
-    let said = space.create(&pod).await?;
-    ensure!(!said.success && said.err.contains("spec.nodeName is \"node-2\""), "{}", said.err);
+    space.create(&pod).await?.refused_with(&["spec.nodeName is \"node-2\""])?;
     Ok(())
 }
 
 pub(crate) async fn colocation_and_exlocation_under_one_token(world: Arc<World>) -> Result<()> {
-    let _webhook = world.installation.read().await;
     let space = world.namespace("one-token").await?;
     // Two name spaces: each pod is with its own group and apart from its own.
     let a = space

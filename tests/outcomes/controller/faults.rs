@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use hyper::Method;
 use kube::api::ListParams;
 use serde_json::json;
@@ -80,8 +80,10 @@ pub(crate) async fn every_fault_ends_in_the_same_state(world: Arc<World>) -> Res
 
         // Taken back under the same fault.
         proxy.spoil(1, Method::PATCH, NODES, fault);
-        let said = world.kubectl(&["-n", &space.name, "delete", "streamsjob", "job"], "").await?;
-        ensure!(said.success, "{}", said.err);
+        world
+            .kubectl(&["-n", &space.name, "delete", "streamsjob", "job"], "")
+            .await?
+            .succeeded()?;
         for node in &nodes {
             unmarked(&world, node).await?;
         }

@@ -8,12 +8,7 @@ use serde_json::{Value, json};
 
 use crate::controller::nodes::tagged;
 use crate::controller::pool;
-use crate::world::{Space, World, same};
-
-/// A StreamsJob.
-fn job(name: &str, spec: &Value) -> Value {
-    json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "metadata": {"name": name}, "spec": spec})
-}
+use crate::world::{Space, World, job, same};
 
 /// An element of one operator.
 fn element(name: &str, operator: Value) -> Value {
@@ -78,7 +73,6 @@ async fn leave(space: &Space, job: &str, order: &[&str]) -> Result<()> {
 
 /// No token is shared by all of them: one term for each token would split the group.
 pub(crate) async fn a_chain_of_tokens_is_one_group_in_every_order(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("chain").await?;
     tagged(&world, "chain", 3).await?;
     let spec = json!({"processingElements": [
@@ -98,7 +92,6 @@ pub(crate) async fn a_chain_of_tokens_is_one_group_in_every_order(world: Arc<Wor
 
 /// The member without a host must not place the group on another node.
 pub(crate) async fn a_group_goes_where_one_of_it_must_go(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("host").await?;
     let nodes = tagged(&world, "inherit", 3).await?;
     let spec = json!({
@@ -120,7 +113,6 @@ pub(crate) async fn a_group_goes_where_one_of_it_must_go(world: Arc<World>) -> R
 
 /// With the token on only one member of each group, 16 of these 24 orders would wait for ever.
 pub(crate) async fn two_groups_keep_apart_in_every_order(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("apart").await?;
     tagged(&world, "apart", 2).await?;
     let spec = json!({"processingElements": [
@@ -146,7 +138,6 @@ pub(crate) async fn two_groups_keep_apart_in_every_order(world: Arc<World>) -> R
 }
 
 pub(crate) async fn an_impossible_job_is_refused_at_once(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("impossible").await?;
     tagged(&world, "impossible", 2).await?;
     for (spec, why) in [
@@ -194,7 +185,6 @@ pub(crate) async fn an_impossible_job_is_refused_at_once(world: Arc<World>) -> R
 }
 
 pub(crate) async fn a_jobs_pools_are_its_own(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("pools").await?;
     let nodes = tagged(&world, "own", 3).await?;
     let spec = json!({
@@ -214,18 +204,18 @@ pub(crate) async fn a_jobs_pools_are_its_own(world: Arc<World>) -> Result<()> {
     same(&landed[0], &members[1].1)?;
     ensure!(members.iter().any(|(_, node)| *node == landed[1]), "{landed:?}");
     // Other pods may not use it.
-    let said = space.create(&crate::world::element("other", "x", &[("host-pool", &name)])).await?;
-    ensure!(!said.success && said.err.contains("serves StreamsJob owner only"), "{}", said.err);
+    space
+        .create(&crate::world::element("other", "x", &[("host-pool", &name)]))
+        .await?
+        .refused_with(&["serves StreamsJob owner only"])?;
     // A contradiction is refused.
     let mut other = pod("owner", "one", "own");
     other["metadata"]["annotations"] = json!({"streams.ibm.com/host": nodes[0]});
     other["metadata"]["name"] = json!("contradicts");
-    let said = space.create(&other).await?;
-    ensure!(!said.success && said.err.contains("streams.ibm.com/host"), "{}", said.err);
+    space.create(&other).await?.refused_with(&["streams.ibm.com/host"])?;
     // With the job its pool is deleted, and the marks of the pool on nodes.
     leave(&space, "owner", &["one", "any"]).await?;
-    let said = world.kubectl(&["-n", &space.name, "delete", "streamsjob", "owner"], "").await?;
-    ensure!(said.success, "{}", said.err);
+    world.kubectl(&["-n", &space.name, "delete", "streamsjob", "owner"], "").await?.succeeded()?;
     for node in &nodes {
         crate::controller::nodes::unmarked(&world, node).await?;
     }
@@ -234,7 +224,6 @@ pub(crate) async fn a_jobs_pools_are_its_own(world: Arc<World>) -> Result<()> {
 
 /// An element's old pod does not repel its new one.
 pub(crate) async fn exlocated_elements_roll_out_on_as_many_nodes(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("rollout").await?;
     tagged(&world, "rollout", 2).await?;
     let spec = json!({"processingElements": [

@@ -184,8 +184,7 @@ pub(crate) async fn what_went_while_it_was_away_is_swept(world: Arc<World>) -> R
 
     installation.stop_controller(0).await?;
     pool::delete(&space, "pool").await?;
-    let said = world.kubectl(&["-n", &space.name, "delete", "streamsjob", "job"], "").await?;
-    ensure!(said.success, "{}", said.err);
+    world.kubectl(&["-n", &space.name, "delete", "streamsjob", "job"], "").await?.succeeded()?;
     let api: Api<Node> = Api::all(world.client.clone());
     api.delete(&lost, &DeleteParams::default()).await?;
     installation.start_controller(0).await?;

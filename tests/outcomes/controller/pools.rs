@@ -16,7 +16,6 @@ use crate::controller::pool::{self, members, ready, unready};
 use crate::world::{World, element, same};
 
 pub(crate) async fn a_sized_exclusive_pool_has_its_nodes_alone(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("exclusive").await?;
     let nodes = tagged(&world, "exclusive", 5).await?;
     let spec = json!({"size": 2, "tags": ["exclusive"], "exclusivity": "Exclusive"});
@@ -56,13 +55,14 @@ pub(crate) async fn a_sized_exclusive_pool_has_its_nodes_alone(world: Arc<World>
         }
     }
     ensure!(elsewhere.iter().all(|node| nodes[2..].contains(node)), "landed on {elsewhere:?}");
-    let said = space.create(&element("other", "h", &[("host", &nodes[0])])).await?;
-    ensure!(!said.success && said.err.contains("is exclusive to HostPool"), "{}", said.err);
+    space
+        .create(&element("other", "h", &[("host", &nodes[0])]))
+        .await?
+        .refused_with(&["is exclusive to HostPool"])?;
     Ok(())
 }
 
 pub(crate) async fn exclusive_pools_share_no_node(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("alone").await?;
     let nodes = tagged(&world, "alone", 5).await?;
     let spec = json!({"size": 2, "tags": ["alone"], "exclusivity": "Exclusive"});
@@ -80,8 +80,10 @@ pub(crate) async fn exclusive_pools_share_no_node(world: Arc<World>) -> Result<(
     same(&members(&third), &vec![])?;
     let free: Vec<&String> = nodes.iter().filter(|node| !both.contains(*node)).collect();
     unmarked(&world, free[0]).await?;
-    let said = space.create(&element("job", "a", &[("host-pool", "third")])).await?;
-    ensure!(!said.success && said.err.contains("has no members"), "{}", said.err);
+    space
+        .create(&element("job", "a", &[("host-pool", "third")]))
+        .await?
+        .refused_with(&["has no members"])?;
 
     // The first is released, without the taints of others on its nodes; then the third gets them.
     let api: Api<Node> = Api::all(world.client.clone());
@@ -153,7 +155,6 @@ pub(crate) async fn an_untagged_exclusive_pool(world: Arc<World>) -> Result<()> 
 }
 
 pub(crate) async fn an_index_stays_with_its_node(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("index").await?;
     let nodes = tagged(&world, "index", 3).await?;
     space.host_pool("p", json!({"size": 2, "tags": ["index"]})).await?;
@@ -192,18 +193,14 @@ pub(crate) async fn an_index_stays_with_its_node(world: Arc<World>) -> Result<()
             && members(pool) == [(0, third.clone()), (1, wanted.clone()), (2, lost.clone())]
     })
     .await?;
-    let said = space.create(&element("job", "x", &[("host-pool", "p[3]")])).await?;
-    ensure!(
-        !said.success
-            && said.err.contains("has no index 3: it has 3 hosts, with the indices 0 to 2"),
-        "{}",
-        said.err
-    );
+    space
+        .create(&element("job", "x", &[("host-pool", "p[3]")]))
+        .await?
+        .refused_with(&["has no index 3: it has 3 hosts, with the indices 0 to 2"])?;
     Ok(())
 }
 
 pub(crate) async fn a_pool_that_cannot_be_met_waits_for_nodes(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("late").await?;
     let nodes = tagged(&world, "late", 1).await?;
     space.host_pool("p", json!({"size": 2, "tags": ["late"]})).await?;
@@ -217,7 +214,6 @@ pub(crate) async fn a_pool_that_cannot_be_met_waits_for_nodes(world: Arc<World>)
 }
 
 pub(crate) async fn a_literal_exclusive_pool_takes_its_hosts(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("literal").await?;
     let nodes = tagged(&world, "literal", 3).await?;
     // Another pod already runs there.
@@ -237,7 +233,6 @@ pub(crate) async fn a_literal_exclusive_pool_takes_its_hosts(world: Arc<World>) 
 }
 
 pub(crate) async fn unknown_hosts_are_reported_in_status(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("unknown").await?;
     let nodes = tagged(&world, "unknown", 1).await?;
     space.host_pool("p", json!({"hosts": [nodes[0], "nowhere"]})).await?;

@@ -71,7 +71,6 @@ fn pod(name: &str, cpu: &str, annotations: &Value, spec: &Value) -> Value {
 }
 
 pub(crate) async fn a_cordoned_host_is_uncordoned(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("cordoned").await?;
     let nodes = tagged(&world, "cordoned", 1).await?;
     kubectl(&space, &format!("cordon {}", nodes[0])).await?;
@@ -81,7 +80,6 @@ pub(crate) async fn a_cordoned_host_is_uncordoned(world: Arc<World>) -> Result<(
 }
 
 pub(crate) async fn a_full_host_gets_free_capacity(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("full").await?;
     let nodes = tagged(&world, "full", 1).await?;
     let there = json!({"nodeSelector": {"streams.ibm.com/hostpool": "full"}});
@@ -96,7 +94,6 @@ pub(crate) async fn a_full_host_gets_free_capacity(world: Arc<World>) -> Result<
 }
 
 pub(crate) async fn a_node_gets_the_hostname_label(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("nameless").await?;
     let node = NodeSpec::new("nameless").label("nameless", "yes").without_hostname_label();
     world.plane.add_node(&node).await?;
@@ -107,7 +104,6 @@ pub(crate) async fn a_node_gets_the_hostname_label(world: Arc<World>) -> Result<
 }
 
 pub(crate) async fn a_pool_without_a_node_gets_one(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("tagless").await?;
     let nodes = tagged(&world, "other", 1).await?;
     space.host_pool("tagless", json!({"tags": ["tagless"], "size": 1})).await?;
@@ -130,7 +126,6 @@ pub(crate) async fn a_pool_without_a_node_gets_one(world: Arc<World>) -> Result<
 
 /// The webhook is not asked in a namespace that opts out, as if it had been unavailable.
 pub(crate) async fn a_pod_that_was_not_placed_is_created_again(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("unseen").await?;
     let nodes = tagged(&world, "unseen", 2).await?;
     kubectl(&space, &format!("label namespace {} stowplan.dev/ignore=true", space.name)).await?;
@@ -147,7 +142,6 @@ pub(crate) async fn a_pod_that_was_not_placed_is_created_again(world: Arc<World>
 }
 
 pub(crate) async fn a_group_on_a_cordoned_node_continues_there(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("grouped").await?;
     let nodes = tagged(&world, "grouped", 1).await?;
     let there = json!({"nodeSelector": {"streams.ibm.com/hostpool": "grouped"}});

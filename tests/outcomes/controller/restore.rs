@@ -158,8 +158,7 @@ pub(crate) async fn pools_and_jobs_are_restored(world: Arc<World>) -> Result<()>
     same(&pool_of_job(&space).await?, &owned)?;
     space.node_of_new(&element("trades", "read", &[])).await?;
     ready(&space, "shared").await?;
-    let said = space.create(&pod).await?;
-    ensure!(!said.success && said.err.contains("of an earlier HostPool shared"), "{}", said.err);
+    space.create(&pod).await?.refused_with(&["of an earlier HostPool shared"])?;
     until("only marks of the restored pools", LIMIT, async || {
         Ok(match consistent(&world, &space).await {
             Ok(()) => Seen::Done(()),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
@@ -37,7 +37,6 @@ async fn made(space: &Space, kind: &str, mut object: Value) -> Result<Value> {
 
 /// Tekton's kinds are installed while stowplan runs, and only in `v1beta1`, which preceded `v1`.
 pub(crate) async fn a_tekton_that_serves_v1beta1_alone(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     tekton::install_old(&world.client).await?;
     let space = world.namespace("old-tekton").await?;
     let run = json!({
@@ -74,8 +73,7 @@ pub(crate) async fn a_tekton_that_serves_v1beta1_alone(world: Arc<World>) -> Res
     same(&nodes[1], &nodes[0])?;
     let sets: Api<StatefulSet> = Api::namespaced(world.client.clone(), &space.name);
     same(&sets.list(&ListParams::default()).await?.items.len(), &1)?;
-    let said = world.kubectl(&["-n", &space.name, "delete", "pipelinerun", "ci"], "").await?;
-    ensure!(said.success, "{}", said.err);
+    world.kubectl(&["-n", &space.name, "delete", "pipelinerun", "ci"], "").await?.succeeded()?;
     until("nothing of the run to be left", LIMIT, async || {
         let pods = space.pods().list(&ListParams::default()).await?.items.len();
         let sets = sets.list(&ListParams::default()).await?.items.len();

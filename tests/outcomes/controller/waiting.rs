@@ -29,7 +29,6 @@ async fn grow(space: &Space, name: &str, size: u32) -> Result<()> {
 pub(crate) async fn a_pool_grows_by_the_nodes_that_waiting_pods_need(
     world: Arc<World>,
 ) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("waiting").await?;
     let nodes = tagged(&world, "waiting", 6).await?;
     let member = |index: u32, node: usize| (index, nodes[node].clone());
@@ -67,7 +66,6 @@ pub(crate) async fn a_pool_grows_by_the_nodes_that_waiting_pods_need(
 pub(crate) async fn an_exclusive_pool_leaves_the_node_that_another_pod_names(
     world: Arc<World>,
 ) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("left").await?;
     let nodes = tagged(&world, "left", 3).await?;
     let spec = json!({"size": 1, "tags": ["left"], "exclusivity": "Exclusive"});

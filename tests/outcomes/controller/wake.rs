@@ -42,7 +42,6 @@ fn is_unschedulable(pod: &Pod) -> bool {
 /// The replacements of a drained group wait for pods that are still ending; when those are gone,
 /// the scheduler would not look at them for five minutes.
 pub(crate) async fn a_drained_group_runs_again(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("drain").await?;
     tagged(&world, "drain", 2).await?;
     for name in ["a", "b", "c"] {

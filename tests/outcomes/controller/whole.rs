@@ -11,12 +11,7 @@ use testbed::wait::{Seen, until};
 
 use crate::controller::nodes::tagged;
 use crate::controller::pool;
-use crate::world::{Space, World, same};
-
-/// A StreamsJob.
-fn job(name: &str, spec: &Value) -> Value {
-    json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "metadata": {"name": name}, "spec": spec})
-}
+use crate::world::{Space, World, job, same};
 
 /// An element of one operator.
 fn element(name: &str, operator: Value) -> Value {
@@ -72,7 +67,6 @@ async fn reserved(
 pub(crate) async fn a_pool_leaves_the_node_that_another_element_names(
     world: Arc<World>,
 ) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("names").await?;
     let nodes = tagged(&world, "names", 3).await?;
     let spec = json!({
@@ -96,7 +90,6 @@ pub(crate) async fn a_pool_leaves_the_node_that_another_element_names(
 pub(crate) async fn a_pool_is_the_node_to_which_its_element_is_bound(
     world: Arc<World>,
 ) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("bound").await?;
     let nodes = tagged(&world, "bound", 3).await?;
     let spec = json!({
@@ -118,7 +111,6 @@ pub(crate) async fn a_pool_is_the_node_to_which_its_element_is_bound(
 
 /// The element that comes first could have either node; the isolated one has only the first.
 pub(crate) async fn an_isolated_element_finds_its_node_free(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("isolated").await?;
     let nodes = tagged(&world, "isolated", 2).await?;
     let spec = json!({
@@ -145,7 +137,6 @@ pub(crate) async fn an_isolated_element_finds_its_node_free(world: Arc<World>) -
 pub(crate) async fn a_job_without_a_placement_is_refused_with_what_contradicts(
     world: Arc<World>,
 ) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("tight").await?;
     let nodes = tagged(&world, "tight", 2).await?;
     let spec = json!({
@@ -164,7 +155,6 @@ pub(crate) async fn a_job_without_a_placement_is_refused_with_what_contradicts(
 
 /// What runs stays; what does not run yet finds nodes all the same.
 pub(crate) async fn a_lost_node_is_replaced_before_its_pod_comes(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("lost").await?;
     let nodes = tagged(&world, "lost", 6).await?;
     let few = json!({"host": {"pool": "Few"}, "hostExlocation": ["t"]});
@@ -207,7 +197,6 @@ pub(crate) async fn a_lost_node_is_replaced_before_its_pod_comes(world: Arc<Worl
 pub(crate) async fn the_pools_of_a_job_get_all_of_their_nodes_or_none(
     world: Arc<World>,
 ) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("together").await?;
     tagged(&world, "together", 3).await?;
     let pools = |size: u32| {
@@ -219,8 +208,7 @@ pub(crate) async fn the_pools_of_a_job_get_all_of_their_nodes_or_none(
             "processingElements": [element("one", json!({"host": {"pool": "A"}}))],
         })
     };
-    let said = space.create(&job("j", &pools(2))).await?;
-    ensure!(!said.success && said.err.contains("InsufficientNodes"), "{}", said.err);
+    space.create(&job("j", &pools(2))).await?.refused_with(&["InsufficientNodes"])?;
     space.created(&job("j", &pools(1))).await?;
     reserved(&space, "j", |nodes| nodes.is_empty()).await?;
     let mut members = BTreeSet::new();
@@ -279,7 +267,6 @@ async fn reported(space: &Space, reason: &str) -> Result<String> {
 
 /// After the grace period another node is reserved, and the pod is created again for it by its workload.
 pub(crate) async fn a_full_reserved_node_is_replaced(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("full").await?;
     let (full, other) = full_reservation(&space, "crowded").await?;
     let mut template = pod("j", "alone");
@@ -322,7 +309,6 @@ pub(crate) async fn a_full_reserved_node_is_replaced(world: Arc<World>) -> Resul
 
 /// No workload would create it again, so it is not deleted.
 pub(crate) async fn a_pod_without_a_workload_stays_with_an_event(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("bare").await?;
     let (_, other) = full_reservation(&space, "bare").await?;
     let mut bare = pod("j", "alone");

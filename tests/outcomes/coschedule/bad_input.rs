@@ -16,7 +16,6 @@ use crate::world::{World, same};
 const ZONES: [&str; 4] = ["east", "west", "east", "west"];
 
 pub(crate) async fn an_unknown_mode_is_refused(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("mode").await?;
     let lab = Lab::new(&world, "mode", &["east"]).await?;
     space.created(&in_mode(clone_and_build(&lab, "ci", WAITING), "sometimes")).await?;
@@ -33,7 +32,6 @@ pub(crate) async fn an_unknown_mode_is_refused(world: Arc<World>) -> Result<()> 
 }
 
 pub(crate) async fn a_group_must_be_a_label_value(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("label").await?;
     let long = "x".repeat(64);
     for group in ["", " ", "a b", "-a", "ä", "a/b", &long] {
@@ -42,18 +40,12 @@ pub(crate) async fn a_group_must_be_a_label_value(world: Arc<World>) -> Result<(
             "metadata": {"name": "pod", "annotations": {"stowplan.dev/coschedule-group": group}},
             "spec": {"containers": [{"name": "main", "image": "main"}]},
         });
-        let said = space.create(&pod).await?;
-        ensure!(
-            !said.success && said.err.contains("stowplan.dev/coschedule-group"),
-            "{group:?}: {}",
-            said.err
-        );
+        space.create(&pod).await?.refused_with(&["stowplan.dev/coschedule-group"])?;
     }
     space.nothing_is_left().await
 }
 
 pub(crate) async fn a_claim_that_does_not_exist_yet(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("absent").await?;
     let lab = Lab::new(&world, "absent", &ZONES).await?;
     let tasks = [task("a", &[], &["cache"]), task("b", &["a"], &["cache"])];
@@ -67,7 +59,6 @@ pub(crate) async fn a_claim_that_does_not_exist_yet(world: Arc<World>) -> Result
 }
 
 pub(crate) async fn an_owner_that_does_not_exist(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("orphan").await?;
     let owner = |kind: &str, uid: &str| {
         json!([{
@@ -92,7 +83,6 @@ pub(crate) async fn an_owner_that_does_not_exist(world: Arc<World>) -> Result<()
 }
 
 pub(crate) async fn a_pipeline_that_does_not_exist(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("nowhere").await?;
     let lab = Lab::new(&world, "nowhere", &["east"]).await?;
     space.created(&claim("cache", WAITING, "ReadWriteOnce")).await?;
@@ -128,7 +118,6 @@ pub(crate) async fn a_pipeline_that_does_not_exist(world: Arc<World>) -> Result<
 }
 
 pub(crate) async fn names_at_their_limits(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("names").await?;
     let lab = Lab::new(&world, "names", &ZONES).await?;
     let (run, workspace) = ("r".repeat(63), "w".repeat(63));
@@ -147,7 +136,6 @@ pub(crate) async fn names_at_their_limits(world: Arc<World>) -> Result<()> {
 }
 
 pub(crate) async fn a_run_of_many_tasks_and_workspaces(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("huge").await?;
     let lab = Lab::with(&world, "huge", &ZONES, |node| node.capacity("pods", "500")).await?;
     let names: Vec<_> = (0..50).map(|number| format!("w{number:02}")).collect();

@@ -33,7 +33,6 @@ fn near(app: &str) -> Value {
 }
 
 pub(crate) async fn a_members_own_pod_affinity_is_kept(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("near").await?;
     let lab = Lab::new(&world, "near", &ZONES).await?;
     // Two, so that each member by itself could be on either node.
@@ -62,7 +61,6 @@ pub(crate) async fn a_members_own_pod_affinity_is_kept(world: Arc<World>) -> Res
 }
 
 pub(crate) async fn node_affinity_and_tolerations_hold_for_all(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("ssd").await?;
     let lab = Lab::with(&world, "ssd", &ZONES, |node| {
         let ssd = node.name.ends_with('2') || node.name.ends_with('3');
@@ -90,7 +88,6 @@ pub(crate) async fn node_affinity_and_tolerations_hold_for_all(world: Arc<World>
 }
 
 pub(crate) async fn architectures_split_a_group(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("arch").await?;
     let lab = Lab::with(&world, "arch", &ZONES, |node| {
         let arm = node.name.ends_with('2') || node.name.ends_with('3');

@@ -103,7 +103,6 @@ pub(crate) async fn isolated_runs_never_meet(world: Arc<World>) -> Result<()> {
 }
 
 pub(crate) async fn isolation_within_a_namespace(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let lab = Lab::new(&world, "within", &["east"]).await?;
     let spaces = [world.namespace("within").await?, world.namespace("within").await?];
     for space in &spaces {
@@ -133,7 +132,6 @@ pub(crate) async fn isolation_within_a_namespace(world: Arc<World>) -> Result<()
 /// Two isolated runs cannot share a node, and one volume cannot be on two nodes: the later run
 /// waits.
 pub(crate) async fn isolated_runs_that_share_a_claim_take_turns(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("turns").await?;
     let lab = Lab::new(&world, "turns", &["east", "east"]).await?;
     space.created(&claim("cache", WAITING, "ReadWriteOnce")).await?;
@@ -161,7 +159,6 @@ pub(crate) async fn isolated_runs_that_share_a_claim_take_turns(world: Arc<World
 pub(crate) async fn a_run_waits_while_isolated_ones_hold_all_nodes(
     world: Arc<World>,
 ) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("held").await?;
     let lab = Lab::new(&world, "held", &["east"]).await?;
     space.created(&run(&lab, "alone")).await?;

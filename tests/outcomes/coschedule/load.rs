@@ -40,7 +40,7 @@ async fn all_succeed(space: &Space, names: &[String]) -> Result<()> {
 pub(crate) async fn fifty_runs_at_once(world: Arc<World>) -> Result<()> {
     let mut installation = world.alone().await?;
     let space = world.namespace("crowd").await?;
-    let zones: Vec<_> = ["east", "west"].into_iter().cycle().take(200).collect();
+    let zones: Vec<_> = ["east", "west"].into_iter().cycle().take(60).collect();
     let lab = Lab::new(&world, "crowd", &zones).await?;
     installation.stop_controller(0).await?;
     let proxy = world.plane.proxy().await?;

@@ -18,7 +18,6 @@ use crate::world::{World, same};
 const ZONES: [&str; 4] = ["east", "west", "east", "west"];
 
 pub(crate) async fn disabled_leaves_all_as_it_is(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("disabled").await?;
     let lab = Lab::new(&world, "disabled", &ZONES).await?;
     space.created(&in_mode(clone_and_build(&lab, "ci", WAITING), "disabled")).await?;
@@ -33,7 +32,6 @@ pub(crate) async fn disabled_leaves_all_as_it_is(world: Arc<World>) -> Result<()
 }
 
 pub(crate) async fn workspaces_that_meet_in_a_task_share_a_node(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("workspaces").await?;
     let lab = Lab::new(&world, "workspaces", &ZONES).await?;
     let mut run = clone_and_build(&lab, "ci", WAITING);
@@ -49,7 +47,6 @@ pub(crate) async fn workspaces_that_meet_in_a_task_share_a_node(world: Arc<World
 }
 
 pub(crate) async fn a_free_task_is_free_in_workspaces_only(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let lab = Lab::new(&world, "free", &ZONES).await?;
     for (mode, free) in
         [("workspaces", true), ("pipelineruns", false), ("isolate-pipelinerun", false)]
@@ -76,7 +73,6 @@ pub(crate) async fn a_free_task_is_free_in_workspaces_only(world: Arc<World>) ->
 }
 
 pub(crate) async fn what_a_namespace_says_holds_for_its_runs(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("of-namespace").await?;
     let lab = Lab::new(&world, "of-namespace", &ZONES).await?;
     let mode = json!({"metadata": {"annotations": {"stowplan.dev/coschedule": "pipelineruns"}}});
@@ -94,7 +90,6 @@ pub(crate) async fn what_a_namespace_says_holds_for_its_runs(world: Arc<World>) 
 }
 
 pub(crate) async fn tektons_own_assistant_is_left_alone(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("assistant").await?;
     let lab = Lab::new(&world, "assistant", &ZONES).await?;
     let mut run = clone_and_build(&lab, "ci", WAITING);

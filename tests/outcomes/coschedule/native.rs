@@ -28,7 +28,6 @@ fn pod(name: &str, group: &str, claims: &[&str]) -> Value {
 }
 
 pub(crate) async fn any_pods_can_be_a_group(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("native").await?;
     space
         .created(&json!({
@@ -68,15 +67,13 @@ pub(crate) async fn any_pods_can_be_a_group(world: Arc<World>) -> Result<()> {
     );
     space.placed(1).await?;
 
-    let said = world.kubectl(&["-n", &space.name, "delete", "deployment", "tight"], "").await?;
-    ensure!(said.success, "{}", said.err);
+    world.kubectl(&["-n", &space.name, "delete", "deployment", "tight"], "").await?.succeeded()?;
     space.nothing_is_left().await?;
     other.delete("lone").await?;
     other.nothing_is_left().await
 }
 
 pub(crate) async fn the_example_of_the_first_page_shares_a_node(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("start").await?;
     let example = include_str!("../../../examples/start.yaml");
     space.created(&serde_saphyr::from_str(example)?).await?;
@@ -92,13 +89,11 @@ pub(crate) async fn the_example_of_the_first_page_shares_a_node(world: Arc<World
     .await?;
     same(&space.placed(1).await?, &nodes[..1].to_vec())?;
     ensure!(nodes.iter().all(|node| *node == nodes[0]), "{nodes:?}");
-    let said = world.kubectl(&["-n", &space.name, "delete", "deployment", "start"], "").await?;
-    ensure!(said.success, "{}", said.err);
+    world.kubectl(&["-n", &space.name, "delete", "deployment", "start"], "").await?.succeeded()?;
     space.nothing_is_left().await
 }
 
 pub(crate) async fn a_native_group_on_one_volume(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("native-volume").await?;
     for name in ["one", "other"] {
         let mut claim = claim(name, IMMEDIATE, "ReadWriteOnce");
@@ -128,11 +123,9 @@ pub(crate) async fn a_native_group_on_one_volume(world: Arc<World>) -> Result<()
 
 /// The strictest Pod Security level admits placeholders.
 pub(crate) async fn pod_security_lets_placeholders_in(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("restricted").await?;
     let enforce = "pod-security.kubernetes.io/enforce=restricted";
-    let said = world.kubectl(&["label", "namespace", &space.name, enforce], "").await?;
-    ensure!(said.success, "{}", said.err);
+    world.kubectl(&["label", "namespace", &space.name, enforce], "").await?.succeeded()?;
     let refused: Pod = serde_json::from_value(pod("refused", "strict", &[]))?;
     let refused = space.pods().create(&PostParams::default(), &refused).await;
     ensure!(refused.is_err(), "Pod Security is not on");
@@ -158,7 +151,6 @@ pub(crate) async fn pod_security_lets_placeholders_in(world: Arc<World>) -> Resu
 /// A disruption budget lets a drain evict a member only after others run elsewhere: the group
 /// moves.
 pub(crate) async fn a_group_with_a_disruption_budget_is_drained(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("budget").await?;
     let lab = Lab::new(&world, "budget", &["east"; 2]).await?;
     let mut spec = lab.way();
@@ -203,8 +195,7 @@ pub(crate) async fn a_group_with_a_disruption_budget_is_drained(world: Arc<World
     ensure!(said.success, "{}", said.err);
     let other = together(Some(&drained)).await?;
     same(&space.placed(1).await?, &vec![other])?;
-    let said = world.kubectl(&["-n", &space.name, "delete", "deployment", "served"], "").await?;
-    ensure!(said.success, "{}", said.err);
+    world.kubectl(&["-n", &space.name, "delete", "deployment", "served"], "").await?.succeeded()?;
     space.nothing_is_left().await
 }
 

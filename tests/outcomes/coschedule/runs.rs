@@ -19,7 +19,6 @@ use crate::world::{World, same};
 const ZONES: [&str; 4] = ["east", "west", "east", "west"];
 
 pub(crate) async fn matrix_finally_and_retries_are_members(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("matrix").await?;
     let lab = Lab::new(&world, "matrix", &ZONES).await?;
     let mut test = task("test", &[], &["source"]);
@@ -49,7 +48,6 @@ pub(crate) async fn matrix_finally_and_retries_are_members(world: Arc<World>) ->
 
 /// stowplan cannot tell which tasks share claims if it cannot read the pipeline: all are one group.
 pub(crate) async fn unreadable_pipelines_are_one_group(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let lab = Lab::new(&world, "unread", &ZONES).await?;
     let tasks = [
         task("a", &[], &["one"]),
@@ -87,7 +85,6 @@ pub(crate) async fn unreadable_pipelines_are_one_group(world: Arc<World>) -> Res
 }
 
 pub(crate) async fn pipelines_in_pipelines_are_one_run(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("nested").await?;
     let lab = Lab::new(&world, "nested", &ZONES).await?;
     let workspace = json!([{"name": "source"}]);
@@ -108,7 +105,6 @@ pub(crate) async fn pipelines_in_pipelines_are_one_run(world: Arc<World>) -> Res
 }
 
 pub(crate) async fn runs_that_share_a_claim_share_a_node(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("shared").await?;
     let lab = Lab::new(&world, "shared", &ZONES).await?;
     space.created(&claim("cache", WAITING, "ReadWriteOnce")).await?;
@@ -132,7 +128,6 @@ pub(crate) async fn runs_that_share_a_claim_share_a_node(world: Arc<World>) -> R
 }
 
 pub(crate) async fn a_run_deleted_midway_leaves_nothing(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("midway").await?;
     let lab = Lab::new(&world, "midway", &ZONES).await?;
     for mode in ["workspaces", "isolate-pipelinerun"] {
@@ -150,7 +145,6 @@ pub(crate) async fn a_run_deleted_midway_leaves_nothing(world: Arc<World>) -> Re
 }
 
 pub(crate) async fn a_run_made_again_under_its_old_name(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("again").await?;
     let lab = Lab::new(&world, "again", &ZONES).await?;
     let run = clone_and_build(&lab, "ci", WAITING);
@@ -183,7 +177,6 @@ pub(crate) async fn a_run_made_again_under_its_old_name(world: Arc<World>) -> Re
 }
 
 pub(crate) async fn labels_of_another_run_change_nothing(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("forged").await?;
     let lab = Lab::new(&world, "forged", &ZONES).await?;
     let mut honest = clone_and_build(&lab, "honest", WAITING);

@@ -52,7 +52,6 @@ async fn keep_placeholders_out(space: &Space) -> Result<()> {
 }
 
 pub(crate) async fn a_quota_forbids_the_placeholder(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("quota").await?;
     let lab = Lab::new(&world, "quota", &ZONES).await?;
     keep_placeholders_out(&space).await?;
@@ -74,7 +73,6 @@ pub(crate) async fn a_quota_forbids_the_placeholder(world: Arc<World>) -> Result
 /// Its pods would run without stowplan, so they do not wait for ever. The policy's `repair` is
 /// `report`.
 pub(crate) async fn a_group_without_a_placeholder_runs_without_it(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("without").await?;
     keep_placeholders_out(&space).await?;
     let grouped = json!({"stowplan.dev/coschedule-group": "g"});
@@ -112,7 +110,6 @@ pub(crate) async fn a_group_without_a_placeholder_runs_without_it(world: Arc<Wor
 
 /// A quota that counts pods: the placeholder has the last place, and the run's next pod needs it.
 pub(crate) async fn a_placeholder_steps_aside_for_a_quota(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("aside").await?;
     let lab = Lab::new(&world, "aside", &ZONES).await?;
     let mut run = clone_and_build(&lab, "ci", WAITING);
@@ -135,7 +132,6 @@ pub(crate) async fn a_placeholder_steps_aside_for_a_quota(world: Arc<World>) -> 
 }
 
 pub(crate) async fn a_placeholder_is_orphaned(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("orphaned").await?;
     let lab = Lab::new(&world, "orphaned", &ZONES).await?;
     let mut run = clone_and_build(&lab, "ci", WAITING);
@@ -145,8 +141,7 @@ pub(crate) async fn a_placeholder_is_orphaned(world: Arc<World>) -> Result<()> {
     space.in_phase("ci-clone-pod", "Running").await?;
     let set = space.placeholders().await?.first().context("no placeholder")?.name_any();
     let orphan = ["-n", &space.name, "delete", "statefulset", &set, "--cascade=orphan"];
-    let said = world.kubectl(&orphan, "").await?;
-    ensure!(said.success, "{}", said.err);
+    world.kubectl(&orphan, "").await?.succeeded()?;
     space.let_end("ci-clone-pod").await?;
     space.succeeded("ci").await?;
     space.together("ci-").await?;

@@ -45,7 +45,6 @@ async fn bound(space: &Space, count: usize) -> Result<()> {
 }
 
 pub(crate) async fn adopted_claims_of_two_zones_meet(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let lab = Lab::new(&world, "adopt", &ZONES).await?;
     for mode in ["workspaces", "pipelineruns", "isolate-pipelinerun"] {
         let space = world.namespace("adopt").await?;
@@ -184,7 +183,6 @@ pub(crate) async fn a_class_without_a_sibling_is_kept_and_reported(
 }
 
 pub(crate) async fn volumes_in_two_zones_split_a_run(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("split").await?;
     let lab = Lab::new(&world, "split", &ZONES).await?;
     for name in ["a", "b"] {
@@ -217,7 +215,6 @@ pub(crate) async fn volumes_in_two_zones_split_a_run(world: Arc<World>) -> Resul
 }
 
 pub(crate) async fn volumes_that_come_to_lie_apart_split_a_run(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("apart").await?;
     let lab = Lab::new(&world, "apart", &ZONES).await?;
     let classes: Api<StorageClass> = Api::all(world.client.clone());
@@ -243,7 +240,6 @@ pub(crate) async fn volumes_that_come_to_lie_apart_split_a_run(world: Arc<World>
 }
 
 pub(crate) async fn claims_that_many_nodes_can_use_form_no_group(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("many").await?;
     let lab = Lab::new(&world, "many", &ZONES).await?;
     for (name, mode) in
@@ -261,7 +257,6 @@ pub(crate) async fn claims_that_many_nodes_can_use_form_no_group(world: Arc<Worl
 }
 
 pub(crate) async fn a_claim_that_a_task_makes_known(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let lab = Lab::new(&world, "result", &ZONES).await?;
     for mode in ["workspaces", "pipelineruns"] {
         let space = world.namespace("result").await?;
@@ -293,7 +288,6 @@ pub(crate) async fn a_claim_that_a_task_makes_known(world: Arc<World>) -> Result
 
 /// It has no group: its only pod is placed where its volume can be used.
 pub(crate) async fn a_taskruns_own_claim_is_adopted(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("standalone").await?;
     let lab = Lab::new(&world, "standalone", &ZONES).await?;
     let mut spec = json!({
@@ -317,13 +311,11 @@ pub(crate) async fn a_taskruns_own_claim_is_adopted(world: Arc<World>) -> Result
     }
     space.in_phase("one-pod", "Succeeded").await?;
     same(&space.placeholders().await?.len(), &0)?;
-    let said = world.kubectl(&["-n", &space.name, "delete", "taskrun", "one"], "").await?;
-    ensure!(said.success, "{}", said.err);
+    world.kubectl(&["-n", &space.name, "delete", "taskrun", "one"], "").await?.succeeded()?;
     space.cleared(&[]).await
 }
 
 pub(crate) async fn one_claim_in_two_workspaces(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("twice").await?;
     let lab = Lab::new(&world, "twice", &ZONES).await?;
     space.created(&claim("cache", WAITING, "ReadWriteOnce")).await?;

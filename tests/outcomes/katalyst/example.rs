@@ -15,7 +15,6 @@ use crate::world::{World, same};
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/katalyst.yaml");
 
 pub(crate) async fn the_training_job_keeps_its_roles_apart(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("training").await?;
     let nodes = ["train-1", "train-2"];
     let specs: Vec<NodeSpec> = nodes.iter().map(|node| NodeSpec::new(node)).collect();

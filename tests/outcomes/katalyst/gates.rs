@@ -21,7 +21,6 @@ pub(crate) async fn two_servers(rig: &Rig) -> Result<[Pod; 2]> {
 }
 
 pub(crate) async fn a_pod_waits_until_a_numa_node_is_feasible(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let rig = Rig::start(&world, "waits", 1).await?;
     rig.report(0, EMPTY).await?;
     rig.labelled(0, Some("2")).await?;
@@ -46,7 +45,6 @@ pub(crate) async fn a_pod_waits_until_a_numa_node_is_feasible(world: Arc<World>)
 
 /// The default scheduler knows nothing of NUMA nodes.
 pub(crate) async fn the_scheduler_is_left_the_feasible_nodes(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let rig = Rig::start(&world, "left", 2).await?;
     rig.report(0, EMPTY).await?;
     rig.labelled(0, Some("2")).await?;
@@ -65,7 +63,6 @@ pub(crate) async fn the_scheduler_is_left_the_feasible_nodes(world: Arc<World>) 
 }
 
 pub(crate) async fn conflicting_pods_start_one_after_the_other(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let rig = Rig::start(&world, "apart", 1).await?;
     rig.report(0, EMPTY).await?;
     rig.labelled(0, Some("2")).await?;
@@ -93,7 +90,6 @@ pub(crate) async fn conflicting_pods_start_one_after_the_other(world: Arc<World>
 }
 
 pub(crate) async fn a_pod_with_another_uid_is_ignored(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let rig = Rig::start(&world, "uid", 2).await?;
     rig.create("ps", "ps", &[], &[]).await?;
     let (server, node) = rig.runs("ps").await?;
@@ -118,7 +114,6 @@ pub(crate) async fn a_pod_with_another_uid_is_ignored(world: Arc<World>) -> Resu
 }
 
 pub(crate) async fn null_is_refused(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let rig = Rig::start(&world, "null", 0).await?;
     for (key, level) in [
         (AFFINITY, "dedicated_cores"),

@@ -40,7 +40,6 @@ async fn is_leader(rig: &Rig, name: &str) -> Result<()> {
 }
 
 pub(crate) async fn the_leader_of_three_starts_first(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let rig = Rig::start(&world, "group", 2).await?;
     for node in 0..2 {
         rig.report(node, FOUR).await?;
@@ -74,7 +73,6 @@ pub(crate) async fn the_leader_of_three_starts_first(world: Arc<World>) -> Resul
 }
 
 pub(crate) async fn a_deleted_leader_is_replaced(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let rig = Rig::start(&world, "heir", 1).await?;
     rig.report(0, FOUR).await?;
     rig.labelled(0, Some("4")).await?;

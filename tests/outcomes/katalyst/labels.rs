@@ -9,7 +9,6 @@ use crate::katalyst::rig::{EMPTY, Rig, has};
 use crate::world::{World, same};
 
 pub(crate) async fn the_label_follows_the_report(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let rig = Rig::start(&world, "label", 1).await?;
     rig.report(0, &[(0, 0, &[]), (0, 1, &[]), (1, 2, &[]), (1, 3, &[])]).await?;
     rig.labelled(0, Some("4")).await?;
@@ -28,7 +27,6 @@ pub(crate) async fn the_label_follows_the_report(world: Arc<World>) -> Result<()
 }
 
 pub(crate) async fn a_node_that_loses_its_report_is_not_chosen(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let rig = Rig::start(&world, "lost", 2).await?;
     for node in 0..2 {
         rig.report(node, EMPTY).await?;
@@ -55,7 +53,6 @@ pub(crate) async fn a_node_that_loses_its_report_is_not_chosen(world: Arc<World>
 }
 
 pub(crate) async fn rubbish_in_a_report_is_reported(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let rig = Rig::start(&world, "rubbish", 1).await?;
     let node = &rig.nodes[0];
     let zones = json!([

@@ -9,7 +9,6 @@ use crate::katalyst::rig::{Rig, has};
 use crate::world::{World, same};
 
 pub(crate) async fn plan_and_check_show_the_numa_nodes(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let rig = Rig::start(&world, "a-picture", 1).await?;
     let (space, node) = (&rig.space.name, &rig.nodes[0]);
     let [first, second] = two_servers(&rig).await?;

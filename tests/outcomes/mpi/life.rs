@@ -60,7 +60,6 @@ async fn recorded(space: &Space, cluster: &str) -> Result<Option<String>> {
 }
 
 pub(crate) async fn a_job_and_a_stateful_set(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("seed").await?;
     let clean = [("clean-up", "workers")];
     space.created(&launcher("pi-launcher", "pi", &clean)).await?;
@@ -124,7 +123,6 @@ pub(crate) async fn a_job_and_a_stateful_set(world: Arc<World>) -> Result<()> {
 }
 
 pub(crate) async fn an_indexed_job_that_is_suspended_and_resumed(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("suspend").await?;
     let more = [("workers", "2"), ("implementation", "mpich")];
     let mut workers = worker_job("w", "c", 2, &more[..1]);
@@ -161,7 +159,6 @@ pub(crate) async fn an_indexed_job_that_is_suspended_and_resumed(world: Arc<Worl
 }
 
 pub(crate) async fn a_launcher_that_is_a_worker(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("both").await?;
     let more = [("launcher-as-worker", "true"), ("slots", "2")];
     space.created(&worker_job("w", "c", 1, &[])).await?;
@@ -174,7 +171,6 @@ pub(crate) async fn a_launcher_that_is_a_worker(world: Arc<World>) -> Result<()>
 }
 
 pub(crate) async fn a_worker_comes_back_under_its_name(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("back").await?;
     space.created(&worker_job("w", "c", 2, &[])).await?;
     let before = space.workers_run("c", 2).await?;
@@ -195,7 +191,6 @@ pub(crate) async fn a_worker_comes_back_under_its_name(world: Arc<World>) -> Res
 }
 
 pub(crate) async fn two_clusters_in_one_namespace(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("two").await?;
     for cluster in ["a", "b"] {
         let workers = format!("{cluster}-w");
@@ -217,7 +212,6 @@ pub(crate) async fn two_clusters_in_one_namespace(world: Arc<World>) -> Result<(
 
 /// Everything that is written for a cluster is written once, however many workers it has.
 pub(crate) async fn a_thousand_workers(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("large").await?;
     // A workload that comes later would be added to the owners of the ConfigMap.
     space.created(&launcher("l", "c", &[])).await?;

@@ -13,7 +13,6 @@ use crate::mpi::cluster::{LIMIT, LOST, launcher, template, worker_job, worker_se
 use crate::world::{World, same};
 
 pub(crate) async fn a_foreign_secret_is_left_alone(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("secret").await?;
     let foreign = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "c-ssh"},
         "stringData": {"mine": "yes"}});
@@ -38,7 +37,6 @@ pub(crate) async fn a_foreign_secret_is_left_alone(world: Arc<World>) -> Result<
 }
 
 pub(crate) async fn a_deleted_secret_is_made_again(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("deleted").await?;
     space.created(&worker_job("w", "c", 1, &[(LOST, "true")])).await?;
     let first: Secret = space.found("c-ssh").await?;
@@ -52,7 +50,6 @@ pub(crate) async fn a_deleted_secret_is_made_again(world: Arc<World>) -> Result<
 }
 
 pub(crate) async fn a_foreign_service_is_left_alone(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("service").await?;
     let foreign = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "c"},
         "spec": {"clusterIP": "None", "selector": {"app": "other"}}});
@@ -67,7 +64,6 @@ pub(crate) async fn a_foreign_service_is_left_alone(world: Arc<World>) -> Result
 }
 
 pub(crate) async fn pods_that_cannot_be_members_are_refused(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("refused").await?;
     let mut of_deployment = template("c", "worker", &[], "1s");
     of_deployment["spec"].as_object_mut().unwrap().remove("restartPolicy");
@@ -87,7 +83,6 @@ pub(crate) async fn pods_that_cannot_be_members_are_refused(world: Arc<World>) -
 }
 
 pub(crate) async fn what_keeps_a_cluster_from_starting(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("problem").await?;
     space.created(&launcher("l", "c", &[("workers", "3")])).await?;
     let note = space.event("NoWorkers", "Pod").await?;
@@ -109,7 +104,6 @@ pub(crate) async fn what_keeps_a_cluster_from_starting(world: Arc<World>) -> Res
 }
 
 pub(crate) async fn a_second_launcher_is_reported(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("several").await?;
     space.created(&launcher("l", "c", &[])).await?;
     space.gated_launcher("c").await?;
@@ -120,7 +114,6 @@ pub(crate) async fn a_second_launcher_is_reported(world: Arc<World>) -> Result<(
 }
 
 pub(crate) async fn a_worker_on_a_lost_node_is_reported(world: Arc<World>) -> Result<()> {
-    let _running = world.installation.read().await;
     let space = world.namespace("lost").await?;
     world.plane.add_nodes(&[NodeSpec::new("lonely").label("test", "lost")]).await?;
     let mut workers = worker_set("w", "c", "c", 1, &[]);
