@@ -178,10 +178,8 @@ mod tests {
 
     #[test]
     fn a_message_cannot_control_a_terminal() {
-        assert_eq!(
-            escape_for_terminal("a\tb\u{1b}[31m\r\u{9b}\u{202e}\né\n"),
-            "a\\tb\\u{1b}[31m\\r\\u{9b}\\u{202e}\né\n"
-        );
+        let escaped = escape_for_terminal("a\tb\u{1b}[31m\r\u{9b}\u{202e}\né\n");
+        assert_eq!(escaped, "a\\tb\\u{1b}[31m\\r\\u{9b}\\u{202e}\né\n");
     }
 
     #[test]
@@ -191,10 +189,11 @@ mod tests {
         {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
         }
-        for text in ["", "10", "s", "-1s", "+1s", "1.5s", "1 s", "1d", "1m30s", "10S", "9e9s", "١s"]
+        let long = format!("{}h", u64::MAX);
+        for text in
+            ["", "10", "s", "-1s", "+1s", "1.5s", "1 s", "1d", "1m30s", "10S", "9e9s", "١s", &long]
         {
             assert!(parse_duration(text).is_err(), "{text}");
         }
-        assert!(parse_duration(&format!("{}h", u64::MAX)).is_err());
     }
 }

@@ -233,13 +233,13 @@ fn causes(error: &(dyn Error + 'static)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+    use k8s_openapi::api::core::v1::Node;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::controller::fake::{Api, Reply};
+    use crate::controller::fake::{Api, Objects, Reply};
     use crate::systems;
     use crate::systems::plan::{Action, Target, Write};
     use crate::view::resource::NODE;
@@ -248,12 +248,16 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn node(version: u32, labels: &Value) -> Value {
-        json!({
-            "apiVersion": "v1", "kind": "Node",
-            "metadata": {
-                "name": "n1", "uid": "u1", "labels": labels, "resourceVersion": version.to_string(),
-            },
-        })
+        let metadata = json!({
+            "name": "n1", "uid": "u1", "labels": labels, "resourceVersion": version.to_string(),
+        });
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    }
+
+    /// The node without labels, as the watch reports it.
+    fn reported(version: u32) -> crate::view::table::Object {
+        let node = serde_json::from_value(node(version, &json!({}))).unwrap();
+        systems::project::<Node>(&node, Scope::Controller).unwrap()
     }
 
     /// Plans the label `x` for the node, until the View shows it.
@@ -290,27 +294,15 @@ mod tests {
     ) -> Bench {
         let silent = Arc::new(AtomicBool::new(false));
         let muted = Arc::clone(&silent);
-        let lease: Mutex<Option<Value>> = Mutex::default();
-        let api = Api::new(move |call| {
-            let mut lease = lease.lock().unwrap();
-            match call.method.as_str() {
-                _ if call.path.contains("leases") && muted.load(Ordering::SeqCst) => Reply::Hang,
-                "PATCH" => patched(),
-                "GET" => match &*lease {
-                    Some(lease) => Reply::json(200, lease),
-                    None => Reply::status(404, "NotFound"),
-                },
-                _ => {
-                    *lease = Some(call.body.clone());
-                    Reply::json(200, &call.body)
-                }
-            }
+        let leases = Objects::default();
+        let api = Api::new(move |call| match call.method.as_str() {
+            _ if call.path.contains("leases") && muted.load(Ordering::SeqCst) => Reply::Hang,
+            "PATCH" => patched(),
+            _ => leases.answer(call),
         });
         let metrics = Arc::new(Metrics::new());
         let mut view = View::default();
-        let node: k8s_openapi::api::core::v1::Node =
-            serde_json::from_value(node(1, &json!({}))).unwrap();
-        view.apply(systems::project(&node, Scope::Controller).unwrap());
+        view.apply(reported(1));
         let cluster = Arc::new(Cluster::fixed(view, Arc::clone(&metrics)));
         let (policy, policies) = watch::channel(Arc::default());
         let plans = Arc::new(AtomicU32::new(0));
@@ -357,9 +349,7 @@ mod tests {
         assert_eq!(bench.plans(), 2, "nothing changed");
 
         // Another client removes the label, and the watch reports it.
-        let node: k8s_openapi::api::core::v1::Node =
-            serde_json::from_value(node(3, &json!({}))).unwrap();
-        bench.cluster.learn(systems::project(&node, Scope::Controller).unwrap());
+        bench.cluster.learn(reported(3));
         tokio::time::sleep(SECOND).await;
         assert_eq!(bench.patches(), 2);
 
@@ -408,8 +398,9 @@ mod tests {
         assert_eq!((bench.patches(), bench.metrics.controller_leader.get()), (1, 1));
         bench.silent.store(true, Ordering::SeqCst);
         tokio::time::sleep(SECOND * 11).await;
-        assert_eq!(bench.metrics.controller_leader.get(), 0);
-        assert_eq!(bench.metrics.controller_actions.get(), 0);
+        let metrics = &bench.metrics;
+        let gauges = (metrics.controller_leader.get(), metrics.controller_actions.get());
+        assert_eq!(gauges, (0, 0));
         let (patches, plans) = (bench.patches(), bench.plans());
         tokio::time::sleep(SECOND * 60).await;
         assert_eq!((bench.patches(), bench.plans()), (patches, plans));

@@ -40,139 +40,67 @@ pub(super) fn write(documents: &[Value]) -> Result<String, serde_saphyr::Seriali
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn read(text: &str) -> Value {
         serde_saphyr::from_str_with_options(text, read_options()).expect(text)
     }
 
+    fn assert_kept(value: &Value) {
+        let written = write(std::slice::from_ref(value)).expect("written");
+        assert_eq!(read(&written), *value, "{written}");
+    }
+
     #[test]
     fn text_that_looks_like_something_else_stays_text() {
-        for text in [
-            "5",
-            "-5",
-            "+5",
-            "true",
-            "True",
-            "yes",
-            "on",
-            "y",
-            "N",
-            "null",
-            "~",
-            "",
-            "1e3",
-            "0x1",
-            "0o7",
-            "0755",
-            "1_000",
-            ".5",
-            "5.",
-            ".inf",
-            "-.INF",
-            ".nan",
+        let short = [
+            "5", "-5", "+5", "true", "True", "yes", "on", "y", "N", "null", "~", "", "1e3", "0x1",
+            "0o7", "0755", "1_000", ".5", "5.", ".inf", "-.INF", ".nan", "12:30:45", "=", "<<",
+            "-", "- a", "a: b", "a:", ": a", "#a", "a #b", " a", "a ", "\ta", "a\n", "a\nb", "\n",
+            "a\r\n", "---", "...", "--- a", "*a", "&a", "!a", "|", ">", "%a", "@a", "`a", "[a]",
+            "{a}", "a, b", "'", "\"", "\\", "é", "\u{85}", "\u{2028}", "\u{0}", "😀", "NO", "0b1",
+            "1__0", "1e", "e1", "0.1.2", "1,000", "?", "? a", "-a", ":a",
+        ];
+        let long = [
             "2001-01-01",
             "2001-12-14t21:59:43.10-05:00",
-            "12:30:45",
-            "=",
-            "<<",
-            "-",
-            "- a",
-            "a: b",
-            "a:",
-            ": a",
-            "#a",
-            "a #b",
-            " a",
-            "a ",
-            "\ta",
-            "a\n",
-            "a\nb",
-            "\n",
-            "a\r\n",
-            "---",
-            "...",
-            "--- a",
-            "*a",
-            "&a",
-            "!a",
-            "|",
-            ">",
-            "%a",
-            "@a",
-            "`a",
-            "[a]",
-            "{a}",
-            "a, b",
-            "'",
-            "\"",
-            "\\",
-            "é",
-            "\u{85}",
-            "\u{2028}",
             "\u{feff}a",
-            "\u{0}",
             "\u{1b}[31m",
-            "😀",
             "18446744073709551616",
             "a very long text that continues beyond all the widths at which a line could be broken into several",
             "  indented\nand not\n\n\n",
-            "NO",
-            "0b1",
-            "1__0",
-            "1e",
-            "e1",
-            "0.1.2",
-            "1,000",
-            "?",
-            "? a",
-            "-a",
-            ":a",
-        ] {
-            let value =
-                serde_json::json!({"labels": {"a": text, text: "b"}, "list": [text, [text]]});
-            let written = write(std::slice::from_ref(&value)).expect(text);
-            assert_eq!(read(&written), value, "{text:?}: {written}");
+        ];
+        for text in short.into_iter().chain(long) {
+            assert_kept(&json!({"labels": {"a": text, text: "b"}, "list": [text, [text]]}));
         }
     }
 
     #[test]
-    fn numbers_stay_numbers() {
-        for json in [
-            "0",
-            "-1",
+    fn numbers_and_empty_collections_stay_what_they_are() {
+        let short = ["0", "-1", "0.5", "1.0", "-0.25", "1e300", "1e-7"];
+        let long = [
             "9223372036854775807",
             "-9223372036854775808",
             "18446744073709551615",
-            "0.5",
-            "1.0",
-            "-0.25",
-            "1e300",
-            "1e-7",
             "123456789.125",
-        ] {
-            let value: Value =
-                serde_json::from_str(&format!(r#"{{"n":{json},"l":[{json}]}}"#)).expect(json);
-            let written = write(std::slice::from_ref(&value)).expect(json);
-            assert_eq!(read(&written), value, "{json}: {written}");
+        ];
+        for json in short.into_iter().chain(long) {
+            let number: Value = serde_json::from_str(json).expect(json);
+            assert_kept(&json!({"n": number, "l": [number]}));
         }
+        // Empty collections and nulls stay what they are, too.
+        assert_kept(&json!({"a": {}, "b": [], "c": null, "d": [{}, [], null, {"e": []}]}));
     }
 
     #[test]
     fn yaml_is_read_as_kubectl_reads_it() {
         let text = "octal: 0644\nhex: 0x10\ngroups: 1_000\ny: y\non: on\nno: no\nquoted: '0644'\nfloat: 1e3\ndate: 2001-01-01\n";
-        let wanted = serde_json::json!({
+        let wanted = json!({
             "octal": 420, "hex": 16, "groups": 1000, "y": true, "on": true, "no": false, "quoted": "0644",
             "float": 1000.0, "date": "2001-01-01",
         });
         assert_eq!(read(text), wanted);
-    }
-
-    #[test]
-    fn empty_collections_and_nulls_are_written_as_such() {
-        let value =
-            serde_json::json!({"a": {}, "b": [], "c": null, "d": [{}, [], null, {"e": []}]});
-        let written = write(std::slice::from_ref(&value)).expect("written");
-        assert_eq!(read(&written), value, "{written}");
     }
 }

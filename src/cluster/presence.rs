@@ -153,17 +153,14 @@ mod tests {
 
     /// The results for leases that are read at these seconds, on a clock that is `ahead` seconds
     /// ahead.
-    fn seen(looks: &[(u64, Option<Lease>)], ahead: i64) -> Vec<ControllerState> {
+    fn seen(looks: &[(u32, Option<Lease>)], ahead: i64) -> Vec<ControllerState> {
         let start = Instant::now() + SECOND * 1000;
         let mut presence = Presence::default();
-        looks
-            .iter()
-            .map(|(at, lease)| {
-                let second = i64::try_from(*at).unwrap();
-                let time = Timestamp::from_second(1_000_000 + second + ahead).unwrap();
-                presence.observe(lease.as_ref(), start + SECOND * u32::try_from(*at).unwrap(), time)
-            })
-            .collect()
+        let mut look = |(at, lease): &(u32, Option<Lease>)| {
+            let time = Timestamp::from_second(1_000_000 + i64::from(*at) + ahead).unwrap();
+            presence.observe(lease.as_ref(), start + SECOND * *at, time)
+        };
+        looks.iter().map(&mut look).collect()
     }
 
     #[test]
@@ -184,10 +181,7 @@ mod tests {
         assert_eq!(seen(&looks, 0), [Leads, Leads, Leads, Stopped]);
         assert_eq!(seen(&[(0, Some(lease("c", 0))), (5, None)], 0), [Leads, NotYet]);
         assert_eq!(seen(&[(0, Some(Lease::default()))], 0), [NotYet]);
-    }
-
-    #[test]
-    fn before_the_first_leader_there_is_no_lease_or_an_empty_one() {
+        // Before the first leader there is no Lease, or an empty one.
         let empty = Lease { spec: Some(LeaseSpec::default()), ..Lease::default() };
         let looks = [(0, None), (1, Some(empty)), (2, Some(lease("c", 2)))];
         assert_eq!(seen(&looks, 0), [NotYet, NotYet, Leads]);

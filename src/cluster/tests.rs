@@ -9,8 +9,6 @@ fn node(name: &str) -> Node {
     serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
 }
 
-/// The API server has forgotten the version that the watch asked for (410), and objects were deleted
-/// meanwhile.
 /// What the watch of nodes feeds, and the name of its store.
 fn feed_of_nodes(cluster: &Cluster) -> (Feed, &'static str) {
     let kind = <Nodes as Table>::KIND;
@@ -45,6 +43,8 @@ fn a_change_is_one_of_what_the_view_shows_or_of_what_the_observer_keeps() {
     assert_eq!(notified(Event::Delete(node("a")), false), (true, false));
 }
 
+/// The API server has forgotten the version that the watch asked for (410), and objects were deleted
+/// meanwhile.
 #[test]
 fn a_list_that_is_read_again_removes_what_was_deleted_meanwhile() {
     let cluster = Cluster::following(Scope::Admission, Arc::new(Metrics::default()));
@@ -55,10 +55,8 @@ fn a_list_that_is_read_again_removes_what_was_deleted_meanwhile() {
     };
     let known = || {
         let view = cluster.view();
-        ["a", "b", "c", "d"]
-            .into_iter()
-            .filter(|name| view.node(name).is_some())
-            .collect::<String>()
+        let names = ["a", "b", "c", "d"].into_iter();
+        names.filter(|name| view.node(name).is_some()).collect::<String>()
     };
     take(Event::Init);
     take(Event::InitApply(node("a")));

@@ -1,5 +1,6 @@
 //! A fake API server for tests: a real client without a network.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use http_body_util::{BodyExt as _, Full};
@@ -48,6 +49,61 @@ impl Reply {
             "message": message, "reason": reason, "details": {}, "code": code,
         });
         Self::json(code, &status)
+    }
+}
+
+/// Objects by their paths, which are read and written as those of an API server.
+#[derive(Clone, Default)]
+pub(crate) struct Objects(Arc<Mutex<BTreeMap<String, Value>>>);
+
+impl Objects {
+    pub(crate) fn put(&self, path: &str, object: &Value) {
+        self.0.lock().unwrap().insert(path.to_owned(), object.clone());
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Option<Value> {
+        self.0.lock().unwrap().get(path).cloned()
+    }
+
+    pub(crate) fn remove(&self, path: &str) {
+        self.0.lock().unwrap().remove(path);
+    }
+
+    /// Carries a request out. A write whose version is not the present one is a conflict.
+    pub(crate) fn answer(&self, call: &Call) -> Reply {
+        let mut objects = self.0.lock().unwrap();
+        match (&*call.method, objects.get_mut(&call.path)) {
+            ("GET", Some(object)) => Reply::json(200, object),
+            ("POST", _) => {
+                let name = call.body["metadata"]["name"].as_str().unwrap();
+                let path = format!("{}/{name}", call.path);
+                if objects.contains_key(&path) {
+                    return Reply::status(409, "AlreadyExists");
+                }
+                let mut object = call.body.clone();
+                object["metadata"]["resourceVersion"] = json!("1");
+                objects.insert(path, object.clone());
+                Reply::json(201, &object)
+            }
+            ("PUT", Some(object)) => {
+                let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+                if version(object) != version(&call.body) {
+                    return Reply::status(409, "Conflict");
+                }
+                let next: u32 = version(object).as_str().unwrap().parse().unwrap();
+                *object = call.body.clone();
+                object["metadata"]["resourceVersion"] = json!((next + 1).to_string());
+                Reply::json(200, object)
+            }
+            ("PATCH", Some(object)) => {
+                let patch: json_patch::Patch = serde_json::from_value(call.body.clone()).unwrap();
+                match json_patch::patch(object, &patch) {
+                    Ok(()) => Reply::json(200, object),
+                    Err(_) => Reply::status(422, "Invalid"),
+                }
+            }
+            _ => Reply::status(404, "NotFound"),
+        }
     }
 }
 

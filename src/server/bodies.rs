@@ -353,6 +353,14 @@ mod tests {
         bodies.begin(client).0
     }
 
+    /// A body that has arrived in full.
+    async fn complete(bodies: &Bodies, client: Client) -> Counted<'_> {
+        let body = begin(bodies, client);
+        body.grow(64 * KIB).await.unwrap();
+        body.complete();
+        body
+    }
+
     fn is_given_up(given_up: &mut GivenUp) -> bool {
         given_up.try_recv().is_ok()
     }
@@ -388,11 +396,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn complete_bodies_and_quick_ones_are_never_given_up() {
         let bodies = bodies();
-        let complete: Vec<_> =
-            (0..3).map(|connection| begin(&bodies, client(1, connection))).collect();
-        for body in &complete {
-            body.grow(64 * KIB).await.unwrap();
-            body.complete();
+        let mut held = Vec::new();
+        for connection in 0..3 {
+            held.push(complete(&bodies, client(1, connection)).await);
         }
         advance(Duration::from_secs(2)).await;
         let (quick, mut given_up) = bodies.begin(client(1, 3));
@@ -404,7 +410,6 @@ mod tests {
         assert!(!is_given_up(&mut given_up));
         // The cancelled attempt waits for nothing any more. Nor does the next one for ever.
         drop(new);
-        complete.iter().for_each(|body| body.complete());
         quick.complete();
         let new = begin(&bodies, client(2, 5));
         assert_eq!(new.grow(KIB).await, Err(Spent::Store));
@@ -414,13 +419,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_address_that_holds_little_is_served_before_one_that_holds_much() {
         let bodies = bodies();
-        let held: Vec<_> = (0..4).map(|connection| begin(&bodies, client(1, connection))).collect();
-        for body in &held {
-            body.grow(64 * KIB).await.unwrap();
-            body.complete();
+        let mut held = Vec::new();
+        for connection in 0..4 {
+            held.push(complete(&bodies, client(1, connection)).await);
         }
         let (greedy, modest) = (begin(&bodies, client(1, 8)), begin(&bodies, client(2, 9)));
-        let mut held = held;
         let one = async {
             advance(Duration::from_millis(10)).await;
             held.pop();

@@ -59,32 +59,25 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_a_container_is_found() {
-        let in_a_container =
-            [("proc/self/cgroup", "0::/\n"), ("sys/fs/cgroup/memory.max", "134217728\n")];
-        assert_eq!(limit(&in_a_container), Some(128 << 20));
-        let without_limit = [("proc/self/cgroup", "0::/\n"), ("sys/fs/cgroup/memory.max", "max\n")];
-        assert_eq!(limit(&without_limit), None);
-        assert_eq!(limit(&[]), None);
-        assert_eq!(limit(&[("proc/self/cgroup", "garbage\n0\n\n")]), None);
-    }
-
-    #[test]
-    fn the_lowest_limit_above_counts() {
-        let nested = [
-            ("proc/self/cgroup", "0::/pods/one/webhook\n"),
-            ("sys/fs/cgroup/pods/one/webhook/memory.max", "max\n"),
-            ("sys/fs/cgroup/pods/one/memory.max", "1000\n"),
-            ("sys/fs/cgroup/pods/memory.max", "2000\n"),
-        ];
-        assert_eq!(limit(&nested), Some(1000));
-    }
-
-    #[test]
-    fn the_first_version_of_cgroups_is_read_too() {
-        let groups = ("proc/self/cgroup", "5:cpu,cpuacct:/a\n4:memory:/host/path\n0::/\n");
-        let file = "sys/fs/cgroup/memory/memory.limit_in_bytes";
-        assert_eq!(limit(&[groups, (file, "1048576\n")]), Some(1 << 20));
-        assert_eq!(limit(&[groups, (file, "9223372036854771712\n")]), None);
+    fn the_lowest_limit_of_the_own_groups_is_found() {
+        let (own, max) = ("proc/self/cgroup", "sys/fs/cgroup/memory.max");
+        let in_pod = (own, "0::/pods/one/webhook\n");
+        let of_pod = |folder: &str| format!("sys/fs/cgroup/pods/{folder}memory.max");
+        let [webhook, one, pods] = ["one/webhook/", "one/", ""].map(of_pod);
+        let nested = [(&*webhook, "max\n"), (&one, "1000\n"), (&pods, "2000\n")];
+        let first = (own, "5:cpu,cpuacct:/a\n4:memory:/host/path\n0::/\n");
+        let first_max = "sys/fs/cgroup/memory/memory.limit_in_bytes";
+        for (files, expected) in [
+            (vec![(own, "0::/\n"), (max, "134217728\n")], Some(128 << 20)),
+            (vec![(own, "0::/\n"), (max, "max\n")], None),
+            (vec![], None),
+            (vec![(own, "garbage\n0\n\n")], None),
+            ([&[in_pod][..], &nested].concat(), Some(1000)),
+            // The first version of cgroups.
+            (vec![first, (first_max, "1048576\n")], Some(1 << 20)),
+            (vec![first, (first_max, "9223372036854771712\n")], None),
+        ] {
+            assert_eq!(limit(&files), expected, "{files:?}");
+        }
     }
 }

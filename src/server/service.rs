@@ -410,17 +410,10 @@ mod tests {
         assert_eq!(read("timeout=10s"), Some(Duration::from_secs(10)));
         assert_eq!(read("a=b&timeout=1m30s"), Some(Duration::from_secs(90)));
         assert_eq!(read("timeout=500ms"), Some(Duration::from_millis(500)));
-        for nothing in [
-            "",
-            "timeout=",
-            "timeout=0s",
-            "timeout=-1s",
-            "timeout=x",
-            "timeout=1e999s",
-            "timeouts=1s",
-        ] {
+        for nothing in ["timeout=", "timeout=0s", "timeout=-1s", "timeout=x", "timeout=1e999s"] {
             assert_eq!(read(nothing), None, "{nothing}");
         }
+        assert_eq!([read(""), read("timeouts=1s")], [None, None]);
         assert_eq!(parse_timeout(None), None);
     }
 
@@ -432,13 +425,5 @@ mod tests {
         assert!(!is("text/plain"));
         assert!(!is("application/jsonx"));
         assert!(!is_json(None));
-    }
-
-    #[test]
-    fn a_panic_fails_only_its_request() {
-        assert!(matches!(
-            catch_panic(Span::none, || -> () { panic!("expected in the test's output") }),
-            Err(Failure::Bug)
-        ));
     }
 }

@@ -159,6 +159,12 @@ mod tests {
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
+    /// A connection that waits for a slot.
+    fn waiting(slots: &Arc<Slots>, from: IpAddr) -> tokio::task::JoinHandle<Slot> {
+        let slots = Arc::clone(slots);
+        tokio::spawn(async move { slots.acquire(from).await })
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_longest_idle_connection_is_closed_for_a_new_one() {
         let slots = Slots::new(3);
@@ -171,10 +177,7 @@ mod tests {
         let owed = held[0].activity.begin_request();
         owed.mark_body_complete();
         held[1].activity.begin_request().mark_useful();
-        let waiting = tokio::spawn({
-            let slots = Arc::clone(&slots);
-            async move { slots.acquire(HERE).await }
-        });
+        let waiting = waiting(&slots, HERE);
         held[2].close.cancelled().await;
         assert!(!held[0].close.is_cancelled() && !held[1].close.is_cancelled());
         // No other connection is asked to close while one is closing.
@@ -191,10 +194,7 @@ mod tests {
         let slot = slots.acquire(HERE).await;
         let owed = slot.activity.begin_request();
         owed.mark_body_complete();
-        let waiting = tokio::spawn({
-            let slots = Arc::clone(&slots);
-            async move { slots.acquire(HERE).await }
-        });
+        let waiting = waiting(&slots, HERE);
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(!waiting.is_finished() && !slot.close.is_cancelled());
         drop(owed);
@@ -214,10 +214,7 @@ mod tests {
             held.push(slots.acquire(crowd).await);
             advance(Duration::from_secs(1)).await;
         }
-        let waiting = tokio::spawn({
-            let slots = Arc::clone(&slots);
-            async move { slots.acquire(crowd).await }
-        });
+        let waiting = waiting(&slots, crowd);
         held[0].close.cancelled().await;
         assert!(!lone.close.is_cancelled(), "although it is idle for longer");
         held.remove(0);

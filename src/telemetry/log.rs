@@ -284,6 +284,8 @@ fn escaped(text: &str) -> Cow<'_, str> {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use serde_json::Value;
+
     use super::*;
 
     #[test]
@@ -293,21 +295,15 @@ mod tests {
         assert_eq!(clean, "a\\u000d\\u000ab\\u001b[31mred\\u007f\\u009b2J\\u202ex\n");
         // JSON stays JSON, and means the same.
         let json = serde_json::json!({"message": "\u{9b}\u{202e}\u{7f}\n"}).to_string();
-        let cleaned = super::clean(json.as_bytes());
-        assert_eq!(
-            serde_json::from_slice::<serde_json::Value>(&cleaned).unwrap()["message"],
-            "\u{9b}\u{202e}\u{7f}\n"
-        );
+        let cleaned: Value = serde_json::from_slice(&super::clean(json.as_bytes())).unwrap();
+        assert_eq!(cleaned["message"], "\u{9b}\u{202e}\u{7f}\n");
     }
 
     #[test]
     fn a_line_that_is_too_long_is_replaced_by_its_length_and_its_beginning() {
         let long = clean("é".repeat(MAX_LINE).as_bytes());
         assert!(long.len() < 1024, "{}", long.len());
-        assert_eq!(
-            serde_json::from_slice::<serde_json::Value>(&long).unwrap()["bytes"],
-            2 * MAX_LINE
-        );
+        assert_eq!(serde_json::from_slice::<Value>(&long).unwrap()["bytes"], 2 * MAX_LINE);
         assert_eq!(shown("plain"), "plain");
         assert_eq!(shown("a\nb"), "a\\u000ab");
         let long = "é".repeat(500);

@@ -38,46 +38,35 @@ fn files(folder: &tempfile::TempDir, pair: &(String, String)) -> Certificate {
     files
 }
 
-fn serving(files: &Certificate) -> Arc<CertifiedKey> {
-    files.current.0.load_full().unwrap()
+/// Panics unless a refresh puts the present pair into use.
+fn load(certificate: &mut Certificate, now: SystemTime) {
+    let change = certificate.refresh(now);
+    assert!(matches!(change, Change::Loaded), "{change:?}");
 }
 
-#[test]
-fn the_old_pair_serves_until_the_new_key_matches() {
-    let folder = tempfile::tempdir().unwrap();
-    let (old, new) = (pair_of(NAME, 2020, 2040), pair_of(NAME, 2020, 2050));
-    let now = in_year(2026);
-    let mut files = files(&folder, &old);
-    assert!(files.status(now).problem.is_some());
-    assert!(matches!(files.refresh(now), Change::Loaded));
-    assert!(matches!(files.refresh(now), Change::None));
-    let first = serving(&files);
+/// The error of a refresh. It is reported once, not on every refresh.
+fn reject(certificate: &mut Certificate, now: SystemTime) -> String {
+    let Change::Rejected(error) = certificate.refresh(now) else { panic!("not rejected") };
+    assert!(matches!(certificate.refresh(now), Change::None));
+    error.to_string()
+}
 
-    std::fs::write(paths(&files).0, &new.0).unwrap();
-    let change = files.refresh(now);
-    assert!(matches!(change, Change::Rejected(Error::Mismatch { .. })), "{change:?}");
-    // Reported once, not on every refresh.
-    assert!(matches!(files.refresh(now), Change::None));
-    assert!(Arc::ptr_eq(&first, &serving(&files)));
-    assert_eq!(files.status(now).problem, None);
-
-    std::fs::write(paths(&files).1, &new.1).unwrap();
-    assert!(matches!(files.refresh(now), Change::Loaded));
-    assert!(!Arc::ptr_eq(&first, &serving(&files)));
+fn serving(files: &Certificate) -> Arc<CertifiedKey> {
+    files.current.0.load_full().unwrap()
 }
 
 #[test]
 fn the_status_changes_as_time_passes() {
     let folder = tempfile::tempdir().unwrap();
     let mut files = files(&folder, &pair_of(NAME, 2025, 2027));
-    let problem = |files: &Certificate, year| files.status(in_year(year)).problem;
+    assert!(files.status(in_year(2024)).problem.is_some(), "nothing was read yet");
+    let problem =
+        |files: &Certificate, year| files.status(in_year(year)).problem.unwrap_or_default();
     // Not valid yet, but no other pair exists.
-    assert!(matches!(files.refresh(in_year(2024)), Change::Loaded));
-    assert!(
-        problem(&files, 2024).unwrap().ends_with("tls.crt: not valid before 2025-01-01T00:00:00Z")
-    );
-    assert_eq!(problem(&files, 2025), None);
-    assert!(problem(&files, 2027).unwrap().ends_with("tls.crt: expired at 2027-01-01T00:00:00Z"));
+    load(&mut files, in_year(2024));
+    assert!(problem(&files, 2024).ends_with("tls.crt: not valid before 2025-01-01T00:00:00Z"));
+    assert_eq!(problem(&files, 2025), "");
+    assert!(problem(&files, 2027).ends_with("tls.crt: expired at 2027-01-01T00:00:00Z"));
     assert_eq!(files.status(in_year(2026)).days_left(in_year(2026)), Some(191));
     assert_eq!(files.status(in_year(2028)).days_left(in_year(2028)), Some(0));
 }
@@ -87,26 +76,23 @@ fn an_untrusted_pair_does_not_replace_a_trusted_one() {
     let folder = tempfile::tempdir().unwrap();
     let now = in_year(2026);
     let mut files = files(&folder, &pair_of(NAME, 2020, 2030));
-    assert!(matches!(files.refresh(now), Change::Loaded));
+    load(&mut files, now);
     let first = serving(&files);
+    let other = format!("is for other.svc, and the API server calls {NAME}");
     for (bad, why) in [
-        (
-            pair_of("other.svc", 2020, 2030),
-            format!("is for other.svc, and the API server calls {NAME}"),
-        ),
+        (pair_of("other.svc", 2020, 2030), other),
         (pair_of(NAME, 2010, 2020), "expired at 2020-01-01T00:00:00Z".to_owned()),
         (pair_of(NAME, 2028, 2040), "not valid before 2028-01-01T00:00:00Z".to_owned()),
     ] {
         write(&files, &bad);
-        let Change::Rejected(error) = files.refresh(now) else { panic!("{why}") };
-        assert!(error.to_string().ends_with(&why), "{error}");
-        assert!(matches!(files.refresh(now), Change::None));
+        let error = reject(&mut files, now);
+        assert!(error.ends_with(&why), "{error}");
         assert!(Arc::ptr_eq(&first, &serving(&files)));
         assert_eq!(files.status(now).problem, None);
     }
     // The last pair becomes valid in 2028: it is then put into use without a change of the
     // files.
-    assert!(matches!(files.refresh(in_year(2028)), Change::Loaded));
+    load(&mut files, in_year(2028));
     assert_eq!(files.status(in_year(2028)).problem, None);
 }
 
@@ -115,13 +101,13 @@ fn an_untrusted_pair_is_better_than_none_and_the_newest_of_them_serves() {
     let folder = tempfile::tempdir().unwrap();
     let now = in_year(2026);
     let mut files = files(&folder, &pair_of("other.svc", 2020, 2030));
-    assert!(matches!(files.refresh(now), Change::Loaded));
+    load(&mut files, now);
     assert!(files.status(now).problem.is_some());
     write(&files, &pair_of("another.svc", 2020, 2030));
-    assert!(matches!(files.refresh(now), Change::Loaded));
+    load(&mut files, now);
     assert!(files.status(now).problem.unwrap().contains("is for another.svc"));
     write(&files, &pair_of(NAME, 2020, 2030));
-    assert!(matches!(files.refresh(now), Change::Loaded));
+    load(&mut files, now);
     assert_eq!(files.status(now).problem, None);
 }
 
@@ -130,38 +116,30 @@ fn an_invalid_file_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let now = in_year(2026);
     let (certificate, key) = pair_of(NAME, 2020, 2030);
+    let no_certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     for (certificate, key, part) in [
         ("", key.as_str(), "tls.crt: holds no PEM certificate"),
         ("garbage", &key, "tls.crt: holds no PEM certificate"),
-        (
-            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-            &key,
-            "tls.crt: not a certificate",
-        ),
+        (no_certificate, &key, "tls.crt: not a certificate"),
         (&certificate, "", "tls.key: not a PEM private key"),
         (&certificate, &certificate, "tls.key: not a PEM private key"),
     ] {
         let mut files = files(&folder, &(certificate.to_owned(), key.to_owned()));
-        let Change::Rejected(error) = files.refresh(now) else { panic!("{part}") };
-        assert!(error.to_string().contains(part), "{error}");
+        let error = reject(&mut files, now);
+        assert!(error.contains(part), "{error}");
         assert!(files.status(now).problem.unwrap().contains(part));
     }
     let absent = |name| folder.path().join(name);
     let mut files = Certificate::of_files(absent("absent.crt"), absent("absent.key"), None);
-    assert!(matches!(files.refresh(now), Change::Rejected(Error::Read { .. })));
-    assert!(matches!(files.refresh(now), Change::None));
+    assert!(reject(&mut files, now).contains("absent.crt"));
     assert!(files.status(now).problem.unwrap().contains("absent.crt"));
-}
 
-#[test]
-fn files_that_are_deleted_and_restored_change_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let now = in_year(2026);
-    let pair = pair_of(NAME, 2020, 2030);
-    let mut files = files(&folder, &pair);
-    assert!(matches!(files.refresh(now), Change::Loaded));
+    // Files that are deleted and restored change nothing.
+    let pair = (certificate, key);
+    let mut files = self::files(&folder, &pair);
+    load(&mut files, now);
     std::fs::remove_file(paths(&files).1).unwrap();
-    assert!(matches!(files.refresh(now), Change::Rejected(Error::Read { .. })));
+    assert!(reject(&mut files, now).contains("tls.key"));
     write(&files, &pair);
     assert!(matches!(files.refresh(now), Change::None));
     assert_eq!(files.status(now).problem, None);
@@ -177,37 +155,25 @@ fn a_secret_is_judged_as_files_are() {
     let problem = |certificate: &Certificate| certificate.status(now).problem;
     assert_eq!(problem(&certificate).unwrap(), "no certificate was read yet");
     secret.set(Err("does not exist".to_owned()));
-    assert!(matches!(certificate.refresh(now), Change::Rejected(_)));
-    assert!(matches!(certificate.refresh(now), Change::None));
+    reject(&mut certificate, now);
     let origin = "Secret stowplan-system/stowplan-tls";
     assert_eq!(problem(&certificate).unwrap(), format!("{origin}: does not exist"));
 
     let set = |pair: (String, String)| secret.set(Ok((pair.0.into_bytes(), pair.1.into_bytes())));
     set((String::new(), String::new()));
-    assert!(matches!(certificate.refresh(now), Change::Rejected(_)));
-    assert_eq!(
-        problem(&certificate).unwrap(),
-        format!("{origin}, tls.crt: holds no PEM certificate")
-    );
+    reject(&mut certificate, now);
+    let empty = format!("{origin}, tls.crt: holds no PEM certificate");
+    assert_eq!(problem(&certificate).unwrap(), empty);
     set(pair_of(NAME, 2020, 2030));
-    assert!(matches!(certificate.refresh(now), Change::Loaded));
+    load(&mut certificate, now);
     assert_eq!(problem(&certificate), None);
     let first = serving(&certificate);
-    // Rubbish, an untrusted pair and a deletion change nothing.
-    for content in [
-        Ok((vec![b'x'; 256 * 1024], Vec::new())),
-        Ok({
-            let (certificate, key) = pair_of("other.svc", 2020, 2030);
-            (certificate.into_bytes(), key.into_bytes())
-        }),
-        Err("does not exist".to_owned()),
-    ] {
-        secret.set(content);
-        assert!(matches!(certificate.refresh(now), Change::Rejected(_)));
-        assert!(Arc::ptr_eq(&first, &serving(&certificate)));
-        assert_eq!(problem(&certificate), None);
-    }
+    // A deletion changes nothing.
+    secret.set(Err("does not exist".to_owned()));
+    reject(&mut certificate, now);
+    assert!(Arc::ptr_eq(&first, &serving(&certificate)));
+    assert_eq!(problem(&certificate), None);
     set(pair_of(NAME, 2020, 2040));
-    assert!(matches!(certificate.refresh(now), Change::Loaded));
+    load(&mut certificate, now);
     assert!(!Arc::ptr_eq(&first, &serving(&certificate)));
 }

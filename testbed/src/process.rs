@@ -367,6 +367,22 @@ mod tests {
 
     use super::*;
 
+    fn processes() -> (tempfile::TempDir, Processes) {
+        let dir = tempfile::tempdir().unwrap();
+        let processes = Processes::new(dir.path().join("pids")).unwrap();
+        (dir, processes)
+    }
+
+    /// A process that says when it begins, and when it is asked to end: then it does this.
+    fn begun(processes: &mut Processes, then: &str) -> (Identity, PathBuf) {
+        let traps = format!("trap 'echo asked{then}' TERM");
+        let script = format!("{traps}; echo begun; while :; do sleep 0.01; done");
+        let one = sleeper(processes, "one", &script);
+        let log = processes.table.with_file_name("one");
+        eventually("it never began", || fs::read_to_string(&log).unwrap() == "begun\n");
+        (one, log)
+    }
+
     fn sleeper(processes: &mut Processes, name: &str, script: &str) -> Identity {
         let log = processes.table.with_file_name(name);
         let arguments = ["-c".to_owned(), script.to_owned()];
@@ -384,9 +400,8 @@ mod tests {
 
     #[test]
     fn the_table_names_what_runs_and_drop_ends_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("pids");
-        let mut processes = Processes::new(path.clone()).unwrap();
+        let (_dir, mut processes) = processes();
+        let path = processes.table.clone();
         let one = sleeper(&mut processes, "one", "sleep 600");
         let two = sleeper(&mut processes, "two", "sleep 600");
         assert_eq!(table::read(&path).unwrap(), [("one".into(), one), ("two".into(), two)]);
@@ -402,8 +417,7 @@ mod tests {
 
     #[test]
     fn what_ignores_the_request_is_killed() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut processes = Processes::new(dir.path().join("pids")).unwrap();
+        let (dir, mut processes) = processes();
         let deaf = sleeper(&mut processes, "deaf", "trap '' TERM; echo deaf; while :; do :; done");
         let log = dir.path().join("deaf");
         eventually("it never went deaf", || fs::read_to_string(&log).unwrap() == "deaf\n");
@@ -413,13 +427,9 @@ mod tests {
 
     #[test]
     fn a_paused_process_stands_still_and_still_ends() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut processes = Processes::new(dir.path().join("pids")).unwrap();
+        let (_dir, mut processes) = processes();
         // Says why it ends: an end by force would say nothing.
-        let script = "trap 'echo asked; exit 7' TERM; echo begun; while :; do sleep 0.01; done";
-        let one = sleeper(&mut processes, "one", script);
-        let log = dir.path().join("one");
-        eventually("it never began", || fs::read_to_string(&log).unwrap() == "begun\n");
+        let (one, log) = begun(&mut processes, "; exit 7");
         processes.pause("one").unwrap();
         assert_eq!(look_up(one.pid).unwrap().0, 'T');
         assert_eq!(processes.lost(), None);
@@ -433,12 +443,8 @@ mod tests {
 
     #[test]
     fn a_killed_process_runs_none_of_its_code_and_is_not_missed() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut processes = Processes::new(dir.path().join("pids")).unwrap();
-        let script = "trap 'echo asked' TERM; echo begun; while :; do sleep 0.01; done";
-        let one = sleeper(&mut processes, "one", script);
-        let log = dir.path().join("one");
-        eventually("it never began", || fs::read_to_string(&log).unwrap() == "begun\n");
+        let (_dir, mut processes) = processes();
+        let (one, log) = begun(&mut processes, "");
         let status = processes.kill("one").unwrap().unwrap();
         assert_eq!(status.signal(), Some(Signal::KILL.as_raw()));
         assert!(!one.runs());
@@ -449,12 +455,8 @@ mod tests {
 
     #[test]
     fn the_supervisor_ends_a_paused_process_too() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut processes = Processes::new(dir.path().join("pids")).unwrap();
-        let log = dir.path().join("one");
-        let script = "trap 'echo asked; exit' TERM; echo begun; while :; do sleep 0.01; done";
-        let one = sleeper(&mut processes, "one", script);
-        eventually("it never began", || fs::read_to_string(&log).unwrap() == "begun\n");
+        let (_dir, mut processes) = processes();
+        let (one, log) = begun(&mut processes, "; exit");
         processes.pause("one").unwrap();
         drop(processes.supervisor.take());
         eventually("the paused one lives", || !one.runs());
@@ -463,8 +465,7 @@ mod tests {
 
     #[test]
     fn the_supervisor_ends_what_its_owner_could_not() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut processes = Processes::new(dir.path().join("pids")).unwrap();
+        let (_dir, mut processes) = processes();
         let one = sleeper(&mut processes, "one", "sleep 600");
         let deaf = sleeper(&mut processes, "deaf", "trap '' TERM; while :; do sleep 1; done");
         // As after the end of the owner: the pipe closes, and no other process sends a signal.
@@ -475,8 +476,7 @@ mod tests {
 
     #[test]
     fn detached_processes_live_on() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut processes = Processes::new(dir.path().join("pids")).unwrap();
+        let (_dir, mut processes) = processes();
         let one = sleeper(&mut processes, "one", "sleep 600");
         processes.detach().unwrap();
         let path = processes.table.clone();
@@ -489,8 +489,7 @@ mod tests {
 
     #[test]
     fn a_program_that_cannot_run_is_noticed() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut processes = Processes::new(dir.path().join("pids")).unwrap();
+        let (dir, mut processes) = processes();
         let log = dir.path().join("log");
         processes.spawn("ghost", Path::new("/nowhere/ghost"), &[], &[], &log).unwrap();
         let mut lost = None;

@@ -295,10 +295,8 @@ mod tests {
         assert_eq!(with(&own).unwrap(), Path::new("/a"));
         assert_eq!(with(&own[1..]).unwrap(), Path::new("/b/stowplan-testbed"));
         assert_eq!(with(&own[2..]).unwrap(), Path::new("/c/.cache/stowplan-testbed"));
-        assert_eq!(
-            with(&[("STOWPLAN_TESTBED_CACHE", ""), ("HOME", "/c")]).unwrap(),
-            Path::new("/c/.cache/stowplan-testbed"),
-        );
+        let empty = with(&[("STOWPLAN_TESTBED_CACHE", ""), ("HOME", "/c")]);
+        assert_eq!(empty.unwrap(), Path::new("/c/.cache/stowplan-testbed"));
         assert!(with(&[]).unwrap_err().to_string().contains("STOWPLAN_TESTBED_CACHE"));
     }
 

@@ -2,8 +2,6 @@
 //! pixels.
 
 use super::ink::Ink;
-#[cfg(test)]
-use super::lines::columns;
 
 /// The sizes of texts.
 pub(super) const TITLE: u32 = 18;
@@ -96,16 +94,6 @@ pub(super) struct Label {
     pub(super) text: String,
 }
 
-#[cfg(test)]
-impl Label {
-    /// The rectangle of the text, as wide as in the widest font.
-    pub(super) fn rect(&self) -> Rect {
-        let ascent = self.size * 9 / 10;
-        let width = width_of(columns(&self.text), self.size);
-        Rect::new(self.x, self.y.saturating_sub(ascent), width, self.size * 12 / 10)
-    }
-}
-
 /// A rectangle with texts and other rectangles in it.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
@@ -181,40 +169,4 @@ pub(super) fn flow(blocks: &mut [Block], width: u32, gap: u32) -> u32 {
         height = height.max(block.rect.height);
     }
     y + height
-}
-
-/// What is wrong with a drawing: texts and rectangles outside of where they belong, or over each other.
-#[cfg(test)]
-pub(super) fn find_faults(block: &Block) -> Vec<String> {
-    let inside = |inner: Rect| {
-        inner.x >= block.rect.x
-            && inner.y >= block.rect.y
-            && inner.right() <= block.rect.right()
-            && inner.bottom() <= block.rect.bottom()
-    };
-    let meet = |one: Rect, other: Rect| {
-        one.x < other.right()
-            && other.x < one.right()
-            && one.y < other.bottom()
-            && other.y < one.bottom()
-    };
-    let mut faults = Vec::new();
-    let labels = block.labels.iter().map(|label| (label.rect(), format!("{:?}", label.text)));
-    let blocks = block.blocks.iter().map(|inner| (inner.rect, format!("{:?}", inner.look)));
-    let all: Vec<(Rect, String)> = labels.chain(blocks).collect();
-    for (index, (rect, name)) in all.iter().enumerate() {
-        if !inside(*rect) {
-            faults.push(format!(
-                "{name} {rect:?} is not inside of {:?} {:?}",
-                block.look, block.rect
-            ));
-        }
-        for (other, of) in &all[index + 1..] {
-            if meet(*rect, *other) {
-                faults.push(format!("{name} {rect:?} is over {of} {other:?}"));
-            }
-        }
-    }
-    faults.extend(block.blocks.iter().flat_map(find_faults));
-    faults
 }

@@ -84,6 +84,7 @@ fn only_a_valid_text_replaces_the_policy_in_force() {
     let long = "#".repeat(MAX_BYTES + 1);
     let bytes = ByteString(vec![0xff, 0xfe]);
     let binary = json!({"metadata": {"name": "p"}, "binaryData": {"policy.yaml": bytes}});
+    let others = json!({"metadata": {"name": "p"}, "data": {"a": "", "b.yaml": ""}});
     for (state, problem) in [
         (None, "p does not exist; `helm upgrade`"),
         (map("repair: no"), "p: repair: false is not"),
@@ -92,10 +93,7 @@ fn only_a_valid_text_replaces_the_policy_in_force() {
         (map("log: info,stowplan=loud"), "p: log: \"stowplan=loud\" in \"info,stowplan=loud\""),
         (Some(binary), "p has policy.yaml under binaryData, so it is no UTF-8 text"),
         (Some(json!({"metadata": {"name": "p"}})), "p has no key policy.yaml (it has none); "),
-        (
-            Some(json!({"metadata": {"name": "p"}, "data": {"a": "", "b.yaml": ""}})),
-            "p has no key policy.yaml (it has a, b.yaml); ",
-        ),
+        (Some(others), "p has no key policy.yaml (it has a, b.yaml); "),
     ] {
         assert_eq!(bench.see(state.clone()), "rejected", "{problem}");
         assert_eq!(bench.see(state), "none", "{problem}");

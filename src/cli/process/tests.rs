@@ -7,79 +7,59 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::*;
-use crate::cluster::PodChange;
 use crate::controller::fake::{Api, Reply};
 use crate::server::admin::Health;
 use crate::server::admin::status::PolicyStatus;
 use crate::telemetry::Metrics;
 
-/// An empty list, or a watch without an event, for each kind.
-fn empty(path: &str, query: &str) -> Reply {
-    if query.contains("watch=") {
-        return Reply::Hang;
-    }
-    let kind = if path.ends_with("/pods") { "PodList" } else { "List" };
+/// A list without items.
+fn empty() -> Reply {
+    let metadata = json!({"resourceVersion": "1"});
     Reply::json(
         200,
-        &json!({"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}),
+        &json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": []}),
     )
 }
 
-#[tokio::test]
-async fn a_watch_that_panics_is_reported() {
-    let api = Api::new(|call| empty(&call.path, &call.query));
-    let cluster = Cluster::watching_all(&api.client(), Arc::default(), |change| {
-        assert!(!matches!(change, PodChange::Relisting), "expected in the test's output");
-        false
-    });
-    assert_eq!(cluster.ended().await, "the watch of pods panicked");
+/// An API server of empty lists, and of watches without an event. It does not answer requests for
+/// this path.
+fn without(path: &'static str) -> Api {
+    Api::new(move |call| match call.query.contains("watch=") || call.path.contains(path) {
+        true => Reply::Hang,
+        false => empty(),
+    })
+}
+
+/// How many requests for this path there were.
+fn requests(api: &Api, path: &str) -> usize {
+    api.calls().iter().filter(|call| call.path.contains(path)).count()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_not_answered_is_asked_for_again() {
-    let api = Api::new(|call| match call.path.ends_with("/nodes") {
-        true => Reply::Hang,
-        false => empty(&call.path, &call.query),
-    });
+async fn what_is_not_answered_is_asked_for_again() {
+    let api = without("/nodes");
     let metrics = Arc::new(Metrics::new());
     let cluster = Cluster::watching(&api.client(), Arc::clone(&metrics));
     sleep(Duration::from_secs(300)).await;
-    let lists = api.calls().iter().filter(|call| call.path.ends_with("/nodes")).count();
-    assert!(lists >= 4, "{lists}");
+    assert!(requests(&api, "/nodes") >= 4, "{}", requests(&api, "/nodes"));
     assert_eq!(cluster.unsynced(), ["nodes"]);
     let text = metrics.to_text();
-    let errors =
-        text.lines().find(|line| line.starts_with("stowplan_watch_errors_total{kind=\"nodes\"}"));
-    assert!(errors.is_some(), "{text}");
+    assert!(text.contains("\nstowplan_watch_errors_total{kind=\"nodes\"}"), "{text}");
     // It has never been heard, unlike the others, whose watches begin again and again.
     let ages = cluster.ages();
     let age = |kind| ages.iter().find(|(name, _)| *name == kind).unwrap().1;
     assert!(age("nodes") >= Duration::from_secs(299), "{ages:?}");
-}
 
-#[tokio::test(start_paused = true)]
-async fn an_unanswered_look_at_the_lease_does_not_end_the_looking() {
-    let api = Api::new(|call| match call.path.contains("/leases/") {
-        true => Reply::Hang,
-        false => empty(&call.path, &call.query),
-    });
+    let api = without("/leases/");
     let cluster = Cluster::watching(&api.client(), Arc::default());
     cluster.watch_controller(&api.client(), "ns", "the-lease");
     sleep(Duration::from_secs(100)).await;
-    let looks = api.calls().iter().filter(|call| call.path.contains("/leases/")).count();
-    assert!(looks >= 4, "{looks}");
+    assert!(requests(&api, "/leases/") >= 4, "{}", requests(&api, "/leases/"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_hears_nothing_makes_the_controller_unready() {
-    let empty = json!({
-        "kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [],
-    });
-    // It answers the lists, and no watch.
-    let api = Api::new(move |call| match call.query.contains("watch=") {
-        true => Reply::Hang,
-        false => Reply::json(200, &empty),
-    });
+    let api = without("/never-asked-for");
     let metrics = Arc::new(Metrics::new());
     let cluster = Cluster::watching_all(&api.client(), Arc::clone(&metrics), |_| false);
     let stopping = CancellationToken::new();
@@ -118,14 +98,7 @@ async fn a_planner_that_panics_is_reported() {
 
 #[tokio::test]
 async fn a_watch_that_ends_stops_the_controller() {
-    let api = Api::new(|_| {
-        Reply::json(
-            200,
-            &json!({
-                "kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [],
-            }),
-        )
-    });
+    let api = Api::new(|_| empty());
     let cluster = Cluster::watching_all(&api.client(), Arc::default(), |_| {
         panic!("expected in the test's output")
     });

@@ -125,6 +125,12 @@ mod tests {
         let delete = Write::Delete { grace: None, version: None };
         let status = Write::Status { resource_version: "1".into(), status: json!({}) };
         let create = Write::Create(json!({}));
+        let rejected = "the server rejected our request due to an error in our request";
+        let throttled = |seconds| Outcome::Throttled(Duration::from_secs(seconds));
+        let after = |seconds, body| {
+            let retry_after = Some(Duration::from_secs(seconds));
+            Answer { retry_after, ..answer(429, body) }
+        };
         for (write, answer, outcome) in [
             (&patch, answer(200, "{}"), Outcome::Done),
             (&create, answer(201, "{}"), Outcome::Done),
@@ -142,34 +148,16 @@ mod tests {
             (&patch, answer(422, failed_test), Outcome::Conflict),
             (&status, answer(422, failed_test), Outcome::Conflict),
             (&patch, answer(422, invalid), refused("Node \"n1\" is invalid")),
-            (
-                &create,
-                answer(422, failed_test),
-                refused("the server rejected our request due to an error in our request"),
-            ),
+            (&create, answer(422, failed_test), refused(rejected)),
             (&patch, answer(403, "no\n"), refused("no")),
             (&patch, answer(400, "what?"), refused("what?")),
             (&patch, answer(401, "who?"), unsure("who?")),
-            (&patch, answer(429, "Too many requests"), Outcome::Throttled(Duration::from_secs(1))),
-            (&patch, answer(429, busy), Outcome::Throttled(Duration::from_secs(1) * 7)),
-            (
-                &patch,
-                Answer { retry_after: Some(Duration::from_secs(1) * 3), ..answer(429, busy) },
-                Outcome::Throttled(Duration::from_secs(1) * 3),
-            ),
-            (
-                &patch,
-                Answer { retry_after: Some(Duration::from_secs(1) * 9999), ..answer(429, "") },
-                Outcome::Throttled(LONGEST_WAIT),
-            ),
+            (&patch, answer(429, "Too many requests"), throttled(1)),
+            (&patch, answer(429, busy), throttled(7)),
+            (&patch, after(3, busy), throttled(3)),
+            (&patch, after(9999, ""), Outcome::Throttled(LONGEST_WAIT)),
             (&patch, answer(500, "oh"), unsure("500 Internal Server Error: oh")),
-            (
-                &patch,
-                answer(504, failed_test),
-                unsure(
-                    "504 Gateway Timeout: the server rejected our request due to an error in our request",
-                ),
-            ),
+            (&patch, answer(504, failed_test), unsure(&format!("504 Gateway Timeout: {rejected}"))),
             (&patch, answer(302, ""), unsure("302 Found: ")),
         ] {
             assert_eq!(judge(write, &answer), outcome, "{write:?} {}", answer.status);

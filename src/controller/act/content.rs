@@ -62,13 +62,10 @@ mod tests {
         for secret in &mut secrets {
             fill(secret, Content::SshKeys).unwrap();
             let data = &secret["stringData"];
-            let private =
-                PrivateKey::from_openssh(data["ssh-privatekey"].as_str().unwrap()).unwrap();
-            let public = data["ssh-publickey"].as_str().unwrap();
-            assert!(
-                public.starts_with("ssh-ed25519 ") && public.ends_with(" stowplan\n"),
-                "{public}"
-            );
+            let [private, public] =
+                ["ssh-privatekey", "ssh-publickey"].map(|key| data[key].as_str().unwrap());
+            let private = PrivateKey::from_openssh(private).unwrap();
+            assert!(public.starts_with("ssh-ed25519 ") && public.ends_with(" stowplan\n"));
             assert_eq!(private.public_key().to_openssh().unwrap(), public.trim_end());
             // A signature with the private key proves that the public one is its own.
             let KeypairData::Ed25519(pair) = private.key_data() else { panic!("another kind") };

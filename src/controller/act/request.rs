@@ -115,16 +115,12 @@ mod tests {
     #[test]
     fn each_resource_and_write_has_its_path() {
         let delete = Write::Delete { grace: None, version: None };
+        let create = Write::Create(json!({}));
         for (resource, namespace, write, path) in [
             (POD, "ns", &delete, "/api/v1/namespaces/ns/pods/x"),
             (NODE, "", &delete, "/api/v1/nodes/x"),
             (WIDGET, "ns", &delete, "/apis/example.com/v1beta1/namespaces/ns/widgets/x"),
-            (
-                WIDGET,
-                "ns",
-                &Write::Create(json!({})),
-                "/apis/example.com/v1beta1/namespaces/ns/widgets",
-            ),
+            (WIDGET, "ns", &create, "/apis/example.com/v1beta1/namespaces/ns/widgets"),
         ] {
             let target = Target::new(resource, &Name::new(namespace, "x"), "u");
             assert_eq!(request(&target, write).unwrap().uri().path(), path);
@@ -145,9 +141,7 @@ mod tests {
             (body["preconditions"].clone(), body["gracePeriodSeconds"].clone())
         };
         assert_eq!(sent(None, None), (json!({"uid": "uid-p"}), Value::Null));
-        assert_eq!(
-            sent(Some(0), Some("7")),
-            (json!({"uid": "uid-p", "resourceVersion": "7"}), json!(0))
-        );
+        let preconditions = json!({"uid": "uid-p", "resourceVersion": "7"});
+        assert_eq!(sent(Some(0), Some("7")), (preconditions, json!(0)));
     }
 }

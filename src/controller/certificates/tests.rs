@@ -1,19 +1,18 @@
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use tokio::time::Instant;
 
 use super::*;
-use crate::controller::fake::{Api as FakeApi, Call, Reply};
+use crate::controller::fake::{Api as FakeApi, Call, Objects, Reply};
 
 const NAMESPACE: &str = "stowplan-system";
 const SECRETS: &str = "/api/v1/namespaces/stowplan-system/secrets";
 
-/// An API server with Secrets and webhook configurations, by their paths.
+/// An API server with Secrets and webhook configurations.
 #[derive(Clone, Default)]
 struct Server {
-    objects: Arc<Mutex<BTreeMap<String, Value>>>,
-    /// Writes that fail: part of the path, and how often.
+    objects: Objects,
+    /// How many of the next writes fail.
     conflicts: Arc<Mutex<usize>>,
 }
 
@@ -21,38 +20,24 @@ impl Server {
     /// With the two webhook configurations, as the chart renders them.
     fn new() -> Self {
         let server = Self::default();
+        let service = json!({"name": "stowplan-webhook", "namespace": NAMESPACE});
+        let entry = |name: &str| json!({"name": name, "clientConfig": {"service": service}});
+        let other = json!({"name": "other", "clientConfig": {"url": "https://other"}});
+        let configuration = json!({
+            "metadata": {"name": "stowplan", "resourceVersion": "1"},
+            "webhooks": [entry("a.stowplan.dev"), other, entry("b.stowplan.dev")],
+        });
         for kind in CONFIGURATIONS {
-            let service = json!({"name": "stowplan-webhook", "namespace": NAMESPACE});
-            let entry = |name: &str| json!({"name": name, "clientConfig": {"service": service}});
-            server.put(
-                &format!("{}/stowplan", path_of(kind)),
-                &json!({
-                    "metadata": {"name": "stowplan", "resourceVersion": "1"},
-                    "webhooks": [
-                        entry("a.stowplan.dev"),
-                        {"name": "other", "clientConfig": {"url": "https://other"}},
-                        entry("b.stowplan.dev"),
-                    ],
-                }),
-            );
+            server.objects.put(&format!("{}/stowplan", path_of(kind)), &configuration);
         }
         server
     }
 
-    fn put(&self, path: &str, object: &Value) {
-        self.objects.lock().unwrap().insert(path.to_owned(), object.clone());
-    }
-
-    fn get(&self, path: &str) -> Option<Value> {
-        self.objects.lock().unwrap().get(path).cloned()
-    }
-
     fn secret(&self, name: &str) -> Option<Value> {
-        self.get(&format!("{SECRETS}/{name}"))
+        self.objects.get(&format!("{SECRETS}/{name}"))
     }
 
     fn answer(&self, call: &Call) -> Reply {
-        let mut objects = self.objects.lock().unwrap();
         if call.query.contains("watch=") || call.query.contains("fieldSelector") {
             return Reply::Hang;
         }
@@ -62,40 +47,7 @@ impl Server {
             *conflicts -= 1;
             return Reply::status(409, "Conflict");
         }
-        match (&*call.method, objects.get_mut(&call.path)) {
-            ("GET", Some(object)) => Reply::json(200, object),
-            ("GET", None) => Reply::status(404, "NotFound"),
-            ("POST", _) if call.path == SECRETS => {
-                let name = call.body["metadata"]["name"].as_str().unwrap().to_owned();
-                let path = format!("{SECRETS}/{name}");
-                if objects.contains_key(&path) {
-                    return Reply::status(409, "AlreadyExists");
-                }
-                let mut object = call.body.clone();
-                object["metadata"]["resourceVersion"] = json!("1");
-                objects.insert(path, object.clone());
-                Reply::json(201, &object)
-            }
-            ("PUT", Some(object)) => {
-                let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
-                if version(object) != version(&call.body) {
-                    return Reply::status(409, "Conflict");
-                }
-                let next: u32 = version(object).as_str().unwrap().parse().unwrap();
-                *object = call.body.clone();
-                object["metadata"]["resourceVersion"] = json!((next + 1).to_string());
-                Reply::json(200, object)
-            }
-            ("PATCH", Some(object)) => {
-                let patch: json_patch::Patch = serde_json::from_value(call.body.clone()).unwrap();
-                match json_patch::patch(object, &patch) {
-                    Ok(()) => Reply::json(200, object),
-                    Err(_) => Reply::status(422, "Invalid"),
-                }
-            }
-            ("POST", _) => Reply::json(201, &call.body),
-            _ => Reply::status(404, "NotFound"),
-        }
+        self.objects.answer(call)
     }
 
     fn api(&self) -> FakeApi {
@@ -107,7 +59,7 @@ impl Server {
     fn bundles(&self) -> Vec<String> {
         let mut bundles = Vec::new();
         for kind in CONFIGURATIONS {
-            let object = self.get(&format!("{}/stowplan", path_of(kind))).unwrap();
+            let object = self.objects.get(&format!("{}/stowplan", path_of(kind))).unwrap();
             for index in [0, 2] {
                 let bundle = object["webhooks"][index]["clientConfig"]["caBundle"].as_str();
                 let bundle = BASE64.decode(bundle.unwrap_or_default()).unwrap();
@@ -152,6 +104,13 @@ fn keeper(api: &FakeApi) -> Keeper {
     }
 }
 
+fn start() -> (Server, FakeApi, Keeper) {
+    let server = Server::new();
+    let api = server.api();
+    let keeper = keeper(&api);
+    (server, api, keeper)
+}
+
 async fn look(keeper: &Keeper) -> Result<Duration, String> {
     keeper.look(&mut Vec::new()).await.map(|looked| looked.recheck)
 }
@@ -164,15 +123,12 @@ fn writes(api: &FakeApi) -> Vec<String> {
 
 #[tokio::test]
 async fn from_nothing_to_a_certificate_that_api_servers_trust() {
-    let server = Server::new();
-    let api = server.api();
-    let keeper = keeper(&api);
+    let (server, api, keeper) = start();
     let next = look(&keeper).await.unwrap();
     assert_eq!(next, LONGEST, "nothing is due within an hour");
-    let (ca, tls) = (server.secret("stowplan-ca").unwrap(), server.secret("stowplan-tls").unwrap());
-    for (secret, role, kind) in
-        [(&ca, "authority", "Opaque"), (&tls, "serving", "kubernetes.io/tls")]
-    {
+    let [ca, tls] = ["stowplan-ca", "stowplan-tls"].map(|name| server.secret(name).unwrap());
+    let serving = (&tls, "serving", "kubernetes.io/tls");
+    for (secret, role, kind) in [(&ca, "authority", "Opaque"), serving] {
         let labels = json!({"app.kubernetes.io/managed-by": "stowplan", "stowplan.dev/tls": role});
         assert_eq!(secret["metadata"]["labels"], labels);
         assert_eq!(secret["type"], kind);
@@ -189,15 +145,13 @@ async fn from_nothing_to_a_certificate_that_api_servers_trust() {
 
 #[tokio::test]
 async fn what_is_lost_or_rubbish_is_made_again_and_conflicts_are_read_again() {
-    let server = Server::new();
-    let api = server.api();
-    let keeper = keeper(&api);
+    let (server, _, keeper) = start();
     look(&keeper).await.unwrap();
     let ca = server.secret("stowplan-ca").unwrap();
     let first = server.secret("stowplan-tls").unwrap();
 
     // The certificate's Secret is deleted: signed again by the same CA.
-    server.objects.lock().unwrap().remove(&format!("{SECRETS}/stowplan-tls"));
+    server.objects.remove(&format!("{SECRETS}/stowplan-tls"));
     *server.conflicts.lock().unwrap() = 3;
     look(&keeper).await.unwrap();
     let second = server.secret("stowplan-tls").unwrap();
@@ -213,7 +167,7 @@ async fn what_is_lost_or_rubbish_is_made_again_and_conflicts_are_read_again() {
     ] {
         broken["data"][key] = json!(value);
         broken["metadata"]["resourceVersion"] = json!("1");
-        server.put(&format!("{SECRETS}/stowplan-tls"), &broken);
+        server.objects.put(&format!("{SECRETS}/stowplan-tls"), &broken);
         let mut logged = Vec::new();
         keeper.look(&mut logged).await.unwrap();
         let present = server.secret("stowplan-tls").unwrap();
@@ -225,7 +179,7 @@ async fn what_is_lost_or_rubbish_is_made_again_and_conflicts_are_read_again() {
     // The CA is unreadable: a new one is trusted beside it, and signs later.
     let mut broken = ca.clone();
     broken["data"]["ca.key"] = json!(BASE64.encode("rubbish"));
-    server.put(&format!("{SECRETS}/stowplan-ca"), &broken);
+    server.objects.put(&format!("{SECRETS}/stowplan-ca"), &broken);
     let before = server.secret("stowplan-tls").unwrap();
     look(&keeper).await.unwrap();
     let present = server.secret("stowplan-ca").unwrap();
@@ -239,15 +193,11 @@ async fn what_is_lost_or_rubbish_is_made_again_and_conflicts_are_read_again() {
 #[tokio::test]
 async fn a_foreign_secret_is_reported_and_nothing_is_written() {
     for name in ["stowplan-ca", "stowplan-tls"] {
-        let server = Server::new();
-        let foreign = json!({
-            "metadata": {"name": name, "resourceVersion": "1",
-                "labels": {"app.kubernetes.io/managed-by": "stowplan"}},
-            "data": {"tls.crt": "", "tls.key": ""},
-        });
-        server.put(&format!("{SECRETS}/{name}"), &foreign);
-        let api = server.api();
-        let keeper = keeper(&api);
+        let (server, api, keeper) = start();
+        let labels = json!({"app.kubernetes.io/managed-by": "stowplan"});
+        let metadata = json!({"name": name, "resourceVersion": "1", "labels": labels});
+        let foreign = json!({"metadata": metadata, "data": {"tls.crt": "", "tls.key": ""}});
+        server.objects.put(&format!("{SECRETS}/{name}"), &foreign);
         look(&keeper).await.unwrap();
         look(&keeper).await.unwrap();
         assert_eq!(writes(&api), [""; 0]);
@@ -263,78 +213,51 @@ async fn a_foreign_secret_is_reported_and_nothing_is_written() {
         assert!(note.starts_with(&format!("Secret stowplan-system/{name} is not stowplan's")));
 
         // Once it is deleted, there is nothing in the way.
-        server.objects.lock().unwrap().remove(&format!("{SECRETS}/{name}"));
+        server.objects.remove(&format!("{SECRETS}/{name}"));
         look(&keeper).await.unwrap();
         assert_eq!(keeper.metrics.foreign_secrets.get(), 0);
         assert!(server.secret("stowplan-tls").is_some());
     }
 }
 
-#[tokio::test]
-async fn two_controllers_at_once_make_one_ca() {
+/// The problem of a look, if each PATCH is answered like this.
+async fn problem_with(reply: impl Fn() -> Reply + Send + 'static) -> String {
+    let api = patched(reply);
+    look(&keeper(&api)).await.unwrap_err()
+}
+
+fn patched(reply: impl Fn() -> Reply + Send + 'static) -> FakeApi {
     let server = Server::new();
-    let api = server.api();
-    let (one, other) = (keeper(&api), keeper(&api));
-    let (first, second) = tokio::join!(look(&one), look(&other));
-    first.unwrap();
-    second.unwrap();
-    let ca = data(&server.secret("stowplan-ca").unwrap(), "ca.crt");
-    assert_eq!(server.bundles(), [0; 4].map(|_| ca.clone()));
-    assert_eq!(data(&server.secret("stowplan-tls").unwrap(), "ca.crt"), ca);
-    let creations = writes(&api).into_iter().filter(|write| write.starts_with("POST"));
-    assert!(creations.count() >= 3, "both have tried");
+    FakeApi::new(move |call| match &*call.method {
+        "PATCH" => reply(),
+        _ => server.answer(call),
+    })
 }
 
 #[tokio::test]
-async fn without_the_lease_nothing_is_written() {
-    let server = Server::new();
-    let api = server.api();
+async fn without_the_lease_nothing_is_written_and_a_refused_write_is_an_error_with_its_reason() {
+    let api = Server::new().api();
     let keeper = keeper(&api);
     keeper.leadership.set(None);
     assert_eq!(look(&keeper).await.unwrap_err(), "the lease is not held");
     assert_eq!(writes(&api), [""; 0]);
-}
 
-#[tokio::test]
-async fn a_refused_write_is_an_error_with_its_reason() {
-    let server = Server::new();
-    let inner = server.clone();
-    let api = FakeApi::new(move |call| match &*call.method {
-        "PATCH" => Reply::status(403, "Forbidden"),
-        _ => inner.answer(call),
-    });
-    let problem = look(&keeper(&api)).await.unwrap_err();
-    assert_eq!(problem, "patch mutatingwebhookconfigurations: because of Forbidden (403)");
+    let of = |problem| format!("patch mutatingwebhookconfigurations: {problem}");
+    let refused = problem_with(|| Reply::status(403, "Forbidden")).await;
+    assert_eq!(refused, of("because of Forbidden (403)"));
+    // An invalid configuration is no conflict.
+    let status = json!({"kind": "Status", "message": "matchConditions: invalid",
+        "details": {"causes": [{"field": "webhooks[0].matchConditions"}]}});
+    let invalid = problem_with(move || Reply::json(422, &status)).await;
+    assert_eq!(invalid, of("matchConditions: invalid (422)"));
 }
 
 /// Another program that writes the caBundles: each further write waits for longer.
 #[tokio::test(start_paused = true)]
 async fn a_dispute_about_the_bundles_has_pauses() {
-    let server = Server::new();
-    let inner = server.clone();
-    let api = FakeApi::new(move |call| match &*call.method {
-        // As if it was overwritten at once.
-        "PATCH" => Reply::json(200, &json!({})),
-        _ => inner.answer(call),
-    });
-    let keeper = keeper(&api);
-    let _ = timeout(Duration::from_secs(300), keeper.keep()).await;
+    // As if it was overwritten at once.
+    let api = patched(|| Reply::json(200, &json!({})));
+    let _ = timeout(Duration::from_secs(300), keeper(&api).keep()).await;
     let patches = writes(&api).into_iter().filter(|write| write.starts_with("PATCH")).count();
     assert!((24..=24 * 2 * 15).contains(&patches), "{patches}");
-}
-
-#[tokio::test]
-async fn an_invalid_configuration_is_no_conflict() {
-    let server = Server::new();
-    let inner = server.clone();
-    let api = FakeApi::new(move |call| match &*call.method {
-        "PATCH" => Reply::json(
-            422,
-            &json!({"kind": "Status", "message": "matchConditions: invalid",
-                "details": {"causes": [{"field": "webhooks[0].matchConditions"}]}}),
-        ),
-        _ => inner.answer(call),
-    });
-    let problem = look(&keeper(&api)).await.unwrap_err();
-    assert_eq!(problem, "patch mutatingwebhookconfigurations: matchConditions: invalid (422)");
 }

@@ -21,6 +21,38 @@ fn pod(name: &str, annotations: &Value, owner: Option<&str>) -> Pod {
     .unwrap()
 }
 
+/// A pod that asks for the node n1.
+fn asking(name: &str, owner: Option<&str>) -> Pod {
+    pod(name, &json!({"streams.ibm.com/host": "n1"}), owner)
+}
+
+/// The pod on a node.
+fn bound(mut pod: Pod, node: &str) -> Pod {
+    pod.spec.as_mut().unwrap().node_name = Some(node.to_owned());
+    pod
+}
+
+/// The pod with the affinity that asking for the node n1 leads to.
+fn placed(mut pod: Pod) -> Pod {
+    pod.spec.as_mut().unwrap().affinity = serde_json::from_value(json!({"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}}))
+    .unwrap();
+    pod
+}
+
+fn report(pods: &[Pod]) -> Report {
+    let report = Report::default();
+    for pod in pods {
+        report.observe(pod);
+    }
+    report
+}
+
+fn recreating() -> Policy {
+    Policy { repair: Repair::RecreatePending, ..Policy::default() }
+}
+
 fn view() -> View {
     let mut view = View::default();
     let node: k8s_openapi::api::core::v1::Node =
@@ -42,15 +74,21 @@ fn planned(report: &Report, policy: &Policy, seconds: i64) -> Vec<(Write, &'stat
     planned.collect()
 }
 
+/// The note of the only event, which has this reason and comes without a write.
+fn noted(report: &Report, policy: &Policy, seconds: i64, reason: &str) -> String {
+    let planned = planned(report, policy, seconds);
+    let [(Write::None, of, note)] = planned.as_slice() else { panic!("{planned:?}") };
+    assert_eq!(*of, reason);
+    note.clone()
+}
+
 /// A process that does not lead must not keep whole pods.
 #[test]
 fn of_a_decided_pod_only_the_result_is_kept() {
-    let report = Report::default();
-    let mut large = pod("p", &json!({"streams.ibm.com/host": "n1"}), None);
+    let mut large = asking("p", None);
     large.metadata.managed_fields = Some(vec![Default::default()]);
     large.status = Some(Default::default());
-    report.observe(&large);
-    report.observe(&pod("q", &json!({"example.com/a": "b"}), None));
+    let report = report(&[large, pod("q", &json!({"example.com/a": "b"}), None)]);
     let state = |report: &Report| {
         format!("{:?}", report.state().pods.values().map(|seen| &seen.state).collect::<Vec<_>>())
     };
@@ -68,12 +106,10 @@ fn of_a_decided_pod_only_the_result_is_kept() {
 #[test]
 fn a_pod_without_its_placement_is_reported() {
     let report = Report::default();
-    let lacking = pod("p", &json!({"streams.ibm.com/host": "n1"}), None);
+    let lacking = asking("p", None);
     assert!(report.observe(&lacking), "a plan has to report it");
-    let planned = planned(&report, &Policy::default(), 1);
-    let [(Write::None, "NotPlaced", note)] = planned.as_slice() else { panic!("{planned:?}") };
     assert_eq!(
-        note,
+        noted(&report, &Policy::default(), 1, "NotPlaced"),
         "was admitted without stowplan's webhook and lacks: required node affinity \
          metadata.name In [n1]; delete the pod and create it again"
     );
@@ -89,46 +125,47 @@ fn a_pod_without_its_placement_is_reported() {
 /// In the first seconds after an installation the webhook admits members without their group.
 #[test]
 fn a_pod_that_was_admitted_without_its_group_is_reported_or_recreated() {
-    let report = Report::default();
     let group = json!({"stowplan.dev/coschedule-group": "g"});
-    report.observe(&pod("p", &group, Some("ReplicaSet")));
-    let planned_now = planned(&report, &Policy::default(), 70);
-    let [(Write::None, "NotPlaced", note)] = planned_now.as_slice() else {
-        panic!("{planned_now:?}")
-    };
+    let report = report(&[pod("p", &group, Some("ReplicaSet"))]);
+    let note = noted(&report, &Policy::default(), 70, "NotPlaced");
     let start = "was admitted without stowplan's webhook, or while no controller led, and lacks: ";
     assert!(note.starts_with(start), "{note}");
     assert!(note.ends_with("delete the pod, so that its owner creates it again"), "{note}");
-    let repair = Policy { repair: Repair::RecreatePending, ..Policy::default() };
-    let planned = planned(&report, &repair, 70);
+    let planned = planned(&report, &recreating(), 70);
     let [(Write::Delete { .. }, "Recreated", _)] = planned.as_slice() else {
         panic!("{planned:?}")
     };
 }
 
 #[test]
-fn a_pod_that_would_be_refused_is_reported_with_the_reason() {
-    let report = Report::default();
-    report.observe(&pod("p", &json!({"streams.ibm.com/host": "n7"}), Some("Job")));
-    let planned = planned(&report, &Policy::default(), 1);
-    let [(Write::None, "NotPlaced", note)] = planned.as_slice() else { panic!("{planned:?}") };
+fn the_note_names_why_the_pod_was_not_placed() {
+    let refused = pod("p", &json!({"streams.ibm.com/host": "n7"}), Some("Job"));
+    let note = noted(&report(&[refused]), &Policy::default(), 1, "NotPlaced");
     assert!(note.contains("which would refuse it: streams.ibm.com/host: no node has"), "{note}");
+    let policy = Policy { match_conditions: ["mine".to_owned()].into(), ..Policy::default() };
+    let note = noted(&report(&[asking("p", None)]), &policy, 60, "NotPlaced");
+    assert!(note.contains("excluded by its match condition mine)"), "{note}");
+    // The node that the scheduler chose is not the pod's fault.
+    let report = report(&[bound(asking("p", None), "n9")]);
+    let note = noted(&report, &Policy::default(), 1, "NotPlaced");
+    assert!(note.contains("lacks: required node affinity metadata.name In [n1]"), "{note}");
+    assert!(!note.contains("nodeName"), "{note}");
 }
 
 #[test]
-fn placed_pods_and_pods_without_keys_are_not_reported() {
-    let report = Report::default();
-    report.observe(&pod("record", &json!({"streams.ibm.com/host": "n1", record::KEY: "{}"}), None));
-    report.observe(&pod("foreign", &json!({"a/b": "n1"}), None));
-    let mut bound = pod("bound", &json!({"streams.ibm.com/host": "n1"}), None);
-    bound.spec.as_mut().unwrap().affinity = serde_json::from_value(json!({"nodeAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}}))
-    .unwrap();
-    report.observe(&bound);
+fn placed_and_excluded_pods_and_pods_without_keys_are_not_reported() {
+    let record = json!({"streams.ibm.com/host": "n1", record::KEY: "{}"});
+    let foreign = pod("foreign", &json!({"a/b": "n1"}), None);
+    let unreported =
+        report(&[pod("record", &record, None), foreign, placed(asking("placed", None))]);
     let policy = Policy { record_placement: false, ..Policy::default() };
-    assert!(planned(&report, &policy, 1).is_empty());
-    assert_eq!(report.unplaced(), 0);
+    let excluded = report(&[asking("p", Some("ReplicaSet"))]);
+    let mut excludes = recreating();
+    excludes.excluded_namespaces.insert("ns".to_owned());
+    for (report, policy, seconds) in [(unreported, policy, 1), (excluded, excludes, 60)] {
+        assert_eq!(planned(&report, &policy, seconds), []);
+        assert_eq!(report.unplaced(), 0);
+    }
 }
 
 /// By a webhook that is called after stowplan's and writes an affinity of its own.
@@ -136,90 +173,63 @@ fn placed_pods_and_pods_without_keys_are_not_reported() {
 fn a_pod_whose_placement_was_removed_is_reported_and_kept() {
     let record = r#"{"v":1,"streams":["host=n1: node n1"],"more":0}"#;
     let annotations = json!({"streams.ibm.com/host": "n1", record::KEY: record});
-    let repair = Policy { repair: Repair::RecreatePending, ..Policy::default() };
-    let report = Report::default();
     let stripped = pod("p", &annotations, Some("ReplicaSet"));
-    report.observe(&stripped);
-    let planned_now = planned(&report, &repair, 100);
-    let [(Write::None, "PlacementRemoved", note)] = planned_now.as_slice() else {
-        panic!("{planned_now:?}")
-    };
+    let report = report(std::slice::from_ref(&stripped));
+    let note = noted(&report, &recreating(), 100, "PlacementRemoved");
     assert!(note.starts_with("spec.affinity") && note.contains("later webhook"), "{note}");
     assert_eq!((report.unplaced(), report.stripped()), (0, 1));
     // It is still wrong on its node.
-    let mut bound = stripped.clone();
-    bound.spec.as_mut().unwrap().node_name = Some("n2".to_owned());
+    let bound = bound(stripped.clone(), "n2");
     report.observe(&bound);
     assert_eq!(report.stripped(), 1);
 
-    let mut whole = pod("p", &annotations, Some("ReplicaSet"));
-    whole.spec.as_mut().unwrap().affinity = serde_json::from_value(json!({"nodeAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}}))
-    .unwrap();
-    let report = Report::default();
-    report.observe(&whole);
-    assert!(planned(&report, &repair, 100).is_empty());
+    let report = self::report(&[placed(stripped)]);
+    assert_eq!(planned(&report, &recreating(), 100), []);
     // A controller that starts later sees neither an affinity nor a missing one of a bound pod.
     report.observe(&bound);
-    assert!(planned(&report, &repair, 100).is_empty());
+    assert_eq!(planned(&report, &recreating(), 100), []);
     // A record that names no decision of a system promises nothing.
     let forged = json!({"streams.ibm.com/host": "n1", record::KEY: "{}"});
     report.observe(&pod("forged", &forged, None));
-    assert!(planned(&report, &repair, 100).is_empty());
+    assert_eq!(planned(&report, &recreating(), 100), []);
     assert_eq!((report.unplaced(), report.stripped()), (0, 0));
 }
 
 #[test]
 fn a_pending_pod_is_recreated_under_the_policy_recreate_pending() {
-    let policy = Policy { repair: Repair::RecreatePending, ..Policy::default() };
-    let report = Report::default();
-    let request = &json!({"streams.ibm.com/host": "n1"});
-    report.observe(&pod("owned", request, Some("ReplicaSet")));
-    report.observe(&pod("single", request, None));
-    report.observe(&pod("refused", &json!({"streams.ibm.com/host": "n7"}), Some("ReplicaSet")));
-    let mut bound = pod("bound", request, Some("ReplicaSet"));
-    bound.spec.as_mut().unwrap().node_name = Some("n2".to_owned());
-    report.observe(&bound);
+    let refused = pod("refused", &json!({"streams.ibm.com/host": "n7"}), Some("ReplicaSet"));
+    let owned = |name| asking(name, Some("ReplicaSet"));
+    let single = asking("single", None);
+    let report = report(&[owned("owned"), single, refused, bound(owned("bound"), "n2")]);
 
-    let early = report.plan(&view(), &policy, after(59));
+    let early = report.plan(&view(), &recreating(), after(59));
     assert!(early.actions.iter().all(|action| action.write == Write::None));
     assert_eq!(early.recheck_at, Some(after(60)));
-    let late = planned(&report, &policy, 60);
-    assert!(
-        late.iter().all(|(write, _, note)| *write == Write::None || !note.contains("would refuse")),
-        "{late:?}"
-    );
-    let deleted = late.iter().filter(|(write, reason, _)| {
-        matches!(write, Write::Delete { .. }) && *reason == "Recreated"
-    });
-    assert_eq!(deleted.count(), 1, "{late:?}");
-    assert!(
-        planned(&report, &Policy::default(), 60).iter().all(|(write, ..)| *write == Write::None)
-    );
+    let late = planned(&report, &recreating(), 60);
+    let (kept, deleted): (Vec<_>, Vec<_>) =
+        late.iter().partition(|(write, ..)| *write == Write::None);
+    let [(Write::Delete { .. }, "Recreated", note)] = deleted[..] else { panic!("{deleted:?}") };
+    assert!(!note.contains("would refuse"), "{note}");
+    assert_eq!(kept.len(), 3, "{kept:?}");
+    let planned = planned(&report, &Policy::default(), 60);
+    assert!(planned.iter().all(|(write, ..)| *write == Write::None));
 }
 
 /// A View with a run of one task that mounts a claim, and the task's pod.
 fn run() -> (View, Pod) {
     let mut view = view();
     let owner = |kind: &str| json!([{"apiVersion": "tekton.dev/v1", "kind": kind, "name": "run", "uid": kind, "controller": true}]);
+    let metadata = |name: &str, uid: &str, owners: Value| json!({"name": name, "namespace": "ns", "uid": uid, "ownerReferences": owners});
     let workspace = json!({"name": "source", "persistentVolumeClaim": {"claimName": "c"}});
     let task = json!({"name": "t", "workspaces": [{"name": "source"}], "taskRef": {"name": "t"}});
     for document in [
-        json!({
-            "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
-            "metadata": {"name": "run", "namespace": "ns", "uid": "PipelineRun"},
-            "spec": {"workspaces": [workspace], "pipelineSpec": {"tasks": [task]}},
-        }),
-        json!({
-            "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
-            "metadata": {"name": "run", "namespace": "ns", "uid": "TaskRun", "ownerReferences": owner("PipelineRun")},
-        }),
-        json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "c", "namespace": "ns", "uid": "c"},
-            "spec": {"accessModes": ["ReadWriteOnce"]},
-        }),
+        json!({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+            "metadata": metadata("run", "PipelineRun", json!([])),
+            "spec": {"workspaces": [workspace], "pipelineSpec": {"tasks": [task]}}}),
+        json!({"apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+            "metadata": metadata("run", "TaskRun", owner("PipelineRun"))}),
+        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": metadata("c", "c", json!([])), "spec": {"accessModes": ["ReadWriteOnce"]}}),
     ] {
         view.apply(systems::object(document).unwrap().unwrap());
     }
@@ -237,8 +247,7 @@ fn run() -> (View, Pod) {
 #[test]
 fn the_pod_of_a_task_run_is_recreated_only_while_it_is_unbound() {
     let (view, mut pod) = run();
-    let report = Report::default();
-    report.observe(&pod);
+    let report = report(std::slice::from_ref(&pod));
     let plan = |policy: &Policy| {
         let [action] =
             <[Action; 1]>::try_from(report.plan(&view, policy, after(60)).actions).unwrap();
@@ -247,16 +256,14 @@ fn the_pod_of_a_task_run_is_recreated_only_while_it_is_unbound() {
     let (write, note) = plan(&Policy::default());
     assert_eq!(write, Write::None);
     assert!(note.contains("lacks: label stowplan.dev/coschedule-member"), "{note}");
-    let repairs = Policy { repair: Repair::RecreatePending, ..Policy::default() };
-    assert_eq!(plan(&repairs).0, Write::Delete { grace: None, version: Some("7".into()) });
+    assert_eq!(plan(&recreating()).0, Write::Delete { grace: None, version: Some("7".into()) });
 
     // Another version, still unbound.
     pod.metadata.resource_version = Some("8".to_owned());
     report.observe(&pod);
-    assert_eq!(plan(&repairs).0, Write::Delete { grace: None, version: Some("8".into()) });
-    pod.spec.as_mut().unwrap().node_name = Some("n1".to_owned());
-    report.observe(&pod);
-    let (write, note) = plan(&repairs);
+    assert_eq!(plan(&recreating()).0, Write::Delete { grace: None, version: Some("8".into()) });
+    report.observe(&bound(pod, "n1"));
+    let (write, note) = plan(&recreating());
     assert_eq!(write, Write::None);
     assert!(note.ends_with("deleting the pod now would fail its TaskRun"), "{note}");
 }
@@ -265,8 +272,7 @@ fn the_pod_of_a_task_run_is_recreated_only_while_it_is_unbound() {
 fn the_pod_of_a_task_run_without_a_group_is_not_reported() {
     let (view, mut pod) = run();
     pod.spec.as_mut().unwrap().volumes = None;
-    let report = Report::default();
-    report.observe(&pod);
+    let report = report(&[pod]);
     assert!(report.plan(&view, &Policy::default(), after(60)).actions.is_empty());
     assert_eq!(report.unplaced(), 0);
     // The owner has another UID: labels and names do not make it the run's pod.
@@ -278,12 +284,10 @@ fn the_pod_of_a_task_run_without_a_group_is_not_reported() {
 
 #[test]
 fn recreation_is_bounded_for_each_owner_with_growing_pauses() {
-    let policy = Policy { repair: Repair::RecreatePending, ..Policy::default() };
-    let report = Report::default();
-    let request = &json!({"streams.ibm.com/host": "n1"});
+    let (policy, report) = (recreating(), Report::default());
     let mut seconds = 0;
     let observe = |name: &str, created: i64| {
-        let mut pod = pod(name, request, Some("ReplicaSet"));
+        let mut pod = asking(name, Some("ReplicaSet"));
         pod.metadata.creation_timestamp = Some(Time(after(created)));
         report.observe(&pod);
     };
@@ -305,8 +309,7 @@ fn recreation_is_bounded_for_each_owner_with_growing_pauses() {
         seconds += pause;
     }
     observe("last", seconds);
-    let late = planned(&report, &policy, seconds + 100_000);
-    let [(Write::None, "NotPlaced", note)] = late.as_slice() else { panic!("{late:?}") };
+    let note = noted(&report, &policy, seconds + 100_000, "NotPlaced");
     assert!(note.contains("recreating its owner's pods did not help"), "{note}");
 
     // An hour without such pods, and the next outage is a new one.
@@ -314,35 +317,4 @@ fn recreation_is_bounded_for_each_owner_with_growing_pauses() {
     assert_eq!(deletions(seconds + 200_000), 0);
     observe("later", seconds + 300_000);
     assert_eq!(deletions(seconds + 300_060), 1);
-}
-
-#[test]
-fn pods_in_excluded_namespaces_are_neither_reported_nor_recreated() {
-    let mut policy = Policy { repair: Repair::RecreatePending, ..Policy::default() };
-    policy.excluded_namespaces.insert("ns".to_owned());
-    let report = Report::default();
-    report.observe(&pod("p", &json!({"streams.ibm.com/host": "n1"}), Some("ReplicaSet")));
-    assert!(planned(&report, &policy, 60).is_empty());
-    assert_eq!(report.unplaced(), 0);
-}
-
-#[test]
-fn conditions_that_may_exclude_a_pod_are_named() {
-    let policy = Policy { match_conditions: ["mine".to_owned()].into(), ..Policy::default() };
-    let report = Report::default();
-    report.observe(&pod("p", &json!({"streams.ibm.com/host": "n1"}), None));
-    let planned = planned(&report, &policy, 60);
-    assert!(planned[0].2.contains("excluded by its match condition mine)"), "{planned:?}");
-}
-
-#[test]
-fn a_bound_pod_is_not_blamed_for_the_node_that_the_scheduler_chose() {
-    let report = Report::default();
-    let mut bound = pod("p", &json!({"streams.ibm.com/host": "n1"}), None);
-    bound.spec.as_mut().unwrap().node_name = Some("n9".to_owned());
-    report.observe(&bound);
-    let planned = planned(&report, &Policy::default(), 1);
-    let [(Write::None, "NotPlaced", note)] = planned.as_slice() else { panic!("{planned:?}") };
-    assert!(note.contains("lacks: required node affinity metadata.name In [n1]"), "{note}");
-    assert!(!note.contains("nodeName"), "{note}");
 }

@@ -56,46 +56,44 @@ fn record(letter: char, since: Option<SystemTime>) -> Option<Step> {
 #[test]
 fn the_first_start_is_at_once_and_then_nothing_is_left_to_do() {
     let now = day(0);
-    let new = ca('A', now, None);
-    let two = ["", ""];
-    assert_eq!(step_of(&state(&[], None, &two), now), make(""));
-    assert_eq!(step_of(&state(std::slice::from_ref(&new), None, &two), now), publish("A"));
-    // One caBundle was written, the other was not.
-    assert_eq!(step_of(&state(std::slice::from_ref(&new), None, &["A", ""]), now), publish("A"));
-    let published = ["A", "A"];
-    assert_eq!(step_of(&state(std::slice::from_ref(&new), None, &published), now), sign('A'));
-    let signed = leaf('A', now);
-    assert_eq!(
-        step_of(&state(&[new], Some(signed.clone()), &published), now),
-        record('A', Some(now))
-    );
-    let recorded = state(&[ca('A', now, Some(now))], Some(signed), &published);
+    let new = [ca('A', now, None)];
+    let signed = Some(leaf('A', now));
+    for (cas, leaf, bundles, step) in [
+        (&[][..], None, &["", ""][..], make("")),
+        (&new, None, &["", ""], publish("A")),
+        // One caBundle was written, the other was not.
+        (&new, None, &["A", ""], publish("A")),
+        (&new, None, &["A", "A"], sign('A')),
+        (&new, signed.clone(), &["A", "A"], record('A', Some(now))),
+        // Without webhook configurations the certificate is made all the same.
+        (&[], None, &[], make("")),
+        (&new, None, &[], sign('A')),
+        // When API servers trust it cannot be recorded yet.
+        (&new, signed.clone(), &[], None),
+    ] {
+        assert_eq!(
+            step_of(&state(cas, leaf, bundles), now),
+            step,
+            "{} CAs, {bundles:?}",
+            cas.len()
+        );
+    }
+    let recorded = state(&[ca('A', now, Some(now))], signed, &["A", "A"]);
     let done = plan(&recorded, &Terms::default(), now);
     assert_eq!(done, Plan { step: None, recheck_at: now + HOUR });
 }
 
 #[test]
-fn without_webhook_configurations_the_certificate_is_made_all_the_same() {
-    let now = day(0);
-    let new = ca('A', now, None);
-    assert_eq!(step_of(&state(&[], None, &[]), now), make(""));
-    assert_eq!(step_of(&state(std::slice::from_ref(&new), None, &[]), now), sign('A'));
-    // When API servers trust it cannot be recorded yet.
-    assert_eq!(step_of(&state(&[new], Some(leaf('A', now)), &[]), now), None);
-}
-
-#[test]
 fn a_certificate_is_renewed_when_twenty_days_are_left() {
     let cas = [ca('A', day(0), Some(day(0)))];
-    let at = |now: SystemTime| {
-        plan(&state(&cas, Some(leaf('A', day(0))), &["A"]), &Terms::default(), now)
-    };
-    let before = at(day(10) - Duration::from_secs(1));
+    let present = state(&cas, Some(leaf('A', day(0))), &["A"]);
+    let before = plan(&present, &Terms::default(), day(10) - Duration::from_secs(1));
     assert_eq!(before, Plan { step: None, recheck_at: day(10) });
-    assert_eq!(at(day(10)).step, sign('A'));
     // After a long time without a controller, too.
-    assert_eq!(at(day(29)).step, sign('A'));
-    assert_eq!(at(day(100)).step, sign('A'));
+    assert_eq!(
+        [10, 29, 100].map(|number| step_of(&present, day(number))),
+        [sign('A'), sign('A'), sign('A')]
+    );
 }
 
 #[test]
@@ -156,19 +154,15 @@ fn a_lost_certificate_is_signed_at_once_by_the_ca_that_is_trusted() {
     let both = [ca('B', now - HOUR / 2, Some(now - HOUR / 2)), old.clone()];
     assert_eq!(step_of(&state(&[old], None, &["A"]), day(200)), sign('A'));
     assert_eq!(step_of(&state(&both, None, &["AB"]), now), sign('A'));
+    // Without both Secrets there is no wait.
+    let new = [ca('B', now, None)];
+    assert_eq!(step_of(&state(&[], None, &["A"]), now), make(""));
+    assert_eq!(step_of(&state(&new, None, &["A"]), now), publish("AB"));
+    assert_eq!(step_of(&state(&new, None, &["AB"]), now), sign('B'));
     // The old one has expired: the new one, though not all API servers may trust it.
     let late = day(366);
     let both = [ca('B', late, Some(late)), ca('A', day(0), Some(day(0)))];
     assert_eq!(step_of(&state(&both, Some(leaf('A', day(340))), &["AB"]), late), sign('B'));
-}
-
-#[test]
-fn without_both_secrets_there_is_no_wait() {
-    let now = day(5);
-    assert_eq!(step_of(&state(&[], None, &["A"]), now), make(""));
-    let new = [ca('B', now, None)];
-    assert_eq!(step_of(&state(&new, None, &["A"]), now), publish("AB"));
-    assert_eq!(step_of(&state(&new, None, &["AB"]), now), sign('B'));
 }
 
 #[test]
@@ -240,17 +234,17 @@ fn a_certificate_that_reaches_to_the_end_of_its_ca_is_not_signed_again_and_again
 #[test]
 fn the_times_fit_each_other() {
     let second = Duration::from_secs(1);
-    let terms =
+    let check =
         |ca_lifetime, leaf_lifetime, overlap| Terms { ca_lifetime, leaf_lifetime, overlap }.check();
     assert_eq!(Terms::default().check(), Ok(()));
-    assert_eq!(terms(second * 72, second * 18, second * 3), Ok(()));
+    assert_eq!(check(second * 72, second * 18, second * 3), Ok(()));
     for (ca_lifetime, leaf_lifetime, overlap, part) in [
         (DAY, HOUR, Duration::ZERO, "--ca-overlap is less than a second"),
         (DAY, HOUR, HOUR / 5, "--leaf-lifetime is less than six times --ca-overlap"),
         (DAY, DAY / 3, HOUR, "--ca-lifetime is less than four times --leaf-lifetime"),
         (DAY * 40_000, DAY, HOUR, "--ca-lifetime is more than 100 years"),
     ] {
-        let problem = terms(ca_lifetime, leaf_lifetime, overlap).unwrap_err();
+        let problem = check(ca_lifetime, leaf_lifetime, overlap).unwrap_err();
         assert!(problem.contains(part), "{problem}");
     }
 }

@@ -92,15 +92,11 @@ mod tests {
     #[test]
     fn a_program_with_a_loader_or_libraries_is_refused() {
         let refused = |program: &[u8]| check_static(program).unwrap_err().to_string();
-        assert_eq!(
-            refused(&program(PT_INTERP, b"/lib/ld.so\0")),
-            "it is not static: it needs the loader /lib/ld.so"
-        );
+        let of_loader = refused(&program(PT_INTERP, b"/lib/ld.so\0"));
+        assert_eq!(of_loader, "it is not static: it needs the loader /lib/ld.so");
         let entries = [DT_NEEDED, 8, 0, 0].map(u64::to_le_bytes).concat();
-        assert_eq!(
-            refused(&program(PT_DYNAMIC, &entries)),
-            "it is not static: it needs shared libraries"
-        );
+        let of_libraries = refused(&program(PT_DYNAMIC, &entries));
+        assert_eq!(of_libraries, "it is not static: it needs shared libraries");
         // This test has a loader, whatever its name is here.
         let own = fs::read(std::env::current_exe().unwrap()).unwrap();
         assert!(refused(&own).contains("needs the loader /"), "{}", refused(&own));

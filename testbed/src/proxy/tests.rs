@@ -78,6 +78,14 @@ async fn reply(
     Ok(response)
 }
 
+/// A server, a proxy before it, and a connection to the proxy.
+async fn start() -> (Server, Proxy, SendRequest<Full<Bytes>>) {
+    let server = Server::start().await;
+    let proxy = Proxy::before(server.address).await.unwrap();
+    let connection = connect(&proxy).await;
+    (server, proxy, connection)
+}
+
 /// One connection to a proxy.
 async fn connect(proxy: &Proxy) -> SendRequest<Full<Bytes>> {
     let stream = TcpStream::connect(proxy.address).await.unwrap();
@@ -103,6 +111,10 @@ async fn send(
     connection.send_request(request).await
 }
 
+async fn status(connection: &mut SendRequest<Full<Bytes>>, method: &str, path: &str) -> u16 {
+    send(connection, method, path, "[]").await.unwrap().status().as_u16()
+}
+
 async fn text(response: Response<Incoming>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
@@ -112,9 +124,7 @@ const NODES: &str = "/api/v1/nodes/*";
 
 #[tokio::test]
 async fn what_is_not_spoiled_passes_whole() {
-    let server = Server::start().await;
-    let proxy = Proxy::before(server.address).await.unwrap();
-    let mut connection = connect(&proxy).await;
+    let (_server, proxy, mut connection) = start().await;
     for _ in 0..2 {
         let response =
             send(&mut connection, "PATCH", "/api/v1/nodes/n1?dryRun=All", "[]").await.unwrap();
@@ -131,21 +141,18 @@ async fn what_is_not_spoiled_passes_whole() {
 
 #[tokio::test]
 async fn an_order_is_filled_as_often_as_it_says_and_where_it_fits() {
-    let server = Server::start().await;
-    let proxy = Proxy::before(server.address).await.unwrap();
+    let (server, proxy, mut connection) = start().await;
     proxy.spoil(2, Method::PATCH, NODES, Fault::Conflict);
     proxy.spoil(1, Method::PATCH, NODES, Fault::InternalError);
-    let mut connection = connect(&proxy).await;
-    let mut status = async |method, path| {
-        let response = send(&mut connection, method, path, "[]").await.unwrap();
-        response.status().as_u16()
-    };
-    assert_eq!(status("GET", NODE).await, 200);
-    assert_eq!(status("PATCH", "/api/v1/nodes/n1/status").await, 200);
-    assert_eq!((status("PATCH", NODE).await, status("PATCH", NODE).await), (409, 409));
-    assert_eq!(proxy.unspent(), 1);
-    assert_eq!((status("PATCH", NODE).await, status("PATCH", NODE).await), (500, 200));
-    assert_eq!(proxy.unspent(), 0);
+    let mut codes = Vec::new();
+    let other = ("PATCH", "/api/v1/nodes/n1/status");
+    for (method, path) in [("GET", NODE), other, ("PATCH", NODE), ("PATCH", NODE)] {
+        codes.push(status(&mut connection, method, path).await);
+    }
+    assert_eq!((codes, proxy.unspent()), (vec![200, 200, 409, 409], 1));
+    let failed = status(&mut connection, "PATCH", NODE).await;
+    let passed = status(&mut connection, "PATCH", NODE).await;
+    assert_eq!((failed, passed, proxy.unspent()), (500, 200, 0));
     assert_eq!(server.done(), 3);
     let faults: Vec<_> = proxy.calls().into_iter().map(|call| call.fault).collect();
     let conflict = Some(Fault::Conflict);
@@ -154,9 +161,7 @@ async fn an_order_is_filled_as_often_as_it_says_and_where_it_fits() {
 
 #[tokio::test]
 async fn failures_are_worded_as_the_api_server_words_them() {
-    let server = Server::start().await;
-    let proxy = Proxy::before(server.address).await.unwrap();
-    let mut connection = connect(&proxy).await;
+    let (server, proxy, mut connection) = start().await;
     for (fault, code, reason, done) in [
         (Fault::Conflict, 409, "Conflict", 0),
         (Fault::Invalid, 422, "Invalid", 0),
@@ -169,9 +174,8 @@ async fn failures_are_worded_as_the_api_server_words_them() {
         let response = send(&mut connection, "PUT", NODE, "{}").await.unwrap();
         assert_eq!(response.status().as_u16(), code);
         assert_eq!(response.headers()["content-type"], "application/json");
-        let after =
-            response.headers().get("retry-after").map(|value| value.to_str().unwrap().to_owned());
-        assert_eq!(after, (code == 429).then(|| "3".to_owned()));
+        let after = response.headers().get("retry-after").map(|value| value.to_str().unwrap());
+        assert_eq!(after, (code == 429).then_some("3"));
         let said: kube::core::Status = serde_json::from_str(&text(response).await).unwrap();
         assert_eq!((said.code, &*said.reason), (code, reason));
         assert_eq!(server.done() - before, done, "{fault:?}");
@@ -180,8 +184,7 @@ async fn failures_are_worded_as_the_api_server_words_them() {
 
 #[tokio::test]
 async fn a_dropped_answer_is_a_closed_connection_before_or_after_the_deed() {
-    let server = Server::start().await;
-    let proxy = Proxy::before(server.address).await.unwrap();
+    let (server, proxy, _) = start().await;
     for (fault, done) in [(Fault::DropBefore, 0), (Fault::DropAfter, 1)] {
         proxy.spoil(1, Method::PATCH, NODES, fault);
         let before = server.done();
@@ -194,14 +197,11 @@ async fn a_dropped_answer_is_a_closed_connection_before_or_after_the_deed() {
 
 #[tokio::test]
 async fn a_held_write_arrives_after_its_release_also_without_its_sender() {
-    let server = Server::start().await;
-    let proxy = Proxy::before(server.address).await.unwrap();
+    let (server, proxy, mut one) = start().await;
     proxy.spoil(2, Method::PATCH, NODES, Fault::Hold);
-    let (mut one, mut two) = (connect(&proxy).await, connect(&proxy).await);
-    let mut waiting =
-        tokio::spawn(
-            async move { text(send(&mut one, "PATCH", NODE, "[1]").await.unwrap()).await },
-        );
+    let mut two = connect(&proxy).await;
+    let sent = async move { text(send(&mut one, "PATCH", NODE, "[1]").await.unwrap()).await };
+    let mut waiting = tokio::spawn(sent);
     let going = tokio::spawn(async move { send(&mut two, "PATCH", NODE, "[2]").await.is_err() });
     let until = async |what: &str, holds: &dyn Fn() -> bool| {
         let wait = crate::wait::until(what, std::time::Duration::from_secs(30), async || {
@@ -214,7 +214,7 @@ async fn a_held_write_arrives_after_its_release_also_without_its_sender() {
     assert!(going.await.unwrap_err().is_cancelled());
     // Others pass meanwhile.
     let mut three = connect(&proxy).await;
-    assert_eq!(send(&mut three, "PATCH", NODE, "[3]").await.unwrap().status(), StatusCode::OK);
+    assert_eq!(status(&mut three, "PATCH", NODE).await, 200);
     assert_eq!(server.done(), 1);
     assert!(!waiting.is_finished());
     proxy.release();
@@ -225,29 +225,25 @@ async fn a_held_write_arrives_after_its_release_also_without_its_sender() {
 
 #[tokio::test]
 async fn a_rule_sees_every_request_that_no_order_fits() {
-    let server = Server::start().await;
-    let proxy = Proxy::before(server.address).await.unwrap();
+    let (_server, proxy, mut connection) = start().await;
     let mut odd = false;
     proxy.spoil_when(move |call| {
         odd = !odd && call.is_write();
         odd.then_some(Fault::Invalid)
     });
     proxy.spoil(1, Method::POST, NODES, Fault::Conflict);
-    let mut connection = connect(&proxy).await;
     let mut codes = Vec::new();
     for method in ["POST", "POST", "POST", "GET", "POST"] {
-        codes.push(send(&mut connection, method, NODE, "").await.unwrap().status().as_u16());
+        codes.push(status(&mut connection, method, NODE).await);
     }
     assert_eq!(codes, [409, 422, 200, 200, 422]);
     proxy.heal();
-    assert_eq!(send(&mut connection, "POST", NODE, "").await.unwrap().status(), StatusCode::OK);
+    assert_eq!(status(&mut connection, "POST", NODE).await, 200);
 }
 
 #[tokio::test]
 async fn a_watch_streams_until_its_connection_is_cut() {
-    let server = Server::start().await;
-    let proxy = Proxy::before(server.address).await.unwrap();
-    let mut first = connect(&proxy).await;
+    let (server, proxy, mut first) = start().await;
     let mut body = send(&mut first, "GET", "/watch", "").await.unwrap().into_body();
     // It arrives although the answer has no end yet.
     assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "first");
@@ -262,7 +258,7 @@ async fn a_watch_streams_until_its_connection_is_cut() {
     assert!(body.frame().await.unwrap().is_err());
     // New ones are taken.
     let mut second = connect(&proxy).await;
-    assert_eq!(send(&mut second, "GET", NODE, "").await.unwrap().status(), StatusCode::OK);
+    assert_eq!(status(&mut second, "GET", NODE).await, 200);
 }
 
 #[tokio::test]
@@ -283,7 +279,7 @@ async fn a_dropped_proxy_listens_no_more() {
     let proxy = Proxy::before(server.address).await.unwrap();
     let address = proxy.address;
     let mut connection = connect(&proxy).await;
-    assert_eq!(send(&mut connection, "GET", NODE, "").await.unwrap().status(), StatusCode::OK);
+    assert_eq!(status(&mut connection, "GET", NODE).await, 200);
     drop(proxy);
     send(&mut connection, "GET", NODE, "").await.unwrap_err();
     // The task ends with its connection.

@@ -181,18 +181,13 @@ mod tests {
                       cgroup /sys/fs/cgroup/systemd cgroup rw,xattr,name=systemd 0 0\n\
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         let found = Hierarchies::parse(own, mounts).unwrap();
-        assert_eq!(
-            found,
-            Hierarchies::One(
-                [
-                    ("name=systemd", "/sys/fs/cgroup/systemd/"),
-                    ("memory", "/sys/fs/cgroup/memory/api/x"),
-                    ("cpu,cpuacct", "/sys/fs/cgroup/cpu,cpuacct/a"),
-                ]
-                .map(|(controllers, path)| (controllers.to_owned(), path.into()))
-                .into()
-            )
-        );
+        let folders = [
+            ("name=systemd", "/sys/fs/cgroup/systemd/"),
+            ("memory", "/sys/fs/cgroup/memory/api/x"),
+            ("cpu,cpuacct", "/sys/fs/cgroup/cpu,cpuacct/a"),
+        ];
+        let folders = folders.map(|(controllers, path)| (controllers.to_owned(), path.into()));
+        assert_eq!(found, Hierarchies::One(folders.into()));
         assert_eq!(found.controllers(), "name=systemd memory cpu,cpuacct");
     }
 

@@ -275,19 +275,14 @@ mod tests {
         let table = "own:leases.coordination.k8s.io,pods/proxy get,list x\n/metrics get\n";
         let rights = parse(table, &[]);
         let texts: Vec<String> = rights.iter().map(ToString::to_string).collect();
-        assert_eq!(
-            texts,
-            [
-                "get leases.coordination.k8s.io x",
-                "list leases.coordination.k8s.io x",
-                "get pods/proxy x",
-                "list pods/proxy x",
-                "get /metrics",
-            ]
-        );
+        let leases = ["get leases.coordination.k8s.io x", "list leases.coordination.k8s.io x"];
+        let pods = ["get pods/proxy x", "list pods/proxy x"];
+        assert_eq!(texts, [&leases[..], &pods, &["get /metrics"]].concat());
         assert_eq!(rights.iter().filter(|right| right.is_own).count(), 4);
         assert_eq!(rights[0].group, "coordination.k8s.io");
         assert_eq!(rights[2].group, "");
+        let rights = parse("nodes get,list\npods get\n", &[]);
+        assert_eq!(join(rights.iter()), "get,list nodes; get pods");
     }
 
     #[test]
@@ -302,11 +297,5 @@ mod tests {
             ["get secrets a", "create secrets", "get nodes"]
         );
         assert_eq!(texts(&["--secrets=a", "--secret"]), ["get nodes"]);
-    }
-
-    #[test]
-    fn rights_are_joined_by_their_resource() {
-        let rights = parse("nodes get,list\npods get\n", &[]);
-        assert_eq!(join(rights.iter()), "get,list nodes; get pods");
     }
 }

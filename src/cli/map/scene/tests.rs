@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cli::map::layout::{find_faults, width_of};
+use crate::cli::map::layout::{Label, Rect, width_of};
 use crate::cli::map::{html, svg, text};
 use crate::systems::check::{Cluster, Context};
 use crate::systems::policy::Policy;
@@ -66,8 +66,9 @@ fn evil() -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
-    texts.push("x".repeat(262_144));
-    texts.push("<é&\"".repeat(65_536));
+    // The tests of the binary have names of 256 KiB.
+    texts.push("x".repeat(8_192));
+    texts.push("<é&\"".repeat(2_048));
     texts
 }
 
@@ -77,7 +78,7 @@ fn maps() -> Vec<(String, Map)> {
         ("nothing".to_owned(), map(&[])),
         ("no nodes".to_owned(), map(&[pod("a", "j", None), pod("b", "j", Some("gone"))])),
     ];
-    for count in [1, 3, 5, 24, 25, 60, 200, 201, 450] {
+    for count in [1, 3, 24, 25, 200, 201] {
         let mut objects = Vec::new();
         for index in 0..count {
             let name = format!("a-rather-long-name-of-a-node-{index}.example.com");
@@ -104,13 +105,36 @@ fn maps() -> Vec<(String, Map)> {
     maps
 }
 
-#[test]
-fn nothing_overlaps_and_no_text_leaves_its_rectangle() {
-    for (name, map) in maps() {
-        let scene = Scene::new(&map);
-        let faults = find_faults(&scene.page);
-        assert!(faults.is_empty(), "{name}: {}", faults[..faults.len().min(5)].join("\n"));
+/// The rectangle of a text, as wide as in the widest font.
+fn rect_of(label: &Label) -> Rect {
+    let width = width_of(columns(&label.text), label.size);
+    let y = label.y.saturating_sub(label.size * 9 / 10);
+    Rect::new(label.x, y, width, label.size * 12 / 10)
+}
+
+/// Finds texts and rectangles that are outside of where they belong, or over each other.
+fn find_faults(block: &Block) -> Vec<String> {
+    let is_inside = |inner: Rect| {
+        let Rect { x, y, .. } = block.rect;
+        let (right, bottom) = (block.rect.right(), block.rect.bottom());
+        inner.x >= x && inner.y >= y && inner.right() <= right && inner.bottom() <= bottom
+    };
+    let are_apart = |one: Rect, other: Rect| {
+        let beside = one.x >= other.right() || other.x >= one.right();
+        beside || one.y >= other.bottom() || other.y >= one.bottom()
+    };
+    let labels = block.labels.iter().map(|label| (rect_of(label), format!("{:?}", label.text)));
+    let blocks = block.blocks.iter().map(|inner| (inner.rect, format!("{:?}", inner.look)));
+    let all: Vec<(Rect, String)> = labels.chain(blocks).collect();
+    let mut faults: Vec<String> = block.blocks.iter().flat_map(find_faults).collect();
+    for (index, (rect, name)) in all.iter().enumerate() {
+        if !is_inside(*rect) {
+            faults.push(format!("{name} {rect:?} is outside of {:?} {:?}", block.look, block.rect));
+        }
+        let over = all[index + 1..].iter().filter(|(other, _)| !are_apart(*rect, *other));
+        faults.extend(over.map(|(other, of)| format!("{name} {rect:?} is over {of} {other:?}")));
     }
+    faults
 }
 
 #[test]
@@ -135,8 +159,10 @@ fn elements(document: &str) -> Vec<String> {
 }
 
 #[test]
-fn texts_of_users_never_become_markup_or_control_a_terminal() {
+fn nothing_overlaps_and_texts_of_users_never_become_markup_or_control_a_terminal() {
     for (name, map) in maps() {
+        let faults = find_faults(&Scene::new(&map).page);
+        assert!(faults.is_empty(), "{name}: {}", faults[..faults.len().min(5)].join("\n"));
         let svg = svg::write(&Scene::new(&map)).unwrap();
         let html = html::write(&map).unwrap();
         for document in [&svg, &html] {
