@@ -21,6 +21,8 @@ pub(crate) mod preview;
 #[cfg(test)]
 pub(crate) mod simulation;
 pub(crate) mod streams;
+#[cfg(test)]
+pub(crate) mod test_objects;
 pub(crate) mod validation;
 pub(crate) mod vocabulary;
 pub(crate) mod wake;
@@ -353,39 +355,30 @@ mod tests {
     use super::streams::resources::{HOST_POOL, STREAMS_JOB};
     use super::*;
     use crate::api;
-    use crate::view::Name;
     use crate::view::resource::{NODE, POD};
 
     #[test]
     fn an_answer_is_read_as_an_object_for_the_view() {
-        let meta =
-            json!({"name": "x", "namespace": "ns", "uid": "u", "labels": {"app": "streams"}});
         let body = |version: &str, kind: &str| {
-            let mut body =
-                json!({"apiVersion": version, "kind": kind, "metadata": meta, "spec": {}});
-            if kind == "Pod" {
-                body["spec"] = json!({"containers": []});
-            }
+            let meta = json!({"name": "x", "namespace": "ns", "labels": {"app": "streams"}});
+            let spec = if kind == "Pod" { json!({"containers": []}) } else { json!({}) };
+            let body = json!({"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec});
             body.to_string().into_bytes()
         };
-        let name = Name::new("ns", "x");
-        let pod = written(&POD, &body("v1", "Pod"));
-        assert!(pod.is_some_and(|object| *object.name() == name));
-        let pool = written(&HOST_POOL, &body(api::VERSION, "HostPool"));
-        assert!(pool.is_some_and(|object| *object.name() == name));
-        let job = written(&STREAMS_JOB, &body(api::VERSION, "StreamsJob"));
-        assert!(job.is_some_and(|object| *object.name() == name));
+        for (resource, version, kind) in [
+            (&POD, "v1", "Pod"),
+            (&HOST_POOL, api::VERSION, "HostPool"),
+            (&STREAMS_JOB, api::VERSION, "StreamsJob"),
+        ] {
+            assert_eq!(resource.api_version(), version);
+            let object = written(resource, &body(version, kind));
+            assert!(object.is_some_and(|object| *object.name() == Name::new("ns", "x")), "{kind}");
+        }
         assert!(written(&NODE, &body("v1", "Node")).is_some());
         for answer in [&body("v1", "Status")[..], b"{}", b"", b"\xff"] {
             assert!(written(&NODE, answer).is_none());
         }
         let unwritten = Resource { plural: "widgets", ..NODE };
         assert!(written(&unwritten, &body("v1", "Node")).is_none());
-    }
-
-    #[test]
-    fn the_objects_of_streams_have_the_group_and_version_of_stowplan() {
-        assert_eq!(HOST_POOL.api_version(), api::VERSION);
-        assert_eq!(STREAMS_JOB.api_version(), api::VERSION);
     }
 }

@@ -67,35 +67,3 @@ pub(crate) fn is_opted_out(label: Option<&str>) -> bool {
 pub(crate) fn has_no_effect(label: Option<impl AsRef<str>>) -> bool {
     label.is_some_and(|value| !matches!(value.as_ref(), "true" | "false"))
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::systems;
-
-    #[test]
-    fn policy_namespace_and_object_exclude() {
-        let mut view = View::default();
-        for (name, value) in [("out", "true"), ("in", "yes")] {
-            let labels = json!({IGNORE: value});
-            let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
-                "metadata": {"name": name, "labels": labels}});
-            view.apply(systems::object(namespace).unwrap().unwrap());
-        }
-        let policy = Policy::default();
-        for (namespace, label, expected) in [
-            ("kube-system", Some("true"), Some(Exclusion::Policy)),
-            ("out", Some("true"), Some(Exclusion::Namespace)),
-            ("out", None, Some(Exclusion::Namespace)),
-            ("in", Some("true"), Some(Exclusion::Object)),
-            ("in", Some("True"), None),
-            ("in", None, None),
-            ("unknown", None, None),
-        ] {
-            let found = Exclusion::of_object(label, namespace, &view, &policy);
-            assert_eq!(found, expected, "{namespace} {label:?}");
-        }
-    }
-}

@@ -77,116 +77,94 @@ mod tests {
 
     use super::*;
     use crate::systems::simulation::cases;
+    use crate::systems::test_objects::controlled_by;
     use crate::systems::{self, project};
     use crate::view::resource::POD;
     use crate::view::{Name, Scope};
 
-    fn metadata(name: &str, version: usize) -> Value {
-        json!({
-            "name": name, "namespace": "ns", "uid": format!("uid-{name}"), "generation": 1,
-            "resourceVersion": version.to_string(), "creationTimestamp": "2026-01-01T00:00:00Z",
-        })
-    }
-
-    fn node(name: &str, ready: bool, version: usize) -> Value {
-        let mut metadata = metadata(name, version);
-        metadata["labels"] = json!({"kubernetes.io/hostname": name});
-        let status = if ready { "True" } else { "False" };
-        let amounts = json!({"cpu": "4", "memory": "4Gi", "pods": "10"});
-        json!({
-            "metadata": metadata,
-            "status": {
-                "conditions": [{"type": "Ready", "status": status}],
-                "addresses": [{"type": "Hostname", "address": name}], "allocatable": amounts,
+    /// An object as the API server returns it.
+    fn object(kind: &str, name: &str, version: usize, rest: &Value) -> Value {
+        let (api_version, kind) = kind.rsplit_once('/').unwrap_or(("v1", kind));
+        let mut object = json!({
+            "apiVersion": api_version, "kind": kind, "metadata": {
+                "name": name, "namespace": "ns", "uid": format!("uid-{name}"), "generation": 1,
+                "resourceVersion": version.to_string(), "creationTimestamp": "2026-01-01T00:00:00Z",
             },
-        })
+        });
+        json_patch::merge(&mut object, rest);
+        object
     }
 
-    fn pod(name: &str, change: &Value, node: Option<usize>, version: usize) -> Value {
-        let mut metadata = metadata(name, version);
-        for (key, value) in change.as_object().into_iter().flatten() {
-            metadata[key] = value.clone();
+    fn node(name: &str, ready: bool, version: usize) -> crate::view::Object {
+        let ready = json!({"type": "Ready", "status": if ready { "True" } else { "False" }});
+        let status = json!({
+            "conditions": [ready], "addresses": [{"type": "Hostname", "address": name}],
+            "allocatable": {"cpu": "4", "memory": "4Gi", "pods": "10"},
+        });
+        let labels = json!({"kubernetes.io/hostname": name});
+        let rest = json!({"metadata": {"labels": labels}, "status": status});
+        let node: Node = serde_json::from_value(object("Node", name, version, &rest)).unwrap();
+        project(&node, Scope::Controller).unwrap()
+    }
+
+    /// Changes a pod as a watch does.
+    fn put_pod(view: &mut View, name: &str, version: usize, node: Option<usize>, metadata: Value) {
+        let phase = if node.is_some() { "Running" } else { "Pending" };
+        let spec = json!({"containers": [{"name": "c"}], "nodeName": node.map(name_of)});
+        let rest = json!({"metadata": metadata, "spec": spec, "status": {"phase": phase}});
+        let pod: Pod = serde_json::from_value(object("Pod", name, version, &rest)).unwrap();
+        match project(&pod, Scope::Controller) {
+            Some(pod) => view.apply(pod),
+            None => view.forget(&POD, &Name::new("ns", name)),
         }
-        let (phase, node) = (if node.is_some() { "Running" } else { "Pending" }, node.map(name_of));
-        json!({
-            "metadata": metadata, "spec": {"containers": [{"name": "c"}], "nodeName": node},
-            "status": {"phase": phase},
-        })
     }
 
     fn name_of(node: usize) -> String {
         format!("n{}", node % 3)
     }
 
-    fn owner(kind: &str, name: &str) -> Value {
-        json!([{
-            "apiVersion": "tekton.dev/v1", "kind": kind, "name": name,
-            "uid": format!("uid-{name}"), "controller": true,
-        }])
-    }
-
     /// Changes the View in one of several ways.
     fn change(view: &mut View, what: usize, which: usize, version: usize) {
-        let node_of = |which: usize| (!which.is_multiple_of(4)).then_some(which);
-        let document = match what {
-            0 => {
-                let node = node(&name_of(which), which < 9, version);
-                let node: Node = serde_json::from_value(node).unwrap();
-                view.apply(project(&node, Scope::Controller).unwrap());
-                return;
-            }
-            1 => pod(&format!("service-{}", which % 2), &json!({}), node_of(which), version),
+        let on_node = (!which.is_multiple_of(4)).then_some(which);
+        let service = format!("service-{}", which % 2);
+        let (kind, name, rest) = match what {
+            0 => return view.apply(node(&name_of(which), which < 9, version)),
+            1 => return put_pod(view, &service, version, on_node, json!({})),
             2 => {
                 let labels = json!({"app": "streams", "streams.ibm.com/job": "j", "streams.ibm.com/pe": "e"});
-                pod("streams", &json!({"labels": labels}), node_of(which), version)
+                return put_pod(view, "streams", version, on_node, json!({"labels": labels}));
             }
             3 => {
-                let owner = owner("TaskRun", "task");
-                pod("task-pod", &json!({"ownerReferences": owner}), node_of(which), version)
+                let owner = controlled_by("TaskRun", "task", "uid-task");
+                let metadata = json!({"ownerReferences": owner});
+                return put_pod(view, "task-pod", version, on_node, metadata);
             }
-            4 => {
-                let name = format!("service-{}", which % 2);
-                view.forget(&POD, &Name::new("ns", &name));
-                return;
+            4 => return view.forget(&POD, &Name::new("ns", &service)),
+            5 => {
+                ("stowplan.dev/v1alpha1/HostPool", "pool", json!({"spec": {"size": which % 3 + 1}}))
             }
-            5 => json!({
-                "apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
-                "metadata": metadata("pool", version), "spec": {"size": which % 3 + 1},
-            }),
-            6 => json!({
-                "apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob",
-                "metadata": metadata("j", version),
-                "spec": {"processingElements": [{"name": "e", "operators": [{"name": "O"}]}]},
-            }),
-            7 => json!({
-                "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
-                "metadata": metadata("run", version),
-                "spec": {
-                    "workspaces": [{"name": "w", "persistentVolumeClaim": {"claimName": "c"}}],
-                    "pipelineSpec": {"tasks": [{
-                        "name": "t", "workspaces": [{"name": "w", "workspace": "w"}],
-                        "taskSpec": {"steps": [{"name": "s", "image": "i"}]},
-                    }]},
-                },
-            }),
+            6 => {
+                let elements = json!([{"name": "e", "operators": [{"name": "O"}]}]);
+                let spec = json!({"processingElements": elements});
+                ("stowplan.dev/v1alpha1/StreamsJob", "j", json!({"spec": spec}))
+            }
+            7 => {
+                let task = json!({
+                    "name": "t", "workspaces": [{"name": "w", "workspace": "w"}],
+                    "taskSpec": {"steps": [{"name": "s", "image": "i"}]},
+                });
+                let workspace = json!({"name": "w", "persistentVolumeClaim": {"claimName": "c"}});
+                let spec = json!({"workspaces": [workspace], "pipelineSpec": {"tasks": [task]}});
+                ("tekton.dev/v1/PipelineRun", "run", json!({"spec": spec}))
+            }
             _ => {
-                let mut metadata = metadata("task", version);
-                metadata["labels"] = json!({"tekton.dev/pipelineTask": "t"});
-                metadata["ownerReferences"] = owner("PipelineRun", "run");
-                json!({"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": metadata})
+                let owner = controlled_by("PipelineRun", "run", "uid-run");
+                let labels = json!({"tekton.dev/pipelineTask": "t"});
+                let metadata = json!({"labels": labels, "ownerReferences": owner});
+                ("tekton.dev/v1/TaskRun", "task", json!({"metadata": metadata}))
             }
         };
-        if document.get("kind").is_some() {
-            view.apply(systems::object(document).unwrap().unwrap());
-        } else {
-            let name = Name::new("ns", document["metadata"]["name"].as_str().unwrap());
-            let pod: Pod = serde_json::from_value(document).unwrap();
-            match project(&pod, Scope::Controller) {
-                Some(pod) => view.apply(pod),
-                // As a watch does.
-                None => view.forget(&POD, &name),
-            }
-        }
+        view.apply(systems::object(object(kind, name, version, &rest)).unwrap().unwrap());
     }
 
     fn time(second: i64) -> Timestamp {
@@ -223,10 +201,7 @@ mod tests {
     #[test]
     fn a_system_plans_again_when_what_it_read_has_changed() {
         let (mut view, policy, mut idle) = (systems::view(), Policy::default(), Idle::default());
-        let apply = |view: &mut View, ready: bool, version: usize| {
-            let node: Node = serde_json::from_value(node("n0", ready, version)).unwrap();
-            view.update(project(&node, Scope::Controller).unwrap())
-        };
+        let apply = |view: &mut View, ready, version| view.update(node("n0", ready, version));
         assert!(apply(&mut view, true, 1));
         change(&mut view, 5, 0, 2);
         // The pool gets its node, which is an action.

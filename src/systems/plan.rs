@@ -314,51 +314,50 @@ mod tests {
             let status = json!({"members": [{"since": since, "state": state}]});
             action(Write::Status { resource_version: version.into(), status })
         };
-        assert!(status("1", "t1", "a").repeats(&status("2", "t2", "a")));
-        assert!(!status("1", "t1", "a").repeats(&status("1", "t1", "b")));
-
         let patch = |key: &str, value: &str| {
             let add = operation::add(&["metadata", "labels", key], value);
             action(Write::Patch(vec![operation::test_uid("u"), add]))
         };
-        assert!(patch("example.com/woken", "1").repeats(&patch("example.com/woken", "2")));
-        assert!(patch("x", "1").repeats(&patch("x", "1")));
-        assert!(
-            !patch("x", "1790000000").repeats(&patch("x", "1790000001")),
-            "not a volatile field"
-        );
-        assert!(!patch("x", "1").repeats(&patch("y", "1")));
-        let shorter = action(Write::Patch(vec![operation::test_uid("u")]));
-        assert!(!shorter.repeats(&patch("x", "1")) && !patch("x", "1").repeats(&shorter));
-
+        let shorter = || action(Write::Patch(vec![operation::test_uid("u")]));
         let create = |object: Value| action(Write::Create(object));
-        assert!(create(json!({"since": 1})).repeats(&create(json!({"since": 2}))));
-        assert!(!create(json!({"since": 1})).repeats(&create(json!({}))));
-        assert!(!create(json!({"a": 1})).repeats(&create(json!({"a": 1, "b": 2}))));
-        assert!(!create(json!({"a": [1]})).repeats(&create(json!({"a": [1, 1]}))));
-
         let delete =
             |grace, version: &str| action(Write::Delete { grace, version: Some(version.into()) });
-        assert!(delete(None, "1").repeats(&delete(None, "2")));
-        assert!(!delete(None, "1").repeats(&delete(Some(0), "1")));
-        assert!(!delete(None, "1").repeats(&patch("x", "1")));
+        for (one, other, repeats) in [
+            (status("1", "t1", "a"), status("2", "t2", "a"), true),
+            (status("1", "t1", "a"), status("1", "t1", "b"), false),
+            (patch("example.com/woken", "1"), patch("example.com/woken", "2"), true),
+            (patch("x", "1"), patch("x", "1"), true),
+            (patch("x", "1790000000"), patch("x", "1790000001"), false),
+            (patch("x", "1"), patch("y", "1"), false),
+            (patch("x", "1"), shorter(), false),
+            (shorter(), patch("x", "1"), false),
+            (create(json!({"since": 1})), create(json!({"since": 2})), true),
+            (create(json!({"since": 1})), create(json!({})), false),
+            (create(json!({"a": 1})), create(json!({"a": 1, "b": 2})), false),
+            (create(json!({"a": [1]})), create(json!({"a": [1, 1]})), false),
+            (delete(None, "1"), delete(None, "2"), true),
+            (delete(None, "1"), delete(Some(0), "1"), false),
+            (delete(None, "1"), patch("x", "1"), false),
+        ] {
+            assert_eq!(one.repeats(&other), repeats, "{one:?} {other:?}");
+        }
     }
 
     #[test]
     fn each_object_has_one_action() {
-        let action_on = |name: &str, note: &str| {
-            let event = Event { warning: false, reason: "Test", note: note.to_owned() };
-            let target = Target::new(POD, &Name::new("ns", name), "u");
-            Action::new(target, Write::None, vec![event])
+        let plan = |names: &[&str], note: &str, recheck_at| {
+            let action = |name: &&str| {
+                let event = Event { warning: false, reason: "Test", note: note.to_owned() };
+                let target = Target::new(POD, &Name::new("ns", name), "u");
+                Action::new(target, Write::None, vec![event])
+            };
+            Plan { actions: names.iter().map(action).collect(), recheck_at }
         };
-        let mut plan = Plan { actions: vec![action_on("a", "first")], recheck_at: None };
         let at = Timestamp::from_second(7).ok();
-        plan.extend(Plan {
-            actions: vec![action_on("a", "second"), action_on("b", "second")],
-            recheck_at: at,
-        });
-        let notes: Vec<_> = plan.actions.iter().map(|it| it.events[0].note.as_str()).collect();
-        assert_eq!(notes, ["first", "second"]);
-        assert_eq!(plan.recheck_at, at);
+        let mut plan_of_all = plan(&["a"], "first", None);
+        plan_of_all.extend(plan(&["a", "b"], "second", at));
+        let notes: Vec<_> =
+            plan_of_all.actions.iter().map(|it| it.events[0].note.as_str()).collect();
+        assert_eq!((notes, plan_of_all.recheck_at), (vec!["first", "second"], at));
     }
 }

@@ -222,7 +222,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::systems;
+    use crate::systems::test_objects::view_of;
 
     #[test]
     fn a_sibling_creates_the_same_volumes_and_waits() {
@@ -233,14 +233,14 @@ mod tests {
             ("whose claims are never bound", own, keys::PARKED, None),
             ("of other volumes", by_hand, "waits", None),
         ] {
-            let mut view = View::default();
-            for (name, mode) in [("at-once", "Immediate"), (other, "WaitForFirstConsumer")] {
-                let class = json!({
+            let class = |name: &str, mode: &str| {
+                json!({
                     "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
                     "metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode,
-                });
-                view.apply(systems::object(class).unwrap().unwrap());
-            }
+                })
+            };
+            let waiting = class(other, "WaitForFirstConsumer");
+            let view = view_of([class("at-once", "Immediate"), waiting]);
             assert_eq!(sibling("at-once", &view), found, "{what}");
             let stays = Stays::of("at-once", &view, &Policy::default());
             assert_eq!(stays.is_none(), found.is_some(), "{what}: {stays:?}");

@@ -119,29 +119,31 @@ mod tests {
 
     #[test]
     fn tektons_assistant_has_to_be_off() {
-        let flags = |value: Option<&str>| -> BTreeMap<String, String> {
-            value.map(|value| (FLAG.to_owned(), value.to_owned())).into_iter().collect()
+        let settings = |flag: Option<&str>| -> BTreeMap<String, String> {
+            flag.map(|value| (FLAG.to_owned(), value.to_owned())).into_iter().collect()
         };
-        let (off, absent) = (flags(Some("Disabled")), flags(None));
-        let (on, old) = (flags(Some("pipelineruns")), [definition("v0.70.1")]);
-        let (new, unnamed) = ([definition("v1.15.0")], [definition("devel")]);
-        let policy = Policy::default();
-        let mut without = Policy::default();
-        without.coschedule.enabled = false;
-        let states = |policy: &Policy, definitions, settings| {
-            let installed = Installed { definitions, settings, policy };
-            check(&installed).into_iter().map(|item| item.state).collect::<Vec<_>>()
-        };
+        let (off, on, absent) =
+            (settings(Some("Disabled")), settings(Some("pipelineruns")), settings(None));
+        let [old, new, unnamed] =
+            ["v0.70.1", "v1.15.0", "devel"].map(|version| vec![definition(version)]);
         use State::{Ok as Fine, Problem, Unknown, Warning};
-        assert_eq!(states(&policy, None, Ok(None)), [Unknown]);
-        assert_eq!(states(&policy, Some(&[]), Ok(None)), [Fine]);
-        assert_eq!(states(&policy, Some(&new), Ok(Some(&off))), [Fine]);
-        assert_eq!(states(&policy, Some(&unnamed), Ok(Some(&off))), [Fine]);
-        assert_eq!(states(&policy, Some(&new), Ok(Some(&absent))), [Problem]);
-        assert_eq!(states(&policy, Some(&new), Ok(Some(&on))), [Problem]);
-        assert_eq!(states(&without, Some(&new), Ok(Some(&on))), [Fine]);
-        assert_eq!(states(&policy, Some(&new), Ok(None)), [Unknown]);
-        assert_eq!(states(&policy, Some(&new), Err("forbidden")), [Unknown]);
-        assert_eq!(states(&policy, Some(&old), Ok(Some(&off))), [Warning]);
+        for (what, enabled, definitions, settings, state) in [
+            ("kinds unknown", true, None, Ok(None), Unknown),
+            ("no Tekton", true, Some(vec![]), Ok(None), Fine),
+            ("off", true, Some(new.clone()), Ok(Some(&off)), Fine),
+            ("version unknown", true, Some(unnamed), Ok(Some(&off)), Fine),
+            ("absent", true, Some(new.clone()), Ok(Some(&absent)), Problem),
+            ("on", true, Some(new.clone()), Ok(Some(&on)), Problem),
+            ("disabled by the policy", false, Some(new.clone()), Ok(Some(&on)), Fine),
+            ("no settings", true, Some(new.clone()), Ok(None), Unknown),
+            ("settings not read", true, Some(new), Err("forbidden"), Unknown),
+            ("old", true, Some(old), Ok(Some(&off)), Warning),
+        ] {
+            let mut policy = Policy::default();
+            policy.coschedule.enabled = enabled;
+            let definitions = definitions.as_deref();
+            let found = check(&Installed { definitions, settings, policy: &policy });
+            assert_eq!(found.iter().map(|item| item.state).collect::<Vec<_>>(), [state], "{what}");
+        }
     }
 }

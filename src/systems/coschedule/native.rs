@@ -38,11 +38,4 @@ mod tests {
             assert!(finding.to_string().len() < 400);
         }
     }
-
-    #[test]
-    fn groups_in_two_namespaces_are_different() {
-        let of = |namespace| parse_group(namespace, "g").unwrap();
-        assert_ne!(of("a"), of("b"));
-        assert_eq!(of("a"), of("a"));
-    }
 }

@@ -173,13 +173,11 @@ mod tests {
 
     #[test]
     fn a_plan_is_read_as_it_was_written() {
+        let except = Nodes::except(["n2", "n1"], 9);
         for (nodes, text) in [
             (Nodes::Any, r#"{"held":true,"claims":["c.d"]}"#),
             (Nodes::Only("n1".into()), r#"{"only":"n1","held":true,"claims":["c.d"]}"#),
-            (
-                Nodes::except(["n2", "n1"], 9),
-                r#"{"except":["n1","n2"],"held":true,"claims":["c.d"]}"#,
-            ),
+            (except, r#"{"except":["n1","n2"],"held":true,"claims":["c.d"]}"#),
         ] {
             let plan = PodPlan { nodes, held: true, claims: vec!["c.d".into()] };
             assert_eq!(plan.text(), text);
@@ -194,11 +192,7 @@ mod tests {
             serde_json::json!({"except": except, "held": true, "claims": claims}).to_string()
         };
         assert!(PodPlan::parse(&of(&many(MOST_EXCLUDED), &[])).is_some());
-        for text in [
-            "",
-            "null",
-            "[]",
-            "{}",
+        let wrong = [
             r#"{"held":true}"#,
             r#"{"held":"true","claims":[]}"#,
             r#"{"held":true,"claims":[],"more":1}"#,
@@ -206,31 +200,27 @@ mod tests {
             r#"{"only":"n1","except":["n2"],"held":true,"claims":[]}"#,
             r#"{"only":"","held":true,"claims":[]}"#,
             r#"{"only":"N 1","held":true,"claims":[]}"#,
-            &of(&[], &["é"]),
-            &of(&[], &["a/b"]),
-            &of(&[], &[&"c".repeat(254)]),
-            &of(&[], &many(MOST_CLAIMS + 1)),
-            &of(&many(MOST_EXCLUDED + 1), &[]),
-            &"[".repeat(262_144),
-        ] {
-            assert_eq!(PodPlan::parse(text), None, "{:.60}", text);
+        ];
+        let wrong_claims = [&["é"][..], &["a/b"], &[&"c".repeat(254)], &many(MOST_CLAIMS + 1)];
+        let mut texts = wrong_claims.map(|claims| of(&[], claims)).to_vec();
+        texts.extend([of(&many(MOST_EXCLUDED + 1), &[]), "[".repeat(262_144)]);
+        let texts = texts.iter().map(String::as_str).chain(wrong);
+        for text in texts.chain(["", "null", "[]", "{}"]) {
+            assert_eq!(PodPlan::parse(text), None, "{text:.60}");
         }
     }
 
     #[test]
     fn a_plan_needs_the_label_of_members() {
-        let read = |labels: &[(&str, &str)]| {
-            let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-            let metadata = ObjectMeta {
-                labels: Some(labels.iter().map(pair).collect()),
-                annotations: Some([(PLAN.to_owned(), PodPlan::default().text())].into()),
-                ..ObjectMeta::default()
-            };
-            PodPlan::read(&metadata, "p")
-        };
-        assert_eq!(read(&[(MEMBER, "p")]), Some(PodPlan::default()));
-        assert_eq!(read(&[(MEMBER, "q")]), None);
-        assert_eq!(read(&[]), None);
+        for (labels, is_read) in
+            [(Some((MEMBER, "p")), true), (Some((MEMBER, "q")), false), (None, false)]
+        {
+            let labels = labels.map(|(key, value)| [(key.to_owned(), value.to_owned())].into());
+            let annotations = Some([(PLAN.to_owned(), PodPlan::default().text())].into());
+            let metadata = ObjectMeta { labels, annotations, ..ObjectMeta::default() };
+            let read = PodPlan::read(&metadata, "p");
+            assert_eq!(read, is_read.then(PodPlan::default), "{metadata:?}");
+        }
     }
 
     #[test]

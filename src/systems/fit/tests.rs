@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::systems;
+use crate::systems::test_objects::view_of;
 use crate::view::Scope;
 
 /// A View with eligible nodes `n1` to `n3`, each with 4 cores, 8 GiB and 3 pods; `change` is merged
-/// into `n1`.
-fn view(change: &Value) -> View {
+/// into `n1`. On `n1` are pods that request 3 cores and 1 GiB each.
+fn view(change: &Value, pods: usize) -> View {
     let mut view = View::default();
     for name in ["n1", "n2", "n3"] {
         let mut node = json!({
@@ -28,18 +29,14 @@ fn view(change: &Value) -> View {
         let node: k8s_openapi::api::core::v1::Node = serde_json::from_value(node).unwrap();
         view.apply(systems::project(&node, Scope::Controller).unwrap());
     }
+    for index in 0..pods {
+        let mut pod = pod(&requests(&json!({"cpu": "3", "memory": "1Gi"})));
+        pod.metadata.name = Some(format!("there-{index}"));
+        pod.metadata.namespace = Some("ns".to_owned());
+        pod.spec.as_mut().unwrap().node_name = Some("n1".to_owned());
+        view.apply(systems::project(&pod, Scope::Controller).unwrap());
+    }
     view
-}
-
-/// Adds a pod that requests 3 cores on `n1`.
-fn add_pod(view: &mut View, name: &str) {
-    let pod = json!({
-        "metadata": {"name": name, "namespace": "ns"},
-        "spec": {"nodeName": "n1", "containers": [
-            {"name": "c", "resources": {"requests": {"cpu": "3", "memory": "1Gi"}}}]},
-    });
-    let pod: Pod = serde_json::from_value(pod).unwrap();
-    view.apply(systems::project(&pod, Scope::Controller).unwrap());
 }
 
 fn pod(spec: &Value) -> Pod {
@@ -56,8 +53,8 @@ fn found(view: &View, spec: &Value, checks: &[Check]) -> Vec<String> {
     obstacles(&question, checks).map(|obstacle| obstacle.to_string()).collect()
 }
 
-fn requests(cpu: &str) -> Value {
-    json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]})
+fn requests(amounts: &Value) -> Value {
+    json!({"containers": [{"name": "c", "resources": {"requests": amounts}}]})
 }
 
 fn terms(terms: &Value) -> Value {
@@ -65,66 +62,63 @@ fn terms(terms: &Value) -> Value {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
 }
 
+fn needs_cpu(milli_cpu: i64) -> PodNeeds<'static> {
+    let requests = Resources { milli_cpu, ..Resources::default() };
+    PodNeeds { requests: Some(Cow::Owned(requests)), ..PodNeeds::default() }
+}
+
+const TOO_MANY: &str = "has too many pods (the limit is 3)";
+const LITTLE_CPU: &str = "has insufficient cpu (900m of 1000m)";
+
 #[test]
 fn each_obstacle_is_found_by_itself_and_named_in_the_words_of_kubernetes() {
     let taint =
         |effect: &str| json!({"spec": {"taints": [{"key": "k", "value": "v", "effect": effect}]}});
-    let none = json!({});
-    let tolerant = json!({"tolerations": [{"operator": "Exists"}]});
+    let none = || json!({});
+    let cordon = || json!({"spec": {"unschedulable": true}});
+    let tolerant = || json!({"tolerations": [{"operator": "Exists"}]});
+    let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    let unnamed = json!({"metadata": {"labels": {"kubernetes.io/hostname": null}}});
+    let full = json!({"status": {"allocatable": {"pods": "0"}}});
+    let not_ready = json!({"status": {"conditions": []}});
+    let on_disk = |disk: &str| json!({"nodeSelector": {"disk": disk}});
     let of_arm =
         json!([{"matchExpressions": [{"key": "arch", "operator": "In", "values": ["arm"]}]}]);
+    let cpu = |cpu: &str| requests(&json!({"cpu": cpu}));
     for (what, node, spec, expected) in [
-        ("open", none.clone(), none.clone(), None),
-        (
-            "deleted",
-            json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
-            tolerant.clone(),
-            Some("is being deleted"),
-        ),
-        ("not ready", json!({"status": {"conditions": []}}), tolerant.clone(), Some("is NotReady")),
-        ("cordoned", json!({"spec": {"unschedulable": true}}), none.clone(), Some("is cordoned")),
-        ("tolerated cordon", json!({"spec": {"unschedulable": true}}), tolerant.clone(), None),
-        ("tainted", taint("NoSchedule"), none.clone(), Some("has the taint k=v:NoSchedule")),
-        ("evicting", taint("NoExecute"), none.clone(), Some("has the taint k=v:NoExecute")),
-        ("avoided", taint("PreferNoSchedule"), none.clone(), None),
-        ("tolerated taint", taint("NoSchedule"), tolerant.clone(), None),
-        (
-            "no hostname",
-            json!({"metadata": {"labels": {"kubernetes.io/hostname": null}}}),
-            tolerant,
-            Some("lacks the label kubernetes.io/hostname"),
-        ),
-        ("selected", none.clone(), json!({"nodeSelector": {"disk": "ssd"}}), None),
-        (
-            "not selected",
-            none.clone(),
-            json!({"nodeSelector": {"disk": "hdd"}}),
-            Some("does not match the node selector"),
-        ),
-        ("other terms", none.clone(), terms(&of_arm), Some("does not match the node affinity")),
-        ("empty term", none.clone(), terms(&json!([{}])), Some("does not match the node affinity")),
-        (
-            "pod limit",
-            json!({"status": {"allocatable": {"pods": "0"}}}),
-            none.clone(),
-            Some("has too many pods (the limit is 0)"),
-        ),
-        ("cpu", none.clone(), requests("5"), Some("has insufficient cpu (4000m of 5000m)")),
-        ("all of the cpu", none, requests("4"), None),
+        ("open", none(), none(), ""),
+        ("deleted", deleted, tolerant(), "is being deleted"),
+        ("not ready", not_ready, tolerant(), "is NotReady"),
+        ("cordoned", cordon(), none(), "is cordoned"),
+        ("tolerated cordon", cordon(), tolerant(), ""),
+        ("tainted", taint("NoSchedule"), none(), "has the taint k=v:NoSchedule"),
+        ("evicting", taint("NoExecute"), none(), "has the taint k=v:NoExecute"),
+        ("avoided", taint("PreferNoSchedule"), none(), ""),
+        ("tolerated taint", taint("NoSchedule"), tolerant(), ""),
+        ("no hostname", unnamed, tolerant(), "lacks the label kubernetes.io/hostname"),
+        ("selected", none(), on_disk("ssd"), ""),
+        ("not selected", none(), on_disk("hdd"), "does not match the node selector"),
+        ("other terms", none(), terms(&of_arm), "does not match the node affinity"),
+        ("empty term", none(), terms(&json!([{}])), "does not match the node affinity"),
+        ("pod limit", full, none(), "has too many pods (the limit is 0)"),
+        ("cpu", none(), cpu("5"), "has insufficient cpu (4000m of 5000m)"),
+        ("all of the cpu", none(), cpu("4"), ""),
     ] {
-        let expected: Vec<&str> = expected.into_iter().collect();
-        assert_eq!(found(&view(&node), &spec, ALL), expected, "{what}");
+        assert_eq!(found(&view(&node, 0), &spec, ALL).join(", "), expected, "{what}");
     }
 }
 
 #[test]
 fn each_list_of_checks_finds_only_its_obstacles() {
-    let closed = view(&json!({
-        "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "labels": {"kubernetes.io/hostname": null}},
-        "spec": {"unschedulable": true, "taints": [{"key": "k", "effect": "NoSchedule"}]},
-        "status": {"conditions": [], "allocatable": {"cpu": "0", "pods": "0"}},
-    }));
-    let mut spec = requests("1");
+    let closed = view(
+        &json!({
+            "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "labels": {"kubernetes.io/hostname": null}},
+            "spec": {"unschedulable": true, "taints": [{"key": "k", "effect": "NoSchedule"}]},
+            "status": {"conditions": [], "allocatable": {"cpu": "0", "pods": "0"}},
+        }),
+        0,
+    );
+    let mut spec = requests(&json!({"cpu": "1"}));
     spec["nodeSelector"] = json!({"disk": "hdd"});
     let count = |checks| found(&closed, &spec, checks).len();
     assert_eq!(count(ALL), 8);
@@ -138,10 +132,10 @@ fn each_list_of_checks_finds_only_its_obstacles() {
 /// The webhook keeps few labels and no details.
 #[test]
 fn an_unknown_property_of_a_node_is_no_obstacle() {
-    let mut view = View::default();
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
-    view.apply(systems::object(node).unwrap().unwrap());
-    let mut spec = requests("64");
+    let node = json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "n1", "labels": {"disk": "hdd"}}});
+    let view = view_of([node]);
+    let mut spec = requests(&json!({"cpu": "64"}));
     spec["nodeSelector"] = json!({"disk": "ssd"});
     let bare = Node { details: None, ..view.node("n1").unwrap().clone() };
     let pod = pod(&spec);
@@ -150,146 +144,74 @@ fn an_unknown_property_of_a_node_is_no_obstacle() {
     assert_eq!(first_obstacle(&Question::new(candidate, &needs), ALL), None);
 }
 
-#[test]
-fn pods_that_are_assigned_first_reduce_the_free_capacity() {
-    let mut view = view(&json!({}));
-    add_pod(&mut view, "there");
-    let needs = |cpu: i64| PodNeeds {
-        requests: Some(Cow::Owned(Resources { milli_cpu: cpu, ..Resources::default() })),
-        ..PodNeeds::default()
-    };
-    let obstacle = |own: i64, first: (usize, i64)| {
-        let before = Resources { milli_cpu: first.1, ..Resources::default() };
-        let needs = needs(own);
-        let question = Question {
-            before: Before { pods: first.0, requests: Some(&before) },
-            ..Question::new(Candidate::find("n1", &view).unwrap(), &needs)
-        };
-        first_obstacle(&question, ALL).map(|obstacle| obstacle.to_string())
-    };
-    assert_eq!(obstacle(1000, (0, 0)), None);
-    assert_eq!(obstacle(900, (1, 100)), None);
-    let cpu = "has insufficient cpu (900m of 1000m)";
-    assert_eq!(obstacle(1000, (1, 100)).as_deref(), Some(cpu));
-    let limit = "has too many pods (the limit is 3)";
-    assert_eq!(obstacle(0, (2, 0)).as_deref(), Some(limit), "one on the node, two before it");
-    assert_eq!(obstacle(0, (1, 0)), None);
-}
-
 /// A resource that the pod does not request may be overcommitted.
 #[test]
 fn only_requested_resources_can_be_insufficient() {
-    let mut view = view(&json!({"status": {"allocatable": {"memory": "1Mi"}}}));
-    add_pod(&mut view, "there");
-    assert_eq!(found(&view, &requests("1"), ALL), Vec::<String>::new());
-    let spec = json!({"containers": [{"name": "c", "resources": {"requests": {
-        "cpu": "2", "memory": "1", "example.com/gpu": "2"}}}]});
-    assert_eq!(
-        found(&view, &spec, ALL),
-        [
-            "has insufficient cpu (1000m of 2000m) and memory (0 MiB of 1 MiB) and example.com/gpu (1 of 2)"
-        ]
-    );
-}
-
-/// Node affinity terms of a volume that the nodes `on` can mount.
-fn terms_of_volume(on: &[&str]) -> Vec<NodeSelectorTerm> {
-    let hostname = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": on});
-    serde_json::from_value(json!([{"matchExpressions": [hostname]}])).unwrap()
-}
-
-fn volume<'v>(claim: &str, name: &'v str, terms: &'v [NodeSelectorTerm]) -> Volume<'v> {
-    Volume { claim: claim.into(), name, terms }
-}
-
-#[test]
-fn volumes_pin_a_pod_to_a_node_alone_or_together() {
-    let view = view(&json!({}));
-    let [a, b, c] = [&["n1", "n2"][..], &["n1", "n3"], &["n1"]].map(terms_of_volume);
-    let [a, b, c] = [volume("a", "pv-a", &a), volume("b", "pv-b", &b), volume("c", "pv-c", &c)];
-    let pin = |volumes: &[&Volume<'_>]| {
-        let volumes: Volumes<'_> = volumes.iter().map(|of| (*of).clone()).collect();
-        volumes.pin_to("n1", &view).map(|pin| pin.to_string())
-    };
-    assert_eq!(pin(&[]), None);
-    assert_eq!(pin(&[&a]), None);
-    assert_eq!(
-        pin(&[&a, &b]).as_deref(),
-        Some(
-            "the volumes pv-a of claim a, pv-b of claim b can be mounted together on no node but n1"
-        )
-    );
-    assert_eq!(
-        pin(&[&a, &c]).as_deref(),
-        Some("volume pv-c of claim c can be mounted on no node but n1")
-    );
+    let view = view(&json!({"status": {"allocatable": {"memory": "1Mi"}}}), 1);
+    assert!(found(&view, &requests(&json!({"cpu": "1"})), ALL).is_empty());
+    let spec = requests(&json!({"cpu": "2", "memory": "1", "example.com/gpu": "2"}));
+    let insufficient = "has insufficient cpu (1000m of 2000m) and memory (0 MiB of 1 MiB) and example.com/gpu (1 of 2)";
+    assert_eq!(found(&view, &spec, ALL), [insufficient]);
 }
 
 /// The placeholder and one member count together: two pods, and the requests of both.
 #[test]
 fn a_group_needs_capacity_for_its_placeholder_and_each_waiting_pod() {
-    let mut view = view(&json!({}));
-    add_pod(&mut view, "there");
-    let terms = terms_of_volume(&["n2"]);
-    let cpu = |milli_cpu| PodNeeds {
-        requests: Some(Cow::Owned(Resources { milli_cpu, ..Resources::default() })),
-        ..PodNeeds::default()
+    let n2 = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["n2"]});
+    let terms: Vec<NodeSelectorTerm> =
+        serde_json::from_value(json!([{"matchExpressions": [n2]}])).unwrap();
+    let on_n2 = || -> Volumes<'_> {
+        [Volume { claim: "a".into(), name: "pv-a", terms: &terms }].into_iter().collect()
     };
-    let obstacle = |group: &Group<'_>, has_placeholder| {
-        let candidate = Candidate::find("n1", &view).unwrap();
-        group.obstacle(candidate, has_placeholder).map(|obstacle| obstacle.to_string())
-    };
-    let joining = |milli_cpu| Joining { needs: cpu(milli_cpu), ..Joining::default() };
+    let joining = |milli_cpu| Joining { needs: needs_cpu(milli_cpu), ..Joining::default() };
     let group = |waiting: &[i64]| Group {
-        placeholder: cpu(100),
+        placeholder: needs_cpu(100),
         waiting: waiting.iter().map(|milli_cpu| joining(*milli_cpu)).collect(),
         volumes: Volumes::default(),
     };
-    assert_eq!(obstacle(&group(&[]), false), None);
-    assert_eq!(obstacle(&group(&[900, 900]), false), None, "each of them alone");
-    let short = Some("has insufficient cpu (900m of 1000m)".to_owned());
-    assert_eq!(obstacle(&group(&[900, 1000]), false), short);
-    assert_eq!(obstacle(&group(&[1000]), true), None, "the placeholder is part of the usage");
-    let picky = PodNeeds { node_selector: vec![("disk", "hdd")], ..cpu(100) };
-    let elsewhere = Group { placeholder: picky, ..group(&[]) };
-    assert_eq!(obstacle(&elsewhere, false).as_deref(), Some("does not match the node selector"));
-    assert_eq!(obstacle(&elsewhere, true), None, "the scheduler has placed it there");
-    let volumes = [volume("a", "pv-a", &terms)].into_iter().collect();
-    let own =
-        Joining { volumes: [volume("a", "pv-a", &terms)].into_iter().collect(), ..joining(1) };
-    let bound = Group { volumes, ..group(&[]) };
-    let beside = Group { waiting: vec![own], ..group(&[]) };
-    let conflict = Some("has a volume node affinity conflict with pv-a of claim a".to_owned());
-    assert_eq!(obstacle(&bound, false), conflict);
-    assert_eq!(obstacle(&bound, true), conflict);
-    assert_eq!(obstacle(&beside, true), conflict, "a volume that the placeholder does not mount");
-
-    // Two pods are on the node, and the limit is three.
-    add_pod(&mut view, "second");
-    let candidate = Candidate::find("n1", &view).unwrap();
-    let many = |waiting: usize, has_placeholder| {
-        let waiting = (0..waiting).map(|_| Joining::default()).collect();
-        let group = Group { waiting, ..Group::default() };
-        group.obstacle(candidate, has_placeholder).map(|found| found.to_string())
+    let picky = || PodNeeds { node_selector: vec![("disk", "hdd")], ..needs_cpu(100) };
+    let elsewhere = || Group { placeholder: picky(), ..group(&[]) };
+    let bound = || Group { volumes: on_n2(), ..group(&[]) };
+    let beside = Group { waiting: vec![Joining { volumes: on_n2(), ..joining(1) }], ..group(&[]) };
+    let empty = |waiting: usize| Group {
+        waiting: (0..waiting).map(|_| Joining::default()).collect(),
+        ..Group::default()
     };
-    let limit = Some("has too many pods (the limit is 3)".to_owned());
-    assert_eq!(many(1, false), limit);
-    assert_eq!(many(1, true), None);
-    assert_eq!(many(0, false), None);
+    let selector = Some("does not match the node selector");
+    let conflict = Some("has a volume node affinity conflict with pv-a of claim a");
+    for (what, pods, group, has_placeholder, expected) in [
+        ("nothing waits", 1, group(&[]), false, None),
+        ("each of them alone", 1, group(&[900, 900]), false, None),
+        ("one is too large", 1, group(&[900, 1000]), false, Some(LITTLE_CPU)),
+        ("the placeholder is part of the usage", 1, group(&[1000]), true, None),
+        ("the placeholder's nodes", 1, elsewhere(), false, selector),
+        ("the scheduler has placed it there", 1, elsewhere(), true, None),
+        ("a volume", 1, bound(), false, conflict),
+        ("a volume of a placeholder that is there", 1, bound(), true, conflict),
+        ("a volume that the placeholder does not mount", 1, beside, true, conflict),
+        ("two pods of three", 2, empty(1), false, Some(TOO_MANY)),
+        ("two pods of three with the placeholder", 2, empty(1), true, None),
+        ("only the placeholder", 2, empty(0), false, None),
+    ] {
+        let view = view(&json!({}), pods);
+        let candidate = Candidate::find("n1", &view).unwrap();
+        let found = group.obstacle(candidate, has_placeholder).map(|found| found.to_string());
+        assert_eq!(found.as_deref(), expected, "{what}");
+    }
 }
 
 #[test]
 fn a_node_name_that_stowplan_added_is_not_a_requirement_of_the_pod() {
     let bound =
-        json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]);
+        json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]});
     let mut also = bound.clone();
-    also[0]["matchExpressions"] = json!([{"key": "disk", "operator": "Exists"}]);
-    for (terms_of_pod, left) in [(&bound, 0), (&also, 1)] {
-        let terms: Vec<NodeSelectorTerm> = serde_json::from_value(terms_of_pod.clone()).unwrap();
+    also["matchExpressions"] = json!([{"key": "disk", "operator": "Exists"}]);
+    for (term, left) in [(bound, 0), (also, 1)] {
+        let terms: Vec<NodeSelectorTerm> = serde_json::from_value(json!([term])).unwrap();
         let node_terms = unbound_terms(&terms);
         assert_eq!(node_terms.as_deref().map_or(0, <[_]>::len), left);
         let needs = PodNeeds { node_terms, ..PodNeeds::default() };
-        let view = view(&json!({}));
+        let view = view(&json!({}), 0);
         let candidate = Candidate::find("n1", &view).unwrap();
         assert_eq!(first_obstacle(&Question::new(candidate, &needs), ALL), None);
     }
@@ -298,11 +220,12 @@ fn a_node_name_that_stowplan_added_is_not_a_requirement_of_the_pod() {
 /// A pod tolerates a cordon by tolerating the cordon's taint.
 #[test]
 fn a_node_is_closed_by_a_cordon_or_a_taint() {
-    let view = view(&json!({"spec": {"unschedulable": true,
-        "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}]}}));
+    let view = view(
+        &json!({"spec": {"unschedulable": true,
+            "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}]}}),
+        0,
+    );
     let node = view.node("n1").unwrap().details.as_deref().unwrap();
-    let tolerations =
-        |text: &Value| -> Vec<Toleration> { serde_json::from_value(text.clone()).unwrap() };
     let cordon = json!({"key": "node.kubernetes.io/unschedulable", "operator": "Exists"});
     let taint = json!({"key": "k", "operator": "Exists"});
     for (tolerated, expected) in [
@@ -311,7 +234,8 @@ fn a_node_is_closed_by_a_cordon_or_a_taint() {
         (json!([cordon]), Some("has the taint k=v:NoExecute")),
         (json!([cordon, taint]), None),
     ] {
-        let found = closed_by(node, &tolerations(&tolerated)).map(|found| found.to_string());
+        let tolerations: Vec<Toleration> = serde_json::from_value(tolerated.clone()).unwrap();
+        let found = closed_by(node, &tolerations).map(|found| found.to_string());
         assert_eq!(found.as_deref(), expected, "{tolerated}");
     }
 }

@@ -37,8 +37,6 @@ fn check(installed: &Installed<'_>) -> Vec<Item> {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::ObjectMeta;
-
     use super::*;
     use crate::systems::CustomResourceDefinition;
     use crate::systems::check::installation::State;
@@ -46,13 +44,9 @@ mod tests {
 
     #[test]
     fn only_an_enforced_affinity_needs_katalyst() {
-        let has = [CustomResourceDefinition {
-            metadata: ObjectMeta {
-                name: Some("customnoderesources.node.katalyst.kubewharf.io".to_owned()),
-                ..ObjectMeta::default()
-            },
-            ..CustomResourceDefinition::default()
-        }];
+        let mut of_katalyst = CustomResourceDefinition::default();
+        of_katalyst.metadata.name =
+            Some("customnoderesources.node.katalyst.kubewharf.io".to_owned());
         let mut policy = Policy::default();
         let states = |policy: &Policy, definitions| {
             let installed = Installed { definitions, settings: Ok(None), policy };
@@ -62,6 +56,6 @@ mod tests {
         policy.katalyst.mode = KatalystMode::Enforced;
         assert_eq!(states(&policy, Some(&[])), [State::Problem]);
         assert_eq!(states(&policy, None), [State::Unknown]);
-        assert_eq!(states(&policy, Some(&has)), [State::Ok]);
+        assert_eq!(states(&policy, Some(&[of_katalyst])), [State::Ok]);
     }
 }

@@ -131,11 +131,7 @@ mod tests {
             (DEDICATED, r#"{"numa_binding":"true"}"#, [true, true, false]),
             (DEDICATED, r#"{"numa_binding":"true","numa_exclusive":"true"}"#, [true, true, true]),
             (DEDICATED, r#"{"numa_binding":"true","numa_exclusive":"false"}"#, [true, true, false]),
-            (
-                DEDICATED,
-                r#"{"numa_binding":"true","rss_overuse_threshold":"0.8"}"#,
-                [true, true, false],
-            ),
+            (DEDICATED, r#"{"numa_binding":"true","rss_overuse":"0.8"}"#, [true, true, false]),
             (DEDICATED, r#"{"numa_exclusive":"true"}"#, [true, false, false]),
             (DEDICATED, r#"{"numa_binding":true}"#, [true, false, false]),
             (DEDICATED, "null", [true, false, false]),

@@ -143,20 +143,16 @@ mod tests {
     }
 
     #[test]
-    fn indexes_are_in_numeric_order() {
-        let hosts: Vec<Host> =
-            (0..12).map(|index| host(&format!("w-{index}"), "j", 1, 22)).collect();
-        let data = data(&hosts, Implementation::OpenMpi, &[], DOMAIN).unwrap();
-        let names: Vec<&str> =
-            data[HOSTFILE].lines().filter_map(|line| line.split('.').next()).collect();
-        assert_eq!(names[9..], ["w-9", "w-10", "w-11"]);
-    }
-
-    #[test]
-    fn a_hostfile_that_no_config_map_can_have_is_refused_with_its_size() {
-        let hosts: Vec<Host> =
-            (0..20_000).map(|index| host(&format!("w-{index}"), "j", 1, 22)).collect();
-        let bytes = data(&hosts, Implementation::OpenMpi, &[], DOMAIN).unwrap_err();
+    fn indexes_are_in_numeric_order_and_a_hostfile_that_is_too_large_is_refused() {
+        let of = |count: usize| {
+            let hosts: Vec<Host> =
+                (0..count).map(|index| host(&format!("w-{index}"), "j", 1, 22)).collect();
+            data(&hosts, Implementation::OpenMpi, &[], DOMAIN)
+        };
+        let data = of(12).unwrap();
+        let names = data[HOSTFILE].lines().filter_map(|line| line.split('.').next());
+        assert_eq!(names.skip(9).collect::<Vec<_>>(), ["w-9", "w-10", "w-11"]);
+        let bytes = of(20_000).unwrap_err();
         assert!(bytes > MOST_BYTES, "{bytes}");
     }
 

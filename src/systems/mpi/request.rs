@@ -287,87 +287,40 @@ mod tests {
     use super::*;
 
     fn parse(annotations: &[(&str, &str)]) -> Option<Result<Request, Vec<Finding>>> {
-        let prefixed: Vec<(String, &str)> = annotations
-            .iter()
-            .map(|(key, value)| (format!("{}{key}", keys::PREFIX), *value))
-            .collect();
         Request::parse_annotations(|key| {
-            prefixed.iter().find(|(known, _)| known == key).map(|(_, value)| *value)
+            let key = key.strip_prefix(keys::PREFIX)?;
+            annotations.iter().find(|(known, _)| *known == key).map(|(_, value)| *value)
         })
     }
 
     const WORKER: [(&str, &str); 2] = [("cluster", "j"), ("role", "worker")];
 
     #[test]
-    fn defaults_apply_where_an_annotation_is_absent() {
-        assert_eq!(parse(&[]), None);
-        let request = parse(&WORKER).unwrap().unwrap();
-        assert_eq!(
-            request,
-            Request {
-                cluster: "j".to_owned(),
-                role: Role::Worker,
-                workers: None,
-                slots: None,
-                implementation: Implementation::OpenMpi,
-                ssh_dir: None,
-                ssh_port: None,
-                container: None,
-                launcher_as_worker: false,
-                clean_up: CleanUp::None,
-            }
-        );
-    }
-
-    #[test]
     fn each_missing_or_malformed_annotation_is_named() {
-        let long = "a".repeat(55);
-        let huge = "1".repeat(262_144);
-        for (key, value, problem) in [
-            ("cluster", "", "is not the name of a Service"),
-            ("cluster", "1j", "is not the name of a Service"),
-            ("cluster", "J", "is not the name of a Service"),
-            ("cluster", "jé", "is not the name of a Service"),
-            ("cluster", "a.b", "is not the name of a Service"),
-            ("cluster", &*long, "more than 63 characters"),
-            ("role", "", "is no role"),
-            ("role", "Worker", "is no role"),
-            ("role", "master", "is no role"),
-            ("workers", "0", "is not a number of workers"),
-            ("workers", "-1", "is not a number of workers"),
-            ("workers", "+1", "is not a number of workers"),
-            ("workers", " 3", "is not a number of workers"),
-            ("workers", "3.0", "is not a number of workers"),
-            ("workers", "100000", "is not a number of workers"),
-            ("workers", &*huge, "is not a number of workers"),
-            ("slots", "0", "is not a number of slots"),
-            ("slots", "100000", "is not a number of slots"),
-            ("slots", "١", "is not a number of slots"),
-            ("implementation", "", "is not known"),
-            ("implementation", "OpenMPI", "is not known"),
-            ("ssh-dir", "", "is not a directory"),
-            ("ssh-dir", "/", "is not a directory"),
-            ("ssh-dir", "ssh", "is not a directory"),
-            ("ssh-dir", "/a/../b", "is not a directory"),
-            ("ssh-dir", "/a//b", "is not a directory"),
-            ("ssh-dir", "/a b", "is not a directory"),
-            ("ssh-dir", "/a;b", "is not a directory"),
-            ("ssh-port", "0", "is not a port"),
-            ("ssh-port", "70000", "is not a port"),
-            ("ssh-port", "ssh", "is not a port"),
-            ("container", "", "is not the name of a container"),
-            ("container", "A", "is not the name of a container"),
-            ("launcher-as-worker", "yes", "is neither true nor false"),
-            ("launcher-as-worker", "", "is neither true nor false"),
-            ("clean-up", "", "is not known"),
-            ("clean-up", "all", "is not known"),
+        let (long, huge) = ("a".repeat(55), "1".repeat(262_144));
+        for (key, problem, values) in [
+            ("cluster", "is not the name of a Service", &["", "1j", "J", "jé", "a.b"][..]),
+            ("cluster", "more than 63 characters", &[&long]),
+            ("role", "is no role", &["", "Worker", "master"]),
+            ("workers", "is not a number of workers", &["0", "-1", "+1", " 3", "3.0", "100000"]),
+            ("workers", "is not a number of workers", &[&huge]),
+            ("slots", "is not a number of slots", &["0", "100000", "١"]),
+            ("implementation", "is not known", &["", "OpenMPI"]),
+            ("ssh-dir", "is not a directory", &["", "/", "ssh", "/a/../b", "/a//b", "/a b"]),
+            ("ssh-dir", "is not a directory", &["/a;b"]),
+            ("ssh-port", "is not a port", &["0", "70000", "ssh"]),
+            ("container", "is not the name of a container", &["", "A"]),
+            ("launcher-as-worker", "is neither true nor false", &["yes", ""]),
+            ("clean-up", "is not known", &["", "all"]),
         ] {
-            let others = WORKER.iter().copied().filter(|(known, _)| *known != key);
-            let annotations: Vec<(&str, &str)> = others.chain([(key, value)]).collect();
-            let findings = parse(&annotations).unwrap().unwrap_err();
-            let [finding] = &*findings else { panic!("{key}={value:.20}: {findings:?}") };
-            assert!(finding.to_string().contains(problem), "{finding}");
-            assert!(finding.to_string().len() < 500, "{finding}");
+            for value in values {
+                let others = WORKER.iter().copied().filter(|(known, _)| *known != key);
+                let annotations: Vec<(&str, &str)> = others.chain([(key, *value)]).collect();
+                let findings = parse(&annotations).unwrap().unwrap_err();
+                let [finding] = &*findings else { panic!("{key}={value:.20}: {findings:?}") };
+                assert!(finding.to_string().contains(problem), "{finding}");
+                assert!(finding.to_string().len() < 500, "{finding}");
+            }
         }
         let findings = parse(&[("slots", "2")]).unwrap().unwrap_err();
         let subjects: Vec<&str> = findings.iter().map(|finding| &*finding.subject).collect();
@@ -377,9 +330,23 @@ mod tests {
     }
 
     #[test]
-    fn valid_values_are_taken() {
+    fn valid_values_are_taken_and_defaults_apply_where_an_annotation_is_absent() {
+        let least = Request {
+            cluster: "j".to_owned(),
+            role: Role::Worker,
+            workers: None,
+            slots: None,
+            implementation: Implementation::OpenMpi,
+            ssh_dir: None,
+            ssh_port: None,
+            container: None,
+            launcher_as_worker: false,
+            clean_up: CleanUp::None,
+        };
+        assert_eq!(parse(&[]), None);
+        assert_eq!(parse(&WORKER), Some(Ok(least)));
         let request = parse(&[
-            ("cluster", "pi"),
+            ("cluster", &"a".repeat(54)),
             ("role", "launcher"),
             ("workers", "3"),
             ("slots", "99999"),
@@ -390,15 +357,18 @@ mod tests {
             ("launcher-as-worker", "true"),
             ("clean-up", "workers"),
         ]);
-        let request = request.unwrap().unwrap();
-        assert_eq!(
-            (request.workers, request.slots, request.ssh_port),
-            (Some(3), Some(99_999), Some(65_535))
-        );
-        assert_eq!(request.ssh_dir.as_deref(), Some("/home/mpiuser/.ssh"));
-        assert_eq!(request.clean_up, CleanUp::Workers);
-        assert_eq!((request.implementation, request.role), (Implementation::Mpich, Role::Launcher));
-        assert!(request.launcher_as_worker);
-        assert!(parse(&[("cluster", &"a".repeat(54)), WORKER[1]]).unwrap().is_ok());
+        let expected = Request {
+            cluster: "a".repeat(54),
+            role: Role::Launcher,
+            workers: Some(3),
+            slots: Some(99_999),
+            implementation: Implementation::Mpich,
+            ssh_dir: Some("/home/mpiuser/.ssh".to_owned()),
+            ssh_port: Some(65_535),
+            container: Some("main".to_owned()),
+            launcher_as_worker: true,
+            clean_up: CleanUp::Workers,
+        };
+        assert_eq!(request, Some(Ok(expected)));
     }
 }

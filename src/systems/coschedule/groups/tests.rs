@@ -7,42 +7,59 @@ mod split;
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use proptest::sample::subsequence;
+use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::systems;
 use crate::systems::coschedule::family::root;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::systems::coschedule::kinds::pipeline_run::claim_name;
-use crate::systems::coschedule::resources::{CLAIM, PIPELINE_RUN};
+use crate::systems::coschedule::resources::PIPELINE_RUN;
+use crate::systems::test_objects::{controlled_by, view_of};
 use crate::view::View;
 
 const UID: &str = "uid-1";
 
-fn view(objects: impl IntoIterator<Item = Value>) -> View {
-    let mut view = View::default();
-    for object in objects {
-        view.apply(systems::object(object).unwrap().unwrap());
+fn access_mode(word: &str) -> &'static str {
+    match word {
+        "many" => "ReadWriteMany",
+        "pod" => "ReadWriteOncePod",
+        _ => "ReadWriteOnce",
     }
-    view
 }
 
 fn template(name: &str, mode: &str) -> Value {
-    json!({"name": name, "volumeClaimTemplate": {"spec": {"accessModes": [mode], "storageClassName": "fast"}}})
+    let spec = json!({"accessModes": [access_mode(mode)], "storageClassName": "fast"});
+    json!({"name": name, "volumeClaimTemplate": {"spec": spec}})
 }
 
-fn bound(name: &str, claim: &str) -> Value {
-    json!({"name": name, "persistentVolumeClaim": {"claimName": claim}})
+/// Workspaces as in `a x:many p:pod e:empty b=c1`: claims of the run's own that one node, many nodes and
+/// one pod mount, an `emptyDir`, and the existing claim `c1`.
+fn workspaces(text: &str) -> Value {
+    let workspace = |word: &str| match (word.split_once('='), word.split_once(':')) {
+        (Some((name, claim)), _) => {
+            json!({"name": name, "persistentVolumeClaim": {"claimName": claim}})
+        }
+        (None, Some((name, "secret"))) => json!({"name": name, "secret": {"secretName": "s"}}),
+        (None, Some((name, "empty"))) => json!({"name": name, "emptyDir": {}}),
+        (None, Some((name, mode))) => template(name, mode),
+        (None, None) => template(word, "one"),
+    };
+    text.split_whitespace().map(workspace).collect()
 }
 
-fn task(name: &str, workspaces: &[&str]) -> Value {
-    let workspaces: Vec<Value> =
-        workspaces.iter().map(|of| json!({"name": "w", "workspace": of})).collect();
-    json!({"name": name, "workspaces": workspaces})
+/// Tasks as in `1:a,b 2`: the task `1` uses the workspaces `a` and `b`, and `2` none.
+fn tasks(text: &str) -> Value {
+    let task = |word: &str| {
+        let (name, used) = word.split_once(':').unwrap_or((word, ""));
+        let used = used.split(',').filter(|of| !of.is_empty());
+        let used: Value = used.map(|of| json!({"name": "w", "workspace": of})).collect();
+        json!({"name": name, "workspaces": used})
+    };
+    text.split_whitespace().map(task).collect()
 }
 
-fn run(workspaces: &[Value], tasks: &[Value]) -> Value {
+fn run_of(workspaces: &Value, tasks: &Value) -> Value {
     json!({
         "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
         "metadata": {"name": "run", "namespace": "ci", "uid": UID, "creationTimestamp": "2026-01-01T00:00:00Z"},
@@ -50,21 +67,66 @@ fn run(workspaces: &[Value], tasks: &[Value]) -> Value {
     })
 }
 
-fn claim(name: &str, mode: &str, volume: Option<&str>) -> Value {
+/// A run with these [`workspaces`] and [`tasks`].
+fn run(of: &str, used_by: &str) -> Value {
+    run_of(&workspaces(of), &tasks(used_by))
+}
+
+/// A run of the Pipeline `p`.
+fn run_of_p(of: &str) -> Value {
+    let mut run = run(of, "");
+    run["spec"] = json!({"workspaces": workspaces(of), "pipelineRef": {"name": "p"}});
+    run
+}
+
+/// The Pipeline `p`.
+fn pipeline(used_by: &str) -> Value {
     json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "namespace": "ci"},
-        "spec": {"accessModes": [mode], "volumeName": volume},
+        "apiVersion": "tekton.dev/v1", "kind": "Pipeline", "metadata": {"name": "p", "namespace": "ci"},
+        "spec": {"tasks": tasks(used_by)},
     })
 }
 
-/// A volume that only nodes with this label mount.
-fn volume(name: &str, key: &str, value: &str) -> Value {
-    let term = json!({"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]});
+/// The `taskRunSpecs` of tasks that run on nodes of an architecture.
+fn on_arch(of: &[(&str, &str)]) -> Value {
+    let spec = |(task, arch): &(&str, &str)| json!({"pipelineTaskName": task, "podTemplate": {"nodeSelector": {"arch": arch}}});
+    of.iter().map(spec).collect()
+}
+
+/// The TaskRun of a task, with claims in its workspaces.
+fn task_run(task: &str, claims: &[&str]) -> Value {
+    let bound = claims.iter().map(|claim| format!("w={claim}")).collect::<Vec<_>>().join(" ");
     json!({
-        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
-        "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}},
+        "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+        "metadata": {"name": format!("run-{task}"), "namespace": "ci", "uid": task,
+            "labels": {(keys::PIPELINE_TASK): task},
+            "ownerReferences": controlled_by("PipelineRun", "run", UID)},
+        "spec": {"workspaces": workspaces(&bound)},
     })
+}
+
+/// Claims and volumes as in `c1@v1 x:many v1=a`: `c1` is bound to the volume `v1`, many nodes mount `x`,
+/// and only nodes in the zone `a` mount `v1`.
+fn storage(text: &str) -> Vec<Value> {
+    let object = |word: &str| {
+        if let Some((volume, zone)) = word.split_once('=') {
+            let term =
+                json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]});
+            return json!({
+                "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume},
+                "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}},
+            });
+        }
+        let (claim, volume) = word.split_once('@').unzip();
+        let claim = claim.unwrap_or(word);
+        let (name, mode) = claim.split_once(':').unwrap_or((claim, "one"));
+        json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": "ci"},
+            "spec": {"accessModes": [access_mode(mode)], "volumeName": volume},
+        })
+    };
+    text.split_whitespace().map(object).collect()
 }
 
 fn policy(mode: &str) -> Policy {
@@ -76,205 +138,120 @@ fn groups_in(view: &View, mode: &str) -> Groups {
     of_run(name, run, view, &policy(mode)).unwrap()
 }
 
-fn groups(run: Value, others: &[Value], mode: &str) -> Groups {
-    groups_in(&view(others.iter().cloned().chain([run])), mode)
+fn groups(run: &Value, others: &[Value], mode: &str) -> Groups {
+    groups_in(&view_of(others.iter().chain([run]).cloned()), mode)
 }
 
-/// Groups in short: `key: claims / tasks`, where `@` is a claim of the run's own.
-fn summarize(groups: &Groups) -> Vec<String> {
-    groups
-        .groups
-        .iter()
-        .map(|group| {
-            let claims = group.claims.iter().map(|claim| match claim.template {
-                true => "@".to_owned(),
-                false => claim.name.to_string(),
-            });
-            let tasks = group.tasks.iter().flatten().map(AsRef::as_ref).collect::<Vec<_>>();
-            let derived = if group.derived { "?" } else { "" };
-            format!(
-                "{}: {}{derived} / {}",
-                group.key,
-                claims.collect::<Vec<_>>().join(" "),
-                tasks.join(" ")
-            )
-        })
-        .collect()
+/// Groups in short: `key: claims / tasks; …`, where `@` is a claim of the run's own.
+fn summarize(groups: &Groups) -> String {
+    let summary = |group: &Group| {
+        let claims = group.claims.iter().map(|claim| match claim.template {
+            true => "@".to_owned(),
+            false => claim.name.to_string(),
+        });
+        let claims = claims.collect::<Vec<_>>().join(" ");
+        let tasks = group.tasks.iter().flatten().map(AsRef::as_ref).collect::<Vec<_>>().join(" ");
+        let derived = if group.derived { "?" } else { "" };
+        format!("{}: {claims}{derived} / {tasks}", group.key).trim_end().to_owned()
+    };
+    groups.groups.iter().map(summary).collect::<Vec<_>>().join("; ")
 }
 
-const RWO: &str = "ReadWriteOnce";
+fn summary(run: &Value, others: &[Value], mode: &str) -> String {
+    summarize(&groups(run, others, mode))
+}
 
-const RWX: &str = "ReadWriteMany";
+/// The key of the group of a pod with this task, these claims and this node selector; or `free`.
+fn group_of(
+    groups: &Groups,
+    task: Option<&str>,
+    claims: &[&str],
+    selector: &[(&str, &str)],
+) -> String {
+    match groups.membership(task, claims, selector, |_| false) {
+        Membership::Free => "free".to_owned(),
+        Membership::Of(group) => group.key.to_string(),
+        Membership::Several(first, second) => format!("{} and {}", first.key, second.key),
+    }
+}
+
+fn conflicts(groups: &Groups) -> Vec<String> {
+    groups.conflicts.iter().map(ToString::to_string).collect()
+}
+
+fn awaited(groups: &Groups) -> Vec<String> {
+    groups.awaited.iter().map(ToString::to_string).collect()
+}
 
 #[test]
 fn in_workspaces_mode_claims_used_by_one_task_are_one_group() {
-    for (what, run, expected) in [
-        ("no workspace", run(&[], &[task("a", &[])]), vec![]),
-        (
-            "nothing that a node matters to",
-            run(
-                &[
-                    json!({"name": "ws", "emptyDir": {}}),
-                    json!({"name": "s", "secret": {"secretName": "s"}}),
-                ],
-                &[task("a", &["ws", "s"])],
-            ),
-            vec![],
-        ),
-        (
-            "one (finally and retries are tasks like others)",
-            json!({
-                "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
-                "metadata": {"name": "run", "namespace": "ci", "uid": UID},
-                "spec": {"workspaces": [template("source", RWO)], "pipelineSpec": {
-                    "tasks": [task("fetch", &["source"]), {"name": "test", "matrix": {"params": []},
-                        "workspaces": [{"name": "source"}]}, task("free", &[])],
-                    "finally": [task("clean", &["source"])]}},
-            }),
-            vec!["source: @ / clean fetch test"],
-        ),
-        (
-            "two that no task joins",
-            run(
-                &[template("a", RWO), bound("b", "c1"), json!({"name": "e", "emptyDir": {}})],
-                &[task("1", &["a"]), task("2", &["b"]), task("3", &["e"])],
-            ),
-            vec!["a: @ / 1", "b: c1 / 2"],
-        ),
-        (
-            "a task with two",
-            run(
-                &[template("source", RWO), bound("cache", "c1")],
-                &[task("fetch", &["source"]), task("build", &["source", "cache"])],
-            ),
-            vec!["source: @ c1 / build fetch"],
-        ),
-        (
-            "a chain",
-            run(
-                &[template("a", RWO), template("b", RWO), template("c", RWO), template("d", RWO)],
-                &[task("1", &["c", "b"]), task("2", &["a", "b"]), task("3", &["d"])],
-            ),
-            vec!["a: @ @ @ / 1 2", "d: @ / 3"],
-        ),
-        (
-            "one claim in two workspaces",
-            run(&[bound("a", "c1"), bound("b", "c1")], &[task("1", &["a"]), task("2", &["b"])]),
-            vec!["a: c1 / 1 2"],
-        ),
-        (
-            "claims of many nodes neither bind nor join",
-            run(
-                &[template("x", RWX), template("a", RWO), template("b", RWO)],
-                &[task("1", &["x", "a"]), task("2", &["x", "b"]), task("3", &["x"])],
-            ),
-            vec!["a: @ / 1", "b: @ / 2"],
-        ),
-        (
-            "a claim of one pod is left alone",
-            run(
-                &[template("p", "ReadWriteOncePod"), template("a", RWO)],
-                &[task("1", &["p", "a"]), task("2", &["p"])],
-            ),
-            vec!["a: @ / 1"],
-        ),
-        (
-            "a result's claim",
-            run(
-                &[bound("w", "$(tasks.a-task.results.claim)"), template("a", RWO)],
-                &[task("1", &["w"]), task("2", &["a"]), task("3", &["w"])],
-            ),
-            vec!["w: ? / 1 3", "a: @ / 2"],
-        ),
-        (
-            "a workspace that no task uses",
-            run(&[template("a", RWO), template("unused", RWO)], &[task("1", &["a"])]),
-            vec!["a: @ / 1", "unused: @ / "],
-        ),
-        (
-            "a workspace that the run does not bind",
-            run(&[template("a", RWO)], &[task("1", &["a", "optional"])]),
-            vec!["a: @ / 1"],
-        ),
+    for (what, workspaces, tasks, expected) in [
+        ("no workspace", "", "a", ""),
+        ("nothing that a node matters to", "e:empty s:secret", "a:e,s", ""),
+        ("one", "source", "fetch:source test:source free", "source: @ / fetch test"),
+        ("two that no task joins", "a b=c1 e:empty", "1:a 2:b 3:e", "a: @ / 1; b: c1 / 2"),
+        ("a task with two", "s cache=c1", "fetch:s build:s,cache", "s: @ c1 / build fetch"),
+        ("a chain", "a b c d", "1:c,b 2:a,b 3:d", "a: @ @ @ / 1 2; d: @ / 3"),
+        ("one claim in two workspaces", "a=c1 b=c1", "1:a 2:b", "a: c1 / 1 2"),
+        ("claims of many nodes", "x:many a b", "1:x,a 2:x,b 3:x", "a: @ / 1; b: @ / 2"),
+        ("a claim of one pod", "p:pod a", "1:p,a 2:p", "a: @ / 1"),
+        ("a result's", "w=$(tasks.t.results.r) a", "1:w 2:a 3:w", "w: ? / 1 3; a: @ / 2"),
+        ("a workspace that no task uses", "a unused", "1:a", "a: @ / 1; unused: @ /"),
+        ("a workspace that the run does not bind", "a", "1:a,optional", "a: @ / 1"),
     ] {
-        let c1 = claim("c1", RWO, None);
-        assert_eq!(summarize(&groups(run, &[c1], "workspaces")), expected, "{what}");
+        let document = run(workspaces, tasks);
+        assert_eq!(summary(&document, &storage("c1"), "workspaces"), expected, "{what}");
     }
 }
 
 #[test]
 fn per_run_modes_have_one_group_with_all_mountable_claims() {
-    let document = run(
-        &[
-            template("a", RWO),
-            bound("b", "c1"),
-            template("x", RWX),
-            template("p", "ReadWriteOncePod"),
-        ],
-        &[task("1", &["a"]), task("2", &["b"]), task("3", &[])],
-    );
+    let document = run("a b=c1 x:many p:pod", "1:a 2:b 3");
     for mode in ["pipelineruns", "isolate-pipelinerun"] {
-        let made = groups(document.clone(), &[claim("c1", RWO, None)], mode);
-        assert_eq!(summarize(&made), [": @ c1 @ / 1 2 3"], "{mode}");
+        let made = groups(&document, &storage("c1"), mode);
+        assert_eq!(summarize(&made), ": @ c1 @ / 1 2 3", "{mode}");
         assert_eq!(made.groups[0].isolated, mode == "isolate-pipelinerun");
-        let empty = groups(run(&[], &[task("1", &[])]), &[], mode);
-        assert_eq!(summarize(&empty), [":  / 1"], "{mode}");
-        let Membership::Of(group) = empty.membership(Some("1"), &[], &[], |_| false) else {
-            panic!("{mode}")
-        };
-        assert_eq!(*group.name, *keys::of_run(UID, ""));
+        let empty = groups(&run("", "1"), &[], mode);
+        assert_eq!(summarize(&empty), ":  / 1", "{mode}");
+        assert_eq!(group_of(&empty, Some("1"), &[], &[]), "", "{mode}");
+        assert_eq!(*empty.groups[0].name, *keys::of_run(UID, ""));
     }
-    let disabled = groups(document, &[], "disabled");
-    assert_eq!((summarize(&disabled), disabled.awaited.len()), (vec![], 0));
-    assert_eq!(disabled.membership(Some("1"), &["c1"], &[], |_| false), Membership::Free);
+    let disabled = groups(&document, &[], "disabled");
+    assert_eq!((summarize(&disabled), disabled.awaited.len()), (String::new(), 0));
+    assert_eq!(group_of(&disabled, Some("1"), &["c1"], &[]), "free");
 }
 
 #[test]
 fn the_claims_of_a_pod_decide_its_group() {
-    let document = run(
-        &[
-            template("a", RWO),
-            bound("b", "c1"),
-            template("x", RWX),
-            bound("w", "$(tasks.t.results.r)"),
-        ],
-        &[task("1", &["a"]), task("2", &["b"]), task("3", &["w"]), task("4", &["x"])],
-    );
-    let made = groups(document, &[claim("c1", RWO, None)], "workspaces");
-    let of =
-        |task: Option<&str>, claims: &[&str]| match made.membership(task, claims, &[], |_| false) {
-            Membership::Free => "free".to_owned(),
-            Membership::Of(group) => group.key.to_string(),
-            Membership::Several(first, second) => format!("{} and {}", first.key, second.key),
-        };
+    let document = run("a b=c1 x:many w=$(tasks.t.results.r)", "1:a 2:b 3:w 4:x");
+    let made = groups(&document, &storage("c1"), "workspaces");
     let own = claim_name(None, "a", UID);
     let placed = keys::provisioned(&own, &keys::of_run(UID, "a"));
     let shared = claim_name(None, "x", UID);
-    assert_eq!(of(Some("1"), &[&own]), "a");
-    assert_eq!(of(None, &[&placed]), "a", "the placeholder's own claim (provision)");
-    assert_eq!(of(Some("spoofed"), &["c1", "other"]), "b", "claims count, not labels");
-    assert_eq!(of(Some("4"), &[&shared]), "free");
-    assert_eq!(of(Some("3"), &["by-result"]), "w", "the name was unknown");
-    assert_eq!(of(Some("4"), &["by-result"]), "free", "another task's own volume");
-    assert_eq!(of(None, &["by-result"]), "free");
-    assert_eq!(of(None, &[]), "free");
-    assert_eq!(of(Some("1"), &[&own, "c1"]), "a and b");
+    for (what, task, claims, group) in [
+        ("its own", Some("1"), &[&*own][..], "a"),
+        ("the placeholder's own claim (provision)", None, &[&placed], "a"),
+        ("claims count, not labels", Some("spoofed"), &["c1", "other"], "b"),
+        ("one of many nodes", Some("4"), &[&shared], "free"),
+        ("the name was unknown", Some("3"), &["by-result"], "w"),
+        ("another task's own volume", Some("4"), &["by-result"], "free"),
+        ("of no task", None, &["by-result"], "free"),
+        ("none", None, &[], "free"),
+        ("two groups", Some("1"), &[&own, "c1"], "a and b"),
+    ] {
+        assert_eq!(group_of(&made, task, claims, &[]), group, "{what}");
+    }
 }
 
 /// By the time that its pod comes, the claim of a result is there and says how it may be mounted.
 #[test]
 fn a_result_claim_that_several_nodes_mount_restricts_no_pod() {
-    let document = run(
-        &[bound("w", "$(tasks.t.results.r)"), template("a", RWO)],
-        &[task("1", &["w"]), task("2", &["w", "a"])],
-    );
-    let claims = [
-        claim("many", RWX, None),
-        claim("one-pod", "ReadWriteOncePod", None),
-        claim("once", RWO, None),
-    ];
-    let view = view(claims.into_iter().chain([document]));
+    let document = run("w=$(tasks.t.results.r) a", "1:w 2:w,a");
+    let view = view_of(storage("many:many one-pod:pod once").into_iter().chain([document]));
     let own = claim_name(None, "a", UID);
+    let needs_no_node = |claim: &str| {
+        view.claim(&Name::new("ci", claim)).is_some_and(|of| !of.access_modes.need_one_node())
+    };
     for (mode, free) in [("workspaces", true), ("pipelineruns", false)] {
         let made = groups_in(&view, mode);
         for (claims, binds) in [
@@ -286,10 +263,7 @@ fn a_result_claim_that_several_nodes_mount_restricts_no_pod() {
             (&["many", "once"], true),
             (&["many", &own], true),
         ] {
-            let found = made.membership(Some("1"), claims, &[], |claim| {
-                view.claim(&Name::new("ci", claim))
-                    .is_some_and(|of| !of.access_modes.need_one_node())
-            });
+            let found = made.membership(Some("1"), claims, &[], needs_no_node);
             assert_eq!(found == Membership::Free, free && !binds, "{mode} {claims:?}");
         }
     }
@@ -298,121 +272,106 @@ fn a_result_claim_that_several_nodes_mount_restricts_no_pod() {
 #[test]
 fn claims_of_an_inline_task_are_used() {
     let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c1"}}]);
-    let mounting = |name: &str| json!({"name": name, "taskSpec": {"volumes": volumes}});
-    let document = run(
-        &[template("a", RWO)],
-        &[mounting("1"), mounting("2"), task("3", &["a"]), task("4", &[])],
-    );
-    let made = groups(document, &[claim("c1", RWO, None)], "workspaces");
-    assert_eq!(summarize(&made), ["a: @ / 3", "claim/c1: c1 / 1 2"]);
-    let mut of_a = mounting("1");
-    of_a["workspaces"] = json!([{"name": "a"}]);
-    let document = run(&[template("a", RWO)], &[of_a, mounting("2"), task("3", &["a"])]);
-    let made = groups(document.clone(), &[claim("c1", RWO, None)], "workspaces");
-    assert_eq!(summarize(&made), ["a: @ c1 / 1 2 3"]);
-    let made = groups(document, &[claim("c1", RWX, None)], "workspaces");
-    assert_eq!(summarize(&made), ["a: @ / 1 3"]);
+    for (uses, claim, expected) in [
+        ("1 2 3:a 4", "c1", "a: @ / 3; claim/c1: c1 / 1 2"),
+        ("1:a 2 3:a", "c1", "a: @ c1 / 1 2 3"),
+        ("1:a 2 3:a", "c1:many", "a: @ / 1 3"),
+    ] {
+        let mut document = run("a", uses);
+        for task in [0, 1] {
+            document["spec"]["pipelineSpec"]["tasks"][task]["taskSpec"] =
+                json!({"volumes": volumes});
+        }
+        assert_eq!(summary(&document, &storage(claim), "workspaces"), expected, "{uses} {claim}");
+    }
 }
 
 /// Tekton replaces the run's own params in its workspaces before it does anything else.
 #[test]
 fn a_claim_named_by_a_param_of_the_run_is_found() {
-    for (name, known) in [
-        ("$(params.claim)", Some("c1")),
-        ("$(params['claim'])", Some("c1")),
-        ("$(params[\"claim\"])", Some("c1")),
-        ("$(params.a)$(params['b.c'])", Some("c1")),
-        ("$(params.unknown)", None),
-        ("$(params.list)", None),
-        ("$(params.claim", None),
-        ("$(params.claim)-$(tasks.t.results.r)", None),
-        ("$(finally.t.results.r)", None),
-        ("$(params.open)", None),
-        ("$(params.)", None),
-        ("$(params['claim\"])", None),
-        ("$(params.é)", None),
-        ("$$(params.claim)", Some("$c1")),
+    let params = json!([
+        {"name": "claim", "value": "c1"}, {"name": "a", "value": "c"}, {"name": "b.c", "value": "1"},
+        {"name": "list", "value": ["c1"]}, {"name": "open", "value": "$(tasks.t.results.r)"},
+        {"name": "empty", "value": ""},
+    ]);
+    let with = |name: &str, params: &Value| {
+        let mut document = run(&format!("w={name}"), "1:w");
+        document["spec"]["params"] = params.clone();
+        summary(&document, &storage("c1"), "workspaces")
+    };
+    for (name, expected) in [
+        ("$(params.claim)", "w: c1 / 1"),
+        ("$(params['claim'])", "w: c1 / 1"),
+        ("$(params[\"claim\"])", "w: c1 / 1"),
+        ("$(params.a)$(params['b.c'])", "w: c1 / 1"),
+        ("$(params.unknown)", "w: ? / 1"),
+        ("$(params.list)", "w: ? / 1"),
+        ("$(params.claim", "w: ? / 1"),
+        ("$(params.claim)-$(tasks.t.results.r)", "w: ? / 1"),
+        ("$(finally.t.results.r)", "w: ? / 1"),
+        ("$(params.open)", "w: ? / 1"),
+        ("$(params.)", "w: ? / 1"),
+        ("$(params['claim\"])", "w: ? / 1"),
+        ("$(params.é)", "w: ? / 1"),
+        ("$$(params.claim)", "w: $c1 / 1"),
+        ("$(params.empty)", ""),
     ] {
-        let mut document = run(&[bound("w", name)], &[task("1", &["w"])]);
-        document["spec"]["params"] = json!([
-            {"name": "claim", "value": "c1"}, {"name": "a", "value": "c"}, {"name": "b.c", "value": "1"},
-            {"name": "list", "value": ["c1"]}, {"name": "open", "value": "$(tasks.t.results.r)"},
-            {"name": 7, "value": "c1"}, {"value": "c1"},
-        ]);
-        // What is wrong with a param says nothing of the pipeline.
-        document["spec"]["params"].as_array_mut().unwrap().truncate(5);
-        let made = groups(document, &[claim("c1", RWO, None)], "workspaces");
-        let wanted = format!("w: {} / 1", known.unwrap_or("?"));
-        assert_eq!(summarize(&made), [wanted], "{name}");
+        assert_eq!(with(name, &params), expected, "{name}");
     }
-    let mut document = run(&[bound("w", "$(params.empty)")], &[task("1", &["w"])]);
-    document["spec"]["params"] = json!([{"name": "empty", "value": ""}]);
-    assert_eq!(summarize(&groups(document, &[], "workspaces")).len(), 0, "it names none");
-    let mut document = run(&[bound("w", "$(params.x)")], &[task("1", &["w"])]);
-    for params in [json!(7), json!([7]), json!([{"name": [], "value": {}}]), json!({"x": "c1"})] {
-        document["spec"]["params"] = params;
-        let _ = groups(document.clone(), &[], "workspaces");
+    // Of a run that cannot be read, no task is known.
+    for (params, expected) in [
+        (json!(7), "w: ? /"),
+        (json!([7]), "w: ? /"),
+        (json!({"x": "c1"}), "w: ? /"),
+        (json!([{"name": [], "value": {}}]), "w: ? / 1"),
+    ] {
+        assert_eq!(with("$(params.x)", &params), expected, "{params}");
     }
 }
 
 #[test]
 fn an_unknown_pipeline_has_one_group_of_all_claims_that_need_one_node() {
-    let workspaces = [template("x", RWX), template("a", RWO), bound("b", "c1")];
     let with = |member: &str, value: Value| {
-        let mut document = run(&workspaces, &[]);
-        document["spec"].as_object_mut().unwrap().remove("pipelineSpec");
+        let mut document = run_of_p("x:many a b=c1");
+        document["spec"].as_object_mut().unwrap().remove("pipelineRef");
         document["spec"][member] = value;
         document
     };
-    let c1 = claim("c1", RWO, None);
+    let nested = json!({"tasks": [{"name": "n", "pipelineRef": {"name": "q"}}]});
     for (what, document) in [
         ("a resolver", with("pipelineRef", json!({"resolver": "git", "params": []}))),
         ("a bundle (v1beta1)", with("pipelineRef", json!({"bundle": "b", "name": "p"}))),
         ("a Pipeline that is not delivered", with("pipelineRef", json!({"name": "p"}))),
         ("nothing at all", with("pipelineRef", Value::Null)),
-        (
-            "a pipeline in the pipeline",
-            with("pipelineSpec", json!({"tasks": [{"name": "n", "pipelineRef": {"name": "q"}}]})),
-        ),
+        ("a pipeline in the pipeline", with("pipelineSpec", nested)),
         ("a pipeline that cannot be read", with("pipelineSpec", json!({"tasks": 7}))),
     ] {
-        let made = groups(document, std::slice::from_ref(&c1), "workspaces");
-        assert_eq!(summarize(&made), ["a: @ c1 / "], "{what}");
-        let Membership::Of(_) = made.membership(None, &["c1"], &[], |_| false) else {
-            panic!("{what}")
-        };
-        assert_eq!(
-            made.membership(None, &["of-a-task"], &[], |_| false),
-            Membership::Free,
-            "{what}"
-        );
-        let awaited = made.awaited.iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(awaited.is_empty(), !what.contains("delivered"), "{what}: {awaited:?}");
+        let made = groups(&document, &storage("c1"), "workspaces");
+        assert_eq!(summarize(&made), "a: @ c1 /", "{what}");
+        assert_eq!(group_of(&made, None, &["c1"], &[]), "a", "{what}");
+        assert_eq!(group_of(&made, None, &["of-a-task"], &[]), "free", "{what}");
+        assert_eq!(made.awaited.is_empty(), !what.contains("delivered"), "{what}");
     }
-    let pipeline = json!({
-        "apiVersion": "tekton.dev/v1beta1", "kind": "Pipeline",
-        "metadata": {"name": "p", "namespace": "ci"},
-        "spec": {"tasks": [task("1", &["a"]), task("2", &["b"])]},
-    });
-    let named = with("pipelineRef", json!({"name": "p"}));
-    let made = groups(named.clone(), &[c1.clone(), pipeline.clone()], "workspaces");
-    assert_eq!(summarize(&made), ["a: @ / 1", "b: c1 / 2"]);
+    let mut pipeline = pipeline("1:a 2:b");
+    pipeline["apiVersion"] = json!("tekton.dev/v1beta1");
+    let known = [storage("c1"), vec![pipeline]].concat();
+    let named = run_of_p("x:many a b=c1");
+    assert_eq!(summary(&named, &known, "workspaces"), "a: @ / 1; b: c1 / 2");
 
     // The placeholder was made before the Pipeline was known: what it has stays together.
-    let set = placeholder("a", &[&claim_name(None, "a", UID), "c1"], &[], "workspaces");
-    let made = groups(named, &[c1, pipeline, set], "workspaces");
-    assert_eq!(summarize(&made), ["a: @ c1 / 1 2"]);
+    let set = placeholder("a", &[&claim_name(None, "a", UID), "c1"], &[]);
+    assert_eq!(summary(&named, &[known, vec![set]].concat(), "workspaces"), "a: @ c1 / 1 2");
 }
 
 /// The placeholder of a group whose tasks were not known.
-fn placeholder(key: &str, claims: &[&str], templates: &[&str], mode: &str) -> Value {
+fn placeholder(key: &str, claims: &[&str], templates: &[&str]) -> Value {
     let record = Record {
         key: key.into(),
         workspaces: [key.into()].into(),
         claims: claims.iter().chain(templates).map(|claim| (*claim).into()).collect(),
         ..Record::default()
     };
-    placeholder_of(&record, claims, templates, mode)
+    placeholder_of(&record, claims, templates, "workspaces")
 }
 
 /// The placeholders of these groups, as they are recorded.
@@ -426,222 +385,155 @@ fn placeholders_of(groups: &Groups) -> Vec<Value> {
 
 fn placeholder_of(record: &Record, claims: &[&str], templates: &[&str], mode: &str) -> Value {
     let name = keys::of_run(UID, &record.key);
-    let volumes = claims
-        .iter()
-        .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}));
-    let templates = templates
-        .iter()
-        .map(|claim| json!({"metadata": {"name": keys::template(claim)}, "spec": {}}));
+    let volume =
+        |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
+    let template = |claim: &&str| json!({"metadata": {"name": keys::template(claim)}, "spec": {}});
     json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet",
         "metadata": {"name": name, "namespace": "ci", "labels": {"stowplan.dev/placeholder": name},
             "annotations": {keys::RECORD: record.text(), keys::MODE: mode},
-            "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "run", "uid": UID, "controller": true}]},
+            "ownerReferences": controlled_by("PipelineRun", "run", UID)},
         "spec": {"selector": {}, "serviceName": "",
-            "template": {"spec": {"containers": [], "volumes": volumes.collect::<Vec<_>>()}},
-            "volumeClaimTemplates": templates.collect::<Vec<_>>()},
+            "template": {"spec": {"containers": [], "volumes": claims.iter().map(volume).collect::<Value>()}},
+            "volumeClaimTemplates": templates.iter().map(template).collect::<Value>()},
     })
 }
 
 #[test]
 fn nested_pipelines_belong_to_one_run() {
-    let child = |name: &str, uid: &str, parent: &str, workspaces: Value| {
-        json!({
-            "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
-            "metadata": {"name": name, "namespace": "ci", "uid": uid,
-                "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": parent, "uid": parent, "controller": true}]},
-            "spec": {"workspaces": workspaces, "pipelineSpec": {"tasks": [task("inner", &["w"])]}},
-        })
+    let child = |name: &str, uid: &str, parent: &str, of: &str| {
+        let mut run = run(of, "inner:w");
+        run["metadata"] = json!({"name": name, "namespace": "ci", "uid": uid,
+            "ownerReferences": controlled_by("PipelineRun", parent, parent)});
+        run
     };
-    let mut top = run(&[template("a", RWO)], &[]);
+    let mut top = run("a", "");
     top["spec"]["pipelineSpec"] = json!({"tasks": [{"name": "n", "pipelineSpec": {}}]});
-    let own = claim_name(None, "a", UID);
-    let inner = child("inner", "uid-2", UID, json!([bound("w", &own)]));
-    let innermost = child("innermost", "uid-3", "uid-2", json!([template("t", RWO)]));
-    let view = view([top, inner, innermost]);
-    let made = groups_in(&view, "workspaces");
+    let inner = child("inner", "uid-2", UID, &format!("w={}", claim_name(None, "a", UID)));
+    let nested = view_of([top, inner, child("innermost", "uid-3", "uid-2", "t")]);
     // Of the root, whose placeholder can make it, and of the innermost run, whose claim stays.
     let below = claim_name(None, "t", "uid-3");
-    assert_eq!(summarize(&made), [format!("a: @ {below} / ")]);
-    let (name, run) = view.run_by_uid("uid-3").unwrap();
-    let (name, _, missing) = root(name, run, &view);
-    assert_eq!((&*name.name, missing), ("run", None));
+    assert_eq!(summarize(&groups_in(&nested, "workspaces")), format!("a: @ {below} /"));
 
-    let orphan = child("orphan", "uid-9", "gone", json!([]));
-    let lonely = tests::view([orphan]);
-    let (name, run) = lonely.run_by_uid("uid-9").unwrap();
-    assert_eq!(root(name, run, &lonely).2, Some(Key::new(PIPELINE_RUN, Name::new("ci", "gone"))));
-
+    let orphan = view_of([child("orphan", "uid-9", "gone", "")]);
     // Runs that own each other are no runs that an API server has for long; nothing hangs.
-    let one = child("one", "one", "two", json!([]));
-    let two = child("two", "two", "one", json!([]));
-    let circle = tests::view([one, two]);
-    let (name, run) = circle.run_by_uid("one").unwrap();
-    assert_eq!(root(name, run, &circle).2, None);
+    let circle = view_of([child("one", "one", "two", ""), child("two", "two", "one", "")]);
+    let root_of = |uid: &str, view: &View| {
+        let (name, run) = view.run_by_uid(uid).unwrap();
+        let (name, _, missing) = root(name, run, view);
+        (name.name.to_string(), missing)
+    };
+    assert_eq!(root_of("uid-3", &nested), ("run".to_owned(), None));
+    let gone = Key::new(PIPELINE_RUN, Name::new("ci", "gone"));
+    assert_eq!(root_of("uid-9", &orphan).1, Some(gone));
+    assert_eq!(root_of("one", &circle).1, None);
 }
 
 #[test]
 fn claims_of_pod_templates_count_like_workspaces() {
-    let mut document = run(
-        &[template("a", RWO), template("b", RWO)],
-        &[task("1", &["a"]), task("2", &["b"]), task("3", &[])],
-    );
+    let mut document = run("a b", "1:a 2:b 3");
     let volumes = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c1"}},
         {"name": "e", "emptyDir": {}}, {"name": "r", "persistentVolumeClaim": {"claimName": "$(x)"}}]});
     document["spec"]["taskRunSpecs"] =
         json!([{"pipelineTaskName": "3", "taskPodTemplate": volumes}]);
-    let c1 = claim("c1", RWO, None);
-    let made = groups(document.clone(), std::slice::from_ref(&c1), "workspaces");
-    assert_eq!(summarize(&made), ["a: @ / 1", "b: @ / 2", "claim/c1: c1 / 3"]);
+    let found = summary(&document, &storage("c1"), "workspaces");
+    assert_eq!(found, "a: @ / 1; b: @ / 2; claim/c1: c1 / 3");
+    // Here v1beta1 has the run's pod template.
     document["spec"]["podTemplate"] = volumes;
-    let made = groups(document, &[c1], "workspaces");
-    assert_eq!(
-        summarize(&made),
-        ["a: @ @ c1 / 1 2 3"],
-        "v1beta1 wrote the run's pod template there"
-    );
-}
-
-#[test]
-fn undelivered_claims_are_awaited_and_need_one_node() {
-    let made = groups(run(&[bound("b", "c1")], &[task("1", &["b"])]), &[], "workspaces");
-    assert_eq!(summarize(&made), ["b: c1 / 1"]);
-    assert_eq!(made.awaited, [Key::new(CLAIM, Name::new("ci", "c1"))]);
-    let made = groups(run(&[bound("b", "c1")], &[]), &[claim("c1", RWX, None)], "workspaces");
-    assert_eq!((summarize(&made), made.awaited.len()), (vec![], 0));
+    assert_eq!(summary(&document, &storage("c1"), "workspaces"), "a: @ @ c1 / 1 2 3");
 }
 
 #[test]
 fn the_mode_is_that_of_the_run_else_of_its_pipeline_else_of_the_namespace_else_of_the_policy() {
-    let annotated = |mut object: Value, mode: &str| {
-        object["metadata"]["annotations"] = json!({"stowplan.dev/coschedule": mode});
-        object
-    };
-    let mut document = run(&[template("a", RWO)], &[]);
-    document["spec"].as_object_mut().unwrap().remove("pipelineSpec");
-    document["spec"]["pipelineRef"] = json!({"name": "p"});
-    let pipeline = json!({"apiVersion": "tekton.dev/v1", "kind": "Pipeline",
-        "metadata": {"name": "p", "namespace": "ci"}, "spec": {"tasks": [task("1", &["a"])]}});
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ci"}});
-    let of = |objects: &[Value]| {
-        let view = view(objects.iter().cloned());
+    let of = |run_has: Option<&str>, pipeline_has: Option<&str>, namespace_has: Option<&str>| {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ci"}});
+        let objects = [run_of_p("a"), pipeline("1:a"), namespace];
+        let modes = [run_has, pipeline_has, namespace_has];
+        let view = view_of(objects.into_iter().zip(modes).map(|(mut object, mode)| {
+            if let Some(mode) = mode {
+                object["metadata"]["annotations"] = json!({"stowplan.dev/coschedule": mode});
+            }
+            object
+        }));
         let (name, run) = view.run_by_uid(UID).unwrap();
         of_run(name, run, &view, &policy("workspaces")).map(|groups| mode::word(groups.mode))
     };
-    let in_isolation = annotated(namespace, "isolate-pipelinerun");
-    let per_run = annotated(pipeline.clone(), "pipelineruns");
-    let disabled = annotated(document.clone(), "disabled");
-    assert_eq!(of(&[document.clone(), pipeline.clone()]), Ok("workspaces"));
-    assert_eq!(of(&[document.clone(), pipeline, in_isolation.clone()]), Ok("isolate-pipelinerun"));
-    assert_eq!(of(&[document.clone(), per_run.clone(), in_isolation.clone()]), Ok("pipelineruns"));
-    assert_eq!(of(&[disabled, per_run, in_isolation.clone()]), Ok("disabled"));
-    let bad = of(&[annotated(document, "Workspaces"), in_isolation]).unwrap_err();
+    let (isolate, per_run) = (Some("isolate-pipelinerun"), Some("pipelineruns"));
+    assert_eq!(of(None, None, None), Ok("workspaces"));
+    assert_eq!(of(None, None, isolate), Ok("isolate-pipelinerun"));
+    assert_eq!(of(None, per_run, isolate), Ok("pipelineruns"));
+    assert_eq!(of(Some("disabled"), per_run, isolate), Ok("disabled"));
+    let bad = of(Some("Workspaces"), None, isolate).unwrap_err();
     assert_eq!(bad.finding().subject, "stowplan.dev/coschedule of PipelineRun run");
 }
 
-/// A run of `tasks` tasks over `workspaces` workspaces, of which each task uses some.
-fn any_run() -> impl Strategy<Value = (Vec<Value>, Vec<Value>)> {
+/// The names and sources of [`workspaces`], and [`tasks`] of which each uses some of them.
+fn any_run() -> impl Strategy<Value = (Vec<(String, &'static str)>, Vec<String>)> {
     (1_usize..8, 0_usize..12).prop_flat_map(|(workspaces, tasks)| {
         let names: Vec<String> = (0..workspaces).map(|index| format!("w{index}")).collect();
-        let source = prop_oneof![
-            3 => Just(0), 1 => Just(1), 1 => Just(2), 1 => Just(3), 1 => Just(4), 1 => Just(5),
-        ];
+        let rare = vec![":many", ":pod", "=c1", "=$(tasks.a.results.b)", ":empty"];
+        let source = prop_oneof![3 => Just(""), 5 => select(rare)];
+        let used = subsequence(names.clone(), 0..=workspaces.min(3));
+        let all_used = proptest::collection::vec(used, tasks);
         let sources = proptest::collection::vec(source, workspaces);
-        let uses =
-            proptest::collection::vec(subsequence(names.clone(), 0..=workspaces.min(3)), tasks);
-        (sources, uses).prop_map(move |(sources, uses)| {
-            let workspaces = names.iter().zip(sources).map(|(name, source)| match source {
-                0 => template(name, RWO),
-                1 => template(name, RWX),
-                2 => template(name, "ReadWriteOncePod"),
-                3 => bound(name, "c1"),
-                4 => bound(name, "$(tasks.a.results.b)"),
-                _ => json!({"name": name, "emptyDir": {}}),
-            });
-            let tasks = uses.iter().enumerate().map(|(index, uses)| {
-                task(&format!("t{index}"), &uses.iter().map(String::as_str).collect::<Vec<_>>())
-            });
-            (workspaces.collect(), tasks.collect())
+        (sources, all_used).prop_map(move |(sources, all_used)| {
+            let task = |(index, used): (usize, Vec<String>)| format!("t{index}:{}", used.join(","));
+            let workspaces = names.iter().cloned().zip(sources).collect();
+            (workspaces, all_used.into_iter().enumerate().map(task).collect())
         })
     })
 }
 
 proptest! {
     #[test]
-    fn each_claim_of_one_node_is_in_one_group_and_so_is_each_task_that_uses_one(
-        (workspaces, tasks) in any_run(),
+    fn each_claim_of_one_node_is_in_one_group_in_any_order_of_tasks_and_workspaces(
+        (mut workspaces, mut tasks) in any_run(),
         mode in prop_oneof![Just("workspaces"), Just("pipelineruns"), Just("isolate-pipelinerun")],
     ) {
-        let made = groups(run(&workspaces, &tasks), &[claim("c1", RWO, None)], mode);
-        let mut names: Vec<_> = made.groups.iter().map(|group| &group.name).collect();
-        names.sort_unstable();
-        names.dedup();
+        let of = |workspaces: &[(String, &str)], tasks: &[String]| {
+            let joined: String = workspaces.iter().map(|(name, source)| format!("{name}{source} ")).collect();
+            groups(&run(&joined, &tasks.join(" ")), &storage("c1"), mode)
+        };
+        let made = of(&workspaces, &tasks);
+        prop_assert!(made.conflicts.is_empty());
+        let names: BTreeSet<_> = made.groups.iter().map(|group| &group.name).collect();
         prop_assert_eq!(names.len(), made.groups.len());
-        for workspace in &workspaces {
-            let name = workspace["name"].as_str().unwrap();
+        for (name, source) in &workspaces {
             let own = claim_name(None, name, UID);
-            let modes = &workspace["volumeClaimTemplate"]["spec"]["accessModes"][0];
             let of = |claim: &str| made.groups.iter().filter(|group| group.has(claim)).count();
-            if modes == RWO {
-                prop_assert_eq!(of(&own), 1);
-            }
-            if modes == "ReadWriteOncePod" {
-                prop_assert_eq!(of(&own), 0);
-            }
-            if workspace["persistentVolumeClaim"]["claimName"] == "c1" {
-                prop_assert_eq!(of("c1"), 1);
+            match *source {
+                "" => prop_assert_eq!(of(&own), 1),
+                ":pod" => prop_assert_eq!(of(&own), 0),
+                "=c1" => prop_assert_eq!(of("c1"), 1),
+                _ => {}
             }
         }
         for task in &tasks {
-            let name = task["name"].as_str().unwrap();
-            let groups = made.groups.iter().filter(|group| group.tasks.as_ref().unwrap().contains(name));
-            prop_assert!(groups.count() <= 1);
+            let name = task.split(':').next().unwrap();
+            let has = |group: &&Group| group.tasks.as_ref().unwrap().contains(name);
+            prop_assert!(made.groups.iter().filter(has).count() <= 1, "{task}");
         }
-        prop_assert!(made.conflicts.is_empty());
-    }
-
-    #[test]
-    fn groups_do_not_depend_on_the_order_of_tasks_nor_their_claims_on_that_of_workspaces(
-        (workspaces, tasks) in any_run(),
-        mode in prop_oneof![Just("workspaces"), Just("pipelineruns")],
-    ) {
-        let c1 = [claim("c1", RWO, None)];
-        let made = groups(run(&workspaces, &tasks), &c1, mode);
-        let backwards: Vec<Value> = tasks.iter().rev().cloned().collect();
-        prop_assert_eq!(&summarize(&groups(run(&workspaces, &backwards), &c1, mode)), &summarize(&made));
-        let turned: Vec<Value> = workspaces.iter().rev().cloned().collect();
+        tasks.reverse();
+        prop_assert_eq!(summarize(&of(&workspaces, &tasks)), summarize(&made));
+        workspaces.reverse();
         let sets = |groups: &Groups| -> BTreeSet<BTreeSet<Box<str>>> {
             let names = |group: &Group| group.claims.iter().map(|claim| claim.name.clone()).collect();
             groups.groups.iter().map(names).collect()
         };
-        prop_assert_eq!(sets(&groups(run(&turned, &tasks), &c1, mode)), sets(&made));
+        prop_assert_eq!(sets(&of(&workspaces, &tasks)), sets(&made));
     }
-}
-
-#[test]
-fn a_run_of_two_hundred_tasks_and_fifty_workspaces_has_its_groups() {
-    let names: Vec<String> = (0..50).map(|index| format!("workspace-{index}")).collect();
-    let workspaces: Vec<Value> = names.iter().map(|name| template(name, RWO)).collect();
-    let tasks: Vec<Value> =
-        (0..200).map(|index| task(&format!("task-{index}"), &[&names[index % 50]])).collect();
-    let made = groups(run(&workspaces, &tasks), &[], "workspaces");
-    assert_eq!(made.groups.len(), 50);
-    assert!(made.groups.iter().all(|group| group.tasks.as_ref().unwrap().len() == 4));
-    let all: Vec<&str> = names.iter().map(String::as_str).collect();
-    let joined: Vec<Value> = tasks.into_iter().chain([task("all", &all)]).collect();
-    let made = groups(run(&workspaces, &joined), &[], "workspaces");
-    assert_eq!((made.groups.len(), made.groups[0].claims.len()), (1, 50));
 }
 
 #[test]
 fn names_at_their_limits_and_unusual_ones_are_read() {
-    let long = "w".repeat(253);
-    for name in ["", "é", "a b", "$(x)", &long, &"x".repeat(262_144)] {
-        let document = run(&[template(name, RWO)], &[task("t", &[name])]);
-        let made = groups(document, &[], "workspaces");
+    for name in ["", "é", "a b", "$(x)", &"w".repeat(253), &"x".repeat(262_144)] {
+        let task = json!({"name": "t", "workspaces": [{"name": "w", "workspace": name}]});
+        let made =
+            groups(&run_of(&json!([template(name, "one")]), &json!([task])), &[], "workspaces");
         assert_eq!(made.groups.len(), 1, "{name:.20}");
         assert_eq!(made.groups[0].name.len(), 29);
     }
-    let twice = run(&[template("a", RWO), template("a", RWX)], &[task("t", &["a"])]);
-    assert_eq!(groups(twice, &[], "workspaces").groups.len(), 1, "a name that occurs twice");
+    let twice = groups(&run("a a:many", "t:a"), &[], "workspaces");
+    assert_eq!(twice.groups.len(), 1, "a name that occurs twice");
 }

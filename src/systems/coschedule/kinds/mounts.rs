@@ -80,10 +80,9 @@ mod tests {
     fn claims_are_mounted_until_their_last_pod_ends() {
         let pod = |name: &str, claims: &[&str], phase: &str| {
             let volume = |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
-            let volumes: Vec<_> = claims.iter().map(volume).collect();
             let pod = json!({
-                "metadata": {"name": name, "namespace": "ns"},
-                "spec": {"containers": [], "volumes": volumes}, "status": {"phase": phase},
+                "metadata": {"name": name, "namespace": "ns"}, "status": {"phase": phase},
+                "spec": {"containers": [], "volumes": claims.iter().map(volume).collect::<Vec<_>>()},
             });
             let pod: core::Pod = serde_json::from_value(pod).unwrap();
             systems::project(&pod, Scope::Controller)

@@ -187,6 +187,11 @@ mod tests {
         NamedPipeline::read(&serde_json::from_value(json!({"spec": spec})).unwrap())
     }
 
+    /// The names that `of` finds in each task, joined.
+    fn each(found: &NamedPipeline, of: impl Fn(&PipelineTask) -> &[Box<str>]) -> Vec<String> {
+        found.pipeline.tasks.iter().map(|task| of(task).join(" ")).collect()
+    }
+
     #[test]
     fn tasks_use_the_pipelines_workspaces() {
         let step = json!({"script": "cd $(workspaces.extra.path) && ls $(workspaces.own.path)"});
@@ -199,14 +204,9 @@ mod tests {
             ],
             "finally": [{"name": "z", "workspaces": [{"name": "x", "workspace": "ws"}]}],
         }));
-        let tasks: Vec<(String, String)> = found
-            .pipeline
-            .tasks
-            .iter()
-            .map(|task| (task.name.to_string(), task.workspaces.join(" ")))
-            .collect();
-        let expected = [("a", "ws"), ("b", "cache"), ("c", "extra ws"), ("z", "ws")];
-        assert_eq!(tasks, expected.map(|(name, of)| (name.to_owned(), of.to_owned())));
+        let names: Vec<&str> = found.pipeline.tasks.iter().map(|task| &*task.name).collect();
+        assert_eq!(names, ["a", "b", "c", "z"]);
+        assert_eq!(each(&found, |task| &task.workspaces), ["ws", "cache", "extra ws", "ws"]);
         assert!(!found.pipeline.nested && found.problem.is_none());
     }
 
@@ -219,40 +219,37 @@ mod tests {
                 {"name": "b", "taskSpec": {"volumes": [claim("$(params.claim)")]}},
                 {"name": "c", "taskRef": {"name": "t"}},
                 {"name": "d", "taskSpec": null},
+                // Custom tasks may have a spec of another shape.
+                {"name": "e", "taskSpec": {"volumes": {"a": "b"}}},
             ],
             "finally": [{"name": "z", "taskSpec": {"volumes": [claim("c1")]}}],
         }));
         assert_eq!(found.problem, None);
-        let tasks: Vec<_> =
-            found.pipeline.tasks.iter().map(|task| task.mounted.join(" ")).collect();
-        assert_eq!(tasks, ["c1 c2", "", "", "", "c1"]);
-        // Custom tasks may have a spec of another shape.
-        let found = read(&json!({"tasks": [{"name": "a", "taskSpec": {"volumes": {"a": "b"}}}]}));
-        assert_eq!(found.problem, None);
+        assert_eq!(each(&found, |task| &task.mounted), ["c1 c2", "", "", "", "", "c1"]);
     }
 
     #[test]
     fn a_task_may_be_a_pipeline() {
-        assert!(
-            read(&json!({"tasks": [{"name": "a", "pipelineRef": {"name": "p"}}]})).pipeline.nested
-        );
-        assert!(read(&json!({"finally": [{"name": "a", "pipelineSpec": {}}]})).pipeline.nested);
-        assert!(!read(&json!({"tasks": [{"name": "a", "pipelineSpec": null}]})).pipeline.nested);
+        for (spec, nested) in [
+            (json!({"tasks": [{"name": "a", "pipelineRef": {"name": "p"}}]}), true),
+            (json!({"finally": [{"name": "a", "pipelineSpec": {}}]}), true),
+            (json!({"tasks": [{"name": "a", "pipelineSpec": null}]}), false),
+        ] {
+            assert_eq!(read(&spec).pipeline.nested, nested, "{spec}");
+        }
     }
 
     #[test]
     fn a_field_of_the_wrong_type_is_reported_and_the_rest_is_read() {
+        let unnamed = json!([{"name": "é", "workspaces": [{"name": []}]}, {"name": "b"}]);
+        let of_tasks = |tasks: Value| json!({"tasks": tasks});
         for (spec, problem, tasks) in [
             (json!([]), Some("spec: is not an object"), 0),
             (json!(null), None, 0),
-            (json!({"tasks": {}}), Some("spec.tasks: is not a list"), 0),
-            (json!({"tasks": [7, {"name": "a"}]}), Some("spec.tasks[0]: is not an object"), 1),
-            (json!({"tasks": [{"name": 7}]}), Some("spec.tasks[0].name: is not a string"), 1),
-            (
-                json!({"tasks": [{"name": "é", "workspaces": [{"name": []}]}, {"name": "b"}]}),
-                Some("spec.tasks[0].workspaces[0].name: is not a string"),
-                2,
-            ),
+            (of_tasks(json!({})), Some("spec.tasks: is not a list"), 0),
+            (of_tasks(json!([7, {"name": "a"}])), Some("spec.tasks[0]: is not an object"), 1),
+            (of_tasks(json!([{"name": 7}])), Some("spec.tasks[0].name: is not a string"), 1),
+            (of_tasks(unnamed), Some("spec.tasks[0].workspaces[0].name: is not a string"), 2),
         ] {
             let found = read(&spec);
             assert_eq!(found.problem.as_deref(), problem, "{spec}");

@@ -329,16 +329,9 @@ pub(crate) type PipelineRuns = Rows<PipelineRun>;
 /// Finds PipelineRuns by UIDs.
 #[derive(Debug, Default)]
 pub(crate) struct RunIndex {
-    by_uid: HashMap<Box<str>, Name>,
+    pub(super) by_uid: HashMap<Box<str>, Name>,
     /// The child runs of a run, by the UID of that run.
-    by_parent: Sets<Box<str>>,
-}
-
-#[cfg(test)]
-impl RunIndex {
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_uid.is_empty() && self.by_parent.is_empty()
-    }
+    pub(super) by_parent: Sets<Box<str>>,
 }
 
 impl RowIndex<PipelineRun> for RunIndex {

@@ -330,11 +330,8 @@ mod tests {
             (&["ReadWriteOncePod"], false),
             (&["Unknown"], true),
         ] {
-            assert_eq!(
-                AccessModes::read(names.iter().copied()).need_one_node(),
-                needs,
-                "{names:?}"
-            );
+            let modes = AccessModes::read(names.iter().copied());
+            assert_eq!(modes.need_one_node(), needs, "{names:?}");
         }
     }
 }

@@ -201,6 +201,7 @@ mod tests {
     use super::*;
     use crate::systems;
     use crate::systems::coschedule::resources::PIPELINE_RUN;
+    use crate::systems::test_objects::controlled_by;
     use crate::view::{Object, View};
 
     fn task_run(name: &str, namespace: &str, assisted: bool, done: bool) -> Object {
@@ -209,36 +210,33 @@ mod tests {
         let document = json!({
             "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
             "metadata": {"name": name, "namespace": namespace, "annotations": annotations,
-                "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "r",
-                    "uid": "u", "controller": true}]},
+                "ownerReferences": controlled_by("PipelineRun", "r", "u")},
             "status": {"conditions": [{"type": "Succeeded", "status": status}]},
         });
         systems::object(document).unwrap().unwrap()
     }
 
-    fn read_claims(document: Value) -> Box<[Box<str>]> {
-        TaskRun::read(&serde_json::from_value(document).unwrap()).claims
-    }
-
     #[test]
     fn the_claims_of_workspaces_are_read() {
         let long = "x".repeat(262_144);
-        let claim =
-            |name: Value| json!({"name": "w", "persistentVolumeClaim": {"claimName": name}});
-        for (workspaces, expected) in [
-            (json!(null), vec![]),
-            (json!("w"), vec![]),
-            (json!([]), vec![]),
-            (json!([7, null, {}, {"name": "w"}, {"persistentVolumeClaim": null}]), vec![]),
-            (json!([claim(json!(7)), claim(json!(null))]), vec![]),
-            (json!([claim(json!("b")), claim(json!("a")), claim(json!("b"))]), vec!["a", "b"]),
-            (json!([claim(json!("é")), claim(json!(long))]), vec![&long, "é"]),
+        let claim = |name: &str| json!({"persistentVolumeClaim": {"claimName": name}});
+        let wrong = |name: Value| json!({"persistentVolumeClaim": {"claimName": name}});
+        let of = |workspaces: Value| json!({"workspaces": workspaces});
+        for (spec, expected) in [
+            (json!(null), &[][..]),
+            (json!("x"), &[]),
+            (json!([]), &[]),
+            (of(json!(null)), &[]),
+            (of(json!("w")), &[]),
+            (of(json!([])), &[]),
+            (of(json!([7, null, {}, {"name": "w"}, {"persistentVolumeClaim": null}])), &[]),
+            (of(json!([wrong(json!(7)), wrong(json!(null))])), &[]),
+            (of(json!([claim("b"), claim("a"), claim("b")])), &["a", "b"]),
+            (of(json!([claim("é"), claim(&long)])), &[&long, "é"]),
         ] {
-            let read = read_claims(json!({"spec": {"workspaces": workspaces}}));
+            let object = serde_json::from_value(json!({"spec": spec})).unwrap();
+            let read = TaskRun::read(&object).claims;
             assert_eq!(read.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), expected);
-        }
-        for spec in [json!(null), json!("x"), json!([])] {
-            assert!(read_claims(json!({"spec": spec})).is_empty());
         }
     }
 
@@ -267,8 +265,8 @@ mod tests {
         view.forget(&TASK_RUN, &Name::new("other", "c"));
         let runs = view.table::<TaskRuns>().unwrap();
         assert!(runs.by_run.is_empty() && runs.assisted_runs.is_empty(), "{runs:?}");
-        let runs = view.table::<PipelineRuns>().unwrap();
-        assert!(runs.index().is_empty());
+        let runs = view.table::<PipelineRuns>().unwrap().index();
+        assert!(runs.by_uid.is_empty() && runs.by_parent.is_empty(), "{runs:?}");
         assert_eq!(view.held(), 0);
     }
 }

@@ -1,228 +1,141 @@
 //! What cannot be on one node is split.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 
 #[test]
 fn claims_without_a_common_node_are_split() {
-    let zone = "topology.kubernetes.io/zone";
-    let volumes = [
-        volume("v1", zone, "a"),
-        volume("v2", zone, "b"),
-        volume("v3", "kubernetes.io/hostname", "n1"),
-    ];
-    let claims = ["v1", "v2", "v3"].map(|of| claim(&format!("c{}", &of[1..]), RWO, Some(of)));
-    let others: Vec<Value> = volumes.into_iter().chain(claims).collect();
-    let workspaces = [bound("1", "c1"), bound("2", "c2"), bound("3", "c3"), template("4", RWO)];
-    let both =
-        run(&workspaces, &[task("x", &["1"]), task("y", &["2"]), task("z", &["1", "2", "4"])]);
+    let mut others = storage("c1@v1 c2@v2 c3@v3 v1=a v2=b v3=n1");
+    let of_v3 = &mut others[5]["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0];
+    of_v3["matchExpressions"][0]["key"] = json!("kubernetes.io/hostname");
+    let workspaces = "1=c1 2=c2 3=c3 4";
+    let both = run(workspaces, "x:1 y:2 z:1,2,4");
 
-    let made = groups(both.clone(), &others, "workspaces");
-    assert_eq!(summarize(&made), ["1: c1 @ / x z", "2: c2 / y", "3: c3 / "]);
-    let conflicts: Vec<String> = made.conflicts.iter().map(ToString::to_string).collect();
-    assert_eq!(conflicts, ["no node can mount both claims c1 and c2, and task z uses both"]);
-    let Membership::Several(..) = made.membership(Some("z"), &["c1", "c2"], &[], |_| false) else {
-        panic!("a task that uses both is in neither")
-    };
-    let standing = ["1", "2"].map(|key| placeholder(key, &[&format!("c{key}")], &[], "workspaces"));
-    let of_both = [&others[..], &standing].concat();
-    assert_eq!(groups(both.clone(), &of_both, "workspaces").conflicts, made.conflicts);
+    let made = groups(&both, &others, "workspaces");
+    assert_eq!(summarize(&made), "1: c1 @ / x z; 2: c2 / y; 3: c3 /");
+    let conflict = "no node can mount both claims c1 and c2, and task z uses both";
+    assert_eq!(conflicts(&made), [conflict]);
+    assert_eq!(group_of(&made, Some("z"), &["c1", "c2"], &[]), "1 and 2");
+    let standing = [placeholder("1", &["c1"], &[]), placeholder("2", &["c2"], &[])];
+    let made = groups(&both, &[&others[..], &standing].concat(), "workspaces");
+    assert_eq!(conflicts(&made), [conflict]);
 
-    let made = groups(both, &others, "pipelineruns");
-    assert_eq!(summarize(&made), [": c1 c3 @ / x z", "2: c2 / y"]);
+    let made = groups(&both, &others, "pipelineruns");
+    assert_eq!(summarize(&made), ": c1 c3 @ / x z; 2: c2 / y");
     assert_ne!(made.groups[0].name, made.groups[1].name);
     // Claims that may be anywhere join the group of the claims that they are used with.
-    let with = run(&workspaces, &[task("x", &["1", "2"]), task("y", &["2", "4"])]);
-    assert_eq!(
-        summarize(&groups(with, &others, "workspaces")),
-        ["1: c1 / x", "2: c2 @ / y", "3: c3 / "]
-    );
+    let with = summary(&run(workspaces, "x:1,2 y:2,4"), &others, "workspaces");
+    assert_eq!(with, "1: c1 / x; 2: c2 @ / y; 3: c3 /");
     // Volumes that some node may reach together are not split: nodes come and go.
-    let apart = run(&workspaces, &[task("z", &["1", "3"])]);
-    assert!(groups(apart, &others, "workspaces").conflicts.is_empty());
+    assert!(groups(&run(workspaces, "z:1,3"), &others, "workspaces").conflicts.is_empty());
     // A claim that is not bound yet, or whose volume is unknown, may get any node.
-    let made = groups(
-        run(&[bound("1", "c1"), bound("2", "c9")], &[task("z", &["1", "2"])]),
-        &[claim("c9", RWO, Some("v9")), claim("c1", RWO, Some("v1"))],
-        "workspaces",
-    );
-    assert_eq!(summarize(&made), ["1: c1 c9 / z"]);
+    let unknown = summary(&run("1=c1 2=c9", "z:1,2"), &storage("c9@v9 c1@v1"), "workspaces");
+    assert_eq!(unknown, "1: c1 c9 / z");
 }
 
 #[test]
 fn tasks_that_select_different_nodes_are_split_unless_they_share_a_claim() {
-    let selector = |task: &str, arch: &str| json!({"pipelineTaskName": task, "podTemplate": {"nodeSelector": {"arch": arch}}});
-    let document = |workspaces: &[Value], tasks: &[Value]| {
-        let mut run = run(workspaces, tasks);
-        run["spec"]["taskRunSpecs"] = json!([selector("x", "amd64"), selector("y", "arm64")]);
+    let document = |of: &str, used_by: &str| {
+        let mut run = run(of, used_by);
+        run["spec"]["taskRunSpecs"] = on_arch(&[("x", "amd64"), ("y", "arm64")]);
         run
     };
     // Only a claim that several nodes can mount is shared.
-    let shared = document(
-        &[template("w", RWX), template("a", RWO)],
-        &[task("x", &["w"]), task("y", &["w", "a"]), task("z", &["a"]), task("free", &[])],
-    );
-    let made = groups(shared.clone(), &[], "pipelineruns");
-    assert_eq!(summarize(&made), ["arch=amd64: @ / free x", "arch=arm64: @ @ / y z"]);
+    let shared = document("w:many a", "x:w y:w,a z:a free");
+    let made = groups(&shared, &[], "pipelineruns");
+    assert_eq!(summarize(&made), "arch=amd64: @ / free x; arch=arm64: @ @ / y z");
     assert!(made.conflicts.is_empty());
-    let of = |task: Option<&str>, selector: &[(&str, &str)]| {
-        let Membership::Of(group) = made.membership(task, &[], selector, |_| false) else {
-            panic!("{task:?}")
-        };
-        group.key.to_string()
-    };
-    assert_eq!(of(Some("x"), &[("arch", "amd64")]), "arch=amd64");
     let many = claim_name(None, "w", UID);
-    let Membership::Of(group) = made.membership(Some("y"), &[&many], &[], |_| false) else {
-        panic!()
-    };
-    assert_eq!(&*group.key, "arch=arm64", "a claim of many nodes says nothing");
-    let Membership::Of(group) = made.membership(None, &[&many], &[("arch", "arm64")], |_| false)
-    else {
-        panic!()
-    };
-    assert_eq!(&*group.key, "arch=arm64");
-    assert_eq!(of(None, &[("arch", "arm64")]), "arch=arm64");
-    assert_eq!(of(None, &[("arch", "s390x")]), "arch=amd64", "the first, for want of a better one");
-    assert_eq!(of(Some("free"), &[]), "arch=amd64");
-    assert_eq!(summarize(&groups(shared, &[], "workspaces")), ["a: @ / y z"]);
+    for (what, task, claims, selector, group) in [
+        ("its selector", Some("x"), &[][..], &[("arch", "amd64")][..], "arch=amd64"),
+        ("a claim of many nodes says nothing", Some("y"), &[&*many], &[], "arch=arm64"),
+        ("nor beside a selector", None, &[&many], &[("arch", "arm64")], "arch=arm64"),
+        ("no task", None, &[], &[("arch", "arm64")], "arch=arm64"),
+        ("the first, for want of a better one", None, &[], &[("arch", "s390x")], "arch=amd64"),
+        ("a task without a selector", Some("free"), &[], &[], "arch=amd64"),
+    ] {
+        assert_eq!(group_of(&made, task, claims, selector), group, "{what}");
+    }
+    assert_eq!(summary(&shared, &[], "workspaces"), "a: @ / y z");
 
     // A claim that needs one node is shared.
-    let bound_together = document(&[template("a", RWO)], &[task("x", &["a"]), task("y", &["a"])]);
+    let bound_together = document("a", "x:a y:a");
     for mode in ["workspaces", "pipelineruns", "isolate-pipelinerun"] {
-        let made = groups(bound_together.clone(), &[], mode);
+        let made = groups(&bound_together, &[], mode);
         assert_eq!(made.groups.len(), 1, "{mode}");
-        let conflicts: Vec<String> = made.conflicts.iter().map(ToString::to_string).collect();
+        let conflicts = conflicts(&made);
         let [conflict] = conflicts.as_slice() else { panic!("{mode}: {conflicts:?}") };
-        assert!(
-            conflict.starts_with("task x asks for nodes with arch=amd64 and task y for arch=arm64")
-        );
+        let start = "task x asks for nodes with arch=amd64 and task y for arch=arm64";
+        assert!(conflict.starts_with(start), "{conflict}");
         assert!(made.groups[0].node_selector.is_empty());
     }
 
     // What all ask for together is what the placeholder asks for; a task's own takes the place of all.
-    let mut one = document(&[template("a", RWO)], &[task("x", &["a"]), task("z", &["a"])]);
+    let mut one = document("a", "x:a z:a");
     one["spec"]["taskRunTemplate"] = json!({"podTemplate": {"nodeSelector": {"os": "linux"}}});
-    let made = groups(one, &[], "workspaces");
-    let labels: Vec<_> =
-        made.groups[0].node_selector.iter().map(|(k, v)| format!("{k}={v}")).collect();
-    assert_eq!(labels, ["arch=amd64", "os=linux"]);
+    let made = groups(&one, &[], "workspaces");
+    let labels = made.groups[0].node_selector.iter().map(|(k, v)| format!("{k}={v}"));
+    assert_eq!(labels.collect::<Vec<_>>(), ["arch=amd64", "os=linux"]);
 }
 
 #[test]
 fn a_claim_that_a_result_names_splits_a_group_if_its_volume_is_elsewhere() {
-    let task_run = |name: &str, task: &str, claims: &[&str]| {
-        let workspaces: Vec<Value> = claims.iter().map(|claim| bound("w", claim)).collect();
-        json!({
-            "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
-            "metadata": {"name": name, "namespace": "ci", "uid": name,
-                "labels": {(keys::PIPELINE_TASK): task},
-                "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
-                    "name": "run", "uid": UID, "controller": true}]},
-            "spec": {"workspaces": workspaces},
-        })
-    };
-    let result = bound("w", "$(tasks.a.results.claim)");
-    let others = [
-        volume("v1", "zone", "1"),
-        volume("v2", "zone", "2"),
-        claim("first", RWO, Some("v1")),
-        claim("later", RWO, Some("v2")),
-        claim("near", RWO, Some("v1")),
-        claim("wide", RWX, None),
-    ];
-    let apart = |task: Option<&str>| match task {
-        Some(task) => vec![format!(
-            "no node can mount both claims first and later, and task {task} uses both"
-        )],
-        None => vec![
-            "no node can mount both claims first and later, so the run is on several nodes"
-                .to_owned(),
-        ],
-    };
-    let tasks = [task("a", &["f"]), task("b", &["w"]), task("c", &["f"])];
-    let both = [task("a", &["f"]), task("b", &["w", "f"])];
-    for (mode, tasks, task_runs, expected, conflicts) in [
+    let others = storage("v1=1 v2=2 first@v1 later@v2 near@v1 wide:many");
+    let of = "f=first w=$(tasks.a.results.claim)";
+    let (apart, both) = ("a:f b:w c:f", "a:f b:w,f");
+    let on_several = "so the run is on several nodes";
+    for (mode, tasks, task_runs, expected, conflict) in [
         // Without a TaskRun the claim is not known yet.
-        ("pipelineruns", &tasks[..], vec![], vec![": first? / a b c"], vec![]),
+        ("pipelineruns", apart, vec![], ": first? / a b c", None),
         (
             "pipelineruns",
-            &tasks[..],
-            vec![task_run("tr-b", "b", &["later"])],
-            vec![": first / a c", "w: later / b"],
-            apart(None),
+            apart,
+            vec![task_run("b", &["later"])],
+            ": first / a c; w: later / b",
+            Some(on_several),
         ),
-        (
-            "pipelineruns",
-            &tasks[..],
-            vec![task_run("tr-b", "b", &["near"])],
-            vec![": first near / a b c"],
-            vec![],
-        ),
+        ("pipelineruns", apart, vec![task_run("b", &["near"])], ": first near / a b c", None),
         (
             "workspaces",
-            &both[..],
-            vec![task_run("tr-a", "a", &["first"]), task_run("tr-b", "b", &["first", "later"])],
-            vec!["f: first / a b", "w: later / "],
-            apart(Some("b")),
+            both,
+            vec![task_run("a", &["first"]), task_run("b", &["first", "later"])],
+            "f: first / a b; w: later /",
+            Some("and task b uses both"),
         ),
-        (
-            "workspaces",
-            &tasks[..],
-            vec![task_run("tr-b", "b", &["wide"])],
-            vec!["f: first / a c"],
-            vec![],
-        ),
+        ("workspaces", apart, vec![task_run("b", &["wide"])], "f: first / a c", None),
         // A task that the pipeline does not have.
-        (
-            "pipelineruns",
-            &tasks[..],
-            vec![task_run("tr-x", "x", &["later"])],
-            vec![": first? / a b c"],
-            vec![],
-        ),
+        ("pipelineruns", apart, vec![task_run("x", &["later"])], ": first? / a b c", None),
     ] {
-        let document = run(&[bound("f", "first"), result.clone()], tasks);
+        let document = run(of, tasks);
         let objects = [&others[..], &task_runs].concat();
-        let made = groups(document.clone(), &objects, mode);
+        let made = groups(&document, &objects, mode);
         assert_eq!(summarize(&made), expected, "{mode} {task_runs:?}");
-        let found: Vec<String> = made.conflicts.iter().map(ToString::to_string).collect();
-        assert_eq!(found, conflicts, "{mode} {task_runs:?}");
+        let message =
+            conflict.map(|end| format!("no node can mount both claims first and later, {end}"));
+        assert_eq!(conflicts(&made), Vec::from_iter(message), "{mode} {task_runs:?}");
         // The record of the first group was written before the claim was known. One of a claim that
         // several nodes mount keeps its group.
-        if expected.len() == 1 && mode == "workspaces" {
-            continue;
+        if conflict.is_some() || mode == "pipelineruns" {
+            let before = placeholders_of(&groups(&document, &others, mode));
+            let recorded = summary(&document, &[objects, before].concat(), mode);
+            assert_eq!(recorded, expected, "recorded, {mode}");
         }
-        let before = groups(document.clone(), &others, mode);
-        let recorded = [&objects[..], &placeholders_of(&before)].concat();
-        assert_eq!(summarize(&groups(document, &recorded, mode)), expected, "recorded, {mode}");
     }
     // The tasks of a resolver's pipeline are not known.
-    let mut document = run(&[bound("f", "first"), result], &[]);
-    document["spec"]["pipelineSpec"] = json!(null);
+    let mut document = run_of_p(of);
     document["spec"]["pipelineRef"] = json!({"resolver": "git"});
-    let objects = [&others[..], &[task_run("tr-b", "b", &["later"])]].concat();
-    let made = groups(document, &objects, "pipelineruns");
-    assert_eq!(made.groups.len(), 2, "{:?}", summarize(&made));
+    let objects = [others, vec![task_run("b", &["later"])]].concat();
+    assert_eq!(groups(&document, &objects, "pipelineruns").groups.len(), 2);
 }
 
 /// Its volume could split the group, so the webhook waits for it a moment.
 #[test]
 fn a_claim_that_a_result_names_is_awaited() {
-    let task_run = json!({
-        "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
-        "metadata": {"name": "tr", "namespace": "ci", "uid": "tr",
-            "labels": {(keys::PIPELINE_TASK): "b"},
-            "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
-                "name": "run", "uid": UID, "controller": true}]},
-        "spec": {"workspaces": [bound("w", "later")]},
-    });
-    let result = bound("w", "$(tasks.a.results.claim)");
-    let document = run(&[template("f", RWO), result], &[task("a", &["f"]), task("b", &["w"])]);
-    let made = groups(document.clone(), std::slice::from_ref(&task_run), "pipelineruns");
-    let awaited: Vec<String> = made.awaited.iter().map(ToString::to_string).collect();
-    assert_eq!(awaited, ["PersistentVolumeClaim ci/later"]);
-    let made = groups(document, &[task_run, claim("later", RWO, None)], "pipelineruns");
-    assert!(made.awaited.is_empty());
+    let document = run("f w=$(tasks.a.results.claim)", "a:f b:w");
+    let mut others = vec![task_run("b", &["later"])];
+    let made = groups(&document, &others, "pipelineruns");
+    assert_eq!(awaited(&made), ["PersistentVolumeClaim ci/later"]);
+    others.extend(storage("later"));
+    assert!(groups(&document, &others, "pipelineruns").awaited.is_empty());
 }

@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::systems::test_objects::controlled_by;
 
 #[test]
 fn an_ended_run_keeps_only_the_fields_that_its_claims_need() {
@@ -23,12 +24,10 @@ fn an_ended_run_keeps_only_the_fields_that_its_claims_need() {
     let read = |document: &Value| {
         PipelineRun::read(&serde_json::from_value(document.clone()).unwrap(), Scope::Controller)
     };
-    let names = |run: &PipelineRun| -> Vec<String> {
-        run.workspaces.iter().map(|workspace| workspace.name.to_string()).collect()
-    };
     let kept = read(&document).without_pod_fields();
     assert_eq!((kept.auto_cleanup, kept.mode.as_deref()), (true, Some("pipelineruns")));
-    assert_eq!(names(&kept), ["a", "b"]);
+    let names: Vec<&str> = kept.workspaces.iter().map(|workspace| &*workspace.name).collect();
+    assert_eq!(names, ["a", "b"]);
     let rest = PipelineRun {
         identity: kept.identity.clone(),
         mode: kept.mode.clone(),
@@ -40,8 +39,7 @@ fn an_ended_run_keeps_only_the_fields_that_its_claims_need() {
     assert!(kept.workspaces.iter().all(|workspace| workspace.source == WorkspaceSource::Free));
 
     // A child run keeps its claims: the groups of the run above are derived from them.
-    document["metadata"]["ownerReferences"] = json!([{"apiVersion": "tekton.dev/v1",
-        "kind": "PipelineRun", "name": "above", "uid": "above", "controller": true}]);
+    document["metadata"]["ownerReferences"] = controlled_by("PipelineRun", "above", "above");
     let kept = read(&document).without_pod_fields();
     let WorkspaceSource::Template(template) = &kept.workspaces[0].source else {
         panic!("{kept:?}");
