@@ -12,8 +12,9 @@
 //!
 //! # Dependency rule
 //! `cli → server, controller → admission, cluster → systems → placement, view, policy, api`. Nothing points
-//! back; `text`, `names`, `wire` and `kubernetes` are below all of them. `placement`, `systems`, `view` and
-//! `admission` do no I/O and read no clock. `tests/purity.rs` checks both.
+//! back; `text`, `names`, `wire` and `kubernetes` are below all of them. `simulation` is above `systems`:
+//! `cli` uses it, and so do tests. `placement`, `systems`, `view`, `admission` and `simulation` do no I/O and
+//! read no clock. `tests/purity.rs` checks both.
 
 #![allow(
     missing_docs,
@@ -30,6 +31,7 @@ mod names;
 mod placement;
 mod policy;
 mod server;
+mod simulation;
 mod systems;
 mod telemetry;
 #[doc(hidden)]

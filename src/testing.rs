@@ -74,6 +74,11 @@ pub mod server {
     pub use crate::server::{Stop, bind, limits, serve, service};
 }
 
+pub mod simulation {
+    //! See `src/simulation.rs`.
+    pub use crate::simulation::*;
+}
+
 pub mod systems {
     //! See `src/systems.rs`.
     pub use crate::systems::{SYSTEMS, TABLES, object, plan, policy, project, view};

@@ -1,20 +1,17 @@
-//! Clusters to plan on, without a control plane: documents, and an executor that carries out plans.
-
-use std::collections::BTreeMap;
+//! Clusters to plan on, without a control plane.
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use stowplan::testing::api;
+use stowplan::testing::simulation::{CONTROLLER, CONTROLLER_ALONE, Event, Id, Simulation};
 use stowplan::testing::systems;
-use stowplan::testing::systems::plan::{Plan, Write};
+use stowplan::testing::systems::plan::Plan;
 use stowplan::testing::systems::policy::Policy;
-use stowplan::testing::systems::streams::api::HostPool;
 use stowplan::testing::systems::streams::kinds::host_pool::{
     EXCLUSIVE_TAINT, POOL_LABEL_PREFIX, hash,
 };
-use stowplan::testing::view::resource::NODE;
-use stowplan::testing::view::{ApiObject, Name, Scope, View};
+use stowplan::testing::view::{ApiObject, Scope, View};
 
 /// The namespace of every pool and pod.
 const NAMESPACE: &str = "streams-apps";
@@ -77,35 +74,27 @@ impl Scene {
 
 /// A cluster in this state; an error if the plan on it is not what the state implies.
 pub(crate) fn scene(state: State, extent: Extent) -> anyhow::Result<Scene> {
-    let World { scene, .. } = World::new(state, extent)?;
+    let scene = World::new(state, extent)?.into_scene();
     let planned = scene.plan().actions.len();
     let wanted = if state == State::First { extent.pools } else { 0 };
     ensure!(planned == wanted, "{state:?}: planned {planned} actions instead of {wanted}");
     Ok(scene)
 }
 
-/// A cluster under construction, and its documents.
+/// A cluster under construction.
 #[derive(Debug)]
-struct World {
-    scene: Scene,
-    nodes: BTreeMap<String, Value>,
-    pools: BTreeMap<String, Value>,
-}
+struct World(Simulation);
 
 impl World {
     fn new(state: State, extent: Extent) -> anyhow::Result<Self> {
         let mut policy = Policy::default();
         policy.host_pools.max_exclusive_nodes_per_namespace = u32::MAX;
-        let mut world = Self {
-            scene: Scene::new(policy, "2026-01-01T00:00:00Z".parse()?),
-            nodes: BTreeMap::new(),
-            pools: BTreeMap::new(),
-        };
+        let mut world = Self(Simulation::new(policy, "2026-01-01T00:00:00Z".parse()?));
         for index in 0..extent.nodes {
-            world.node(&format!("node-{index}"))?;
+            world.node(&format!("node-{index}"));
         }
         for index in 0..extent.pools {
-            world.pool(index)?;
+            world.pool(index);
         }
         if state != State::First {
             world.settle()?;
@@ -114,12 +103,19 @@ impl World {
             world.fall_short()?;
             world.settle()?;
         }
-        world.add_pods(extent.pods)?;
+        world.add_pods(extent.pods);
         Ok(world)
     }
 
-    fn node(&mut self, name: &str) -> anyhow::Result<()> {
-        let node = json!({
+    /// What the controller sees of the cluster.
+    fn into_scene(mut self) -> Scene {
+        self.0.catch_up(CONTROLLER);
+        let (policy, now) = (self.0.policy.clone(), self.0.store.now);
+        Scene { view: self.0.into_view(CONTROLLER), policy, now }
+    }
+
+    fn node(&mut self, name: &str) {
+        self.0.store.put(json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {
                 "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1",
@@ -133,93 +129,51 @@ impl World {
                 "conditions": [{"type": "Ready", "status": "True"}],
                 "addresses": [{"type": "Hostname", "address": name}],
             },
-        });
-        self.show_node(name.to_owned(), node)
+        }));
     }
 
-    fn show_node(&mut self, name: String, node: Value) -> anyhow::Result<()> {
-        let read: k8s_openapi::api::core::v1::Node = serde_json::from_value(node.clone())?;
-        self.scene.view.apply(systems::project(&read, Scope::Controller).context("a node")?);
-        self.nodes.insert(name, node);
-        Ok(())
-    }
-
-    fn pool(&mut self, index: usize) -> anyhow::Result<()> {
+    fn pool(&mut self, index: usize) {
         let name = format!("pool-{index}");
-        let pool = json!({
+        let now = self.0.store.now.to_string();
+        self.0.store.put(json!({
             "apiVersion": api::VERSION, "kind": "HostPool",
             "metadata": {
                 "name": name, "namespace": NAMESPACE, "uid": format!("uid-{name}"),
-                "resourceVersion": "1", "generation": 1, "creationTimestamp": self.scene.now.to_string(),
+                "resourceVersion": "1", "generation": 1, "creationTimestamp": now,
             },
             "spec": spec(index),
-        });
-        self.show_pool(name, pool)
-    }
-
-    fn show_pool(&mut self, name: String, pool: Value) -> anyhow::Result<()> {
-        let read: HostPool = serde_json::from_value(pool.clone())?;
-        self.scene.view.apply(systems::project(&read, Scope::Admission).context("a pool")?);
-        self.pools.insert(name, pool);
-        Ok(())
+        }));
     }
 
     /// Carries out plans until one is empty, as the controller does.
     fn settle(&mut self) -> anyhow::Result<()> {
-        for _ in 0..20 {
-            let plan = self.scene.plan();
-            match plan.recheck_at {
-                None if plan.actions.is_empty() => return Ok(()),
-                Some(at) if plan.actions.is_empty() => self.scene.now = at,
-                _ => self.scene.now = self.scene.now.checked_add(SignedDuration::from_secs(1))?,
-            }
-            for action in plan.actions {
-                let name = action.target.name.into_string();
-                match (action.target.resource.kind, action.write) {
-                    ("HostPool", Write::Status { status, .. }) => {
-                        let mut pool = self.pools.remove(&name).context("no such pool")?;
-                        pool["status"] = status;
-                        self.show_pool(name, pool)?;
-                    }
-                    ("Node", Write::Patch(operations)) => {
-                        let mut node = self.nodes.remove(&name).context("no such node")?;
-                        // There are no other writers, so every test would succeed.
-                        let is_test = |it: &_| matches!(it, json_patch::PatchOperation::Test(_));
-                        let rest: Vec<_> =
-                            operations.into_iter().filter(|it| !is_test(it)).collect();
-                        json_patch::patch(&mut node, &rest)?;
-                        self.show_node(name, node)?;
-                    }
-                    (kind, write) => anyhow::bail!("{kind} {name}: unexpected {write:?}"),
-                }
-            }
-        }
-        anyhow::bail!("still not settled after 20 plans")
+        self.0.catch_up(CONTROLLER);
+        let all = |_: &Simulation, events: &mut dyn Iterator<Item = Event>| events.next();
+        self.0.run(CONTROLLER_ALONE, Timestamp::MAX, all).map_err(anyhow::Error::msg)
     }
 
     /// The first member of each pool is lost, as many nodes join, and every node is cordoned.
     fn fall_short(&mut self) -> anyhow::Result<()> {
-        let lost: Vec<String> =
-            (0..self.pools.len()).filter_map(|pool| self.member(pool, 0)).collect();
+        let pools = self.0.store.all("HostPool").count();
+        let lost: Vec<String> = (0..pools).filter_map(|pool| self.member(pool, 0)).collect();
         for (number, name) in lost.iter().enumerate() {
             // Two shared pools may share it.
-            if self.nodes.remove(name).is_some() {
-                self.scene.view.forget(&NODE, &Name::cluster_wide(name));
-                self.node(&format!("late-{number}"))?;
+            if self.0.store.remove(&Id::new("Node", "", name)).is_some() {
+                self.node(&format!("late-{number}"));
             }
         }
-        for name in self.nodes.keys().cloned().collect::<Vec<_>>() {
-            let mut node = self.nodes.remove(&name).context("no such node")?;
+        let nodes: Vec<Id> = self.0.store.all("Node").map(Id::of).collect();
+        for node in nodes {
+            let mut node = self.0.store.edit(&node).context("no such node")?;
             node["spec"]["unschedulable"] = json!(true);
-            self.show_node(name, node)?;
         }
         Ok(())
     }
 
     /// The node that is a member of a pool, as far as it still is one.
     fn member(&self, pool: usize, index: usize) -> Option<String> {
-        let pool = self.pools.get(&format!("pool-{pool}"))?;
-        let members = pool["status"]["members"].as_array()?;
+        let id = Id::new("HostPool", NAMESPACE, &format!("pool-{pool}"));
+        let members = self.0.store.get(&id)?["status"]["members"].as_array()?;
         let member = members.iter().find(|member| member["index"] == json!(index))?;
         let node = member["node"].as_str()?;
         (member["state"] != "Vacant").then(|| node.to_owned())
@@ -227,17 +181,18 @@ impl World {
 
     /// Pods of Streams jobs that ask for the pools, those of a member in one colocation group: on
     /// the member's node where it has one, else waiting.
-    fn add_pods(&mut self, count: usize) -> anyhow::Result<()> {
+    fn add_pods(&mut self, count: usize) {
+        let pools = self.0.store.all("HostPool").count();
         for number in 0..count {
-            let pool = number % self.pools.len();
-            let index = number / self.pools.len() % SIZE;
+            let pool = number % pools;
+            let index = number / pools % SIZE;
             let node = self.member(pool, index);
             let hash = hash(&format!("uid-pool-{pool}"));
             let mut conditions = Vec::new();
             if node.is_none() {
                 conditions.push(json!({
                     "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-                    "lastTransitionTime": self.scene.now.to_string(),
+                    "lastTransitionTime": self.0.store.now.to_string(),
                 }));
             }
             let mut tolerations = Vec::new();
@@ -252,6 +207,7 @@ impl World {
             ]});
             let required = json!({"nodeSelectorTerms": [term]});
             let pod = json!({
+                "apiVersion": "v1", "kind": "Pod",
                 "metadata": {
                     "name": format!("pod-{number}"), "namespace": NAMESPACE,
                     "uid": format!("uid-pod-{number}"), "resourceVersion": "1",
@@ -272,12 +228,8 @@ impl World {
                     "conditions": conditions,
                 },
             });
-            let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(pod)?;
-            self.scene
-                .view
-                .apply(systems::project(&pod, Scope::Controller).context("a Streams pod")?);
+            self.0.show(&pod);
         }
-        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@
 
 pub mod operation;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use json_patch::PatchOperation;
@@ -248,6 +249,18 @@ pub struct Creation {
     /// Adapts the operations of a patch to the object that was created; `None`: there is one with this
     /// name already.
     pub record: Option<Record>,
+}
+
+impl Creation {
+    /// Adapts the write to the object that was created; `None`: there is one with its name already.
+    pub(crate) fn adapt<'w>(&self, created: Option<&Value>, write: &'w Write) -> Cow<'w, Write> {
+        match (self.record, write) {
+            (Some(record), Write::Patch(operations)) => {
+                Cow::Owned(Write::Patch(record(created, operations)))
+            }
+            _ => Cow::Borrowed(write),
+        }
+    }
 }
 
 /// Given the object that was created, or none, and the operations of a patch, returns the operations to

@@ -3,7 +3,6 @@
 //! placement.
 
 mod life;
-mod scheduler;
 mod world;
 
 use std::collections::BTreeSet;
@@ -68,7 +67,7 @@ proptest! {
 
     #[test]
     fn a_job_is_refused_exactly_if_it_is_impossible(model in any_model()) {
-        let world = World::new(&model);
+        let mut world = World::new(&model);
         let is_possible = model.is_possible();
         match world.validate(&model) {
             Ok(()) => prop_assert!(is_possible || !must_be_refused(&model), "accepted\n{}", describe(&model)),

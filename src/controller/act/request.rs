@@ -1,13 +1,11 @@
 //! Builds the HTTP requests that list and write objects.
 
 use hyper::Request as HttpRequest;
-use json_patch::PatchOperation;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
-use serde_json::Value;
 
 use super::content;
-use crate::systems::plan::operation::{add, replace, test_uid};
+use crate::systems::plan::operation::replace_status;
 use crate::systems::plan::{Creation, Target, Write};
 use crate::view::resource::Resource;
 
@@ -27,7 +25,7 @@ pub(super) fn request(target: &Target, write: &Write) -> Result<HttpRequest<Vec<
     let request = match write {
         Write::Patch(operations) => request.patch(name, &patching, &patch(operations.clone())),
         Write::Status { resource_version, status } => {
-            let operations = status_patch(uid, resource_version, status);
+            let operations = replace_status(uid, resource_version, status);
             request.patch_subresource("status", name, &patching, &patch(operations))
         }
         Write::Create(object) => {
@@ -86,19 +84,9 @@ fn path(resource: &Resource, namespace: &str) -> String {
     }
 }
 
-/// The patch that replaces a status. It sets `metadata.resourceVersion`: the API server answers 409
-/// if the object has another version by now.
-fn status_patch(uid: &str, resource_version: &str, status: &Value) -> Vec<PatchOperation> {
-    vec![
-        test_uid(uid),
-        replace(&["metadata", "resourceVersion"], resource_version),
-        add(&["status"], status.clone()),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::view::Name;

@@ -197,12 +197,7 @@ impl Writer {
             (Outcome::Taken(_), IfTaken::Keep) => return Ok(None),
             (other, _) => return Err(other),
         };
-        Ok(Some(match (creation.record, write) {
-            (Some(record), Write::Patch(operations)) => {
-                Cow::Owned(Write::Patch(record(created.as_ref(), operations)))
-            }
-            _ => Cow::Borrowed(write),
-        }))
+        Ok(Some(creation.adapt(created.as_ref(), write)))
     }
 
     async fn list(&self, resource: &Resource) -> Result<Vec<Value>, Outcome> {

@@ -59,6 +59,21 @@ pub fn remove_gate(
     operations
 }
 
+/// Replaces the status of an object of this version. The operations set `metadata.resourceVersion`: the API
+/// server answers 409 if the object has another version by now.
+#[must_use]
+pub(crate) fn replace_status(
+    uid: &str,
+    resource_version: &str,
+    status: &Value,
+) -> Vec<PatchOperation> {
+    vec![
+        test_uid(uid),
+        replace(&["metadata", "resourceVersion"], resource_version),
+        add(&["status"], status.clone()),
+    ]
+}
+
 /// Adds requirements to each required node term of a gated pod, to the list `matchFields` or
 /// `matchExpressions`. That is all that the API server lets change of these terms. An empty term matches
 /// no node, and is left as it is: the API server refuses to fill it.

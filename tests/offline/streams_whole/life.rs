@@ -3,14 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::jiff::SignedDuration;
-use proptest::prelude::*;
-use serde_json::json;
-
 use crate::streams_cases::node_name;
 use crate::streams_oracle::Model;
-use crate::streams_whole::scheduler;
-use crate::streams_whole::world::{World, element_of, in_seconds};
+use crate::streams_whole::world::{World, element_of};
+use k8s_openapi::jiff::SignedDuration;
+use proptest::prelude::*;
+use serde_json::Value;
+use stowplan::testing::simulation::Event;
 
 /// Selects among things whose number is known later.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +123,7 @@ impl Living {
 
     fn lose(&mut self, node: usize) {
         self.note(format!("{} is lost", node_name(node)));
-        self.world.lose_node(&node_name(node));
+        self.world.simulation.lose_node(&node_name(node));
         self.model.nodes[node].is_lost = true;
         self.is_possible = self.is_completable() && self.is_accepted();
         self.is_disturbed = true;
@@ -134,11 +133,11 @@ impl Living {
 
     /// Whether the controller has accepted the job, or would accept it. What names a node that does not exist
     /// any more is refused; a job that was accepted goes on with the nodes that are left.
-    fn is_accepted(&self) -> bool {
+    fn is_accepted(&mut self) -> bool {
         let conditions = self.world.job()["status"]["conditions"].as_array();
-        let mut accepted = conditions.into_iter().flatten();
-        accepted.any(|of| of["type"] == "Accepted" && of["status"] == "True")
-            || self.world.validate(&self.model).is_ok()
+        let mut conditions = conditions.into_iter().flatten();
+        let is_accepted = conditions.any(|of| of["type"] == "Accepted" && of["status"] == "True");
+        is_accepted || self.world.validate(&self.model).is_ok()
     }
 
     /// The elements without a pod.
@@ -162,20 +161,21 @@ impl Living {
 
     /// Returns whether there was anything to do.
     fn control(&mut self, from: Index, count: usize) -> bool {
-        let mut actions = self.world.plan().actions;
-        if actions.is_empty() {
+        let planned = self.world.plan();
+        if planned == 0 {
             if std::mem::take(&mut self.is_disturbed) {
                 self.stale = self.find_nodes().into_iter().map(|(name, _)| name).collect();
             }
             return false;
         }
-        let from = from.index(actions.len());
-        actions.rotate_left(from);
-        for action in actions.into_iter().take(count) {
+        let from = from.index(planned);
+        for left in (1..=planned).rev().take(count) {
+            let next = if from < left { from } else { 0 };
+            let action = &self.world.simulation.actions()[next];
             let (verb, target) = (action.verb(), &action.target);
             let what = format!("{verb} {} {}", target.resource.plural, target.name);
             self.note(what);
-            self.world.act(action);
+            self.world.simulation.apply(Event::Write(next));
         }
         let witness = &self.world.job()["status"]["witness"]["nodes"];
         self.seen.reserved |= witness.as_array().is_some_and(|nodes| !nodes.is_empty());
@@ -184,12 +184,9 @@ impl Living {
 
     /// The pods without a node and without a gate, and the nodes that they may be bound to.
     fn find_nodes(&self) -> Vec<(String, Vec<String>)> {
-        let all: Vec<_> = self.world.all("pods").collect();
-        let waiting = self.world.pods().filter(|pod| pod["spec"]["nodeName"].is_null());
-        let found = waiting.filter_map(|pod| {
-            let nodes = scheduler::find_nodes(pod, self.world.all("nodes"), &all)?;
-            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            Some((name.to_owned(), nodes.into_iter().map(str::to_owned).collect()))
+        let found = self.world.pods().filter_map(|pod| {
+            let nodes = self.world.simulation.find_nodes(pod)?;
+            Some((pod["metadata"]["name"].as_str()?.to_owned(), nodes))
         });
         found.collect()
     }
@@ -198,28 +195,17 @@ impl Living {
     fn bind(&mut self, pod: Index, node: Index) -> bool {
         let (free, stuck): (Vec<_>, Vec<_>) =
             self.find_nodes().into_iter().partition(|(_, nodes)| !nodes.is_empty());
-        let since = in_seconds(self.world.now);
-        let mut is_new = false;
-        for (name, _) in stuck {
-            let Some(pod) = self.world.pod_mut(&name) else { continue };
-            if pod["status"]["conditions"].is_null() {
-                is_new = true;
-                pod["status"] = json!({"phase": "Pending", "conditions": [{
-                    "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-                    "lastTransitionTime": since,
-                }]});
-            }
-        }
+        let is_known = |pod: &Value| pod["status"]["conditions"].is_array();
+        let known = self.world.pods().filter(|pod| is_known(pod)).count();
+        stuck.iter().for_each(|(name, _)| self.world.schedule(name, None));
+        let is_new = known < self.world.pods().filter(|pod| is_known(pod)).count();
         if free.is_empty() {
             return is_new;
         }
         let (name, nodes) = &free[pod.index(free.len())];
         let node = &nodes[node.index(nodes.len())];
         self.note(format!("{name} is bound to {node}, of {nodes:?}"));
-        if let Some(pod) = self.world.pod_mut(name) {
-            pod["spec"]["nodeName"] = json!(node);
-            pod["status"] = json!({"phase": "Running"});
-        }
+        self.world.schedule(name, Some(node));
         if self.is_disturbed || self.stale.contains(name) {
             self.is_disturbed = true;
             if self.is_possible && !self.is_completable() {
@@ -247,7 +233,7 @@ impl Living {
     /// Lets everybody go on until nothing happens any more.
     fn finish(&mut self) -> Result<(), String> {
         let (first, mut turn) = (Index(0), 1_usize);
-        let end = self.world.now + SignedDuration::from_hours(2);
+        let end = self.world.simulation.store.now + SignedDuration::from_hours(2);
         loop {
             turn += 1;
             let mut is_over = !self.control(first, usize::MAX);
@@ -260,12 +246,12 @@ impl Living {
                 is_over = self.missing().len() == missing.len();
             }
             if is_over {
-                let at = self.world.plan().recheck_at.filter(|at| *at < end);
+                let at = self.world.simulation.recheck_at().filter(|at| *at < end);
                 let is_done = self.world.pods().all(|pod| pod["spec"]["nodeName"].is_string());
                 match at {
                     Some(at) if !is_done || !self.missing().is_empty() => {
                         self.note(format!("it is {at}"));
-                        self.world.now = at;
+                        self.world.simulation.store.now = at;
                     }
                     _ => break,
                 }

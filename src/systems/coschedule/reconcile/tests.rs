@@ -22,16 +22,22 @@ const SOON: i64 = 5;
 
 /// A world with these nodes, in which a run with one claim has begun: its first member has been placed.
 fn begun(nodes: &[&str]) -> World {
-    let mut world = World::new(nodes);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
+    let mut world = World::with_run(nodes);
     world.member("a", "run", 100);
     world.settle(SOON);
     world
 }
 
+/// The same without a pod of a member: the placeholder alone has a node.
+fn reserved(nodes: &[&str]) -> World {
+    let mut world = World::with_run(nodes);
+    world.task_run("first", "run");
+    world.settle(SOON);
+    world
+}
+
 /// Whether the template of a run's placeholder holds it where members are.
-fn is_held(world: &World, placeholder: &str) -> bool {
+fn is_held(world: &mut World, placeholder: &str) -> bool {
     let name = Name::new(NAMESPACE, placeholder);
     let view = world.view();
     let plan = view.placeholder(&name).unwrap().plan.as_ref();

@@ -2,19 +2,15 @@
 
 mod simulator;
 
-use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 
-use super::plan as make_plan;
 use super::*;
-use crate::systems;
+use crate::simulation::{CONTROLLER, Id, Outcome, Simulation};
 use crate::systems::katalyst::keys::{
     AFFINITY, ANTI_AFFINITY, GATE, LEADER_OF, LET_GO, MEMORY_ENHANCEMENT, NUMA_ZONES, QOS_LEVEL,
 };
-use crate::systems::katalyst::resources::CUSTOM_NODE_RESOURCE;
 use crate::systems::plan::Write;
-use crate::view::resource::{NODE, POD};
-use crate::view::{Name, Object, Scope};
+use crate::view::Name;
 
 /// The creation of the first pod. Pod `n` is created `n` seconds later.
 const START: &str = "2026-01-01T00:00:00Z";
@@ -32,22 +28,39 @@ fn enforced() -> Policy {
     policy("mode: enforced")
 }
 
-/// A cluster by its documents, so that patches can be carried out.
-#[derive(Default)]
-struct Cluster {
-    view: View,
-    documents: Vec<Value>,
+/// A simulation, of which the controller has seen everything.
+#[derive(Debug)]
+struct Cluster(Simulation);
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self(Simulation::new(Policy::default(), at(0)).with_planner(plan))
+    }
 }
 
 impl Cluster {
     fn apply(&mut self, document: Value) {
-        let object = Object::from_document(systems::TABLES, document.clone(), Scope::Controller);
-        self.view.apply(object.unwrap().unwrap());
-        let is_other = |of: &Value| {
-            of["kind"] != document["kind"] || of["metadata"]["name"] != document["metadata"]["name"]
-        };
-        self.documents.retain(is_other);
-        self.documents.push(document);
+        self.0.store.put(document);
+        self.0.catch_up(CONTROLLER);
+    }
+
+    fn view(&self) -> &View {
+        self.0.view_of(CONTROLLER)
+    }
+
+    fn remove(&mut self, kind: &str, name: &str) {
+        let namespace = if kind == "Pod" { "ns" } else { "" };
+        self.0.store.remove(&Id::new(kind, namespace, name));
+        self.0.catch_up(CONTROLLER);
+    }
+
+    /// A cluster of the same objects.
+    fn copy(&self) -> Self {
+        let mut copy = Self::default();
+        for kind in ["Node", "CustomNodeResource", "Pod"] {
+            self.0.store.all(kind).for_each(|document| copy.apply(document.clone()));
+        }
+        copy
     }
 
     fn node(&mut self, name: &str) {
@@ -96,13 +109,17 @@ impl Cluster {
         }));
     }
 
+    /// The pod or the node of this name.
+    fn id(&self, name: &str) -> Id {
+        let pod = Id::new("Pod", "ns", name);
+        let is_pod = self.0.store.get(&pod).is_some();
+        if is_pod { pod } else { Id::new("Node", "", name) }
+    }
+
     fn change(&mut self, name: &str, change: impl FnOnce(&mut Value)) {
-        let of = |document: &&Value| {
-            document["metadata"]["name"] == name && document["kind"] != "CustomNodeResource"
-        };
-        let mut document = self.documents.iter().find(of).unwrap().clone();
-        change(&mut document);
-        self.apply(document);
+        let id = self.id(name);
+        change(&mut self.0.store.edit(&id).unwrap());
+        self.0.catch_up(CONTROLLER);
     }
 
     /// The scheduler binds a pod.
@@ -115,45 +132,31 @@ impl Cluster {
         });
     }
 
-    fn delete(&mut self, pod: &str) {
-        self.view.forget(&POD, &Name::new("ns", pod));
-        self.documents.retain(|document| document["metadata"]["name"] != pod);
+    fn plan(&mut self, policy: &Policy, now: Timestamp) -> Plan {
+        self.0.policy = policy.clone();
+        self.0.store.now = now;
+        self.0.make_plan()
     }
 
-    /// Carries out the patches of a plan. Returns the events as `object: reason`.
+    /// Carries out a plan. Returns its events as `object: reason`.
     fn carry_out(&mut self, policy: &Policy, now: Timestamp) -> Vec<String> {
-        let plan = make_plan(&self.view, policy, now);
         let mut events = Vec::new();
-        for action in plan.actions {
-            let name = action.target.name.to_string();
+        for action in self.plan(policy, now).actions {
+            let name = &action.target.name;
             events.extend(action.events.iter().map(|event| format!("{name}: {}", event.reason)));
-            if let Write::Patch(operations) = action.write {
-                self.change(&name, |document| {
-                    json_patch::patch(document, &Patch(with_absent(document, operations))).unwrap();
-                });
-            }
+            assert_eq!(self.0.carry_out(action), Outcome::Done);
         }
+        self.0.catch_up(CONTROLLER);
         events
     }
 
     fn pod_now(&self, name: &str) -> &Value {
-        self.documents.iter().find(|document| document["metadata"]["name"] == name).unwrap()
+        self.0.store.get(&self.id(name)).unwrap()
     }
 
     fn gates(&self, name: &str) -> usize {
         self.pod_now(name)["spec"]["schedulingGates"].as_array().map_or(0, Vec::len)
     }
-}
-
-/// The operations without the tests that an absent field passes at an API server.
-fn with_absent(document: &Value, operations: Vec<PatchOperation>) -> Vec<PatchOperation> {
-    let is_met = |operation: &PatchOperation| match operation {
-        PatchOperation::Test(test) => {
-            test.value.is_null() && document.pointer(test.path.as_str()).is_none()
-        }
-        _ => false,
-    };
-    operations.into_iter().filter(|operation| !is_met(operation)).collect()
 }
 
 /// Two nodes without pods.
@@ -175,8 +178,7 @@ fn one_node() -> Cluster {
 }
 
 fn label(cluster: &Cluster) -> Option<&str> {
-    let of = |document: &&Value| document["kind"] == "Node";
-    cluster.documents.iter().find(of).unwrap()["metadata"]["labels"][NUMA_ZONES].as_str()
+    cluster.0.store.all("Node").next().unwrap()["metadata"]["labels"][NUMA_ZONES].as_str()
 }
 
 #[test]
@@ -187,7 +189,7 @@ fn the_label_of_a_node_follows_its_report() {
     cluster.change("n1", |node| node["metadata"]["labels"] = json!({"a": "b"}));
     cluster.carry_out(&advisory, now);
     assert_eq!(label(&cluster), Some("2"));
-    assert!(make_plan(&cluster.view, &advisory, now).actions.is_empty(), "nothing is left to do");
+    assert!(cluster.plan(&advisory, now).actions.is_empty(), "nothing is left to do");
     cluster.change("n1", |node| node["metadata"]["labels"][NUMA_ZONES] = json!("7"));
     cluster.carry_out(&advisory, now);
     assert_eq!(label(&cluster), Some("2"));
@@ -200,11 +202,11 @@ fn the_label_of_a_node_follows_its_report() {
     cluster.change("n1", |node| node["metadata"]["labels"] = Value::Null);
     cluster.carry_out(&advisory, now);
     assert_eq!(label(&cluster), Some("2"), "the node had no labels");
-    cluster.view.forget(&CUSTOM_NODE_RESOURCE, &Name::cluster_wide("n1"));
+    cluster.remove("CustomNodeResource", "n1");
     cluster.carry_out(&advisory, now);
     assert_eq!(label(&cluster), None);
-    cluster.view.forget(&NODE, &Name::cluster_wide("n1"));
-    assert!(make_plan(&cluster.view, &advisory, now).actions.is_empty());
+    cluster.remove("Node", "n1");
+    assert!(cluster.plan(&advisory, now).actions.is_empty());
 }
 
 #[test]
@@ -227,7 +229,7 @@ fn a_gate_is_removed_when_a_numa_node_is_feasible() {
     }
     cluster.carry_out(&enforced, at(10));
     assert_eq!(cluster.carry_out(&enforced, at(10)), ["p1: NumaWaiting"]);
-    let plan = make_plan(&cluster.view, &enforced, at(10));
+    let plan = cluster.plan(&enforced, at(10));
     assert_eq!(plan.recheck_at, Some(at(601)), "the deadline of the gate");
     let note = &plan.actions[0].events[0].note;
     assert!(note.contains("2 NUMA nodes on 1 node (2, such as: the pod avoids ns/p2, which is there, by role=ps (numa))"), "{note}");
@@ -235,7 +237,7 @@ fn a_gate_is_removed_when_a_numa_node_is_feasible() {
     cluster.change("p3", |pod| pod["status"]["phase"] = "Succeeded".into());
     assert_eq!(cluster.carry_out(&enforced, at(11)), ["p1: NumaFeasible"]);
     let pod = cluster.pod_now("p1");
-    assert_eq!(pod["spec"]["schedulingGates"], json!([]));
+    assert_eq!(pod["spec"]["schedulingGates"], Value::Null);
     assert_eq!(pod["metadata"]["annotations"][LET_GO], at(11).to_string());
     assert!(pod["metadata"]["annotations"][ANTI_AFFINITY].is_string());
     assert!(cluster.carry_out(&enforced, at(12)).is_empty());
@@ -252,7 +254,7 @@ fn a_wrong_uid_or_a_pod_that_is_gone_forbids_nothing() {
     // It is bound and not reported, so it counts everywhere until the deadline.
     cluster.carry_out(&enforced, at(119));
     assert_eq!(cluster.carry_out(&enforced, at(119)), ["p1: NumaWaiting"]);
-    assert_eq!(make_plan(&cluster.view, &enforced, at(119)).recheck_at, Some(at(120)));
+    assert_eq!(cluster.plan(&enforced, at(119)).recheck_at, Some(at(120)));
     assert_eq!(cluster.carry_out(&enforced, at(120)), ["p1: NumaFeasible"]);
 }
 
@@ -300,7 +302,7 @@ fn only_nodes_that_the_scheduler_may_choose_are_feasible() {
     cluster.pod(1, "ps", "", "ps");
     cluster.change("n1", |node| node["spec"] = json!({"unschedulable": true}));
     cluster.carry_out(&enforced, at(5));
-    let plan = make_plan(&cluster.view, &enforced, at(5));
+    let plan = cluster.plan(&enforced, at(5));
     let note = &plan.actions[0].events[0].note;
     assert!(note.contains("2: the scheduler cannot choose the node"), "{note}");
     cluster.change("n1", |node| node["spec"] = json!({}));
@@ -313,7 +315,7 @@ fn only_nodes_that_the_scheduler_may_choose_are_feasible() {
         pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "n1"});
     });
     cluster.carry_out(&enforced, at(5));
-    let plan = make_plan(&cluster.view, &enforced, at(5));
+    let plan = cluster.plan(&enforced, at(5));
     let note = &plan.actions[0].events[0].note;
     let why =
         "(2: no pod that the affinity asks for is there, 2: the scheduler cannot choose the node)";
@@ -322,7 +324,7 @@ fn only_nodes_that_the_scheduler_may_choose_are_feasible() {
     let mut cluster = Cluster::default();
     cluster.node("n1");
     cluster.pod(1, "ps", "", "ps");
-    let plan = make_plan(&cluster.view, &enforced, at(5));
+    let plan = cluster.plan(&enforced, at(5));
     let note = &plan.actions.iter().find_map(|action| action.events.first()).unwrap().note;
     assert!(note.contains("no node has a CustomNodeResource"), "{note}");
 }
@@ -350,7 +352,7 @@ fn the_default_scheduler_is_left_the_feasible_nodes() {
         }
         let events = cluster.carry_out(&enforced, at(5));
         assert_eq!(events, ["p1: NumaFeasible", "p2: NumaFeasible"]);
-        assert!(make_plan(&cluster.view, &enforced, at(6)).actions.is_empty());
+        assert!(cluster.plan(&enforced, at(6)).actions.is_empty());
         let [first, terms] = ["p1", "p2"].map(|pod| cluster.pod_now(pod).pointer(TERMS).unwrap());
         assert_eq!(first, terms);
         let on_n2 = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["n2"]});
@@ -395,7 +397,7 @@ fn another_pod_leads_after_a_leader_that_is_gone_or_never_reported() {
         }
         cluster.carry_out(&enforced, at(5));
         if is_deleted {
-            cluster.delete("p1");
+            cluster.remove("Pod", "p1");
         } else {
             cluster.bind("p1", "n1", at(6));
         }
@@ -483,7 +485,7 @@ fn the_oldest_pod_leads_whatever_the_order_of_arrival() {
     let enforced = enforced();
     let mut cluster = one_node();
     cluster.pod(3, "ring", "ring", "");
-    let plan = make_plan(&cluster.view, &enforced, at(4));
+    let plan = cluster.plan(&enforced, at(4));
     assert_eq!(plan.actions[0].events[0].reason, "NumaWaiting");
     assert_eq!(plan.recheck_at, Some(at(5)), "another one of its second may come");
     cluster.pod(2, "ring", "ring", "");
@@ -576,8 +578,7 @@ fn pods_wait_for_reports_that_may_give_them_more_nodes() {
     // On n1 it may be on either NUMA node.
     let waiting = ["p2: NumaWaiting", "p3: NumaWaiting", "p4: NumaWaiting"];
     assert_eq!(cluster.carry_out(&enforced, at(5)), waiting);
-    let mut late = Cluster::default();
-    cluster.documents.iter().for_each(|document| late.apply(document.clone()));
+    let mut late = cluster.copy();
     cluster.report("n1", [&["p1/u1"], &[]]);
     let feasible = ["p2: NumaFeasible", "p3: NumaFeasible", "p4: NumaFeasible"];
     assert_eq!(cluster.carry_out(&enforced, at(6)), feasible);

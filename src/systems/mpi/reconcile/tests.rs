@@ -3,24 +3,21 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::simulation::{CONTROLLER, Id, Outcome, Simulation};
 use crate::systems::mpi::config::HOSTFILE;
 use crate::systems::mpi::keys::{CLEANED_AFTER, GATE, KEY_STATE};
-use crate::systems::mpi::resources::{CONFIG_MAP, SERVICE};
 use crate::systems::plan::{Confirmation, IfTaken};
-use crate::systems::{TABLES, view};
-use crate::view::{Object, Scope};
 
 const NOW: &str = "2026-01-01T01:00:00Z";
 
-/// The state of a Kubernetes cluster with one MPI cluster `c` in namespace `ns`.
-struct World {
-    view: View,
-    policy: Policy,
-}
+/// A simulation with one MPI cluster `c` in namespace `ns`, of which the controller has seen everything.
+struct World(Simulation);
 
 impl World {
     fn new() -> Self {
-        let mut world = Self { view: view(), policy: Policy::default() };
+        let simulation = Simulation::new(Policy::default(), NOW.parse().unwrap());
+        let mut world = Self(simulation.with_planner(plan));
+        world.0.store.set_uids(|id, _| format!("uid-{}", id.name));
         for node in ["n1", "n2"] {
             world.node(node, true);
         }
@@ -28,8 +25,19 @@ impl World {
     }
 
     fn add(&mut self, document: Value) {
-        let object = Object::from_document(TABLES, document, Scope::Controller).unwrap().unwrap();
-        self.view.apply(object);
+        self.0.store.put(document);
+        self.0.catch_up(CONTROLLER);
+    }
+
+    fn remove(&mut self, kind: &str, name: &str) {
+        self.0.store.remove(&Id::new(kind, "ns", name));
+        self.0.catch_up(CONTROLLER);
+    }
+
+    /// A text in the ConfigMap of the cluster.
+    fn data(&self, key: &str) -> &str {
+        let map = self.0.store.get(&Id::new("ConfigMap", "ns", "c-mpi")).unwrap();
+        map["data"][key].as_str().unwrap()
     }
 
     fn node(&mut self, name: &str, ready: bool) {
@@ -103,35 +111,23 @@ impl World {
     /// Applies the creations of a plan, as the API server answers them.
     fn apply(&mut self, plan: &Plan) {
         for action in &plan.actions {
-            if let Write::Create(document) = &action.write {
-                let mut document = document.clone();
-                document["metadata"]["uid"] = json!(format!("uid-{}", action.target.name));
-                self.add(document);
+            if let Write::Create(_) = &action.write {
+                assert_eq!(self.0.carry_out(action.clone()), Outcome::Done);
             }
         }
+        self.0.catch_up(CONTROLLER);
     }
 
     /// Sets the annotation of the ConfigMap that stowplan has made.
     fn key_state(&mut self, state: &str) {
-        let name = Name::new("ns", "c-mpi");
-        let map = self.view.cluster_config_map(&name).unwrap();
-        let owners: Vec<Value> = map
-            .owners
-            .iter()
-            .map(|uid| json!({"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid}))
-            .collect();
-        let document = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": "c-mpi", "namespace": "ns", "uid": "uid-c-mpi",
-                "labels": {"mpi.stowplan.dev/made-for": "c"}, "annotations": {KEY_STATE: state},
-                "ownerReferences": owners},
-            "data": map.data,
-        });
-        self.add(document);
+        let mut map = self.0.store.edit(&Id::new("ConfigMap", "ns", "c-mpi")).unwrap();
+        map["metadata"]["annotations"] = json!({KEY_STATE: state});
+        drop(map);
+        self.0.catch_up(CONTROLLER);
     }
 
     fn plan(&self) -> Plan {
-        plan(&self.view, &self.policy, NOW.parse().unwrap())
+        self.0.make_plan()
     }
 
     /// The complete state: the objects are made, and the Secret too.
@@ -280,7 +276,7 @@ fn the_objects_are_made_in_steps() {
 #[test]
 fn no_secret_is_made_where_the_policy_forbids_it() {
     let mut world = World::complete(1);
-    world.policy.mpi.secrets = false;
+    world.0.policy.mpi.secrets = false;
     let plan = world.plan();
     assert!(plan.actions.iter().all(|action| action.confirmation.is_none()));
     world.apply(&plan);
@@ -351,12 +347,11 @@ fn a_launcher_waits_for_its_files_too() {
     let is_launched =
         |world: &World| events(&world.plan()).iter().any(|it| it.contains("WorkersReady"));
     assert!(is_launched(&world));
-    for name in [Name::new("ns", "c-mpi"), Name::new("ns", "c")] {
-        let resource = if &*name.name == "c" { SERVICE } else { CONFIG_MAP };
-        world.view.forget(&resource, &name);
-        assert!(!is_launched(&world), "{name:?}");
+    for (kind, name) in [("ConfigMap", "c-mpi"), ("Service", "c")] {
+        world.remove(kind, name);
+        assert!(!is_launched(&world), "{kind}");
         world = world.with_objects();
-        assert!(is_launched(&world), "{name:?}");
+        assert!(is_launched(&world), "{kind}");
     }
 }
 
@@ -367,9 +362,8 @@ fn workers_of_a_stateful_set_have_the_names_of_its_own_service() {
     world.launcher("launch-x", "launch", true);
     world.set("mpi-workers", &[], &json!({"replicas": 2, "serviceName": "mpi-workers"}));
     let mut world = world.with_objects();
-    let map = world.view.cluster_config_map(&Name::new("ns", "c-mpi")).unwrap();
     assert_eq!(
-        map.data[HOSTFILE],
+        world.data(HOSTFILE),
         "mpi-workers-0.mpi-workers.ns.svc.cluster.local slots=3\nmpi-workers-1.mpi-workers.ns.svc.cluster.local slots=3\n"
     );
     for index in 0..2 {
@@ -541,15 +535,15 @@ fn workers_are_stopped_once_after_the_end_if_asked() {
 fn gates_are_removed_where_clusters_are_not_served() {
     let mut world = World::complete(1);
     world.worker("w", 0, false);
-    world.policy.mpi.enabled = false;
+    world.0.policy.mpi.enabled = false;
     let plan = world.plan();
     assert_eq!(writes(&plan), ["patch pods launch-x"]);
     assert_eq!(events(&plan), ["GateLifted Pod launch-x"]);
-    world.policy.mpi.enabled = true;
-    world.policy.mpi.namespaces.insert("mpi".to_owned(), "yes".to_owned());
+    world.0.policy.mpi.enabled = true;
+    world.0.policy.mpi.namespaces.insert("mpi".to_owned(), "yes".to_owned());
     assert_eq!(writes(&world.plan()), ["patch pods launch-x"]);
-    world.policy.mpi.namespaces.clear();
-    world.policy.excluded_namespaces.insert("ns".to_owned());
+    world.0.policy.mpi.namespaces.clear();
+    world.0.policy.excluded_namespaces.insert("ns".to_owned());
     assert_eq!(writes(&world.plan()), ["patch pods launch-x"]);
 }
 

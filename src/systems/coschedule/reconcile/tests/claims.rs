@@ -18,9 +18,8 @@ use crate::view::resource::POD;
 fn volumes_without_a_common_node_split_an_existing_group() {
     let mut world = World::new(&["n1", "n2"]);
     world.run("run", &[], &["a", "b"]);
-    let annotations = json!({"metadata": {"annotations": {keys::MODE: "pipelineruns"}}});
-    World::change(world.runs.get_mut("run").unwrap(), annotations);
-    let uid = world.runs["run"]["metadata"]["uid"].as_str().unwrap().to_owned();
+    world.annotate("PipelineRun", "run", keys::MODE, "pipelineruns");
+    let uid = world.get("PipelineRun", "run")["metadata"]["uid"].as_str().unwrap().to_owned();
     let [first, second] = ["", "b"].map(|key| keys::of_run(&uid, key));
     let [a, b] = ["a", "b"]
         .map(|name| crate::systems::coschedule::kinds::pipeline_run::claim_name(None, name, &uid));
@@ -30,9 +29,9 @@ fn volumes_without_a_common_node_split_an_existing_group() {
     }
     let plan = world.plan();
     plan.actions.into_iter().for_each(|action| world.act(action));
-    assert_eq!(world.sets.keys().collect::<Vec<_>>(), [&first]);
-    world.pin(&a, "n1");
-    world.pin(&b, "n2");
+    assert_eq!(world.names("StatefulSet"), [&*first]);
+    world.pin(&a, &["n1"]);
+    world.pin(&b, &["n2"]);
     world.settle(LONG);
     assert_eq!(world.node_of("x"), Some("n1"), "{:?}", world.writes);
     assert_eq!(world.reported(POD, "y"), [reason::RECREATED]);
@@ -41,7 +40,7 @@ fn volumes_without_a_common_node_split_an_existing_group() {
     world.settle(LONG);
     assert_eq!(world.node_of("y"), Some("n2"), "{:?}", world.writes);
     for (name, claim) in [(&first, &a), (&second, &b)] {
-        let volumes = &world.sets[name]["spec"]["template"]["spec"]["volumes"];
+        let volumes = &world.get("StatefulSet", name)["spec"]["template"]["spec"]["volumes"];
         let claims: Vec<_> = volumes.as_array().unwrap().iter().collect();
         assert_eq!(claims.len(), 1, "{volumes}");
         assert_eq!(claims[0]["persistentVolumeClaim"]["claimName"], **claim);
@@ -56,19 +55,14 @@ fn a_task_whose_volumes_share_no_node_is_not_said_to_be_too_large() {
     world.claim("b");
     world.run("run", &["a", "b"], &[]);
     world.member("x", "run", 0);
-    world.pods.clear();
+    world.clear("Pod");
     world.settle(SOON);
     world.member("x", "run", 0);
     let volumes = ["a", "b"]
         .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}));
-    world.pods.get_mut("x").unwrap()["spec"]["volumes"] = json!(volumes);
-    world.pin("a", "n1");
-    let terms = json!([{"matchExpressions": [
-        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1", "n2"]},
-    ]}]);
-    world.volumes.get_mut("volume-of-a").unwrap()["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"] =
-        terms;
-    world.pin("b", "n3");
+    world.edit("Pod", "x")["spec"]["volumes"] = json!(volumes);
+    world.pin("a", &["n1", "n2"]);
+    world.pin("b", &["n3"]);
     world.settle(LONG);
     assert_eq!(world.node_of("x"), None);
     assert_eq!(
@@ -87,7 +81,7 @@ fn a_task_whose_volumes_share_no_node_is_not_said_to_be_too_large() {
 fn an_event_names_the_volume_whose_nodes_are_all_closed() {
     let mut world = World::new(&["n1", "n2", "n3"]);
     world.claim("c");
-    world.pin("c", "n2");
+    world.pin("c", &["n2"]);
     world.cordon("n2", true);
     world.run("run", &["c"], &[]);
     world.member("a", "run", 100);
@@ -102,10 +96,10 @@ fn an_event_names_the_volume_whose_nodes_are_all_closed() {
 fn a_volume_that_is_on_one_node_keeps_its_group_there() {
     let mut world = World::new(&["n1", "n2"]);
     world.claim("c");
-    world.pin("c", "n2");
+    world.pin("c", &["n2"]);
     world.run("run", &["c"], &[]);
     world.member("a", "run", 100);
-    world.pods.clear();
+    world.clear("Pod");
     world.settle(SOON);
     assert_eq!(world.place("run"), Some("n2"));
     let writes = world.writes.len();
@@ -130,7 +124,7 @@ fn a_claim_that_becomes_known_later_is_mounted_while_no_member_runs() {
     let mut world = World::new(&["n1", "n2"]);
     world.claim("c");
     world.claim("later");
-    world.pin("later", "n2");
+    world.pin("later", &["n2"]);
     world.run("run", &["c"], &[]);
     world.member("a", "run", 100);
     world.settle(SOON);
@@ -141,7 +135,8 @@ fn a_claim_that_becomes_known_later_is_mounted_while_no_member_runs() {
     world.finish("a");
     world.settle(SOON);
     assert_eq!((world.node_of("b"), world.place("run")), (Some("n2"), Some("n2")));
-    let volumes = &world.sets[&world.placeholder("run")]["spec"]["template"]["spec"]["volumes"];
+    let volumes =
+        &world.get("StatefulSet", &world.placeholder("run"))["spec"]["template"]["spec"]["volumes"];
     assert_eq!(volumes.as_array().unwrap().len(), 2);
 }
 
@@ -159,17 +154,20 @@ fn template_claims_are_deleted_at_the_end_if_tekton_would_delete_them() {
         world.claim("c");
         world.run("run", &["c"], &["source"]);
         let annotations = json!({"metadata": {"annotations": {keys::AUTO_CLEANUP: annotation}}});
-        World::change(world.runs.get_mut("run").unwrap(), annotations);
+        world.change("PipelineRun", "run", annotations);
         world.member("a", "run", 100);
-        let own = world.claims.keys().find(|name| *name != "c").unwrap().clone();
+        let own = world.own_claim();
         world.mount("a", &own);
         world.settle(SOON);
         world.end("run");
         world.settle(SOON);
-        assert!(world.claims[&own]["metadata"]["deletionTimestamp"].is_null(), "a continues");
+        assert!(
+            world.get("PersistentVolumeClaim", &own)["metadata"]["deletionTimestamp"].is_null(),
+            "a continues"
+        );
         world.finish("a");
         world.settle(SOON);
-        let claim = &world.claims[&own]["metadata"];
+        let claim = &world.get("PersistentVolumeClaim", &own)["metadata"];
         assert_eq!(!claim["deletionTimestamp"].is_null(), is_deleted, "{annotation:?}");
         let finalizers = if is_deleted {
             json!(["example.com/other"])
@@ -177,7 +175,7 @@ fn template_claims_are_deleted_at_the_end_if_tekton_would_delete_them() {
             json!(["example.com/other", "kubernetes.io/pvc-protection"])
         };
         assert_eq!(claim["finalizers"], finalizers, "{annotation:?}");
-        assert!(world.claims["c"]["metadata"]["deletionTimestamp"].is_null());
+        assert!(world.get("PersistentVolumeClaim", "c")["metadata"]["deletionTimestamp"].is_null());
     }
 }
 
@@ -186,14 +184,15 @@ fn a_placeholders_own_claims_replace_those_of_the_run() {
     let mut world = World::new(&["n1"]);
     world.policy.coschedule.volumes = Volumes::Provision;
     world.run("run", &[], &["source"]);
-    let claim = world.claims.keys().next().unwrap().clone();
-    World::change(
-        world.claims.get_mut(&claim).unwrap(),
+    let claim = world.own_claim();
+    world.change(
+        "PersistentVolumeClaim",
+        &claim,
         json!({"spec": {"storageClassName": keys::PARKED}}),
     );
     world.member("a", "run", 100);
     world.settle(SOON);
-    let set = &world.sets[&world.placeholder("run")]["spec"];
+    let set = &world.get("StatefulSet", &world.placeholder("run"))["spec"];
     assert_eq!(set["volumeClaimTemplates"][0]["metadata"]["name"], *claim);
     assert_eq!(set["template"]["spec"]["volumes"], json!([]), "the parked one is never mounted");
     // Another policy does not change existing placeholders.
@@ -210,7 +209,7 @@ fn a_claim_for_several_nodes_is_not_replaced() {
     let mut world = World::new(&["n1"]);
     world.policy.coschedule.volumes = Volumes::Provision;
     world.run("run", &[], &["w"]);
-    let claim = world.claims.keys().next().unwrap().clone();
+    let claim = world.own_claim();
     let many = json!({"accessModes": ["ReadWriteMany"]});
     let of_arch = |task: &str, arch: &str| json!({"pipelineTaskName": task, "podTemplate": {"nodeSelector": {"arch": arch}}});
     let uses_it =
@@ -223,18 +222,18 @@ fn a_claim_for_several_nodes_is_not_replaced() {
             "pipelineSpec": {"tasks": [uses_it("x"), uses_it("y")]},
         },
     });
-    World::change(world.runs.get_mut("run").unwrap(), change);
-    World::change(world.claims.get_mut(&claim).unwrap(), json!({"spec": many}));
+    world.change("PipelineRun", "run", change);
+    world.change("PersistentVolumeClaim", &claim, json!({"spec": many}));
     world.member("a", "run", 100);
-    world.pods.clear();
+    world.clear("Pod");
     for is_known in [true, false] {
-        world.sets.clear();
+        world.clear("StatefulSet");
         if !is_known {
-            world.claims.clear();
+            world.clear("PersistentVolumeClaim");
         }
         world.settle(SOON);
-        assert_eq!(world.sets.len(), 2, "{:?}", world.writes);
-        for set in world.sets.values() {
+        assert_eq!(world.count("StatefulSet"), 2, "{:?}", world.writes);
+        for set in world.all("StatefulSet") {
             assert!(set["spec"]["volumeClaimTemplates"].as_array().is_none_or(Vec::is_empty));
             let volume = &set["spec"]["template"]["spec"]["volumes"][0];
             assert_eq!(volume["persistentVolumeClaim"]["claimName"], *claim);
@@ -250,14 +249,11 @@ fn a_run_with_parked_claims_that_tektons_assistant_places_is_reported() {
         world.policy.coschedule.volumes = Volumes::Provision;
         world.run("run", &[], &["source"]);
         if is_parked {
-            for claim in world.claims.values_mut() {
-                World::change(claim, json!({"spec": {"storageClassName": keys::PARKED}}));
-            }
+            world.class(keys::PARKED);
         }
         world.member("a", "run", 100);
-        let annotations = json!({keys::ASSISTANT: "affinity-assistant-1"});
-        for assisted in [world.task_runs.get_mut("a").unwrap(), world.pods.get_mut("a").unwrap()] {
-            World::change(assisted, json!({"metadata": {"annotations": annotations}}));
+        for kind in ["TaskRun", "Pod"] {
+            world.annotate(kind, "a", keys::ASSISTANT, "affinity-assistant-1");
         }
         world.settle(LONG);
         assert!(world.writes.is_empty(), "{:?}", world.writes);
@@ -271,7 +267,7 @@ fn a_run_with_parked_claims_that_tektons_assistant_places_is_reported() {
 #[test]
 fn a_pod_that_mounts_a_parked_claim_is_recreated() {
     let change = |world: &mut World, with: &Value| {
-        World::change(world.pods.get_mut("a").unwrap(), with.clone());
+        world.change("Pod", "a", with.clone());
     };
     let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
     let assisted = json!({"metadata": {"annotations": {keys::ASSISTANT: "a"}}});
@@ -293,46 +289,46 @@ fn a_pod_that_mounts_a_parked_claim_is_recreated() {
             world.policy.repair = repair;
             world.policy.coschedule.volumes = Volumes::Provision;
             world.run("run", &[], &["source"]);
-            let claim = world.claims.keys().next().unwrap().clone();
+            let claim = world.own_claim();
             let class = if is_parked { keys::PARKED } else { "fast" };
             let class = json!({"spec": {"storageClassName": class}});
-            World::change(world.claims.get_mut(&claim).unwrap(), class);
+            world.change("PersistentVolumeClaim", &claim, class);
             world.member("a", "run", 100);
             world.mount("a", &claim);
             change(&mut world, &json!({"metadata": {"labels": null}, "spec": {"affinity": null}}));
             change(&mut world, &pod);
-            let made_again = |world: &World| {
+            let made_again = |world: &mut World| {
                 let actions = world.plan().actions;
                 let of_pod = actions.into_iter().filter(|action| *action.target.name == *"a");
                 let mut writes = of_pod.filter(|action| action.write != Write::None);
                 writes.next().is_some_and(|action| {
-                    let version = world.pods["a"]["metadata"]["resourceVersion"].as_str();
+                    let version = world.get("Pod", "a")["metadata"]["resourceVersion"].as_str();
                     let version = version.map(Into::into);
                     assert_eq!(action.write, Write::Delete { grace: None, version }, "{what}");
                     assert_eq!(action.events[0].reason, reason::RECREATED);
                     true
                 })
             };
-            assert_eq!(made_again(&world), is_deleted, "{what}, {repair:?}");
+            assert_eq!(made_again(&mut world), is_deleted, "{what}, {repair:?}");
             // Created again with the same name while the webhook is still unavailable: not deleted at once.
-            world.now += SignedDuration::from_secs(20);
-            let now = world.now.to_string();
+            world.wait(20);
+            let now = world.store.now.to_string();
             change(&mut world, &json!({"metadata": {"uid": "again", "creationTimestamp": now}}));
-            assert!(!made_again(&world), "{what}");
-            world.now += SignedDuration::from_secs(19);
+            assert!(!made_again(&mut world), "{what}");
+            world.wait(19);
             assert_eq!(world.plan().recheck_at.is_some(), is_deleted, "{what}");
-            assert!(!made_again(&world), "{what}");
-            world.now += SignedDuration::from_secs(1);
-            assert_eq!(made_again(&world), is_deleted, "{what}");
+            assert!(!made_again(&mut world), "{what}");
+            world.wait(1);
+            assert_eq!(made_again(&mut world), is_deleted, "{what}");
             // However long it takes, a minute is enough.
-            world.now += SignedDuration::from_hours(2);
-            let now = world.now.to_string();
+            world.store.now += SignedDuration::from_hours(2);
+            let now = world.store.now.to_string();
             change(&mut world, &json!({"metadata": {"creationTimestamp": now}}));
-            assert!(!made_again(&world), "{what}");
-            world.now += SignedDuration::from_secs(60);
-            assert_eq!(made_again(&world), is_deleted, "{what}");
+            assert!(!made_again(&mut world), "{what}");
+            world.wait(60);
+            assert_eq!(made_again(&mut world), is_deleted, "{what}");
             world.end("run");
-            assert!(!made_again(&world), "{what}, and the run has ended");
+            assert!(!made_again(&mut world), "{what}, and the run has ended");
         }
     }
 }
@@ -347,17 +343,13 @@ fn a_placeholders_claims_are_deleted_at_the_end_of_its_run() {
         for (cleanup, marked) in [(false, true), (true, true), (true, false), (false, false)] {
             let mut world = World::new(&["n1"]);
             world.policy.coschedule.volumes = Volumes::Provision;
-            world.namespace_mode = Some(mode.to_owned());
+            world.namespace_mode(mode);
             world.run("run", &[], &["source"]);
-            let annotations =
-                json!({"metadata": {"annotations": {keys::AUTO_CLEANUP: cleanup.to_string()}}});
-            World::change(world.runs.get_mut("run").unwrap(), annotations);
-            for claim in world.claims.values_mut() {
-                World::change(claim, json!({"spec": {"storageClassName": keys::PARKED}}));
-            }
+            world.annotate("PipelineRun", "run", keys::AUTO_CLEANUP, &cleanup.to_string());
+            world.class(keys::PARKED);
             world.member("a", "run", 100);
             world.settle(SOON);
-            let set = world.sets.values().next().unwrap();
+            let set = world.all("StatefulSet").next().unwrap();
             let template = set["spec"]["volumeClaimTemplates"][0]["metadata"].clone();
             assert!(template["ownerReferences"][0]["controller"].is_null());
             assert_eq!(template["annotations"], json!({keys::MODE: mode}));
@@ -367,22 +359,23 @@ fn a_placeholders_claims_are_deleted_at_the_end_of_its_run() {
             if !marked {
                 made["metadata"]["annotations"] = Value::Null;
             }
-            World::change(world.claims.get_mut("own").unwrap(), made);
+            world.change("PersistentVolumeClaim", "own", made);
             world.finish("a");
             world.end("run");
             // While its placeholder exists, and after that.
             let others = ["pipelineruns", "workspaces", "isolate-pipelinerun", "disabled", "none"];
             for other in others {
-                world.namespace_mode = Some(other.to_owned());
+                world.namespace_mode(other);
                 if let Some(mode) = crate::systems::coschedule::mode::read(other) {
                     world.policy.coschedule.mode = mode;
                 }
                 world.settle(SOON);
             }
-            let deleted = &world.claims["own"]["metadata"]["deletionTimestamp"];
+            let deleted =
+                &world.get("PersistentVolumeClaim", "own")["metadata"]["deletionTimestamp"];
             let is_deleted = marked && (is_deleted || cleanup);
             assert_eq!(!deleted.is_null(), is_deleted, "{mode}, {cleanup}, {marked}");
-            let parked = world.claims.values().filter(|claim| {
+            let parked = world.all("PersistentVolumeClaim").filter(|claim| {
                 claim["spec"]["storageClassName"] == keys::PARKED
                     && claim["metadata"]["deletionTimestamp"].is_null()
             });
@@ -398,27 +391,26 @@ fn template_claims_are_deleted_by_the_mode_at_their_creation() {
     for was_ours in [true, false] {
         let mut world = World::new(&["n1"]);
         world.run("run", &[], &["source"]);
-        let annotations = json!({"metadata": {"annotations": {keys::AUTO_CLEANUP: "true"}}});
-        World::change(world.runs.get_mut("run").unwrap(), annotations);
+        world.annotate("PipelineRun", "run", keys::AUTO_CLEANUP, "true");
         world.member("a", "run", 100);
-        let own = world.claims.keys().next().unwrap().clone();
+        let own = world.own_claim();
         world.mount("a", &own);
         if !was_ours {
-            world.namespace_mode = Some("disabled".to_owned());
-            world.pods.get_mut("a").unwrap()["metadata"]["labels"] = json!({});
-            world.pods.get_mut("a").unwrap()["spec"]["affinity"] = json!({});
+            world.namespace_mode("disabled");
+            world.edit("Pod", "a")["metadata"]["labels"] = json!({});
+            world.edit("Pod", "a")["spec"]["affinity"] = json!({});
         }
         world.settle(SOON);
         world.end("run");
         world.settle(SOON);
-        assert!(world.sets.is_empty());
+        assert!(world.count("StatefulSet") == 0);
         for mode in ["disabled", "of-no-kind"] {
-            world.namespace_mode = Some(mode.to_owned());
+            world.namespace_mode(mode);
             world.settle(SOON);
         }
         world.finish("a");
         world.settle(SOON);
-        let claim = &world.claims[&own]["metadata"];
+        let claim = &world.get("PersistentVolumeClaim", &own)["metadata"];
         assert_eq!(!claim["deletionTimestamp"].is_null(), was_ours);
         let protected = claim["finalizers"].to_string().contains("pvc-protection");
         assert_eq!(protected, !was_ours);
@@ -431,34 +423,37 @@ fn a_claim_is_kept_while_any_active_pod_mounts_it() {
     for is_placed in [true, false] {
         let mut world = World::new(&["n1"]);
         world.run("run", &[], &["source"]);
-        let annotations = json!({"metadata": {"annotations": {keys::AUTO_CLEANUP: "true"}}});
-        World::change(world.runs.get_mut("run").unwrap(), annotations);
+        world.annotate("PipelineRun", "run", keys::AUTO_CLEANUP, "true");
         world.member("a", "run", 100);
-        let own = world.claims.keys().next().unwrap().clone();
+        let own = world.own_claim();
         world.mount("a", &own);
         world.settle(SOON);
         world.stranger("debug", "n1", 10);
         world.mount("debug", &own);
         if !is_placed {
-            let debug = world.pods.get_mut("debug").unwrap();
-            debug["spec"].as_object_mut().unwrap().remove("nodeName");
+            world.unbind("debug");
+            let mut debug = world.edit("Pod", "debug");
             debug["spec"]["schedulingGates"] = json!([{"name": keys::GATE}]);
             debug["status"] = json!({"phase": "Pending"});
         }
         world.finish("a");
         world.end("run");
         world.settle(LONG);
-        assert!(world.claims[&own]["metadata"]["deletionTimestamp"].is_null());
+        assert!(
+            world.get("PersistentVolumeClaim", &own)["metadata"]["deletionTimestamp"].is_null()
+        );
         // Somebody deletes it by hand: it is protected all the same.
-        let deleted = json!({"metadata": {"deletionTimestamp": world.now.to_string()}});
-        World::change(world.claims.get_mut(&own).unwrap(), deleted);
+        let deleted = json!({"metadata": {"deletionTimestamp": world.store.now.to_string()}});
+        world.change("PersistentVolumeClaim", &own, deleted);
         world.settle(LONG);
-        let finalizers = |world: &World| world.claims[&own]["metadata"]["finalizers"].clone();
+        let finalizers = |world: &World| {
+            world.get("PersistentVolumeClaim", &own)["metadata"]["finalizers"].clone()
+        };
         assert_eq!(finalizers(&world).as_array().unwrap().len(), 2);
         world.finish("debug");
         let plan = world.plan();
         let patch = plan.actions.iter().find(|action| *action.target.name == *own).unwrap();
-        let version = &world.claims[&own]["metadata"]["resourceVersion"];
+        let version = &world.get("PersistentVolumeClaim", &own)["metadata"]["resourceVersion"];
         let Write::Patch(operations) = &patch.write else { panic!("{patch:?}") };
         let operations = serde_json::to_value(operations).unwrap();
         assert_eq!(operations[1]["path"], "/metadata/resourceVersion");

@@ -2,10 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::simulator::{Pace, World};
-use super::{LONG, SOON};
+use super::simulator::World;
+use super::{LONG, SOON, reserved};
 use crate::kubernetes::REQUIRED;
 use crate::policy::Repair;
+use crate::simulation::Pace;
+use crate::systems::coschedule::keys;
 use crate::systems::coschedule::reconcile::reason;
 use crate::view::resource::POD;
 
@@ -25,12 +27,12 @@ fn gates_are_removed_when_the_placeholder_has_a_node() {
         ),
         (json!([{}, {"matchFields": [own]}]), json!([{}, {"matchFields": [own, field("n1")]}])),
     ] {
-        let mut world = World::new(&["n1", "n2"]);
-        world.claim("c");
-        world.run("run", &["c"], &[]);
+        let mut world = World::with_run(&["n1", "n2"]);
         world.gated("a", "run", &terms);
+        let gates = json!([{"name": "example.com/mine"}, {"name": keys::GATE}]);
+        world.edit("Pod", "a")["spec"]["schedulingGates"] = gates;
         world.settle(SOON);
-        let pod = &world.pods["a"]["spec"];
+        let pod = &world.get("Pod", "a")["spec"];
         assert_eq!(pod["schedulingGates"], json!([{"name": "example.com/mine"}]));
         let present = &pod["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"];
         assert_eq!(*present, lifted);
@@ -55,9 +57,7 @@ fn placeholders_are_created_before_gates_are_removed() {
 
 #[test]
 fn a_gate_without_a_placeholder_is_removed() {
-    let mut world = World::new(&["n1"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
+    let mut world = World::with_run(&["n1"]);
     world.gated("a", "run", &Value::Null);
     world.end("run");
     world.settle(SOON);
@@ -69,14 +69,14 @@ fn a_gate_without_a_placeholder_is_removed() {
 #[test]
 fn a_member_that_requires_the_former_node_is_recreated() {
     for repair in [Repair::Report, Repair::RecreatePending] {
-        for pace in [Pace::Whole, Pace::First, Pace::Last] {
+        for pace in [Pace::All, Pace::First, Pace::Last] {
             let mut world = World::new(&["n1", "n2"]);
             world.policy.repair = repair;
             world.pace = pace;
             world.claim("c");
             world.run("run", &["c"], &[]);
             world.member("first", "run", 100);
-            world.pods.clear();
+            world.clear("Pod");
             world.settle(SOON);
             world.gated("a", "run", &Value::Null);
             world.member("b", "run", 100);
@@ -110,7 +110,7 @@ fn a_member_without_a_task_run_that_requires_the_former_node_is_reported() {
     }
     let field = json!({"key": "metadata.name", "operator": "In", "values": ["n1"]});
     let bound = json!({REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}});
-    world.pods.get_mut("bare").unwrap()["spec"]["affinity"] = json!({"nodeAffinity": bound});
+    world.edit("Pod", "bare")["spec"]["affinity"] = json!({"nodeAffinity": bound});
     world.stranger("s", "n1", 950);
     world.settle(LONG);
     assert_eq!((world.node_of("bare"), world.node_of("follows")), (None, Some("n2")));
@@ -118,7 +118,7 @@ fn a_member_without_a_task_run_that_requires_the_former_node_is_reported() {
     let (_, event) =
         world.events.iter().find(|(_, event)| event.reason == reason::BOUND_ELSEWHERE).unwrap();
     assert!(event.note.contains("it must be deleted and created again"), "{event:?}");
-    assert!(world.pods.contains_key("bare"), "{:?}", world.writes);
+    assert!(world.has("Pod", "bare"), "{:?}", world.writes);
 
     // Alone it can only come in where it is bound to: nothing is moved for it, nor is it called.
     world.finish("follows");
@@ -130,16 +130,11 @@ fn a_member_without_a_task_run_that_requires_the_former_node_is_reported() {
 /// A node that its author names is not ours to take back.
 #[test]
 fn a_member_whose_author_requires_a_node_is_not_recreated() {
-    let mut world = World::new(&["n1", "n2"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
-    world.member("first", "run", 100);
-    world.pods.clear();
-    world.settle(SOON);
+    let mut world = reserved(&["n1", "n2"]);
     assert_eq!(world.place("run"), Some("n1"));
     world.member("a", "run", 100);
     let field = json!({"key": "metadata.name", "operator": "In", "values": ["n2"]});
-    world.pods.get_mut("a").unwrap()["spec"]["affinity"]["nodeAffinity"] =
+    world.edit("Pod", "a")["spec"]["affinity"]["nodeAffinity"] =
         json!({REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}});
     world.settle(LONG);
     assert_eq!((world.node_of("a"), world.place("run")), (Some("n2"), Some("n2")));
@@ -155,32 +150,30 @@ fn a_gate_is_removed_only_if_the_node_is_eligible() {
     let cases: [(&str, Value, u32, Change); 4] = [
         ("its own terms", zone, 100, |_| {}),
         ("its selector", Value::Null, 100, |world| {
-            world.pods.get_mut("a").unwrap()["spec"]["nodeSelector"] = json!({"zone": "b"});
+            world.edit("Pod", "a")["spec"]["nodeSelector"] = json!({"zone": "b"});
         }),
         ("a taint that the placeholder tolerates", Value::Null, 100, |world| {
             let taint = json!({"key": "k", "effect": "NoSchedule"});
-            World::change(world.nodes.get_mut("n1").unwrap(), json!({"spec": {"taints": [taint]}}));
+            world.change("Node", "n1", json!({"spec": {"taints": [taint]}}));
         }),
         ("the room", Value::Null, 600, |world| world.stranger("s", "n1", 500)),
     ];
     for (why, terms, cpu, change) in cases {
-        let mut world = World::new(&["n1", "n2"]);
-        world.claim("c");
-        world.run("run", &["c"], &[]);
+        let mut world = World::with_run(&["n1", "n2"]);
         world.template("run", &json!({"tolerations": [{"key": "k", "operator": "Exists"}]}));
         let label = json!({"metadata": {"labels": {"zone": "b"}}});
-        World::change(world.nodes.get_mut("n2").unwrap(), label);
+        world.change("Node", "n2", label);
         world.member("first", "run", 100);
-        world.pods.clear();
+        world.clear("Pod");
         world.settle(SOON);
         assert_eq!(world.place("run"), Some("n1"));
         world.gated_with("a", "run", &terms, cpu);
-        world.pods.get_mut("a").unwrap()["spec"]["tolerations"] = Value::Null;
+        world.edit("Pod", "a")["spec"]["tolerations"] = Value::Null;
         change(&mut world);
         world.settle(SOON);
         assert_eq!(world.node_of("a"), None, "{why}");
-        let spec = &world.pods["a"]["spec"];
-        assert_eq!(spec["schedulingGates"].as_array().map(Vec::len), Some(2), "{why}: {spec}");
+        let spec = &world.get("Pod", "a")["spec"];
+        assert_eq!(spec["schedulingGates"].as_array().map(Vec::len), Some(1), "{why}: {spec}");
         world.settle(60);
         assert_eq!((world.node_of("a"), world.place("run")), (Some("n2"), Some("n2")), "{why}");
         assert!(!world.writes.contains(&"delete Pod a".to_owned()), "{why}: {:?}", world.writes);
@@ -200,14 +193,14 @@ fn members_that_require_a_node_are_recreated_before_their_group_leaves_it() {
         }),
     ];
     for (why, trouble) in troubles {
-        for pace in [Pace::Whole, Pace::First, Pace::Last] {
+        for pace in [Pace::All, Pace::First, Pace::Last] {
             let mut world = World::new(&["n1", "n2"]);
             world.pace = pace;
             world.claim("c");
             world.run("run", &["c"], &[]);
             world.template("run", &json!({"tolerations": [{"operator": "Exists"}]}));
             world.member("first", "run", 100);
-            world.pods.clear();
+            world.clear("Pod");
             world.settle(SOON);
             world.gated("a", "run", &Value::Null);
             world.gated("b", "run", &Value::Null);

@@ -1,10 +1,9 @@
 //! Placeholders are held to their members, and to no other pods.
 
-use k8s_openapi::jiff::SignedDuration;
 use serde_json::json;
 
 use super::simulator::World;
-use super::{LONG, SOON, begun, is_held};
+use super::{LONG, SOON, begun, is_held, reserved};
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::reconcile::reason;
 use crate::systems::coschedule::resources::STATEFUL_SET;
@@ -14,12 +13,7 @@ use crate::view::resource::POD;
 #[test]
 fn a_label_alone_keeps_no_placeholder_on_its_node() {
     for of in ["no group", "another run", "another group"] {
-        let mut world = World::new(&["n1", "n2"]);
-        world.claim("c");
-        world.run("run", &["c"], &[]);
-        world.member("a", "run", 100);
-        world.pods.clear();
-        world.settle(SOON);
+        let mut world = reserved(&["n1", "n2"]);
         let own = world.placeholder("run");
         match of {
             "another run" => {
@@ -29,9 +23,8 @@ fn a_label_alone_keeps_no_placeholder_on_its_node() {
             "another group" => _ = world.native("x", "g"),
             _ => world.stranger("x", "n1", 10),
         }
-        let pod = world.pods.get_mut("x").unwrap();
-        pod["metadata"]["labels"] = json!({keys::MEMBER: own});
-        pod["spec"]["nodeName"] = json!("n1");
+        world.edit("Pod", "x")["metadata"]["labels"] = json!({keys::MEMBER: own});
+        world.edit("Pod", "x")["spec"]["nodeName"] = json!("n1");
         world.cordon("n1", true);
         // The template lets it go first: the scheduler believes the label.
         let of_own = |world: &mut World| {
@@ -84,21 +77,21 @@ fn a_placeholder_excluded_from_the_node_of_a_member_returns_to_it() {
     world.settle(SOON);
     // The template says so, and the pod has not gone.
     while !world.writes.last().unwrap().starts_with("patch StatefulSet") {
-        world.now += SignedDuration::from_secs(1);
+        world.wait(1);
         world.plan().actions.into_iter().for_each(|action| world.act(action));
     }
     world.member("small", "run", 10);
     let placeholder = world.placeholder("run");
     let place = world.place("run").map(str::to_owned);
     assert_eq!(place.as_deref(), Some("n1"));
-    world.pods.get_mut("small").unwrap()["spec"]["nodeName"] = json!("n1");
+    world.edit("Pod", "small")["spec"]["nodeName"] = json!("n1");
     world.evict("run");
     world.settle(LONG);
     assert_eq!((world.place("run"), world.node_of("large")), (Some("n1"), None));
     world.finish("small");
     world.settle(LONG);
     assert_eq!((world.place("run"), world.node_of("large")), (Some("n2"), Some("n2")));
-    assert!(is_held(&world, &placeholder));
+    assert!(is_held(&mut world, &placeholder));
 }
 
 /// The label of a stranger does not tear apart those that are placed.
@@ -108,18 +101,18 @@ fn a_forged_label_beside_a_running_member_does_not_drop_the_hold() {
     assert_eq!(world.node_of("a"), Some("n1"));
     let placeholder = world.placeholder("run");
     world.stranger("x", "n3", 10);
-    world.pods.get_mut("x").unwrap()["metadata"]["labels"] = json!({keys::MEMBER: placeholder});
+    world.edit("Pod", "x")["metadata"]["labels"] = json!({keys::MEMBER: placeholder});
     world.cordon("n1", true);
     world.cordon("n3", true);
     world.evict("run");
     world.member("b", "run", 100);
     world.settle(LONG);
     assert_eq!((world.place("run"), world.node_of("b")), (None, None));
-    assert!(is_held(&world, &placeholder));
+    assert!(is_held(&mut world, &placeholder));
     world.finish("a");
     world.settle(SOON);
     assert_eq!((world.place("run"), world.node_of("b")), (Some("n2"), Some("n2")));
-    assert!(is_held(&world, &placeholder), "to those that are there");
+    assert!(is_held(&mut world, &placeholder), "to those that are there");
 }
 
 /// Pods of a native group may never end. A pod that has to leave is replaced first, as a disruption
@@ -131,18 +124,18 @@ fn a_native_group_is_not_held_to_a_closed_node() {
     let pod = format!("{placeholder}-0");
     world.settle(SOON);
     assert_eq!((world.node_of("a"), world.node_of(&pod)), (Some("n1"), Some("n1")));
-    world.pods.remove(&pod);
+    world.remove("Pod", &pod);
     world.settle(SOON);
     assert_eq!(world.node_of(&pod), Some("n1"));
     world.cordon("n1", true);
     world.native("b", "g");
     world.settle(LONG);
     assert_eq!(world.node_of("b"), None, "the placeholder stays with who runs");
-    world.pods.remove(&pod);
+    world.remove("Pod", &pod);
     world.settle(SOON);
     assert_eq!((world.node_of("b"), world.node_of(&pod)), (Some("n2"), Some("n2")));
     world.settle(SOON);
-    assert!(is_held(&world, &placeholder), "to those that are there");
+    assert!(is_held(&mut world, &placeholder), "to those that are there");
     world.finish("a");
     world.settle(LONG);
     assert_eq!(world.node_of(&pod), Some("n2"));
@@ -156,7 +149,7 @@ fn a_native_group_leaves_a_node_that_its_template_names() {
     let pod = format!("{placeholder}-0");
     world.settle(SOON);
     world.cordon("n1", true);
-    world.pods.remove(&pod);
+    world.remove("Pod", &pod);
     world.settle(SOON);
     assert_eq!(world.node_of(&pod), Some("n2"));
     world.cordon("n1", false);
@@ -164,7 +157,7 @@ fn a_native_group_leaves_a_node_that_its_template_names() {
     assert_eq!(world.node_of(&pod), Some("n1"), "with its member");
     world.cordon("n1", true);
     world.native("b", "g");
-    world.pods.remove(&pod);
+    world.remove("Pod", &pod);
     world.settle(LONG);
     assert_eq!((world.node_of("b"), world.node_of(&pod)), (Some("n2"), Some("n2")));
 }
@@ -182,7 +175,7 @@ fn a_native_group_that_left_a_closed_node_waits_for_free_capacity() {
             world.stranger("s", "n2", 950);
         }
         world.cordon("n1", true);
-        world.pods.remove(&pod);
+        world.remove("Pod", &pod);
         world.settle(SOON);
         assert_eq!(world.node_of(&pod), Some("n2"));
         match second {
@@ -205,19 +198,19 @@ fn a_native_group_leaves_a_closed_node_that_its_template_names_for_its_other_one
     let pod = format!("{placeholder}-0");
     world.settle(SOON);
     world.cordon("n1", true);
-    world.pods.remove(&pod);
+    world.remove("Pod", &pod);
     world.settle(SOON);
     world.cordon("n1", false);
     world.settle(SOON);
     assert_eq!(world.node_of(&pod), Some("n1"), "by name");
     world.native("b", "g");
-    world.pods.get_mut("b").unwrap()["spec"]["nodeName"] = json!("n2");
+    world.edit("Pod", "b")["spec"]["nodeName"] = json!("n2");
     world.cordon("n1", true);
     world.native("c", "g");
-    world.pods.remove(&pod);
+    world.remove("Pod", &pod);
     world.settle(LONG);
     assert_eq!((world.node_of("c"), world.node_of(&pod)), (Some("n2"), Some("n2")));
-    assert!(is_held(&world, &placeholder));
+    assert!(is_held(&mut world, &placeholder));
 }
 
 /// If one of its nodes takes no new pods, another one counts only if it has enough free capacity.
@@ -228,15 +221,15 @@ fn a_native_group_on_a_closed_and_a_full_node_moves_to_a_third() {
     let pod = format!("{placeholder}-0");
     world.settle(SOON);
     world.native("b", "g");
-    world.pods.get_mut("b").unwrap()["spec"]["nodeName"] = json!("n2");
+    world.edit("Pod", "b")["spec"]["nodeName"] = json!("n2");
     world.stranger("s", "n1", 890);
     world.cordon("n2", true);
-    world.pods.remove(&pod);
+    world.remove("Pod", &pod);
     world.settle(SOON);
     assert_eq!(world.node_of(&pod), Some("n1"), "there was room for it");
     world.stranger("t", "n1", 10);
     world.native("c", "g");
-    world.pods.remove(&pod);
+    world.remove("Pod", &pod);
     world.stranger("u", "n1", 10);
     world.settle(LONG);
     assert_eq!((world.node_of("c"), world.node_of(&pod)), (Some("n3"), Some("n3")));
@@ -245,12 +238,10 @@ fn a_native_group_on_a_closed_and_a_full_node_moves_to_a_third() {
 /// Only one pod is the placeholder's. The scheduler counts every one that says so.
 #[test]
 fn a_pod_with_both_labels_keeps_no_placeholder() {
-    let mut world = World::new(&["n1", "n2"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
+    let mut world = World::with_run(&["n1", "n2"]);
     let placeholder = world.placeholder("run");
     world.stranger("x", "n2", 10);
-    world.pods.get_mut("x").unwrap()["metadata"]["labels"] =
+    world.edit("Pod", "x")["metadata"]["labels"] =
         json!({keys::MEMBER: placeholder, keys::PLACEHOLDER: placeholder});
     world.cordon("n2", true);
     world.member("a", "run", 100);
@@ -265,18 +256,19 @@ fn a_placeholder_that_cannot_be_bound_is_reported() {
     for forged in [false, true] {
         let mut world = begun(&["n1", "n2"]);
         let placeholder = world.placeholder("run");
-        let pod = world.pods.get_mut(&format!("{placeholder}-0")).unwrap();
-        pod["spec"].as_object_mut().unwrap().remove("nodeName");
-        pod["status"] = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
-            "reason": "SchedulerError", "message": "running PreBind plugin \"VolumeBinding\": no",
-            "lastTransitionTime": world.now.to_string()}]});
+        let pod = format!("{placeholder}-0");
+        world.unbind(&pod);
+        let since = world.store.timestamp();
+        world.edit("Pod", &pod)["status"] = json!({"phase": "Pending", "conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "SchedulerError",
+            "message": "running PreBind plugin \"VolumeBinding\": no", "lastTransitionTime": since}]});
         if forged {
             let ours = json!({"metadata": {"ownerReferences": null}});
-            World::change(world.pods.get_mut("a").unwrap(), ours);
+            world.change("Pod", "a", ours);
         } else {
             world.member("b", "run", 100);
         }
-        world.now += SignedDuration::from_secs(60);
+        world.wait(60);
         let actions = world.plan().actions;
         let lets_go = actions.iter().any(|action| action.target.resource == STATEFUL_SET);
         let mut events = actions.iter().flat_map(|action| &action.events);
@@ -292,24 +284,23 @@ fn a_placeholder_that_cannot_be_bound_is_reported() {
 fn a_template_without_the_label_of_members_gets_it_with_the_affinity() {
     let mut world = begun(&["n1", "n2"]);
     let placeholder = world.placeholder("run");
-    let set = world.sets.get_mut(&placeholder).unwrap();
-    let template = &mut set["spec"]["template"];
-    template["metadata"]["labels"].as_object_mut().unwrap().remove(keys::MEMBER);
-    let pod = world.pods.get_mut(&format!("{placeholder}-0")).unwrap();
-    pod["metadata"]["labels"].as_object_mut().unwrap().remove(keys::MEMBER);
+    let unlabelled = json!({"metadata": {"labels": {keys::MEMBER: null}}});
+    let template = json!({"spec": {"template": unlabelled}});
+    world.change("StatefulSet", &placeholder, template);
+    world.change("Pod", &format!("{placeholder}-0"), unlabelled);
     world.finish("a");
     world.cordon("n1", true);
     world.member("b", "run", 100);
     world.settle(SOON);
     assert_eq!((world.place("run"), world.node_of("b")), (Some("n2"), Some("n2")));
-    assert!(is_held(&world, &placeholder));
+    assert!(is_held(&mut world, &placeholder));
 }
 
 /// For the scheduler no pod shares such a node's topology domain, whatever is on the others.
 #[test]
 fn a_node_without_a_hostname_label_causes_no_moves() {
     let mut world = World::new(&["n1", "n2"]);
-    World::change(world.nodes.get_mut("n2").unwrap(), json!({"metadata": {"labels": null}}));
+    world.change("Node", "n2", json!({"metadata": {"labels": null}}));
     for number in 0..10 {
         world.stranger(&format!("s{number}"), "n1", 0);
     }
@@ -320,8 +311,8 @@ fn a_node_without_a_hostname_label_causes_no_moves() {
     assert_eq!(world.reported(POD, "a"), [reason::PLACEHOLDER_NOT_PLACED]);
     assert!(world.writes.len() < 30, "{:?}", world.writes);
     assert!(world.writes.iter().all(|write| !write.starts_with("delete")), "{:?}", world.writes);
-    world.pods.remove("s0");
-    world.pods.remove("s1");
+    world.remove("Pod", "s0");
+    world.remove("Pod", "s1");
     world.settle(LONG);
     assert_eq!((world.place("run"), world.node_of("a")), (Some("n1"), Some("n1")));
 }
@@ -332,21 +323,17 @@ fn pods_that_stowplan_has_not_placed_do_not_keep_a_placeholder() {
     for what in ["lost", "forged", "bypassed"] {
         let mut world = begun(&["n1", "n2"]);
         assert_eq!(world.node_of("a"), Some("n1"));
-        let pod = world.pods.get_mut("a").unwrap();
         match what {
             "lost" => {
-                World::change(
-                    pod,
-                    json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
-                );
+                world.mark_deleted("Pod", "a");
                 world.ready("n1", false);
             }
             "forged" => {
-                World::change(pod, json!({"metadata": {"ownerReferences": null}}));
+                world.change("Pod", "a", json!({"metadata": {"ownerReferences": null}}));
                 world.cordon("n1", true);
             }
             _ => {
-                World::change(pod, json!({"spec": {"affinity": null}}));
+                world.change("Pod", "a", json!({"spec": {"affinity": null}}));
                 world.cordon("n1", true);
             }
         }

@@ -1,10 +1,9 @@
 //! Placeholders are made, missed and deleted.
 
-use k8s_openapi::jiff::SignedDuration;
 use serde_json::json;
 
 use super::simulator::{NAMESPACE, World};
-use super::{LONG, SOON, begun};
+use super::{LONG, SOON, begun, reserved};
 use crate::policy::Repair;
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::CoscheduleView as _;
@@ -19,14 +18,14 @@ fn a_run_has_a_placeholder_from_its_first_task_to_its_end() {
     let mut world = World::new(&["n1", "n2"]);
     world.run("run", &[], &["source", "cache"]);
     world.settle(SOON);
-    assert!(world.sets.is_empty(), "no task yet");
+    assert!(world.count("StatefulSet") == 0, "no task yet");
     world.member("a", "run", 100);
     world.settle(SOON);
     world.member("b", "run", 100);
     world.settle(SOON);
     assert_eq!((world.node_of("a"), world.node_of("b")), (world.place("run"), world.place("run")));
     assert!(world.place("run").is_some());
-    let set = &world.sets[&world.placeholder("run")];
+    let set = &world.get("StatefulSet", &world.placeholder("run"));
     let volumes = set["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
     assert_eq!(volumes.len(), 2);
     assert_eq!(world.writes.len(), 1, "{:?}", world.writes);
@@ -34,19 +33,13 @@ fn a_run_has_a_placeholder_from_its_first_task_to_its_end() {
     world.finish("b");
     world.end("run");
     world.settle(LONG);
-    assert!(world.sets.is_empty());
+    assert!(world.count("StatefulSet") == 0);
     assert_eq!(world.writes.len(), 2, "{:?}", world.writes);
     assert!(world.events.is_empty(), "{:?}", world.events);
 }
 
 #[test]
 fn a_kept_class_that_binds_at_once_is_reported_if_it_matters() {
-    let class = |name: &str, kind: &str, mode: &str| {
-        json!({
-            "metadata": {"name": name}, "provisioner": "example.com/disk",
-            "parameters": {"kind": kind}, "volumeBindingMode": mode,
-        })
-    };
     for (of_claim, templates, is_reported) in [
         ("alone", &["a", "b"][..], true),
         // Volumes cannot lie apart where there is one.
@@ -58,20 +51,22 @@ fn a_kept_class_that_binds_at_once_is_reported_if_it_matters() {
         ("unknown", &["a", "b"], false),
     ] {
         let mut world = World::new(&["n1"]);
-        world.classes = vec![
-            class("alone", "1", "Immediate"),
-            class("has-sibling", "2", "Immediate"),
-            class("waits", "2", "WaitForFirstConsumer"),
-            class("mapped", "3", "Immediate"),
-            class("mapped-to-nothing", "4", "Immediate"),
-        ];
+        for (name, kind, mode) in [
+            ("alone", "1", "Immediate"),
+            ("has-sibling", "2", "Immediate"),
+            ("waits", "2", "WaitForFirstConsumer"),
+            ("mapped", "3", "Immediate"),
+            ("mapped-to-nothing", "4", "Immediate"),
+        ] {
+            let class = json!({"provisioner": "example.com/disk", "parameters": {"kind": kind},
+                "volumeBindingMode": mode});
+            world.create("StorageClass", name, class);
+        }
         let map = [("mapped", "waits"), ("mapped-to-nothing", "no-such-class")];
         world.policy.coschedule.class_map =
             map.map(|(from, to)| (from.to_owned(), to.to_owned())).into();
         world.run("run", &[], templates);
-        for claim in world.claims.values_mut() {
-            World::change(claim, json!({"spec": {"storageClassName": of_claim}}));
-        }
+        world.class(of_claim);
         world.member("a", "run", 100);
         world.settle(SOON);
         let wanted: &[_] = if is_reported { &[reason::CLASS_BINDS_AT_ONCE] } else { &[] };
@@ -95,33 +90,20 @@ fn no_placeholder_is_created_for_runs_that_opt_out() {
     world.run("going", &["c"], &[]);
     for run in ["off", "assisted", "wrong", "ended", "going"] {
         world.member(&format!("{run}-pod"), run, 100);
-        world.pods.clear();
+        world.clear("Pod");
     }
-    let annotate = |world: &mut World, run: &str, mode: &str| {
-        World::change(
-            world.runs.get_mut(run).unwrap(),
-            json!({"metadata": {"annotations": {keys::MODE: mode}}}),
-        );
-    };
-    annotate(&mut world, "off", "disabled");
-    annotate(&mut world, "wrong", "pipeline-runs");
+    world.annotate("PipelineRun", "off", keys::MODE, "disabled");
+    world.annotate("PipelineRun", "wrong", keys::MODE, "pipeline-runs");
     world.end("ended");
-    World::change(
-        world.runs.get_mut("going").unwrap(),
-        json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
-    );
-    let task = world.task_runs.get_mut("assisted-pod").unwrap();
-    World::change(
-        task,
-        json!({"metadata": {"annotations": {keys::ASSISTANT: "affinity-assistant-1"}}}),
-    );
+    world.mark_deleted("PipelineRun", "going");
+    world.assist("assisted-pod");
     world.settle(LONG);
     assert!(world.writes.is_empty(), "{:?}", world.writes);
     assert_eq!(world.reported(PIPELINE_RUN, "assisted"), [reason::ASSISTANT_IS_ON]);
     assert_eq!(world.reported(PIPELINE_RUN, "wrong"), ["InvalidMode"]);
     assert_eq!(world.events.len(), 2);
 
-    annotate(&mut world, "off", "workspaces");
+    world.annotate("PipelineRun", "off", keys::MODE, "workspaces");
     world.policy.coschedule.enabled = false;
     world.settle(LONG);
     assert!(world.writes.is_empty(), "the policy turns it off");
@@ -131,24 +113,19 @@ fn no_placeholder_is_created_for_runs_that_opt_out() {
     assert!(world.writes.is_empty(), "the namespace is left alone");
     world.policy.excluded_namespaces.clear();
     world.settle(SOON);
-    assert_eq!(world.sets.len(), 1);
+    assert_eq!(world.count("StatefulSet"), 1);
 }
 
 /// By kube-downscaler, or by hand.
 #[test]
 fn the_size_of_a_placeholder_is_restored() {
-    let mut world = World::new(&["n1"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
-    world.member("a", "run", 100);
-    world.pods.clear();
-    world.settle(SOON);
+    let mut world = reserved(&["n1"]);
     for size in [0, 2] {
         let placeholder = world.placeholder("run");
-        world.sets.get_mut(&placeholder).unwrap()["spec"]["replicas"] = json!(size);
+        world.edit("StatefulSet", &placeholder)["spec"]["replicas"] = json!(size);
         let writes = world.writes.len();
         world.settle(LONG);
-        assert_eq!(world.sets[&placeholder]["spec"]["replicas"], 1);
+        assert_eq!(world.get("StatefulSet", &placeholder)["spec"]["replicas"], 1);
         assert_eq!(world.place("run"), Some("n1"));
         assert_eq!(world.writes.len(), writes + 1, "{:?}", world.writes);
         assert!(world.events.is_empty(), "{:?}", world.events);
@@ -163,16 +140,16 @@ fn a_native_group_outlives_its_last_pod_for_a_while() {
     assert_eq!(world.node_of("a"), Some("n1"));
     world.finish("a");
     world.settle(60);
-    assert!(world.sets.contains_key(&name), "the next pod may come");
+    assert!(world.has("StatefulSet", &name), "the next pod may come");
     world.native("b", "group");
     world.settle(LONG);
-    assert!(world.sets.contains_key(&name));
+    assert!(world.has("StatefulSet", &name));
     assert_eq!(world.node_of("b"), Some("n1"));
-    world.pods.remove("b");
+    world.remove("Pod", "b");
     world.settle(299);
-    assert!(world.sets.contains_key(&name), "{:?}", world.sets);
+    assert!(world.has("StatefulSet", &name), "{:?}", world.names("StatefulSet"));
     world.settle(10);
-    assert!(world.sets.is_empty());
+    assert!(world.count("StatefulSet") == 0);
     assert_eq!(world.writes.len(), 5, "made, idle, not idle, idle, removed: {:?}", world.writes);
 }
 
@@ -184,23 +161,23 @@ fn a_claim_that_is_being_deleted_ends_a_group_without_pods_at_once() {
     world.claim("c");
     let volume = json!({"spec": {"volumes": [
         {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}});
-    World::change(world.pods.get_mut("a").unwrap(), volume);
+    world.change("Pod", "a", volume);
     world.settle(SOON);
     assert_eq!(world.node_of("a"), Some("n1"));
     let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
-    World::change(world.claims.get_mut("c").unwrap(), deleted);
+    world.change("PersistentVolumeClaim", "c", deleted);
     world.settle(SOON);
-    assert!(world.sets.contains_key(&name), "its pod still runs");
+    assert!(world.has("StatefulSet", &name), "its pod still runs");
     world.finish("a");
     world.settle(SOON);
-    assert!(world.sets.is_empty(), "{:?}", world.sets);
+    assert!(world.count("StatefulSet") == 0, "{:?}", world.names("StatefulSet"));
 }
 
 #[test]
 fn a_label_alone_creates_no_group() {
     let mut world = World::new(&["n1"]);
     world.native("a", "group");
-    world.pods.get_mut("a").unwrap()["metadata"]["labels"][keys::MEMBER] =
+    world.edit("Pod", "a")["metadata"]["labels"][keys::MEMBER] =
         json!("affinity-assistant-0000000000");
     world.settle(LONG);
     assert!(world.writes.is_empty(), "{:?}", world.writes);
@@ -210,27 +187,26 @@ fn a_label_alone_creates_no_group() {
 fn placeholders_without_an_owner_are_deleted_and_foreign_objects_kept() {
     let mut world = World::new(&["n1"]);
     let own = json!({"spec": {"template": {"metadata": {}, "spec": {"containers": []}}, "selector": {}, "serviceName": ""}});
-    for (number, name) in ["affinity-assistant-0000000000", "mine"].into_iter().enumerate() {
+    for name in ["affinity-assistant-0000000000", "mine"] {
         let mut set = own.clone();
-        set["metadata"] = json!({"name": name, "namespace": NAMESPACE, "uid": format!("set-{number}"),
-            "labels": {keys::PLACEHOLDER: name}});
-        world.sets.insert(name.to_owned(), set);
+        set["metadata"] = json!({"labels": {keys::PLACEHOLDER: name}});
+        world.create("StatefulSet", name, set);
     }
     world.settle(SOON);
-    assert_eq!(world.sets.keys().collect::<Vec<_>>(), ["mine"]);
+    assert_eq!(world.names("StatefulSet"), ["mine"]);
 }
 
 #[test]
 fn a_recreated_run_of_the_same_name_has_a_new_placeholder() {
     let mut world = begun(&["n1"]);
     let old = world.placeholder("run");
-    world.pods.remove("a");
-    world.runs.remove("run");
+    world.remove("Pod", "a");
+    world.remove("PipelineRun", "run");
     world.run("run", &["c"], &[]);
     world.member("b", "run", 100);
     world.settle(SOON);
     assert_ne!(world.placeholder("run"), old);
-    assert_eq!(world.sets.keys().collect::<Vec<_>>(), [&world.placeholder("run")]);
+    assert_eq!(world.names("StatefulSet"), [world.placeholder("run")]);
     assert_eq!(world.node_of("b"), Some("n1"));
 }
 
@@ -246,12 +222,11 @@ fn members_of_a_failed_placeholder_are_reported_and_recreated() {
         world.settle(50);
         assert!(world.events.is_empty(), "{:?}", world.events);
         world.settle(LONG);
-        let view = world.view();
         let name = Name::new(NAMESPACE, &world.placeholder("run"));
-        assert!(view.placeholder(&name).unwrap().failed, "for the webhook");
+        assert!(world.view().placeholder(&name).unwrap().failed, "for the webhook");
         assert_eq!(world.reported(PIPELINE_RUN, "run"), [reason::PLACEHOLDER_NOT_MADE]);
         // Whatever the policy's `repair` is: it would run without stowplan.
-        assert!(!world.pods.contains_key("a"), "{repair:?}");
+        assert!(!world.has("Pod", "a"), "{repair:?}");
         assert_eq!(world.reported(POD, "a"), [reason::PLACEHOLDER_NOT_MADE, reason::RECREATED]);
         let writes = world.writes.len();
         assert!(writes <= 4, "{:?}", world.writes);
@@ -270,17 +245,16 @@ fn members_of_a_native_group_without_a_placeholder_get_a_way_on() {
         let mut world = World::new(&["n1"]);
         world.makes_pods = false;
         world.native("a", "g");
-        let pod = world.pods.get_mut("a").unwrap();
         if !owner.is_empty() {
             let owner = json!({"apiVersion": "v1", "kind": owner, "name": "o", "uid": "o", "controller": true});
-            pod["metadata"]["ownerReferences"] = json!([owner]);
+            world.edit("Pod", "a")["metadata"]["ownerReferences"] = json!([owner]);
         }
         let grace = i64::try_from(world.policy.coschedule.grace_period.length().as_secs()).unwrap();
         // 30 s to the first mark, 30 s to the second.
         world.settle(60 + grace - 1);
-        assert!(world.pods.contains_key("a"), "{owner}");
+        assert!(world.has("Pod", "a"), "{owner}");
         world.settle(LONG);
-        assert_eq!(world.pods.contains_key("a"), owner != "ReplicaSet", "{owner}");
+        assert_eq!(world.has("Pod", "a"), owner != "ReplicaSet", "{owner}");
         let notes: Vec<_> = world.events.iter().map(|(_, event)| &*event.note).collect();
         let said = match owner {
             "ReplicaSet" => "deleted, so that its owner creates it again",
@@ -297,10 +271,10 @@ fn members_that_come_back_are_released_with_growing_pauses() {
     world.makes_pods = false;
     let mut released = 0;
     for minute in 0..240 {
-        if !world.pods.contains_key("a") {
+        if !world.has("Pod", "a") {
             world.native("a", "g");
             let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "o", "uid": "o", "controller": true});
-            world.pods.get_mut("a").unwrap()["metadata"]["ownerReferences"] = json!([owner]);
+            world.edit("Pod", "a")["metadata"]["ownerReferences"] = json!([owner]);
             released += u32::from(minute > 0);
         }
         world.settle(60);
@@ -318,7 +292,7 @@ fn a_placeholder_steps_aside_for_pods_that_a_quota_refuses() {
         world.refuse_pod(&format!("{run}-a"), run);
     }
     let pods = |world: &World| {
-        ["one", "two"].map(|run| world.pods.contains_key(&format!("{}-0", world.placeholder(run))))
+        ["one", "two"].map(|run| world.has("Pod", &format!("{}-0", world.placeholder(run))))
     };
     let grace = i64::try_from(world.policy.coschedule.grace_period.length().as_secs()).unwrap();
     world.settle(grace - 1);
@@ -335,13 +309,15 @@ fn a_placeholder_steps_aside_for_pods_that_a_quota_refuses() {
     assert_eq!(world.reported(PIPELINE_RUN, second), [reason::PLACEHOLDER_STEPPED_ASIDE]);
     // Nothing else is written until the runs end.
     let writes = world.writes.len();
-    world.task_runs.values_mut().for_each(|it| it["status"] = json!({}));
+    for task_run in world.names("TaskRun") {
+        world.change("TaskRun", &task_run, json!({"status": {"conditions": null}}));
+    }
     world.settle(LONG);
     assert_eq!(world.writes.len(), writes, "{:?}", world.writes);
     world.end("one");
     world.end("two");
     world.settle(SOON);
-    assert!(world.sets.is_empty());
+    assert!(world.count("StatefulSet") == 0);
 }
 
 /// A claim of the placeholder's own is made with it: there is nothing to come back with.
@@ -352,37 +328,33 @@ fn members_that_need_a_claim_of_a_failed_placeholder_are_reported_and_kept() {
     world.policy.coschedule.volumes = Volumes::Provision;
     world.makes_pods = false;
     world.run("run", &[], &["source"]);
-    let claims: Vec<String> = world.claims.keys().cloned().collect();
-    for claim in world.claims.values_mut() {
-        World::change(claim, json!({"spec": {"storageClassName": keys::PARKED}}));
-    }
+    let claim = world.own_claim();
+    world.class(keys::PARKED);
     world.member("a", "run", 100);
-    world.mount("a", &keys::provisioned(&claims[0], &world.placeholder("run")));
-    let uid = world.pods["a"]["metadata"]["uid"].clone();
+    world.mount("a", &keys::provisioned(&claim, &world.placeholder("run")));
+    let uid = world.get("Pod", "a")["metadata"]["uid"].clone();
     world.settle(LONG);
     assert_eq!(world.reported(POD, "a"), [reason::PLACEHOLDER_NOT_MADE]);
-    assert_eq!(world.pods["a"]["metadata"]["uid"], uid);
+    assert_eq!(world.get("Pod", "a")["metadata"]["uid"], uid);
     assert!(world.writes.len() <= 3, "{:?}", world.writes);
 }
 
 #[test]
 fn a_forgotten_member_is_woken_if_it_fits() {
-    let mut world = World::new(&["n1"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
+    let mut world = World::with_run(&["n1"]);
     world.member("a", "run", 100);
     world.member("large", "run", 2_000);
     world.settle(SOON);
     // The scheduler has not looked again.
     for name in ["a", "large"] {
-        let pod = world.pods.get_mut(name).unwrap();
-        pod["spec"].as_object_mut().unwrap().remove("nodeName");
-        pod["status"] = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
-            "reason": "Unschedulable", "lastTransitionTime": world.now.to_string()}]});
+        world.unbind(name);
+        let since = world.store.timestamp();
+        world.edit("Pod", name)["status"] = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled",
+            "status": "False", "reason": "Unschedulable", "lastTransitionTime": since}]});
     }
-    world.now += SignedDuration::from_secs(11);
+    world.wait(11);
     assert!(world.plan().actions.is_empty(), "the scheduler's own turn");
-    world.now += SignedDuration::from_secs(1);
+    world.wait(1);
     let plan = world.plan();
     let woken: Vec<_> = plan.actions.iter().map(|action| &*action.target.name).collect();
     assert_eq!(woken, ["a"]);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::simulator::World;
-use super::{LONG, SOON, begun};
+use super::{LONG, SOON, begun, reserved};
 use crate::kubernetes::REQUIRED;
 use crate::systems::coschedule::reconcile::reason;
 use crate::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
@@ -11,12 +11,7 @@ use crate::view::resource::POD;
 
 #[test]
 fn a_cordoned_node_is_left_unless_a_member_runs() {
-    let mut world = World::new(&["n1", "n2"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
-    world.member("a", "run", 100);
-    world.pods.clear();
-    world.settle(SOON);
+    let mut world = reserved(&["n1", "n2"]);
     assert_eq!(world.place("run"), Some("n1"));
     world.cordon("n1", true);
     world.settle(SOON);
@@ -48,7 +43,7 @@ fn a_placeholder_on_another_node_than_its_members_moves_to_them() {
     let mut world = begun(&["n1", "n2"]);
     assert_eq!((world.node_of("a"), world.place("run")), (Some("n1"), Some("n1")));
     let placeholder = format!("{}-0", world.placeholder("run"));
-    world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
+    world.edit("Pod", &placeholder)["spec"]["nodeName"] = json!("n2");
     world.settle(SOON);
     assert_eq!((world.node_of("a"), world.place("run")), (Some("n1"), Some("n1")));
     assert_eq!(world.reported(PIPELINE_RUN, "run"), [reason::PLACEHOLDER_MOVED]);
@@ -58,7 +53,7 @@ fn a_placeholder_on_another_node_than_its_members_moves_to_them() {
 
     // If it cannot move to them, it stays and continues with the next ones.
     world.cordon("n1", true);
-    world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
+    world.edit("Pod", &placeholder)["spec"]["nodeName"] = json!("n2");
     let moves = world.reported(PIPELINE_RUN, "run").len();
     world.settle(LONG);
     assert_eq!(world.place("run"), Some("n2"));
@@ -67,7 +62,7 @@ fn a_placeholder_on_another_node_than_its_members_moves_to_them() {
     world.finish("b");
     world.end("run");
     world.settle(LONG);
-    assert!(world.sets.is_empty());
+    assert!(world.count("StatefulSet") == 0);
 }
 
 /// A node that was without power returns: pods there that are being deleted are no reason to leave a
@@ -76,9 +71,8 @@ fn a_placeholder_on_another_node_than_its_members_moves_to_them() {
 fn a_placeholder_does_not_follow_members_that_are_being_deleted() {
     let mut world = begun(&["n1", "n2"]);
     let placeholder = format!("{}-0", world.placeholder("run"));
-    world.pods.get_mut(&placeholder).unwrap()["spec"]["nodeName"] = json!("n2");
-    let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
-    World::change(world.pods.get_mut("a").unwrap(), deleted);
+    world.edit("Pod", &placeholder)["spec"]["nodeName"] = json!("n2");
+    world.mark_deleted("Pod", "a");
     world.settle(SOON);
     assert_eq!((world.node_of("a"), world.place("run")), (Some("n1"), Some("n2")));
     assert!(world.reported(PIPELINE_RUN, "run").is_empty());
@@ -86,18 +80,13 @@ fn a_placeholder_does_not_follow_members_that_are_being_deleted() {
 
 #[test]
 fn a_taint_that_the_placeholder_does_not_tolerate_is_like_a_cordon() {
-    let mut world = World::new(&["n1", "n2"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
-    world.member("a", "run", 100);
-    world.pods.clear();
-    world.settle(SOON);
+    let mut world = reserved(&["n1", "n2"]);
     let taint =
         |effect: &str| json!({"spec": {"taints": [{"key": "k", "value": "v", "effect": effect}]}});
-    World::change(world.nodes.get_mut("n1").unwrap(), taint("PreferNoSchedule"));
+    world.change("Node", "n1", taint("PreferNoSchedule"));
     let plan = world.plan();
     assert!(plan.actions.is_empty(), "{plan:?}");
-    World::change(world.nodes.get_mut("n1").unwrap(), taint("NoExecute"));
+    world.change("Node", "n1", taint("NoExecute"));
     world.settle(SOON);
     assert_eq!(world.place("run"), Some("n2"));
     assert!(
@@ -111,19 +100,18 @@ fn a_taint_that_the_placeholder_does_not_tolerate_is_like_a_cordon() {
 fn a_placeholder_on_a_deleted_or_not_ready_node_is_replaced() {
     for is_gone in [true, false] {
         let mut world = begun(&["n1", "n2"]);
-        let lose = |world: &mut World| match is_gone {
-            true => _ = world.nodes.remove("n1"),
+        match is_gone {
+            true => world.remove("Node", "n1"),
             false => world.ready("n1", false),
-        };
-        lose(&mut world);
+        }
         world.member("b", "run", 100);
         world.settle(LONG);
         assert_eq!(world.place("run"), Some("n1"), "a member runs there, as far as is known");
-        let deleted = json!({"metadata": {"deletionTimestamp": world.now.to_string()}});
-        World::change(world.pods.get_mut("a").unwrap(), deleted.clone());
+        world.mark_deleted("Pod", "a");
         // Somebody has deleted the placeholder's pod, too: its kubelet does not answer.
         let pod = format!("{}-0", world.placeholder("run"));
-        World::change(world.pods.get_mut(&pod).unwrap(), deleted);
+        let deleted = json!({"metadata": {"deletionTimestamp": world.store.timestamp()}});
+        world.change("Pod", &pod, deleted);
         world.settle(SOON);
         assert_eq!((world.place("run"), world.node_of("b")), (Some("n2"), Some("n2")));
         assert!(world.writes.contains(&format!("kill Pod {pod}")), "{:?}", world.writes);
@@ -173,12 +161,7 @@ fn a_pod_that_is_too_large_for_every_node_is_reported_while_members_run() {
 
 #[test]
 fn a_node_at_its_pod_limit_is_full() {
-    let mut world = World::new(&["n1", "n2"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
-    world.member("a", "run", 0);
-    world.pods.clear();
-    world.settle(SOON);
+    let mut world = reserved(&["n1", "n2"]);
     for number in 0..9 {
         world.stranger(&format!("s{number}"), "n1", 0);
     }
@@ -189,9 +172,7 @@ fn a_node_at_its_pod_limit_is_full() {
 
 #[test]
 fn without_a_fitting_node_it_waits_then_leaves_and_takes_the_first_that_fits() {
-    let mut world = World::new(&["n1", "n2"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
+    let mut world = World::with_run(&["n1", "n2"]);
     world.member("a", "run", 2_000);
     world.settle(100);
     assert_eq!(world.place("run"), Some("n1"));
@@ -202,16 +183,14 @@ fn without_a_fitting_node_it_waits_then_leaves_and_takes_the_first_that_fits() {
     world.settle(LONG);
     assert_eq!(world.writes.len(), writes, "it rests: {:?}", world.writes);
     let large = json!({"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}});
-    World::change(world.nodes.get_mut("n2").unwrap(), large);
+    world.change("Node", "n2", large);
     world.settle(SOON);
     assert_eq!((world.node_of("a"), world.place("run")), (Some("n2"), Some("n2")));
 }
 
 #[test]
 fn a_new_node_takes_waiting_members() {
-    let mut world = World::new(&["n1"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
+    let mut world = World::with_run(&["n1"]);
     world.member("a", "run", 900);
     world.stranger("s", "n1", 500);
     world.settle(LONG);
@@ -228,17 +207,14 @@ fn a_new_node_takes_waiting_members() {
 
 #[test]
 fn members_refused_for_an_unknown_reason_move_the_group_a_limited_number_of_times() {
-    let mut world = World::new(&["n1", "n2", "n3"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
+    let mut world = World::with_run(&["n1", "n2", "n3"]);
     world.member("a", "run", 100);
     // Only the scheduler reads this: no two of those with the label on a node.
     let term = json!({"labelSelector": {"matchLabels": {"of": "strangers"}}, "topologyKey": "kubernetes.io/hostname"});
-    let pod = world.pods.get_mut("a").unwrap();
-    pod["spec"]["affinity"]["podAntiAffinity"] = json!({REQUIRED: [term]});
+    world.edit("Pod", "a")["spec"]["affinity"]["podAntiAffinity"] = json!({REQUIRED: [term]});
     for node in ["n1", "n2"] {
         world.stranger(node, node, 0);
-        world.pods.get_mut(node).unwrap()["metadata"]["labels"] = json!({"of": "strangers"});
+        world.edit("Pod", node)["metadata"]["labels"] = json!({"of": "strangers"});
     }
     world.settle(LONG);
     assert_eq!(
@@ -254,12 +230,10 @@ fn members_refused_for_an_unknown_reason_move_the_group_a_limited_number_of_time
 /// The scheduler would put it back at once, and each time it is another pod.
 #[test]
 fn a_placeholder_that_tolerates_all_stays_on_a_cordoned_node_but_not_on_a_lost_one() {
-    let mut world = World::new(&["n1", "n2"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
+    let mut world = World::with_run(&["n1", "n2"]);
     world.template("run", &json!({"tolerations": [{"operator": "Exists"}]}));
     world.member("a", "run", 100);
-    world.pods.clear();
+    world.clear("Pod");
     world.settle(SOON);
     assert_eq!(world.place("run"), Some("n1"));
     let writes = world.writes.len();
@@ -289,12 +263,7 @@ fn a_placeholder_that_tolerates_all_stays_on_a_cordoned_node_but_not_on_a_lost_o
 #[test]
 fn a_member_that_needs_a_whole_node_fits_on_none_beside_its_placeholder() {
     for (cpu, fits) in [(1_000, false), (991, false), (990, true)] {
-        let mut world = World::new(&["n1", "n2", "n3"]);
-        world.claim("c");
-        world.run("run", &["c"], &[]);
-        world.member("first", "run", 100);
-        world.pods.clear();
-        world.settle(SOON);
+        let mut world = reserved(&["n1", "n2", "n3"]);
         world.stranger("s", "n1", 500);
         world.member("a", "run", cpu);
         world.settle(LONG);
@@ -315,12 +284,12 @@ fn a_placeholder_does_not_move_to_an_ineligible_node() {
     ] {
         let mut world = World::new(&["n1", "n2"]);
         let label = json!({"metadata": {"labels": {"zone": "a"}}});
-        World::change(world.nodes.get_mut("n1").unwrap(), label);
+        world.change("Node", "n1", label);
         world.claim("c");
         world.run("run", &["c"], &[]);
         world.template("run", &template);
         world.member("first", "run", 100);
-        world.pods.clear();
+        world.clear("Pod");
         world.settle(SOON);
         assert_eq!(world.place("run"), Some("n1"));
         world.stranger("s", "n1", 500);
@@ -334,9 +303,7 @@ fn a_placeholder_does_not_move_to_an_ineligible_node() {
 /// What the scheduler alone knows may hold everywhere: each node is tried once, and then it rests.
 #[test]
 fn a_reason_that_applies_to_all_nodes_is_reported_and_not_retried_for_ever() {
-    let mut world = World::new(&["n1", "n2", "n3"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
+    let mut world = World::with_run(&["n1", "n2", "n3"]);
     world.member("a", "run", 100);
     world.mount("a", "missing");
     let moves =

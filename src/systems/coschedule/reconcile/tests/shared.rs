@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::simulator::{NAMESPACE, World};
@@ -21,28 +20,28 @@ fn two_runs_with_one_claim_share_a_node_or_wait_for_each_other() {
         world.policy.coschedule.mode = mode;
         world.claim("c");
         world.run("first", &["c"], &[]);
-        world.now += SignedDuration::from_secs(1);
+        world.wait(1);
         world.run("second", &["c"], &[]);
         let key = if mode == CoscheduleMode::Workspaces { "c" } else { "" };
         let name = |world: &World, run: &str| {
-            keys::of_run(world.runs[run]["metadata"]["uid"].as_str().unwrap(), key)
+            keys::of_run(world.get("PipelineRun", run)["metadata"]["uid"].as_str().unwrap(), key)
         };
         let (first, second) = (name(&world, "first"), name(&world, "second"));
         world.member("a", "first", 100);
         world.member("b", "second", 100);
-        world.pods.clear();
+        world.clear("Pod");
         world.settle(LONG);
         let place =
             |world: &World, name: &str| world.node_of(&format!("{name}-0")).map(str::to_owned);
         assert_eq!(place(&world, &first).as_deref(), Some("n1"));
         if mode == CoscheduleMode::IsolatePipelinerun {
-            assert!(!world.sets.contains_key(&second));
+            assert!(!world.has("StatefulSet", &second));
             assert_eq!(world.reported(PIPELINE_RUN, "second"), [reason::SHARED_CLAIM]);
             world.member_of("d", "second", &second, 100);
             world.settle(SOON);
             assert_eq!(world.reported(TASK_RUN, "d"), [reason::SHARED_CLAIM]);
             assert_eq!(world.reported(POD, "d"), [reason::SHARED_CLAIM]);
-            world.pods.remove("d");
+            world.remove("Pod", "d");
             world.end("first");
             world.settle(SOON);
             assert!(place(&world, &second).is_some());
@@ -73,10 +72,10 @@ fn a_leader_does_not_leave_while_a_follower_uses_the_claim() {
     let mut world = World::new(&["n1", "n2"]);
     world.claim("c");
     world.run("first", &["c"], &[]);
-    world.now += SignedDuration::from_secs(1);
+    world.wait(1);
     world.run("second", &["c"], &[]);
     world.member("a", "first", 100);
-    world.pods.clear();
+    world.clear("Pod");
     world.settle(SOON);
     world.member("b", "second", 100);
     world.mount("b", "c");
@@ -101,11 +100,12 @@ fn isolated_runs_never_share_a_node_and_the_last_waits() {
     for run in ["r1", "r2", "r3"] {
         world.run(run, &[], &[]);
         world.member(run, run, 10);
-        world.pods.clear();
+        world.clear("Pod");
     }
     world.settle(LONG);
     let place = |world: &World, run: &str| {
-        let name = keys::of_run(world.runs[run]["metadata"]["uid"].as_str().unwrap(), "");
+        let name =
+            keys::of_run(world.get("PipelineRun", run)["metadata"]["uid"].as_str().unwrap(), "");
         world.node_of(&format!("{name}-0")).map(str::to_owned)
     };
     let places = ["r1", "r2", "r3"].map(|run| place(&world, run));
@@ -123,9 +123,7 @@ fn isolated_runs_never_share_a_node_and_the_last_waits() {
 #[test]
 fn members_admitted_before_tektons_assistant_was_detected_have_a_placeholder() {
     for exists in [true, false] {
-        let mut world = World::new(&["n1"]);
-        world.claim("c");
-        world.run("run", &["c"], &[]);
+        let mut world = World::with_run(&["n1"]);
         world.member("a", "run", 100);
         if exists {
             world.settle(SOON);
@@ -138,15 +136,15 @@ fn members_admitted_before_tektons_assistant_was_detected_have_a_placeholder() {
         assert_eq!(world.reported(PIPELINE_RUN, "run"), [reason::ASSISTANT_IS_ON]);
         // One that comes meanwhile, too; one that has ended says it as well.
         let ended = json!({"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}});
-        World::change(world.task_runs.get_mut("b").unwrap(), ended);
+        world.change("TaskRun", "b", ended);
         world.member("d", "run", 100);
         world.settle(SOON);
         assert_eq!(world.node_of("d"), Some("n1"));
-        assert_eq!(world.sets.len(), 1);
+        assert_eq!(world.count("StatefulSet"), 1);
         world.finish("a");
         world.finish("d");
         world.settle(SOON);
-        assert!(world.sets.is_empty(), "no run needs it any more");
+        assert!(world.count("StatefulSet") == 0, "no run needs it any more");
         let writes = world.writes.len();
         world.settle(LONG);
         assert_eq!(world.writes.len(), writes);
@@ -163,15 +161,9 @@ fn a_run_that_never_starts_delays_no_other() {
             world.policy.coschedule.mode = mode;
             world.claim("c");
             world.run("first", &["c"], &[]);
-            let run = world.runs.get_mut("first").unwrap();
             match what {
-                "deleted" => World::change(
-                    run,
-                    json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
-                ),
-                "group" => {
-                    World::change(run, json!({"metadata": {"annotations": {keys::GROUP: "g"}}}))
-                }
+                "deleted" => world.mark_deleted("PipelineRun", "first"),
+                "group" => world.annotate("PipelineRun", "first", keys::GROUP, "g"),
                 _ => {}
             }
             if what != "pending" {
@@ -183,17 +175,17 @@ fn a_run_that_never_starts_delays_no_other() {
             if what == "failed" {
                 world.makes_pods = false;
                 world.settle(LONG);
-                assert_eq!(world.sets.len(), 1);
+                assert_eq!(world.count("StatefulSet"), 1);
             }
-            world.now += SignedDuration::from_secs(1);
+            world.wait(1);
             world.run("second", &["c"], &[]);
             world.task_run("u", "second");
             world.settle(SOON);
-            let uid = world.runs["second"]["metadata"]["uid"].as_str().unwrap();
+            let uid = world.get("PipelineRun", "second")["metadata"]["uid"].as_str().unwrap();
             let second = keys::of_run(uid, "");
-            assert!(world.sets.contains_key(&second), "{mode:?}, {what}");
+            assert!(world.has("StatefulSet", &second), "{mode:?}, {what}");
             assert_eq!(world.reported(PIPELINE_RUN, "second"), [""; 0], "{mode:?}, {what}");
-            assert_eq!(world.sets.len(), 1 + usize::from(what == "failed"));
+            assert_eq!(world.count("StatefulSet"), 1 + usize::from(what == "failed"));
         }
     }
 }
@@ -204,7 +196,7 @@ fn a_run_that_starts_late_follows_the_claim() {
     let mut world = World::new(&["n1", "n2"]);
     world.claim("c");
     world.run("first", &["c"], &[]);
-    world.now += SignedDuration::from_secs(1);
+    world.wait(1);
     world.run("second", &["c"], &[]);
     world.member("b", "second", 100);
     world.mount("b", "c");
@@ -221,16 +213,13 @@ fn a_run_that_starts_late_follows_the_claim() {
 /// Its pods carry the annotation as well, and are of that group.
 #[test]
 fn a_run_that_names_a_group_has_one_placeholder() {
-    let mut world = World::new(&["n1"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
-    let annotations = json!({"metadata": {"annotations": {keys::GROUP: "g"}}});
-    World::change(world.runs.get_mut("run").unwrap(), annotations);
+    let mut world = World::with_run(&["n1"]);
+    world.annotate("PipelineRun", "run", keys::GROUP, "g");
     world.task_run("t", "run");
     let native = world.native("a", "g");
     world.mount("a", "c");
     world.settle(SOON);
-    assert_eq!(world.sets.keys().collect::<Vec<_>>(), [&native]);
+    assert_eq!(world.names("StatefulSet"), [native]);
     assert_eq!(world.node_of("a"), Some("n1"));
 }
 
@@ -245,7 +234,7 @@ fn a_native_group_and_a_run_with_one_claim_share_a_node() {
             world.mount("a", "c");
             world.settle(SOON);
         }
-        world.now += SignedDuration::from_secs(1);
+        world.wait(1);
         // Where it would go by itself.
         let other = world.native("b", "g");
         world.mount("b", "c");
@@ -255,15 +244,14 @@ fn a_native_group_and_a_run_with_one_claim_share_a_node() {
             world.member("a", "run", 100);
             world.mount("a", "c");
         }
-        let set = world.sets.get_mut(&other);
-        assert_eq!(set.is_some(), !is_run_first);
+        assert_eq!(world.has("StatefulSet", &other), !is_run_first);
         world.settle(LONG);
         let follower = if is_run_first { other.clone() } else { world.placeholder("run") };
-        let bound = &world.sets[&follower]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
+        let bound = &world.get("StatefulSet", &follower)["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
         assert!(bound.to_string().contains("n1"), "{bound}");
         assert_eq!((world.node_of("a"), world.node_of("b")), (Some("n1"), Some("n1")));
         let leads = if is_run_first { world.placeholder("run") } else { other.clone() };
-        let leading = &world.sets[&leads]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
+        let leading = &world.get("StatefulSet", &leads)["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
         assert!(leading.is_null(), "{leading}");
     }
 }
@@ -283,23 +271,22 @@ fn two_native_groups_with_one_claim_share_a_node_from_the_start() {
         let affinity = &set["spec"]["template"]["spec"]["affinity"];
         affinity["nodeAffinity"].to_string().contains("n1")
     };
-    assert_eq!(world.sets.values().filter(bound).count(), 1, "the second to the first's node");
+    assert_eq!(world.all("StatefulSet").filter(bound).count(), 1, "the second to the first's node");
 }
 
 /// An owner reference and a label are their authors' words.
 #[test]
 fn forged_owner_references_in_another_namespace_have_no_effect() {
-    let mut world = World::new(&["n1", "n2"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
+    let mut world = World::with_run(&["n1", "n2"]);
     world.member("a", "run", 100);
-    world.pods.clear();
-    let uid = world.runs["run"]["metadata"]["uid"].clone();
+    world.clear("Pod");
+    let uid = world.get("PipelineRun", "run")["metadata"]["uid"].clone();
     let own = world.placeholder("run");
     for (namespace, name) in [("evil", &*own), (NAMESPACE, "affinity-assistant-0000000000")] {
         let set = json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet",
             "metadata": {
-                "name": name, "namespace": namespace, "uid": format!("forged-{namespace}"),
+                "name": name, "namespace": namespace,
                 "labels": {keys::PLACEHOLDER: name},
                 "annotations": {keys::MODE: "disabled", keys::RECORD: r#"{"key":"c"}"#},
                 "ownerReferences": [{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "run",
@@ -307,7 +294,7 @@ fn forged_owner_references_in_another_namespace_have_no_effect() {
             },
             "spec": {"template": {"metadata": {}, "spec": {"containers": []}}, "selector": {}, "serviceName": ""},
         });
-        world.sets.insert(format!("{namespace}/{name}"), set);
+        world.store.create(set).unwrap();
     }
     let plan = world.plan();
     let made: Vec<_> = plan
@@ -319,15 +306,13 @@ fn forged_owner_references_in_another_namespace_have_no_effect() {
     assert_eq!(made, [(NAMESPACE, &*own)]);
 
     // A TaskRun of another namespace neither begins nor assists a run.
-    let mut world = World::new(&["n1"]);
-    world.claim("c");
-    world.run("run", &["c"], &[]);
+    let mut world = World::with_run(&["n1"]);
     world.task_run("t", "run");
-    World::change(
-        world.task_runs.get_mut("t").unwrap(),
-        json!({"metadata": {"namespace": "evil"}}),
-    );
     world.assist("t");
+    let mut forged = world.get("TaskRun", "t").clone();
+    world.remove("TaskRun", "t");
+    forged["metadata"]["namespace"] = json!("evil");
+    world.store.create(forged).unwrap();
     world.settle(SOON);
     assert!(world.writes.is_empty() && world.events.is_empty(), "{:?}", world.events);
 }

@@ -67,7 +67,7 @@ impl World {
 
     /// The pods that the scheduler may bind.
     fn startable(&self) -> Vec<String> {
-        let pods = self.cluster.view.numa_pods();
+        let pods = self.cluster.view().numa_pods();
         let may_start = pods.filter(|(_, pod)| pod.gate().is_none() && pod.node.is_none());
         let mut names: Vec<String> = may_start.map(|(name, _)| name.name.to_string()).collect();
         names.sort();
@@ -87,7 +87,7 @@ impl World {
             return Ok(());
         }
         let name = pod.get(&startable).clone();
-        let view = &self.cluster.view;
+        let view = self.cluster.view();
         let row = view.numa_pod(&Name::new("ns", &name)).unwrap().clone();
         let needs = row.needs();
         let left = |node: &&String| check_node(view, node, &needs, CHOICE).is_ok();
@@ -104,7 +104,7 @@ impl World {
     fn place(&self, name: &str, node: &str, policy: &Policy) -> Option<u8> {
         let names: Vec<(Name, &(String, u8))> =
             self.places.iter().map(|(pod, place)| (Name::new("ns", pod), place)).collect();
-        let view = &self.cluster.view;
+        let view = self.cluster.view();
         let sockets = [0_u8, 1].map(|zone| {
             let there = names.iter().filter(|(_, (on, at))| on == node && *at == zone);
             let pods = there.map(|(name, _)| Occupant { name, pod: view.numa_pod(name).unwrap() });
@@ -160,7 +160,7 @@ proptest! {
             world.leaders += events.iter().filter(|event| event.ends_with("NumaLeader")).count();
             prop_assert!(world.leaders <= 1, "the pods of one group have {} leaders", world.leaders);
             prop_assert!(now < 120, "before the deadlines");
-            let again = make_plan(&world.cluster.view, &policy, at(now));
+            let again = world.cluster.plan(&policy, at(now));
             let writes = again.actions.iter().filter(|action| action.write != Write::None);
             prop_assert_eq!(writes.count(), 0, "a second plan changes nothing");
         }
@@ -169,7 +169,7 @@ proptest! {
             world.report(&node);
         }
         world.cluster.carry_out(&policy, at(5_000));
-        let gated = world.cluster.view.numa_pods().filter(|(_, pod)| pod.gate().is_some()).count();
+        let gated = world.cluster.view().numa_pods().filter(|(_, pod)| pod.gate().is_some()).count();
         prop_assert_eq!(gated, 0, "no gate outlives the deadlines");
     }
 }

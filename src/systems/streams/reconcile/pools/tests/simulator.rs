@@ -1,37 +1,24 @@
-//! A simulated cluster of JSON documents, and an executor that carries out plans on them as
-//! `controller` does on a real cluster: one plan after the other until a plan is empty. It refuses
-//! the writes that the API server would refuse.
+//! Pools in the simulated cluster. The documents are fields that a test changes as it likes: each plan and
+//! each write sees them as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use json_patch::PatchOperation;
-use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::api;
+use crate::simulation::{self, CONTROLLER, CONTROLLER_ALONE, Id, Outcome, Simulation};
 use crate::systems;
 use crate::systems::plan::{Action, Event, Plan, Write};
 use crate::systems::policy::Policy;
-use crate::systems::streams::api::HostPool;
 use crate::systems::streams::keys::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
 use crate::systems::streams::kinds::host_pool::hash;
+use crate::view::View;
 use crate::view::resource::Resource;
-use crate::view::{Scope, View};
+pub(super) use simulation::{Pace, patch};
 
 /// The namespace of all objects for which a test gives none.
 pub(super) const NAMESPACE: &str = "ns";
-
-/// How many of a plan's actions are carried out before the next plan is made.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Pace {
-    /// All.
-    All,
-    /// Only the first, as if the controller stopped after each write and another one took over.
-    First,
-    /// Only the last, likewise.
-    Last,
-}
 
 #[derive(Clone, Debug)]
 pub(super) struct World {
@@ -152,6 +139,8 @@ impl World {
         metadata["namespace"] = json!(NAMESPACE);
         metadata["labels"] = json!({"app": "streams", "streams.ibm.com/job": "other"});
         let pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
             "metadata": metadata,
             "spec": {"nodeName": node, "containers": []},
             "status": {"phase": "Running"},
@@ -182,32 +171,50 @@ impl World {
         hash(pool["metadata"]["uid"].as_str().unwrap())
     }
 
+    /// The cluster with these documents, of which the controller has seen everything.
+    fn simulate(&self) -> Simulation {
+        let mut simulation = Simulation::new(self.policy.clone(), self.now).with_planner(plan);
+        let documents = self.nodes.values().chain(self.pools.values()).chain(self.pods.values());
+        documents.for_each(|document| simulation.store.put(document.clone()));
+        for mut namespace in self.namespaces.values().cloned() {
+            json_patch::merge(&mut namespace, &json!({"apiVersion": "v1", "kind": "Namespace"}));
+            simulation.store.put(namespace);
+        }
+        simulation.catch_up(CONTROLLER);
+        simulation
+    }
+
+    /// Takes over what has happened in a simulation.
+    fn absorb(&mut self, simulation: Simulation) {
+        let store = &simulation.store;
+        for (name, node) in &mut self.nodes {
+            *node = store.get(&Id::new("Node", "", name)).unwrap().clone();
+            let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+            let mut seen = BTreeSet::new();
+            for taint in taints {
+                let unique = seen.insert((taint["key"].to_string(), taint["effect"].to_string()));
+                assert!(unique, "two taints of one key and effect on {name}: {node:#}");
+            }
+        }
+        for ((namespace, name), pool) in &mut self.pools {
+            *pool = store.get(&Id::new("HostPool", namespace, name)).unwrap().clone();
+        }
+        self.now = store.now;
+        self.counter += u64::try_from(simulation.writes.len()).unwrap();
+        for written in simulation.writes {
+            assert_eq!(written.outcome, Outcome::Done, "{written:?}");
+            self.writes.push((written.target.resource, written.target.name.to_string()));
+        }
+        let events = simulation.events.into_iter();
+        self.events.extend(events.map(|(about, event)| (about.name.to_string(), event)));
+    }
+
     pub(super) fn view(&self) -> View {
-        let mut view = View::default();
-        for node in self.nodes.values() {
-            let node: core::Node = serde_json::from_value(node.clone()).unwrap();
-            view.apply(systems::project(&node, Scope::Controller).unwrap());
-        }
-        for pool in self.pools.values() {
-            let pool: HostPool = serde_json::from_value(pool.clone()).unwrap();
-            view.apply(systems::project(&pool, Scope::Admission).unwrap());
-        }
-        for pod in self.pods.values() {
-            let pod: core::Pod = serde_json::from_value(pod.clone()).unwrap();
-            view.apply(systems::project(&pod, Scope::Controller).unwrap());
-        }
-        for namespace in self.namespaces.values() {
-            let namespace: core::Namespace = serde_json::from_value(namespace.clone()).unwrap();
-            view.apply(systems::project(&namespace, Scope::Admission).unwrap());
-        }
-        view
+        self.simulate().into_view(CONTROLLER)
     }
 
     pub(super) fn plan(&self) -> Plan {
-        let plan = systems::streams::reconcile::plan(&self.view(), &self.policy, self.now);
-        let targets: BTreeSet<_> = plan.actions.iter().map(|action| &action.target).collect();
-        assert_eq!(targets.len(), plan.actions.len(), "one action an object: {plan:#?}");
-        plan
+        self.simulate().make_plan()
     }
 
     /// Plans and acts until a plan is empty; time advances only to the `recheck_at` of a plan.
@@ -216,88 +223,24 @@ impl World {
     }
 
     pub(super) fn settle_at(&mut self, pace: Pace) {
-        for _ in 0..1000 {
-            let plan = self.plan();
-            let mut actions = plan.actions;
-            match pace {
-                Pace::All => {}
-                Pace::First => actions.truncate(1),
-                Pace::Last => actions = actions.split_off(actions.len().saturating_sub(1)),
+        let mut simulation = self.simulate();
+        let rest = simulation.run(CONTROLLER_ALONE, Timestamp::MAX, |simulation, events| {
+            let event = pace.choose(simulation, events)?;
+            if let simulation::Event::Write(at) = event {
+                check(simulation, &simulation.actions()[at]);
             }
-            if actions.is_empty() {
-                match plan.recheck_at {
-                    None => return,
-                    Some(at) => {
-                        assert!(
-                            at > self.now,
-                            "a plan without actions must not ask to plan again at once"
-                        );
-                        self.now = at;
-                    }
-                }
-            }
-            for action in actions {
-                self.act(action);
-            }
-        }
-        panic!("the plans do not end: {:#?}", self.plan());
+            Some(event)
+        });
+        assert_eq!(rest, Ok(()));
+        self.absorb(simulation);
     }
 
     /// Carries out one action.
     pub(super) fn act(&mut self, action: Action) {
-        let Action { target, write, events, confirmation, .. } = action;
-        self.writes.push((target.resource, target.name.to_string()));
-        self.events.extend(events.into_iter().map(|event| (target.name.to_string(), event)));
-        let version = self.next().to_string();
-        match write {
-            Write::Status { resource_version, status } => {
-                let key = (target.namespace.to_string(), target.name.to_string());
-                let pool = self.pools.get_mut(&key).expect("the status of an existing pool");
-                assert_eq!(pool["metadata"]["uid"], *target.uid);
-                assert_eq!(pool["metadata"]["resourceVersion"], *resource_version);
-                pool["status"] = status;
-                pool["metadata"]["resourceVersion"] = json!(version);
-            }
-            Write::Patch(operations) if confirmation.is_none() => {
-                self.patch(&target.name, &operations, version);
-            }
-            Write::Patch(operations) => {
-                let text = serde_json::to_string(&operations).unwrap();
-                for pool in self.pools.values() {
-                    let of_pool = text.contains(&hash(pool["metadata"]["uid"].as_str().unwrap()));
-                    let lives = pool["metadata"]["deletionTimestamp"].is_null();
-                    let members = pool["status"]["members"].as_array().into_iter().flatten();
-                    let mut members = members.filter(|member| member["state"] != "Vacant");
-                    let named = members.any(|member| member["node"] == *target.name);
-                    assert!(!(of_pool && lives && named), "{} released: {pool:#}", target.name);
-                }
-                self.patch(&target.name, &operations, version);
-            }
-            Write::Create(_) | Write::Delete { .. } | Write::None => {
-                panic!("{write:?} of {target:?}")
-            }
-        }
-    }
-
-    fn patch(&mut self, name: &str, operations: &[PatchOperation], version: String) {
-        let node = self.nodes.get_mut(name).expect("the patch of an existing node");
-        let first = operations.first().unwrap();
-        assert!(
-            matches!(first, PatchOperation::Test(_)) && first.path().as_str() == "/metadata/uid",
-            "{operations:?}"
-        );
-        patch(node, operations).expect("a patch that applies");
-        // An empty list is absent when it is read again.
-        if node["spec"]["taints"].as_array().is_some_and(Vec::is_empty) {
-            node["spec"].as_object_mut().unwrap().remove("taints");
-        }
-        let taints = node["spec"]["taints"].as_array().into_iter().flatten();
-        let mut seen = BTreeSet::new();
-        for taint in taints {
-            let unique = seen.insert((taint["key"].to_string(), taint["effect"].to_string()));
-            assert!(unique, "two taints of one key and effect on {name}: {node:#}");
-        }
-        node["metadata"]["resourceVersion"] = json!(version);
+        let mut simulation = self.simulate();
+        check(&simulation, &action);
+        simulation.carry_out(action);
+        self.absorb(simulation);
     }
 
     /// The members of a pool, each as `0 n1 Ready`.
@@ -400,21 +343,33 @@ fn remove_times(value: &mut Value) {
     }
 }
 
-/// Applies operations as the API server does, where a missing value passes a test for null.
-pub(super) fn patch(document: &mut Value, operations: &[PatchOperation]) -> Result<(), String> {
-    let mut patched = document.clone();
-    for operation in operations {
-        if let PatchOperation::Test(test) = operation
-            && test.value.is_null()
-            && test.path.resolve(&patched).is_err()
-        {
-            continue;
+fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
+    let plan = systems::streams::reconcile::plan(view, policy, now);
+    let targets: BTreeSet<_> = plan.actions.iter().map(|action| &action.target).collect();
+    assert_eq!(targets.len(), plan.actions.len(), "one action an object: {plan:#?}");
+    plan
+}
+
+/// Checks what holds for each write: its kind, and that no member of a pool is released.
+fn check(simulation: &Simulation, action: &Action) {
+    let Action { target, write, confirmation, .. } = action;
+    match write {
+        Write::Status { .. } => assert_eq!(target.resource.kind, "HostPool"),
+        Write::Patch(operations) => {
+            assert_eq!(operations[0].path().as_str(), "/metadata/uid", "{operations:?}");
+            let text = serde_json::to_string(operations).unwrap();
+            let pools = simulation.store.all("HostPool").filter(|_| confirmation.is_some());
+            for pool in pools {
+                let of_pool = text.contains(&hash(pool["metadata"]["uid"].as_str().unwrap()));
+                let lives = pool["metadata"]["deletionTimestamp"].is_null();
+                let members = pool["status"]["members"].as_array().into_iter().flatten();
+                let mut members = members.filter(|member| member["state"] != "Vacant");
+                let named = members.any(|member| member["node"] == *target.name);
+                assert!(!(of_pool && lives && named), "{} released: {pool:#}", target.name);
+            }
         }
-        json_patch::patch(&mut patched, std::slice::from_ref(operation))
-            .map_err(|error| error.to_string())?;
+        Write::Create(_) | Write::Delete { .. } | Write::None => panic!("{write:?} of {target:?}"),
     }
-    *document = patched;
-    Ok(())
 }
 
 fn in_seconds(time: Timestamp) -> String {

@@ -1,0 +1,92 @@
+//! A reader of the API server: a View, and how far its watches have come.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::Value;
+
+use super::store::{Change, Id, Store};
+use crate::systems::{self, TABLES};
+use crate::view::{Name, Object, Scope, View};
+
+pub(super) struct Reader {
+    pub(super) view: View,
+    scope: Scope,
+    /// How many changes of each kind were delivered. Kinds are watched apart, so that the order of changes
+    /// of two kinds may be another one here.
+    seen: BTreeMap<String, usize>,
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Reader").field("seen", &self.seen).finish_non_exhaustive()
+    }
+}
+
+impl Reader {
+    pub(super) fn new(scope: Scope) -> Self {
+        Self { view: systems::view(), scope, seen: BTreeMap::new() }
+    }
+
+    /// The kinds with changes that this reader has not seen.
+    pub(super) fn unseen<'s>(&'s self, store: &'s Store) -> impl Iterator<Item = &'s str> {
+        let unseen = store.changes().iter().filter(|(kind, all)| self.count(kind) < all.len());
+        unseen.map(|(kind, _)| kind.as_str())
+    }
+
+    fn count(&self, kind: &str) -> usize {
+        self.seen.get(kind).copied().unwrap_or_default()
+    }
+
+    /// Delivers the next change of a kind.
+    pub(super) fn deliver(&mut self, store: &Store, kind: &str) {
+        let next = self.count(kind);
+        if let Some(change) = store.changes().get(kind).and_then(|all| all.get(next)) {
+            self.seen.insert(kind.to_owned(), next + 1);
+            self.see(change);
+        }
+    }
+
+    /// Delivers all changes. Returns whether there was one.
+    pub(super) fn catch_up(&mut self, store: &Store) -> bool {
+        let mut has_changed = false;
+        for (kind, changes) in store.changes() {
+            for change in changes.iter().skip(self.count(kind)) {
+                has_changed = true;
+                self.see(change);
+            }
+            self.seen.insert(kind.clone(), changes.len());
+        }
+        has_changed
+    }
+
+    fn see(&mut self, change: &Change) {
+        match &change.object {
+            Some(document) => self.show(document),
+            None => self.forget(&change.id),
+        }
+    }
+
+    /// Reads a document for the View, unless it knows a later version. One that no table keeps is removed.
+    pub(super) fn show(&mut self, document: &Value) {
+        match Object::from_document(TABLES, document.clone(), self.scope) {
+            Ok(Some(object)) if self.view.outdates(&object) => {}
+            Ok(Some(object)) => self.view.apply(object),
+            Ok(None) | Err(_) => self.forget(&Id::of(document)),
+        }
+    }
+
+    /// Learns the answer to a write.
+    pub(super) fn learn(&mut self, document: &Value) {
+        if let Ok(Some(object)) = Object::from_document(TABLES, document.clone(), self.scope) {
+            self.view.learn(object);
+        }
+    }
+
+    fn forget(&mut self, id: &Id) {
+        let mut resources = TABLES.iter().map(|table| &table.kind().resource);
+        if let Some(resource) = resources.find(|resource| resource.kind == id.kind) {
+            self.view.forget(resource, &Name::new(&id.namespace, &id.name));
+        }
+    }
+}

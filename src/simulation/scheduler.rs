@@ -1,0 +1,281 @@
+//! The filters of the Kubernetes scheduler that stowplan relies on: gates, node selector, node affinity,
+//! taints, pod affinity and anti-affinity on one node, requests, the limit of pods, and volumes.
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde_json::{Value, json};
+
+use super::store::Id;
+use super::{Event, Simulation};
+use crate::kubernetes::{HOSTNAME, REQUIRED, label, required_node_terms};
+use crate::placement::toleration::{tolerates, tolerates_cordon};
+use crate::view::{NodeDetails, Resources, selector};
+
+/// The message about a pod that has to be beside another one, and is not.
+const NOT_BESIDE: &str = "2 node(s) didn't match pod affinity rules";
+
+/// The latest attempt to schedule a pod.
+#[derive(Clone, Debug)]
+pub(super) struct Attempt {
+    /// The pod's labels at that time.
+    labels: Value,
+}
+
+/// A pod with its decoded spec.
+struct Subject<'s> {
+    pod: &'s Value,
+    spec: core::PodSpec,
+    toward: Vec<core::PodAffinityTerm>,
+    away: Vec<core::PodAffinityTerm>,
+    requests: Resources,
+}
+
+impl<'s> Subject<'s> {
+    /// `None`: its spec is invalid.
+    fn of(pod: &'s Value) -> Option<Self> {
+        let spec: core::PodSpec = serde_json::from_value(pod["spec"].clone()).ok()?;
+        let terms = |kind: &str| {
+            let terms = pod["spec"]["affinity"][kind][REQUIRED].clone();
+            serde_json::from_value(terms).unwrap_or_default()
+        };
+        let requests = Resources::requested(&spec);
+        Some(Self {
+            pod,
+            spec,
+            toward: terms("podAffinity"),
+            away: terms("podAntiAffinity"),
+            requests,
+        })
+    }
+
+    /// Whether each term of its pod affinity selects `other`.
+    fn is_toward(&self, other: &Value) -> bool {
+        self.toward.iter().all(|term| selects(term, self.pod, other))
+    }
+
+    fn is_away(&self, other: &Value) -> bool {
+        self.away.iter().any(|term| selects(term, self.pod, other))
+    }
+}
+
+/// The result of an attempt.
+struct Found {
+    nodes: Vec<String>,
+    message: &'static str,
+}
+
+impl Simulation {
+    pub(super) fn scheduler_events(&self) -> impl Iterator<Item = Event> {
+        let pending = self.store.all("Pod").filter(|pod| is_pending(pod));
+        pending.flat_map(|pod| {
+            let id = Id::of(pod);
+            let condition = &pod["status"]["conditions"][0];
+            let found = self.attempt_pod(pod);
+            let is_new = found.as_ref().is_some_and(|found| {
+                condition["status"] != "False"
+                    || condition["message"] != found.message
+                    || self.attempt_of(pod).is_none_or(|of| of.labels != pod["metadata"]["labels"])
+            });
+            let nodes = found.map(|found| found.nodes).unwrap_or_default();
+            let reject = (nodes.is_empty() && is_new).then(|| Event::Reject(id.clone()));
+            nodes.into_iter().map(move |node| Event::Bind(id.clone(), node)).chain(reject)
+        })
+    }
+
+    /// The names of the nodes that a pod may be bound to. `None`: it is not to be scheduled, because it is
+    /// bound, has ended or has a gate.
+    #[must_use]
+    pub fn find_nodes(&self, pod: &Value) -> Option<Vec<String>> {
+        let found = is_pending(pod).then(|| self.attempt_pod(pod))?;
+        Some(found.map(|found| found.nodes).unwrap_or_default())
+    }
+
+    fn attempt_of(&self, pod: &Value) -> Option<&Attempt> {
+        self.attempts.get(pod["metadata"]["uid"].as_str()?)
+    }
+
+    /// `None`: the scheduler does not look at the pod.
+    fn attempt_pod(&self, pod: &Value) -> Option<Found> {
+        let subject = Subject::of(pod)?;
+        let nodes: Vec<core::Node> = self
+            .store
+            .all("Node")
+            .filter_map(|of| serde_json::from_value(of.clone()).ok())
+            .collect();
+        let is_there = |other: &&Value| {
+            let node = other["spec"]["nodeName"].as_str();
+            node.is_some_and(|node| self.store.get(&Id::new("Node", "", node)).is_some())
+                && !has_ended(other)
+        };
+        let placed: Vec<Subject<'_>> =
+            self.store.all("Pod").filter(is_there).filter_map(Subject::of).collect();
+        // The first pod of a group has none to be with, and may go anywhere.
+        let is_first = !subject.toward.is_empty()
+            && subject.is_toward(pod)
+            && !placed.iter().any(|other| subject.is_toward(other.pod));
+        // kubernetes#141354: a pod that waited for pods that were deleted is not woken by their deletion.
+        let was_beside = pod["status"]["conditions"][0]["message"] == NOT_BESIDE;
+        let last = self.attempt_of(pod);
+        if is_first && was_beside && last.is_some_and(|of| of.labels == pod["metadata"]["labels"]) {
+            return None;
+        }
+        let is_unnamed = |node: &core::Node| label(&node.metadata, HOSTNAME).is_none();
+        let may_begin = is_first && !nodes.iter().any(is_unnamed);
+        let fitting = nodes.iter().filter(|node| self.fits(&subject, node, &placed, is_first));
+        Some(Found {
+            nodes: fitting.filter_map(|node| node.metadata.name.clone()).collect(),
+            message: match subject.toward.is_empty() || may_begin {
+                true => "no node has room",
+                false => NOT_BESIDE,
+            },
+        })
+    }
+
+    fn fits(
+        &self,
+        subject: &Subject<'_>,
+        node: &core::Node,
+        placed: &[Subject<'_>],
+        is_first: bool,
+    ) -> bool {
+        let details = NodeDetails::from(node);
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let own_label = |key: &str| details.labels.get(key).map(AsRef::as_ref);
+        let is_selected_by = |terms: &[core::NodeSelectorTerm]| {
+            selector::may_select(terms, name, |key| Some(own_label(key)))
+        };
+        let Subject { spec, .. } = subject;
+        let tolerations = spec.tolerations.as_deref().unwrap_or_default();
+        let is_tolerated = |(key, value, effect): (&str, &str, &str)| {
+            effect == "PreferNoSchedule"
+                || tolerations.iter().any(|one| tolerates(one, key, value, effect))
+        };
+        let mut taints = details.taints.iter().map(|of| (&*of.key, &*of.value, &*of.effect));
+        let mut selector = spec.node_selector.iter().flatten();
+        let volumes = spec.volumes.iter().flatten();
+        let mut claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
+        let there = || placed.iter().filter(|other| other.pod["spec"]["nodeName"] == *name);
+        let has_domain = own_label(HOSTNAME).is_some();
+        // A node that is NotReady is recognized by its taints alone.
+        (!details.cordoned || tolerates_cordon(tolerations))
+            && taints.all(is_tolerated)
+            && selector.all(|(key, value)| own_label(key) == Some(value.as_str()))
+            && required_node_terms(spec.affinity.as_ref()).is_none_or(is_selected_by)
+            && claims.all(|claim| {
+                let namespace = subject.pod["metadata"]["namespace"].as_str().unwrap_or_default();
+                self.reaches(namespace, &claim.claim_name, &is_selected_by)
+            })
+            && has_room(node, &details, subject, there())
+            && (subject.toward.is_empty()
+                || has_domain && (is_first || there().any(|other| subject.is_toward(other.pod))))
+            && !there().any(|other| subject.is_away(other.pod) || other.is_away(subject.pod))
+    }
+
+    /// Whether the volume of a claim can be mounted on a node.
+    fn reaches(
+        &self,
+        namespace: &str,
+        claim: &str,
+        is_selected_by: &dyn Fn(&[core::NodeSelectorTerm]) -> bool,
+    ) -> bool {
+        let claim = self.store.get(&Id::new("PersistentVolumeClaim", namespace, claim));
+        let Some(claim) = claim else { return false };
+        let Some(volume) = claim["spec"]["volumeName"].as_str() else { return true };
+        let volume = self.store.get(&Id::new("PersistentVolume", "", volume));
+        let Some(volume) = volume else { return false };
+        let terms = &volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];
+        terms.is_null()
+            || serde_json::from_value::<Vec<_>>(terms.clone())
+                .is_ok_and(|terms| is_selected_by(&terms))
+    }
+
+    pub(super) fn bind(&mut self, pod: &Id, node: &str) {
+        let now = self.store.timestamp();
+        if let Some(mut pod) = self.store.edit(pod) {
+            pod["spec"]["nodeName"] = json!(node);
+            pod["status"]["phase"] = json!("Pending");
+            pod["status"]["conditions"] = json!([{
+                "type": "PodScheduled", "status": "True", "lastTransitionTime": now,
+            }]);
+        }
+    }
+
+    pub(super) fn reject(&mut self, id: &Id) {
+        let Some(pod) = self.store.get(id) else { return };
+        let Some(Found { message, .. }) = self.attempt_pod(pod) else { return };
+        let (uid, labels) = (&pod["metadata"]["uid"], pod["metadata"]["labels"].clone());
+        self.attempts.insert(uid.as_str().unwrap_or_default().to_owned(), Attempt { labels });
+        let last = &pod["status"]["conditions"][0];
+        if last["status"] == "False" && last["message"] == message {
+            return;
+        }
+        let since = match last["status"] == "False" {
+            true => last["lastTransitionTime"].clone(),
+            false => json!(self.store.timestamp()),
+        };
+        if let Some(mut pod) = self.store.edit(id) {
+            pod["status"]["phase"] = json!("Pending");
+            pod["status"]["conditions"] = json!([{
+                "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                "message": message, "lastTransitionTime": since,
+            }]);
+        }
+    }
+}
+
+/// Whether the scheduler looks for a node for a pod.
+fn is_pending(pod: &Value) -> bool {
+    let gates = pod["spec"]["schedulingGates"].as_array();
+    pod["spec"]["nodeName"].is_null()
+        && gates.is_none_or(Vec::is_empty)
+        && pod["metadata"]["deletionTimestamp"].is_null()
+        && !has_ended(pod)
+}
+
+fn has_ended(pod: &Value) -> bool {
+    let phase = &pod["status"]["phase"];
+    phase == "Succeeded" || phase == "Failed"
+}
+
+/// Whether a node has enough left beside the pods there. One that states no allocatable resources has always.
+fn has_room<'s>(
+    node: &core::Node,
+    details: &NodeDetails,
+    subject: &Subject<'_>,
+    there: impl Iterator<Item = &'s Subject<'s>>,
+) -> bool {
+    if node.status.as_ref().is_none_or(|status| status.allocatable.is_none()) {
+        return true;
+    }
+    let (mut free, mut count) = (details.allocatable.clone(), 0);
+    for other in there {
+        free = free.minus(&other.requests);
+        count += 1;
+    }
+    count < details.pod_limit && free.covers(&subject.requests)
+}
+
+/// Whether a term of the affinity or anti-affinity of `owner` selects `other`. The terms of stowplan are about
+/// pods of the same namespace on the same node.
+fn selects(term: &core::PodAffinityTerm, owner: &Value, other: &Value) -> bool {
+    let labels = &other["metadata"]["labels"];
+    owner["metadata"]["namespace"] == other["metadata"]["namespace"]
+        && term.label_selector.as_ref().is_some_and(|selector| is_selected(selector, labels))
+}
+
+fn is_selected(selector: &LabelSelector, labels: &Value) -> bool {
+    let mut equal = selector.match_labels.iter().flatten();
+    let mut expressions = selector.match_expressions.iter().flatten();
+    equal.all(|(key, value)| labels[key] == **value)
+        && expressions.all(|of| {
+            let own = labels.get(&of.key);
+            let is_among = of.values.iter().flatten().any(|value| own == Some(&json!(value)));
+            match of.operator.as_str() {
+                "In" => is_among,
+                "NotIn" => !is_among,
+                "Exists" => own.is_some(),
+                "DoesNotExist" => own.is_none(),
+                _ => false,
+            }
+        })
+}
