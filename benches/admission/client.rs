@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::server;
 
 /// A certificate made for this run, and the client that trusts it.
 #[derive(Debug)]
@@ -20,24 +22,15 @@ const NAME: &str = "stowplan.stowplan-system.svc";
 
 impl Trust {
     pub(crate) fn new() -> anyhow::Result<Self> {
-        // ECDSA on P-256, as the chart makes them.
-        let key = rcgen::KeyPair::generate()?;
-        let certificate = rcgen::CertificateParams::new([NAME.to_owned()])?.self_signed(&key)?;
         let folder = tempfile::tempdir()?;
-        std::fs::write(folder.path().join("tls.crt"), certificate.pem())?;
-        std::fs::write(folder.path().join("tls.key"), key.serialize_pem())?;
+        let certificate = server::write_certificate(folder.path(), NAME)?;
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from(certificate.der().to_vec()))?;
+        roots.add(certificate.der().clone())?;
         let mut config =
             ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         // The API server offers a Service nothing else.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self { folder, config: Arc::new(config) })
-    }
-
-    /// The certificate's file and its key's.
-    pub(crate) fn files(&self) -> [std::path::PathBuf; 2] {
-        ["tls.crt", "tls.key"].map(|name| self.folder.path().join(name))
     }
 }
 
@@ -78,17 +71,10 @@ impl Connection {
             self.more()?;
         };
         let head = std::str::from_utf8(&self.buffer[..end])?.to_ascii_lowercase();
-        ensure!(
-            head.starts_with("http/1.1 200 "),
-            "the server answered {}",
-            head.lines().next().unwrap_or_default()
-        );
-        let length: usize = head
-            .lines()
-            .find_map(|line| line.strip_prefix("content-length:"))
-            .context("the answer has no length")?
-            .trim()
-            .parse()?;
+        let status = head.lines().next().unwrap_or_default();
+        ensure!(status.starts_with("http/1.1 200 "), "the server answered {status}");
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+        let length: usize = length.context("the answer has no length")?.trim().parse()?;
         while self.buffer.len() < end + length {
             self.more()?;
         }

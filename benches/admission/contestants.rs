@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use stowplan::testing::admission::{Review, answer, decide};
@@ -21,8 +21,7 @@ use stowplan::testing::systems::policy::Policy;
 
 use crate::callgrind::Counter;
 use crate::client::Trust;
-use crate::process::memory_of;
-use crate::{server, world};
+use crate::{answers, server, world};
 
 /// A server.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -50,48 +49,41 @@ impl Contestant {
         }
     }
 
-    fn command(self, trust: &Trust, cluster: &Path) -> anyhow::Result<(OsString, Vec<OsString>)> {
-        let [certificate, key] = trust.files();
+    /// The program and its arguments.
+    fn command(self, trust: &Trust) -> anyhow::Result<(OsString, Vec<OsString>)> {
+        let file = |name: &str| trust.folder.path().join(name).into_os_string();
         let role = match self {
             Self::Constant => "role:constant",
             Self::Scan => "role:scan",
             Self::Value => "role:value",
             Self::Ours => {
-                let mut arguments: Vec<OsString> =
-                    ["webhook", "--namespace", "stowplan-system"].map(Into::into).into();
-                arguments.extend(
-                    ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"].map(Into::into),
-                );
-                arguments.extend([
-                    "--tls-cert".into(),
-                    certificate.into(),
-                    "--tls-key".into(),
-                    key.into(),
-                ]);
-                arguments.extend(["--cluster".into(), cluster.into()]);
+                std::fs::write(file("cluster.yaml"), world::documents())?;
+                let arguments = [
+                    ("--namespace", "stowplan-system".into()),
+                    ("--listen", "127.0.0.1:0".into()),
+                    ("--admin-listen", "127.0.0.1:0".into()),
+                    ("--tls-cert", file("tls.crt")),
+                    ("--tls-key", file("tls.key")),
+                    ("--cluster", file("cluster.yaml")),
+                ];
+                let arguments = arguments.into_iter().flat_map(|(key, value)| [key.into(), value]);
+                let arguments = ["webhook".into()].into_iter().chain(arguments).collect();
                 return Ok((env!("CARGO_BIN_EXE_stowplan").into(), arguments));
             }
         };
-        Ok((std::env::current_exe()?.into(), vec![role.into(), certificate.into(), key.into()]))
+        Ok((std::env::current_exe()?.into(), vec![role.into(), trust.folder.path().into()]))
     }
 
     /// Starts it; ended when the result is dropped.
     pub(crate) fn start(self, trust: &Trust, counted: bool) -> anyhow::Result<Server> {
-        let cluster = trust.folder.path().join("cluster.yaml");
-        if !cluster.exists() {
-            std::fs::write(&cluster, world::documents())?;
-        }
-        let (program, arguments) = self.command(trust, &cluster)?;
+        let (program, arguments) = self.command(trust)?;
         let (counter, mut child) = if counted {
             let (counter, child) = Counter::start(&program, arguments, Stdio::null())?;
             (Some(counter), child)
         } else {
-            let child = Command::new(program)
-                .args(arguments)
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                .spawn()?;
-            (None, child)
+            let mut command = Command::new(program);
+            command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+            (None, command.spawn()?)
         };
         let stdout = child.stdout.take().context("standard output is piped")?;
         let mut server = Server { child, counter, address: ([127, 0, 0, 1], 0).into() };
@@ -120,11 +112,9 @@ impl Contestant {
                 ensure!(answer["response"]["uid"] == sent["request"]["uid"], "another uid");
                 let mut object = sent["request"]["object"].clone();
                 let wanted = changed(&object);
-                if let Some(patch) = answer["response"]["patch"].as_str() {
-                    json_patch::patch(
-                        &mut object,
-                        &serde_json::from_slice::<json_patch::Patch>(&STANDARD.decode(patch)?)?,
-                    )?;
+                if let Some(patch) = answers::patch_of(given)? {
+                    let patch: json_patch::Patch = serde_json::from_slice(&patch)?;
+                    json_patch::patch(&mut object, &patch)?;
                 }
                 ensure!(object == wanted, "a patch that does not do what was requested");
             }
@@ -136,17 +126,12 @@ impl Contestant {
 /// A contestant that runs.
 #[derive(Debug)]
 pub(crate) struct Server {
-    child: Child,
+    pub(crate) child: Child,
     pub(crate) counter: Option<Counter>,
     pub(crate) address: SocketAddr,
 }
 
 impl Server {
-    /// A line of `/proc/PID/status` in bytes, for example `VmRSS`.
-    pub(crate) fn memory(&self, field: &str) -> anyhow::Result<f64> {
-        memory_of(&self.child.id().to_string(), field)
-    }
-
     /// The time that its threads have had a processor, user and kernel, in seconds.
     pub(crate) fn processor_time(&self) -> anyhow::Result<f64> {
         let mut nanoseconds = 0.0;
@@ -166,14 +151,14 @@ impl Drop for Server {
 }
 
 /// Serves as `role`, until killed.
-pub(crate) fn play(role: &str, certificate: &Path, key: &Path) -> anyhow::Result<()> {
+pub(crate) fn play(role: &str, folder: &Path) -> anyhow::Result<()> {
     let answer: fn(&[u8]) -> anyhow::Result<Vec<u8>> = match role {
         "role:constant" => |_| Ok(CONSTANT.into()),
         "role:scan" => scan,
         "role:value" => value,
         _ => bail!("{role} is not a part"),
     };
-    server::serve(([127, 0, 0, 1], 0).into(), certificate, key, answer)
+    server::serve(([127, 0, 0, 1], 0).into(), folder, answer)
 }
 
 const CONSTANT: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"0f0e7d9c-6b0a-4a53-9d3c-2f3a7a5b8c11","allowed":true}}"#;
@@ -190,27 +175,12 @@ fn scan(body: &[u8]) -> anyhow::Result<Vec<u8>> {
         #[serde(borrow)]
         object: &'a RawValue,
     }
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Answer<'a> {
-        kind: &'a str,
-        api_version: &'a str,
-        response: Allowed<'a>,
-    }
-    #[derive(Serialize)]
-    struct Allowed<'a> {
-        uid: &'a str,
-        allowed: bool,
-    }
     let envelope: Envelope<'_> = serde_json::from_slice(body)?;
-    Ok(serde_json::to_vec(&Answer {
-        kind: "AdmissionReview",
-        api_version: "admission.k8s.io/v1",
-        response: Allowed {
-            uid: envelope.request.uid,
-            allowed: !envelope.request.object.get().is_empty(),
-        },
-    })?)
+    let uid = serde_json::to_string(envelope.request.uid)?;
+    let allowed = !envelope.request.object.get().is_empty();
+    let response = format!(r#"{{"uid":{uid},"allowed":{allowed}}}"#);
+    let head = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1""#;
+    Ok(format!(r#"{head},"response":{response}}}"#).into_bytes())
 }
 
 fn value(body: &[u8]) -> anyhow::Result<Vec<u8>> {

@@ -3,17 +3,16 @@
 //!
 //! A copy of this binary decides under callgrind ([`player`]); no sockets.
 
-use std::fmt::Write as _;
+use std::hint::black_box;
 
 use anyhow::{Context as _, bail, ensure};
 use stowplan::testing::admission::{self, Decision, answer, decide};
 use stowplan::testing::systems::policy::Policy;
 use stowplan::testing::view::View;
 
-use crate::Extent;
 use crate::player::{self, Player};
 use crate::reviews::Review;
-use crate::table::{Table, count, ratio};
+use crate::table::{Table, count, ratio, tenths};
 use crate::world;
 
 /// With the cluster: the same pod, more of everything. Counted is [`decide`] alone.
@@ -54,8 +53,8 @@ const LINEAR: [(&str, &str, [usize; 3]); 13] = [
 /// The part that measures the cost of a turn in which nothing is done.
 const NOTHING: &str = "nothing";
 
-pub(crate) fn measure(extent: Extent) -> anyhow::Result<()> {
-    let large = if extent == Extent::Quick { 1_000 } else { 10_000 };
+pub(crate) fn measure(quick: bool) -> anyhow::Result<()> {
+    let large = if quick { 1_000 } else { 10_000 };
     let mut player = Player::start("role:growth", &format!("{NOTHING} 0"))?;
     let mut count_of = |part: &str, size: usize| player.count(&format!("{part} {size}"));
     let few = "10 of each".to_owned();
@@ -64,39 +63,34 @@ pub(crate) fn measure(extent: Extent) -> anyhow::Result<()> {
         ("nodes, pods, HostPools", "the size of the cluster", &FLAT[..]),
         ("runs, TaskRuns, claims, placeholders", "the runs in the cluster", &FLAT_RUNS[..]),
     ] {
-        let mut table = Table::new(&[what, &few, &many, "ratio"]);
+        let mut table = Table::new(&format!("{what} | {few} | {many} | ratio"));
         for (part, label) in parts {
             let (few, many) = (count_of(part, 10)?, count_of(part, large)?);
-            table.row([(*label).to_owned(), count(few), count(many), ratio(many / few)]);
+            table.row(label, [count(few), count(many), ratio(many / few)]);
         }
         table.print(&format!("Instructions of one decision, by {by} (flat is 1)"));
     }
 
-    let mut table = Table::new(&[
-        "number of",
-        "sizes",
-        "instructions",
-        "slope, first step",
-        "slope, second step",
-        "second / first",
-    ]);
+    let mut table = Table::new(
+        "number of | sizes | instructions | slope, first step | slope, second step | \
+         second / first",
+    );
     for (part, label, sizes) in LINEAR {
-        let mut counts = Vec::new();
-        for size in sizes {
-            counts.push(count_of(part, size)?);
-        }
+        let counts = sizes.iter().map(|size| count_of(part, *size));
+        let counts = counts.collect::<anyhow::Result<Vec<_>>>()?;
         let slope = |step: usize| {
             (counts[step + 1] - counts[step]) / (sizes[step + 1] - sizes[step]) as f64
         };
-        let list = |values: Vec<f64>| values.into_iter().map(count).collect::<Vec<_>>().join(" / ");
-        table.row([
-            label.to_owned(),
-            list(sizes.iter().map(|&size| size as f64).collect()),
-            list(counts.clone()),
-            format!("{:.1}", slope(0)),
-            format!("{:.1}", slope(1)),
+        let list =
+            |of: &[f64]| of.iter().map(|value| count(*value)).collect::<Vec<_>>().join(" / ");
+        let figures = [
+            list(&sizes.map(|size| size as f64)),
+            list(&counts),
+            tenths(slope(0)),
+            tenths(slope(1)),
             ratio(slope(1) / slope(0)),
-        ]);
+        ];
+        table.row(label, figures);
     }
     table.print("Instructions from bytes to bytes, by the size of the pod (linear is 1)");
     Ok(())
@@ -120,13 +114,11 @@ pub(crate) fn play() -> anyhow::Result<()> {
                 return Ok(());
             }
             if decision_alone {
-                std::hint::black_box(
-                    decide(std::hint::black_box(&parsed), &view, &policy)?.at_once(),
-                );
+                black_box(decide(black_box(&parsed), &view, &policy)?.at_once());
             } else {
-                let review = admission::Review::parse(std::hint::black_box(&bytes))?;
+                let review = admission::Review::parse(black_box(&bytes))?;
                 let decision = decide(&review, &view, &policy)?.at_once();
-                std::hint::black_box(answer::write(&review, &decision));
+                black_box(answer::write(&review, &decision));
             }
             Ok(())
         })
@@ -134,28 +126,23 @@ pub(crate) fn play() -> anyhow::Result<()> {
 }
 
 fn view(part: &str, size: usize) -> anyhow::Result<View> {
+    let mut view = View::default();
     match part {
-        "pool" => {
-            let mut view = View::default();
-            world::literal_pool(&mut view, size)?;
-            Ok(view)
-        }
-        "job" | "new-job" => {
-            let mut view = View::default();
-            world::job(&mut view, size, part == "job")?;
-            Ok(view)
-        }
+        "pool" => world::literal_pool(&mut view, size)?,
+        "job" | "new-job" => world::job(&mut view, size, part == "job")?,
         "one-group" => {
-            let mut view = world::grown(10)?;
-            world::one_group(&mut view, size)?;
-            Ok(view)
+            view = world::grown(10)?;
+            for index in 0..size {
+                world::add_mate(&mut view, index, None)?;
+            }
         }
-        "run-member" | "run-claim" => world::runs(size, 2, 1),
-        "run-tasks" => world::runs(0, size, 1),
-        "run-workspaces" => world::runs(0, 2, size),
-        _ if FLAT.iter().any(|(flat, _)| *flat == part) => world::grown(size),
-        _ => world::view(),
+        "run-member" | "run-claim" => world::runs(&mut view, size, 2, 1)?,
+        "run-tasks" => world::runs(&mut view, 0, size, 1)?,
+        "run-workspaces" => world::runs(&mut view, 0, 2, size)?,
+        _ if FLAT.iter().any(|(flat, _)| *flat == part) => view = world::grown(size)?,
+        _ => view = world::view()?,
     }
+    Ok(view)
 }
 
 fn review(part: &str, size: usize) -> anyhow::Result<Vec<u8>> {
@@ -168,7 +155,7 @@ fn review(part: &str, size: usize) -> anyhow::Result<Vec<u8>> {
     let pool = "streams.ibm.com/host-pool";
     match part {
         NOTHING | "job" | "new-job" => {}
-        "run-member" | "run-claim" | "run-tasks" | "run-workspaces" => {}
+        part if part.starts_with("run-") => {}
         "host-name" => review.annotate(host, "ip-10-0-0-3.eu-central-1.compute.internal"),
         "host-address" => review.annotate(host, world::HOST),
         "pool-literal" | "pool" => review.annotate(pool, "literal"),
@@ -178,27 +165,26 @@ fn review(part: &str, size: usize) -> anyhow::Result<Vec<u8>> {
             review.annotate(host, world::HOST);
             review.annotate("streams.ibm.com/host-colocation", "together");
         }
-        "annotations" => (0..size)
-            .for_each(|i| review.annotate(&format!("example.com/annotation-{i}"), "a value")),
-        "unknown" => (0..size)
-            .for_each(|i| review.annotate(&format!("stowplan.dev/annotation-{i}"), "a value")),
+        "annotations" | "unknown" => {
+            let prefix = if part == "unknown" { "stowplan.dev" } else { "example.com" };
+            let key = |i| format!("{prefix}/annotation-{i}");
+            (0..size).for_each(|i| review.annotate(&key(i), "a value"));
+        }
         "labels" => {
             (0..size).for_each(|i| review.label(&format!("example.com/label-{i}"), "a-value"));
             review.annotate(host, world::HOST);
         }
-        "variables" => review.add_variables(size),
-        "variables-host" => {
+        "variables" | "variables-host" => {
             review.add_variables(size);
-            review.annotate(host, world::HOST);
+            if part == "variables-host" {
+                review.annotate(host, world::HOST);
+            }
         }
         "foreign-bytes" => review.annotate("example.com/annotation", &"x".repeat(size)),
         "own-bytes" => review.annotate(host, &"x".repeat(size)),
         "tokens" => {
-            let mut list = String::new();
-            for i in 0..size {
-                write!(list, "{}\"token-{i}\"", if i == 0 { "[" } else { "," })?;
-            }
-            review.annotate("streams.ibm.com/host-exlocation", &format!("{list}]"));
+            let tokens: Vec<_> = (0..size).map(|i| format!("token-{i}")).collect();
+            review.annotate("streams.ibm.com/host-exlocation", &serde_json::to_string(&tokens)?);
         }
         _ => bail!("{part} is not a part"),
     }

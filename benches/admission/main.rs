@@ -6,6 +6,8 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "tables go to a terminal")]
 
+#[path = "../common/answers.rs"]
+mod answers;
 #[path = "../common/callgrind.rs"]
 mod callgrind;
 mod client;
@@ -24,8 +26,9 @@ mod server;
 mod table;
 mod world;
 
-use std::process::ExitCode;
 use std::time::Instant;
+
+use clap::Parser;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -38,48 +41,46 @@ enum Extent {
     Full,
 }
 
-const USAGE: &str = "\
-cargo bench --bench admission -- [--quick | --full] [--rest SECONDS] [requests] [growth] [memory]
-
-  --quick          two sizes and few requests: about a minute
-  --full           100 and 1,100 requests whatever the size, and 60 s of rest
-  --rest SECONDS   how long the server rests after the burst before its memory is read (default 5)
-  requests, growth, memory   only these parts";
-
-fn main() -> ExitCode {
-    match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("admission bench: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+/// Measures what an admission costs, and prints tables for `docs/performance.md`.
+#[derive(Parser)]
+struct Arguments {
+    /// Two sizes and few requests: about a minute
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// 100 and 1,100 requests whatever the size, and 60 s of rest
+    #[arg(long)]
+    full: bool,
+    /// How long the server rests after the burst before its memory is read [default: 5]
+    #[arg(long, value_name = "SECONDS")]
+    rest: Option<u64>,
+    /// Only these parts
+    #[arg(value_parser = ["requests", "growth", "memory"])]
+    parts: Vec<String>,
+    /// From cargo
+    #[arg(long, hide = true)]
+    bench: bool,
 }
 
-fn run(arguments: &[String]) -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
     // The crate has one crypto provider; the client's and the contestants' configurations take it.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    if let Some((role, rest)) =
-        arguments.split_first().filter(|(first, _)| first.starts_with("role:"))
-    {
-        return play(role, rest);
-    }
-    let mut extent = Extent::Standard;
-    let mut rest = None;
-    let mut parts = Vec::new();
-    let mut words = arguments.iter().map(String::as_str);
-    while let Some(word) = words.next() {
-        match word {
-            // cargo's own.
-            "--bench" => {}
-            "--quick" => extent = Extent::Quick,
-            "--full" => extent = Extent::Full,
-            "--rest" => rest = Some(words.next().unwrap_or_default().parse()?),
-            "requests" | "growth" | "memory" => parts.push(word),
-            _ => anyhow::bail!("{word} is not known\n\n{USAGE}"),
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    // The part that the measuring process gives to a copy of itself.
+    match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["role:growth"] => return growth::play(),
+        ["role:memory", kind, count] => return memory::play(kind, count.parse()?),
+        [role, folder] if role.starts_with("role:") => {
+            return contestants::play(role, folder.as_ref());
         }
+        _ => {}
     }
-    let wanted = |part: &str| parts.is_empty() || parts.contains(&part);
+    let Arguments { quick, full, rest, parts, .. } = Arguments::parse();
+    let extent = match (quick, full) {
+        (true, _) => Extent::Quick,
+        (_, true) => Extent::Full,
+        _ => Extent::Standard,
+    };
+    let wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
     let started = Instant::now();
     let valgrind = callgrind::version();
     match &valgrind {
@@ -93,22 +94,11 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         requests::measure(extent, valgrind.is_some())?;
     }
     if wanted("growth") && valgrind.is_some() {
-        growth::measure(extent)?;
+        growth::measure(quick)?;
     }
     if wanted("memory") {
-        let rest = rest.unwrap_or(if extent == Extent::Full { 60 } else { 5 });
-        memory::measure(rest)?;
+        memory::measure(rest.unwrap_or(if full { 60 } else { 5 }))?;
     }
     println!("\nmeasured in {} s", started.elapsed().as_secs());
     Ok(())
-}
-
-/// Plays the part that the measuring process gave to this copy of itself.
-fn play(role: &str, arguments: &[String]) -> anyhow::Result<()> {
-    match (role, arguments) {
-        ("role:growth", []) => growth::play(),
-        ("role:memory", [kind, count]) => memory::play(kind, count.parse()?),
-        (role, [certificate, key]) => contestants::play(role, certificate.as_ref(), key.as_ref()),
-        _ => anyhow::bail!("{role} is not a part"),
-    }
 }

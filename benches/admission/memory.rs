@@ -10,7 +10,7 @@ use stowplan::testing::view::View;
 
 use crate::client::{Connection, Trust};
 use crate::contestants::Contestant;
-use crate::process::memory_of;
+use crate::process::{mebibytes, memory};
 use crate::reviews::Review;
 use crate::table::{Table, count};
 use crate::world;
@@ -23,7 +23,7 @@ pub(crate) fn measure(rest: u64) -> anyhow::Result<()> {
 /// The slope of the resident memory of a process that holds a View and nothing else.
 fn objects() -> anyhow::Result<()> {
     const SIZES: [usize; 2] = [10_000, 50_000];
-    let mut table = Table::new(&["object", "bytes each", "with its name in the watch"]);
+    let mut table = Table::new("object | bytes each | with its name in the watch");
     for (kind, label) in [
         ("node", "node, with four addresses and two tags"),
         ("pod", "Streams pod, eight to a colocation group"),
@@ -42,7 +42,7 @@ fn objects() -> anyhow::Result<()> {
             }
             Ok::<_, anyhow::Error>((held[1] - held[0]) / (SIZES[1] - SIZES[0]) as f64)
         };
-        table.row([label.to_owned(), count(slope(kind)?), count(slope(&format!("{kind}+"))?)]);
+        table.row(label, [count(slope(kind)?), count(slope(&format!("{kind}+"))?)]);
     }
     table.print(&format!(
         "Memory of a cached object: resident, from {} to {} of them",
@@ -63,12 +63,10 @@ pub(crate) fn play(kind: &str, size: usize) -> anyhow::Result<()> {
         }
         view.apply(object);
     }
-    println!("{}", memory_of("self", "VmRSS")?);
+    println!("{}", mebibytes(std::process::id(), "VmRSS")? * f64::from(1 << 20));
     // Dropped after it was measured, not before.
-    ensure!(
-        std::hint::black_box(&view).counts().any(|(_, held)| held == size),
-        "not all were held"
-    );
+    let mut counts = std::hint::black_box(&view).counts();
+    ensure!(counts.any(|(_, held)| held == size), "not all were held");
     drop(std::hint::black_box(names));
     Ok(())
 }
@@ -83,51 +81,38 @@ fn burst(rest: u64) -> anyhow::Result<()> {
     let server = Contestant::Ours.start(&trust, false)?;
     let given = Connection::open(server.address, &trust)?.review(&bytes)?;
     Contestant::Ours.check(&bytes, &given)?;
-    let mut table = Table::new(&["moment", "resident, MiB", "highest, MiB"]);
-    let mut moment = |label: String| {
-        let mebibytes = |field| Ok::<_, anyhow::Error>(server.memory(field)? / f64::from(1 << 20));
-        table.row([
-            label,
-            format!("{:.1}", mebibytes("VmRSS")?),
-            format!("{:.1}", mebibytes("VmHWM")?),
-        ]);
-        Ok::<_, anyhow::Error>(())
+    let mut table = Table::new("moment | resident, MiB | highest, MiB");
+    let mut moment = |label: &str| -> anyhow::Result<()> {
+        table.row(label, memory(server.child.id())?);
+        Ok(())
     };
-    moment("idle, after one request".to_owned())?;
+    moment("idle, after one request")?;
     for burst in ["a burst", "a second burst"] {
         let connected = Barrier::new(CLIENTS + 1);
         let answered = Barrier::new(CLIENTS + 1);
         let right = std::thread::scope(|scope| {
-            let clients: Vec<_> = (0..CLIENTS)
-                .map(|_| {
-                    std::thread::Builder::new().stack_size(256 * 1024).spawn_scoped(scope, || {
-                        let connection = Connection::open(server.address, &trust);
-                        connected.wait();
-                        let mut connection = connection.ok();
-                        let answer = connection
-                            .as_mut()
-                            .and_then(|connection| connection.review(&bytes).ok());
-                        answered.wait();
-                        answer.is_some_and(|answer| answer == given)
-                    })
-                })
-                .collect::<Result<_, _>>()?;
+            let client = || {
+                let connection = Connection::open(server.address, &trust);
+                connected.wait();
+                let answer = connection.and_then(|mut connection| connection.review(&bytes));
+                answered.wait();
+                answer.is_ok_and(|answer| answer == given)
+            };
+            let start =
+                |_| std::thread::Builder::new().stack_size(256 * 1024).spawn_scoped(scope, client);
+            let clients = (0..CLIENTS).map(start).collect::<Result<Vec<_>, _>>()?;
             connected.wait();
             answered.wait();
-            moment(format!("in {burst} of {CLIENTS} connections, all open"))?;
-            let right = clients
-                .into_iter()
-                .filter_map(|client| client.join().ok())
-                .filter(|right| *right)
-                .count();
-            Ok::<_, anyhow::Error>(right)
+            moment(&format!("in {burst} of {CLIENTS} connections, all open"))?;
+            let right = clients.into_iter().filter_map(|client| client.join().ok());
+            Ok::<_, anyhow::Error>(right.filter(|right| *right).count())
         })?;
         ensure!(right == CLIENTS, "only {right} of {CLIENTS} were answered rightly");
         std::thread::sleep(Duration::from_secs(1));
-        moment(format!("1 s after {burst}"))?;
+        moment(&format!("1 s after {burst}"))?;
     }
     std::thread::sleep(Duration::from_secs(rest));
-    moment(format!("{} s after it", rest + 1))?;
+    moment(&format!("{} s after it", rest + 1))?;
     Connection::open(server.address, &trust)?.review(&bytes).context("after the burst")?;
     table.print("Memory of `stowplan webhook`");
     Ok(())

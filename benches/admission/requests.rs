@@ -8,7 +8,7 @@ use crate::Extent;
 use crate::client::{Connection, Trust};
 use crate::contestants::Contestant;
 use crate::reviews::Review;
-use crate::table::{Table, count, ratio};
+use crate::table::{ROUNDS, Table, count, ratio, spread};
 
 /// One review to send.
 struct Case {
@@ -55,7 +55,7 @@ fn cases(extent: Extent) -> anyhow::Result<Vec<Case>> {
 
 fn instructions(cases: &[Case], trust: &Trust, extent: Extent) -> anyhow::Result<()> {
     let mut counts: HashMap<(Contestant, usize), f64> = HashMap::new();
-    let mut repeated = Table::new(&["server", "instructions a request, twice", "difference"]);
+    let mut repeated = Table::new("server | instructions a request, twice | difference");
     for contestant in Contestant::ALL {
         let mut server = contestant.start(trust, true)?;
         let mut connection = Connection::open(server.address, trust)?;
@@ -77,36 +77,21 @@ fn instructions(cases: &[Case], trust: &Trust, extent: Extent) -> anyhow::Result
         if let Some(case) = cases.first() {
             let (once, again) = (counts[&(contestant, 0)], lap(case)?);
             let difference = format!("{:+.2} %", (again / once - 1.0) * 100.0);
-            repeated.row([
-                contestant.name().to_owned(),
-                format!("{} / {}", count(once), count(again)),
-                difference,
-            ]);
+            let counts = format!("{} / {}", count(once), count(again));
+            repeated.row(contestant.name(), [counts, difference]);
         }
     }
-    let mut table = Table::new(&[
-        "review",
-        "requests",
-        "constant",
-        "scan",
-        "ours",
-        "value + diff",
-        "ours / scan",
-        "ours / (value + diff)",
-    ]);
+    let mut table = Table::new(
+        "review | requests | constant | scan | ours | value + diff | ours / scan | \
+         ours / (value + diff)",
+    );
     for (index, case) in cases.iter().enumerate() {
         let of = |contestant| counts[&(contestant, index)];
-        let ours = of(Contestant::Ours);
-        table.row([
-            case.label.clone(),
-            format!("{}, {}", case.requests.0, case.requests.1),
-            count(of(Contestant::Constant)),
-            count(of(Contestant::Scan)),
-            count(ours),
-            count(of(Contestant::Value)),
-            ratio(ours / of(Contestant::Scan)),
-            ratio(ours / of(Contestant::Value)),
-        ]);
+        let each = Contestant::ALL.map(of);
+        let ratios = [Contestant::Scan, Contestant::Value].map(|it| of(Contestant::Ours) / of(it));
+        let requests = format!("{}, {}", case.requests.0, case.requests.1);
+        let figures = each.map(count).into_iter().chain(ratios.map(ratio));
+        table.row(&case.label, [requests].into_iter().chain(figures));
     }
     table.print("Instructions a request");
     repeated.print("The same count twice");
@@ -126,9 +111,8 @@ fn compare_systems(
         lap(&Case { label: "a pod that Katalyst binds".to_owned(), keys: 1, bytes, requests })
     };
     let (host, affinity) = (count_of(false)?, count_of(true)?);
-    let mut table = Table::new(&["review", "host of Streams", "NUMA anti-affinity", "ratio"]);
-    let label = "18.0 kB, 1 key".to_owned();
-    table.row([label, count(host), count(affinity), ratio(affinity / host)]);
+    let mut table = Table::new("review | host of Streams | NUMA anti-affinity | ratio");
+    table.row("18.0 kB, 1 key", [count(host), count(affinity), ratio(affinity / host)]);
     table.print("Instructions a request, the annotations of two systems");
     Ok(())
 }
@@ -157,7 +141,6 @@ fn send(
 
 /// Processor time, user and kernel, in interleaved rounds: information, never a target.
 fn time(cases: &[Case], trust: &Trust, extent: Extent) -> anyhow::Result<()> {
-    const ROUNDS: usize = 9;
     let requests = if extent == Extent::Quick { 50 } else { 100 };
     let mut running = Vec::new();
     for contestant in Contestant::ALL {
@@ -165,8 +148,7 @@ fn time(cases: &[Case], trust: &Trust, extent: Extent) -> anyhow::Result<()> {
         let connection = Connection::open(server.address, trust)?;
         running.push((contestant, server, connection));
     }
-    let mut table =
-        Table::new(&["review", "ours / constant", "ours / scan", "ours / (value + diff)"]);
+    let mut table = Table::new("review | ours / constant | ours / scan | ours / (value + diff)");
     for case in cases.iter().filter(|case| case.keys < 10 && case.bytes.len() < 50_000) {
         let mut ratios: HashMap<Contestant, Vec<f64>> = HashMap::new();
         // The first round warms up.
@@ -183,18 +165,9 @@ fn time(cases: &[Case], trust: &Trust, extent: Extent) -> anyhow::Result<()> {
                 }
             }
         }
-        let mut row = vec![case.label.clone()];
-        for other in [Contestant::Constant, Contestant::Scan, Contestant::Value] {
-            let mut sorted = ratios.remove(&other).unwrap_or_default();
-            sorted.sort_unstable_by(f64::total_cmp);
-            row.push(format!(
-                "{:.2} ({:.2}-{:.2})",
-                sorted[ROUNDS / 2],
-                sorted[0],
-                sorted[ROUNDS - 1]
-            ));
-        }
-        table.row(row);
+        let others = [Contestant::Constant, Contestant::Scan, Contestant::Value];
+        let ratios = others.map(|of| ratios.remove(&of).unwrap_or_default());
+        table.row(&case.label, ratios.map(|of| spread(of, ratio)));
     }
     table.print(&format!(
         "Processor time, user and kernel: median of {ROUNDS} rounds of {requests} (range)"

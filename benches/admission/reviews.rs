@@ -1,7 +1,7 @@
 //! Reviews to send: recorded ones, scaled and with other annotations.
 
 use anyhow::Context as _;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::world::{HOST, NAMESPACE, OWN_JOB};
 
@@ -22,10 +22,11 @@ impl Review {
         let mut review = Self(serde_json::from_str(DEPLOYMENT)?);
         review.0["request"]["namespace"] = json!(NAMESPACE);
         review.0["request"]["object"]["metadata"]["namespace"] = json!(NAMESPACE);
-        let labels = review.metadata("labels");
-        labels.insert("app".to_owned(), json!("streams"));
-        labels.insert("streams.ibm.com/job".to_owned(), json!(OWN_JOB));
-        labels.insert("streams.ibm.com/pe".to_owned(), json!("7"));
+        for (key, value) in
+            [("app", "streams"), ("streams.ibm.com/job", OWN_JOB), ("streams.ibm.com/pe", "7")]
+        {
+            review.label(key, value);
+        }
         for (key, value) in [
             ("kubectl.kubernetes.io/restartedAt", "2026-11-21T22:47:45Z"),
             ("prometheus.io/port", "9090"),
@@ -46,38 +47,25 @@ impl Review {
         Ok(Self(serde_json::from_str(CLAIM)?))
     }
 
-    fn metadata(&mut self, member: &str) -> &mut Map<String, Value> {
-        let value = &mut self.0["request"]["object"]["metadata"][member];
-        if !value.is_object() {
-            *value = json!({});
-        }
-        match value {
-            Value::Object(members) => members,
-            _ => unreachable!("it was made one"),
-        }
+    fn object(&mut self) -> &mut Value {
+        &mut self.0["request"]["object"]
     }
 
     pub(crate) fn annotate(&mut self, key: &str, value: &str) {
-        self.metadata("annotations").insert(key.to_owned(), json!(value));
+        self.object()["metadata"]["annotations"][key] = json!(value);
     }
 
     pub(crate) fn label(&mut self, key: &str, value: &str) {
-        self.metadata("labels").insert(key.to_owned(), json!(value));
+        self.object()["metadata"]["labels"][key] = json!(value);
     }
 
     /// `count` variables more for the first container.
     pub(crate) fn add_variables(&mut self, count: usize) {
-        let env = &mut self.0["request"]["object"]["spec"]["containers"][0]["env"];
-        if !env.is_array() {
-            *env = json!([]);
-        }
-        if let Value::Array(env) = env {
-            let next = env.len();
-            env.extend(
-                (next..next + count)
-                    .map(|i| json!({"name": format!("VAR_{i}"), "value": format!("value-{i}")})),
-            );
-        }
+        let env = &mut self.object()["spec"]["containers"][0]["env"];
+        let mut all = env.as_array().cloned().unwrap_or_default();
+        let new = all.len()..all.len() + count;
+        all.extend(new.map(|i| json!({"name": format!("VAR_{i}"), "value": format!("value-{i}")})));
+        *env = all.into();
     }
 
     /// Grows to about `bytes`, at most a container's part more: containers of the recorded large
@@ -85,25 +73,23 @@ impl Review {
     pub(crate) fn grow_to(&mut self, bytes: usize) -> anyhow::Result<()> {
         let large: Value = serde_json::from_str(LARGE)?;
         let large = &large["request"]["object"];
-        let containers =
-            large["spec"]["containers"].as_array().context("the large pod has containers")?;
+        let containers = large["spec"]["containers"].as_array().context("no containers")?;
         let managed = &large["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:containers"];
         for index in 0.. {
             let mut container = containers[index % containers.len()].clone();
             let old = format!("k:{{\"name\":{}}}", container["name"]);
             container["name"] = json!(format!("container-{index}"));
             let new = format!("k:{{\"name\":{}}}", container["name"]);
-            if self.bytes().len() + container.to_string().len() + managed[&old].to_string().len()
-                > bytes
-            {
+            let more = container.to_string().len() + managed[&old].to_string().len();
+            if self.bytes().len() + more > bytes {
                 break;
             }
-            let object = &mut self.0["request"]["object"];
+            let object = self.object();
             if let Value::Array(own) = &mut object["spec"]["containers"] {
                 own.push(container);
             }
-            object["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:containers"][new] =
-                managed[&old].clone();
+            let fields = &mut object["metadata"]["managedFields"][0]["fieldsV1"];
+            fields["f:spec"]["f:containers"][new] = managed[&old].clone();
         }
         while self.bytes().len() + 40 < bytes {
             self.add_variables(1);

@@ -9,10 +9,10 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Client;
-use testbed::control_plane::{ControlPlane, Install, Installation};
+use testbed::control_plane::{ControlPlane, Install, Installation, NodeSpec, Options};
 use testbed::proxy::Proxy;
 use testbed::wait::{Seen, until};
 use testbed::{http, workload};
@@ -57,14 +57,6 @@ impl Stowplan {
     }
 }
 
-/// Stops a control plane; after a failure its logs are kept.
-pub(crate) async fn stop(plane: ControlPlane, failed: bool) {
-    if failed && plane.keep_dir() {
-        eprintln!("the logs are in {}", plane.dir().join("logs").display());
-    }
-    plane.stop().await;
-}
-
 /// Waits until the controller leads.
 pub(crate) async fn leading(installation: &Installation) -> anyhow::Result<()> {
     until("the controller to lead", LIMIT, async || {
@@ -74,13 +66,64 @@ pub(crate) async fn leading(installation: &Installation) -> anyhow::Result<()> {
     .await
 }
 
-/// A metric of the controller that has no labels.
-pub(crate) async fn metric(installation: &Installation, name: &str) -> anyhow::Result<f64> {
+/// The lines of a metric of the controller: one for each of its labels.
+pub(crate) async fn metric_lines(
+    installation: &Installation,
+    name: &str,
+) -> anyhow::Result<Vec<String>> {
     let address = installation.controller_admin_address(CONTROLLER);
     let answer = http::get(address.context("it does not run")?, "/metrics").await?;
-    let mut lines = answer.body.lines();
-    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    Ok(value.with_context(|| format!("no metric {name}"))?.trim().parse()?)
+    let is_of = |line: &&str| line.strip_prefix(name).is_some_and(|it| it.starts_with([' ', '{']));
+    Ok(answer.body.lines().filter(is_of).map(str::to_owned).collect())
+}
+
+/// The sum of a metric over its lines.
+pub(crate) fn sum(lines: &[String]) -> f64 {
+    let values = lines.iter().filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    // A sum of no values would be -0.
+    values.fold(0.0, |sum, value| sum + value)
+}
+
+/// A metric of the controller, over all of its labels.
+pub(crate) async fn metric(installation: &Installation, name: &str) -> anyhow::Result<f64> {
+    let lines = metric_lines(installation, name).await?;
+    ensure!(!lines.is_empty(), "no metric {name}");
+    Ok(sum(&lines))
+}
+
+/// The count and the sum of a histogram of the controller since its start.
+pub(crate) async fn histogram(
+    installation: &Installation,
+    name: &str,
+) -> anyhow::Result<(f64, f64)> {
+    let count = metric(installation, &format!("{name}_count")).await?;
+    Ok((count, metric(installation, &format!("{name}_sum")).await?))
+}
+
+/// The plans of the controller since its start, and their seconds.
+pub(crate) async fn planned(installation: &Installation) -> anyhow::Result<(f64, f64)> {
+    histogram(installation, "stowplan_controller_plan_duration_seconds").await
+}
+
+/// Starts a control plane, has `measure` measure on it, and stops it even after an error, then with
+/// its logs kept.
+pub(crate) async fn with_plane<T>(
+    options: Options,
+    measure: impl AsyncFnOnce(&ControlPlane) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let plane = ControlPlane::start(options).await?;
+    let measured = measure(&plane).await;
+    if measured.is_err() && plane.keep_dir() {
+        eprintln!("the logs are in {}", plane.dir().join("logs").display());
+    }
+    plane.stop().await;
+    measured
+}
+
+/// Nodes with numbers, each in the next one of these zones.
+pub(crate) fn zoned_nodes(count: u16, zones: [&str; 3]) -> Vec<NodeSpec> {
+    let nodes = NodeSpec::numbered(count).into_iter().zip(zones.iter().cycle());
+    nodes.map(|(node, zone)| node.zone(zone)).collect()
 }
 
 /// Sends requests, a fixed number of them at once.

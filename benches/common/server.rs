@@ -15,23 +15,29 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use stowplan::testing::tls::{Certificate, Change};
 use tokio_rustls::TlsAcceptor;
 
-/// Serves at `listen` until the process is killed, and prints the address as `stowplan webhook`
+/// Writes a certificate for this name and its key into a folder, `tls.crt` and `tls.key`. Returns it.
+pub(crate) fn write_certificate(folder: &Path, name: &str) -> anyhow::Result<rcgen::Certificate> {
+    // ECDSA on P-256, as the chart makes them.
+    let key = rcgen::KeyPair::generate()?;
+    let certificate = rcgen::CertificateParams::new([name.to_owned()])?.self_signed(&key)?;
+    std::fs::write(folder.join("tls.crt"), certificate.pem())?;
+    std::fs::write(folder.join("tls.key"), key.serialize_pem())?;
+    Ok(certificate)
+}
+
+/// Serves at `listen` with the certificate of a folder until the process is killed, and prints the address as `stowplan webhook`
 /// does.
 pub(crate) fn serve(
     listen: SocketAddr,
-    certificate: &Path,
-    key: &Path,
+    folder: &Path,
     answer: impl Fn(&[u8]) -> anyhow::Result<Vec<u8>> + Send + Sync + 'static,
 ) -> anyhow::Result<()> {
-    let mut files =
-        stowplan::testing::tls::Certificate::of_files(certificate.to_owned(), key.to_owned(), None);
+    let mut files = Certificate::of_files(folder.join("tls.crt"), folder.join("tls.key"), None);
     let loaded = files.refresh(SystemTime::now());
-    ensure!(
-        matches!(loaded, stowplan::testing::tls::Change::Loaded),
-        "the certificate: {loaded:?}"
-    );
+    ensure!(matches!(loaded, Change::Loaded), "the certificate: {loaded:?}");
     let acceptor = TlsAcceptor::from(files.server().current().context("no TLS")?);
     let answer = Arc::new(answer);
     // As `stowplan webhook` makes it.

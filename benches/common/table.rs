@@ -1,4 +1,11 @@
-//! Tables on stdout, in Markdown: they go into the documentation as they are.
+//! Tables on stdout, in Markdown: they go into the documentation as they are. And the figures in them.
+
+#![allow(dead_code, reason = "each bench uses its own part")]
+
+use std::time::Instant;
+
+/// The timed turns of which the median is printed.
+pub(crate) const ROUNDS: usize = 9;
 
 /// A table that is being filled.
 #[derive(Debug)]
@@ -8,12 +15,13 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn new(head: &[&str]) -> Self {
-        Self { head: head.iter().map(|&cell| cell.to_owned()).collect(), rows: Vec::new() }
+    /// A table with this head: `step | first, s | all, s`.
+    pub(crate) fn new(head: &str) -> Self {
+        Self { head: head.split(" | ").map(str::to_owned).collect(), rows: Vec::new() }
     }
 
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+    pub(crate) fn row(&mut self, label: &str, figures: impl IntoIterator<Item = String>) {
+        self.rows.push([label.to_owned()].into_iter().chain(figures).collect());
     }
 
     /// Prints it: the first column to the left, figures to the right.
@@ -61,4 +69,45 @@ pub(crate) fn count(value: f64) -> String {
 /// A ratio: `1.25`.
 pub(crate) fn ratio(value: f64) -> String {
     format!("{value:.2}")
+}
+
+/// A figure with one decimal: `1.3`.
+pub(crate) fn tenths(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+/// A ratio of two figures; `-` if there is nothing to compare with.
+pub(crate) fn growth(from: f64, to: f64) -> String {
+    if from > 0.0 { ratio(to / from) } else { "-".to_owned() }
+}
+
+/// The value below which this part of the values is; `None` without values.
+pub(crate) fn quantile(mut values: Vec<f64>, part: f64) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get((values.len().saturating_sub(1) as f64 * part).round() as usize).copied()
+}
+
+/// The median, and in brackets the lowest and the highest.
+pub(crate) fn spread(mut values: Vec<f64>, shown: impl Fn(f64) -> String) -> String {
+    values.sort_by(f64::total_cmp);
+    let (Some(lowest), Some(highest)) = (values.first(), values.last()) else {
+        return "-".to_owned();
+    };
+    let half = values.len() / 2;
+    let median = match values.len().is_multiple_of(2) {
+        true => f64::midpoint(values[half - 1], values[half]),
+        false => values[half],
+    };
+    format!("{} ({}-{})", shown(median), shown(*lowest), shown(*highest))
+}
+
+/// The milliseconds of a turn, the median of [`ROUNDS`].
+pub(crate) fn median_time(mut turn: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    let mut took = Vec::new();
+    for _ in 0..ROUNDS {
+        let began = Instant::now();
+        turn()?;
+        took.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok(quantile(took, 0.5).unwrap_or_default())
 }

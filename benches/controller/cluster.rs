@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use futures::StreamExt as _;
 use hyper::Method;
 use k8s_openapi::api::core::v1::Node;
@@ -25,10 +25,10 @@ use testbed::control_plane::{ControlPlane, Installation, NodeSpec, Options};
 use testbed::proxy::Proxy;
 use tokio::time::{Instant, sleep};
 
-use crate::plane::{self, CONTROLLER, LIMIT, NAMESPACE, Stowplan, at_once, leading, metric};
-use crate::process::memory_of;
-use crate::table::{Table, count, ratio};
-use crate::world::{self, Extent, SIZE, TAG};
+use crate::plane::{self, CONTROLLER, LIMIT, NAMESPACE, Stowplan, at_once, leading, planned};
+use crate::process::{mebibytes, memory};
+use crate::table::{Table, count, ratio, tenths};
+use crate::world::{self, SIZE, TAG};
 
 /// How long a step waits after the last change for superfluous writes.
 const REST: Duration = Duration::from_secs(3);
@@ -36,43 +36,35 @@ const REST: Duration = Duration::from_secs(3);
 /// How often a step checks, in memory, whether it is done.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Starts a control plane, measures on it, and stops it even after an error.
-pub(crate) async fn measure(extent: Extent) -> anyhow::Result<()> {
+/// Measures on a control plane of its own.
+pub(crate) async fn measure(nodes: usize, pools: usize) -> anyhow::Result<()> {
     // Without nodes at first, to see what nodes add to the controller's memory.
-    let plane = ControlPlane::start(Options::default()).await?;
-    let measured = measure_on(&plane, extent).await;
-    plane::stop(plane, measured.is_err()).await;
-    measured
+    plane::with_plane(Options::default(), async |plane| measure_on(plane, nodes, pools).await).await
 }
 
-async fn measure_on(plane: &ControlPlane, extent: Extent) -> anyhow::Result<()> {
-    let Extent { nodes, pools, .. } = extent;
-    let mut bench = Bench::start(plane, extent).await?;
-    bench.remember("leading, without a node").await?;
+async fn measure_on(plane: &ControlPlane, nodes: usize, pools: usize) -> anyhow::Result<()> {
+    let mut bench = Bench::start(plane, pools).await?;
+    bench.remember("leading, without a node")?;
     let without = bench.resident()?;
-
-    let count_of = u16::try_from(nodes).context("too many nodes")?;
-    let tagged = NodeSpec::numbered(count_of).into_iter();
+    let tagged = NodeSpec::numbered(u16::try_from(nodes)?).into_iter();
     let tagged: Vec<_> = tagged.map(|node| node.label("streams.ibm.com/hostpool", TAG)).collect();
     plane.add_nodes(&tagged).await?;
     sleep(REST).await;
-    bench.remember(&format!("{} nodes have joined", count(nodes as f64))).await?;
-    let a_node = (bench.resident()? - without) / nodes as f64;
+    let shown = count(nodes as f64);
+    bench.remember(&format!("{shown} nodes have joined"))?;
+    let a_node = (bench.resident()? - without) * f64::from(1 << 20) / nodes as f64;
 
     bench.create_all(pools).await?;
-    bench.remember(&format!("{pools} pools are ready")).await?;
+    bench.remember(&format!("{pools} pools are ready"))?;
     bench.lose_nodes(pools / 4).await?;
-    bench.remember("each lost member is replaced").await?;
+    bench.remember("each lost member is replaced")?;
     bench.start_anew().await?;
-    bench.remember("started anew beside all that").await?;
+    bench.remember("started anew beside all that")?;
     bench.delete_all().await?;
-    bench.remember("all pools are deleted").await?;
+    bench.remember("all pools are deleted")?;
 
     let Bench { times, requests, memory, .. } = bench;
-    times.print(&format!(
-        "Pools of {SIZE} on {} nodes: seconds, and writes to objects",
-        count(nodes as f64)
-    ));
+    times.print(&format!("Pools of {SIZE} on {shown} nodes: seconds, and writes to objects"));
     requests.print("Requests of the controller, by kind (budget)");
     memory.print("Memory of `stowplan controller`");
     println!("\na node adds {} bytes to the resident memory", count(a_node));
@@ -85,9 +77,6 @@ struct Budget {
     node_patches: usize,
     status_writes: usize,
 }
-
-/// The controller's plans since its start: how many, and how many seconds they took.
-type Planned = (f64, f64);
 
 /// A control plane, and the figures measured on it.
 struct Bench<'p> {
@@ -104,8 +93,8 @@ struct Bench<'p> {
 
 impl<'p> Bench<'p> {
     /// Installs stowplan, and starts the controller behind the proxy.
-    async fn start(plane: &'p ControlPlane, extent: Extent) -> anyhow::Result<Self> {
-        let exclusive = (0..extent.pools).filter(|pool| world::is_exclusive(*pool)).count() * SIZE;
+    async fn start(plane: &'p ControlPlane, pools: usize) -> anyhow::Result<Self> {
+        let exclusive = exclusive_of(pools) * SIZE;
         let install = plane::install()
             .value("policy.hostPools.maxExclusiveNodesPerNamespace", &exclusive.to_string());
         let Stowplan { installation, proxy, client } = Stowplan::start(plane, install).await?;
@@ -116,18 +105,12 @@ impl<'p> Bench<'p> {
             pools: follow(Api::namespaced(client.clone(), NAMESPACE)),
             nodes: follow(Api::all(client.clone())),
             client,
-            times: Table::new(&["step", "first, s", "all, s", "writes", "writes/s"]),
-            requests: Table::new(&[
-                "step",
-                "node patches",
-                "status writes",
-                "other writes",
-                "lists of nodes, pods",
-                "lists of pools",
-                "plans",
-                "ms a plan",
-            ]),
-            memory: Table::new(&["moment", "resident, MiB", "highest, MiB"]),
+            times: Table::new("step | first, s | all, s | writes | writes/s"),
+            requests: Table::new(
+                "step | node patches | status writes | other writes | lists of nodes, pods | \
+                 lists of pools | plans | ms a plan",
+            ),
+            memory: Table::new("moment | resident, MiB | highest, MiB"),
         })
     }
 
@@ -137,57 +120,43 @@ impl<'p> Bench<'p> {
 
     /// Creates all pools at once, and waits until each is ready.
     async fn create_all(&mut self, pools: usize) -> anyhow::Result<()> {
-        let exclusive = (0..pools).filter(|pool| world::is_exclusive(*pool)).count();
-        let before = self.begin().await?;
-        let began = Instant::now();
-        let api = self.api();
-        let create = |pool: usize| {
-            let api = api.clone();
-            async move {
-                let spec = serde_json::from_value(world::spec(pool))?;
-                let pool = HostPool::new(&format!("pool-{pool}"), spec);
-                api.create(&PostParams::default(), &pool).await?;
-                Ok(())
-            }
-        };
-        at_once((0..pools).map(create)).await?;
-        let first_and_last = self
-            .wait(began, pools, |bench| {
-                bench.pools.state().iter().filter(|pool| is_complete(pool)).count()
-            })
-            .await?;
-        let budget = Budget { node_patches: (pools + exclusive) * SIZE, status_writes: 2 * pools };
+        let exclusive = exclusive_of(pools);
         let label = format!("create {pools} pools, {exclusive} of them exclusive");
-        self.end(&label, before, first_and_last, budget).await
+        let budget = Budget { node_patches: (pools + exclusive) * SIZE, status_writes: 2 * pools };
+        let api = self.api();
+        let create = async |pool: usize| {
+            let spec = serde_json::from_value(world::spec(pool))?;
+            let pool = HostPool::new(&format!("pool-{pool}"), spec);
+            api.create(&PostParams::default(), &pool).await?;
+            Ok(())
+        };
+        let act = async || at_once((0..pools).map(create)).await;
+        let done = |bench: &Self| bench.pools.state().iter().filter(|it| is_complete(it)).count();
+        self.step(&label, budget, act, pools, done).await
     }
 
     /// Deletes a node of each of this many pools at once, and waits until each has another.
     async fn lose_nodes(&mut self, pools: usize) -> anyhow::Result<()> {
         let of_all = self.pools.state();
-        let chosen = of_all.iter().take(pools);
-        let lost: HashSet<String> =
-            chosen.filter_map(|pool| nodes_of(pool).next().map(str::to_owned)).collect();
+        let lost = of_all.iter().take(pools).filter_map(|pool| nodes_of(pool).next());
+        let lost: HashSet<String> = lost.map(str::to_owned).collect();
         let has_lost = |pool: &HostPool| nodes_of(pool).any(|node| lost.contains(node));
         let affected: Vec<_> = of_all.iter().filter(|pool| has_lost(pool)).collect();
         ensure!(!affected.is_empty(), "no pool has a node to lose");
-        let is_exclusive = |pool: &HostPool| pool.spec.exclusivity == Exclusivity::Exclusive;
-        let exclusive = affected.iter().filter(|pool| is_exclusive(pool)).count();
+        let exclusivity = affected.iter().map(|pool| pool.spec.exclusivity);
+        let exclusive = exclusivity.filter(|it| *it == Exclusivity::Exclusive).count();
         let names: HashSet<_> = affected.iter().map(|pool| pool.metadata.name.clone()).collect();
-
-        let before = self.begin().await?;
-        let began = Instant::now();
-        delete_at_once(&Api::<Node>::all(self.client.clone()), &lost).await?;
-        let first_and_last = self
-            .wait(began, names.len(), |bench| {
-                let of_all = bench.pools.state();
-                let concerned = of_all.iter().filter(|pool| names.contains(&pool.metadata.name));
-                concerned.filter(|pool| is_complete(pool) && !has_lost(pool)).count()
-            })
-            .await?;
+        let label = format!("lose {} nodes of {} pools", lost.len(), names.len());
         let budget =
             Budget { node_patches: names.len() + exclusive, status_writes: 2 * names.len() };
-        let label = format!("lose {} nodes of {} pools", lost.len(), names.len());
-        self.end(&label, before, first_and_last, budget).await
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let done = |bench: &Self| {
+            let of_all = bench.pools.state();
+            let concerned = of_all.iter().filter(|pool| names.contains(&pool.metadata.name));
+            concerned.filter(|pool| is_complete(pool) && !has_lost(pool)).count()
+        };
+        let act = async || delete_at_once(&nodes, &lost).await;
+        self.step(&label, budget, act, names.len(), done).await
     }
 
     /// Stops the controller and starts another one, which finds nothing to do.
@@ -198,22 +167,20 @@ impl<'p> Bench<'p> {
         self.installation.start_controller_through(CONTROLLER, &self.proxy).await?;
         leading(&self.installation).await?;
         let took = began.elapsed();
-        self.end("start anew, until it leads", (0.0, 0.0), (took, took), Budget::default()).await
+        self.end("start anew, until it leads", (0.0, 0.0), [took; 2], Budget::default()).await
     }
 
     /// Deletes all pools at once, and waits until no node carries a mark.
     async fn delete_all(&mut self) -> anyhow::Result<()> {
         let marked = self.marked();
-        let names: Vec<String> =
-            self.pools.state().iter().filter_map(|pool| pool.metadata.name.clone()).collect();
-        let before = self.begin().await?;
-        let began = Instant::now();
-        delete_at_once(&self.api(), &names).await?;
-        let first_and_last =
-            self.wait(began, marked, |bench| marked.saturating_sub(bench.marked())).await?;
-        let budget = Budget { node_patches: marked, status_writes: 0 };
+        let names = self.pools.state().into_iter().filter_map(|pool| pool.metadata.name.clone());
+        let names: HashSet<String> = names.collect();
         let label = format!("delete {} pools, {marked} nodes", names.len());
-        self.end(&label, before, first_and_last, budget).await
+        let budget = Budget { node_patches: marked, status_writes: 0 };
+        let pools = self.api();
+        let act = async || delete_at_once(&pools, &names).await;
+        let done = |bench: &Self| marked.saturating_sub(bench.marked());
+        self.step(&label, budget, act, marked, done).await
     }
 
     /// How many nodes carry a pool's label or taint.
@@ -221,99 +188,87 @@ impl<'p> Bench<'p> {
         self.nodes.state().iter().filter(|node| is_marked(node)).count()
     }
 
-    /// Resets the counts of the proxy; returns the plans so far.
-    async fn begin(&self) -> anyhow::Result<Planned> {
-        self.proxy.forget();
-        self.planned().await
-    }
-
-    /// Waits until `done` returns `all`; returns how long the first took, and all.
-    async fn wait(
-        &self,
-        began: Instant,
+    /// Does something, waits until `done` returns `all`, and adds what it cost to the tables.
+    async fn step(
+        &mut self,
+        label: &str,
+        budget: Budget,
+        act: impl AsyncFnOnce() -> anyhow::Result<()>,
         all: usize,
         done: impl Fn(&Self) -> usize,
-    ) -> anyhow::Result<(Duration, Duration)> {
+    ) -> anyhow::Result<()> {
+        self.proxy.forget();
+        let before = planned(&self.installation).await?;
+        let began = Instant::now();
+        act().await?;
         let mut first = None;
-        loop {
+        let took = loop {
             let done = done(self);
             let elapsed = began.elapsed();
             if done > 0 {
                 first.get_or_insert(elapsed);
             }
             if done >= all {
-                return Ok((first.unwrap_or(elapsed), elapsed));
+                break [first.unwrap_or(elapsed), elapsed];
             }
             ensure!(elapsed < LIMIT, "{done} of {all} are done after {} s", LIMIT.as_secs());
             self.plane.check()?;
             sleep(LOOK).await;
-        }
+        };
+        self.end(label, before, took, budget).await
     }
 
     /// Adds the cost of a step to the tables, after a pause for late requests.
     async fn end(
         &mut self,
         label: &str,
-        before: Planned,
-        (first, last): (Duration, Duration),
+        before: (f64, f64),
+        took: [Duration; 2],
         budget: Budget,
     ) -> anyhow::Result<()> {
         sleep(REST).await;
-        let (first, last) = (first.as_secs_f64(), last.as_secs_f64());
+        let [first, last] = took.map(|took| took.as_secs_f64());
         let writes = self.proxy.writes();
-        let a_second = writes as f64 / last;
-        self.times.row([
-            label.to_owned(),
-            ratio(first),
-            ratio(last),
-            count(writes as f64),
-            count(a_second),
-        ]);
+        let figures =
+            [ratio(first), ratio(last), count(writes as f64), count(writes as f64 / last)];
+        self.times.row(label, figures);
         let collection = "/apis/stowplan.dev/v1alpha1/hostpools";
         let status = "/apis/stowplan.dev/v1alpha1/namespaces/*/hostpools/*/status";
         let node_patches = self.proxy.count(&Method::PATCH, "/api/v1/nodes/*");
         let status_writes = self.proxy.count(&Method::PATCH, status);
-        let (plans, seconds) = self.planned().await?;
+        let (plans, seconds) = planned(&self.installation).await?;
         let (plans, seconds) = (plans - before.0, seconds - before.1);
         let against = |seen: usize, budget: usize| {
             format!("{} ({})", count(seen as f64), count(budget as f64))
         };
-        self.requests.row([
-            label.to_owned(),
+        let lists = self.proxy.lists("/api/v1/nodes") + self.proxy.lists("/api/v1/pods");
+        let figures = [
             against(node_patches, budget.node_patches),
             against(status_writes, budget.status_writes),
             count((writes - node_patches - status_writes) as f64),
-            count((self.proxy.lists("/api/v1/nodes") + self.proxy.lists("/api/v1/pods")) as f64),
+            count(lists as f64),
             count(self.proxy.lists(collection) as f64),
             count(plans),
-            if plans > 0.0 { format!("{:.1}", seconds * 1e3 / plans) } else { "-".to_owned() },
-        ]);
+            if plans > 0.0 { tenths(seconds * 1e3 / plans) } else { "-".to_owned() },
+        ];
+        self.requests.row(label, figures);
         Ok(())
     }
 
     /// Adds the controller's memory at this moment to its table.
-    async fn remember(&mut self, moment: &str) -> anyhow::Result<()> {
-        let process = self.installation.controller_process(CONTROLLER)?.to_string();
-        let mebibytes = |field| {
-            Ok::<_, anyhow::Error>(format!(
-                "{:.1}",
-                memory_of(&process, field)? / f64::from(1 << 20)
-            ))
-        };
-        self.memory.row([moment.to_owned(), mebibytes("VmRSS")?, mebibytes("VmHWM")?]);
+    fn remember(&mut self, moment: &str) -> anyhow::Result<()> {
+        self.memory.row(moment, memory(self.installation.controller_process(CONTROLLER)?)?);
         Ok(())
     }
 
     fn resident(&self) -> anyhow::Result<f64> {
-        let process = self.installation.controller_process(CONTROLLER)?;
-        memory_of(&process.to_string(), "VmRSS")
+        mebibytes(self.installation.controller_process(CONTROLLER)?, "VmRSS")
     }
+}
 
-    async fn planned(&self) -> anyhow::Result<Planned> {
-        let name = "stowplan_controller_plan_duration_seconds";
-        let plans = metric(&self.installation, &format!("{name}_count")).await?;
-        Ok((plans, metric(&self.installation, &format!("{name}_sum")).await?))
-    }
+/// How many of so many pools are exclusive.
+fn exclusive_of(pools: usize) -> usize {
+    (0..pools).filter(|pool| world::is_exclusive(*pool)).count()
 }
 
 /// The objects of a kind, kept up to date for as long as the runtime lasts.
@@ -328,10 +283,7 @@ where
 }
 
 /// Deletes the objects of these names, many at once.
-async fn delete_at_once<K>(
-    api: &Api<K>,
-    names: impl IntoIterator<Item = &String>,
-) -> anyhow::Result<()>
+async fn delete_at_once<K>(api: &Api<K>, names: &HashSet<String>) -> anyhow::Result<()>
 where
     K: Clone + Debug + DeserializeOwned,
 {
@@ -339,7 +291,7 @@ where
         api.delete(name, &DeleteParams::default()).await?;
         Ok(())
     };
-    at_once(names.into_iter().map(delete)).await
+    at_once(names.iter().map(delete)).await
 }
 
 /// Whether a pool is Ready with all of its members.

@@ -2,7 +2,6 @@
 //! validation of a new job cost, with the search for a placement and without.
 
 use std::hint::black_box;
-use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Node;
@@ -13,8 +12,9 @@ use stowplan::testing::systems::plan::Write;
 use stowplan::testing::systems::policy::Policy;
 use stowplan::testing::systems::streams::api::StreamsJob;
 
+use crate::answers;
 use crate::player::Player;
-use crate::table::{Table, count};
+use crate::table::{Table, count, median_time};
 use crate::world::Scene;
 
 const NAMESPACE: &str = "streams-apps";
@@ -37,9 +37,6 @@ const WORK: [(&str, &str); 6] = [
     ("job-validate-short", "validation, the whole job has no placement"),
 ];
 
-/// Timed turns; their median is printed.
-const ROUNDS: usize = 9;
-
 /// What an order asks for, with the cluster for it.
 pub(crate) struct Job {
     scene: Scene,
@@ -59,7 +56,8 @@ impl Job {
         let (work, kind) = of.split_once('-').context("job-WORK-KIND")?;
         let (nodes, elements) = (nodes.parse()?, elements.parse()?);
         let spec = match kind {
-            "free" => free(elements),
+            // They ask for nothing.
+            "free" => json!({"processingElements": self::elements(elements, |_| json!({}))}),
             "apart" => apart(elements, nodes, 1),
             "short" => apart(elements, nodes, nodes),
             "hard" => colouring(),
@@ -75,7 +73,7 @@ impl Job {
             "spec": spec,
         });
         let review = match work {
-            "validate" => Some(serde_json::to_vec(&review(&job))?),
+            "validate" => Some(serde_json::to_vec(&answers::review(&job))?),
             _ => {
                 scene.show::<StreamsJob>(&job)?;
                 None
@@ -126,40 +124,32 @@ fn node(number: usize) -> Value {
     })
 }
 
-fn review(job: &Value) -> Value {
-    json!({
-        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-        "request": {
-            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "operation": "CREATE", "namespace": NAMESPACE,
-            "name": "job", "kind": {"group": "stowplan.dev", "version": "v1alpha1", "kind": "StreamsJob"},
-            "resource": {"group": "stowplan.dev", "version": "v1alpha1", "resource": "streamsjobs"},
-            "object": job,
-        },
-    })
-}
-
-/// Elements that ask for nothing.
-fn free(elements: usize) -> Value {
-    let element = |number: usize| json!({"name": format!("e{number}"), "operators": [{"name": format!("Op{number}")}]});
-    json!({"processingElements": (0..elements).map(element).collect::<Vec<_>>()})
+/// Elements with one operator each, of which `of` gives the constraints.
+fn elements(count: usize, of: impl Fn(usize) -> Value) -> Vec<Value> {
+    let element = |number: usize| {
+        let mut operator = of(number);
+        operator["name"] = json!(format!("Op{number}"));
+        json!({"name": format!("e{number}"), "operators": [operator]})
+    };
+    (0..count).map(element).collect()
 }
 
 /// As many elements as half of the nodes are apart from each other, one is alone, and two are in pools, of
 /// which the exclusive one has this size.
-fn apart(elements: usize, nodes: usize, exclusive: usize) -> Value {
-    let element = |number: usize| {
-        let mut operator = json!({"name": format!("Op{number}"), "hostExlocation": [format!("t{}", number / (nodes / 2))]});
+fn apart(count: usize, nodes: usize, exclusive: usize) -> Value {
+    let operator = |number: usize| {
+        let mut operator = json!({"hostExlocation": [format!("t{}", number / (nodes / 2))]});
         match number {
             0 => operator["host"] = json!({"pool": "Shared"}),
             1 => operator["host"] = json!({"pool": "Own"}),
             2 => operator["hostIsolation"] = json!(true),
             _ => {}
         }
-        json!({"name": format!("e{number}"), "operators": [operator]})
+        operator
     };
     json!({
         "pools": [{"name": "Shared", "size": 2}, {"name": "Own", "size": exclusive, "exclusivity": "Exclusive"}],
-        "processingElements": (0..elements).map(element).collect::<Vec<_>>(),
+        "processingElements": elements(count, operator),
     })
 }
 
@@ -182,50 +172,36 @@ fn colouring() -> Value {
             tokens[vertex].push(format!("t{edge}"));
         }
     }
-    let element = |(number, tokens): (usize, &Vec<String>)| json!({"name": format!("e{number}"), "operators": [{"name": format!("Op{number}"), "hostExlocation": tokens}]});
-    json!({"processingElements": tokens.iter().enumerate().map(element).collect::<Vec<_>>()})
+    let elements = elements(VERTICES, |number| json!({"hostExlocation": tokens[number]}));
+    json!({"processingElements": elements})
 }
 
 /// Prints what jobs of several sizes cost on clusters of several sizes. Counts instructions where that is
 /// possible.
-pub(crate) fn measure(player: Option<&mut Player>) -> anyhow::Result<()> {
+pub(crate) fn measure(mut player: Option<&mut Player>) -> anyhow::Result<()> {
     let unit = if player.is_some() { "instructions" } else { "microseconds" };
-    let mut cost = cost_with(player);
-    let nodes: Vec<String> =
-        NODES.iter().map(|nodes| format!("{} nodes", count(*nodes as f64))).collect();
-    for (word, title) in WORK {
-        let head: Vec<&str> =
-            ["elements"].into_iter().chain(nodes.iter().map(String::as_str)).collect();
-        let mut table = Table::new(&head);
-        for elements in ELEMENTS {
-            let costs = NODES.iter().map(|nodes| cost(&format!("{word} {nodes} {elements}")));
-            let costs = costs.collect::<anyhow::Result<Vec<_>>>()?;
-            table.row([count(elements as f64)].into_iter().chain(costs.into_iter().map(count)));
-        }
-        table.print(&format!("A StreamsJob: {title}, {unit}"));
-    }
-    let mut table = Table::new(&["a graph to be coloured, without an answer", unit]);
-    for (word, label) in [("job-plan-hard", "a plan"), ("job-validate-hard", "validation")] {
-        table.row([label.to_owned(), count(cost(&format!("{word} 3 {VERTICES}"))?)]);
-    }
-    table.print(&format!("A StreamsJob of {VERTICES} elements: the search ends at its budget"));
-    Ok(())
-}
-
-/// What an order costs: instructions if there is a player, or microseconds, the median of some turns.
-fn cost_with(mut player: Option<&mut Player>) -> impl FnMut(&str) -> anyhow::Result<f64> {
-    move |order| match &mut player {
+    let mut cost = |order: &str| match &mut player {
         Some(player) => player.count(order),
         None => {
             let job = Job::read(order)?.context("not an order of jobs")?;
-            let mut took = Vec::new();
-            for _ in 0..ROUNDS {
-                let began = Instant::now();
-                job.run()?;
-                took.push(began.elapsed().as_secs_f64() * 1e6);
-            }
-            took.sort_by(f64::total_cmp);
-            Ok(took[ROUNDS / 2])
+            Ok(median_time(|| job.run())? * 1e3)
         }
+    };
+    let nodes: Vec<String> =
+        NODES.iter().map(|nodes| format!("{} nodes", count(*nodes as f64))).collect();
+    for (word, title) in WORK {
+        let mut table = Table::new(&format!("elements | {}", nodes.join(" | ")));
+        for elements in ELEMENTS {
+            let costs = NODES.iter().map(|nodes| cost(&format!("{word} {nodes} {elements}")));
+            let costs = costs.collect::<anyhow::Result<Vec<_>>>()?;
+            table.row(&count(elements as f64), costs.into_iter().map(count));
+        }
+        table.print(&format!("A StreamsJob: {title}, {unit}"));
     }
+    let mut table = Table::new(&format!("a graph to be coloured, without an answer | {unit}"));
+    for (word, label) in [("job-plan-hard", "a plan"), ("job-validate-hard", "validation")] {
+        table.row(label, [count(cost(&format!("{word} 3 {VERTICES}"))?)]);
+    }
+    table.print(&format!("A StreamsJob of {VERTICES} elements: the search ends at its budget"));
+    Ok(())
 }

@@ -1,21 +1,14 @@
 //! Machines with NUMA nodes to plan on: four each, with a pod on each of them, and pods that wait for one.
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
-use stowplan::testing::systems;
 use stowplan::testing::systems::policy::Policy;
 
+use crate::objects::show;
 use crate::world::Scene;
 
 const NAMESPACE: &str = "numa";
-
-/// How many machines there are, and how many pods wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Extent {
-    pub(crate) nodes: usize,
-    pub(crate) pods: usize,
-}
 
 /// What the pods wait for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -28,16 +21,16 @@ pub(crate) enum State {
     Start,
 }
 
-/// Machines in this state; an error if the plan on them is not what the state implies.
-pub(crate) fn scene(state: State, extent: Extent) -> anyhow::Result<Scene> {
+/// So many machines and pods in this state; an error if the plan on them is not what the state implies.
+pub(crate) fn scene(state: State, nodes: usize, pods: usize) -> anyhow::Result<Scene> {
     let now = "2026-01-01T00:05:00Z".parse()?;
     let policy = Policy::from_yaml("katalyst: {mode: enforced, declaredLabels: [role, app]}")
         .map_err(anyhow::Error::msg)?;
     let mut scene = Scene::new(policy, now);
-    for node in 0..extent.nodes {
+    for node in 0..nodes {
         add_machine(&mut scene, node)?;
     }
-    let waiting = if state == State::Steady { 0 } else { extent.pods };
+    let waiting = if state == State::Steady { 0 } else { pods };
     for pod in 0..waiting {
         let avoided = if state == State::Wait { "server" } else { "nothing" };
         let selector = json!({"matchLabels": {"role": avoided}, "zone": "numa"});
@@ -94,7 +87,5 @@ fn add_machine(scene: &mut Scene, number: usize) -> anyhow::Result<()> {
         "apiVersion": "node.katalyst.kubewharf.io/v1alpha1", "kind": "CustomNodeResource",
         "metadata": {"name": node, "uid": node}, "status": {"topologyZone": sockets},
     });
-    let report = systems::object(report).map_err(anyhow::Error::msg)?;
-    scene.view.apply(report.context("an object of no table")?);
-    Ok(())
+    show(&mut scene.view, &report)
 }

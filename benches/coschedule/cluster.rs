@@ -1,24 +1,36 @@
-//! A control plane with stowplan and Tekton's definitions, and the queries of both parts.
+//! A control plane with stowplan and Tekton's definitions, and the queries of all parts.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use futures::{StreamExt as _, future};
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, PostParams};
-use kube::{Api, Client};
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
 use serde_json::json;
-use stowplan::testing::systems::coschedule::keys::GATE;
-use stowplan::testing::systems::coschedule::keys::GROUP;
+use stowplan::testing::systems::coschedule::keys::{GATE, GROUP};
 use testbed::control_plane::{ControlPlane, Installation, NodeSpec, Options};
 use testbed::proxy::Proxy;
 use testbed::tekton;
 use testbed::wait::{Seen, until};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::plane::{self, LIMIT, NAMESPACE, Stowplan};
 
 /// The priority class that the chart creates for placeholders.
 pub(crate) const CLASS: &str = "stowplan-placeholder";
+
+pub(crate) const SCHEDULER: &str = "kube-scheduler";
+
+/// The field selector of pods with a node.
+pub(crate) const PLACED: &str = "spec.nodeName!=";
 
 /// How a member follows its placeholder: the policy's `coschedule.binding`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -27,18 +39,9 @@ pub(crate) enum Binding {
     Node,
 }
 
-impl Binding {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Affinity => "affinity",
-            Self::Node => "node",
-        }
-    }
-}
-
 /// A control plane with stowplan, for one part of the bench.
-pub(crate) struct Cluster {
-    pub(crate) plane: ControlPlane,
+pub(crate) struct Cluster<'p> {
+    pub(crate) plane: &'p ControlPlane,
     pub(crate) installation: Installation,
     /// Between the controller and the API server.
     pub(crate) proxy: Proxy,
@@ -46,24 +49,24 @@ pub(crate) struct Cluster {
     pub(crate) client: Client,
 }
 
-impl Cluster {
-    /// Starts a control plane with these nodes, stowplan and a controller. Scheduler and controller
-    /// manager keep their own limits, or have none.
-    pub(crate) async fn start(nodes: Vec<NodeSpec>, own_limits: bool) -> anyhow::Result<Self> {
-        let options = Options { nodes, own_limits, ..Options::default() };
-        let plane = ControlPlane::start(options).await?;
+/// Has `measure` measure on a control plane with these nodes, stowplan and a controller. Scheduler and
+/// controller manager keep their own limits, or have none.
+pub(crate) async fn with_cluster<T>(
+    nodes: Vec<NodeSpec>,
+    own_limits: bool,
+    measure: impl AsyncFnOnce(&mut Cluster<'_>) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    plane::with_plane(Options { nodes, own_limits, ..Options::default() }, async |plane| {
         // First: the controller looks for new definitions only from time to time.
         tekton::install(&plane.client().await?).await?;
         let Stowplan { installation, proxy, client } =
-            Stowplan::start(&plane, plane::install()).await?;
-        Ok(Self { plane, installation, proxy, client })
-    }
+            Stowplan::start(plane, plane::install()).await?;
+        measure(&mut Cluster { plane, installation, proxy, client }).await
+    })
+    .await
+}
 
-    /// Stops the control plane; after a failure its logs are kept.
-    pub(crate) async fn stop(self, failed: bool) {
-        plane::stop(self.plane, failed).await;
-    }
-
+impl Cluster<'_> {
     pub(crate) fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
@@ -72,17 +75,13 @@ impl Cluster {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
-    /// Gives webhook and controller a policy with this binding, under which native groups stay for
-    /// as long as the bench runs, and waits until pods are admitted by it.
-    pub(crate) async fn bind_by(&self, binding: Binding) -> anyhow::Result<()> {
-        self.bind_with(binding, CLASS).await
-    }
-
-    /// The same, with placeholders of this priority class.
-    pub(crate) async fn bind_with(&self, binding: Binding, class: &str) -> anyhow::Result<()> {
+    /// Gives webhook and controller a policy with this binding and this priority class of
+    /// placeholders, under which native groups stay for as long as the bench runs, and waits until
+    /// pods are admitted by it.
+    pub(crate) async fn bind_by(&self, binding: Binding, class: &str) -> anyhow::Result<()> {
+        let word = if binding == Binding::Node { "node" } else { "affinity" };
         let policy = json!({"coschedule": {
-            "binding": binding.word(), "groupTTL": "24h",
-            "placeholder": {"priorityClassName": class},
+            "binding": word, "groupTTL": "24h", "placeholder": {"priorityClassName": class},
         }});
         self.installation.set_policy(&policy.to_string()).await?;
         // A pod of a group without placeholder gets a gate or a term, depending on the binding.
@@ -93,11 +92,7 @@ impl Cluster {
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         until("the policy to be read", LIMIT, async || {
             let pod = self.pods().create(&dry_run, &trial).await?;
-            let is_read = match binding {
-                Binding::Affinity => has_term(&pod),
-                Binding::Node => is_gated(&pod),
-            };
-            Ok(match is_read {
+            Ok(match if binding == Binding::Node { is_gated(&pod) } else { has_term(&pod) } {
                 true => Seen::Done(()),
                 false => Seen::NotYet(format!("a pod of a group is given {:?}", pod.spec)),
             })
@@ -118,13 +113,15 @@ impl Cluster {
         .await
     }
 
-    /// The pods that `which` selects, counted by group (`group_of`) and node. A pod without a group
-    /// or a node is an error.
-    pub(crate) async fn groups(
+    /// How many of the pods that `which` selects are not on the node where most of their group
+    /// (`group_of`) are. A pod without a group or a node is an error, and so is another number of
+    /// groups.
+    pub(crate) async fn apart(
         &self,
         which: &ListParams,
+        wanted: usize,
         group_of: impl Fn(&Pod) -> Option<String>,
-    ) -> anyhow::Result<HashMap<String, HashMap<String, usize>>> {
+    ) -> anyhow::Result<usize> {
         let mut groups: HashMap<String, HashMap<String, usize>> = HashMap::new();
         for pod in self.pods().list(which).await? {
             let name = pod.metadata.name.clone().unwrap_or_default();
@@ -133,16 +130,46 @@ impl Cluster {
             let node = node.with_context(|| format!("pod {name} has no node"))?;
             *groups.entry(group).or_default().entry(node).or_default() += 1;
         }
-        Ok(groups)
+        ensure!(groups.len() == wanted, "{} groups were placed", groups.len());
+        let nodes = groups.values();
+        Ok(nodes.map(|of| of.values().sum::<usize>() - of.values().max().unwrap_or(&0)).sum())
     }
-}
 
-/// How many pods are not on the node where most of their group are.
-pub(crate) fn apart(groups: &HashMap<String, HashMap<String, usize>>) -> usize {
-    let of_group = |nodes: &HashMap<String, usize>| {
-        nodes.values().sum::<usize>() - nodes.values().max().copied().unwrap_or_default()
-    };
-    groups.values().map(of_group).sum()
+    /// Checks that the members of each of so many native groups are on one node.
+    pub(crate) async fn groups_are_together(
+        &self,
+        which: &ListParams,
+        groups: usize,
+    ) -> anyhow::Result<()> {
+        let group_of = |pod: &Pod| pod.metadata.annotations.as_ref()?.get(GROUP).cloned();
+        let apart = self.apart(which, groups, group_of).await?;
+        ensure!(apart == 0, "{apart} pods are not with their group");
+        Ok(())
+    }
+
+    /// Watches objects, and of them no more than the metadata: little to decode, so that it is not the
+    /// watch that is measured. `note` is given each object and the time when it was seen.
+    pub(crate) fn watch<K>(
+        &self,
+        watches: &mut JoinSet<()>,
+        labels: &str,
+        fields: Option<&str>,
+        note: impl Fn(&PartialObjectMeta<K>, Instant) + Send + 'static,
+    ) where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + Debug + Send + Sync + DeserializeOwned + 'static,
+    {
+        let mut config = watcher::Config::default().labels(labels);
+        config.field_selector = fields.map(str::to_owned);
+        let api = Api::<PartialObjectMeta<K>>::namespaced(self.client.clone(), NAMESPACE);
+        let seen = watcher(api, config).default_backoff().touched_objects();
+        watches.spawn(seen.for_each(move |object| {
+            if let Ok(object) = object {
+                note(&object, Instant::now());
+            }
+            future::ready(())
+        }));
+    }
 }
 
 /// Whether a pod was given a required pod-affinity term.

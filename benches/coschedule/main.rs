@@ -11,15 +11,17 @@ mod arrival;
 mod cluster;
 #[path = "../common/plane.rs"]
 mod plane;
+#[path = "../common/process.rs"]
+mod process;
 mod schedule;
 #[path = "../common/table.rs"]
 mod table;
 mod writes;
 
-use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::Context as _;
+use clap::Parser;
+use clap::builder::RangedU64ValueParser;
 
 /// How much is done.
 #[derive(Clone, Copy, Debug)]
@@ -35,53 +37,33 @@ struct Extent {
     own_limits: bool,
 }
 
-/// What `docs/performance.md` shows.
-const STANDARD: Extent =
-    Extent { nodes: 1_000, groups: 200, rounds: 4, runs: 50, run_nodes: 200, own_limits: false };
-
-/// Enough to see that the harness works and where the figures roughly are.
-const QUICK: Extent =
-    Extent { nodes: 100, groups: 20, rounds: 2, runs: 10, run_nodes: 20, own_limits: false };
-
-const USAGE: &str = "\
-cargo bench --bench coschedule -- [--quick] [--rounds N] [--own-limits] [schedule] [arrival] [writes]
-
-  --quick           100 nodes and 20 groups in place of 1,000 and 200, 10 runs in place of 50
-  --rounds N        how often each contender places its pods
-  --own-limits      while groups arrive, scheduler and controller manager have their own limits of
-                    requests per second
-  schedule, arrival, writes  only this part";
-
-fn main() -> ExitCode {
-    match run(std::env::args().skip(1)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("coschedule bench: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+/// Measures what coscheduling costs, and prints tables for `docs/performance.md`.
+#[derive(Parser)]
+struct Arguments {
+    /// 100 nodes and 20 groups in place of 1,000 and 200, 10 runs in place of 50
+    #[arg(long)]
+    quick: bool,
+    /// How often each contender places its pods
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    rounds: Option<usize>,
+    /// While groups arrive, scheduler and controller manager have their own limits of requests per
+    /// second
+    #[arg(long)]
+    own_limits: bool,
+    /// Only these parts
+    #[arg(value_parser = ["schedule", "arrival", "writes"])]
+    parts: Vec<String>,
+    /// From cargo
+    #[arg(long, hide = true)]
+    bench: bool,
 }
 
-fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
-    let mut extent = STANDARD;
-    let mut rounds = None;
-    let mut parts = Vec::new();
-    while let Some(word) = arguments.next() {
-        match &*word {
-            // cargo's own.
-            "--bench" => {}
-            "--quick" => extent = Extent { own_limits: extent.own_limits, ..QUICK },
-            "--own-limits" => extent.own_limits = true,
-            "--rounds" => {
-                let number = arguments.next().and_then(|number| number.parse().ok());
-                let number = number.filter(|number| *number > 0);
-                rounds = Some(number.context("--rounds: give it a number above 0")?);
-            }
-            "schedule" | "arrival" | "writes" => parts.push(word),
-            _ => anyhow::bail!("{word} is not known\n\n{USAGE}"),
-        }
-    }
-    extent.rounds = rounds.unwrap_or(extent.rounds);
+fn main() -> anyhow::Result<()> {
+    let Arguments { quick, rounds, own_limits, parts, .. } = Arguments::parse();
+    let (nodes, groups, usual, runs, run_nodes) =
+        if quick { (100, 20, 2, 10, 20) } else { (1_000, 200, 4, 50, 200) };
+    let rounds = rounds.unwrap_or(usual);
+    let extent = Extent { nodes, groups, rounds, runs, run_nodes, own_limits };
     let wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
     let started = Instant::now();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

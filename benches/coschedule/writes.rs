@@ -1,6 +1,7 @@
 //! What the controller writes for a PipelineRun, by kind, from the first request to the last trace
 //! of its placeholder.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -9,9 +10,9 @@ use hyper::Method;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::{Api, api::GroupVersionKind};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use stowplan::testing::systems::coschedule::keys::PLACEHOLDER;
-use testbed::control_plane::NodeSpec;
 use testbed::proxy::Call;
 use testbed::tekton::{self, DURATION, Ended, Tekton};
 use testbed::volumes::{IMMEDIATE, Volumes};
@@ -19,9 +20,9 @@ use testbed::wait::{Seen, until};
 use tokio::time::{Instant, sleep};
 
 use crate::Extent;
-use crate::cluster::{Binding, Cluster, apart};
-use crate::plane::{LIMIT, NAMESPACE};
-use crate::table::{Table, count};
+use crate::cluster::{Binding, CLASS, Cluster, with_cluster};
+use crate::plane::{self, LIMIT, NAMESPACE};
+use crate::table::{Table, count, tenths};
 
 /// The tasks of a run, all of which may begin at once.
 const TASKS: usize = 5;
@@ -34,40 +35,28 @@ const REST: Duration = Duration::from_secs(3);
 
 const ZONES: [&str; 3] = ["a", "b", "c"];
 
-/// Starts a control plane, counts on it, and stops it even after an error.
+/// Counts on a control plane of its own.
 pub(crate) async fn measure(extent: Extent) -> anyhow::Result<()> {
-    let nodes = NodeSpec::numbered(extent.run_nodes).into_iter().zip(ZONES.iter().cycle());
-    let nodes = nodes.map(|(node, zone)| node.zone(zone)).collect();
-    let cluster = Cluster::start(nodes, false).await?;
-    let counted = count_on(&cluster, extent).await;
-    cluster.stop(counted.is_err()).await;
-    counted?.print(&format!(
+    let nodes = plane::zoned_nodes(extent.run_nodes, ZONES);
+    let table = with_cluster(nodes, false, async |cluster| count_on(cluster, extent).await).await?;
+    table.print(&format!(
         "Writes of the controller: {} PipelineRuns of {TASKS} tasks and a volume, at once, on {} nodes (budget)",
         extent.runs, extent.run_nodes
     ));
     Ok(())
 }
 
-async fn count_on(cluster: &Cluster, extent: Extent) -> anyhow::Result<Table> {
+async fn count_on(cluster: &Cluster<'_>, extent: Extent) -> anyhow::Result<Table> {
     let _volumes = Volumes::start(&cluster.client).await?;
     let _tekton = Tekton::start(&cluster.client).await?;
-    let mut table = Table::new(&[
-        "policy",
-        "placeholders made",
-        "changed",
-        "removed",
-        "patches of pods",
-        "other writes",
-        "writes a run",
-        "events",
-        "pods apart",
-        "all ended, s",
-        "nothing left, s",
-    ]);
+    let mut table = Table::new(
+        "policy | placeholders made | changed | removed | patches of pods | other writes | \
+         writes a run | events | pods apart | all ended, s | nothing left, s",
+    );
     for (label, binding, gates) in
         [("`binding: affinity`", Binding::Affinity, 0), ("`binding: node`", Binding::Node, TASKS)]
     {
-        cluster.bind_by(binding).await?;
+        cluster.bind_by(binding, CLASS).await?;
         let Outcome { ended, gone, apart } = run_all(cluster, extent.runs).await?;
         let against = |seen: usize, budget: usize| format!("{} ({budget})", count(seen as f64));
         let proxy = &cluster.proxy;
@@ -79,8 +68,7 @@ async fn count_on(cluster: &Cluster, extent: Extent) -> anyhow::Result<Table> {
         let pods = proxy.count(&Method::PATCH, "/api/v1/namespaces/*/pods/*");
         let writes = proxy.writes();
         let is_event = |call: &Call| call.is_write() && call.path.contains("/events");
-        table.row([
-            label.to_owned(),
+        let figures = [
             against(made, extent.runs),
             against(changed, 0),
             against(removed, extent.runs),
@@ -89,9 +77,10 @@ async fn count_on(cluster: &Cluster, extent: Extent) -> anyhow::Result<Table> {
             format!("{:.1} ({})", writes as f64 / extent.runs as f64, 2 + gates),
             count(proxy.count_where(is_event) as f64),
             against(apart, 0),
-            format!("{:.1}", ended.as_secs_f64()),
-            format!("{:.1}", gone.as_secs_f64()),
-        ]);
+            tenths(ended.as_secs_f64()),
+            tenths(gone.as_secs_f64()),
+        ];
+        table.row(label, figures);
     }
     Ok(table)
 }
@@ -107,7 +96,7 @@ struct Outcome {
 }
 
 /// All runs at once, until each has succeeded and nothing is left of them.
-async fn run_all(cluster: &Cluster, runs: usize) -> anyhow::Result<Outcome> {
+async fn run_all(cluster: &Cluster<'_>, runs: usize) -> anyhow::Result<Outcome> {
     let kind = GroupVersionKind::gvk("tekton.dev", "v1", "PipelineRun");
     let kind = ApiResource::from_gvk(&kind);
     let api = Api::<DynamicObject>::namespaced_with(cluster.client.clone(), NAMESPACE, &kind);
@@ -129,29 +118,33 @@ async fn run_all(cluster: &Cluster, runs: usize) -> anyhow::Result<Outcome> {
 
     let pods = ListParams::default().labels(RUN);
     let run_of = |pod: &Pod| pod.metadata.labels.as_ref()?.get(RUN).cloned();
-    let groups = cluster.groups(&pods, run_of).await?;
-    ensure!(groups.len() == runs, "{} runs have pods", groups.len());
+    let apart = cluster.apart(&pods, runs, run_of).await?;
     cluster.pods_are(runs * TASKS, &pods).await?;
-    until("the placeholders to be deleted", LIMIT, async || {
-        cluster.plane.check()?;
-        let all = ListParams::default().labels(PLACEHOLDER);
-        let left = cluster.placeholders().list_metadata(&all).await?.items.len();
-        Ok(if left == 0 { Seen::Done(()) } else { Seen::NotYet(left.to_string()) })
-    })
-    .await?;
+    let placeholders = ListParams::default().labels(PLACEHOLDER);
+    none_is_left(cluster, "the placeholders", &cluster.placeholders(), &placeholders).await?;
     let gone = began.elapsed();
     sleep(REST).await;
     clear(cluster, &api).await.context("after all runs have ended")?;
-    Ok(Outcome { ended, gone, apart: apart(&groups) })
+    Ok(Outcome { ended, gone, apart })
 }
 
 /// Deletes the runs, and waits until nothing of them is left.
-async fn clear(cluster: &Cluster, runs: &Api<DynamicObject>) -> anyhow::Result<()> {
+async fn clear(cluster: &Cluster<'_>, runs: &Api<DynamicObject>) -> anyhow::Result<()> {
     runs.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
     cluster.pods_are(0, &ListParams::default().labels(RUN)).await?;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), NAMESPACE);
-    until("the claims to be deleted", LIMIT, async || {
-        let left = claims.list_metadata(&ListParams::default()).await?.items.len();
+    none_is_left(cluster, "the claims", &claims, &ListParams::default()).await
+}
+
+async fn none_is_left<K: Clone + Debug + DeserializeOwned>(
+    cluster: &Cluster<'_>,
+    what: &str,
+    api: &Api<K>,
+    which: &ListParams,
+) -> anyhow::Result<()> {
+    until(&format!("{what} to be deleted"), LIMIT, async || {
+        cluster.plane.check()?;
+        let left = api.list_metadata(which).await?.items.len();
         Ok(if left == 0 { Seen::Done(()) } else { Seen::NotYet(left.to_string()) })
     })
     .await
@@ -161,31 +154,26 @@ async fn clear(cluster: &Cluster, runs: &Api<DynamicObject>) -> anyhow::Result<(
 /// are.
 fn run(name: &str) -> serde_json::Value {
     let workspace = json!([{"name": "source"}]);
-    let tasks: Vec<_> = (0..TASKS)
-        .map(|task| {
-            json!({
-                "name": format!("task-{task}"),
-                "workspaces": workspace,
-                "taskSpec": {
-                    "metadata": {"annotations": {DURATION: "3s"}},
-                    "workspaces": workspace,
-                    "steps": [{"name": "step", "image": "example.com/step", "script": "make"}],
-                },
-            })
+    let task = |task: usize| {
+        json!({
+            "name": format!("task-{task}"), "workspaces": workspace,
+            "taskSpec": {
+                "metadata": {"annotations": {DURATION: "3s"}}, "workspaces": workspace,
+                "steps": [{"name": "step", "image": "example.com/step", "script": "make"}],
+            },
         })
-        .collect();
+    };
+    let tasks: Vec<_> = (0..TASKS).map(task).collect();
+    let claim = json!({
+        "accessModes": ["ReadWriteOnce"], "storageClassName": IMMEDIATE,
+        "resources": {"requests": {"storage": "1Gi"}},
+    });
     json!({
         "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
         "metadata": {"name": name},
         "spec": {
             "pipelineSpec": {"workspaces": workspace, "tasks": tasks},
-            "workspaces": [{
-                "name": "source",
-                "volumeClaimTemplate": {"spec": {
-                    "accessModes": ["ReadWriteOnce"], "storageClassName": IMMEDIATE,
-                    "resources": {"requests": {"storage": "1Gi"}},
-                }},
-            }],
+            "workspaces": [{"name": "source", "volumeClaimTemplate": {"spec": claim}}],
         },
     })
 }

@@ -10,10 +10,10 @@
 #[path = "../../tests/common/crowd.rs"]
 mod crowd;
 
-use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
+use clap::Parser;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use hyper::Request;
 use kube::Client;
@@ -25,37 +25,20 @@ use crowd::{CHART, Confined, LARGE, Limits, SMALL, memory_of};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-const USAGE: &str = "\
-cargo bench --bench memory -- [--minutes N]
-
-  --minutes N  the duration of the churn; the default is 60";
-
-fn main() -> ExitCode {
-    match run(std::env::args().skip(1)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("memory bench: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+/// Prints the memory of stowplan's processes in each minute of churn.
+#[derive(Parser)]
+struct Arguments {
+    /// The duration of the churn
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    minutes: u32,
+    /// From cargo
+    #[arg(long, hide = true)]
+    bench: bool,
 }
 
-fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
-    let mut minutes = 60;
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--minutes" => minutes = arguments.next().context(USAGE)?.parse()?,
-            // From cargo.
-            "--bench" => {}
-            _ => bail!("{USAGE}"),
-        }
-    }
-    ensure!(minutes > 0, "{USAGE}");
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(measure(minutes))
-}
-
-async fn measure(minutes: u32) -> anyhow::Result<()> {
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let Arguments { minutes, .. } = Arguments::parse();
     let limits = Limits::of_chart()?;
     let confined = Confined::new(env!("CARGO_BIN_EXE_stowplan"), limits)?;
     let nodes = NodeSpec::numbered(2);

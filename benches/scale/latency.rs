@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use base64::Engine as _;
@@ -32,7 +31,7 @@ use tokio::time::Instant;
 use crate::answers::{UID, answer_of, patch_of};
 use crate::plane::{self, LIMIT};
 use crate::server;
-use crate::table::{Table, ratio};
+use crate::table::{Table, quantile, ratio};
 
 /// The first argument of a copy of this program that serves a webhook.
 pub(crate) const ROLE: &str = "role:constant";
@@ -74,39 +73,32 @@ impl Variant {
         Self::Stowplan,
     ];
 
-    /// The name of its namespace, its Service and its webhook. All are equally long.
-    fn name(self) -> &'static str {
+    /// The name of its namespace, its Service and its webhook (all are equally long), its row, and
+    /// what the difference to the variant before is.
+    fn texts(self) -> [&'static str; 3] {
         match self {
-            Self::None => "latency-a",
-            Self::Constant => "latency-b",
-            Self::Stowplan => "latency-c",
-            Self::Conditions => "latency-d",
-            Self::Recorded => "latency-e",
-            Self::Labels => "latency-f",
+            Self::None => ["latency-a", "(a) no webhook", ""],
+            Self::Constant => ["latency-b", "(b) constant webhook: one label", "a call"],
+            Self::Stowplan => ["latency-c", "(c) stowplan", "stowplan itself"],
+            Self::Conditions => {
+                ["latency-d", "(d) and stowplan's match conditions", "match conditions"]
+            }
+            Self::Recorded => {
+                let step = "affinity instead of labels";
+                ["latency-e", "(e) and stowplan's own patch, recorded", step]
+            }
+            Self::Labels => {
+                ["latency-f", "(f) and a patch of stowplan's size: labels", "size of the patch"]
+            }
         }
+    }
+
+    fn name(self) -> &'static str {
+        self.texts()[0]
     }
 
     fn label(self) -> &'static str {
-        match self {
-            Self::None => "(a) no webhook",
-            Self::Constant => "(b) constant webhook: one label",
-            Self::Conditions => "(d) and stowplan's match conditions",
-            Self::Labels => "(f) and a patch of stowplan's size: labels",
-            Self::Recorded => "(e) and stowplan's own patch, recorded",
-            Self::Stowplan => "(c) stowplan",
-        }
-    }
-
-    /// What the difference to the variant before is.
-    fn step(self) -> &'static str {
-        match self {
-            Self::None => "",
-            Self::Constant => "a call",
-            Self::Conditions => "match conditions",
-            Self::Labels => "size of the patch",
-            Self::Recorded => "affinity instead of labels",
-            Self::Stowplan => "stowplan itself",
-        }
+        self.texts()[1]
     }
 
     fn webhook(self) -> Option<String> {
@@ -116,15 +108,20 @@ impl Variant {
             _ => Some(format!("{}.bench.stowplan.dev", self.name())),
         }
     }
+
+    /// What the API server makes of its pod, without storing it.
+    async fn try_pod(self, client: &Client) -> anyhow::Result<Pod> {
+        let pods: Api<Pod> = Api::namespaced(client.clone(), self.name());
+        let pod = serde_json::from_value(pod("trial", self))?;
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        Ok(pods.create(&dry_run, &pod).await?)
+    }
 }
 
-/// Starts a control plane, measures on it, and stops it even after an error.
+/// Measures on a control plane of its own.
 pub(crate) async fn measure(pods: usize) -> anyhow::Result<()> {
-    let nodes = NodeSpec::numbered(10);
-    let plane = ControlPlane::start(Options { nodes, ..Options::default() }).await?;
-    let measured = measure_on(&plane, pods).await;
-    plane::stop(plane, measured.is_err()).await;
-    measured
+    let options = Options { nodes: NodeSpec::numbered(10), ..Options::default() };
+    plane::with_plane(options, async |plane| measure_on(plane, pods).await).await
 }
 
 async fn measure_on(plane: &ControlPlane, pods: usize) -> anyhow::Result<()> {
@@ -132,12 +129,18 @@ async fn measure_on(plane: &ControlPlane, pods: usize) -> anyhow::Result<()> {
     let client = plane.client().await?;
     for variant in Variant::ALL {
         workload::namespace(&client, variant.name()).await?;
-        label_namespace(&client, variant).await?;
+        let mut labels = json!({VARIANT: variant.name()});
+        if variant != Variant::Stowplan {
+            labels["stowplan.dev/ignore"] = json!("true");
+        }
+        let labels = Patch::Merge(json!({"metadata": {"labels": labels}}));
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        namespaces.patch(variant.name(), &PatchParams::default(), &labels).await?;
     }
     let mut webhooks = Webhooks::new(plane, client.clone()).await?;
     let review = webhooks.start(Variant::Constant, &answer_of(&one_label()), false).await?;
     let recorded = recorded_answer(&review)?;
-    let patch = patch_of(&recorded)?.context("stowplan's answer has no patch")?;
+    let patch = patch_of(recorded.as_bytes())?.context("stowplan's answer has no patch")?;
     webhooks.start(Variant::Conditions, &answer_of(&one_label()), true).await?;
     webhooks.start(Variant::Labels, &answer_of(&labels_of_size(patch.len())), true).await?;
     webhooks.start(Variant::Recorded, &recorded, true).await?;
@@ -165,18 +168,6 @@ async fn measure_on(plane: &ControlPlane, pods: usize) -> anyhow::Result<()> {
     );
     series.print(pods);
     calls.print(pods)
-}
-
-/// All but stowplan's own variant are outside of stowplan.
-async fn label_namespace(client: &Client, variant: Variant) -> anyhow::Result<()> {
-    let mut labels = json!({VARIANT: variant.name()});
-    if variant != Variant::Stowplan {
-        labels["stowplan.dev/ignore"] = json!("true");
-    }
-    let change = Patch::Merge(json!({"metadata": {"labels": labels}}));
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    namespaces.patch(variant.name(), &PatchParams::default(), &change).await?;
-    Ok(())
 }
 
 /// A pod of a Streams job: beside no pod of one group, and on the node of those of another.
@@ -216,21 +207,11 @@ fn labels_of_size(bytes: usize) -> Value {
             "value": "x".repeat(length),
         })
     };
-    let mut labels = Vec::new();
-    loop {
-        let number = labels.len();
-        let length = |last: usize| {
-            let all: Vec<_> = labels.iter().cloned().chain([label(number, last)]).collect();
-            Value::from(all).to_string().len()
-        };
-        // The rest is the last label's, or what is left is too little for one more.
-        if length(LONGEST) >= bytes {
-            let last = LONGEST.saturating_sub(length(LONGEST) - bytes);
-            labels.push(label(number, last.max(1)));
-            return labels.into();
-        }
-        labels.push(label(number, LONGEST));
-    }
+    // With a comma or a bracket.
+    let least = label(0, 0).to_string().len() + 1;
+    let count = bytes.div_ceil(least + LONGEST);
+    let rest = bytes.saturating_sub(count * least);
+    (0..count).map(|number| label(number, (rest + number) / count)).collect()
 }
 
 /// What stowplan answers to this review in its own namespace. That the webhook does so too is shown
@@ -257,10 +238,7 @@ fn uid_of(review: &[u8]) -> anyhow::Result<&str> {
 async fn check(client: &Client, patch: &[u8]) -> anyhow::Result<()> {
     let mut seen = HashMap::new();
     for variant in Variant::ALL {
-        let pods: Api<Pod> = Api::namespaced(client.clone(), variant.name());
-        let pod = serde_json::from_value(pod("check", variant))?;
-        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        seen.insert(variant, pods.create(&dry_run, &pod).await?);
+        seen.insert(variant, variant.try_pod(client).await?);
     }
     let labels = |variant| seen[&variant].metadata.labels.clone().unwrap_or_default();
     let affinity = |variant| seen[&variant].spec.as_ref().and_then(|spec| spec.affinity.clone());
@@ -314,7 +292,8 @@ impl<'p> Webhooks<'p> {
     ) -> anyhow::Result<Vec<u8>> {
         let folder = self.plane.dir().join(variant.name());
         fs::create_dir(&folder)?;
-        let authority = write_certificate(&folder, &format!("{0}.{0}.svc", variant.name()))?;
+        let name = variant.name();
+        let authority = server::write_certificate(&folder, &format!("{name}.{name}.svc"))?.pem();
         fs::write(folder.join("answer.json"), answer)?;
         let service = self.service(variant, 443).await?;
         let listening = self.serve(variant, service, &folder).await?;
@@ -325,27 +304,23 @@ impl<'p> Webhooks<'p> {
         webhook["clientConfig"] = json!({
             "caBundle": STANDARD.encode(&authority),
             "service": {
-                "name": variant.name(), "namespace": variant.name(), "path": "/mutate",
-                "port": listening.port(),
+                "name": name, "namespace": name, "path": "/mutate", "port": listening.port(),
             },
         });
-        webhook["namespaceSelector"] = json!({"matchLabels": {VARIANT: variant.name()}});
+        webhook["namespaceSelector"] = json!({"matchLabels": {VARIANT: name}});
         if !conditions {
             webhook["matchConditions"] = Value::Null;
         }
         let configuration: MutatingWebhookConfiguration = serde_json::from_value(json!({
-            "metadata": {"name": variant.name()}, "webhooks": [webhook],
+            "metadata": {"name": name}, "webhooks": [webhook],
         }))?;
         let all: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         all.create(&PostParams::default(), &configuration).await?;
 
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), variant.name());
-        let trial = serde_json::from_value(pod("trial", variant))?;
-        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         let file = folder.join("review.json");
         until(&format!("{} to be called", variant.label()), LIMIT, async || {
             self.plane.check()?;
-            pods.create(&dry_run, &trial).await?;
+            variant.try_pod(&self.client).await?;
             Ok(match fs::read(&file) {
                 Ok(review) => Seen::Done(review),
                 Err(error) => Seen::NotYet(error.to_string()),
@@ -390,16 +365,6 @@ impl<'p> Webhooks<'p> {
     }
 }
 
-/// A certificate for this name in `folder`. Returns its authority, which is itself, as PEM.
-fn write_certificate(folder: &Path, name: &str) -> anyhow::Result<String> {
-    // ECDSA on P-256, as the chart makes them.
-    let key = rcgen::KeyPair::generate()?;
-    let certificate = rcgen::CertificateParams::new([name.to_owned()])?.self_signed(&key)?;
-    fs::write(folder.join("tls.crt"), certificate.pem())?;
-    fs::write(folder.join("tls.key"), key.serialize_pem())?;
-    Ok(certificate.pem())
-}
-
 /// Serves the answer in a folder, with the uid of each review, until killed. Writes the first review
 /// into the folder.
 pub(crate) fn play(arguments: &[String]) -> anyhow::Result<()> {
@@ -409,14 +374,12 @@ pub(crate) fn play(arguments: &[String]) -> anyhow::Result<()> {
     let parts: Vec<String> = answer.split(UID).map(str::to_owned).collect();
     let first = std::sync::Once::new();
     let listen = SocketAddr::new(address.parse()?, 0);
-    let (certificate, key) = (folder.join("tls.crt"), folder.join("tls.key"));
-    server::serve(listen, &certificate, &key, move |review| {
+    let (part, complete) = (folder.join("review.part"), folder.join("review.json"));
+    server::serve(listen, &folder, move |review| {
         let answer = parts.join(uid_of(review)?).into_bytes();
-        // Complete when it gets its name.
         first.call_once(|| {
-            let part = folder.join("review.part");
             let written = fs::write(&part, review);
-            let _ = written.and_then(|()| fs::rename(&part, folder.join("review.json")));
+            let _ = written.and_then(|()| fs::rename(&part, &complete));
         });
         Ok(answer)
     })
@@ -440,58 +403,47 @@ impl Series {
             let request = request.body(body)?;
             let began = Instant::now();
             client.request_text(request).await.with_context(|| variant.label())?;
-            let took = began.elapsed();
-            self.0.entry(variant).or_default().push(milliseconds(took));
+            let took = began.elapsed().as_secs_f64() * 1e3;
+            self.0.entry(variant).or_default().push(took);
         }
         Ok(())
     }
 
     fn print(&self, pods: usize) {
-        let mut table = Table::new(&[
-            "variant",
-            "median, ms",
-            "p90, ms",
-            "p99, ms",
-            "median / (a)",
-            "median / (b)",
-            "p99 / (b)",
-        ]);
-        let of = |variant, part| quantile(&self.0[&variant], part);
+        let mut table = Table::new(
+            "variant | median, ms | p90, ms | p99, ms | median / (a) | median / (b) | \
+             p99 / (b)",
+        );
+        let of = |variant, part| quantile(self.0[&variant].clone(), part).unwrap_or_default();
         for variant in Variant::ALL {
             let [median, p90, p99] = [0.5, 0.9, 0.99].map(|part| of(variant, part));
-            table.row([
-                variant.label().to_owned(),
-                ratio(median),
-                ratio(p90),
-                ratio(p99),
-                ratio(median / of(Variant::None, 0.5)),
-                ratio(median / of(Variant::Constant, 0.5)),
-                ratio(p99 / of(Variant::Constant, 0.99)),
-            ]);
+            let to_none = median / of(Variant::None, 0.5);
+            let to_constant =
+                [median / of(Variant::Constant, 0.5), p99 / of(Variant::Constant, 0.99)];
+            let figures = [median, p90, p99, to_none].into_iter().chain(to_constant);
+            table.row(variant.label(), figures.map(ratio));
         }
         table.print(&format!("Creation of a pod, at the client: {pods} of each, interleaved"));
 
-        let mut table = Table::new(&[
-            "what it is",
-            "from, to",
-            "difference of medians, ms",
-            "median of differences, ms",
-            "of 95 %, ms",
-        ]);
-        let steps = Variant::ALL.windows(2).map(|pair| (pair[0], pair[1], pair[1].step()));
+        let mut table = Table::new(
+            "what it is | from, to | difference of medians, ms | median of differences, ms | \
+             of 95 %, ms",
+        );
+        let steps = Variant::ALL.windows(2).map(|pair| (pair[0], pair[1], pair[1].texts()[2]));
         let sums = [(Variant::Constant, Variant::Stowplan, "stowplan over the constant webhook")];
         for (from, to, what) in steps.chain(sums) {
             let pairs = self.0[&from].iter().zip(&self.0[&to]);
             let differences: Vec<f64> = pairs.map(|(from, to)| to - from).collect();
-            let (low, high) = interval_of_median(&differences);
+            // Where the median is with a probability of 95 %, whatever the distribution: by ranks.
+            let reach = 0.98 / (differences.len() as f64).sqrt();
+            let [low, median, high] = [0.5 - reach, 0.5, 0.5 + reach].map(|part| {
+                let value = quantile(differences.clone(), part.clamp(0.0, 1.0));
+                format!("{:+.3}", value.unwrap_or_default())
+            });
             let letter = |variant: Variant| variant.label()[1..2].to_owned();
-            table.row([
-                what.to_owned(),
-                format!("{} to {}", letter(from), letter(to)),
-                signed(of(to, 0.5) - of(from, 0.5)),
-                signed(quantile(&differences, 0.5)),
-                format!("{} to {}", signed(low), signed(high)),
-            ]);
+            let from_to = format!("{} to {}", letter(from), letter(to));
+            let of_medians = format!("{:+.3}", of(to, 0.5) - of(from, 0.5));
+            table.row(what, [from_to, of_medians, median, format!("{low} to {high}")]);
         }
         table.print("What the difference is made of");
     }
@@ -515,14 +467,14 @@ impl Calls {
         let mut webhooks = HashMap::new();
         for variant in Variant::ALL {
             if let Some(webhook) = variant.webhook() {
-                let labels = [format!(r#"name="{webhook}""#)];
+                let label = format!(r#"name="{webhook}""#);
                 let name = "apiserver_admission_webhook_admission_duration_seconds";
-                webhooks.insert(webhook, sums(&api, name, &labels));
+                webhooks.insert(webhook, sums(&api, name, &label));
             }
         }
         let name = "apiserver_admission_match_condition_evaluation_seconds";
-        let conditions = sums(&api, name, &[]);
-        let inside = sums(&ours, "stowplan_admission_duration_seconds", &[]);
+        let conditions = sums(&api, name, "");
+        let inside = sums(&ours, "stowplan_admission_duration_seconds", "");
         Ok(Self { webhooks, conditions, inside })
     }
 
@@ -531,21 +483,17 @@ impl Calls {
         for (webhook, sum) in &mut self.webhooks {
             *sum = less(*sum, before.webhooks[webhook]);
         }
-        let (conditions, inside) =
-            (less(self.conditions, before.conditions), less(self.inside, before.inside));
-        Self { webhooks: self.webhooks, conditions, inside }
+        self.conditions = less(self.conditions, before.conditions);
+        self.inside = less(self.inside, before.inside);
+        self
     }
 
     fn print(&self, pods: usize) -> anyhow::Result<()> {
-        let mut table = Table::new(&["what", "count", "calls a pod", "mean, ms"]);
+        let mut table = Table::new("what | count | calls a pod | mean, ms");
         let mut row = |label: &str, (count, seconds): (f64, f64)| {
             let mean = if count > 0.0 { seconds * 1e3 / count } else { 0.0 };
-            table.row([
-                label.to_owned(),
-                format!("{count:.0}"),
-                ratio(count / pods as f64),
-                format!("{mean:.3}"),
-            ]);
+            let a_pod = ratio(count / pods as f64);
+            table.row(label, [format!("{count:.0}"), a_pod, format!("{mean:.3}")]);
         };
         for variant in Variant::ALL {
             if let Some(webhook) = variant.webhook() {
@@ -561,36 +509,12 @@ impl Calls {
     }
 }
 
-/// The count and the sum of a histogram, over all series with these labels.
-fn sums(metrics: &str, name: &str, labels: &[String]) -> (f64, f64) {
+/// The count and the sum of a histogram, over all series with this label.
+fn sums(metrics: &str, name: &str, label: &str) -> (f64, f64) {
     let of = |suffix: &str| {
-        let lines =
-            metrics.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(suffix));
-        lines
-            .filter(|line| labels.iter().all(|label| line.contains(&**label)))
-            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-            .sum()
+        let lines = metrics.lines().filter(|line| line.contains(label));
+        let of_name = lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix(suffix));
+        of_name.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     };
     (of("_count"), of("_sum"))
-}
-
-fn quantile(values: &[f64], part: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    // At least one round has been made.
-    sorted[((sorted.len() - 1) as f64 * part).round() as usize]
-}
-
-/// Where the median is with a probability of 95 %, whatever the distribution: by ranks.
-fn interval_of_median(values: &[f64]) -> (f64, f64) {
-    let reach = 0.98 / (values.len() as f64).sqrt();
-    (quantile(values, (0.5 - reach).max(0.0)), quantile(values, (0.5 + reach).min(1.0)))
-}
-
-fn milliseconds(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
-}
-
-fn signed(value: f64) -> String {
-    format!("{value:+.3}")
 }

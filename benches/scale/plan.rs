@@ -2,14 +2,13 @@
 //! and of each.
 
 use std::hint::black_box;
-use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use stowplan::testing::systems::SYSTEMS;
 
-use crate::objects::{Extent, World};
+use crate::objects::{Extent, State, World};
 use crate::player::{self, Player};
-use crate::table::{Table, count, ratio};
+use crate::table::{Table, count, growth, median_time, tenths};
 
 /// The first argument of a copy of this program whose instructions are counted.
 pub(crate) const ROLE: &str = "role:plan";
@@ -17,35 +16,32 @@ pub(crate) const ROLE: &str = "role:plan";
 /// The order that measures the cost of a turn in which nothing is done.
 const NOTHING: &str = "nothing";
 
-/// Timed plans; their median is printed.
-const ROUNDS: usize = 9;
-
 /// Prints what a plan costs with these objects and with a tenth of them.
 pub(crate) fn measure(extent: Extent, counted: bool) -> anyhow::Result<()> {
     let extents = [extent.divided_by(10), extent];
-    let worlds = extents.map(world).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
-    let mut milliseconds = Vec::new();
-    for world in &worlds {
-        milliseconds.push(subjects().map(|of| median(world, of)).collect::<Vec<_>>());
-    }
-    drop(worlds);
-    let head = ["plan of", "a tenth, ms", "all, ms", "ratio"];
-    print("Milliseconds of a plan, median of 9", &head, &milliseconds, |ms| format!("{ms:.1}"));
-    if !counted {
-        return Ok(());
-    }
-    let mut player = Player::start(ROLE, NOTHING)?;
-    let mut instructions = Vec::new();
+    let mut costs = Vec::new();
     for extent in extents {
-        let Extent { nodes, pods, runs, jobs } = extent;
-        let costs = subjects().map(|of| {
-            let of = of.map_or_else(|| "all".to_owned(), |of| of.to_string());
-            player.count(&format!("{of} {nodes} {pods} {runs} {jobs}"))
-        });
-        instructions.push(costs.collect::<anyhow::Result<Vec<_>>>()?);
+        let world = world(extent)?;
+        let turn = |of| {
+            plan(&world, of);
+            Ok(())
+        };
+        let of_each = subjects().map(|of| median_time(|| turn(of)));
+        costs.push(of_each.collect::<anyhow::Result<_>>()?);
     }
-    let head = ["plan of", "a tenth, instructions", "all, instructions", "ratio"];
-    print("Instructions of a plan", &head, &instructions, count);
+    print("Milliseconds of a plan, median of 9", "ms", tenths, &costs);
+    if counted {
+        let mut player = Player::start(ROLE, NOTHING)?;
+        costs.clear();
+        for Extent { nodes, pods, runs, jobs } in extents {
+            let of_each = subjects().map(|of| {
+                let of = of.map_or_else(|| "all".to_owned(), |of| of.to_string());
+                player.count(&format!("{of} {nodes} {pods} {runs} {jobs}"))
+            });
+            costs.push(of_each.collect::<anyhow::Result<_>>()?);
+        }
+        print("Instructions of a plan", "instructions", count, &costs);
+    }
     Ok(())
 }
 
@@ -55,20 +51,19 @@ fn subjects() -> impl Iterator<Item = Option<usize>> {
     [None].into_iter().chain(each.map(|(index, _)| Some(index)))
 }
 
-fn print(title: &str, head: &[&str], costs: &[Vec<f64>], shown: impl Fn(f64) -> String) {
-    let mut table = Table::new(head);
+fn print(title: &str, unit: &str, shown: impl Fn(f64) -> String, costs: &[Vec<f64>]) {
+    let mut table = Table::new(&format!("plan of | a tenth, {unit} | all, {unit} | ratio"));
     for (row, of) in subjects().enumerate() {
         let name = of.map_or("all systems", |of| SYSTEMS[of].name);
         let [tenth, all] = [costs[0][row], costs[1][row]];
-        let of_tenth = if tenth > 0.0 { ratio(all / tenth) } else { "-".to_owned() };
-        table.row([name.to_owned(), shown(tenth), shown(all), of_tenth]);
+        table.row(name, [shown(tenth), shown(all), growth(tenth, all)]);
     }
     table.print(title);
 }
 
 /// A cluster in which nothing is left to create.
 fn world(extent: Extent) -> anyhow::Result<World> {
-    let mut world = World::new(extent)?;
+    let mut world = World::new(State::Steady, extent)?;
     for run in 0..extent.runs {
         world.run(run)?;
     }
@@ -78,8 +73,7 @@ fn world(extent: Extent) -> anyhow::Result<World> {
     for other in 0..extent.others() {
         world.other(other)?;
     }
-    let placed = world.place()?;
-    ensure!(placed == extent.runs, "{placed} placeholders for {} runs", extent.runs);
+    world.place()?;
     let left =
         world.plan().actions.iter().filter(|it| it.target.resource.kind == "StatefulSet").count();
     ensure!(left == 0, "{left} placeholders are planned again");
@@ -92,18 +86,6 @@ fn plan(world: &World, of: Option<usize>) {
         Some(plan) => drop(black_box(plan(black_box(view), policy, *now))),
         None => drop(black_box(black_box(world).plan())),
     }
-}
-
-fn median(world: &World, of: Option<usize>) -> f64 {
-    let mut took: Vec<f64> = (0..ROUNDS)
-        .map(|_| {
-            let began = Instant::now();
-            plan(world, of);
-            began.elapsed().as_secs_f64() * 1e3
-        })
-        .collect();
-    took.sort_by(f64::total_cmp);
-    took[ROUNDS / 2]
 }
 
 /// Plans as ordered on standard input.

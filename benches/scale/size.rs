@@ -9,24 +9,23 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use stowplan::testing::systems::coschedule::keys::PLACEHOLDER;
-use testbed::control_plane::{ControlPlane, Installation, NodeSpec, Options};
-use testbed::http;
+use testbed::control_plane::{ControlPlane, Installation, Options};
 use testbed::proxy::{Call, Proxy};
 use testbed::wait::{Seen, until};
 use testbed::{tekton, workload};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use crate::objects::{self, Extent, NAMESPACES, World, ZONES, node_name};
-use crate::plane::{self, CONTROLLER, at_once, leading};
-use crate::process::{memory_of, processor_time};
-use crate::table::{Table, count, ratio};
+use crate::objects::{self, Extent, NAMESPACES, State, World, ZONES, node_name};
+use crate::plane::{self, CONTROLLER, at_once, leading, metric, metric_lines, planned};
+use crate::process::{mebibytes, processor_time};
+use crate::table::{Table, count, growth, ratio, tenths};
 
 /// The most objects that are stored at once.
 const STORED_AT_ONCE: usize = 100;
@@ -39,9 +38,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 const LIMIT_OF_WRITE: Duration = Duration::from_millis(100);
 
 /// How many nodes become NotReady in a second while nodes flap. Each is Ready again at once.
-const FLAPS_A_SECOND: u32 = 10;
-
-const PLANS: &str = "stowplan_controller_plan_duration_seconds";
+const FLAPS_A_SECOND: usize = 10;
 
 /// The metric that counts the controller's writes.
 const WRITES: &str = "stowplan_controller_writes_total";
@@ -50,17 +47,15 @@ const WRITES: &str = "stowplan_controller_writes_total";
 pub(crate) async fn measure(extent: Extent, rest: Duration) -> anyhow::Result<()> {
     let mut figures = Vec::new();
     for extent in [extent.divided_by(10), extent] {
-        let nodes = NodeSpec::numbered(u16::try_from(extent.nodes)?);
-        let zones = nodes.into_iter().zip(ZONES.iter().cycle());
-        let nodes = zones.map(|(node, zone)| node.zone(zone)).collect();
+        let nodes = plane::zoned_nodes(u16::try_from(extent.nodes)?, ZONES);
         tell(&format!("a control plane of {} nodes", extent.nodes));
         let began = Instant::now();
-        let plane = ControlPlane::start(Options { nodes, ..Options::default() }).await?;
         let mut of_size = Figures::default();
-        of_size.add("control plane with all nodes Ready, s", began.elapsed().as_secs_f64(), tenths);
-        let measured = measure_on(&plane, extent, rest, &mut of_size).await;
-        plane::stop(plane, measured.is_err()).await;
-        measured?;
+        plane::with_plane(Options { nodes, ..Options::default() }, async |plane| {
+            of_size.took("control plane with all nodes Ready, s", began, tenths);
+            measure_on(plane, extent, rest, &mut of_size).await
+        })
+        .await?;
         figures.push((extent, of_size));
     }
     print(&figures);
@@ -79,6 +74,24 @@ impl Figures {
         tell(&format!("{label}: {}", shown(value)));
         self.0.push((label.to_owned(), value, shown));
     }
+
+    /// The seconds since then.
+    fn took(&mut self, label: &str, began: Instant, shown: Shown) {
+        self.add(label, began.elapsed().as_secs_f64(), shown);
+    }
+
+    /// A line of the kernel on the memory of webhook and controller.
+    fn add_memory(
+        &mut self,
+        label: &str,
+        field: &str,
+        installation: &Installation,
+    ) -> anyhow::Result<()> {
+        for (of, process) in ["webhook", "controller"].into_iter().zip(processes(installation)?) {
+            self.add(&format!("{of}: {label}, MiB"), mebibytes(process, field)?, tenths);
+        }
+        Ok(())
+    }
 }
 
 fn print(figures: &[(Extent, Figures)]) {
@@ -88,10 +101,9 @@ fn print(figures: &[(Extent, Figures)]) {
         format!("{nodes} nodes, {pods} pods, {runs} runs, {jobs} jobs")
     };
     let [(tenth, of_tenth), (all, of_all)] = figures else { return };
-    let mut table = Table::new(&["what", &title(tenth), &title(all), "ratio"]);
+    let mut table = Table::new(&format!("what | {} | {} | ratio", title(tenth), title(all)));
     for ((label, small, shown), (_, large, _)) in of_tenth.0.iter().zip(&of_all.0) {
-        let growth = if *small > 0.0 { ratio(large / small) } else { "-".to_owned() };
-        table.row([label.clone(), shown(*small), shown(*large), growth]);
+        table.row(label, [shown(*small), shown(*large), growth(*small, *large)]);
     }
     table.print("A large cluster, and a tenth of it");
 }
@@ -114,7 +126,7 @@ async fn measure_on(
     Api::<StorageClass>::all(client.clone()).create(&PostParams::default(), &class).await?;
     let began = Instant::now();
     let last = store(plane, extent).await?;
-    figures.add("storing the objects, s", began.elapsed().as_secs_f64(), tenths);
+    figures.took("storing the objects, s", began, tenths);
     known_to_the_scheduler(&client, &last).await?;
 
     settle(plane, &mut installation, &proxy, extent, figures).await?;
@@ -122,63 +134,55 @@ async fn measure_on(
     restart(plane, &mut installation, figures).await?;
     drop(proxy);
     let watch = Watch { plane, client, installation: &installation };
-    watch
-        .spend("at rest", rest, figures, async || {
-            sleep(rest).await;
-            Ok(())
-        })
-        .await?;
+    let act = async || {
+        sleep(rest).await;
+        Ok(())
+    };
+    watch.spend("at rest", rest, figures, act).await?;
     figures.add("nodes that became NotReady until here", watch.lost().await? as f64, count);
     watch.spend("flapping", rest, figures, async || watch.flap(extent, rest).await).await?;
     sleep(QUIET).await;
     figures.add("nodes NotReady some seconds later", watch.not_ready().await? as f64, count);
-    for (label, process) in [
-        ("webhook", installation.webhook_process()?),
-        ("controller", installation.controller_process(CONTROLLER)?),
-    ] {
-        let process = process.to_string();
-        let memory =
-            |field| Ok::<_, anyhow::Error>(memory_of(&process, field)? / f64::from(1 << 20));
-        figures.add(&format!("{label}: resident after that, MiB"), memory("VmRSS")?, tenths);
-        figures.add(&format!("{label}: most resident, MiB"), memory("VmHWM")?, tenths);
-    }
-    Ok(())
+    figures.add_memory("resident after that", "VmRSS", &installation)?;
+    figures.add_memory("most resident", "VmHWM", &installation)
+}
+
+/// Webhook and controller.
+fn processes(installation: &Installation) -> anyhow::Result<[u32; 2]> {
+    Ok([installation.webhook_process()?, installation.controller_process(CONTROLLER)?])
 }
 
 /// Stores all objects, past admission. Returns a pod of the last run.
 async fn store(plane: &ControlPlane, extent: Extent) -> anyhow::Result<Value> {
-    let mut world = World::new(extent)?;
-    let mut batch: Vec<Value> = Vec::new();
+    let mut world = World::new(State::Steady, extent)?;
     let mut stored = 0;
-    let numbers = (0..extent.runs).map(Some).chain([None]);
-    let mut flush = async |batch: &mut Vec<Value>, all: bool| {
-        while batch.len() >= STORED_AT_ONCE || (all && !batch.is_empty()) {
-            let some: Vec<Value> = batch.drain(..batch.len().min(STORED_AT_ONCE)).collect();
-            plane.store_each(&some).await?;
-            let before = stored / 10_000;
-            stored += some.len();
-            if stored / 10_000 > before {
-                tell(&format!("{stored} objects are stored"));
-            }
-        }
-        anyhow::Ok(())
-    };
+    let mut batch: Vec<Value> = Vec::new();
     let mut last = Value::Null;
-    for number in numbers.flatten() {
-        let run = world.run(number)?;
-        last = run.iter().rfind(|object| object["kind"] == "Pod").cloned().unwrap_or(last);
-        batch.extend(run);
-        flush(&mut batch, false).await?;
+    let all = extent.runs + extent.jobs + extent.others();
+    for number in 0..all {
+        let of_jobs = number.saturating_sub(extent.runs);
+        if number < extent.runs {
+            let run = world.run(number)?;
+            last = run.iter().rfind(|object| object["kind"] == "Pod").cloned().unwrap_or(last);
+            batch.extend(run);
+        } else if of_jobs < extent.jobs {
+            batch.extend(world.job(of_jobs)?);
+        } else {
+            batch.push(world.other(of_jobs - extent.jobs)?);
+        }
+        if batch.len() < STORED_AT_ONCE && number + 1 < all {
+            continue;
+        }
+        for some in batch.chunks(STORED_AT_ONCE) {
+            plane.store_each(some).await?;
+        }
+        let before = stored / 10_000;
+        stored += batch.len();
+        if stored / 10_000 > before {
+            tell(&format!("{stored} objects are stored"));
+        }
+        batch.clear();
     }
-    for number in 0..extent.jobs {
-        batch.extend(world.job(number)?);
-        flush(&mut batch, false).await?;
-    }
-    for number in 0..extent.others() {
-        batch.push(world.other(number)?);
-        flush(&mut batch, false).await?;
-    }
-    flush(&mut batch, true).await?;
     plane.check()?;
     Ok(last)
 }
@@ -239,7 +243,7 @@ async fn settle(
         if writes != last {
             (last, since) = (writes, Instant::now());
         }
-        let left = plane::metric(installation, "stowplan_controller_actions").await?;
+        let left = metric(installation, "stowplan_controller_actions").await?;
         if said.elapsed() > Duration::from_secs(10) {
             said = Instant::now();
             tell(&format!("{writes} writes, {left} are left"));
@@ -259,7 +263,7 @@ async fn settle(
     );
     figures.add("… writes to objects", proxy.writes() as f64, count);
     let mut kinds: BTreeMap<String, f64> = BTreeMap::new();
-    for call in proxy.calls().iter().filter(|call| is_counted(call)) {
+    for call in proxy.calls().iter().filter(|call| call.is_write_to_object()) {
         *kinds.entry(kind_of(call)).or_default() += 1.0;
     }
     for kind in [
@@ -272,11 +276,11 @@ async fn settle(
         let number = kinds.remove(kind).unwrap_or_default();
         figures.add(&format!("… … {kind}"), number, count);
     }
-    figures.add("… … others", kinds.values().fold(0.0_f64, |sum, number| sum + number), count);
+    figures.add("… … others", kinds.values().fold(0.0, |sum, number| sum + number), count);
     for (kind, number) in kinds {
         tell(&format!("others: {number} {kind}"));
     }
-    let left = plane::metric(installation, "stowplan_controller_actions").await?;
+    let left = metric(installation, "stowplan_controller_actions").await?;
     figures.add("… writes that are left", left, count);
     let (plans, seconds) = planned(installation).await?;
     figures.add("… plans", plans, count);
@@ -316,10 +320,6 @@ async fn placed(
     Ok(())
 }
 
-fn is_counted(call: &Call) -> bool {
-    call.is_write_to_object()
-}
-
 /// The method and the plural name of the kind.
 fn kind_of(call: &Call) -> String {
     let mut words = call.path.split('/').skip_while(|word| *word != "namespaces").skip(2);
@@ -338,32 +338,18 @@ async fn restart(
     installation.stop_webhook().await?;
     let began = Instant::now();
     installation.start_webhook().await?;
-    figures.add("webhook: from its start until ready, s", began.elapsed().as_secs_f64(), ratio);
+    figures.took("webhook: from its start until ready, s", began, ratio);
     installation.stop_controller(CONTROLLER).await?;
     let began = Instant::now();
     // Not through the proxy: TLS is in its memory.
     installation.start_controller(CONTROLLER).await?;
-    figures.add("controller: from its start until ready, s", began.elapsed().as_secs_f64(), ratio);
+    figures.took("controller: from its start until ready, s", began, ratio);
     leading(installation).await?;
-    figures.add(
-        "controller: from its start until it leads, s",
-        began.elapsed().as_secs_f64(),
-        ratio,
-    );
+    figures.took("controller: from its start until it leads, s", began, ratio);
     sleep(QUIET).await;
     plane.check()?;
-    let written = metric_sum(installation, WRITES).await?;
-    figures.add("controller: writes after that", written, count);
-    tell_writes(installation).await?;
-    for (label, process) in [
-        ("webhook", installation.webhook_process()?),
-        ("controller", installation.controller_process(CONTROLLER)?),
-    ] {
-        let process = process.to_string();
-        let resident = memory_of(&process, "VmRSS")? / f64::from(1 << 20);
-        figures.add(&format!("{label}: resident after its start, MiB"), resident, tenths);
-    }
-    Ok(())
+    figures.add("controller: writes after that", written(installation).await?, count);
+    figures.add_memory("resident after its start", "VmRSS", installation)
 }
 
 /// What the processes do while something else happens.
@@ -382,29 +368,26 @@ impl Watch<'_> {
         figures: &mut Figures,
         act: impl AsyncFnOnce() -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let webhook = self.installation.webhook_process()?.to_string();
-        let controller = self.installation.controller_process(CONTROLLER)?.to_string();
-        let before = (processor_time(&webhook)?, processor_time(&controller)?);
-        let (plans, seconds) = planned(self.installation).await?;
-        let written = metric_sum(self.installation, WRITES).await?;
+        let before = self.spent().await?;
         act().await?;
         self.plane.check()?;
-        let after = (processor_time(&webhook)?, processor_time(&controller)?);
-        let (plans_now, seconds_now) = planned(self.installation).await?;
-        let writes = metric_sum(self.installation, WRITES).await?;
+        let after = self.spent().await?;
+        let [webhook, controller, plans, seconds, writes] =
+            std::array::from_fn(|index| after[index] - before[index]);
         let label = format!("{label}, {} s", time.as_secs());
-        let plans = plans_now - plans;
-        figures.add(
-            &format!("{label}: processor time of the webhook, s"),
-            after.0 - before.0,
-            ratio,
-        );
-        figures.add(&format!("{label}: … of the controller, s"), after.1 - before.1, ratio);
+        figures.add(&format!("{label}: processor time of the webhook, s"), webhook, ratio);
+        figures.add(&format!("{label}: … of the controller, s"), controller, ratio);
         figures.add(&format!("{label}: plans"), plans, count);
-        let a_plan = (seconds_now - seconds) * 1e3 / plans.max(1.0);
-        figures.add(&format!("{label}: ms a plan"), a_plan, tenths);
-        figures.add(&format!("{label}: writes"), writes - written, count);
-        tell_writes(self.installation).await
+        figures.add(&format!("{label}: ms a plan"), seconds * 1e3 / plans.max(1.0), tenths);
+        figures.add(&format!("{label}: writes"), writes, count);
+        Ok(())
+    }
+
+    /// Until now: the processor time of webhook and controller, plans, their seconds, and writes.
+    async fn spent(&self) -> anyhow::Result<[f64; 5]> {
+        let [webhook, controller] = processes(self.installation)?.map(processor_time);
+        let (plans, seconds) = planned(self.installation).await?;
+        Ok([webhook?, controller?, plans, seconds, written(self.installation).await?])
     }
 
     /// Makes nodes NotReady one after the other; kwok makes each Ready again.
@@ -415,24 +398,17 @@ impl Watch<'_> {
         let (mut node, ends) = (0, Instant::now() + time);
         while Instant::now() < ends {
             ticks.tick().await;
-            let some = (0..FLAPS_A_SECOND).map(|_| {
-                node = (node + 1) % extent.nodes;
-                node_name(node)
-            });
-            let not_ready = |name: String| {
-                let nodes = nodes.clone();
-                async move {
-                    let status = json!({"status": {"conditions": [{
-                        "type": "Ready", "status": "False", "reason": "KubeletNotReady",
-                        "message": "it flaps",
-                    }]}});
-                    let patch = Patch::Strategic(status);
-                    nodes.patch_status(&name, &PatchParams::default(), &patch).await?;
-                    anyhow::Ok(())
-                }
+            let not_ready = async |number: usize| {
+                let status = json!({"status": {"conditions": [{
+                    "type": "Ready", "status": "False", "reason": "KubeletNotReady",
+                    "message": "it flaps",
+                }]}});
+                let (name, patch) = (node_name(number % extent.nodes), Patch::Strategic(status));
+                nodes.patch_status(&name, &PatchParams::default(), &patch).await?;
+                anyhow::Ok(())
             };
-            let some: Vec<String> = some.collect();
-            at_once(some.into_iter().map(not_ready)).await?;
+            at_once((node + 1..=node + FLAPS_A_SECOND).map(not_ready)).await?;
+            node += FLAPS_A_SECOND;
         }
         Ok(())
     }
@@ -458,38 +434,14 @@ impl Watch<'_> {
     }
 }
 
-/// The plans of the running controller, and their seconds.
-async fn planned(installation: &Installation) -> anyhow::Result<(f64, f64)> {
-    let plans = plane::metric(installation, &format!("{PLANS}_count")).await?;
-    Ok((plans, plane::metric(installation, &format!("{PLANS}_sum")).await?))
-}
-
-/// A metric of the controller, over all of its labels.
-async fn metric_sum(installation: &Installation, name: &str) -> anyhow::Result<f64> {
-    let lines = metric_lines(installation, name).await?;
-    let values = lines.iter().filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-    Ok(values.fold(0.0_f64, |sum, value| sum + value))
-}
-
-/// The writes of the running controller by kind, verb and outcome: each should have a cause.
-async fn tell_writes(installation: &Installation) -> anyhow::Result<()> {
-    for line in metric_lines(installation, WRITES).await? {
-        tell(&line);
-    }
-    Ok(())
-}
-
-async fn metric_lines(installation: &Installation, name: &str) -> anyhow::Result<Vec<String>> {
-    let address = installation.controller_admin_address(CONTROLLER);
-    let answer = http::get(address.context("it does not run")?, "/metrics").await?;
-    let lines = answer.body.lines().filter(|line| line.starts_with(name));
-    Ok(lines.map(str::to_owned).collect())
+/// The writes of the running controller, which are also shown by kind, verb and outcome: each should
+/// have a cause.
+async fn written(installation: &Installation) -> anyhow::Result<f64> {
+    let lines = metric_lines(installation, WRITES).await?;
+    lines.iter().for_each(|line| tell(line));
+    Ok(plane::sum(&lines))
 }
 
 fn tell(line: &str) {
     eprintln!("scale: {line}");
-}
-
-fn tenths(value: f64) -> String {
-    format!("{value:.1}")
 }

@@ -21,11 +21,11 @@ mod samples;
 #[path = "soak/tenants.rs"]
 mod tenants;
 
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result};
+use clap::Parser;
 use fastrand::Rng;
 use samples::Samples;
 use service::world::{Profile, World};
@@ -33,45 +33,32 @@ use service::{faults, release};
 use suite::{Case, case};
 use testbed::real;
 
-const USAGE: &str = "\
-cargo bench --bench soak -- [--minutes N] [--seed N]
-
-  --minutes N  how long faults are made; the default is 30
-  --seed N     of the order of the faults; the default is random, and is printed";
-
-fn main() -> ExitCode {
-    match run(std::env::args().skip(1)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("soak: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+/// Makes random faults on real nodes, while pods are created and users' objects come and go.
+#[derive(Parser)]
+struct Arguments {
+    /// How long faults are made
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    minutes: u64,
+    /// Of the order of the faults; the default is random, and is printed
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// From cargo
+    #[arg(long, hide = true)]
+    bench: bool,
 }
 
-fn run(mut arguments: impl Iterator<Item = String>) -> Result<()> {
-    let (mut minutes, mut seed) = (30, fastrand::u64(..));
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--minutes" => minutes = arguments.next().context(USAGE)?.parse()?,
-            "--seed" => seed = arguments.next().context(USAGE)?.parse()?,
-            // From cargo.
-            "--bench" => {}
-            _ => bail!("{USAGE}"),
-        }
-    }
-    ensure!(minutes > 0, "{USAGE}");
+#[tokio::main]
+async fn main() -> Result<()> {
+    let Arguments { minutes, seed, .. } = Arguments::parse();
+    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
     real::check_for_tests()?;
     println!("seed {seed}, {minutes} minutes");
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let world = Arc::new(World::start().await?);
-        let outcome = soak(&world, Duration::from_secs(60 * minutes), Rng::with_seed(seed)).await;
-        if let Some(world) = Arc::into_inner(world) {
-            suite::stop(world.plane, outcome.is_err()).await;
-        }
-        outcome.with_context(|| format!("with the seed {seed}"))
-    })
+    let world = Arc::new(World::start().await?);
+    let outcome = soak(&world, Duration::from_secs(60 * minutes), Rng::with_seed(seed)).await;
+    if let Some(world) = Arc::into_inner(world) {
+        suite::stop(world.plane, outcome.is_err()).await;
+    }
+    outcome.with_context(|| format!("with the seed {seed}"))
 }
 
 async fn soak(world: &Arc<World>, lasts: Duration, mut random: Rng) -> Result<()> {

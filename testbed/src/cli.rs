@@ -3,11 +3,11 @@
 use std::future::Future;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::{env, io};
 
-use anyhow::{Context as _, Result, bail, ensure};
-use clap::{Parser, Subcommand, ValueEnum};
+use anyhow::{Context as _, Result, ensure};
+use clap::{Parser, Subcommand};
 use testbed::control_plane::{ControlPlane, Install, Installation};
 use testbed::tools::{self, Kubernetes, Tools};
 use tokio::signal::unix::{SignalKind, signal};
@@ -60,25 +60,8 @@ enum Task {
     Tools {
         /// Builds this release of Kubernetes too.
         #[arg(long, value_name = "RELEASE", value_enum, default_value_t)]
-        kubernetes: Release,
+        kubernetes: Kubernetes,
     },
-}
-
-/// [`Kubernetes`], as an argument.
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Release {
-    #[default]
-    Newest,
-    Oldest,
-}
-
-impl From<Release> for Kubernetes {
-    fn from(release: Release) -> Self {
-        match release {
-            Release::Newest => Self::Newest,
-            Release::Oldest => Self::Oldest,
-        }
-    }
 }
 
 /// Parses the arguments and runs the command. Exit code: 1 after an error, which is printed, or 130
@@ -91,7 +74,7 @@ pub(crate) fn run() -> ExitCode {
         Task::Image(args) => image::run(&args),
         Task::Imitation(args) => imitation::run(&args),
         Task::Tools { kubernetes } => {
-            Tools::ensure_of(kubernetes.into(), &tools::to_stderr).map(|tools| {
+            Tools::ensure_of(kubernetes, &tools::to_stderr).map(|tools| {
                 say!("{}", tools.dir().display());
                 Ended::Done
             })
@@ -162,16 +145,6 @@ fn shown(path: &Path) -> String {
     } else {
         path.display().to_string()
     }
-}
-
-/// Runs a prepared `kubectl`. Returns its output; if it fails, its message is the error.
-async fn output_of(command: Command) -> Result<String> {
-    let output = tokio::process::Command::from(command).kill_on_drop(true).output().await?;
-    if !output.status.success() {
-        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    String::from_utf8(output.stdout)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error).into())
 }
 
 /// Prints how to use a control plane that keeps running.

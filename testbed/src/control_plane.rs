@@ -23,7 +23,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::Request;
-use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
@@ -37,6 +37,7 @@ use crate::real::cluster::Cluster;
 use crate::real::{self as real_nodes, RealNodes};
 use crate::tools::{self, Kubernetes, Tools};
 use crate::wait::{Seen, until};
+use crate::workload;
 
 mod address;
 mod certificates;
@@ -383,15 +384,7 @@ impl ControlPlane {
             self.start_kwok(nodes)?;
             self.add_nodes(&options.nodes).await?;
         }
-        until("the default service account", START_LIMIT, async || {
-            self.check()?;
-            let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
-            Ok(match accounts.get_opt("default").await? {
-                Some(_) => Seen::Done(()),
-                None => Seen::NotYet("none".to_owned()),
-            })
-        })
-        .await
+        workload::account(&client, "default").await
     }
 
     /// Certificates, kubeconfigs and wrappers.

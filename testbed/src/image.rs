@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::env::{self, consts};
 use std::fmt::{self, Display};
 use std::fs::{File, Permissions};
-use std::io::{self, BufWriter, Read, Seek as _, Write};
+use std::io::{self, BufWriter, Cursor, Read, Seek as _, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -151,18 +151,13 @@ impl Display for Digest {
 struct Blob {
     digest: Digest,
     size: u64,
-    content: Source,
-}
-
-enum Source {
-    Bytes(Vec<u8>),
-    File(File),
+    content: Box<dyn Read>,
 }
 
 impl Blob {
     fn of(bytes: Vec<u8>) -> Self {
         let size = bytes.len() as u64;
-        Self { digest: Digest::of(&bytes), size, content: Source::Bytes(bytes) }
+        Self { digest: Digest::of(&bytes), size, content: Box::new(Cursor::new(bytes)) }
     }
 
     /// Of a file that is too large for memory: read once for its digest, and again when written.
@@ -178,7 +173,8 @@ impl Blob {
             hash.update(&buffer[..read]);
             size += read as u64;
         }
-        Ok(Self { digest: Digest::finish(hash), size, content: Source::File(file) })
+        file.rewind()?;
+        Ok(Self { digest: Digest::finish(hash), size, content: Box::new(file) })
     }
 
     fn descriptor(&self, media_type: &str) -> Value {
@@ -190,15 +186,8 @@ impl Blob {
         if !archive.written.insert(path.clone()) {
             return Ok(());
         }
-        match self.content {
-            Source::Bytes(bytes) => archive.append(&path, self.size, &*bytes)?,
-            Source::File(mut file) => {
-                file.rewind()?;
-                let end = archive.append(&path, self.size, &file)?;
-                ensure!(end == self.size, "a layer was changed while it was read");
-                return Ok(());
-            }
-        };
+        let read = archive.append(&path, self.size, self.content)?;
+        ensure!(read == self.size, "a layer was changed while it was read");
         Ok(())
     }
 }

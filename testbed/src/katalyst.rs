@@ -10,28 +10,21 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
-    PostParams,
-};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::wait::{Seen, until};
+use crate::definition;
 
 const GROUP: &str = "node.katalyst.kubewharf.io";
 const VERSION: &str = "v1alpha1";
 const KIND: &str = "CustomNodeResource";
-const PLURAL: &str = "customnoderesources";
 
 const AFFINITY: &str = "katalyst.kubewharf.io/microtopology_affinity";
 const ANTI_AFFINITY: &str = "katalyst.kubewharf.io/microtopology_antiaffinity";
 const QOS_LEVEL: &str = "katalyst.kubewharf.io/qos_level";
 const MEMORY: &str = "katalyst.kubewharf.io/memory_enhancement";
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// How often the agents look for pods.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -55,41 +48,16 @@ pub fn consumer(pod: &Pod) -> String {
     format!("{}/{}/{}", of(&metadata.namespace), of(&metadata.name), of(&metadata.uid))
 }
 
-/// Installs the definition of the kind as Katalyst does, and waits until it is served.
+/// Defines the kind, and waits until it is served.
 ///
 /// # Errors
-/// It exists, or is not served within a minute.
+/// It is refused, or not served within a minute.
 pub async fn define(client: &Client) -> Result<()> {
-    let name = format!("{PLURAL}.{GROUP}");
-    let definition = serde_json::from_value(json!({
-        "metadata": {"name": name},
-        "spec": {
-            "group": GROUP, "scope": "Cluster",
-            "names": {"kind": KIND, "plural": PLURAL, "singular": "customnoderesource",
-                "shortNames": ["kcnr"]},
-            "versions": [{
-                "name": VERSION, "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema":
-                    {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-            }],
-        },
-    }))?;
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    definitions.create(&PostParams::default(), &definition).await?;
-    let reports = reports(client);
-    until("CustomNodeResources to be served", LIMIT, async || {
-        Ok(match reports.list(&ListParams::default()).await {
-            Ok(_) => Seen::Done(()),
-            Err(error) => Seen::NotYet(error.to_string()),
-        })
-    })
-    .await
+    definition::define(client, GROUP, "Cluster", &[VERSION], &[KIND]).await
 }
 
 fn reports(client: &Client) -> Api<DynamicObject> {
-    let kind =
-        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, KIND), PLURAL);
-    Api::all_with(client.clone(), &kind)
+    Api::all_with(client.clone(), &definition::resource(GROUP, VERSION, KIND))
 }
 
 /// Writes the report about a node, in the place of an earlier one.

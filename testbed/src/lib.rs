@@ -11,7 +11,7 @@
 //! 1. [`tools`]: from a Go module to programs in a cache.
 //! 2. [`control_plane`]: starting them in a run directory, adding nodes, installing stowplan.
 //! 3. `process`: how nothing outlives its owner, even one that was killed.
-//! 4. [`workload`], [`wait`], [`http`]: queries and waits of tests.
+//! 4. [`workload`], [`wait`], [`http`], [`command`]: queries and waits of tests, and programs.
 //! 5. [`proxy`]: an API server that fails on demand, for a controller.
 //! 6. [`volumes`], [`tekton`], [`katalyst`]: a provisioner of volumes, a driver of PipelineRuns, and the
 //!    reports of Katalyst's agents.
@@ -46,7 +46,9 @@
 //! Linux only: a Service is reached by listening on its cluster address, which needs the whole of
 //! 127.0.0.0/8 on the loopback device, and processes are identified by `/proc`.
 
+pub mod command;
 pub mod control_plane;
+mod definition;
 pub mod http;
 pub mod image;
 pub mod katalyst;

@@ -315,32 +315,24 @@ async fn serve(stream: TcpStream, inside: Inside) {
 type Body = BoxBody<Bytes, hyper::Error>;
 
 /// Why a connection is closed without an answer.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum Closed {
     /// It was to be.
+    #[error("spoiled")]
     Spoiled,
     /// The server is not there, or broke off.
-    Upstream(anyhow::Error),
+    #[error("{0:#}")]
+    Upstream(#[from] anyhow::Error),
 }
-
-impl std::fmt::Display for Closed {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Spoiled => formatter.write_str("spoiled"),
-            Self::Upstream(error) => write!(formatter, "{error:#}"),
-        }
-    }
-}
-
-impl std::error::Error for Closed {}
 
 impl Inside {
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Closed> {
+        let request = request.map(Incoming::boxed);
         let call = Call::new(request.method().clone(), request.uri());
         // Before it is forwarded: whoever sees what it does finds it written down.
         let fault = unpoisoned(&self.state).arrived(call);
         match fault {
-            None => self.upstream.send(request).await.map_err(Closed::Upstream),
+            None => Ok(self.upstream.send(request).await?),
             Some(Fault::Conflict) => Ok(failure(
                 StatusCode::CONFLICT,
                 "Conflict",
@@ -371,27 +363,27 @@ impl Inside {
                 "an error on the server has prevented the request from succeeding",
             )),
             Some(Fault::TimeoutAfterDone) => {
-                self.upstream.carry_out(request).await.map_err(Closed::Upstream)?;
+                self.upstream.carry_out(request).await?;
                 Ok(failure(
                     StatusCode::GATEWAY_TIMEOUT,
                     "Timeout",
                     "request did not complete within requested timeout",
                 ))
             }
-            Some(Fault::Hold) => self.hold(request).await.map_err(Closed::Upstream),
+            Some(Fault::Hold) => Ok(self.hold(request).await?),
             Some(Fault::DropBefore) => Err(Closed::Spoiled),
             Some(Fault::DropAfter) => {
-                self.upstream.carry_out(request).await.map_err(Closed::Upstream)?;
+                self.upstream.carry_out(request).await?;
                 Err(Closed::Spoiled)
             }
         }
     }
 
     /// Forwards a request after the next release, on a task that does not end with the connection.
-    async fn hold(&self, request: Request<Incoming>) -> Result<Response<Body>> {
+    async fn hold(&self, request: Request<Body>) -> Result<Response<Body>> {
         let mut releases = self.holding.releases.subscribe();
         let (head, body) = request.into_parts();
-        let request = Request::from_parts(head, Full::new(body.collect().await?.to_bytes()));
+        let request = Request::from_parts(head, full(body.collect().await?.to_bytes()));
         let (upstream, now) = (self.upstream.clone(), Arc::clone(&self.holding.now));
         now.fetch_add(1, Ordering::SeqCst);
         tokio::spawn(async move {
@@ -411,19 +403,13 @@ fn failure(code: StatusCode, reason: &str, message: &str) -> Response<Body> {
 
 fn status(code: StatusCode, reason: &str, message: &str) -> Value {
     json!({
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": message,
-        "reason": reason,
-        "code": code.as_u16(),
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code.as_u16(),
     })
 }
 
 fn json_response(code: StatusCode, text: String) -> Response<Body> {
-    let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed();
-    let mut response = Response::new(body);
+    let mut response = Response::new(full(Bytes::from(text)));
     *response.status_mut() = code;
     response
         .headers_mut()
@@ -431,15 +417,9 @@ fn json_response(code: StatusCode, text: String) -> Response<Body> {
     response
 }
 
-/// The body of a request that is forwarded.
-trait Sent:
-    hyper::body::Body<Data = Bytes, Error: std::error::Error + Send + Sync> + Send + Unpin + 'static
-{
+fn full(bytes: Bytes) -> Body {
+    Full::new(bytes).map_err(|never| match never {}).boxed()
 }
-
-impl Sent for Incoming {}
-
-impl Sent for Full<Bytes> {}
 
 /// The server behind.
 #[derive(Clone)]
@@ -450,7 +430,7 @@ struct Upstream {
 
 impl Upstream {
     /// Forwards a request; the answer's body comes as the server sends it.
-    async fn send<B: Sent>(&self, request: Request<B>) -> Result<Response<Body>> {
+    async fn send(&self, request: Request<Body>) -> Result<Response<Body>> {
         let stream = TcpStream::connect(self.address)
             .await
             .with_context(|| format!("cannot reach {}", self.address))?;
@@ -465,17 +445,17 @@ impl Upstream {
     }
 
     /// Forwards a request, waits for the complete answer and discards it.
-    async fn carry_out(&self, request: Request<Incoming>) -> Result<()> {
+    async fn carry_out(&self, request: Request<Body>) -> Result<()> {
         self.send(request).await?.into_body().collect().await?;
         Ok(())
     }
 
     /// One connection for one request: nothing of a broken one is left for the next.
-    async fn exchange<S, B>(&self, stream: S, mut request: Request<B>) -> Result<Response<Body>>
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        B: Sent,
-    {
+    async fn exchange(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>> {
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         // Ends with the answer's body, or when that is dropped because the client went.

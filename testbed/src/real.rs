@@ -21,12 +21,13 @@
 //! A node is started by `assets/node.sh`, its first process. To lose its power is to kill that
 //! process; its disk is a folder of the run directory, so it comes back with what it had.
 
-use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::{env, fs};
 
 use anyhow::{Context as _, Result, bail};
+
+use crate::command;
 
 pub(crate) mod cgroup;
 pub(crate) mod claim;
@@ -69,16 +70,9 @@ impl RealNodes {
 }
 
 /// Why this machine cannot have real nodes, with the remedy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Unavailable(String);
-
-impl Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Unavailable {}
 
 /// Whether this machine can have real nodes.
 ///
@@ -92,28 +86,15 @@ pub fn check() -> Result<(), Unavailable> {
     if !rustix::process::geteuid().is_root() {
         return unavailable("real nodes need root; run this as root (sudo)".to_owned());
     }
-    for (program, package) in PROGRAMS {
-        if find(program).is_none() {
-            return unavailable(format!(
-                "real nodes need {program}, which is not on the PATH; install the Debian package \
-                 {package}"
-            ));
-        }
+    if let Some(missing) = first_missing(&PROGRAMS) {
+        return unavailable(format!("real nodes need {missing}"));
     }
-    let trial = Command::new("unshare")
-        .args(["--mount", "--net", "--pid", "--uts", "--ipc", "--cgroup", "--fork", "true"])
-        .stdin(Stdio::null())
-        .output();
-    match trial {
-        Ok(output) if output.status.success() => {}
-        Ok(output) => {
-            return unavailable(format!(
-                "real nodes need namespaces, and root may not make them here: {}; run this outside \
-                 of the container, or in a privileged one",
-                String::from_utf8_lossy(&output.stderr).trim(),
-            ));
-        }
-        Err(error) => return unavailable(format!("cannot run unshare: {error}")),
+    let namespaces = ["--mount", "--net", "--pid", "--uts", "--ipc", "--cgroup", "--fork", "true"];
+    if let Err(error) = command::run(Command::new("unshare").args(namespaces)) {
+        return unavailable(format!(
+            "real nodes need namespaces, and root may not make them here: {error:#}; run this \
+             outside of the container, or in a privileged one",
+        ));
     }
     match cgroup::Hierarchies::find() {
         Ok(_) => Ok(()),
@@ -146,13 +127,8 @@ pub fn asked_for_tests() -> Result<bool> {
 /// # Errors
 /// What is missing.
 pub fn check_for_tests() -> Result<()> {
-    if let Some((program, package)) =
-        TEST_PROGRAMS.iter().find(|(program, _)| find(program).is_none())
-    {
-        bail!(
-            "the tests on real nodes need {program}, which is not on the PATH; install the Debian \
-             package {package}"
-        );
+    if let Some(missing) = first_missing(&TEST_PROGRAMS) {
+        bail!("the tests on real nodes need {missing}");
     }
     Ok(check()?)
 }
@@ -163,16 +139,20 @@ pub fn check_for_tests() -> Result<()> {
 /// The Debian package that is missing.
 pub fn check_build() -> Result<()> {
     let compiler = env::var("CC").unwrap_or_else(|_| "gcc".to_owned());
-    for (program, package) in [(&*compiler, "gcc"), ("pkg-config", "pkg-config")] {
-        if find(program).is_none() {
-            bail!("building runc needs {program}; install the Debian package {package}");
-        }
+    if let Some(missing) = first_missing(&[(&compiler, "gcc"), ("pkg-config", "pkg-config")]) {
+        bail!("building runc needs {missing}");
     }
     let found = Command::new("pkg-config").args(["--exists", "libseccomp"]).status();
     if !found.is_ok_and(|status| status.success()) {
         bail!("building runc needs libseccomp; install the Debian package libseccomp-dev");
     }
     Ok(())
+}
+
+/// Names the first of these programs that is missing, and the Debian package that has it.
+fn first_missing(programs: &[(&str, &str)]) -> Option<String> {
+    let (program, package) = programs.iter().find(|(program, _)| find(program).is_none())?;
+    Some(format!("{program}, which is not on the PATH; install the Debian package {package}"))
 }
 
 /// A program of the `PATH`, or of the folders of administrators' programs.

@@ -43,19 +43,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{
-    ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
-};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::controller::Action;
 use kube::runtime::{Controller, watcher};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::definition::{self, unless_exists, unless_gone};
 use crate::wait::{Seen, until};
 
 mod claim;
@@ -79,8 +77,7 @@ pub const FAIL: &str = "testbed.stowplan.dev/fail";
 /// A task's results: a JSON object whose values are strings.
 pub const RESULTS: &str = "testbed.stowplan.dev/results";
 
-/// The time limit for serving the definitions; generous, for busy machines.
-const LIMIT: Duration = Duration::from_secs(60);
+const GROUP: &str = "tekton.dev";
 
 /// The time before a failed reconciliation is retried.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -167,13 +164,9 @@ async fn describe_unfinished(client: &Client, namespace: &str) -> Result<String>
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
             let message = status.conditions.iter().flatten().find_map(|it| it.message.as_deref());
             let name = pod.metadata.name.as_deref()?;
-            (!matches!(phase, "Succeeded" | "Failed")).then(|| {
-                format!(
-                    "{name} {phase} on {}: {}",
-                    node.unwrap_or("no node"),
-                    message.unwrap_or_default()
-                )
-            })
+            let (node, message) = (node.unwrap_or("no node"), message.unwrap_or_default());
+            let is_left = !matches!(phase, "Succeeded" | "Failed");
+            is_left.then(|| format!("{name} {phase} on {node}: {message}"))
         })
         .collect();
     Ok(format!("pods that have not ended: [{}]", lines.join("; ")))
@@ -189,46 +182,11 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Task, Self::Pipeline, Self::TaskRun, Self::PipelineRun];
+    const ALL: [&str; 4] = ["Task", "Pipeline", "TaskRun", "PipelineRun"];
 
     /// The resource in `v1`. The API server converts the objects of every version into it.
     fn resource(self) -> ApiResource {
-        self.in_version("v1")
-    }
-
-    fn in_version(self, version: &str) -> ApiResource {
-        let of_version = GroupVersionKind::gvk("tekton.dev", version, &self.to_string());
-        ApiResource::from_gvk_with_plural(&of_version, &self.plural())
-    }
-
-    fn plural(self) -> String {
-        format!("{self}s").to_lowercase()
-    }
-
-    /// Builds a definition with open schemas, which keep every field. Objects are stored in the
-    /// first of `versions`.
-    fn definition(self, versions: &[&str]) -> Value {
-        let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        let version = |name: &&str| {
-            json!({
-                "name": name, "served": true, "storage": *name == versions[0],
-                "schema": {"openAPIV3Schema": open},
-                "subresources": {"status": {}},
-            })
-        };
-        let plural = self.plural();
-        json!({
-            "metadata": {"name": format!("{plural}.tekton.dev")},
-            "spec": {
-                "group": "tekton.dev",
-                "scope": "Namespaced",
-                "names": {
-                    "kind": self.to_string(), "listKind": format!("{self}List"),
-                    "plural": plural, "singular": self.to_string().to_lowercase(),
-                },
-                "versions": versions.iter().map(version).collect::<Vec<_>>(),
-            },
-        })
+        definition::resource(GROUP, "v1", &self.to_string())
     }
 }
 
@@ -243,7 +201,7 @@ impl fmt::Display for Kind {
 /// # Errors
 /// If one is refused, or is not served within a minute.
 pub async fn install(client: &Client) -> Result<()> {
-    install_versions(client, &["v1", "v1beta1"]).await
+    definition::define(client, GROUP, "Namespaced", &["v1", "v1beta1"], &Kind::ALL).await
 }
 
 /// Like [`install`], but only `v1beta1`, as in Tekton before `v1`. The driver does not work with
@@ -252,29 +210,7 @@ pub async fn install(client: &Client) -> Result<()> {
 /// # Errors
 /// As [`install`].
 pub async fn install_old(client: &Client) -> Result<()> {
-    install_versions(client, &["v1beta1"]).await
-}
-
-async fn install_versions(client: &Client, versions: &[&str]) -> Result<()> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for kind in Kind::ALL {
-        let definition = serde_json::from_value(kind.definition(versions))?;
-        match definitions.create(&PostParams::default(), &definition).await {
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-            made => drop(made.with_context(|| format!("cannot define {kind}"))?),
-        }
-    }
-    until("Tekton's resources to be served", LIMIT, async || {
-        for kind in Kind::ALL {
-            let resource = kind.in_version(versions[0]);
-            let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-            if let Err(error) = objects.list(&ListParams::default().limit(1)).await {
-                return Ok(Seen::NotYet(format!("{kind}: {error}")));
-            }
-        }
-        Ok(Seen::Done(()))
-    })
-    .await
+    definition::define(client, GROUP, "Namespaced", &["v1beta1"], &Kind::ALL).await
 }
 
 /// The context of both controllers.
@@ -325,10 +261,7 @@ impl Context {
     /// Creates an object, unless it exists: its name identifies its owner.
     async fn create(&self, kind: Kind, namespace: &str, object: &Value) -> Result<(), Error> {
         let object: DynamicObject = serde_json::from_value(object.clone())?;
-        match self.api(kind, namespace).create(&PostParams::default(), &object).await {
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-            made => made.map(drop).map_err(Error::from),
-        }
+        Ok(unless_exists(self.api(kind, namespace).create(&PostParams::default(), &object).await)?)
     }
 
     /// Writes a status if it has changed. Ignores that the object was deleted.
@@ -343,42 +276,19 @@ impl Context {
             // A new run may have the same name.
             "metadata": {"uid": object.metadata.uid}, "status": status,
         }));
-        match self.api(kind, namespace).patch_status(name, &PatchParams::default(), &patch).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            written => written.map(drop).map_err(Error::from),
-        }
+        let api = self.api(kind, namespace);
+        Ok(unless_gone(api.patch_status(name, &PatchParams::default(), &patch).await)?)
     }
 }
 
 /// The reason why a reconciliation is retried.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum Error {
-    Api(kube::Error),
+    #[error(transparent)]
+    Api(#[from] kube::Error),
     /// An object that is not valid for its kind.
-    Document(serde_json::Error),
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Api(error) => error.fmt(f),
-            Self::Document(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<kube::Error> for Error {
-    fn from(error: kube::Error) -> Self {
-        Self::Api(error)
-    }
-}
-
-impl From<serde_json::Error> for Error {
-    fn from(error: serde_json::Error) -> Self {
-        Self::Document(error)
-    }
+    #[error(transparent)]
+    Document(#[from] serde_json::Error),
 }
 
 fn retry<K>(_: Arc<K>, error: &Error, _: Arc<Context>) -> Action {

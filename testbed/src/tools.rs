@@ -17,9 +17,11 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 use self::build::{Recipe, Step, ensure_built, go, required_version};
+
+use crate::command;
 
 mod build;
 
@@ -119,7 +121,7 @@ const STAGES: [&str; 5] = [
 ];
 
 /// Which Kubernetes runs. etcd, kwok, kubectl and helm are the same beside both.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kubernetes {
     /// The newest release that stowplan is tested with.
     #[default]
@@ -259,24 +261,15 @@ fn cache_dir(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
 
 /// kwok's stages as one file, from its module.
 fn stages(module: &Path) -> Result<String> {
-    let output = go(module)
-        .args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"])
-        .output()
-        .context("cannot run `go list`")?;
-    ensure!(
-        output.status.success(),
-        "cannot find kwok's module: {}",
-        String::from_utf8_lossy(&output.stderr).trim(),
-    );
-    let dir = PathBuf::from(String::from_utf8(output.stdout)?.trim());
-    let texts: Vec<String> = STAGES
-        .iter()
-        .map(|stage| {
-            let path = dir.join(stage);
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
-        })
-        .collect::<Result<_>>()?;
-    Ok(texts.join("\n---\n"))
+    let mut command = go(module);
+    command.args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"]);
+    let dir = command::text(&mut command).context("cannot find kwok's module")?;
+    let dir = Path::new(dir.trim());
+    let texts = STAGES.map(|stage| {
+        let path = dir.join(stage);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    });
+    Ok(texts.into_iter().collect::<Result<Vec<_>>>()?.join("\n---\n"))
 }
 
 #[cfg(test)]

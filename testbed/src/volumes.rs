@@ -33,6 +33,8 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::task::JoinSet;
 
+use crate::definition::{unless_exists, unless_gone};
+
 /// The class whose volumes are made at once, each in a zone of the provisioner's choice.
 pub const IMMEDIATE: &str = "zonal-immediate";
 /// The class whose volumes are made in the zone of the first pod's node.
@@ -81,20 +83,14 @@ impl Volumes {
         }
         let provisioner = Arc::new(Provisioner { client: client.clone(), turns: Mutex::default() });
         let mut controllers = JoinSet::new();
-        let claims: Api<PersistentVolumeClaim> = Api::all(client.clone());
-        let provisions = Controller::new(claims, watcher::Config::default());
-        controllers.spawn(
-            provisions
-                .run(provision, |_, _, _| Action::requeue(PAUSE), Arc::clone(&provisioner))
-                .for_each(async |_| {}),
-        );
-        let volumes: Api<PersistentVolume> = Api::all(client.clone());
-        let reclaims = Controller::new(volumes, watcher::Config::default());
-        controllers.spawn(
-            reclaims
-                .run(reclaim, |_, _, _| Action::requeue(PAUSE), provisioner)
-                .for_each(async |_| {}),
-        );
+        let config = watcher::Config::default;
+        let provisions = Controller::new(Api::all(client.clone()), config());
+        let provisions =
+            provisions.run(provision, |_, _, _| Action::requeue(PAUSE), provisioner.clone());
+        controllers.spawn(provisions.for_each(async |_| {}));
+        let reclaims = Controller::new(Api::all(client.clone()), config());
+        let reclaims = reclaims.run(reclaim, |_, _, _| Action::requeue(PAUSE), provisioner);
+        controllers.spawn(reclaims.for_each(async |_| {}));
         Ok(Self { _controllers: controllers })
     }
 }
@@ -180,10 +176,7 @@ async fn provision(
     };
     let volume = volume(&claim, &class, &place).map_err(kube::Error::SerdeError)?;
     let volumes: Api<PersistentVolume> = Api::all(provisioner.client.clone());
-    match volumes.create(&PostParams::default(), &volume).await {
-        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-        made => drop(made?),
-    }
+    unless_exists(volumes.create(&PostParams::default(), &volume).await)?;
     Ok(Action::await_change())
 }
 
@@ -234,10 +227,7 @@ async fn reclaim(
     if ours && released && policy == Some("Delete") && volume.metadata.deletion_timestamp.is_none()
     {
         let volumes: Api<PersistentVolume> = Api::all(provisioner.client.clone());
-        match volumes.delete(name, &DeleteParams::default()).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            deleted => drop(deleted?),
-        }
+        unless_gone(volumes.delete(name, &DeleteParams::default()).await)?;
     }
     Ok(Action::await_change())
 }

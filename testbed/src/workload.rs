@@ -23,6 +23,11 @@ pub async fn namespace(client: &Client, name: &str) -> Result<()> {
         .create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() })
         .await
         .with_context(|| format!("cannot create namespace {name}"))?;
+    account(client, name).await
+}
+
+/// Waits until a namespace has its default service account.
+pub(crate) async fn account(client: &Client, name: &str) -> Result<()> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), name);
     until(&format!("the default service account of {name}"), LIMIT, async || {
         Ok(match accounts.get_opt("default").await? {

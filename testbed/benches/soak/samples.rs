@@ -51,11 +51,6 @@ impl Samples {
                 let now = now.duration_since(std::time::UNIX_EPOCH)?.as_secs_f64();
                 self.all.push(Sample {
                     component,
-                    #[expect(
-                        clippy::cast_possible_truncation,
-                        clippy::cast_sign_loss,
-                        reason = "seconds"
-                    )]
                     process: (name(&pod)?.to_owned(), started as u64),
                     at,
                     age: now - started,
@@ -133,14 +128,15 @@ impl Samples {
                 eprintln!("too short to compare the halves of {component}");
                 continue;
             }
-            let memory = |of: &[&Sample]| median(of.iter().map(|one| one.mebibytes));
-            let descriptors = |of: &[&Sample]| median(of.iter().map(|one| one.descriptors));
-            let most = memory(&first) * GROWTH + MEMORY_SLACK;
-            let now = memory(&second);
-            ensure!(now <= most, "{component}: {now:.1} MiB, which were {:.1}", memory(&first));
-            let most = descriptors(&first) * GROWTH + DESCRIPTOR_SLACK;
-            let now = descriptors(&second);
-            ensure!(now <= most, "{component}: {now} descriptors, were {}", descriptors(&first));
+            for (unit, slack) in [("MiB", MEMORY_SLACK), ("descriptors", DESCRIPTOR_SLACK)] {
+                let of = |one: &&Sample| match unit {
+                    "MiB" => one.mebibytes,
+                    _ => one.descriptors,
+                };
+                let [before, now] = [&first, &second].map(|half| median(half.iter().map(of)));
+                let most = before * GROWTH + slack;
+                ensure!(now <= most, "{component}: {now:.1} {unit}, which were {before:.1}");
+            }
         }
         Ok(())
     }

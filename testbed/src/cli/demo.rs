@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::ListParams;
 use kube::{Api, Client};
+use testbed::command::text_of;
 use testbed::control_plane::{ControlPlane, Options};
 use testbed::tools::{self, Kubernetes, Tools};
 use testbed::wait::{Seen, until};
@@ -90,7 +91,9 @@ async fn show_scenarios(plane: &ControlPlane, webhook: PathBuf) -> Result<()> {
     say!("   kubectl apply -f examples/host-pools.yaml -f examples/streams-job.yaml");
     apply(plane, "examples/host-pools.yaml").await?;
     apply(plane, "examples/streams-job.yaml").await?;
-    let pods = placed_pods(plane, &client).await?;
+    let pods = placed_pods(plane, &client, "trades").await?;
+    let mut pods = pods.iter().map(read_pod).collect::<Result<Vec<_>>>()?;
+    pods.sort_by_key(|pod| pod.pe.clone());
     say!();
     print_table(&pods)?;
     say!();
@@ -133,7 +136,7 @@ async fn map(plane: &ControlPlane, stowplan: &Path) -> Result<String> {
     let mut command = plane.program(stowplan);
     // stowplan's own pods, which run as processes here, have no node.
     command.args(["map", "-n", "default"]);
-    let text = super::output_of(command).await.context("stowplan map")?;
+    let text = text_of(command).await?;
     ensure!(text.contains("A  "), "the map has no groups: {text}");
     Ok(text)
 }
@@ -169,52 +172,67 @@ async fn apply(plane: &ControlPlane, file: &str) -> Result<()> {
     let mut command = plane.kubectl();
     // Run in the workspace, so that kubectl's messages contain the relative path.
     command.current_dir(super::workspace()?).args(["apply", "-f", file]);
-    super::output_of(command).await.with_context(|| format!("kubectl apply -f {file}"))?;
+    text_of(command).await.with_context(|| format!("kubectl apply -f {file}"))?;
     Ok(())
 }
 
-/// Waits until every pod of the job has a node, and returns the pods.
-async fn placed_pods(plane: &ControlPlane, client: &Client) -> Result<Vec<Placed>> {
+/// Waits until every pod of a job has a node, and returns the pods.
+async fn placed_pods(plane: &ControlPlane, client: &Client, job: &str) -> Result<Vec<Pod>> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
-    until("the job's pods to be placed", Duration::from_secs(30), async || {
+    let selector = ListParams::default().labels(&format!("streams.ibm.com/job={job}"));
+    until("the job's pods to be placed", Duration::from_secs(60), async || {
         plane.check()?;
-        let list =
-            pods.list(&ListParams::default().labels("streams.ibm.com/job=trades")).await?.items;
-        let waiting: Vec<_> = list
-            .iter()
-            .filter(|pod| pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none()))
-            .filter_map(|pod| pod.metadata.name.as_deref())
-            .collect();
-        if !waiting.is_empty() || list.is_empty() {
-            return Ok(Seen::NotYet(format!("Pending: {}", waiting.join(", "))));
-        }
-        let mut placed = list.iter().map(read_pod).collect::<Result<Vec<_>>>()?;
-        placed.sort_by_key(|pod| pod.pe.clone());
-        Ok(Seen::Done(placed))
+        let pods = pods.list(&selector).await?.items;
+        let waiting = pods.iter().filter(|pod| node_of(pod).is_empty());
+        let waiting: Vec<_> = waiting.map(name_of).collect();
+        Ok(match waiting.is_empty() && !pods.is_empty() {
+            true => Seen::Done(pods),
+            false => Seen::NotYet(format!("Pending: {}", waiting.join(", "))),
+        })
     })
     .await
 }
 
+fn name_of(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// The node of a pod; empty if it has none.
+fn node_of(pod: &Pod) -> &str {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
+}
+
+fn label_of<'p>(pod: &'p Pod, key: &str) -> &'p str {
+    pod.metadata.labels.as_ref().and_then(|labels| labels.get(key)).map_or("", String::as_str)
+}
+
+/// The reasons in the record of a pod; `None`: it has no record.
+fn recorded_reasons(pod: &Pod) -> Result<Option<Vec<String>>> {
+    let record = pod.metadata.annotations.as_ref().and_then(|all| all.get(RECORD));
+    let reasons = record.map(|record| {
+        reasons(record).with_context(|| format!("the record of {}: {record}", name_of(pod)))
+    });
+    reasons.transpose()
+}
+
+/// The reasons in the record of a pod, which must have one.
+fn why(pod: &Pod) -> Result<Vec<String>> {
+    let placed = || format!("{} was placed without stowplan: it has no {RECORD}", name_of(pod));
+    recorded_reasons(pod)?.with_context(placed)
+}
+
 fn read_pod(pod: &Pod) -> Result<Placed> {
-    let name = pod.metadata.name.clone().unwrap_or_default();
-    let label = |key: &str| pod.metadata.labels.iter().flatten().find(|(k, _)| *k == key);
-    let annotations = || pod.metadata.annotations.iter().flatten();
-    let record = annotations().find(|(key, _)| *key == RECORD).map(|(_, value)| value);
-    let Some(record) = record else {
-        bail!("{name} was placed without stowplan: it has no annotation {RECORD}");
-    };
+    let annotations = pod.metadata.annotations.iter().flatten();
+    let constraints = annotations.filter_map(|(key, value)| {
+        Some((key.strip_prefix("streams.ibm.com/")?.to_owned(), value.clone()))
+    });
     Ok(Placed {
-        job: label("streams.ibm.com/job").map(|(_, value)| value.clone()).unwrap_or_default(),
-        pe: label("streams.ibm.com/pe").map(|(_, value)| value.clone()).unwrap_or_default(),
-        constraints: annotations()
-            .filter_map(|(key, value)| {
-                let kind = key.strip_prefix("streams.ibm.com/")?;
-                Some((kind.to_owned(), value.clone()))
-            })
-            .collect(),
-        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
-        why: reasons(record).with_context(|| format!("the record of {name}: {record}"))?,
-        name,
+        name: name_of(pod).to_owned(),
+        job: label_of(pod, "streams.ibm.com/job").to_owned(),
+        pe: label_of(pod, "streams.ibm.com/pe").to_owned(),
+        constraints: constraints.collect(),
+        node: node_of(pod).to_owned(),
+        why: why(pod)?,
     })
 }
 
@@ -223,28 +241,26 @@ fn read_pod(pod: &Pod) -> Result<Placed> {
 fn reasons(record: &str) -> Result<Vec<String>> {
     let record: serde_json::Value = serde_json::from_str(record)?;
     let systems = record.as_object().context("not an object")?;
-    let reasons: Vec<_> = systems
-        .values()
-        .filter_map(serde_json::Value::as_array)
-        .flatten()
-        .filter_map(|reason| reason.as_str().map(str::to_owned))
-        .collect();
+    let reasons = systems.values().filter_map(serde_json::Value::as_array).flatten();
+    let reasons: Vec<_> = reasons.filter_map(|reason| reason.as_str().map(str::to_owned)).collect();
     ensure!(!reasons.is_empty(), "the record contains no reason");
     Ok(reasons)
 }
 
 fn print_table(pods: &[Placed]) -> Result<()> {
     let constraint = |(kind, value): &(String, String)| format!("{kind}: {value}");
-    print_rows(["POD", "CONSTRAINT", "NODE", "WHY"], pods, |pod| Row {
-        pod: pod.name.clone(),
-        constraints: pod.constraints.iter().map(constraint).collect(),
-        node: pod.node.clone(),
-        reasons: pod.why.clone(),
+    print_rows(["POD", "CONSTRAINT", "NODE", "WHY"], pods, |pod| {
+        Ok(Row {
+            pod: pod.name.clone(),
+            constraints: pod.constraints.iter().map(constraint).collect(),
+            node: pod.node.clone(),
+            reasons: pod.why.clone(),
+        })
     })
 }
 
-fn print_rows<P>(header: [&str; 4], pods: &[P], row: impl Fn(&P) -> Row) -> Result<()> {
-    let table = format_table(header, &pods.iter().map(row).collect::<Vec<_>>())?;
+fn print_rows<P>(header: [&str; 4], pods: &[P], row: impl Fn(&P) -> Result<Row>) -> Result<()> {
+    let table = format_table(header, &pods.iter().map(row).collect::<Result<Vec<_>>>()?)?;
     say!("{}", table.trim_end());
     Ok(())
 }
@@ -266,9 +282,7 @@ async fn check(client: &Client, pods: &[Placed]) -> Result<()> {
                 .collect(),
         })
         .collect();
-    let kind =
-        ApiResource::from_gvk(&GroupVersionKind::gvk("stowplan.dev", "v1alpha1", "HostPool"));
-    let pools = Api::<DynamicObject>::namespaced_with(client.clone(), "default", &kind)
+    let pools = job::api(client, "HostPool")
         .list(&ListParams::default())
         .await?
         .items

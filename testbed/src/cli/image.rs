@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
+use testbed::command;
 use testbed::image::{self, Architecture, Entry, Image, Layer, program, stowplan};
 use testbed::tools::to_stderr;
 
@@ -176,15 +177,8 @@ impl Toolchain {
     fn find(target: &str, architecture: Architecture) -> Result<Self> {
         let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
         let ask = |arguments: &[&str]| -> Result<String> {
-            let output = Command::new(&rustc)
-                .args(arguments)
-                // Where rust-toolchain.toml names the toolchain.
-                .current_dir(super::workspace()?)
-                .stderr(Stdio::inherit())
-                .output()
-                .with_context(|| format!("cannot run {}", rustc.display()))?;
-            ensure!(output.status.success(), "{} failed", rustc.display());
-            Ok(String::from_utf8(output.stdout)?)
+            // Where rust-toolchain.toml names the toolchain.
+            command::text(Command::new(&rustc).args(arguments).current_dir(super::workspace()?))
         };
         let sysroot = PathBuf::from(ask(&["--print=sysroot"])?.trim());
         ensure!(

@@ -4,11 +4,11 @@
 //! widths of a font: it measures every text and every rectangle of a picture.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
+use testbed::command;
 use testbed::pictures::{SITUATIONS, Situation};
 
 use super::Ended;
@@ -86,25 +86,10 @@ fn find_browser() -> Result<PathBuf> {
 
 /// The map of a situation.
 fn draw(stowplan: &Path, situation: &Situation, form: &str) -> Result<String> {
-    let mut child = Command::new(stowplan)
-        .current_dir(super::workspace()?)
-        .args(situation.arguments())
-        .args(["-o", form])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let mut pipe = child.stdin.take().context("a pipe")?;
-    let input = situation.input();
-    let writer = std::thread::spawn(move || pipe.write_all(&input));
-    let output = child.wait_with_output()?;
-    // A command that reads files closes the pipe.
-    let _ = writer.join();
-    let name = situation.name;
-    if !output.status.success() {
-        bail!("{name}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(String::from_utf8(output.stdout)?)
+    let mut command = Command::new(stowplan);
+    command.current_dir(super::workspace()?).args(situation.arguments()).args(["-o", form]);
+    let drawn = command::run_with(&mut command, situation.input());
+    Ok(String::from_utf8(drawn.context(situation.name)?)?)
 }
 
 /// The width and the height of a picture.
@@ -124,7 +109,7 @@ fn measure(browser: &Path, folder: &Path, name: &str, svg: &str) -> Result<Vec<S
     );
     fs::write(&page, text)?;
     let output = start(browser, &["--dump-dom"], &page)?;
-    let dom = String::from_utf8_lossy(&output.stdout);
+    let dom = String::from_utf8_lossy(&output);
     let (_, rest) = dom
         .split_once("<pre id=\"measured\">")
         .with_context(|| format!("{name}: the browser measured nothing: {dom:.400}"))?;
@@ -160,9 +145,10 @@ fn take_picture(
 }
 
 /// Runs the browser on a page until it has ended.
-fn start(browser: &Path, arguments: &[&str], page: &Path) -> Result<std::process::Output> {
+fn start(browser: &Path, arguments: &[&str], page: &Path) -> Result<Vec<u8>> {
     let profile = tempfile::TempDir::new()?;
-    let output = Command::new("timeout")
+    let mut command = Command::new("timeout");
+    command
         .arg("120")
         .arg(browser)
         // In containers there are no user namespaces for the sandbox; the page is the own one.
@@ -170,15 +156,6 @@ fn start(browser: &Path, arguments: &[&str], page: &Path) -> Result<std::process
         .args(["--virtual-time-budget=10000", "--force-device-scale-factor=1"])
         .arg(format!("--user-data-dir={}", profile.path().display()))
         .args(arguments)
-        .arg(format!("file://{}", page.display()))
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot run the browser")?;
-    ensure!(
-        output.status.success(),
-        "the browser failed ({}): {}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(output)
+        .arg(format!("file://{}", page.display()));
+    command::run(&mut command).context("the browser")
 }

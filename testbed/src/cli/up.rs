@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::Result;
 use testbed::control_plane::{ControlPlane, NodeSpec, Options, PodInstall};
 use testbed::real::{self, RealNodes};
-use testbed::tools::{self, NodeTools, Tools};
+use testbed::tools::{self, Kubernetes, NodeTools, Tools};
 use testbed::volumes::{IMMEDIATE, LOCAL, WAITING};
 
 use super::cargo::{build_stowplan, default_dir};
-use super::{Ended, Release, imitation};
+use super::{Ended, imitation};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,7 +35,7 @@ pub(super) struct Args {
     dir: Option<PathBuf>,
     /// Which Kubernetes: the newest or the oldest release that stowplan is tested with.
     #[arg(long, value_name = "RELEASE", value_enum, default_value_t)]
-    kubernetes: Release,
+    kubernetes: Kubernetes,
     /// Do not install stowplan.
     #[arg(long)]
     no_install: bool,
@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
         real::check()?;
     }
     // Before the handler for Ctrl-C is installed, so that Ctrl-C ends the builds.
-    let kubernetes = args.kubernetes.into();
+    let kubernetes = args.kubernetes;
     Tools::ensure_of(kubernetes, &tools::to_stderr)?;
     if args.real.is_some() {
         NodeTools::ensure(&tools::to_stderr)?;

@@ -18,12 +18,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -36,10 +35,12 @@ pub use self::pods::PodInstall;
 use super::certificates::Authority;
 use super::directory::RunDirectory;
 use super::{ControlPlane, check, kubeconfig, tail, unpoisoned};
+use crate::command::text_of;
 use crate::http;
 use crate::process::Processes;
 use crate::proxy::Proxy;
 use crate::wait::{Seen, until};
+use crate::workload;
 
 /// The names that the chart gives to its objects.
 const RELEASE: &str = "stowplan";
@@ -78,9 +79,6 @@ pub struct Install {
     pub namespace: String,
     /// Chart values, as for `helm install --set`.
     pub values: Vec<(String, String)>,
-    /// Whether to wait until a pod's creation reaches the webhook. It does so by a trial pod with a
-    /// streams annotation, so a policy that turns streams off needs `false`.
-    pub wait_until_effective: bool,
     /// Whether to start controller 0. More are started by [`Installation::start_controller`].
     pub controller: bool,
     /// Whether the controller makes the webhook's certificate (`tls.mode` self of the chart), instead
@@ -97,7 +95,6 @@ impl Install {
             chart: chart.into(),
             namespace: "stowplan-system".to_owned(),
             values: Vec::new(),
-            wait_until_effective: true,
             controller: true,
             self_signed: false,
         }
@@ -179,12 +176,6 @@ impl Installation {
     #[must_use]
     pub fn webhook_log(&self) -> PathBuf {
         self.directory.log(WEBHOOK)
-    }
-
-    /// The webhook's certificate and key, to be replaced by a test of rotation.
-    #[must_use]
-    pub fn certificate_files(&self) -> (PathBuf, PathBuf) {
-        (self.file("tls.crt"), self.file("tls.key"))
     }
 
     /// How long the webhook goes on serving when it is asked to end, from its next start on. At
@@ -401,13 +392,8 @@ impl Installation {
     async fn write_kubeconfig(&self, container: &str, server: &str, file: &str) -> Result<PathBuf> {
         let namespace = &*self.namespace;
         let account = service_account(&self.client, namespace, container).await?;
-        let request = TokenRequest {
-            spec: TokenRequestSpec {
-                expiration_seconds: Some(TOKEN_SECONDS),
-                ..TokenRequestSpec::default()
-            },
-            ..TokenRequest::default()
-        };
+        let expires = json!({"spec": {"audiences": [], "expirationSeconds": TOKEN_SECONDS}});
+        let request: TokenRequest = serde_json::from_value(expires)?;
         let token = Api::<ServiceAccount>::namespaced(self.client.clone(), namespace)
             .create_token_request(&account, &PostParams::default(), &request)
             .await
@@ -518,9 +504,7 @@ pub(super) async fn run(plane: &ControlPlane, install: Install) -> Result<Instal
         }
         installation.leader_known().await?;
     }
-    if install.wait_until_effective {
-        effective(plane, &client).await?;
-    }
+    effective(plane, &client).await?;
     Ok(installation)
 }
 
@@ -551,30 +535,22 @@ async fn prepare(
     authority: Option<&Authority>,
 ) -> Result<()> {
     plane.directory.folder(WEBHOOK)?;
-    let named = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-    let parameters = PostParams::default();
-    Api::<Namespace>::all(client.clone())
-        .create(&parameters, &Namespace { metadata: named(namespace), ..Namespace::default() })
-        .await
-        .with_context(|| format!("cannot create namespace {namespace}"))?;
+    workload::namespace(client, namespace).await?;
     let Some(authority) = authority else { return Ok(()) };
     let host = format!("{SERVICE}.{namespace}.svc");
     let server = authority.server(&[&host], &[])?;
-    plane.directory.write("webhook/tls.crt", &server.certificate)?;
-    plane.directory.write("webhook/tls.key", &server.key)?;
-    plane.directory.write("webhook/ca.crt", &authority.pem())?;
-    let secret = Secret {
-        metadata: named(SECRET),
-        type_: Some("kubernetes.io/tls".to_owned()),
-        data: Some(BTreeMap::from([
-            ("tls.crt".to_owned(), ByteString(server.certificate.into_bytes())),
-            ("tls.key".to_owned(), ByteString(server.key.into_bytes())),
-            ("ca.crt".to_owned(), ByteString(authority.pem().into_bytes())),
-        ])),
-        ..Secret::default()
-    };
+    let mut data = BTreeMap::new();
+    for (file, text) in
+        [("tls.crt", server.certificate), ("tls.key", server.key), ("ca.crt", authority.pem())]
+    {
+        plane.directory.write(format!("{WEBHOOK}/{file}"), &text)?;
+        data.insert(file, text);
+    }
+    let secret: Secret = serde_json::from_value(json!({
+        "metadata": {"name": SECRET}, "type": "kubernetes.io/tls", "stringData": data,
+    }))?;
     Api::<Secret>::namespaced(client.clone(), namespace)
-        .create(&parameters, &secret)
+        .create(&PostParams::default(), &secret)
         .await
         .with_context(|| format!("cannot create Secret {SECRET}"))?;
     Ok(())
@@ -604,39 +580,17 @@ async fn helm_release(
     for (key, value) in values {
         command.arg("--set").arg(format!("{key}={value}"));
     }
-    let output = tokio::process::Command::from(command)
-        .kill_on_drop(true)
-        .output()
-        .await
-        .context("cannot run helm")?;
-    ensure!(
-        output.status.success(),
-        "helm {verb} failed ({}): {}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr).trim(),
-    );
-    Ok(())
+    text_of(command).await.with_context(|| format!("helm {verb}")).map(drop)
 }
 
 async fn service_address(client: &Client, namespace: &str) -> Result<SocketAddr> {
-    let spec = Api::<Service>::namespaced(client.clone(), namespace)
-        .get(SERVICE)
-        .await
-        .with_context(|| format!("the chart's Service {SERVICE}"))?
-        .spec
-        .context("the chart's Service is empty")?;
-    let address: IpAddr = spec
-        .cluster_ip
-        .as_deref()
-        .and_then(|address| address.parse().ok())
-        .with_context(|| format!("Service {SERVICE} has no cluster address"))?;
-    let port = spec
-        .ports
-        .iter()
-        .flatten()
-        .next()
-        .and_then(|port| u16::try_from(port.port).ok())
-        .with_context(|| format!("Service {SERVICE} has no port"))?;
+    let services: Api<Service> = Api::namespaced(client.clone(), namespace);
+    let service = services.get(SERVICE).await.with_context(|| format!("the Service {SERVICE}"))?;
+    let spec = service.spec.unwrap_or_default();
+    let address = spec.cluster_ip.and_then(|address| address.parse().ok());
+    let port = spec.ports.into_iter().flatten().find_map(|port| u16::try_from(port.port).ok());
+    let (address, port): (IpAddr, _) =
+        address.zip(port).with_context(|| format!("Service {SERVICE} has no address or port"))?;
     Ok(SocketAddr::new(address, port))
 }
 
@@ -670,11 +624,9 @@ async fn resources_served(client: &Client) -> Result<()> {
             .items
             .into_iter()
             .filter(|definition| {
-                !definition
-                    .status
-                    .iter()
-                    .flat_map(|status| status.conditions.iter().flatten())
-                    .any(|condition| condition.type_ == "Established" && condition.status == "True")
+                let conditions =
+                    definition.status.iter().flat_map(|it| it.conditions.iter().flatten());
+                !conditions.into_iter().any(|it| it.type_ == "Established" && it.status == "True")
             })
             .filter_map(|definition| definition.metadata.name)
             .collect();

@@ -2,15 +2,16 @@
 //! a machine.
 
 use std::collections::BTreeMap;
-use std::process::Stdio;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use super::{ControlPlane, NodeSpec, START_LIMIT, is_ready};
+use crate::command::text_of;
+use crate::definition::unless_gone;
 use crate::wait::{Seen, until};
 
 impl ControlPlane {
@@ -88,10 +89,7 @@ impl ControlPlane {
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
             let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
             let name = pod.metadata.name.as_deref().unwrap_or_default();
-            match pods.patch_metadata(name, &parameters, &mark).await {
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                marked => drop(marked?),
-            }
+            unless_gone(pods.patch_metadata(name, &parameters, &mark).await)?;
         }
         Ok(())
     }
@@ -164,18 +162,9 @@ impl ControlPlane {
 
     async fn change_node(&self, arguments: &[&str]) -> Result<()> {
         let mut command = self.kubectl();
-        command.args(arguments).stdin(Stdio::null());
-        let output = tokio::process::Command::from(command)
-            .kill_on_drop(true)
-            .output()
-            .await
-            .context("cannot run kubectl")?;
-        ensure!(
-            output.status.success(),
-            "kubectl {}: {}",
-            arguments.join(" "),
-            String::from_utf8_lossy(&output.stderr).trim(),
-        );
-        Ok(())
+        command.args(arguments);
+        let changed = text_of(command).await.map(drop);
+        let words = arguments.join(" ");
+        changed.map_err(|error| anyhow!("kubectl {words}: {}", error.root_cause()))
     }
 }

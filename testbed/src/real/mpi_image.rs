@@ -10,13 +10,14 @@
 use std::env::consts::ARCH;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use super::find;
+use super::first_missing;
+use crate::command;
 use crate::image::{Image, Layer};
 
 const RING: &str = include_str!("../../assets/ring.c");
@@ -364,27 +365,14 @@ fn build_ring(implementation: Implementation, folder: &Path, program: &Path) -> 
 }
 
 fn need(program: &str, package: &str) -> Result<()> {
-    if find(program).is_none() {
-        bail!("images for MPI need {program}; install the Debian package {package}");
+    if let Some(missing) = first_missing(&[(program, package)]) {
+        bail!("images for MPI need {missing}");
     }
     Ok(())
 }
 
 fn run(command: &mut Command) -> Result<()> {
-    let program = command.get_program().to_owned();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run {}", program.display()))?;
-    ensure!(
-        output.status.success(),
-        "{} failed ({}): {}{}",
-        program.display(),
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    Ok(())
+    command::run(command).map(drop)
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! Addresses, and the devices and routes of namespaces. Namespaces are named by a process in them.
 
 use std::fs;
-use std::io::Write as _;
 use std::net::Ipv4Addr;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
+
+use crate::command;
 
 /// The bridge in the control plane's namespace: where the API server and the cluster's DNS are
 /// reached by all, and the router between the nodes' pods.
@@ -134,39 +135,14 @@ pub(crate) fn within(process: u32) -> Command {
 fn forward(process: u32) -> Result<()> {
     let mut command = within(process);
     command.args(["/bin/sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward"]);
-    run(command, "")
+    command::run(&mut command).map(drop)
 }
 
 fn ip(process: Option<u32>, batch: &str) -> Result<()> {
-    let mut command = match process {
-        Some(process) => {
-            let mut command = within(process);
-            command.arg("ip");
-            command
-        }
-        None => Command::new("ip"),
-    };
-    command.args(["-batch", "-"]);
-    run(command, batch).with_context(|| format!("cannot set up the network:\n{batch}"))
-}
-
-fn run(mut command: Command, input: &str) -> Result<()> {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot run {}", command.get_program().display()))?;
-    let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
-    let output = child.wait_with_output()?;
-    let message = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "{} failed: {}",
-        command.get_program().display(),
-        message.trim()
-    );
-    Ok(written?)
+    let mut command = process.map_or_else(|| Command::new("env"), within);
+    command.args(["ip", "-batch", "-"]);
+    let done = command::run_with(&mut command, batch.into());
+    done.with_context(|| format!("cannot set up the network:\n{batch}")).map(drop)
 }
 
 /// Waits until `process` is in a network namespace of its own.

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::cgroup::{self, Hierarchies};
 use super::network;
+use crate::command;
 use crate::tools::NodeTools;
 
 /// The folder of the run directory with a folder for each node.
@@ -186,20 +187,10 @@ impl Node {
             ensure!(Instant::now() < end, "containerd of {} does not serve", self.name);
             sleep(Duration::from_millis(20));
         }
-        let output = self
-            .command(process, tools, "ctr")?
-            .args(["--namespace=k8s.io", "images", "import", "--local"])
-            .arg(&archive)
-            .output()
-            .context("cannot run nsenter")?;
-        ensure!(
-            output.status.success(),
-            "{} cannot import {}: {}",
-            self.name,
-            archive.display(),
-            String::from_utf8_lossy(&output.stderr).trim(),
-        );
-        Ok(())
+        let mut command = self.command(process, tools, "ctr")?;
+        command.args(["--namespace=k8s.io", "images", "import", "--local"]).arg(&archive);
+        let cannot = || format!("{} cannot import {}", self.name, archive.display());
+        command::run(&mut command).with_context(cannot).map(drop)
     }
 
     /// The process that is the first in the node: `unshare` waits for it, outside.

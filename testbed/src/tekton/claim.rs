@@ -6,6 +6,7 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use super::{Context, Error, Kind, items, names, owner_reference, text};
+use crate::definition::unless_exists;
 
 /// The name of the claim of a workspace binding; `None`: it has no template.
 pub(super) fn name(binding: &Value, owner: &Value) -> Option<String> {
@@ -40,10 +41,7 @@ pub(super) async fn create(context: &Context, kind: Kind, owner: &Value) -> Resu
             continue;
         }
         let claim = serde_json::from_value(claim)?;
-        match claims.create(&PostParams::default(), &claim).await {
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-            made => drop(made?),
-        }
+        unless_exists(claims.create(&PostParams::default(), &claim).await)?;
     }
     Ok(())
 }

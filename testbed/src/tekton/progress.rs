@@ -9,6 +9,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{Context, Error, condition, is_of, items, stop, text};
+use crate::definition::unless_gone;
 
 /// The image that ends a sidecar.
 const NOP: &str = "tekton/nop:v1.15.0";
@@ -88,10 +89,7 @@ pub(super) async fn stop_sidecars(context: &Context, task_run: &Value) -> Result
     let patch = Patch::Strategic(json!({
         "metadata": {"uid": pod["metadata"]["uid"]}, "spec": {"containers": sidecars},
     }));
-    match pods.patch(name, &PatchParams::default(), &patch).await {
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        patched => patched.map(drop).map_err(Error::from),
-    }
+    Ok(unless_gone(pods.patch(name, &PatchParams::default(), &patch).await)?)
 }
 
 #[cfg(test)]

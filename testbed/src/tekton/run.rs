@@ -29,13 +29,14 @@ pub(super) async fn reconcile(
     if is_done(&run) || object.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
-    let Some(pipeline) = pipeline(&context, &run).await? else {
-        let status = json!({
-            "conditions": succeeded(&run, "False", "CouldntGetPipeline", "no such Pipeline"),
-            "completionTime": now(),
-        });
+    let end = async |reason: &str, message: &str| {
+        let conditions = succeeded(&run, "False", reason, message);
+        let status = json!({"conditions": conditions, "completionTime": now()});
         context.status(Kind::PipelineRun, &object, status).await?;
-        return Ok(Action::await_change());
+        Ok(Action::await_change())
+    };
+    let Some(pipeline) = pipeline(&context, &run).await? else {
+        return end("CouldntGetPipeline", "no such Pipeline").await;
     };
     let tasks = Tasks::read(&context, &run, &pipeline).await?;
     if let Some(stop) = Stop::find(Kind::PipelineRun, &run) {
@@ -43,12 +44,7 @@ pub(super) async fn reconcile(
         for (kind, child) in tasks.running() {
             stop.cancel(&context, kind, child).await?;
         }
-        let status = json!({
-            "conditions": succeeded(&run, "False", stop.reason, &stop.message),
-            "completionTime": now(),
-        });
-        context.status(Kind::PipelineRun, &object, status).await?;
-        return Ok(Action::await_change());
+        return end(stop.reason, &stop.message).await;
     }
     claim::create(&context, Kind::PipelineRun, &run).await?;
 

@@ -9,6 +9,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 
 use super::{Context, Error, Kind, is_of, text};
+use crate::definition::unless_gone;
 
 /// The reason of a TaskRun that was cancelled. It is the only one without a retry.
 pub(super) const CANCELLED: &str = "TaskRunCancelled";
@@ -63,10 +64,8 @@ impl Stop {
         };
         let patch = Patch::Merge(json!({"metadata": {"uid": metadata["uid"]}, "spec": spec}));
         let children = context.api(kind, text(&metadata["namespace"]));
-        match children.patch(text(&metadata["name"]), &PatchParams::default(), &patch).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            patched => patched.map(drop).map_err(Error::from),
-        }
+        let name = text(&metadata["name"]);
+        Ok(unless_gone(children.patch(name, &PatchParams::default(), &patch).await)?)
     }
 }
 
@@ -78,10 +77,7 @@ pub(super) async fn delete_pod(pods: &Api<Pod>, name: &str, task_run: &Value) ->
     }
     let same = Preconditions { uid: pod.metadata.uid, resource_version: None };
     let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
-    match pods.delete(name, &parameters).await {
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        deleted => deleted.map(drop).map_err(Error::from),
-    }
+    Ok(unless_gone(pods.delete(name, &parameters).await)?)
 }
 
 /// The time until a PipelineRun or TaskRun exceeds its timeout; `None`: it has none, or has not

@@ -38,21 +38,23 @@ pub(super) async fn reconcile(
     let name = pod::name(&task_run, attempt);
     let namespace = text(&task_run["metadata"]["namespace"]);
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
+    let end = async |status: Value| {
+        context.status(Kind::TaskRun, &object, status).await?;
+        Ok(Action::await_change())
+    };
+    let refuse = |reason: &str, message: &str| {
+        json!({
+            "conditions": succeeded(&task_run, "False", reason, message), "completionTime": now(),
+        })
+    };
     if let Some(stop) = Stop::find(Kind::TaskRun, &task_run) {
         stop::delete_pod(&pods, &name, &task_run).await?;
-        let status = failed(&task_run, &name, stop.reason, &stop.message);
-        context.status(Kind::TaskRun, &object, status).await?;
-        return Ok(Action::await_change());
+        return end(failed(&task_run, &name, stop.reason, &stop.message)).await;
     }
     // Only for a TaskRun without a run: the claims of a PipelineRun exist already.
     claim::create(&context, Kind::TaskRun, &task_run).await?;
     let Some((task, labels)) = specification(&context, &task_run).await? else {
-        let status = json!({
-            "conditions": succeeded(&task_run, "False", "TaskRunResolutionFailed", "no such Task"),
-            "completionTime": now(),
-        });
-        context.status(Kind::TaskRun, &object, status).await?;
-        return Ok(Action::await_change());
+        return end(refuse("TaskRunResolutionFailed", "no such Task")).await;
     };
 
     let wait = || {
@@ -62,9 +64,7 @@ pub(super) async fn reconcile(
     let Some(seen) = pods.get_opt(&name).await? else {
         if has_run(&task_run, &name) {
             let message = format!("pod {name:?} was deleted while it ran");
-            let status = failed(&task_run, &name, "StepFailed", &message);
-            context.status(Kind::TaskRun, &object, status).await?;
-            return Ok(Action::await_change());
+            return end(failed(&task_run, &name, "StepFailed", &message)).await;
         }
         let wanted = serde_json::from_value(pod::pod(&task_run, &task, &labels, attempt))?;
         return match pods.create(&PostParams::default(), &wanted).await {
@@ -74,13 +74,7 @@ pub(super) async fn reconcile(
                 Ok(wait())
             }
             Err(kube::Error::Api(status)) if is_refused(&status) => {
-                let message = &status.message;
-                let status = json!({
-                    "conditions": succeeded(&task_run, "False", "PodAdmissionFailed", message),
-                    "completionTime": now(),
-                });
-                context.status(Kind::TaskRun, &object, status).await?;
-                Ok(Action::await_change())
+                end(refuse("PodAdmissionFailed", &status.message)).await
             }
             Err(kube::Error::Api(status)) if status.message.contains("exceeded quota") => {
                 let message =

@@ -4,7 +4,6 @@
 //! the pools' status, without stowplan's code.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -12,10 +11,9 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client};
 use serde_json::Value;
 use testbed::control_plane::ControlPlane;
-use testbed::wait::{Seen, until};
 
 use super::table::Row;
-use super::{RECORD, print_rows, reasons};
+use super::{label_of, name_of, node_of, placed_pods, print_rows, recorded_reasons};
 
 /// The job's name, and the value of its pods' label.
 const JOB: &str = "parallel";
@@ -38,7 +36,8 @@ struct Pool {
 /// Waits until the job's pods are placed, checks the constraints, and prints the nodes.
 pub(super) async fn show(plane: &ControlPlane, client: &Client) -> Result<()> {
     let job = object(client, "StreamsJob", JOB).await?;
-    let pods = placed_pods(plane, client).await?;
+    let pods = placed_pods(plane, client, JOB).await?;
+    let pods = pods.iter().map(read).collect::<Result<Vec<_>>>()?;
     let pools = pools(client, &job).await?;
     say!();
     for pool in pools.iter().filter(|pool| !pool.hosts.is_empty()) {
@@ -58,7 +57,7 @@ pub(super) async fn show(plane: &ControlPlane, client: &Client) -> Result<()> {
     Ok(())
 }
 
-fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
+pub(super) fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("stowplan.dev", "v1alpha1", kind));
     Api::namespaced_with(client.clone(), "default", &resource)
 }
@@ -67,35 +66,14 @@ async fn object(client: &Client, kind: &str, name: &str) -> Result<Value> {
     Ok(api(client, kind).get(name).await?.data)
 }
 
-async fn placed_pods(plane: &ControlPlane, client: &Client) -> Result<Vec<Placed>> {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
-    let selector = ListParams::default().labels(&format!("streams.ibm.com/job={JOB}"));
-    let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-    let pods = until("the job's pods to be placed", Duration::from_secs(60), async || {
-        plane.check()?;
-        let pods = pods.list(&selector).await?.items;
-        let waiting = pods.iter().filter(|pod| node(pod).is_none()).count();
-        Ok(match (pods.len(), waiting) {
-            (0, _) => Seen::NotYet("there are no pods".to_owned()),
-            (_, 0) => Seen::Done(pods),
-            (_, waiting) => Seen::NotYet(format!("{waiting} are Pending")),
-        })
-    })
-    .await?;
-    let read = |pod: &Pod| {
-        let name = pod.metadata.name.clone().unwrap_or_default();
-        let record = pod.metadata.annotations.as_ref().and_then(|all| all.get(RECORD));
+fn read(pod: &Pod) -> Result<Placed> {
+    Ok(Placed {
+        name: name_of(pod).to_owned(),
+        element: label_of(pod, "streams.ibm.com/pe").to_owned(),
+        node: node_of(pod).to_owned(),
         // A pod without constraints has no record.
-        let why = record.map_or(Ok(Vec::new()), |record| reasons(record)).map(of_constraints);
-        let element = pod.metadata.labels.as_ref().and_then(|all| all.get("streams.ibm.com/pe"));
-        Ok(Placed {
-            element: element.cloned().unwrap_or_default(),
-            node: node(pod).unwrap_or_default(),
-            why: why.with_context(|| format!("the record of {name}"))?,
-            name,
-        })
-    };
-    pods.iter().map(read).collect()
+        why: of_constraints(recorded_reasons(pod)?.unwrap_or_default()),
+    })
 }
 
 /// The record's reasons but for those that name only the element or the job's reserved nodes. None are left
@@ -158,11 +136,13 @@ fn format_constraints(operator: &Value) -> String {
 }
 
 fn print_table(job: &Value, pods: &[Placed]) -> Result<()> {
-    print_rows(["POD", "OPERATOR", "NODE", "WHY"], pods, |pod| Row {
-        pod: pod.name.clone(),
-        constraints: operators(job, &pod.element).into_iter().map(format_constraints).collect(),
-        node: pod.node.clone(),
-        reasons: pod.why.clone(),
+    print_rows(["POD", "OPERATOR", "NODE", "WHY"], pods, |pod| {
+        Ok(Row {
+            pod: pod.name.clone(),
+            constraints: operators(job, &pod.element).into_iter().map(format_constraints).collect(),
+            node: pod.node.clone(),
+            reasons: pod.why.clone(),
+        })
     })
 }
 
@@ -207,10 +187,9 @@ fn unmet(job: &Value, pods: &[Placed], pools: &[Pool], all_pods: &[Pod]) -> Vec<
     }
     for pool in pools.iter().filter(|pool| pool.is_exclusive) {
         for pod in all_pods {
-            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
-            let name = pod.metadata.name.as_deref().unwrap_or_default();
+            let (name, node) = (name_of(pod), node_of(pod));
             let is_of_job = pods.iter().any(|own| own.name == name);
-            if node.is_some_and(|node| pool.hosts.contains(node)) && !is_of_job {
+            if pool.hosts.iter().any(|host| host == node) && !is_of_job {
                 unmet.push(format!("{name} is on an exclusive host of {}", pool.name));
             }
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -16,7 +16,7 @@ use testbed::katalyst::{self, Agents, Zone};
 use testbed::wait::{Seen, until};
 
 use super::table::Row;
-use super::{RECORD, apply, print_rows, reasons};
+use super::{apply, label_of, name_of, node_of, print_rows, why};
 
 /// The chart values: the nodes enforce NUMA affinity by the label `role`.
 pub(super) const VALUES: [(&str, &str); 2] =
@@ -30,6 +30,9 @@ const NODES: [&str; 2] = ["numa-1", "numa-2"];
 const SOCKETS: usize = 2;
 const ZONES: usize = 2;
 
+/// The label with the role of a pod.
+const ROLE: &str = "role";
+
 /// The pods of the job.
 const PODS: usize = 6;
 
@@ -37,11 +40,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// A pod of the job.
 struct Placed {
-    name: String,
-    role: String,
+    pod: Pod,
     /// The node and the number of the NUMA node.
     zone: (String, usize),
-    why: Vec<String>,
 }
 
 /// Makes the nodes, waits until the pods of the job are on NUMA nodes, checks and shows them.
@@ -60,18 +61,20 @@ pub(super) async fn show(plane: &ControlPlane, client: &Client, stowplan: &Path)
     apply(plane, JOB_FILE).await?;
     let pods = placed_pods(plane, client).await?;
     say!();
-    print_rows(["POD", "ROLE", "NODE", "WHY"], &pods, |pod| Row {
-        pod: pod.name.clone(),
-        constraints: vec![pod.role.clone()],
-        node: pod.zone.0.clone(),
-        reasons: pod.why.clone(),
+    print_rows(["POD", "ROLE", "NODE", "WHY"], &pods, |Placed { pod, zone }| {
+        Ok(Row {
+            pod: name_of(pod).to_owned(),
+            constraints: vec![label_of(pod, ROLE).to_owned()],
+            node: zone.0.clone(),
+            reasons: why(pod)?,
+        })
     })?;
     say!();
     let mut roles: BTreeMap<&(String, usize), &str> = BTreeMap::new();
-    for pod in &pods {
-        let (node, zone) = &pod.zone;
-        let role = roles.entry(&pod.zone).or_insert(&pod.role);
-        ensure!(*role == pod.role, "NUMA node {zone} of {node} has pods of both roles");
+    for Placed { pod, zone } in &pods {
+        let role = label_of(pod, ROLE);
+        let known = roles.entry(zone).or_insert(role);
+        ensure!(*known == role, "NUMA node {} of {} has pods of both roles", zone.1, zone.0);
     }
     for node in NODES {
         say!("   stowplan check node/{node}:");
@@ -97,10 +100,10 @@ async fn placed_pods(plane: &ControlPlane, client: &Client) -> Result<Vec<Placed
         let pods = pods.list(&selector).await?.items;
         let mut placed = Vec::new();
         let mut others = Vec::new();
-        for pod in &pods {
-            match zone_of(pod, &reports) {
-                Some(zone) => placed.push(read(pod, zone)?),
-                None => others.push(describe(pod)),
+        for pod in pods {
+            match zone_of(&pod, &reports) {
+                Some(zone) => placed.push(Placed { pod, zone }),
+                None => others.push(describe(&pod)),
             }
         }
         Ok(match placed.len() {
@@ -113,10 +116,8 @@ async fn placed_pods(plane: &ControlPlane, client: &Client) -> Result<Vec<Placed
 
 /// The name of a pod, its node and its phase.
 fn describe(pod: &Pod) -> String {
-    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let name = pod.metadata.name.as_deref();
-    [name, node, phase].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    [name_of(pod), node_of(pod), phase.unwrap_or_default()].join(" ")
 }
 
 fn zone_of(pod: &Pod, reports: &BTreeMap<String, Vec<Zone>>) -> Option<(String, usize)> {
@@ -124,19 +125,6 @@ fn zone_of(pod: &Pod, reports: &BTreeMap<String, Vec<Zone>>) -> Option<(String, 
     reports.iter().find_map(|(node, zones)| {
         let zone = zones.iter().find(|zone| zone.consumers.contains(&own))?;
         Some((node.clone(), zone.number))
-    })
-}
-
-fn read(pod: &Pod, zone: (String, usize)) -> Result<Placed> {
-    let name = pod.metadata.name.clone().unwrap_or_default();
-    let record = pod.metadata.annotations.as_ref().and_then(|all| all.get(RECORD));
-    let record = record.with_context(|| format!("{name} was placed without stowplan"))?;
-    let role = pod.metadata.labels.as_ref().and_then(|labels| labels.get("role"));
-    Ok(Placed {
-        role: role.cloned().context("a pod without a role")?,
-        zone,
-        why: reasons(record).with_context(|| format!("the record of {name}: {record}"))?,
-        name,
     })
 }
 

@@ -18,7 +18,7 @@ use testbed::volumes::ZONE;
 use testbed::wait::{Seen, until};
 
 use super::table::Row;
-use super::{RECORD, print_rows, reasons};
+use super::{label_of, name_of, node_of, print_rows, why};
 
 /// The run's name, and the value of its pods' label.
 const RUN: &str = "image";
@@ -29,25 +29,19 @@ const PLACEHOLDER: &str = "stowplan.dev/placeholder";
 /// A time limit far above the duration of the run.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A pod of the run.
-struct Placed {
-    name: String,
-    task: String,
-    claims: BTreeSet<String>,
-    node: String,
-    running: bool,
-    why: Vec<String>,
-}
+/// The label with the task of a pod.
+const TASK: &str = "tekton.dev/pipelineTask";
 
 /// Follows the run until it has ended, checks it, and prints the nodes of its pods.
 pub(super) async fn show(plane: &ControlPlane, client: &Client) -> Result<()> {
     let pods = until("the task build to run", LIMIT, async || {
         plane.check()?;
         let pods = pods(client).await?;
-        let build = pods.iter().find(|pod| pod.task == "build");
+        let build = pods.iter().find(|pod| label_of(pod, TASK) == "build");
+        let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
         Ok(match build {
-            Some(pod) if pod.running => Seen::Done(pods),
-            Some(pod) => Seen::NotYet(format!("{} is on {:?}", pod.name, pod.node)),
+            Some(pod) if phase(pod).as_deref() == Some("Running") => Seen::Done(pods),
+            Some(pod) => Seen::NotYet(format!("{} is on {:?}", name_of(pod), node_of(pod))),
             None => Seen::NotYet(format!("{} pods", pods.len())),
         })
     })
@@ -55,12 +49,12 @@ pub(super) async fn show(plane: &ControlPlane, client: &Client) -> Result<()> {
     say!();
     print_table(&pods)?;
     say!();
-    let nodes: BTreeSet<&str> = pods.iter().map(|pod| pod.node.as_str()).collect();
+    let nodes: BTreeSet<&str> = pods.iter().map(node_of).collect();
     let shared = nodes.first().copied().context("a pod of the run")?.to_owned();
     ensure!(nodes.len() == 1, "the pods of one run are on several nodes: {nodes:?}");
     let zone = zone_of(client, &shared).await?;
     let mut classes = Vec::new();
-    for claim in pods.iter().flat_map(|pod| &pod.claims).collect::<BTreeSet<_>>() {
+    for claim in pods.iter().flat_map(claims).collect::<BTreeSet<_>>() {
         let (class, of_volume) = volume_of(client, claim).await?;
         ensure!(of_volume == zone, "the volume of {claim} is in {of_volume}, its pods in {zone}");
         classes.push(format!("{claim} ({class})"));
@@ -69,9 +63,7 @@ pub(super) async fn show(plane: &ControlPlane, client: &Client) -> Result<()> {
     say!("   {}.", classes.join(" and "));
 
     say!("8. Maintenance while the task build is running: kubectl cordon {shared}");
-    let mut command = plane.kubectl();
-    command.args(["cordon", &shared]);
-    super::super::output_of(command).await?;
+    plane.cordon(&shared).await?;
     let ended = tekton::ended(client, "default", RUN, LIMIT).await?;
     ensure!(ended == Ended::Succeeded, "the run did not succeed: {ended:?}");
     let pods = self::pods(client).await?;
@@ -79,13 +71,11 @@ pub(super) async fn show(plane: &ControlPlane, client: &Client) -> Result<()> {
     print_table(&pods)?;
     say!();
     for pod in &pods {
-        let stayed = pod.node == shared;
-        ensure!(stayed == (pod.task != "report"), "{} was on {}", pod.name, pod.node);
-        ensure!(
-            zone_of(client, &pod.node).await? == zone,
-            "{} is not in the zone of its volumes",
-            pod.name
-        );
+        let (name, node) = (name_of(pod), node_of(pod));
+        let has_stayed = node == shared;
+        ensure!(has_stayed == (label_of(pod, TASK) != "report"), "{name} was on {node}");
+        let of_pod = zone_of(client, node).await?;
+        ensure!(of_pod == zone, "{name} is not in the zone of its volumes");
     }
     let sets: Api<StatefulSet> = Api::all(client.clone());
     until("the placeholder to be deleted", LIMIT, async || {
@@ -97,49 +87,33 @@ pub(super) async fn show(plane: &ControlPlane, client: &Client) -> Result<()> {
         "   The run has ended: build was not disturbed, the task after it ran on another node with"
     );
     say!("   the same volumes, and stowplan's placeholder was deleted.");
-    let mut command = plane.kubectl();
-    command.args(["uncordon", &shared]);
-    super::super::output_of(command).await?;
-    Ok(())
+    plane.uncordon(&shared).await
 }
 
-async fn pods(client: &Client) -> Result<Vec<Placed>> {
+async fn pods(client: &Client) -> Result<Vec<Pod>> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     let selector = ListParams::default().labels(&format!("tekton.dev/pipelineRun={RUN}"));
     let mut pods: Vec<Pod> = pods.list(&selector).await?.items;
-    pods.retain(|pod| label(pod, "tekton.dev/pipelineTask").is_some());
+    pods.retain(|pod| !label_of(pod, TASK).is_empty());
     pods.sort_by_key(|pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0));
-    pods.iter().map(read).collect()
+    Ok(pods)
 }
 
-fn label<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
-    pod.metadata.labels.as_ref()?.get(key).map(String::as_str)
-}
-
-fn read(pod: &Pod) -> Result<Placed> {
-    let name = pod.metadata.name.clone().unwrap_or_default();
-    let record = pod.metadata.annotations.as_ref().and_then(|all| all.get(RECORD));
-    let record = record.with_context(|| format!("{name} was placed without stowplan"))?;
-    let spec = pod.spec.as_ref();
-    let volumes = spec.and_then(|spec| spec.volumes.as_ref()).into_iter().flatten();
+/// The claims that a pod uses.
+fn claims(pod: &Pod) -> BTreeSet<&str> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    Ok(Placed {
-        task: label(pod, "tekton.dev/pipelineTask").unwrap_or_default().to_owned(),
-        claims: claims.map(|claim| claim.claim_name.clone()).collect(),
-        node: spec.and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
-        running: phase == Some("Running"),
-        why: reasons(record).with_context(|| format!("the record of {name}: {record}"))?,
-        name,
-    })
+    claims.map(|claim| &*claim.claim_name).collect()
 }
 
-fn print_table(pods: &[Placed]) -> Result<()> {
-    print_rows(["POD", "CLAIMS", "NODE", "WHY"], pods, |pod| Row {
-        pod: pod.name.clone(),
-        constraints: pod.claims.iter().cloned().collect(),
-        node: pod.node.clone(),
-        reasons: pod.why.clone(),
+fn print_table(pods: &[Pod]) -> Result<()> {
+    print_rows(["POD", "CLAIMS", "NODE", "WHY"], pods, |pod| {
+        Ok(Row {
+            pod: name_of(pod).to_owned(),
+            constraints: claims(pod).into_iter().map(str::to_owned).collect(),
+            node: node_of(pod).to_owned(),
+            reasons: why(pod)?,
+        })
     })
 }
 

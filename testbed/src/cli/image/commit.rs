@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 pub(super) struct Commit {
     /// With `-dirty` if tracked files have changes.
@@ -61,12 +61,6 @@ impl Commit {
 
 fn git<const N: usize>(workspace: &Path, arguments: [impl AsRef<OsStr>; N]) -> Result<Vec<u8>> {
     let mut command = Command::new("git");
-    command.args(arguments).current_dir(workspace).stdin(Stdio::null());
-    let output = command.output().context("cannot run git")?;
-    ensure!(
-        output.status.success(),
-        "{command:?}: {}",
-        String::from_utf8_lossy(&output.stderr).trim(),
-    );
-    Ok(output.stdout)
+    command.args(arguments).current_dir(workspace);
+    testbed::command::run(&mut command)
 }

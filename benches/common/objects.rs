@@ -1,16 +1,17 @@
-//! The objects of a large cluster in use, as documents: of the API server, of Tekton and of users.
-//! Pods have what stowplan's decision gives them, because the bench puts them past its admission.
+//! The objects of a cluster in use, as documents: of the API server, of Tekton and of users. Pods have
+//! what stowplan's decision gives them, because benches put them past its admission.
+
+#![allow(dead_code, reason = "each bench uses its own part")]
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::jiff::{Timestamp, Unit};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use stowplan::testing::admission::{Decision, Review, answer, decide};
 use stowplan::testing::systems;
 use stowplan::testing::systems::coschedule::kinds::pipeline_run::claim_name;
 use stowplan::testing::systems::plan::{Plan, Write};
 use stowplan::testing::systems::policy::Policy;
-use stowplan::testing::view::{Scope, View};
+use stowplan::testing::view::{Object, Scope, View};
 
 use crate::answers;
 
@@ -25,10 +26,12 @@ pub(crate) const CLASS: &str = "fast-wait";
 const ZONE: &str = "topology.kubernetes.io/zone";
 pub(crate) const ZONES: [&str; 3] = ["zone-0", "zone-1", "zone-2"];
 
-/// The tasks of a run, each with a TaskRun and a pod.
-const TASKS: [&str; 5] = ["unit", "integration", "lint", "package", "scan"];
+/// The tasks of a run, which may all begin at once: each has a TaskRun and a pod.
+pub(crate) const TASKS: [&str; 5] = ["unit", "integration", "lint", "package", "scan"];
 /// The workspaces of a run, each a claim. All tasks use both.
 const WORKSPACES: [&str; 2] = ["source", "cache"];
+/// The claim that all runs use where they use one.
+const SHARED: &str = "shared";
 
 /// The elements of a job, each with a pod.
 const ELEMENTS: usize = 10;
@@ -65,8 +68,34 @@ impl Extent {
     }
 }
 
+/// How far the runs of a cluster are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum State {
+    /// The members of each run are on one node.
+    Steady,
+    /// No run has been seen before: neither its claims nor its members have a node.
+    New,
+    /// The members of each run wait, because every node is full.
+    Full,
+    /// All runs use one claim, so that all members are on one node.
+    OneClaim,
+}
+
+/// A document as the View keeps it.
+pub(crate) fn read(document: &Value, scope: Scope) -> anyhow::Result<Object> {
+    let read = Object::from_document(systems::TABLES, document.clone(), scope);
+    read.map_err(anyhow::Error::msg)?.with_context(|| format!("no View holds {document}"))
+}
+
+/// Adds a document to a View as the controller keeps it.
+pub(crate) fn show(view: &mut View, document: &Value) -> anyhow::Result<()> {
+    view.apply(read(document, Scope::Controller)?);
+    Ok(())
+}
+
 /// The cluster as the controller sees it.
 pub(crate) struct World {
+    state: State,
     extent: Extent,
     pub(crate) view: View,
     pub(crate) policy: Policy,
@@ -76,24 +105,33 @@ pub(crate) struct World {
 
 impl World {
     /// With its nodes and namespaces.
-    pub(crate) fn new(extent: Extent) -> anyhow::Result<Self> {
+    pub(crate) fn new(state: State, extent: Extent) -> anyhow::Result<Self> {
         let mut policy = Policy::default();
         policy.coschedule.placeholder.image = "stowplan:1".to_owned();
         // The API server has whole seconds.
         let now = Timestamp::from_second(Timestamp::now().as_second())?;
         let view = systems::view();
-        let mut world = Self { extent, view, policy, now, objects: 0 };
+        let mut world = Self { state, extent, view, policy, now, objects: 0 };
         for namespace in NAMESPACES {
             world.show(&json!({
                 "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace},
             }))?;
         }
         world.show(&class())?;
+        if state == State::OneClaim {
+            for document in world.claim(SHARED, 0, None) {
+                world.show(&document)?;
+            }
+        }
         for index in 0..extent.nodes {
             let node = world.node(index);
-            let node: core::Node = serde_json::from_value(node)?;
-            let node = systems::project(&node, Scope::Controller);
-            world.view.apply(node.context("a node")?);
+            world.show(&node)?;
+            if state == State::Full {
+                let metadata = world.metadata(OTHERS, &format!("database-{index}"));
+                // What is left is enough for a placeholder, and for no task.
+                let pod = world.bind(pod(&metadata, "15800m", &json!({})), index);
+                world.show(&pod)?;
+            }
         }
         Ok(world)
     }
@@ -104,16 +142,7 @@ impl World {
     }
 
     fn show(&mut self, document: &Value) -> anyhow::Result<()> {
-        let object = systems::object(document.clone()).map_err(anyhow::Error::msg)?;
-        self.view.apply(object.context("a kind that no View holds")?);
-        Ok(())
-    }
-
-    fn show_pod(&mut self, pod: &Value) -> anyhow::Result<()> {
-        let pod: core::Pod = serde_json::from_value(pod.clone())?;
-        // A pod that uses nothing on its node is kept too.
-        self.view.apply(systems::project(&pod, Scope::Controller).context("a pod")?);
-        Ok(())
+        show(&mut self.view, document)
     }
 
     fn metadata(&mut self, namespace: &str, name: &str) -> Value {
@@ -121,10 +150,7 @@ impl World {
         json!({
             "name": name, "namespace": namespace, "resourceVersion": self.objects.to_string(),
             "uid": format!("{:08x}-0000-4000-8000-{:012x}", self.objects >> 32, self.objects),
-            "creationTimestamp": self.now.round(Unit::Second).map_or_else(
-                |_| self.now.to_string(), |now| now.to_string(),
-            ),
-            "generation": 1,
+            "creationTimestamp": self.now.to_string(), "generation": 1,
         })
     }
 
@@ -148,11 +174,10 @@ impl World {
 
     /// The node of a run; jobs and other pods are spread over all nodes.
     fn seat(&self, number: usize) -> usize {
-        number % self.extent.nodes
+        if self.state == State::OneClaim { 0 } else { number % self.extent.nodes }
     }
 
-    /// A run that is under way: its claims with their volumes, its TaskRuns, and their pods, which
-    /// run on one node.
+    /// A run: its claims with their volumes, its TaskRuns, and their pods.
     pub(crate) fn run(&mut self, index: usize) -> anyhow::Result<Vec<Value>> {
         let name = format!("build-of-application-{index}");
         let seat = self.seat(index);
@@ -162,20 +187,24 @@ impl World {
         let owner = owner("PipelineRun", &metadata);
         let mut claims = Vec::new();
         let mut workspaces = Vec::new();
-        for workspace in WORKSPACES {
-            let spec = json!({
-                "accessModes": ["ReadWriteOnce"], "storageClassName": CLASS,
-                "resources": {"requests": {"storage": "1Gi"}},
-            });
-            workspaces.push(json!({"name": workspace, "volumeClaimTemplate": {"spec": spec}}));
-            let claim = claim_name(None, workspace, &run_uid);
-            documents.extend(self.claim(&claim, seat, &owner));
-            claims.push(claim);
+        if self.state == State::OneClaim {
+            let claim = json!({"claimName": SHARED});
+            workspaces.push(json!({"name": WORKSPACES[0], "persistentVolumeClaim": claim}));
+            claims.push(SHARED.to_owned());
+        } else {
+            for workspace in WORKSPACES {
+                let spec = json!({
+                    "accessModes": ["ReadWriteOnce"], "storageClassName": CLASS,
+                    "resources": {"requests": {"storage": "1Gi"}},
+                });
+                workspaces.push(json!({"name": workspace, "volumeClaimTemplate": {"spec": spec}}));
+                let claim = claim_name(None, workspace, &run_uid);
+                documents.extend(self.claim(&claim, seat, Some(&owner)));
+                claims.push(claim);
+            }
         }
-        let used: Vec<Value> = WORKSPACES
-            .iter()
-            .map(|workspace| json!({"name": workspace, "workspace": workspace}))
-            .collect();
+        let used = workspaces.iter().map(|it| json!({"name": it["name"], "workspace": it["name"]}));
+        let used: Vec<Value> = used.collect();
         let task = |task: &str| {
             let steps = json!([{"name": "work", "image": "example.com/builder", "script": "make"}]);
             json!({"name": task, "workspaces": used, "taskSpec": {"steps": steps}})
@@ -208,13 +237,29 @@ impl World {
         Ok(documents)
     }
 
-    /// A claim and its volume, which the nodes of one zone can mount.
-    fn claim(&mut self, name: &str, seat: usize, owner: &Value) -> [Value; 2] {
+    /// A claim and its volume, which the nodes of one zone can mount. Claims of new runs wait for
+    /// their first pod.
+    fn claim(&mut self, name: &str, seat: usize, owner: Option<&Value>) -> Vec<Value> {
         let volume_name = format!("volume-of-{name}");
         let mut metadata = self.metadata(RUNS, name);
         metadata["finalizers"] = json!(["kubernetes.io/pvc-protection"]);
-        metadata["ownerReferences"] = json!([owner]);
-        metadata["annotations"] = json!({
+        metadata["ownerReferences"] = owner.into_iter().cloned().collect();
+        let mut claim = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata,
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": CLASS,
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+            "status": {"phase": "Pending"},
+        });
+        if self.state == State::New {
+            return vec![claim];
+        }
+        claim["spec"]["volumeName"] = json!(volume_name);
+        claim["status"] = json!({
+            "phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+        });
+        claim["metadata"]["annotations"] = json!({
             "pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes",
         });
         let mut volume = self.metadata("", &volume_name);
@@ -236,17 +281,7 @@ impl World {
             },
             "status": {"phase": "Bound"},
         });
-        let claim = json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata,
-            "spec": {
-                "accessModes": ["ReadWriteOnce"], "storageClassName": CLASS,
-                "resources": {"requests": {"storage": "1Gi"}}, "volumeName": volume_name,
-            },
-            "status": {
-                "phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
-            },
-        });
-        [volume, claim]
+        vec![volume, claim]
     }
 
     /// The pod of a TaskRun as Tekton creates it. Its steps end in a day.
@@ -256,10 +291,8 @@ impl World {
         metadata["labels"] = task_run["labels"].clone();
         metadata["annotations"] = json!({testbed::tekton::DURATION: "24h"});
         metadata["ownerReferences"] = json!([owner("TaskRun", task_run)]);
-        let volumes = claims.iter().enumerate().map(|(index, claim)| {
-            json!({"name": format!("ws-{index}"), "persistentVolumeClaim": {"claimName": claim}})
-        });
-        let volumes: Vec<Value> = volumes.collect();
+        let volume = |(index, claim)| json!({"name": format!("ws-{index}"), "persistentVolumeClaim": {"claimName": claim}});
+        let volumes: Vec<Value> = claims.iter().enumerate().map(volume).collect();
         pod(&metadata, "500m", &json!({"volumes": volumes, "restartPolicy": "Never"}))
     }
 
@@ -304,40 +337,40 @@ impl World {
         Ok(documents)
     }
 
-    /// A pod that is nobody's.
+    /// A pod without a system.
     pub(crate) fn other(&mut self, index: usize) -> anyhow::Result<Value> {
         let mut metadata = self.metadata(OTHERS, &format!("service-{index}-7c9f8d5b6-x2x4z"));
         metadata["labels"] = json!({"app": format!("service-{}", index / 10)});
         let seat = self.seat(index);
         let pod = self.bind(pod(&metadata, "100m", &json!({})), seat);
-        self.show_pod(&pod)?;
+        self.show(&pod)?;
         Ok(pod)
     }
 
-    /// Gives a pod what stowplan's webhook gives it, and binds it to a node.
+    /// Gives a pod what stowplan's webhook gives it, and binds it to a node unless pods wait.
     fn admit(&mut self, mut pod: Value, seat: usize) -> anyhow::Result<Value> {
-        let metadata = &pod["metadata"];
-        let review = json!({
-            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-            "request": {
-                "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "operation": "CREATE",
-                "namespace": metadata["namespace"], "name": metadata["name"],
-                "kind": {"group": "", "version": "v1", "kind": "Pod"},
-                "resource": {"group": "", "version": "v1", "resource": "pods"},
-                "object": pod,
-            },
-        });
-        let review = serde_json::to_vec(&review)?;
+        let review = serde_json::to_vec(&answers::review(&pod))?;
         let review = Review::parse(&review)?;
         let decision = decide(&review, &self.view, &self.policy)?.at_once();
         ensure!(!matches!(decision, Decision::Refuse(_)), "{pod}: {decision:?}");
-        let answer = String::from_utf8(answer::write(&review, &decision))?;
-        if let Some(patch) = answers::patch_of(&answer)? {
+        if let Some(patch) = answers::patch_of(&answer::write(&review, &decision))? {
             json_patch::patch(&mut pod, &serde_json::from_slice::<json_patch::Patch>(&patch)?)?;
         }
-        let pod = self.bind(pod, seat);
-        self.show_pod(&pod)?;
+        let pod = match self.state {
+            State::Steady | State::OneClaim => self.bind(pod, seat),
+            State::New | State::Full => self.leave_pending(pod),
+        };
+        self.show(&pod)?;
         Ok(pod)
+    }
+
+    fn leave_pending(&self, mut pod: Value) -> Value {
+        pod["status"] = json!({"phase": "Pending", "conditions": [{
+            "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+            "message": "0/1 nodes are available: 1 node(s) didn't match pod affinity rules.",
+            "lastTransitionTime": self.now.to_string(),
+        }]});
+        pod
     }
 
     fn bind(&self, mut pod: Value, seat: usize) -> Value {
@@ -351,43 +384,53 @@ impl World {
             "name": container["name"], "image": container["image"], "imageID": "", "ready": true,
             "started": true, "restartCount": 0, "state": {"running": {"startedAt": time}},
         });
-        let status = json!({
+        pod["status"] = json!({
             "phase": "Running", "conditions": conditions, "startTime": time,
             "podIP": "10.128.0.1", "podIPs": [{"ip": "10.128.0.1"}],
             "containerStatuses": [container],
         });
-        pod["status"] = status;
         pod
     }
 
-    /// Creates the placeholders that are planned, each with its pod on a node of the plan, as the
-    /// StatefulSet controller and the scheduler do. Returns how many there are.
-    pub(crate) fn place(&mut self) -> anyhow::Result<usize> {
+    /// Creates the placeholders that are planned, each with its pod on the node of its run, as the
+    /// StatefulSet controller and the scheduler do, until each run has one.
+    pub(crate) fn place(&mut self) -> anyhow::Result<()> {
         let mut placed = 0;
-        for action in self.plan().actions {
-            let ("StatefulSet", Write::Create(mut set)) =
-                (action.target.resource.kind, action.write)
-            else {
-                continue;
-            };
-            let name = action.target.name.to_string();
-            let owner = set["metadata"]["ownerReferences"][0]["name"].as_str();
-            let run = owner.and_then(|name| name.rsplit_once('-')?.1.parse().ok());
-            let seat = self.seat(run.context("the number of a run")?);
-            let template = set["spec"]["template"].clone();
-            for (key, value) in self.metadata(RUNS, &name).as_object().into_iter().flatten() {
-                set["metadata"][key] = value.clone();
+        // Of the runs that use one claim the first comes first, and all others after it.
+        while placed < self.extent.runs {
+            let before = placed;
+            for action in self.plan().actions {
+                if let ("StatefulSet", Write::Create(set)) =
+                    (action.target.resource.kind, action.write)
+                {
+                    self.placeholder(&action.target.name, set)?;
+                    placed += 1;
+                }
             }
-            let mut metadata = self.metadata(RUNS, &format!("{name}-0"));
-            metadata["labels"] = template["metadata"]["labels"].clone();
-            metadata["annotations"] = template["metadata"]["annotations"].clone();
-            let pod = json!({"metadata": metadata, "spec": template["spec"]});
-            let pod = self.bind(pod, seat);
-            self.show_pod(&pod)?;
-            self.show(&set)?;
-            placed += 1;
+            ensure!(placed > before, "{placed} placeholders for {} runs", self.extent.runs);
         }
-        Ok(placed)
+        Ok(())
+    }
+
+    fn placeholder(&mut self, name: &str, mut set: Value) -> anyhow::Result<()> {
+        let owner = set["metadata"]["ownerReferences"][0]["name"].as_str();
+        let run = owner.and_then(|name| name.rsplit_once('-')?.1.parse().ok());
+        let seat = self.seat(run.context("the number of a run")?);
+        for (key, value) in self.metadata(RUNS, name).as_object().into_iter().flatten() {
+            set["metadata"][key] = value.clone();
+        }
+        let template = &set["spec"]["template"];
+        let mut metadata = self.metadata(RUNS, &format!("{name}-0"));
+        // With the plan that the pod was made by: one without it is outdated.
+        for key in ["labels", "annotations"] {
+            metadata[key] = template["metadata"][key].clone();
+        }
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"],
+        });
+        let pod = self.bind(pod, seat);
+        self.show(&pod)?;
+        self.show(&set)
     }
 }
 
