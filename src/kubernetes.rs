@@ -128,31 +128,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_fields_are_read_as_their_defaults() {
-        for pod in [
-            json!({}),
-            json!({"spec": {"containers": []}}),
-            json!({"spec": {"containers": [], "affinity": {}, "nodeName": ""}, "status": {}}),
-            json!({"spec": {"containers": [], "volumes": [{"name": "v", "emptyDir": {}}],
-                "affinity": {"nodeAffinity": {}, "podAffinity": {}, "podAntiAffinity": {}}}}),
-        ] {
-            let pod: Pod = serde_json::from_value(pod).unwrap();
-            assert_eq!(required_node_terms(affinity(&pod)), None);
-            assert!(required_pod_terms(affinity(&pod)).is_empty());
-            assert!(required_anti_terms(affinity(&pod)).is_empty());
-            assert_eq!((gates(&pod).next(), node_name(&pod)), (None, None));
-            assert_eq!(pod.spec.iter().flat_map(claims).next(), None);
-            assert_eq!(scheduler_name(&pod), "default-scheduler");
-            assert!(!is_finished(&pod) && condition(&pod, "Ready").is_none());
-            assert_eq!((label(&pod.metadata, "a"), annotation(&pod.metadata, "a")), (None, None));
-        }
-    }
-
-    #[test]
-    fn present_fields_are_found() {
+    fn present_fields_are_found_and_missing_ones_are_read_as_their_defaults() {
         let terms = json!([{"topologyKey": HOSTNAME}]);
-        let pod: Pod = serde_json::from_value(json!({
-            "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
+        let full = json!({
+            "metadata": {"labels": {"a": "b"}, "annotations": {"a": "d"}},
             "spec": {
                 "containers": [], "nodeName": "n1", "schedulerName": "other",
                 "schedulingGates": [{"name": "gate"}],
@@ -163,18 +142,33 @@ mod tests {
                 },
             },
             "status": {"phase": "Failed", "conditions": [{"type": "Ready", "status": "False"}]},
-        }))
-        .unwrap();
-        assert_eq!(required_node_terms(affinity(&pod)).map(<[_]>::len), Some(1));
-        assert_eq!(required_pod_terms(affinity(&pod)).len(), 1);
-        assert_eq!(required_anti_terms(affinity(&pod)).len(), 1);
-        assert_eq!((gates(&pod).next(), node_name(&pod)), (Some("gate"), Some("n1")));
-        assert_eq!(pod.spec.iter().flat_map(claims).next(), Some("claim"));
-        assert_eq!(scheduler_name(&pod), "other");
-        assert!(is_finished(&pod) && condition(&pod, "Ready").is_some());
-        assert_eq!(
-            (label(&pod.metadata, "a"), annotation(&pod.metadata, "c")),
-            (Some("b"), Some("d"))
-        );
+        });
+        for (is_full, pod) in [
+            (true, full),
+            (false, json!({})),
+            (false, json!({"spec": {"containers": []}})),
+            (
+                false,
+                json!({"spec": {"containers": [], "affinity": {}, "nodeName": ""}, "status": {}}),
+            ),
+            (
+                false,
+                json!({"spec": {"containers": [], "volumes": [{"name": "v", "emptyDir": {}}],
+                    "affinity": {"nodeAffinity": {}, "podAffinity": {}, "podAntiAffinity": {}}}}),
+            ),
+        ] {
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            let found = |text| is_full.then_some(text);
+            let count = usize::from(is_full);
+            assert_eq!(required_node_terms(affinity(&pod)).map(<[_]>::len), is_full.then_some(1));
+            assert_eq!(required_pod_terms(affinity(&pod)).len(), count);
+            assert_eq!(required_anti_terms(affinity(&pod)).len(), count);
+            assert_eq!((gates(&pod).next(), node_name(&pod)), (found("gate"), found("n1")));
+            assert_eq!(pod.spec.iter().flat_map(claims).next(), found("claim"));
+            assert_eq!(scheduler_name(&pod), found("other").unwrap_or("default-scheduler"));
+            assert_eq!((is_finished(&pod), condition(&pod, "Ready").is_some()), (is_full, is_full));
+            assert_eq!(label(&pod.metadata, "a"), found("b"));
+            assert_eq!(annotation(&pod.metadata, "a"), found("d"));
+        }
     }
 }

@@ -111,39 +111,18 @@ mod tests {
         let (x253, x254) = ("x".repeat(253), "x".repeat(254));
         let dotted = format!("{x63}.{x63}.{x63}.{}", "x".repeat(61));
         let huge = "a".repeat(262_144);
-        for (text, expected) in [
-            ("a", [true, true, true]),
-            ("0", [true, true, true]),
-            ("a-b", [true, true, true]),
-            ("a--b", [true, true, true]),
-            ("a.b", [true, false, true]),
-            ("0.0", [true, false, true]),
-            ("a_b", [false, false, true]),
-            ("a..b", [false, false, true]),
-            ("a.-b", [false, false, true]),
-            ("A", [false, false, true]),
-            (&x63, [true, true, true]),
-            (&x64, [true, false, false]),
-            (&x253, [true, false, false]),
-            (&dotted, [true, false, false]),
-            (&x254, [false, false, false]),
-            (&huge, [false, false, false]),
-            ("", [false, false, false]),
-            (".", [false, false, false]),
-            ("-", [false, false, false]),
-            ("a-", [false, false, false]),
-            ("-a", [false, false, false]),
-            (".a", [false, false, false]),
-            ("a.", [false, false, false]),
-            ("a b", [false, false, false]),
-            ("a\n", [false, false, false]),
-            ("a/b", [false, false, false]),
-            ("é", [false, false, false]),
-            ("aéa", [false, false, false]),
-            ("٣", [false, false, false]),
+        for (expected, texts) in [
+            ([true, true, true], vec!["a", "0", "a-b", "a--b", &x63]),
+            ([true, false, true], vec!["a.b", "0.0"]),
+            ([false, false, true], vec!["a_b", "a..b", "a.-b", "A"]),
+            ([true, false, false], vec![&x64, &x253, &dotted]),
+            ([false, false, false], vec!["", ".", "-", "a-", "-a", ".a", "a.", "a b", "a\n"]),
+            ([false, false, false], vec!["a/b", "é", "aéa", "٣", &x254, &huge]),
         ] {
-            let found = [is_dns_subdomain(text), is_dns_label(text), is_label_name(text)];
-            assert_eq!(found, expected, "{text:?}");
+            for text in texts {
+                let found = [is_dns_subdomain(text), is_dns_label(text), is_label_name(text)];
+                assert_eq!(found, expected, "{text:?}");
+            }
         }
     }
 

@@ -356,15 +356,17 @@ impl View {
     pub fn set_controller(&mut self, state: ControllerState) {
         self.controller = state;
     }
-
-    /// The number of objects in all tables.
-    #[cfg(test)]
-    pub(crate) fn held(&self) -> usize {
-        self.tables.iter().map(|held| held.table.count()).sum()
-    }
 }
 
 /// Whether `object` is an older version than `known`.
 fn is_older(object: &Object, known: &Identity) -> bool {
     object.identity().is_some_and(|own| own.is_older_than(known))
+}
+
+#[cfg(test)]
+impl View {
+    /// The number of objects in all tables.
+    pub(crate) fn held(&self) -> usize {
+        self.tables.iter().map(|held| held.table.count()).sum()
+    }
 }

@@ -172,98 +172,85 @@ mod tests {
         serde_json::from_value(json).unwrap()
     }
 
+    /// A term of one requirement on a label.
+    fn label(key: &str, operator: &str, values: &[&str]) -> NodeSelectorTerm {
+        let requirement = json!({"key": key, "operator": operator, "values": values});
+        term(json!({"matchExpressions": [requirement]}))
+    }
+
+    /// A term of one requirement on the name for each of these nodes.
+    fn names(operator: &str, nodes: &[&str]) -> NodeSelectorTerm {
+        let field = |node| json!({"key": "metadata.name", "operator": operator, "values": [node]});
+        let fields: Vec<_> = nodes.iter().map(field).collect();
+        term(json!({"matchFields": fields}))
+    }
+
     #[test]
     fn a_narrower_term_implies_a_wider_one() {
-        let pinned = on_node("n1");
-        assert!(implies(&pinned, &pinned));
-        assert!(!implies(&pinned, &on_node("n2")));
-        let both = term(serde_json::json!({"matchExpressions": [
+        let both = term(json!({"matchExpressions": [
             {"key": "k", "operator": "In", "values": ["a"]},
             {"key": "zone", "operator": "Exists"},
         ]}));
-        assert!(implies(&both, &on_labels(&[("k", None)])));
-        assert!(implies(&both, &on_labels(&[("k", Some("a"))])));
-        assert!(!implies(&both, &on_labels(&[("k", Some("b"))])));
-        assert!(!implies(&both, &on_labels(&[("k", None), ("other", None)])));
-    }
-
-    #[test]
-    fn an_in_without_values_implies_nothing() {
-        let broken = term(
-            serde_json::json!({"matchExpressions": [{"key": "k", "operator": "In", "values": []}]}),
-        );
-        assert!(!implies(&broken, &on_labels(&[("k", Some("a"))])));
-    }
-
-    #[test]
-    fn not_in_does_not_imply_exists() {
-        for operator in ["NotIn", "DoesNotExist"] {
-            let t = term(
-                serde_json::json!({"matchExpressions": [{"key": "k", "operator": operator, "values": ["a"]}]}),
-            );
-            assert!(!implies(&t, &on_labels(&[("k", None)])), "{operator}");
+        for (narrow, wide, expected) in [
+            (names("In", &["n1"]), on_node("n1"), true),
+            (names("In", &["n1"]), on_node("n2"), false),
+            (both.clone(), on_labels(&[("k", None)]), true),
+            (both.clone(), on_labels(&[("k", Some("a"))]), true),
+            (both.clone(), on_labels(&[("k", Some("b"))]), false),
+            (both, on_labels(&[("k", None), ("other", None)]), false),
+            (label("k", "In", &[]), on_labels(&[("k", Some("a"))]), false),
+            (label("k", "NotIn", &["a"]), on_labels(&[("k", None)]), false),
+            (label("k", "DoesNotExist", &["a"]), on_labels(&[("k", None)]), false),
+            (names("In", &["n3"]), off_nodes(&["n1", "n2"]), true),
+            (names("In", &["n1"]), off_nodes(&["n1", "n2"]), false),
+            (names("NotIn", &["n1", "n2"]), off_nodes(&["n2"]), true),
+            (names("NotIn", &["n2"]), off_nodes(&["n1", "n2"]), false),
+        ] {
+            assert_eq!(implies(&narrow, &wide), expected, "{narrow:?} {wide:?}");
         }
     }
 
     #[test]
-    fn a_name_implies_that_the_node_is_no_other() {
-        let others = off_nodes(&["n1", "n2"]);
-        assert!(implies(&on_node("n3"), &others));
-        assert!(!implies(&on_node("n1"), &others));
-        assert!(implies(&others, &off_nodes(&["n2"])));
-        assert!(!implies(&off_nodes(&["n2"]), &others));
-        assert!(excludes(&others, &on_node("n2")) && !excludes(&others, &on_node("n3")));
-        let without = |names: &[&str]| {
-            let field =
-                |name| json!({"key": "metadata.name", "operator": "NotIn", "values": [name]});
-            let fields: Vec<_> = names.iter().map(field).collect();
-            term(json!({"matchFields": fields}))
-        };
-        let terms = [without(&["n1", "n2"]), term(json!({})), without(&["n2", "n3"])];
+    fn terms_that_no_node_matches_together_exclude_each_other() {
+        for (one, other, expected) in [
+            (names("In", &["n1"]), on_node("n2"), true),
+            (names("In", &["n1"]), on_node("n1"), false),
+            (names("NotIn", &["n1"]), on_node("n1"), true),
+            (names("NotIn", &["n1"]), on_node("n2"), false),
+            (names("NotIn", &["n1", "n2"]), on_node("n2"), true),
+            (names("NotIn", &["n1", "n2"]), on_node("n3"), false),
+            (label("k", "DoesNotExist", &[]), on_labels(&[("k", None)]), true),
+            (label("k", "DoesNotExist", &[]), on_labels(&[("other", None)]), false),
+        ] {
+            assert_eq!(excludes(&one, &other), expected, "{one:?} {other:?}");
+        }
+    }
+
+    #[test]
+    fn only_one_name_pins_and_every_term_excludes() {
+        let named = json!([{"key": "metadata.name", "operator": "In", "values": ["n1"]}]);
+        assert_eq!(pinned_node(&names("In", &["n1"])), Some("n1"));
+        assert_eq!(pinned_node(&term(json!({"matchExpressions": named}))), None);
+        let (n1, n2, empty) = (names("In", &["n1"]), names("In", &["n2"]), term(json!({})));
+        // A member of a list that is not the reserved one: that term matches no node.
+        let both = names("In", &["n1", "n2"]);
+        for (terms, expected) in [
+            (vec![], None),
+            (vec![&n1, &n1], Some("n1")),
+            (vec![&n1, &n2], None),
+            // An empty term matches nothing.
+            (vec![&empty, &n1], Some("n1")),
+            (vec![&empty], None),
+            (vec![&both, &n2], Some("n2")),
+            (vec![&both], None),
+        ] {
+            let terms: Vec<_> = terms.into_iter().cloned().collect();
+            assert_eq!(bound_to(&terms), expected, "{terms:?}");
+        }
+        assert!(matches_nothing(&empty));
+        assert!(matches_nothing(&term(json!({"matchExpressions": []}))));
+        let terms = [names("NotIn", &["n1", "n2"]), empty, names("NotIn", &["n2", "n3"])];
         assert_eq!(excluded_nodes(&terms), BTreeSet::from(["n2"]));
         assert!(excluded_nodes(&[]).is_empty());
-    }
-
-    #[test]
-    fn clashes_are_seen() {
-        assert!(excludes(&on_node("n1"), &on_node("n2")));
-        assert!(!excludes(&on_node("n1"), &on_node("n1")));
-        let not_n1 = term(
-            serde_json::json!({"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]}),
-        );
-        assert!(excludes(&not_n1, &on_node("n1")));
-        assert!(!excludes(&not_n1, &on_node("n2")));
-        let without = term(
-            serde_json::json!({"matchExpressions": [{"key": "k", "operator": "DoesNotExist"}]}),
-        );
-        assert!(excludes(&without, &on_labels(&[("k", None)])));
-        assert!(!excludes(&without, &on_labels(&[("other", None)])));
-    }
-
-    #[test]
-    fn only_one_name_pins() {
-        let named =
-            serde_json::json!([{"key": "metadata.name", "operator": "In", "values": ["n1"]}]);
-        assert_eq!(pinned_node(&term(serde_json::json!({"matchFields": named}))), Some("n1"));
-        assert_eq!(pinned_node(&term(serde_json::json!({"matchExpressions": named}))), None);
-        let named = |name| {
-            term(serde_json::json!({"matchFields":
-                [{"key": "metadata.name", "operator": "In", "values": [name]}]}))
-        };
-        assert_eq!(bound_to(&[named("n1"), named("n1")]), Some("n1"));
-        let empty = term(serde_json::json!({}));
-        assert_eq!(bound_to(&[empty.clone(), named("n1")]), Some("n1"), "it matches nothing");
-        for terms in [&[][..], &[named("n1"), named("n2")], &[empty]] {
-            assert_eq!(bound_to(terms), None);
-        }
-        // A member of a list that is not the reserved one: that term matches no node.
-        let both = term(serde_json::json!({"matchFields": [
-            {"key": "metadata.name", "operator": "In", "values": ["n1"]},
-            {"key": "metadata.name", "operator": "In", "values": ["n2"]},
-        ]}));
-        assert_eq!(bound_to(&[both.clone(), named("n2")]), Some("n2"));
-        assert_eq!(bound_to(&[both]), None);
-        assert!(matches_nothing(&NodeSelectorTerm::default()));
-        assert!(matches_nothing(&term(serde_json::json!({"matchExpressions": []}))));
     }
 }

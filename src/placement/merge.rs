@@ -224,10 +224,6 @@ mod tests {
         PodTerm { enforcement: Enforcement::Required, selector: Selector::Labels(labels.into()) }
     }
 
-    fn rename(from: &str, to: &str) -> Change {
-        Change::ClaimName { from: from.to_owned(), to: to.to_owned() }
-    }
-
     /// The spec after the merge, and the paths of the operations.
     fn merged(spec: &Value, changes: Vec<Change>) -> Result<(Value, Vec<String>), Vec<Finding>> {
         let mut document = json!({"metadata": {"name": "p"}, "spec": spec});
@@ -242,88 +238,26 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_is_appended_once() {
-        let gate = json!({"name": GATE});
-        let other = json!({"name": "example.com/wait"});
-        for (before, after) in [
-            (json!({}), json!([gate])),
-            (json!({"schedulingGates": null}), json!([gate])),
-            (json!({"schedulingGates": []}), json!([gate])),
-            (json!({"schedulingGates": [other]}), json!([other, gate])),
-            (json!({"schedulingGates": [gate, other]}), json!([gate, other])),
-            (json!({"schedulingGates": [{"name": null}, {}]}), json!([{"name": null}, {}, gate])),
-            (json!({"nodeName": ""}), json!([gate])),
-        ] {
-            let (spec, _) = merged(&before, vec![Change::Gate(GATE), Change::Gate(GATE)]).unwrap();
-            assert_eq!(spec["schedulingGates"], after, "{before}");
-            let (again, paths) = merged(&spec, vec![Change::Gate(GATE)]).unwrap();
-            assert!(paths.is_empty(), "{again}");
-        }
-    }
-
-    #[test]
     fn a_gate_and_a_node_name_never_meet() {
         let pinned = json!({"nodeName": "n1"});
-        let conflict = |spec: &Value, changes| {
+        let (gate, set) = (|| Change::Gate(GATE), || Change::SetNodeName("n1".to_owned()));
+        let gated = json!({"schedulingGates": [{"name": "other"}]});
+        for (spec, changes, parts) in [
+            (&pinned, vec![gate()], [r#"spec.nodeName is "n1""#, GATE]),
+            (&json!({}), vec![gate(), set()], ["key=value sets spec.nodeName", GATE]),
+            (&json!({}), vec![set(), gate()], ["key=value sets spec.nodeName", GATE]),
+            (&gated, vec![set()], ["", ""]),
+        ] {
             let findings = merged(spec, changes).unwrap_err();
             let [finding] = findings.as_slice() else { panic!("{findings:?}") };
             assert_eq!(finding.reason, Reason::NodeNameConflict);
-            finding.to_string()
-        };
-        let problem = conflict(&pinned, vec![Change::Gate(GATE)]);
-        assert!(
-            problem.contains(r#"spec.nodeName is "n1""#) && problem.contains(GATE),
-            "{problem}"
-        );
-        let set = || Change::SetNodeName("n1".to_owned());
-        let problem = conflict(&json!({}), vec![Change::Gate(GATE), set()]);
-        assert!(problem.contains("key=value sets spec.nodeName"), "{problem}");
-        conflict(&json!({}), vec![set(), Change::Gate(GATE)]);
-        conflict(&json!({"schedulingGates": [{"name": "other"}]}), vec![set()]);
-
+            assert!(parts.iter().all(|part| finding.to_string().contains(part)), "{finding}");
+        }
         let on_n1 = Change::NodeAffinity(vec![on_node("n1")]);
-        let changes = vec![Change::Gate(GATE), on_n1, Change::ReleaseNodeName];
+        let changes = vec![gate(), gate(), on_n1, Change::ReleaseNodeName];
         let (spec, _) = merged(&pinned, changes).unwrap();
-        assert!(spec.get("nodeName").is_none() && spec["schedulingGates"][0]["name"] == GATE);
-    }
-
-    #[test]
-    fn each_volume_of_a_claim_is_renamed() {
-        let spec = json!({"volumes": [
-            {"name": "token", "projected": {}},
-            {"name": "a", "persistentVolumeClaim": {"claimName": "pvc-1", "readOnly": true}},
-            {"name": "b", "persistentVolumeClaim": {"claimName": "pvc-2"}},
-            {"name": "c", "persistentVolumeClaim": {"claimName": "pvc-1"}, "future": [1]},
-            {"name": "d", "persistentVolumeClaim": null},
-            null,
-        ]});
-        let changes =
-            || vec![rename("pvc-1", "pvc-1-p-0"), rename("pvc-1", "no"), rename("x", "y")];
-        let (after, paths) = merged(&spec, changes()).unwrap();
-        let mut wanted = spec.clone();
-        for volume in [1, 3] {
-            wanted["volumes"][volume]["persistentVolumeClaim"]["claimName"] = json!("pvc-1-p-0");
-        }
-        assert_eq!(after, wanted);
-        let path = |volume| format!("/spec/volumes/{volume}/persistentVolumeClaim/claimName");
-        assert_eq!(paths, [path(1), path(3)]);
-        assert!(merged(&after, changes()).unwrap().1.is_empty(), "renamed once");
-    }
-
-    #[test]
-    fn a_pod_without_such_a_volume_is_left_alone() {
-        for spec in [
-            json!({}),
-            json!({"volumes": null}),
-            json!({"volumes": []}),
-            json!({"volumes": [{"name": "a", "emptyDir": {}}]}),
-            json!({"volumes": [{"name": "a", "persistentVolumeClaim": {}}]}),
-            json!({"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": null}}]}),
-            json!({"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "pvc"}}]}),
-        ] {
-            let changes = vec![rename("pvc-1", "other"), rename("pvc", "pvc")];
-            assert!(merged(&spec, changes).unwrap().1.is_empty(), "{spec}");
-        }
+        assert_eq!(spec["schedulingGates"], json!([{"name": GATE}]), "the gate is added once");
+        assert!(spec.get("nodeName").is_none());
     }
 
     #[test]
@@ -337,68 +271,51 @@ mod tests {
         let text = serde_json::to_string(&member_term()).unwrap();
         assert!(text.find("component") < text.find("instance"), "{text}");
 
-        let present = |term: &Value| {
-            let spec = json!({"affinity": {"podAffinity": {REQUIRED: [term]}}});
-            merged(&spec, vec![Change::PodAffinity(member_term())]).map(|(_, paths)| paths)
+        // Whether a pod with this affinity between pods takes the term.
+        let takes = |affinity: Value| {
+            let spec = json!({"affinity": affinity});
+            let text = json!({"spec": spec}).to_string();
+            let object: Object<'_> = serde_json::from_str(&text).unwrap();
+            let takes = takes_pod_term(&Pod::decode("default", &object).unwrap(), &member_term());
+            match merged(&spec, vec![Change::PodAffinity(member_term())]) {
+                Ok((_, paths)) => assert!(takes, "{spec}: {paths:?}"),
+                Err(findings) => {
+                    assert_eq!((takes, findings[0].reason), (false, Reason::PodAffinityConflict));
+                }
+            }
+            takes
         };
-        assert_eq!(present(&written).unwrap(), [""; 0]);
-        let mut again = written.clone();
-        again["labelSelector"]["matchExpressions"] = json!([]);
-        again["namespaces"] = json!([]);
-        assert_eq!(present(&again).unwrap(), [""; 0]);
-
+        let present = |term: &Value| takes(json!({"podAffinity": {REQUIRED: [term]}}));
         let changed = |pointer: &str, member: &str, value: Value| {
             let mut term = written.clone();
             term.pointer_mut(pointer).unwrap()[member] = value;
             term
         };
+        let mut again = changed("/labelSelector", "matchExpressions", json!([]));
+        again["namespaces"] = json!([]);
+        for same in [&written, &again] {
+            assert!(present(same), "{same}");
+            let spec = json!({"affinity": {"podAffinity": {REQUIRED: [same]}}});
+            let (_, paths) = merged(&spec, vec![Change::PodAffinity(member_term())]).unwrap();
+            assert_eq!(paths, [""; 0]);
+        }
+        let exists = json!([{"key": "a", "operator": "Exists"}]);
+        let (selector, labels) = ("/labelSelector", "/labelSelector/matchLabels");
         for other in [
             changed("", "topologyKey", json!("topology.kubernetes.io/zone")),
             changed("", "namespaces", json!(["other"])),
             changed("", "namespaceSelector", json!({})),
             changed("", "matchLabelKeys", json!(["a"])),
-            changed(
-                "/labelSelector",
-                "matchExpressions",
-                json!([{"key": "a", "operator": "Exists"}]),
-            ),
-            changed("/labelSelector/matchLabels", "another", json!("label")),
-            changed(
-                "/labelSelector/matchLabels",
-                LABELS[1].0,
-                json!("affinity-assistant-9876543210"),
-            ),
-            changed("/labelSelector", "matchLabels", json!({LABELS[0].0: LABELS[0].1})),
+            changed(selector, "matchExpressions", exists),
+            changed(labels, "another", json!("label")),
+            changed(labels, LABELS[1].0, json!("affinity-assistant-9876543210")),
+            changed(selector, "matchLabels", json!({LABELS[0].0: LABELS[0].1})),
             changed("", "labelSelector", Value::Null),
         ] {
-            let findings = present(&other).unwrap_err();
-            assert_eq!(findings[0].reason, Reason::PodAffinityConflict, "{other}");
+            assert!(!present(&other), "{other}");
         }
-    }
-
-    #[test]
-    fn a_pod_takes_a_required_term_where_it_has_none_of_its_own() {
-        let own = json!({"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": HOSTNAME});
-        let (written, _) = merged(&json!({}), vec![Change::PodAffinity(member_term())]).unwrap();
-        for (spec, takes) in [
-            (json!({}), true),
-            (json!({"affinity": {"podAffinity": {REQUIRED: null}}}), true),
-            (
-                json!({"affinity": {"podAffinity": {PREFERRED: []}, "podAntiAffinity": {REQUIRED: [own]}}}),
-                true,
-            ),
-            (json!({"affinity": {"podAffinity": {REQUIRED: [own]}}}), false),
-            (written, true),
-        ] {
-            let text = json!({"spec": spec}).to_string();
-            let object: Object<'_> = serde_json::from_str(&text).unwrap();
-            let pod = Pod::decode("default", &object).unwrap();
-            assert_eq!(takes_pod_term(&pod, &member_term()), takes, "{spec}");
-            assert_eq!(
-                merged(&spec, vec![Change::PodAffinity(member_term())]).is_ok(),
-                takes,
-                "{spec}"
-            );
-        }
+        assert!(takes(json!({"podAffinity": {REQUIRED: null}})));
+        let apart = json!({REQUIRED: [{"topologyKey": HOSTNAME}]});
+        assert!(takes(json!({"podAffinity": {PREFERRED: []}, "podAntiAffinity": apart})));
     }
 }

@@ -288,20 +288,8 @@ mod tests {
         ] {
             assert!(Form::Image.accepts(image), "{image}");
         }
-        for image in [
-            "a b",
-            "A",
-            "a:",
-            ":a",
-            "a/",
-            "/a",
-            "a@sha256:12",
-            "a:b c",
-            "a//b",
-            "-a",
-            "a.",
-            "a:b:c/",
-        ] {
+        let invalid = ["a b", "A", "a:", ":a", "a/", "/a", "a:b c", "a//b", "-a", "a.", "a:b:c/"];
+        for image in invalid.into_iter().chain(["a@sha256:12"]) {
             assert!(!Form::Image.accepts(image), "{image}");
         }
     }

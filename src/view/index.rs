@@ -26,11 +26,6 @@ impl<K> Default for Index<K> {
 }
 
 impl<K: Eq + Hash> Index<K> {
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub(crate) fn add(&mut self, keys: impl IntoIterator<Item = K>, name: &Arc<str>) {
         for key in keys {
             match self.0.entry(key) {
@@ -86,11 +81,6 @@ impl<K: Eq + Hash> Index<K> {
 pub(crate) struct Texts(HashSet<Arc<str>>);
 
 impl Texts {
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub(crate) fn hold(&mut self, text: &str) -> Arc<str> {
         if let Some(held) = self.0.get(text) {
             return Arc::clone(held);
@@ -143,9 +133,28 @@ impl<K: Eq + Hash> Sets<K> {
     {
         self.0.get(key).into_iter().flatten()
     }
+}
 
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+/// For tests of what is left after the last object.
+#[cfg(test)]
+mod tests {
+    use super::{Index, Sets, Texts};
+
+    impl<K> Index<K> {
+        pub(crate) fn is_empty(&self) -> bool {
+            self.0.is_empty()
+        }
+    }
+
+    impl<K> Sets<K> {
+        pub(crate) fn is_empty(&self) -> bool {
+            self.0.is_empty()
+        }
+    }
+
+    impl Texts {
+        pub(crate) fn is_empty(&self) -> bool {
+            self.0.is_empty()
+        }
     }
 }

@@ -238,26 +238,29 @@ mod tests {
             (requested.milli_cpu, requested.memory, requested.other("example.com/gpu"))
         };
         let container = |cpu: &str, memory: &str| json!({"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}});
-        assert_eq!(requested(json!({"containers": []})), (0, 0, 0));
-        assert_eq!(
-            requested(json!({"containers": [container("100m", "1Ki"), container("0.2", "1Ki")],
-                "initContainers": [container("150m", "4Ki")], "overhead": {"cpu": "1m"}})),
-            (301, 4096, 0)
-        );
         let mut sidecar = container("1", "1Ki");
         sidecar["restartPolicy"] = json!("Always");
-        assert_eq!(
-            requested(json!({"containers": [container("1", "0")],
-                "initContainers": [container("5", "0"), sidecar, container("3", "0")]})),
-            (5000, 1024, 0)
-        );
-        assert_eq!(
-            requested(json!({"containers": [container("1", "1Ki")],
-                "resources": {"requests": {"cpu": "3"}}})),
-            (3000, 1024, 0)
-        );
         let gpu = json!({"resources": {"requests": {"example.com/gpu": "2"}}, "name": "g"});
-        assert_eq!(requested(json!({"containers": [gpu, gpu]})), (0, 0, 4));
+        for (spec, expected) in [
+            (json!({"containers": []}), (0, 0, 0)),
+            (
+                json!({"containers": [container("100m", "1Ki"), container("0.2", "1Ki")],
+                    "initContainers": [container("150m", "4Ki")], "overhead": {"cpu": "1m"}}),
+                (301, 4096, 0),
+            ),
+            (
+                json!({"containers": [container("1", "0")],
+                    "initContainers": [container("5", "0"), sidecar, container("3", "0")]}),
+                (5000, 1024, 0),
+            ),
+            (
+                json!({"containers": [container("1", "1Ki")], "resources": {"requests": {"cpu": "3"}}}),
+                (3000, 1024, 0),
+            ),
+            (json!({"containers": [gpu, gpu]}), (0, 0, 4)),
+        ] {
+            assert_eq!(requested(spec.clone()), expected, "{spec}");
+        }
     }
 
     #[test]
@@ -268,20 +271,18 @@ mod tests {
             memory: 0,
             other: [("gpu".into(), gpu)].into(),
         };
-        assert!(node.covers(&pod(100, 1)));
-        assert!(!node.covers(&pod(101, 0)));
-        assert!(!node.covers(&pod(0, 2)));
-        assert_eq!(node.minus(&pod(0, 1)).other("gpu"), 0);
         for (taken, wanted, covers) in [
+            (pod(0, 0), pod(100, 1), true),
+            (pod(0, 0), pod(101, 0), false),
+            (pod(0, 0), pod(0, 2), false),
             (pod(40, 0), pod(60, 1), true),
             (pod(41, 0), pod(60, 0), false),
             (pod(0, 1), pod(0, 1), false),
         ] {
             assert_eq!(node.covers_beside(&[&taken, &pod(0, 0)], &wanted), covers, "{taken:?}");
+            assert_eq!(node.minus(&taken).covers(&wanted), covers, "{taken:?}");
         }
-        assert_eq!(
-            node.plus(&pod(1, 2)),
-            Resources { milli_cpu: 101, memory: -5, other: [("gpu".into(), 3)].into() }
-        );
+        let both = Resources { milli_cpu: 101, memory: -5, other: [("gpu".into(), 3)].into() };
+        assert_eq!(node.plus(&pod(1, 2)), both);
     }
 }

@@ -49,28 +49,20 @@ fn matches_value(requirement: &NodeSelectorRequirement, value: Option<&str>) -> 
 mod tests {
     use serde_json::json;
 
-    use std::borrow::Borrow;
     use std::collections::BTreeMap;
 
     use super::*;
 
-    fn selects<T: Borrow<str> + Ord>(
-        terms: &[NodeSelectorTerm],
-        name: &str,
-        labels: &BTreeMap<T, T>,
-    ) -> bool {
-        may_select(terms, name, |key| Some(labels.get(key).map(T::borrow)))
-    }
-
     #[test]
     fn a_node_must_match_all_requirements_of_one_term() {
-        let labels: BTreeMap<Box<str>, Box<str>> =
-            [("zone", "a"), ("cpus", "8")].map(|(k, v)| (k.into(), v.into())).into();
+        let labels = BTreeMap::from([("zone", "a"), ("cpus", "8")]);
         let selects = |terms| {
             let terms: Vec<NodeSelectorTerm> = serde_json::from_value(terms).unwrap();
-            selects(&terms, "n1", &labels)
+            may_select(&terms, "n1", |key| Some(labels.get(key).copied()))
         };
-        let label = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+        let requirement = |key: &str, operator: &str, values: &[&str]| json!([{"key": key, "operator": operator, "values": values}]);
+        let label = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": requirement(key, operator, values)});
+        let name = |operator: &str| json!({"matchFields": requirement("metadata.name", operator, &["n1"])});
         for (yes, term) in [
             (true, label("zone", "In", &["b", "a"])),
             (false, label("zone", "In", &["b"])),
@@ -87,14 +79,8 @@ mod tests {
             (false, label("zone", "Is", &["a"])),
             (false, json!({})),
             (false, json!({"matchExpressions": [], "matchFields": []})),
-            (
-                true,
-                json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}),
-            ),
-            (
-                false,
-                json!({"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]}),
-            ),
+            (true, name("In")),
+            (false, name("NotIn")),
         ] {
             assert_eq!(selects(json!([term.clone()])), yes, "{term}");
         }

@@ -327,11 +327,11 @@ pub(super) trait AnyTable: Any + Debug + Send + Sync {
     fn forget(&mut self, name: &Name);
     fn shows(&self, name: &Name, row: Option<&dyn Any>) -> bool;
     fn counted(&self) -> Option<(&'static str, usize)>;
-    #[cfg(test)]
-    fn count(&self) -> usize;
     fn version(&self, name: &Name) -> Option<&Identity>;
     fn label(&self, name: &Name, key: &str) -> Option<Option<&str>>;
     fn set_served(&mut self, served: bool) -> bool;
+    #[cfg(test)]
+    fn count(&self) -> usize;
 }
 
 /// A table in a View.
@@ -366,11 +366,6 @@ impl<T: Table> AnyTable for Slot<T> {
         T::COUNTED_AS.map(|counted| (counted, self.0.count()))
     }
 
-    #[cfg(test)]
-    fn count(&self) -> usize {
-        self.0.count()
-    }
-
     fn version(&self, name: &Name) -> Option<&Identity> {
         self.0.version(name)
     }
@@ -381,5 +376,10 @@ impl<T: Table> AnyTable for Slot<T> {
 
     fn set_served(&mut self, served: bool) -> bool {
         self.0.set_served(served)
+    }
+
+    #[cfg(test)]
+    fn count(&self) -> usize {
+        self.0.count()
     }
 }

@@ -232,8 +232,6 @@ fn parse_enforcement(value: &str) -> Result<Enforcement, Finding> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
@@ -248,33 +246,11 @@ mod tests {
     fn an_invalid_pool_reference_is_refused() {
         let long = "a".repeat(254);
         let huge = format!("p[{}]", "1".repeat(262_144));
-        for value in [
-            "",
-            "P",
-            "p_1",
-            "p[",
-            "p[]",
-            "p[-1]",
-            "p[+1]",
-            "p[01]",
-            "p[ 1]",
-            "p[1] ",
-            "p[1]x",
-            "p[1][2]",
-            "[1]",
-            "p[4294967296]",
-            "p[1e3]",
-            "p[é]",
-            "p[٣]",
-            "-p",
-            "p-",
-            "p..q",
-            ".p",
-            "p,q",
-            &long,
-            &huge,
-            "p\n",
-        ] {
+        let short = [
+            "", "P", "p_1", "p[", "p[]", "p[-1]", "p[+1]", "p[01]", "p[ 1]", "p[1] ", "p[1]x",
+            "[1]", "p[1e3]", "p[é]", "p[٣]", "-p", "p-", "p..q", ".p", "p,q", "p\n",
+        ];
+        for value in short.into_iter().chain(["p[1][2]", "p[4294967296]", &long, &huge]) {
             let finding = parse_pool(value, false).expect_err(value);
             assert_eq!(finding.reason, Reason::InvalidPoolReference, "{value}");
         }
@@ -288,19 +264,6 @@ mod tests {
             ["", " ", "true", "false", "[\"Sink\"]", "\"Sink\"", "Sink\n", &"x".repeat(262_144)]
         {
             assert_eq!(parse_operator(value).expect_err(value).reason, Reason::InvalidOperator);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_value_is_parsed_or_refused(value in "\\PC*") {
-            let _ = (
-                parse_host(&value),
-                parse_pool(&value, true),
-                parse_operator(&value),
-                parse_enforcement(&value),
-                parse_colocation(&value, false),
-            );
         }
     }
 }

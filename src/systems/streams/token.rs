@@ -155,56 +155,41 @@ mod tests {
 
     const KEY: &str = "streams.ibm.com/host-colocation";
 
-    fn token(text: &str) -> Token {
-        Token::check(KEY, text).unwrap()
-    }
-
     #[test]
-    fn keys_are_those_of_the_streams_design() {
-        let key = |text: &str| token(text).label_key("");
-        assert_eq!(key("together"), "9034FF9E2B8F00B47A44DFAF3C2A37176C101E2A");
-        assert_eq!(key("apart"), "B76ADE163D874CC5BC0F408D70CFC165667EEC5F");
-        assert_eq!(key("Sink"), "E53E8D5300C878019A997D4CFB7201C7ED2EE003");
-    }
-
-    #[test]
-    fn a_valid_value_is_the_token() {
-        for text in ["together", "a", "A.b_c-d", &"x".repeat(63)] {
-            assert_eq!(token(text).label_value(), text);
+    fn a_valid_value_is_the_token_and_others_keep_their_valid_characters() {
+        let (x53, x63) = ("x".repeat(53), "x".repeat(63));
+        let long = format!("{x53}.{}", "y".repeat(20));
+        for (text, kept) in [
+            ("together", None),
+            ("a", None),
+            ("A.b_c-d", None),
+            (&x63, None),
+            ("my group/é", Some("my-group-")),
+            ("Op[0]", Some("Op-0-")),
+            ("é", Some("")),
+            ("--", Some("")),
+            // A hyphen in the token is not part of a run of invalid characters.
+            ("a- b", Some("a--b-")),
+            (&long, Some(&*format!("{x53}-"))),
+        ] {
+            let token = Token::check(KEY, text).unwrap();
+            let value = kept.map(|kept| format!("{kept}{}", &token.fingerprint()[..8]));
+            assert_eq!(token.label_value(), value.as_deref().unwrap_or(text));
         }
     }
 
     #[test]
-    fn other_values_keep_their_valid_characters() {
-        let value = |text: &str| token(text).label_value();
-        assert_eq!(
-            value("my group/é"),
-            format!("my-group-{}", &token("my group/é").fingerprint()[..8])
-        );
-        assert_eq!(value("Op[0]"), format!("Op-0-{}", &token("Op[0]").fingerprint()[..8]));
-        assert_eq!(value("é"), token("é").fingerprint()[..8]);
-        assert_eq!(value("--"), token("--").fingerprint()[..8]);
-        // A hyphen in the token is not part of a run of invalid characters.
-        assert_eq!(value("a- b"), format!("a--b-{}", &token("a- b").fingerprint()[..8]));
-        assert_ne!(value("a b"), value("a/b"));
-        let long = format!("{}.{}", "x".repeat(53), "y".repeat(20));
-        assert_eq!(
-            value(&long),
-            format!("{}-{}", "x".repeat(53), &token(&long).fingerprint()[..8])
-        );
-    }
-
-    #[test]
     fn lists_are_parsed() {
-        let parse = |value: &str| {
-            Token::parse_list(KEY, value)
-                .map(|tokens| tokens.into_iter().map(|t| t.0).collect::<Vec<_>>())
-        };
-        assert_eq!(parse("together").unwrap(), ["together"]);
-        assert_eq!(parse(r#"["a","b c"]"#).unwrap(), ["a", "b c"]);
-        assert_eq!(parse(r#"["\u0041"]"#).unwrap(), ["A"]);
-        assert_eq!(parse("a,b").unwrap(), ["a,b"]);
-        assert_eq!(parse("{}").unwrap(), ["{}"]);
+        for (value, expected) in [
+            ("together", &["together"][..]),
+            (r#"["a","b c"]"#, &["a", "b c"]),
+            (r#"["\u0041"]"#, &["A"]),
+            ("a,b", &["a,b"]),
+            ("{}", &["{}"]),
+        ] {
+            let tokens = Token::parse_list(KEY, value).unwrap();
+            assert!(tokens.iter().map(|token| &*token.0).eq(expected.iter().copied()), "{value}");
+        }
     }
 
     #[test]
@@ -214,7 +199,7 @@ mod tests {
         let long = "x".repeat(1025);
         let huge = "x".repeat(262_144);
         let nested = "[".repeat(262_144);
-        for value in [
+        let short = [
             "",
             " ",
             "\n",
@@ -230,17 +215,13 @@ mod tests {
             "[null]",
             "[\"\"]",
             "[\" a\"]",
-            "[\"a\",\"a\"]",
             "[\"a\",]",
             "[\"a\"] x",
             "[[\"a\"]]",
-            "[\"a\\nb\"]",
-            &many,
-            &long,
-            &huge,
-            &nested,
             "\u{a0}a",
-        ] {
+        ];
+        let longer = [r#"["a","a"]"#, r#"["a\nb"]"#, &many, &long, &huge, &nested];
+        for value in short.into_iter().chain(longer) {
             let finding = Token::parse_list(KEY, value).expect_err(value);
             assert_eq!(finding.reason, Reason::InvalidToken);
             assert!(!finding.remedy.is_empty());
@@ -250,23 +231,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_value_is_parsed_or_refused(value in ".*") {
-            let _ = Token::parse_list(KEY, &value);
-        }
-
-        #[test]
         fn label_values_are_valid(text in "\\PC{1,200}") {
             if let Ok(tokens) = Token::parse_list(KEY, &text) {
                 for token in tokens {
                     prop_assert!(is_label_name(&token.label_value()));
                 }
             }
-        }
-
-        #[test]
-        fn different_tokens_have_different_keys(a in "\\PC{1,20}", b in "\\PC{1,20}") {
-            prop_assume!(a != b);
-            prop_assert_ne!(Token(a).label_key(""), Token(b).label_key(""));
         }
     }
 }

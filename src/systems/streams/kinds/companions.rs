@@ -255,12 +255,9 @@ mod tests {
         }
         let label = ("streams.ibm.com/hostcolocation.A", "a");
         let of_group = |pods: &Companions, exclusive: bool| {
-            let mut names: Vec<_> = pods
-                .of_group("ns", label, exclusive)
-                .map(|(name, _)| name.name.to_string())
-                .collect();
-            names.sort();
-            names
+            let names =
+                pods.of_group("ns", label, exclusive).map(|(name, _)| name.name.to_string());
+            names.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
         };
         assert_eq!(of_group(&pods, false), ["p", "q"], "r only prefers the node");
         assert_eq!(of_group(&pods, true), ["p", "q"]);
@@ -277,6 +274,7 @@ mod tests {
         pods.forget(&Name::new("ns", "q"));
         assert!(pods.groups.is_empty() && pods.pods.is_empty());
     }
+
     #[test]
     fn of_pods_that_are_alike_two_are_found() {
         let mut pods = Companions::default();

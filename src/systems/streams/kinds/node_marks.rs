@@ -203,6 +203,10 @@ impl Table for NodeMarks {
 mod tests {
     use super::*;
 
+    fn name(node: &str) -> Name {
+        Name::cluster_wide(node)
+    }
+
     #[test]
     fn the_exclusive_pool_of_a_node_is_known_while_the_node_has_its_taint() {
         let marks = |pool: Option<&str>| Marks {
@@ -211,40 +215,32 @@ mod tests {
             limits: Limits::default(),
         };
         let mut nodes = NodeMarks::default();
-        nodes.put(Name::cluster_wide("n1"), marks(None));
-        assert_eq!(nodes.exclusive_pool("n1"), None);
-        nodes.put(Name::cluster_wide("n2"), marks(Some("p1")));
-        nodes.put(Name::cluster_wide("n3"), marks(Some("p2")));
-        nodes.forget(&Name::cluster_wide("n3"));
-        nodes.forget(&Name::cluster_wide("n3"));
+        for (node, pool) in [("n1", None), ("n2", Some("p1")), ("n3", Some("p2"))] {
+            assert_eq!(nodes.exclusive_pool(node), None);
+            nodes.put(name(node), marks(pool));
+        }
+        nodes.forget(&name("n3"));
+        nodes.forget(&name("n3"));
         let known = ["n1", "n2", "n3"].map(|node| nodes.exclusive_pool(node));
         assert_eq!(known, [None, Some("p1"), None]);
-        nodes.forget(&Name::cluster_wide("n2"));
-        assert_eq!(nodes.exclusive_pool("n2"), None);
-        assert_eq!(nodes.exclusive, 0);
+        nodes.forget(&name("n2"));
+        assert_eq!((nodes.exclusive_pool("n2"), nodes.exclusive), (None, 0));
     }
 
     #[test]
     fn nodes_are_counted_by_their_tags() {
-        let marks = |tags: &[&str]| Marks {
-            tags: tags.iter().map(|&tag| tag.into()).collect(),
-            ..Marks::default()
-        };
+        let texts = |tags: &[&str]| tags.iter().map(|&tag| tag.into()).collect::<Vec<_>>();
         let mut nodes = NodeMarks::default();
-        nodes.put(Name::cluster_wide("n1"), marks(&["a", "b"]));
-        nodes.put(Name::cluster_wide("n2"), marks(&["b", "c"]));
-        nodes.put(Name::cluster_wide("n3"), marks(&["a", "b"]));
-        let tagged = |nodes: &NodeMarks, tags: &[&str]| {
-            nodes.with_tags(&tags.iter().map(|&tag| tag.into()).collect::<Vec<_>>())
-        };
-        assert_eq!(tagged(&nodes, &["a", "b"]), 2);
-        assert_eq!(tagged(&nodes, &["b"]), 3);
-        assert_eq!(tagged(&nodes, &["a", "c"]), 0);
-        nodes.forget(&Name::cluster_wide("n1"));
-        assert_eq!(tagged(&nodes, &["a", "b"]), 1, "n3 has them");
-        for name in ["n3", "n2", "n2"] {
-            nodes.forget(&Name::cluster_wide(name));
+        for (node, tags) in [("n1", ["a", "b"]), ("n2", ["b", "c"]), ("n3", ["a", "b"])] {
+            let tags = texts(&tags).into_iter().collect();
+            nodes.put(name(node), Marks { tags, ..Marks::default() });
         }
+        for (tags, count) in [(&["a", "b"][..], 2), (&["b"], 3), (&["a", "c"], 0)] {
+            assert_eq!(nodes.with_tags(&texts(tags)), count, "{tags:?}");
+        }
+        nodes.forget(&name("n1"));
+        assert_eq!(nodes.with_tags(&texts(&["a", "b"])), 1, "n3 has them");
+        ["n3", "n2", "n2"].iter().for_each(|node| nodes.forget(&name(node)));
         assert!(nodes.shared.is_empty() && nodes.nodes.is_empty());
     }
 
@@ -252,15 +248,16 @@ mod tests {
     fn the_labels_of_tags_can_be_queried() {
         let mut nodes = NodeMarks::default();
         let tags = [tag("fast", true), tag("b", false)].into();
-        nodes.put(Name::cluster_wide("n"), Marks { tags, ..Marks::default() });
-        let label = |node: &str, key: &str| {
-            let label = nodes.label(&Name::cluster_wide(node), key);
-            label.map(|value| value.map(str::to_owned))
-        };
-        assert_eq!(label("n", "arch"), None);
-        assert_eq!(label("n", TAG_KEY), Some(Some("fast".to_owned())));
-        assert_eq!(label("n", "hostpool.streams.ibm.com/a"), Some(None));
-        assert_eq!(label("n", "hostpool.streams.ibm.com/b"), None, "its value is not kept");
-        assert_eq!(label("other", TAG_KEY), Some(None));
+        nodes.put(name("n"), Marks { tags, ..Marks::default() });
+        for (node, key, expected) in [
+            ("n", "arch", None),
+            ("n", TAG_KEY, Some(Some("fast"))),
+            ("n", "hostpool.streams.ibm.com/a", Some(None)),
+            // Its value is not kept.
+            ("n", "hostpool.streams.ibm.com/b", None),
+            ("other", TAG_KEY, Some(None)),
+        ] {
+            assert_eq!(nodes.label(&name(node), key), expected, "{node} {key}");
+        }
     }
 }

@@ -91,13 +91,11 @@ mod tests {
         if woken > 0 {
             labels[WAKE] = json!(time(woken).as_second().to_string());
         }
-        let conditions: Vec<Value> = since
-            .map(|since| {
-                json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-                    "lastTransitionTime": time(since).to_string()})
-            })
-            .into_iter()
-            .collect();
+        let unschedulable = |since| {
+            json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                "lastTransitionTime": time(since).to_string()})
+        };
+        let conditions: Vec<Value> = since.map(unschedulable).into_iter().collect();
         let pod = json!({
             "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}"), "labels": labels},
             "spec": {"containers": [], "nodeName": node},
@@ -116,33 +114,26 @@ mod tests {
     }
 
     #[test]
-    fn one_pod_of_a_waiting_group_is_woken_after_a_while() {
-        let waiting = [pod("b", "t", None, Some(0), 0), pod("a", "t", None, Some(1), 0)];
-        assert_eq!(planned(&waiting, 2), (vec![], Some(3)));
-        assert_eq!(planned(&waiting, 3), (vec!["a".to_owned()], None));
-    }
-
-    #[test]
-    fn a_group_with_a_bound_pod_is_not_woken() {
-        let bound = [pod("a", "t", None, Some(0), 0), pod("b", "t", Some("n1"), None, 0)];
-        assert_eq!(planned(&bound, 100), (vec![], None));
-        let others = [pod("a", "t", None, Some(0), 0), pod("b", "u", Some("n1"), None, 0)];
-        assert_eq!(planned(&others, 100), (vec!["a".to_owned()], None));
-    }
-
-    #[test]
-    fn the_intervals_between_wake_ups_grow() {
-        let woken = |at| [pod("a", "t", None, Some(0), at), pod("b", "t", None, Some(0), 0)];
-        assert_eq!(planned(&woken(4), 13), (vec![], Some(14)));
-        assert_eq!(planned(&woken(4), 14), (vec!["a".to_owned()], None));
-        assert_eq!(planned(&woken(100), 124), (vec![], Some(125)));
-        assert_eq!(planned(&woken(10_000), 10_299), (vec![], Some(10_300)));
-        let again = [pod("a", "t", None, Some(200), 100)];
-        assert_eq!(
-            planned(&again, 203),
-            (vec!["a".to_owned()], None),
-            "it became unschedulable again after the wake-up"
-        );
+    fn one_pod_of_a_waiting_group_is_woken_after_intervals_that_grow() {
+        let unbound = |name, since, woken| pod(name, "t", None, since, woken);
+        let two = |woken| vec![unbound("a", Some(0), woken), unbound("b", Some(0), 0)];
+        let bound = |token| vec![unbound("a", Some(0), 0), pod("b", token, Some("n1"), None, 0)];
+        let new = vec![unbound("b", Some(0), 0), unbound("a", Some(1), 0)];
+        for (what, pods, at, woken, recheck) in [
+            ("too early", new.clone(), 2, false, Some(3)),
+            ("unschedulable for a while", new, 3, true, None),
+            ("a bound pod of the group", bound("t"), 100, false, None),
+            ("a bound pod of another group", bound("u"), 100, true, None),
+            ("not tried by the scheduler", vec![unbound("a", None, 0)], 100, false, None),
+            ("woken early", two(4), 13, false, Some(14)),
+            ("woken early, and due", two(4), 14, true, None),
+            ("woken later", two(100), 124, false, Some(125)),
+            ("woken much later", two(10_000), 10_299, false, Some(10_300)),
+            ("unschedulable anew since", vec![unbound("a", Some(200), 100)], 203, true, None),
+        ] {
+            let names = if woken { vec!["a".to_owned()] } else { vec![] };
+            assert_eq!(planned(&pods, at), (names, recheck), "{what}");
+        }
     }
 
     #[test]
@@ -152,10 +143,5 @@ mod tests {
         let groups = details.groups.iter().cloned();
         details.groups = groups.chain([("k".into(), "v".into())]).collect();
         assert_eq!(planned(&[both], 100), (vec!["a".to_owned()], None));
-    }
-
-    #[test]
-    fn a_pod_that_the_scheduler_has_not_tried_is_not_woken() {
-        assert_eq!(planned(&[pod("a", "t", None, None, 0)], 100), (vec![], None));
     }
 }

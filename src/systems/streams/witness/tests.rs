@@ -30,17 +30,14 @@ fn problems() -> impl Strategy<Value = Problem> {
                 ..Pool::default()
             };
             if random.below(3) == 0 {
-                let singles: Vec<usize> = (0..problem.classes.len())
-                    .filter(|of| problem.classes[*of].count == 1)
-                    .collect();
-                let taken: Vec<usize> = problem
-                    .pools
-                    .iter()
-                    .flat_map(|pool: &Pool| pool.members.values().copied())
-                    .collect();
-                if let Some(class) = singles.get(random.below(4)).filter(|of| !taken.contains(of)) {
+                let mut singles =
+                    (0..problem.classes.len()).filter(|of| problem.classes[*of].count == 1);
+                let has = |pool: &Pool, class| pool.members.values().any(|of| *of == class);
+                let class = singles.nth(random.below(4));
+                if let Some(class) = class.filter(|of| !problem.pools.iter().any(|it| has(it, *of)))
+                {
                     let index = u32::try_from(random.below(pool.size)).unwrap();
-                    pool.members.insert(index, *class);
+                    pool.members.insert(index, class);
                 }
             }
             problem.pools.push(pool);
@@ -48,10 +45,7 @@ fn problems() -> impl Strategy<Value = Problem> {
         for _ in 0..random.below(7) {
             let mut unit = Unit::default();
             match random.below(5) {
-                0 => {
-                    let within = random.classes(&problem, 2);
-                    unit.claims.push(Claim::Within(within));
-                }
+                0 => unit.claims.push(Claim::Within(random.classes(&problem, 2))),
                 1 | 2 if !problem.pools.is_empty() => {
                     let pool = random.below(problem.pools.len());
                     let size = problem.pools[pool].size;
@@ -66,8 +60,7 @@ fn problems() -> impl Strategy<Value = Problem> {
                         unit.claims.push(claim);
                     }
                     if random.below(6) == 0 {
-                        let within = random.classes(&problem, 3);
-                        unit.claims.push(Claim::Within(within));
+                        unit.claims.push(Claim::Within(random.classes(&problem, 3)));
                     }
                 }
                 _ => {}
@@ -117,113 +110,83 @@ fn nodes(problem: &Problem) -> Vec<Place> {
         .collect()
 }
 
-/// Whether this placement satisfies all constraints.
-fn holds(problem: &Problem, units: &[Place], pools: &[BTreeMap<u32, Place>]) -> Result<(), String> {
-    for (number, (pool, members)) in problem.pools.iter().zip(pools).enumerate() {
+/// The members of a pool, by index.
+type Members = BTreeMap<u32, Place>;
+
+/// Whether the members of these pools satisfy all constraints.
+fn pools_hold(problem: &Problem, pools: &[Members]) -> bool {
+    problem.pools.iter().zip(pools).enumerate().all(|(number, (pool, members))| {
         let distinct: BTreeSet<&Place> = members.values().collect();
-        if distinct.len() != members.len() {
-            return Err(format!("pool {number} has a node twice"));
-        }
-        if members.len() > pool.size || (pool.required && members.len() < pool.size) {
-            return Err(format!("pool {number} has {} members", members.len()));
-        }
-        for (index, place) in members {
-            if *index as usize >= pool.size {
-                return Err(format!("pool {number} has index {index}"));
-            }
-            match pool.members.get(index) {
-                Some(class) if *class != place.class => return Err("a member has moved".into()),
-                Some(_) => {}
-                None if !pool.eligible[place.class] => return Err("not eligible".into()),
-                None => {}
-            }
-        }
-        for index in pool.members.keys() {
-            if !members.contains_key(index) {
-                return Err("a member is lost".into());
-            }
-        }
-        if pool.exclusive {
-            for (other, of) in pools.iter().enumerate() {
-                if other != number && of.values().any(|place| distinct.contains(place)) {
-                    return Err(format!("pools {number} and {other} share a node"));
-                }
-            }
-        }
-    }
-    for (number, (unit, place)) in problem.units.iter().zip(units).enumerate() {
+        let shares = |(other, of): (usize, &Members)| {
+            other != number && of.values().any(|place| distinct.contains(place))
+        };
+        distinct.len() == members.len()
+            && (!pool.required || members.len() == pool.size)
+            && members.keys().all(|index| (*index as usize) < pool.size)
+            && pool.members.keys().all(|index| members.contains_key(index))
+            && members.iter().all(|(index, place)| match pool.members.get(index) {
+                Some(class) => *class == place.class,
+                None => pool.eligible[place.class],
+            })
+            && !(pool.exclusive && pools.iter().enumerate().any(shares))
+    })
+}
+
+/// Whether this placement satisfies all constraints.
+fn holds(problem: &Problem, units: &[Place], pools: &[Members]) -> bool {
+    let placed = || problem.units.iter().zip(units).enumerate();
+    let unit_holds = |(number, (unit, place)): (usize, (&Unit, &Place))| {
+        let is_of = |pool: usize| {
+            let claims =
+                |claim: &Claim| matches!(claim, Claim::Member { pool: of, .. } if *of == pool);
+            unit.claims.iter().any(claims)
+        };
+        // Whether an exclusive pool of others has the node, or has newly got it.
+        let is_kept_out = |newly: bool| {
+            problem.pools.iter().zip(pools).enumerate().any(|(number, (pool, members))| {
+                let has = |(index, of): (&u32, &Place)| {
+                    of == place && !(newly && pool.members.contains_key(index))
+                };
+                pool.exclusive && !is_of(number) && members.iter().any(has)
+            })
+        };
         // What is on nodes already may contradict everything but those that are not.
         if let Some(class) = unit.at {
-            if class != place.class {
-                return Err(format!("unit {number} has moved"));
-            }
-            for (number, (pool, members)) in problem.pools.iter().zip(pools).enumerate() {
-                let claims =
-                    |claim: &Claim| matches!(claim, Claim::Member { pool, .. } if *pool == number);
-                let is_new =
-                    |(index, of): (&u32, &Place)| of == place && !pool.members.contains_key(index);
-                if pool.exclusive && members.iter().any(is_new) && !unit.claims.iter().any(claims) {
-                    return Err(format!("unit {number} runs on a node that became exclusive"));
-                }
-            }
-            continue;
+            return class == place.class && !is_kept_out(true);
         }
-        if unit.claims.is_empty() && !problem.open[place.class] {
-            return Err(format!("unit {number} is on a closed node"));
-        }
-        for claim in &unit.claims {
-            let is_met = match claim {
-                Claim::Within(classes) => classes[place.class],
-                Claim::Member { pool, index: None } => pools[*pool].values().any(|of| of == place),
-                Claim::Member { pool, index: Some(index) } => {
-                    pools[*pool].get(index) == Some(place)
-                }
-            };
-            if !is_met {
-                return Err(format!("unit {number} is not where it must be"));
-            }
-        }
-        for (pool, members) in pools.iter().enumerate() {
-            let is_of_pool = unit
-                .claims
-                .iter()
-                .any(|claim| matches!(claim, Claim::Member { pool: of, .. } if *of == pool));
-            if problem.pools[pool].exclusive
-                && !is_of_pool
-                && members.values().any(|of| of == place)
-            {
-                return Err(format!("unit {number} is in the exclusive pool {pool}"));
-            }
-        }
-        for (other, (of, at)) in problem.units.iter().zip(units).enumerate() {
-            let apart =
-                unit.alone || of.alone || unit.tokens.iter().any(|it| of.tokens.contains(it));
-            if other != number && apart && at == place {
-                return Err(format!("units {number} and {other} are together"));
-            }
-        }
-    }
-    Ok(())
+        let meets = |claim: &Claim| match claim {
+            Claim::Within(classes) => classes[place.class],
+            Claim::Member { pool, index: None } => pools[*pool].values().any(|of| of == place),
+            Claim::Member { pool, index: Some(index) } => pools[*pool].get(index) == Some(place),
+        };
+        (!unit.claims.is_empty() || problem.open[place.class])
+            && unit.claims.iter().all(meets)
+            && !is_kept_out(false)
+            && !placed()
+                .any(|(other, (of, at))| other != number && at == place && is_apart(unit, of))
+    };
+    pools_hold(problem, pools) && placed().all(unit_holds)
+}
+
+fn is_apart(one: &Unit, other: &Unit) -> bool {
+    one.alone || other.alone || one.tokens.iter().any(|token| other.tokens.contains(token))
 }
 
 /// All ways to choose the members of a pool.
-fn choices(problem: &Problem, pool: &Pool) -> Vec<BTreeMap<u32, Place>> {
+fn choices(problem: &Problem, pool: &Pool) -> Vec<Members> {
     let there = pool.members.iter();
-    let there: BTreeMap<u32, Place> =
-        there.map(|(index, class)| (*index, Place { class: *class, number: 0 })).collect();
-    let mut all = vec![there];
-    for index in 0..u32::try_from(pool.size).unwrap() {
-        if pool.members.contains_key(&index) {
-            continue;
-        }
+    let mut all: Vec<Members> =
+        vec![there.map(|(index, class)| (*index, Place { class: *class, number: 0 })).collect()];
+    for index in (0..u32::try_from(pool.size).unwrap()).filter(|of| !pool.members.contains_key(of))
+    {
         let mut next = if pool.required { Vec::new() } else { all.clone() };
         for before in &all {
-            for place in nodes(problem).into_iter().filter(|of| pool.eligible[of.class]) {
-                if !before.values().any(|of| *of == place) {
-                    let mut members = before.clone();
-                    members.insert(index, place);
-                    next.push(members);
-                }
+            let is_free =
+                |of: &Place| pool.eligible[of.class] && !before.values().any(|taken| taken == of);
+            for place in nodes(problem).into_iter().filter(is_free) {
+                let mut members = before.clone();
+                members.insert(index, place);
+                next.push(members);
             }
         }
         all = next;
@@ -233,44 +196,29 @@ fn choices(problem: &Problem, pool: &Pool) -> Vec<BTreeMap<u32, Place>> {
 
 /// Whether there is a placement, by trying all of them.
 fn is_possible(problem: &Problem) -> bool {
-    let mut pools: Vec<Vec<BTreeMap<u32, Place>>> = vec![Vec::new()];
+    let mut pools: Vec<Vec<Members>> = vec![Vec::new()];
     for pool in &problem.pools {
         let of_pool = choices(problem, pool);
-        pools = pools
-            .iter()
-            .flat_map(|before| {
-                of_pool.iter().map(move |members| {
-                    let mut all = before.clone();
-                    all.push(members.clone());
-                    all
-                })
-            })
-            .collect();
+        let with = |before: &Vec<Members>| {
+            of_pool.iter().map(|members| [&before[..], &[members.clone()]].concat()).collect()
+        };
+        pools = pools.iter().flat_map::<Vec<_>, _>(with).collect();
     }
     let nodes = nodes(problem);
-    let none = Problem { units: Vec::new(), ..problem.clone() };
-    pools.retain(|pools| holds(&none, &[], pools).is_ok());
+    pools.retain(|pools| pools_hold(problem, pools));
     pools.iter().any(|pools| extends(problem, &nodes, pools, &mut Vec::new()))
 }
 
-fn extends(
-    problem: &Problem,
-    nodes: &[Place],
-    pools: &[BTreeMap<u32, Place>],
-    units: &mut Vec<Place>,
-) -> bool {
+fn extends(problem: &Problem, nodes: &[Place], pools: &[Members], units: &mut Vec<Place>) -> bool {
     if units.len() == problem.units.len() {
         return true;
     }
-    for node in nodes {
+    nodes.iter().any(|node| {
         units.push(*node);
-        let part = Problem { units: problem.units[..units.len()].to_vec(), ..problem.clone() };
-        if holds(&part, units, pools).is_ok() && extends(problem, nodes, pools, units) {
-            return true;
-        }
+        let extends = holds(problem, units, pools) && extends(problem, nodes, pools, units);
         units.pop();
-    }
-    false
+        extends
+    })
 }
 
 /// Nodes that are preferred stay with the units that prefer them, also where the others come first.
@@ -296,7 +244,7 @@ fn a_placement_is_found_again_by_its_preferences() {
         for problem in [problem.with_preferences_held(), problem] {
             let witness = solve(&problem, &mut Budget::new(STEPS)).unwrap().unwrap();
             assert_eq!(witness.units[0].class, preferred, "{witness:?}");
-            assert_eq!(holds(&problem, &witness.units, &witness.pools), Ok(()));
+            assert!(holds(&problem, &witness.units, &witness.pools), "{witness:?}");
         }
     }
 }
@@ -309,7 +257,7 @@ proptest! {
         let found = solve(&problem, &mut Budget::new(STEPS)).expect("enough");
         match &found {
             Some(witness) => {
-                prop_assert_eq!(holds(&problem, &witness.units, &witness.pools), Ok(()));
+                prop_assert!(holds(&problem, &witness.units, &witness.pools), "{:?}", witness);
                 let again = solve(&problem, &mut Budget::new(STEPS)).unwrap();
                 prop_assert_eq!(Some(witness), again.as_ref());
             }
@@ -319,41 +267,6 @@ proptest! {
                 prop_assert!(found.is_irreducible);
                 prop_assert_eq!(contradiction::tests::is_irreducible(&problem, &found.constraints), Ok(()));
             }
-        }
-    }
-
-    #[test]
-    fn whoever_comes_first_leaves_a_place_for_the_others(problem in problems(), seed in any::<u64>()) {
-        let Some(witness) = solve(&problem, &mut Budget::new(STEPS)).unwrap() else { return Ok(()) };
-        let bound = find_contended(&problem, &witness);
-        let mut random = Random(seed);
-        let mut order: Vec<usize> = (0..problem.units.len()).collect();
-        for at in (1..order.len()).rev() {
-            order.swap(at, random.below(at + 1));
-        }
-        let mut placed: BTreeMap<usize, Place> = BTreeMap::new();
-        let apart = |one: usize, other: usize| {
-            let (a, b) = (&problem.units[one], &problem.units[other]);
-            a.alone || b.alone || a.tokens.iter().any(|token| b.tokens.contains(token))
-        };
-        let there = problem.units.iter().enumerate();
-        placed.extend(there.filter_map(|(unit, of)| Some((unit, Place { class: of.at?, number: 0 }))));
-        order.retain(|unit| !placed.contains_key(unit));
-        for unit in order {
-            let may = |place: &Place| {
-                let part = Problem { units: vec![problem.units[unit].clone()], ..problem.clone() };
-                holds(&part, &[*place], &witness.pools).is_ok()
-                    && placed.iter().all(|(other, at)| at != place || !apart(unit, *other))
-                    && (0..bound.len()).all(|other| other == unit || !bound[other] || !apart(unit, other)
-                        || witness.units[other] != *place)
-            };
-            let nodes: Vec<Place> = match bound[unit] {
-                true => vec![witness.units[unit]],
-                false => nodes(&problem),
-            };
-            let nodes: Vec<Place> = nodes.into_iter().filter(may).collect();
-            prop_assert!(!nodes.is_empty(), "unit {} is stranded: {:?} {:?}", unit, placed, bound);
-            placed.insert(unit, nodes[random.below(nodes.len())]);
         }
     }
 }

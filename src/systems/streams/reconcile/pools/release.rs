@@ -111,8 +111,7 @@ mod tests {
     /// The operations that remove the marks of two pools: labels, and taints from the last to the
     /// first.
     fn both() -> Vec<PatchOperation> {
-        let taint =
-            |hash| json!({"key": "stowplan.dev/exclusive", "value": hash, "effect": "NoSchedule"});
+        let taint = |hash| json!({"key": "stowplan.dev/exclusive", "value": hash});
         operations(json!([
             {"op": "test", "path": "/metadata/uid", "value": "u1"},
             {"op": "test", "path": "/spec/taints/2", "value": taint(B)},
@@ -126,35 +125,25 @@ mod tests {
 
     #[test]
     fn the_marks_of_pools_that_have_the_node_stay_and_others_are_removed() {
-        let node = || {
-            json!({
-                "metadata": {"uid": "u1", "labels": {
-                    "mine": "x",
-                    format!("pool.stowplan.node-restriction.kubernetes.io/{A}"): "0",
-                    format!("pool.stowplan.node-restriction.kubernetes.io/{B}"): "4",
-                }},
-                "spec": {"taints": [
-                    {"key": "mine", "effect": "NoSchedule"},
-                    {"key": "stowplan.dev/exclusive", "value": A, "effect": "NoSchedule"},
-                    {"key": "stowplan.dev/exclusive", "value": B, "effect": "NoSchedule"},
-                ]},
-            })
-        };
-        for held in [vec![], vec![A.to_owned()], vec![B.to_owned()]] {
-            let mut node = node();
-            patch(&mut node, &Patch(without(&both(), &held).unwrap())).unwrap();
-            let labels: Vec<_> = node["metadata"]["labels"].as_object().unwrap().keys().collect();
-            assert_eq!(labels.len(), 1 + held.len(), "{held:?}: {labels:?}");
-            let taints = node["spec"]["taints"].as_array().unwrap().iter();
-            let taints: Vec<_> = taints.filter_map(|taint| taint["value"].as_str()).collect();
-            assert_eq!(taints, held);
-            assert_eq!(node["spec"]["taints"][0]["key"], "mine");
+        let taint = |value| json!({"key": "stowplan.dev/exclusive", "value": value});
+        let label = |hash: &str| format!("pool.stowplan.node-restriction.kubernetes.io/{hash}");
+        let node = json!({
+            "metadata": {"uid": "u1", "labels": {"mine": "x", label(A): "0", label(B): "4"}},
+            "spec": {"taints": [{"key": "mine"}, taint(A), taint(B)]},
+        });
+        for held in [vec![], vec![A], vec![B]] {
+            let mut node = node.clone();
+            let holders: Vec<String> = held.iter().map(|hash| (*hash).to_owned()).collect();
+            patch(&mut node, &Patch(without(&both(), &holders).unwrap())).unwrap();
+            let (labels, taints) = (&node["metadata"]["labels"], &node["spec"]["taints"]);
+            let has_label = |hash: &&str| labels[label(hash)].is_string();
+            assert_eq!([A, B].into_iter().filter(has_label).collect::<Vec<_>>(), held);
+            let values = taints.as_array().unwrap().iter().filter_map(|of| of["value"].as_str());
+            assert_eq!(values.collect::<Vec<_>>(), held);
+            assert_eq!((&labels["mine"], &taints[0]["key"]), (&json!("x"), &json!("mine")));
         }
-        assert_eq!(
-            without(&both(), &[A.to_owned(), B.to_owned()]),
-            None,
-            "only the test of the UID is left"
-        );
+        // Only the test of the UID is left.
+        assert_eq!(without(&both(), &[A.to_owned(), B.to_owned()]), None);
     }
 
     #[test]
@@ -168,30 +157,29 @@ mod tests {
         assert_eq!(without(&whole, &[B.to_owned()]), Some(whole.clone()));
     }
 
-    fn pool(uid: &str, mut rest: Value) -> Value {
-        rest["apiVersion"] = json!("stowplan.dev/v1alpha1");
-        rest["kind"] = json!("HostPool");
-        rest["metadata"]["name"] = json!("p");
-        rest["metadata"]["uid"] = json!(uid);
-        rest
-    }
-
     #[test]
     fn a_pool_has_the_nodes_that_its_status_names_by_name_and_uid() {
-        let member = |state| {
-            json!({"spec": {"size": 1}, "status": {"members": [
-                {"index": 0, "node": "n1", "uid": "u1", "state": state, "since": "2026-01-01T00:00:00Z"},
-            ]}})
+        let pool = |uid: &str, spec: Value, state: Option<&str>| {
+            let member = state.map(|state| {
+                let since = "2026-01-01T00:00:00Z";
+                json!({"index": 0, "node": "n1", "uid": "u1", "state": state, "since": since})
+            });
+            json!({
+                "apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
+                "metadata": {"name": "p", "uid": uid}, "spec": spec,
+                "status": member.map(|member| json!({"members": [member]})),
+            })
         };
-        let mut deleted = member("Ready");
+        let one = || json!({"size": 1});
+        let mut deleted = pool("deleted", one(), Some("Ready"));
         deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         let pools = [
-            pool("ready", member("Ready")),
-            pool("reserving", member("Reserving")),
-            pool("vacant", member("Vacant")),
-            pool("deleted", deleted),
-            pool("new", json!({"spec": {"size": 1}})),
-            pool("unreadable", json!({"spec": {"size": "many"}})),
+            pool("ready", one(), Some("Ready")),
+            pool("reserving", one(), Some("Reserving")),
+            pool("vacant", one(), Some("Vacant")),
+            deleted,
+            pool("new", one(), None),
+            pool("unreadable", json!({"size": "many"}), None),
         ];
         let uids = ["ready", "reserving", "vacant", "deleted", "new", "unreadable", "unknown"];
         let label = |uid: &str| format!("/metadata/labels/{}", host_pool::hash(uid));

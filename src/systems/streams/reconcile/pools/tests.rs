@@ -13,7 +13,98 @@ mod waiting;
 
 use serde_json::{Value, json};
 
+use self::simulator::World;
+use crate::systems::policy::Policy;
+use crate::systems::streams::resources::HOST_POOL;
+use crate::view::resource::NODE;
+
 /// A merge patch that gives a node these labels.
 fn labels(labels: Value) -> Value {
     json!({"metadata": {"labels": labels}})
+}
+
+/// A merge patch that gives a node one taint with this key.
+fn tainted(key: &str, effect: &str) -> Value {
+    json!({"spec": {"taints": [{"key": key, "effect": effect}]}})
+}
+
+/// The spec of a shared pool of so many nodes.
+fn shared(size: u32) -> Value {
+    json!({"size": size})
+}
+
+/// The spec of an exclusive pool of so many nodes.
+fn exclusive(size: u32) -> Value {
+    json!({"size": size, "exclusivity": "Exclusive"})
+}
+
+impl World {
+    /// A cluster of the nodes `n00`, `n01` and so on, with these pools, settled.
+    fn settled<const N: usize>(nodes: usize, pools: [(&str, Value); N]) -> Self {
+        let mut world = Self::sized(nodes);
+        world.add(pools);
+        world
+    }
+
+    /// Creates these pools, and settles.
+    fn add<const N: usize>(&mut self, pools: [(&str, Value); N]) {
+        pools.into_iter().for_each(|(name, spec)| self.pool(name, spec));
+        self.settle();
+    }
+
+    /// Changes the policy, and settles.
+    fn govern(&mut self, policy: &str) {
+        self.policy = Policy::from_yaml(policy).unwrap();
+        self.settle();
+    }
+
+    /// Carries out one plan.
+    fn step(&mut self) {
+        self.plan().actions.into_iter().for_each(|action| self.act(action));
+    }
+
+    /// Changes a pod by a merge patch (RFC 7396).
+    fn change_pod(&mut self, pod: &str, with: Value) {
+        json_patch::merge(self.pods.get_mut(pod).unwrap(), &with);
+    }
+
+    /// The nodes of a pool's members in the order of their indices, as `n00, n01 Vacant, 3: n02`:
+    /// the state unless it is Ready, and the index if one before it is missing.
+    fn nodes_of(&self, pool: &str) -> String {
+        let members = self.members(pool).into_iter().enumerate().map(|(at, member)| {
+            let member = member.strip_suffix(" Ready").unwrap_or(&member);
+            let (index, node) = member.split_once(' ').unwrap();
+            if index == at.to_string() { node.to_owned() } else { format!("{index}: {node}") }
+        });
+        members.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Checks the nodes of a pool and its condition Ready, or the beginning of it before `…`.
+    #[track_caller]
+    fn expect(&self, pool: &str, nodes: &str, ready: &str) {
+        assert_eq!(self.nodes_of(pool), nodes, "{pool}: {}", self.ready(pool));
+        match ready.strip_suffix('…') {
+            Some(begin) => assert!(self.ready(pool).starts_with(begin), "{}", self.ready(pool)),
+            None => assert_eq!(self.ready(pool), ready),
+        }
+    }
+
+    /// Checks a pool that is refused: no members, both conditions False, and one event about it.
+    #[track_caller]
+    fn expect_refused(&self, pool: &str, reason: &str, message: &str) {
+        let condition = format!("False {reason}: {message}");
+        self.expect(pool, "", &condition);
+        assert_eq!(self.condition(pool, "Accepted"), condition);
+        assert_eq!(self.event_reasons(pool), [reason]);
+    }
+
+    /// Whether a node has neither labels of pools nor taints.
+    fn is_unmarked(&self, node: &str) -> bool {
+        self.labels(node).is_empty() && self.taints(node).is_empty()
+    }
+
+    /// How often pools and nodes were written since the last call.
+    fn take_counts(&mut self) -> (usize, usize) {
+        (self.take_count(HOST_POOL), self.take_count(NODE))
+    }
 }

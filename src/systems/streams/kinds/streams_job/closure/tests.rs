@@ -1,5 +1,3 @@
-use proptest::prelude::*;
-
 use super::*;
 
 fn closure(spec: &str) -> Closure {
@@ -52,45 +50,4 @@ fn a_host_pool_has_a_valid_name_that_no_other_pool_has() {
     // The cut may come after a dot.
     let dotted = format!("{}.{}", "j".repeat(241), "k");
     assert!(!host_pool_name(&dotted, "P").contains(".-"));
-}
-
-proptest! {
-    /// Elements with a common token are in one unit, and every element is in exactly one unit.
-    #[test]
-    fn units_partition_the_elements(tokens in proptest::collection::vec(proptest::collection::vec(0u8..12, 0..4), 0..40)) {
-        let elements = tokens.iter().enumerate().map(|(index, tokens)| api::ProcessingElement {
-            name: format!("e{index}"),
-            operators: vec![api::Operator {
-                name: format!("O{index}"),
-                host_colocation: tokens.iter().map(|token| format!("t{token}")).collect(),
-                ..api::Operator::default()
-            }],
-        });
-        let spec = StreamsJobSpec { processing_elements: elements.collect(), ..StreamsJobSpec::default() };
-        let closure = Closure::of("j", "u", &spec);
-        let mut all: Vec<usize> = groups(&closure).concat();
-        all.sort_unstable();
-        prop_assert_eq!(all, (0..tokens.len()).collect::<Vec<_>>());
-        for (one, of_one) in tokens.iter().enumerate() {
-            for (other, of_other) in tokens.iter().enumerate() {
-                if of_one.iter().any(|token| of_other.contains(token)) {
-                    prop_assert_eq!(closure.membership[one], closure.membership[other]);
-                }
-            }
-        }
-        // And a unit has no other elements: common tokens connect all elements of a unit.
-        for unit in closure.units.iter().filter(|unit| unit.elements.len() > 1) {
-            let mut reached = vec![unit.elements[0]];
-            let mut next = 0;
-            while let Some(one) = reached.get(next).copied() {
-                next += 1;
-                for other in &unit.elements {
-                    if !reached.contains(other) && tokens[one].iter().any(|token| tokens[*other].contains(token)) {
-                        reached.push(*other);
-                    }
-                }
-            }
-            prop_assert_eq!(reached.len(), unit.elements.len());
-        }
-    }
 }

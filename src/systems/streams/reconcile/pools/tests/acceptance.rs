@@ -3,24 +3,22 @@
 use serde_json::json;
 
 use super::simulator::World;
+use super::{exclusive, labels, shared};
 use crate::systems::policy::Policy;
 use crate::systems::streams::kinds::host_pool::HostPools;
+use crate::systems::streams::reconcile;
 use crate::systems::streams::resources::HOST_POOL;
 use crate::view::{Name, Object, TableType};
 
 #[test]
 fn a_pool_that_is_allowed_again_gets_the_nodes_of_its_running_pods() {
-    let mut world = World::sized(4);
-    world.pool("p", json!({"size": 3, "exclusivity": "Exclusive"}));
-    world.settle();
+    let mut world = World::settled(4, [("p", exclusive(3))]);
     world.pod_of("two", "n02", "p", Some(2));
     world.nodes.remove("n00");
-    world.policy = Policy::from_yaml("hostPools: {enabled: false}").unwrap();
-    world.settle();
+    world.govern("hostPools: {enabled: false}");
     world.node("a", json!({}));
-    world.policy = Policy::default();
-    world.settle();
-    assert_eq!(world.members("p"), ["0 a Ready", "1 n01 Ready", "2 n02 Ready"]);
+    world.govern("");
+    assert_eq!(world.nodes_of("p"), "a, n01, n02");
 }
 
 #[test]
@@ -34,15 +32,12 @@ fn a_pool_that_the_policy_forbids_loses_its_nodes() {
         ),
     ] {
         let mut world = World::sized(3);
-        world
-            .namespaces
-            .insert("ns".to_owned(), json!({"metadata": {"name": "ns", "labels": {"team": "b"}}}));
-        world.pool("shared", json!({"size": 1}));
-        world.pool("exclusive", json!({"size": 1, "exclusivity": "Exclusive"}));
-        world.pool("literal", json!({"hosts": ["n00"]}));
-        world.settle();
+        let namespace = json!({"metadata": {"name": "ns", "labels": {"team": "b"}}});
+        world.namespaces.insert("ns".to_owned(), namespace);
+        let literal = json!({"hosts": ["n00"]});
+        world.add([("shared", shared(1)), ("exclusive", exclusive(1)), ("literal", literal)]);
         world.events.clear();
-        let allowed = std::mem::replace(&mut world.policy, Policy::from_yaml(yaml).unwrap());
+        world.policy = Policy::from_yaml(yaml).unwrap();
         let first = world.plan();
         assert!(
             first.actions.iter().all(|action| action.target.resource == HOST_POOL),
@@ -50,98 +45,77 @@ fn a_pool_that_the_policy_forbids_loses_its_nodes() {
         );
         world.settle();
         for pool in ["shared", "exclusive", "literal"] {
-            assert_eq!(world.condition(pool, "Accepted"), format!("False NotAllowed: {message}"));
-            assert_eq!(world.ready(pool), format!("False NotAllowed: {message}"));
-            assert!(world.members(pool).is_empty());
-            assert_eq!(world.event_reasons(pool), ["NotAllowed"]);
+            world.expect_refused(pool, "NotAllowed", message);
             let status = &world.document(pool)["status"];
             assert!(status["nodeLabel"].is_null() && status["exclusiveTaint"].is_null());
         }
-        assert!(world.nodes.keys().all(|node| world.labels(node).is_empty()));
-        assert!(world.nodes.keys().all(|node| world.taints(node).is_empty()));
-        world.policy = allowed;
-        world.settle();
-        assert_eq!(world.members("shared"), ["0 n00 Ready"]);
-        assert_eq!(world.members("exclusive"), ["0 n01 Ready"]);
+        assert!(world.nodes.keys().all(|node| world.is_unmarked(node)));
+        world.govern("");
+        assert_eq!((&*world.nodes_of("shared"), &*world.nodes_of("exclusive")), ("n00", "n01"));
     }
 }
 
 #[test]
-fn a_pool_of_tags_is_ready_while_a_node_has_them() {
-    let mut world = World::sized(1);
-    world.pool("one", json!({"tags": ["gpu"]}));
-    world.pool("two", json!({"tags": ["gpu", "fast"]}));
-    world.settle();
+fn a_pool_without_a_size_has_no_members_and_is_ready_while_a_node_has_its_tags() {
+    let (one, two) = (json!({"tags": ["gpu"]}), json!({"tags": ["gpu", "fast"]}));
+    let mut world = World::settled(1, [("any", json!({})), ("one", one), ("two", two)]);
     let problem = "label a node (`kubectl label node NODE KEY=VALUE`)";
-    let one =
-        format!("False NoTaggedNode: no node has the tags streams.ibm.com/hostpool=gpu: {problem}");
-    assert_eq!(world.ready("one"), one);
-    let both = "hostpool.streams.ibm.com/gpu and hostpool.streams.ibm.com/fast";
-    assert_eq!(
-        world.ready("two"),
-        format!("False NoTaggedNode: no node has the tags {both}: {problem}")
-    );
-    let labels = json!({"streams.ibm.com/hostpool": "gpu", "hostpool.streams.ibm.com/gpu": ""});
-    world.node("n01", super::labels(labels));
+    let without =
+        |tags: &str| format!("False NoTaggedNode: no node has the tags {tags}: {problem}");
+    let one = without("streams.ibm.com/hostpool=gpu");
+    let two = without("hostpool.streams.ibm.com/gpu and hostpool.streams.ibm.com/fast");
+    world.expect("any", "", "True Allocated: every node belongs to the pool");
+    world.expect("one", "", &one);
+    world.expect("two", "", &two);
+    let tags = json!({"streams.ibm.com/hostpool": "gpu", "hostpool.streams.ibm.com/gpu": ""});
+    world.node("n01", labels(tags));
     world.settle();
-    assert_eq!(
-        world.ready("one"),
-        "True Allocated: every node that has the tags belongs to the pool"
-    );
-    assert!(world.ready("two").starts_with("False NoTaggedNode"));
+    let all = "True Allocated: every node that has the tags belongs to the pool";
+    world.expect("one", "", all);
+    world.expect("two", "", &two);
     world.nodes.remove("n01");
     world.settle();
-    assert_eq!(world.ready("one"), one);
+    world.expect("one", "", &one);
     assert_eq!(world.event_reasons("one"), ["NoTaggedNode", "Allocated", "NoTaggedNode"]);
+    assert_eq!(world.take_counts(), (5, 0));
 }
 
 #[test]
 fn nothing_changes_while_the_labels_of_a_namespace_are_unknown() {
-    let mut world = World::sized(2);
-    world.pool("p", json!({"size": 1, "exclusivity": "Exclusive"}));
-    world.settle();
+    let mut world = World::settled(2, [("p", exclusive(1))]);
     world.policy = Policy::from_yaml("hostPools: {namespaces: {team: a}}").unwrap();
-    world.pool("q", json!({"size": 1}));
+    world.pool("q", shared(1));
     assert!(world.plan().actions.is_empty());
-    world
-        .namespaces
-        .insert("ns".to_owned(), json!({"metadata": {"name": "ns", "labels": {"team": "a"}}}));
+    let namespace = json!({"metadata": {"name": "ns", "labels": {"team": "a"}}});
+    world.namespaces.insert("ns".to_owned(), namespace);
     world.settle();
-    assert_eq!(world.members("q"), ["0 n01 Ready"]);
+    assert_eq!(world.nodes_of("q"), "n01");
 }
 
 #[test]
 fn a_namespace_has_no_more_exclusive_nodes_than_allowed() {
     let mut world = World::sized(9);
     world.policy = Policy::from_yaml("hostPools: {maxExclusiveNodesPerNamespace: 4}").unwrap();
-    world.pool("a", json!({"size": 2, "exclusivity": "Exclusive"}));
-    world.pool("b", json!({"size": 3, "exclusivity": "Exclusive"}));
+    world.pool("a", exclusive(2));
+    world.pool("b", exclusive(3));
     world.pool("c", json!({"hosts": ["n08", "n07"], "exclusivity": "Exclusive"}));
-    world.pool("shared", json!({"size": 5}));
-    world.pool_in("other", "d", json!({"size": 1, "exclusivity": "Exclusive"}));
+    world.pool("shared", shared(5));
+    world.pool_in("other", "d", exclusive(1));
     world.settle();
-    assert_eq!(world.members("a"), ["0 n00 Ready", "1 n01 Ready"]);
-    let refused = "False TooManyExclusiveNodes: \
-                   asks for 3 exclusive nodes; namespace ns may have 4, and 4 are taken";
-    assert_eq!(world.condition("b", "Accepted"), refused);
-    assert_eq!(world.ready("b"), refused);
-    assert_eq!(world.event_reasons("b"), ["TooManyExclusiveNodes"]);
-    assert_eq!(world.members("c"), ["0 n08 Ready", "1 n07 Ready"]);
+    assert_eq!(world.nodes_of("a"), "n00, n01");
+    let refused = "asks for 3 exclusive nodes; namespace ns may have 4, and 4 are taken";
+    world.expect_refused("b", "TooManyExclusiveNodes", refused);
+    assert_eq!(world.nodes_of("c"), "n08, n07");
     assert_eq!(world.members("shared").len(), 5);
 
     // An older pool that grows takes nothing from a younger one, nor gives up what it has.
     world.grow("a", 3);
     world.settle();
-    assert_eq!(world.members("a"), ["0 n00 Ready", "1 n01 Ready"]);
     assert_eq!(world.condition("a", "Accepted"), "True Accepted: the pool can be served");
-    assert_eq!(
-        world.ready("a"),
-        "False TooManyExclusiveNodes: \
-         asks for 1 more exclusive node; namespace ns may have 4, and 4 are taken"
-    );
-    assert!(world.ready("c").starts_with("True"));
-    world.policy = Policy::from_yaml("hostPools: {maxExclusiveNodesPerNamespace: 3}").unwrap();
-    world.settle();
+    let refused = "asks for 1 more exclusive node; namespace ns may have 4, and 4 are taken";
+    world.expect("a", "n00, n01", &format!("False TooManyExclusiveNodes: {refused}"));
+    world.expect("c", "n08, n07", "True…");
+    world.govern("hostPools: {maxExclusiveNodesPerNamespace: 3}");
     assert!(world.ready("a").starts_with("True"), "{}", world.ready("a"));
     assert!(world.condition("c", "Accepted").starts_with("False TooManyExclusiveNodes"));
     assert!(world.labelled("c").is_empty());
@@ -150,58 +124,39 @@ fn a_namespace_has_no_more_exclusive_nodes_than_allowed() {
 
 #[test]
 fn an_invalid_form_is_refused_with_its_problem() {
-    let mut world = World::sized(1);
-    world.pool("p", json!({"size": 0}));
-    world.pool("q", json!({"exclusivity": "Exclusive"}));
-    world.settle();
-    assert_eq!(
-        world.condition("p", "Accepted"),
-        "False InvalidPool: the pool has size 0; create a new one"
-    );
-    assert_eq!(
-        world.ready("q"),
-        "False InvalidPool: the pool is Exclusive without size or hosts; create a new one"
-    );
-    assert_eq!(world.event_reasons("p"), ["InvalidPool"]);
+    let form = json!({"exclusivity": "Exclusive"});
+    let world = World::settled(1, [("p", shared(0)), ("q", form)]);
+    world.expect_refused("p", "InvalidPool", "the pool has size 0; create a new one");
+    let problem = "the pool is Exclusive without size or hosts; create a new one";
+    world.expect_refused("q", "InvalidPool", problem);
 }
 
 #[test]
 fn a_pool_that_cannot_be_decoded_keeps_its_nodes() {
-    let mut world = World::sized(1);
-    world.pool("p", json!({"size": 1, "exclusivity": "Exclusive"}));
-    world.settle();
+    let mut world = World::settled(1, [("p", exclusive(1))]);
     let mut view = world.view();
     let metadata = serde_json::from_value(world.document("p")["metadata"].clone()).unwrap();
     let pools = [TableType::of::<HostPools>()];
     view.apply(Object::unreadable(&pools, &metadata, "status of a newer release").unwrap());
-    let plan = crate::systems::streams::reconcile::plan(&view, &world.policy, world.now);
+    let plan = reconcile::plan(&view, &world.policy, world.now);
     assert!(plan.actions.is_empty(), "{plan:#?}");
     view.forget(&HOST_POOL, &Name::new("ns", "p"));
-    assert_eq!(
-        crate::systems::streams::reconcile::plan(&view, &world.policy, world.now).actions.len(),
-        1,
-        "its marks are removed"
-    );
+    let plan = reconcile::plan(&view, &world.policy, world.now);
+    assert_eq!(plan.actions.len(), 1, "its marks are removed");
 }
 
 #[test]
 fn a_namespace_has_no_more_pools_than_allowed() {
     let mut world = World::sized(4);
     world.policy = Policy::from_yaml("hostPools: {maxPoolsPerNamespace: 2}").unwrap();
-    world.pool("a", json!({"size": 1}));
-    world.pool("b", json!({"hosts": ["n01"]}));
-    world.pool("c", json!({"size": 1}));
-    world.pool_in("other", "d", json!({"size": 1}));
-    world.settle();
-    assert_eq!(world.members("a"), ["0 n00 Ready"]);
-    assert!(world.ready("b").starts_with("True"), "{}", world.ready("b"));
-    let refused = "False TooManyPools: namespace ns may have 2 host pools, and has older ones; \
+    world.pool_in("other", "d", shared(1));
+    world.add([("a", shared(1)), ("b", json!({"hosts": ["n01"]})), ("c", shared(1))]);
+    world.expect("a", "n01", "True…");
+    world.expect("b", "n01", "True…");
+    let refused = "namespace ns may have 2 host pools, and has older ones; \
                    delete one that is not needed, or ask the cluster's administrator \
                    (hostPools.maxPoolsPerNamespace)";
-    assert_eq!(world.condition("c", "Accepted"), refused);
-    assert_eq!(world.ready("c"), refused);
-    assert!(world.members("c").is_empty());
-    assert_eq!(world.event_reasons("c"), ["TooManyPools"]);
+    world.expect_refused("c", "TooManyPools", refused);
     world.delete_pool("a");
     world.settle();
     assert!(world.ready("c").starts_with("True"), "{}", world.ready("c"));
@@ -211,39 +166,36 @@ fn a_namespace_has_no_more_pools_than_allowed() {
 fn a_node_has_no_more_pools_than_allowed() {
     let mut world = World::sized(1);
     world.policy = Policy::from_yaml("hostPools: {maxPoolsPerNode: 2}").unwrap();
-    for pool in ["a", "b", "c"] {
-        world.pool(pool, json!({"size": 1}));
-    }
-    world.settle();
+    world.add(["a", "b", "c"].map(|pool| (pool, shared(1))));
     assert_eq!(world.labels("n00").len(), 2);
-    assert_eq!(
-        world.ready("c"),
-        "False InsufficientNodes: needs 1 node, 0 are eligible; 1 has as many pools as the policy's hostPools.maxPoolsPerNode allows"
-    );
+    let problem = "needs 1 node, 0 are eligible; \
+                   1 has as many pools as the policy's hostPools.maxPoolsPerNode allows";
+    world.expect("c", "", &format!("False InsufficientNodes: {problem}"));
     world.node("n01", json!({}));
     world.settle();
-    assert_eq!(world.members("c"), ["0 n01 Ready"]);
+    assert_eq!(world.nodes_of("c"), "n01");
 }
 
 /// Otherwise one could make a pool, start a pod, delete the pool, and repeat that on every node.
 #[test]
-fn a_node_counts_as_exclusive_until_its_taint_is_removed() {
+fn a_node_counts_as_exclusive_until_its_taint_is_removed_with_the_last_pod() {
     let mut world = World::sized(4);
     world.policy = Policy::from_yaml("hostPools: {maxExclusiveNodesPerNamespace: 2}").unwrap();
-    world.pool("a", json!({"size": 2, "exclusivity": "Exclusive"}));
-    world.settle();
+    world.add([("a", exclusive(2))]);
+    let taint = world.exclusive_taint("a");
     world.pod_of("stays", "n00", "a", None);
     world.delete_pool("a");
     world.settle();
-    assert_eq!((world.taints("n00").len(), world.taints("n01").len()), (1, 0));
-    world.pool("b", json!({"size": 2, "exclusivity": "Exclusive"}));
-    world.settle();
-    assert_eq!(
-        world.ready("b"),
-        "False TooManyExclusiveNodes: asks for 2 exclusive nodes; namespace ns may have 2, and 1 is taken, \
-         1 of them by pods of earlier pools: delete these pods, or wait until they end"
-    );
+    assert_eq!((world.taints("n00"), world.taints("n01")), (vec![taint], vec![]));
+    assert!(world.labels("n00").is_empty(), "no other pod is bound by the label");
+    world.add([("b", exclusive(2)), ("shared", shared(4))]);
+    let refused = "asks for 2 exclusive nodes; namespace ns may have 2, and 1 is taken, \
+                   1 of them by pods of earlier pools: delete these pods, or wait until they end";
+    world.expect_refused("b", "TooManyExclusiveNodes", refused);
+    let few = "needs 4 nodes, 3 are eligible; 1 belongs to an exclusive pool";
+    world.expect("shared", "", &format!("False InsufficientNodes: {few}"));
     assert!(world.nodes.keys().all(|node| world.labels(node).is_empty()));
+    world.delete_pool("shared");
     world.pods.clear();
     world.settle();
     assert!(world.ready("b").starts_with("True"), "{}", world.ready("b"));
@@ -253,35 +205,29 @@ fn a_node_counts_as_exclusive_until_its_taint_is_removed() {
 #[test]
 fn a_lingering_taint_takes_no_node_from_a_pool() {
     let mut world = World::sized(3);
-    world.policy = Policy::from_yaml("hostPools: {maxExclusiveNodesPerNamespace: 1}").unwrap();
-    world.pool("a", json!({"size": 1, "exclusivity": "Exclusive"}));
-    world.settle();
-    world.policy = Policy::from_yaml("hostPools: {maxExclusiveNodesPerNamespace: 2}").unwrap();
-    world.pool("b", json!({"size": 1, "exclusivity": "Exclusive"}));
-    world.settle();
+    for (limit, pool) in [(1, "a"), (2, "b")] {
+        world.govern(&format!("hostPools: {{maxExclusiveNodesPerNamespace: {limit}}}"));
+        world.add([(pool, exclusive(1))]);
+    }
     world.pod_of("stays", "n00", "a", None);
     world.delete_pool("a");
-    world.policy = Policy::from_yaml("hostPools: {maxExclusiveNodesPerNamespace: 1}").unwrap();
-    world.settle();
-    assert_eq!(world.members("b"), ["0 n01 Ready"]);
+    world.govern("hostPools: {maxExclusiveNodesPerNamespace: 1}");
+    assert_eq!(world.nodes_of("b"), "n01");
 }
 
 #[test]
 fn a_pod_of_another_namespace_belongs_to_no_pool() {
-    let mut world = World::sized(2);
-    world.pool("p", json!({"size": 1, "exclusivity": "Exclusive"}));
-    world.settle();
-    assert_eq!(world.members("p"), ["0 n00 Ready"]);
-    // It asks for member 0 by a term of its own, and tolerates the taint.
+    let mut world = World::settled(2, [("p", exclusive(1))]);
+    assert_eq!(world.nodes_of("p"), "n00");
+    // They ask for member 0 by a term of their own, and tolerate the taint.
     world.pod_of("forged", "n00", "p", Some(0));
-    world.pods.get_mut("forged").unwrap()["metadata"]["namespace"] = json!("other");
+    world.change_pod("forged", json!({"metadata": {"namespace": "other"}}));
     world.pod_of("elsewhere", "n01", "p", Some(0));
-    world.pods.get_mut("elsewhere").unwrap()["metadata"]["namespace"] = json!("other");
-    world.pods.get_mut("elsewhere").unwrap()["metadata"]["labels"] = json!({});
+    world.change_pod("elsewhere", json!({"metadata": {"namespace": "other", "labels": null}}));
     world.node("n02", json!({}));
     world.change_node("n00", json!({"metadata": {"uid": "another"}}));
     world.settle();
     // The forged pod neither holds the member vacant nor chooses its node.
-    assert_eq!(world.members("p"), ["0 n01 Ready"]);
+    assert_eq!(world.nodes_of("p"), "n01");
     assert_eq!(world.taints("n00"), [""; 0], "nor does it keep the taint of the node");
 }
