@@ -7,7 +7,13 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use stowplan::testing::placement::record;
 
+use self::shared::Shared;
 use crate::{CLAIMS, PODS, pods, review_of};
+
+/// The reader of bases and parts, which the suite of the fixtures has.
+#[path = "../../tests/offline/fixtures/shared.rs"]
+#[allow(dead_code, reason = "the seeds are not a suite")]
+mod shared;
 
 /// The longest seed that is worth mutating, in bytes.
 const MAX_SEED: usize = 16 * 1024;
@@ -190,7 +196,7 @@ fn affinities() -> Vec<Vec<u8>> {
 /// The recorded reviews without what no decision reads, the fixtures' own, and their pods and
 /// claims as reviews.
 fn reviews() -> Vec<Vec<u8>> {
-    let written = sections("review").into_iter().filter_map(|text| Some(bytes(text.as_str()?)));
+    let written = sections("review").into_iter().map(|review| bytes(&review.to_string()));
     let mut reviews: Vec<Vec<u8>> =
         files(&[".json"]).into_iter().chain(written).filter_map(|text| slim(&text)).collect();
     reviews.extend(pods().iter().map(|pod| review_of(PODS, pod)));
@@ -245,13 +251,16 @@ fn claims() -> Vec<Value> {
     sections("claim")
 }
 
-/// This section of each case that has it.
+/// This section of each case that has it, without bases and parts.
 fn sections(name: &str) -> Vec<Value> {
+    let shared = Shared::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures"));
+    let shared = shared.expect("the shared files can be read");
     let cases = objects(&[".yaml"]);
     let found: Vec<_> = cases
         .into_iter()
         .filter(|case| case.get("why").is_some())
         .filter_map(|mut case| case.as_object_mut()?.remove(name))
+        .map(|section| shared.expand(section).expect("the case refers to files that exist"))
         .collect();
     assert!(!found.is_empty(), "no case has `{name}`");
     found

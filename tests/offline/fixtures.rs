@@ -3,13 +3,14 @@
 //! `fixtures/README.md` describes the format of a case. A new behaviour is a new file and no new
 //! code.
 //!
-//! `STOWPLAN_REFRESH=1 cargo test --test fixtures` rewrites each `expect` that differs from the
-//! answer: the answer of the library is not necessarily the right one, so read the diff.
-//! `STOWPLAN_EXPORT=DIR cargo test --test fixtures` keeps the input and the expected answer of each
-//! case as JSON files in `DIR`, for other implementations.
+//! `STOWPLAN_REFRESH=1 cargo test --test offline fixtures` rewrites each `expect` that differs from
+//! the answer: the answer of the library is not necessarily the right one, so read the diff.
+//! `STOWPLAN_EXPORT=DIR cargo test --test offline fixtures` keeps the input and the expected answer
+//! of each case as JSON files in `DIR`, for other implementations.
 
 mod case;
 mod legs;
+mod shared;
 
 use std::collections::VecDeque;
 use std::fs;
@@ -17,8 +18,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use crate::pods::{Kind, keeps, patch_of, patched, with_unknown_fields};
-use case::{Case, Expectation, RECORDED, Suite, entries, name_of};
-use serde_json::Value;
+use case::{Case, Expectation, RECORDED, Suite};
+use serde_json::{Value, json};
+use shared::{Shared, entries, name_of};
 use stowplan::testing::admission::{Decision, Pass, Review, decide};
 use stowplan::testing::systems;
 use stowplan::testing::systems::coschedule::keys::ASSISTANT;
@@ -78,24 +80,38 @@ fn fixtures_of(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 const POD: &str = "why: A pod.\npod: {metadata: {name: p}}\n";
+const BASE: (&str, &str) = ("_bases/node.yaml", "{kind: Node, metadata: {name: n1}, spec: {a: 1}}");
+const PART: (&str, &str) = ("_parts/term.yaml", "{key: '${key}.example.com', values: '${values}'}");
 
 #[test]
 fn an_invalid_case_is_reported() {
-    let with = |text: &str| format!("{POD}{text}");
+    let one = "one of `pod`, `claim`, `review` and `recorded`";
     for (text, problem) in [
-        (with("expect: {allowd: true}\n"), "allowd"),
-        (with("polcy: {}\n"), "polcy"),
-        (with("claim: {metadata: {name: c}}\n"), "one of `pod`, `claim`, `review` and `recorded`"),
-        ("why: Nothing is created.\n".to_owned(), "one of `pod`, `claim`, `review` and `recorded`"),
-        ("pod: {metadata: {name: p}}\n".to_owned(), "has no `why`"),
-        ("why: ' '\npod: {metadata: {name: p}}\n".to_owned(), "has no `why`"),
-        (with("cluster: [four-nodes]\n"), "there is no shared cluster _clusters/four-nodes.yaml"),
-        (with("cluster: [4]\n"), "`cluster` lists names of shared clusters and objects"),
-        (with("policy: {onInvalid: never}\n"), "never"),
-        ("why: A review.\nreview: '{'\n".to_owned(), "EOF"),
-        ("why: A review.\nrecorded: none.json\n".to_owned(), "none.json"),
+        ("why: A pod.\n", one),
+        ("why: A pod.\npod: {}\nclaim: {}\n", one),
+        ("pod: {}\n", "has no `why`"),
+        ("why: ' '\npod: {}\n", "has no `why`"),
+        ("why: A pod.\npod: {}\npolcy: {}\n", "polcy"),
+        ("why: A pod.\npod: {}\npolicy: {onInvalid: never}\n", "never"),
+        ("why: A pod.\npod: {}\nexpect: {allowd: true}\n", "allowd"),
+        ("why: A pod.\npod: {}\nexpect: {patch: [{ad /spec: {}}]}\n", "`ad /spec` is not add"),
+        ("why: A pod.\npod: {}\nexpect: {patch: [{remove /a: 1}]}\n", "without a value"),
+        ("why: A review.\nreview: '{}'\n", "expected mapping start"),
+        ("why: A review.\nrecorded: none.json\n", "none.json"),
+        ("why: A pod.\npod: {}\ncluster: [4]\n", "`cluster` lists names of shared clusters"),
+        ("why: A pod.\npod: {}\ncluster: [four]\n", "no shared _clusters/four.yaml"),
+        ("why: A pod.\npod: {base: pods}\n", "no shared _bases/pods.yaml"),
+        ("why: A pod.\npod: {spec: [{part: terms}]}\n", "no shared _parts/terms.yaml"),
+        ("why: A pod.\npod: {base: [node]}\n", "the name of one `base` or of one `part`"),
+        ("why: A pod.\npod: {base: node, part: term}\n", "the name of one `base` or of one `part`"),
+        ("why: A pod.\npod: {base: node, spec: {b: null}}\n", "node.spec.b: null removes what"),
+        ("why: A pod.\npod: {base: node, spec: {a: 1}}\n", "node.spec.a: changes nothing"),
+        ("why: A pod.\npod: {base: node, spec: {}}\n", "node.spec: changes nothing"),
+        ("why: A pod.\npod: {part: term, key: k}\n", "part term: it needs `values`"),
+        ("why: A pod.\npod: {part: term, key: k, values: v, kye: k}\n", "it has no ${kye}"),
+        ("why: A pod.\npod: {part: term, key: [k], values: v}\n", "part term: it needs `key`"),
     ] {
-        let root = fixtures_of(&[("streams/one.yaml", &text)]);
+        let root = fixtures_of(&[("streams/one.yaml", text), BASE, PART]);
         let problems = Suite::read(root.path()).err().unwrap();
         assert!(problems.starts_with("streams/one: ") && problems.contains(problem), "{problems}");
     }
@@ -107,14 +123,18 @@ fn an_invalid_case_is_reported() {
 #[test]
 fn a_file_outside_the_format_is_reported() {
     let one = ("streams/one.yaml", POD);
-    for (path, problem) in [
-        ("_clusters/unused.yaml", "_clusters/unused.yaml: no case uses it"),
-        ("_clusters/unused.yml", "_clusters/unused.yml: a shared cluster is a file in .yaml"),
-        ("one.yaml", "one.yaml: a case is in the folder of its system"),
-        ("streams/two.json", "streams/two.json: a case is one file that ends in .yaml"),
-        ("streams/two/pod.yaml", "streams/two: a case is one file that ends in .yaml"),
+    for (path, text, problem) in [
+        ("_clusters/unused.yaml", "{}", "_clusters/unused.yaml: no case uses it"),
+        ("_bases/unused.yaml", "{}", "_bases/unused.yaml: no case uses it"),
+        ("_parts/unused.yaml", "{}", "_parts/unused.yaml: no case uses it"),
+        ("_parts/unused.yml", "{}", "_parts/unused.yml: a shared file ends in .yaml"),
+        ("_bases/two.yaml", "{}\n---\n{}", "_bases/two: a base or part is one YAML document"),
+        ("_parts/other.yaml", "[{base: b}]", "_parts/other: a base or part refers to no other"),
+        ("one.yaml", "{}", "one.yaml: a case is in the folder of its system"),
+        ("streams/two.json", "{}", "streams/two.json: a case is one file that ends in .yaml"),
+        ("streams/two/pod.yaml", "{}", "streams/two: a case is one file that ends in .yaml"),
     ] {
-        let root = fixtures_of(&[one, (path, "{kind: Node}")]);
+        let root = fixtures_of(&[one, (path, text)]);
         assert_eq!(Suite::read(root.path()).err().unwrap(), problem);
     }
     for empty in [fixtures_of(&[]), fixtures_of(&[("README.md", "")])] {
@@ -123,12 +143,44 @@ fn a_file_outside_the_format_is_reported() {
 }
 
 #[test]
+fn a_case_changes_bases_and_fills_in_parts() {
+    let text = "why: A pod.
+cluster: [nodes, {base: node}]
+pod:
+  base: node
+  metadata: {name: null, labels: {a: b}}
+  spec: {a: [{part: term, key: k, values: [1, null]}]}
+expect: {patch: [{replace /a: {base: node, spec: null}}, {remove /b: null}, {op: test, path: /c}]}
+";
+    let nodes = ("_clusters/nodes.yaml", "{kind: Pool}\n---\n{base: node, kind: Nodes}\n");
+    let root = fixtures_of(&[("streams/one.yaml", text), nodes, BASE, PART]);
+    let suite = Suite::read(root.path()).unwrap_or_else(|problems| panic!("{problems}"));
+    let case = &suite.cases[0];
+    let node = json!({"kind": "Node", "metadata": {"name": "n1"}, "spec": {"a": 1}});
+    let mut nodes = node.clone();
+    nodes["kind"] = json!("Nodes");
+    assert_eq!(case.cluster, [json!({"kind": "Pool"}), nodes, node]);
+    let term = json!({"key": "k.example.com", "values": [1, null]});
+    let metadata = json!({"labels": {"a": "b"}});
+    assert_eq!(case.object, json!({"kind": "Node", "metadata": metadata, "spec": {"a": [term]}}));
+    let value = json!({"kind": "Node", "metadata": {"name": "n1"}});
+    let patch = json!([
+        {"op": "replace", "path": "/a", "value": value},
+        {"op": "remove", "path": "/b"},
+        {"op": "test", "path": "/c"},
+    ]);
+    assert_eq!(json!(case.expectation().unwrap().patch), patch);
+}
+
+#[test]
 fn a_refresh_changes_only_the_expectation() {
     let before = "# A comment.\nwhy: A pod.  # Another.\npod: {metadata: {name: p}}\n\n";
     let after = "# A third.\nresult:\n    spec: {}\n";
+    let remove = || json!({"op": "remove", "path": "/c"});
     let answer = || Expectation {
         allowed: true,
         warnings: vec!["one".to_owned()],
+        patch: vec![json!({"op": "add", "path": "/a", "value": "b"}), remove()],
         ..Expectation::default()
     };
     let refreshed = |text: &str| {
@@ -137,13 +189,15 @@ fn a_refresh_changes_only_the_expectation() {
         suite.cases[0].refresh(answer()).unwrap();
         fs::read_to_string(root.path().join("streams/one.yaml")).unwrap()
     };
-    let expect = "expect:\n  allowed: true\n  warnings:\n  - one\n";
+    let expect = "expect:\n  allowed: true\n  warnings:\n  - one\n  patch:\n  - add /a: b\n  - remove /c: null\n";
     let wanted = format!("{before}{expect}{after}");
     for old in ["expect: {allowed: false}\n", "expect:\n  allowed: true\n\n  warnings: []\n"] {
         assert_eq!(refreshed(&format!("{before}{old}{after}")), wanted);
     }
     assert_eq!(refreshed(before), format!("{before}{expect}"));
-    let same = format!("{before}expect: {{warnings: [one], allowed: true}} # As it is.\n{after}");
+    let same = format!(
+        "{before}expect: {{warnings: [one], allowed: true, patch: [add /a: b, remove /c: ]}} # As it is.\n{after}"
+    );
     assert_eq!(refreshed(&same), same);
 }
 
@@ -152,13 +206,12 @@ fn the_case_in_the_readme_is_a_case() {
     let readme = fs::read_to_string(Path::new(FIXTURES).join("README.md")).unwrap();
     let (_, text) = readme.split_once("```yaml\n").unwrap();
     let (text, _) = text.split_once("```").unwrap();
-    let nodes = fs::read_to_string(Path::new(FIXTURES).join("_clusters/three-nodes.yaml")).unwrap();
-    let files = [("streams/one.yaml", text), ("_clusters/three-nodes.yaml", &*nodes)];
-    let root = fixtures_of(&files);
-    let suite = Suite::read(root.path()).unwrap_or_else(|problems| panic!("{problems}"));
-    let folder = root.path().join("export");
-    suite.cases[0].export(&folder).unwrap();
-    check(&suite.cases[0], &folder).unwrap();
+    let folder = fixtures_of(&[("one.yaml", text)]);
+    let shared = Shared::read(Path::new(FIXTURES)).unwrap();
+    let file = folder.path().join("one.yaml");
+    let case = Case::read("one", &file, folder.path(), &shared).unwrap();
+    case.export(folder.path()).unwrap();
+    check(&case, folder.path()).unwrap();
 }
 
 #[test]
@@ -244,18 +297,15 @@ fn check(case: &Case, folder: &Path) -> Result<(), String> {
     if !expected.allowed {
         let complete =
             expected.code.is_some() && expected.reason.is_some() && expected.patch.is_empty();
-        return if complete {
-            Ok(())
-        } else {
-            Err("a refusal has a code, a reason and no patch".to_owned())
-        };
+        let problem = "a refusal has a code, a reason and no patch";
+        return complete.then_some(()).ok_or_else(|| problem.to_owned());
     }
     if expected.pass.is_some() {
-        return if got.patch.is_empty() {
-            Ok(())
-        } else {
-            Err("passed on, and patched".to_owned())
-        };
+        return got
+            .patch
+            .is_empty()
+            .then_some(())
+            .ok_or_else(|| "passed on, and patched".to_owned());
     }
     let view = case.view()?;
     let kind = case.kind;
@@ -279,19 +329,19 @@ fn check(case: &Case, folder: &Path) -> Result<(), String> {
     }
 
     let touched = kind.touched_by_others(&result);
-    for (sender, object) in [("itself", &result), ("other webhooks", &touched)] {
-        match admit(object, &view).map_err(|problem| format!("sent back by {sender}: {problem}"))? {
-            (_, 0) => {}
-            (after, _) => return Err(format!("sent back by {sender}: changed again, to {after}")),
-        }
-    }
+    let moved_on = namespaces_alone(case)?;
+    let mut rounds = vec![
+        ("sent back by itself", &result, &view),
+        ("sent back by other webhooks", &touched, &view),
+    ];
     // The nodes, pools, runs and classes may all be deleted before the next round: a placement stays.
     if !expected.patch.is_empty() && case.policy.record_placement {
-        match admit(&result, &namespaces_alone(case)?)
-            .map_err(|problem| format!("View moved on: {problem}"))?
-        {
+        rounds.push(("View moved on", &result, &moved_on));
+    }
+    for (round, object, view) in rounds {
+        match admit(object, view).map_err(|problem| format!("{round}: {problem}"))? {
             (_, 0) => {}
-            (after, _) => return Err(format!("View moved on: changed again, to {after}")),
+            (after, _) => return Err(format!("{round}: changed again, to {after}")),
         }
     }
 
