@@ -3,7 +3,7 @@
 #   docker build --tag stowplan --build-arg REVISION="$(git rev-parse HEAD)" .
 #
 # `cargo testbed image` makes the image of a release without one, with the same bytes on every machine. This
-# one has the same program, user and labels (tests/releases.rs), but its bytes depend on the engine.
+# one has the same program, user and labels (tests/offline/releases.rs), but its bytes depend on the engine.
 
 # The toolchain of rust-toolchain.toml. Another one, such as a mirror's: --build-arg RUST=…
 ARG RUST=rust:1.95.0-slim-bookworm

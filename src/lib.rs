@@ -14,7 +14,7 @@
 //! `cli → server, controller → admission, cluster → systems → placement, view, policy, api`. Nothing points
 //! back; `text`, `names`, `wire` and `kubernetes` are below all of them. `simulation` is above `systems`:
 //! `cli` uses it, and so do tests. `placement`, `systems`, `view`, `admission` and `simulation` do no I/O and
-//! read no clock. `tests/purity.rs` checks both.
+//! read no clock. `tests/offline/purity.rs` checks both.
 
 #![allow(
     missing_docs,

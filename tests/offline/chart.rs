@@ -26,6 +26,6 @@ mod rights;
 /// Upgrades with the values of an older chart.
 mod upgrade;
 /// The values, their schema and their documentation.
-mod values;
+pub(crate) mod values;
 /// For which objects the API server calls the webhook, and how.
 mod webhooks;

@@ -4,7 +4,7 @@
 //! The worst findings, a second crypto provider or an unknown licence, fail here as well, on every
 //! machine that runs the tests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use cargo_metadata::MetadataCommand;
@@ -29,6 +29,9 @@ const PROVIDERS: &[&str] = &[
 ];
 
 const THE_PROVIDER: &str = "ring";
+
+/// The crypto that could come back with a dependency.
+const BANNED: [&str; 4] = ["aws-lc-rs", "native-tls", "openssl", "openssl-sys"];
 
 /// Only for crates that the build has downloaded: those of `deny.toml`'s targets, and of no other
 /// platform. A test asks no registry.
@@ -83,81 +86,61 @@ impl Deny {
     /// For every crate, or by an exception for `name`.
     fn allowed(&self, name: &str) -> Vec<Licensee> {
         let exceptions = self.licenses.exceptions.iter().filter(|exception| exception.name == name);
-        self.licenses
-            .allow
-            .iter()
-            .chain(exceptions.flat_map(|exception| &exception.allow))
-            .map(|licence| Licensee::parse(licence).expect("deny.toml allows SPDX licences"))
-            .collect()
+        let allowed =
+            self.licenses.allow.iter().chain(exceptions.flat_map(|exception| &exception.allow));
+        allowed.map(|licence| Licensee::parse(licence).expect("an SPDX licence")).collect()
     }
 }
 
-/// One package of the graph.
-#[derive(Clone)]
-struct Package {
-    name: String,
-    version: String,
-    /// The manifest's `license`: an SPDX expression, or the older form with slashes.
-    licence: Option<String>,
-}
+/// A package of the graph: its name and the manifest's `license`, an SPDX expression or the older form
+/// with slashes.
+type Package<'p> = (&'p str, Option<&'p str>);
 
 /// All packages that are built for any target of `deny.toml`, for tests and build scripts too.
-fn resolved(deny: &Deny) -> Vec<Package> {
+fn resolved(deny: &Deny) -> Vec<Package<'static>> {
     let mut options = OFFLINE.map(str::to_owned).to_vec();
     if deny.graph.all_features {
         options.push("--all-features".to_owned());
     }
-    for target in &deny.graph.targets {
-        options.extend(["--filter-platform".to_owned(), target.clone()]);
-    }
-    let metadata = MetadataCommand::new()
-        .manifest_path(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
-        .other_options(options)
-        .exec()
-        .expect("cargo metadata answers");
-    let resolve = metadata.resolve.as_ref().expect("the graph is resolved");
-    resolve
-        .nodes
+    let targets = deny.graph.targets.iter();
+    options.extend(targets.flat_map(|target| ["--filter-platform".to_owned(), target.clone()]));
+    let mut metadata = MetadataCommand::new();
+    metadata.manifest_path(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+    let metadata = metadata.other_options(options).exec().expect("cargo metadata answers");
+    let metadata: &'static _ = Box::leak(Box::new(metadata));
+    let nodes = &metadata.resolve.as_ref().expect("the graph is resolved").nodes;
+    let packages: Vec<Package<'_>> = nodes
         .iter()
-        .map(|node| {
-            let package = &metadata[&node.id];
-            Package {
-                name: package.name.to_string(),
-                version: package.version.to_string(),
-                licence: package.license.clone(),
-            }
-        })
-        .collect()
+        .map(|node| (metadata[&node.id].name.as_str(), metadata[&node.id].license.as_deref()))
+        .collect();
+    assert!(packages.len() > 100, "a graph of {} packages was not resolved", packages.len());
+    packages
 }
 
 /// Everything in `packages` that `deny` does not allow, one sentence each.
-fn findings(packages: &[Package], deny: &Deny) -> Vec<String> {
+fn findings(packages: &[Package<'_>], deny: &Deny) -> Vec<String> {
     let mut found = Vec::new();
-    for Package { name, version, licence } in packages {
+    for (name, licence) in packages {
         let allowed = deny.allowed(name);
         if let Some(ban) = deny.bans.deny.iter().find(|ban| ban.name == *name) {
             found.push(format!(
-                "{name} {version} is banned ({}); `cargo tree --invert {name}` shows who brings it",
+                "{name} is banned ({}); `cargo tree --invert {name}` shows who brings it",
                 ban.reason
             ));
         }
-        match licence.as_deref().map(|text| Expression::parse_mode(text, ParseMode::LAX)) {
-            None => found.push(format!("{name} {version} names no licence")),
-            Some(Err(error)) => found.push(format!("{name} {version}: licence: {error}")),
+        match licence.map(|text| Expression::parse_mode(text, ParseMode::LAX)) {
+            None => found.push(format!("{name} names no licence")),
+            Some(Err(error)) => found.push(format!("{name}: licence: {error}")),
             Some(Ok(expression)) => {
-                let satisfied = expression
-                    .evaluate(|needed| allowed.iter().any(|licence| licence.satisfies(needed)));
-                if !satisfied {
-                    found.push(format!("{name} {version} is licensed under {expression}"));
+                if !expression.evaluate(|needed| allowed.iter().any(|it| it.satisfies(needed))) {
+                    found.push(format!("{name} is licensed under {expression}"));
                 }
             }
         }
     }
-    let mut providers = BTreeMap::<&str, Vec<&str>>::new();
-    for package in packages.iter().filter(|package| PROVIDERS.contains(&&*package.name)) {
-        providers.entry(&package.name).or_default().push(&package.version);
-    }
-    if providers.len() != 1 || providers.get(THE_PROVIDER).is_none_or(|found| found.len() != 1) {
+    let providers = packages.iter().map(|(name, _)| *name).filter(|name| PROVIDERS.contains(name));
+    let providers: Vec<&str> = providers.collect();
+    if providers != [THE_PROVIDER] {
         found.push(format!(
             "the one crypto provider is to be one {THE_PROVIDER}, and there are {providers:?}"
         ));
@@ -166,35 +149,22 @@ fn findings(packages: &[Package], deny: &Deny) -> Vec<String> {
 }
 
 #[test]
-fn the_resolved_graph_keeps_to_deny_toml() {
+fn the_resolved_graph_keeps_to_deny_toml_which_allows_no_licence_in_vain() {
     let deny = Deny::read();
     let packages = resolved(&deny);
-    assert!(packages.len() > 100, "a graph of {} packages was not resolved", packages.len());
     let found = findings(&packages, &deny);
     assert!(found.is_empty(), "{}", found.join("\n"));
-}
-
-#[test]
-fn every_allowed_licence_is_needed() {
-    let deny = Deny::read();
-    let packages = resolved(&deny);
-    let before = findings(&packages, &deny).len();
     for (index, licence) in deny.licenses.allow.iter().enumerate() {
         let mut without = Deny::read();
         without.licenses.allow.remove(index);
-        assert!(
-            findings(&packages, &without).len() > before,
-            "no dependency needs {licence} any more: take it out of deny.toml"
-        );
+        let is_needed = !findings(&packages, &without).is_empty();
+        assert!(is_needed, "no dependency needs {licence} any more: take it out of deny.toml");
     }
     for (index, exception) in deny.licenses.exceptions.iter().enumerate() {
         let mut without = Deny::read();
         without.licenses.exceptions.remove(index);
-        assert!(
-            findings(&packages, &without).len() > before,
-            "{} needs no exception any more: take it out of deny.toml",
-            exception.name
-        );
+        let is_needed = !findings(&packages, &without).is_empty();
+        assert!(is_needed, "{} needs no exception any more", exception.name);
     }
 }
 
@@ -220,77 +190,39 @@ fn no_exception_is_for_what_is_shipped() {
 }
 
 #[test]
-fn the_bans_cover_the_crypto_that_could_come_back() {
+fn each_fault_of_a_graph_is_found() {
     let deny = Deny::read();
-    let banned: BTreeSet<_> = deny.bans.deny.iter().map(|ban| &*ban.name).collect();
-    for name in ["aws-lc-rs", "native-tls", "openssl", "openssl-sys"] {
-        assert!(banned.contains(name), "deny.toml bans no {name}");
-    }
-    assert!(!banned.contains(THE_PROVIDER));
-}
-
-/// A graph that `deny.toml` allows, to which each case below adds one fault.
-fn sound() -> Vec<Package> {
-    vec![package(THE_PROVIDER, "Apache-2.0 AND ISC"), package("hyper", "MIT")]
-}
-
-fn package(name: &str, licence: &str) -> Package {
-    Package { name: name.into(), version: "1.2.3".into(), licence: Some(licence.into()) }
-}
-
-#[test]
-fn a_sound_graph_has_no_findings() {
-    assert_eq!(findings(&sound(), &Deny::read()), Vec::<String>::new());
-}
-
-#[test]
-fn a_banned_crate_is_found() {
-    for name in ["aws-lc-rs", "native-tls", "openssl", "openssl-sys"] {
-        let mut graph = sound();
-        graph.push(package(name, "MIT"));
-        let found = findings(&graph, &Deny::read()).join("\n");
-        assert!(found.starts_with(&format!("{name} 1.2.3 is banned (")), "{found}");
+    assert!(!deny.bans.deny.iter().any(|ban| ban.name == THE_PROVIDER));
+    let sound = [(THE_PROVIDER, Some("Apache-2.0 AND ISC")), ("hyper", Some("MIT"))];
+    assert_eq!(findings(&sound, &deny), Vec::<String>::new());
+    let with = |package: Package<'_>| findings(&[&sound[..], &[package]].concat(), &deny);
+    for name in BANNED {
+        let found = with((name, Some("MIT"))).join("\n");
+        assert!(found.starts_with(&format!("{name} is banned (")), "{found}");
         assert!(found.contains(&format!("cargo tree --invert {name}")), "{found}");
     }
-}
-
-#[test]
-fn any_other_number_of_crypto_providers_is_found() {
     let wrong: [&[&str]; 4] =
         [&[], &["ring", "ring"], &["ring", "rustls-graviola"], &["rustls-graviola"]];
     for names in wrong {
-        let graph: Vec<_> = names.iter().map(|name| package(name, "MIT")).collect();
-        let found = findings(&graph, &Deny::read());
+        let graph: Vec<Package<'_>> = names.iter().map(|name| (*name, Some("MIT"))).collect();
+        let found = findings(&graph, &deny);
         assert_eq!(found.len(), 1, "{names:?}: {found:?}");
         assert!(found[0].contains("crypto provider"), "{found:?}");
     }
-}
-
-#[test]
-fn licences_are_judged_as_expressions() {
-    let allowed = [
-        "MIT OR GPL-3.0-only",
-        "MIT/Apache-2.0",
-        "Apache-2.0 / MIT",
-        "(MIT OR GPL-3.0-only) AND Unicode-3.0",
-        "Apache-2.0 WITH LLVM-exception",
-    ];
-    let refused = [
-        "GPL-3.0-only",
-        "MIT AND GPL-3.0-only",
-        "Apache-2.0 WITH Swift-exception",
-        "AGPL-3.0-or-later OR SSPL-1.0",
-        "not an expression",
-    ];
-    for (licences, findings_expected) in [(&allowed, 0), (&refused, 1)] {
-        for licence in licences {
-            let mut graph = sound();
-            graph.push(package("some", licence));
-            let found = findings(&graph, &Deny::read());
-            assert_eq!(found.len(), findings_expected, "{licence}: {found:?}");
-        }
+    for (licence, is_allowed) in [
+        (Some("MIT OR GPL-3.0-only"), true),
+        (Some("MIT/Apache-2.0"), true),
+        (Some("Apache-2.0 / MIT"), true),
+        (Some("(MIT OR GPL-3.0-only) AND Unicode-3.0"), true),
+        (Some("Apache-2.0 WITH LLVM-exception"), true),
+        (Some("GPL-3.0-only"), false),
+        (Some("MIT AND GPL-3.0-only"), false),
+        (Some("Apache-2.0 WITH Swift-exception"), false),
+        (Some("AGPL-3.0-or-later OR SSPL-1.0"), false),
+        (Some("not an expression"), false),
+        (None, false),
+    ] {
+        let found = with(("some", licence));
+        assert_eq!(found.len(), usize::from(!is_allowed), "{licence:?}: {found:?}");
     }
-    let mut graph = sound();
-    graph.push(Package { licence: None, ..package("some", "") });
-    assert_eq!(findings(&graph, &Deny::read()), ["some 1.2.3 names no licence"]);
 }

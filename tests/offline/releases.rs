@@ -5,24 +5,14 @@ mod files;
 mod workflows;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 use testbed::image::stowplan;
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-
-fn read(path: &str) -> String {
-    fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
-
-fn stdout(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
+use crate::chart::helm::stdout;
+use crate::documents::{ROOT, read};
 
 fn cargo() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
@@ -56,12 +46,9 @@ fn the_crate_has_what_it_needs_and_nothing_else() {
     let list =
         ["package", "--list", "--offline", "--locked", "--allow-dirty", "--package=stowplan"];
     let list = stdout(cargo().args(list));
-    let (sources, others): (BTreeSet<&str>, BTreeSet<&str>) =
-        list.lines().partition(|path| path.starts_with("src/"));
+    let is_source = |path: &&str| path.starts_with("src/") && path.ends_with(".rs");
+    let (sources, others): (BTreeSet<&str>, BTreeSet<&str>) = list.lines().partition(is_source);
     assert!(sources.len() > 100, "{sources:?}");
-    for path in sources {
-        assert!(path.ends_with(".rs"), "{path}");
-    }
     // The chart's values are read by a unit test of src/server/limits.rs.
     let wanted = BTreeSet::from([
         "CHANGELOG.md",
@@ -73,8 +60,7 @@ fn the_crate_has_what_it_needs_and_nothing_else() {
         "charts/stowplan/values.yaml",
     ]);
     // Where the sources are no checkout, this one is missing.
-    let others = &others - &BTreeSet::from([".cargo_vcs_info.json"]);
-    assert_eq!(others, wanted);
+    assert_eq!(&others - &BTreeSet::from([".cargo_vcs_info.json"]), wanted);
     let package = package();
     for field in ["description", "license", "repository", "readme", "rust_version"] {
         assert!(package[field].as_str().is_some_and(|text| !text.is_empty()), "{field}");
@@ -86,17 +72,11 @@ fn the_crate_has_what_it_needs_and_nothing_else() {
 
 /// The instructions of the Dockerfile: a word and the rest, continued lines joined.
 fn instructions() -> Vec<(String, String)> {
-    let text: String = read("Dockerfile").lines().filter(|line| !line.starts_with('#')).fold(
-        String::new(),
-        |text, line| match line.strip_suffix('\\') {
-            Some(start) => text + start,
-            None => text + line + "\n",
-        },
-    );
-    text.lines()
-        .filter_map(|line| line.split_once(' '))
-        .map(|(word, rest)| (word.to_owned(), rest.trim().to_owned()))
-        .collect()
+    let text = read("Dockerfile");
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let joined = lines.join("\n").replace("\\\n", "");
+    let split = joined.lines().filter_map(|line| line.split_once(' '));
+    split.map(|(word, rest)| (word.to_owned(), rest.trim().to_owned())).collect()
 }
 
 /// `KEY="VALUE" KEY="VALUE"`.

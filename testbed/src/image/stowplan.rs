@@ -1,5 +1,5 @@
 //! How the image of stowplan is started and labelled, whichever way it is built: by `testbed image`,
-//! or by an engine from the `Dockerfile` (tests/releases.rs compares the two).
+//! or by an engine from the `Dockerfile` (tests/offline/releases.rs compares the two).
 
 use std::collections::BTreeMap;
 

@@ -5,108 +5,92 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-
 use serde_json::{Value, json};
 
 use super::helm::{CA, Objects, Render, run, stdout};
 
+const CERT_MANAGER: &str = r#"tls.mode="certManager""#;
+
 /// The caBundle, the annotation for cert-manager, the Secret that the webhook reads, and whether the
 /// controller keeps it.
-fn kept_by(objects: &Objects) -> (bool, Option<String>, String, bool) {
-    let client = objects.webhook().client_config;
-    assert_eq!(client.ca_bundle, objects.validation().client_config.ca_bundle);
-    let configuration: Value = objects.get("MutatingWebhookConfiguration", "stowplan");
+fn kept_by(objects: &'static Objects) -> (bool, Option<&'static str>, &'static str, bool) {
+    let bundle = &objects.webhooks()[0]["clientConfig"]["caBundle"];
+    assert_eq!(bundle, &objects.validation()["clientConfig"]["caBundle"]);
+    let configuration = objects.get("MutatingWebhookConfiguration", "stowplan");
     let annotation = &configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"];
-    let arguments = |name: &str| {
-        let (_, container) = objects.container(name).expect("a container");
-        container.args.expect("arguments")
-    };
-    let (webhook, controller) = (arguments("webhook"), arguments("controller"));
-    let secret = webhook.iter().find_map(|it| it.strip_prefix("--tls-secret=")).expect("a Secret");
-    let keeps = controller.contains(&format!("--tls-secret={secret}"));
-    let annotation = annotation.as_str().map(str::to_owned);
-    (client.ca_bundle.is_some(), annotation, secret.to_owned(), keeps)
+    let args = objects.args("webhook");
+    let secret = args.iter().find_map(|it| it.strip_prefix("--tls-secret=")).expect("a Secret");
+    let keeps = objects.args("controller").contains(&&*format!("--tls-secret={secret}"));
+    (bundle.is_string(), annotation.as_str(), secret, keeps)
 }
 
 #[test]
 fn each_mode_has_one_keeper_of_the_certificate() {
-    let ca = format!("tls.caBundle={CA:?}");
-    let of_chart = Some("stowplan-system/stowplan-tls".to_owned());
-    let own = "stowplan-tls".to_owned();
-    let provided = (true, None, own.clone(), false);
+    let of_chart = Some("stowplan-system/stowplan-tls");
+    let other = r#"tls.secretName="other""#;
     for (values, expected) in [
-        (&[][..], (false, None, own.clone(), true)),
-        (&[r#"tls.mode="self""#], (false, None, own.clone(), true)),
+        (&[][..], (false, None, "stowplan-tls", true)),
+        (&[r#"tls.mode="self""#], (false, None, "stowplan-tls", true)),
         // Not in this mode: its name is the release's.
-        (&[r#"tls.secretName="other""#], (false, None, own.clone(), true)),
+        (&[other], (false, None, "stowplan-tls", true)),
         // Values that are older than tls.mode.
-        (&[&*ca], provided.clone()),
-        (&[&*ca, r#"tls.mode="provided""#], provided),
-        (&[&*ca, r#"tls.secretName="other""#], (true, None, "other".to_owned(), false)),
-        (&[r#"tls.certManager.inject="a/b""#], (false, Some("a/b".to_owned()), own.clone(), false)),
-        (&[r#"tls.mode="certManager""#], (false, of_chart.clone(), own.clone(), false)),
-        (
-            &[r#"tls.mode="certManager""#, r#"tls.secretName="other""#],
-            (false, of_chart, "other".to_owned(), false),
-        ),
+        (&[CA], (true, None, "stowplan-tls", false)),
+        (&[CA, r#"tls.mode="provided""#], (true, None, "stowplan-tls", false)),
+        (&[CA, other], (true, None, "other", false)),
+        (&[r#"tls.certManager.inject="a/b""#], (false, Some("a/b"), "stowplan-tls", false)),
+        (&[CERT_MANAGER], (false, of_chart, "stowplan-tls", false)),
+        (&[CERT_MANAGER, other], (false, of_chart, "other", false)),
     ] {
         let objects = Render::bare().set_all(values).objects();
-        assert_eq!(kept_by(&objects), expected, "{values:?}");
+        assert_eq!(kept_by(objects), expected, "{values:?}");
     }
 }
 
 /// Otherwise each rendering would differ, and an upgrade would replace keys under running pods.
 #[test]
 fn no_rendering_has_certificate_data() {
-    for values in [&[][..], &[r#"tls.mode="certManager""#]] {
+    for values in [&[][..], &[CERT_MANAGER]] {
         let render = Render::bare().set_all(values);
         let text = render.text();
-        assert_eq!(text, render.text());
+        assert_eq!(text, stdout(&mut render.command()));
         for part in ["BEGIN", "LS0tLS1", "caBundle:", "tls.crt:"] {
             assert!(!text.contains(part), "{part}");
         }
-        assert!(!Objects::parse(&text).kinds().contains("Secret"));
+        assert!(!render.objects().has("Secret"));
     }
 }
 
 #[test]
 fn cert_manager_issues_for_the_service_from_a_ca_of_the_chart_or_from_another_issuer() {
-    let mode = r#"tls.mode="certManager""#;
-    let of = |values: &[&str]| Render::bare().set(mode).set_all(values).objects();
-    let certificate = |objects: &Objects| objects.get::<Value>("Certificate", "stowplan-tls");
+    let of = |values: &[&str]| Render::bare().set(CERT_MANAGER).set_all(values).objects();
     let chart = of(&[]);
-    let host = chart.webhook().client_config.service.expect("a Service");
-    let spec = certificate(&chart)["spec"].clone();
-    assert_eq!(spec["dnsNames"][0], format!("{}.{}.svc", host.name, host.namespace));
+    let host = &chart.webhooks()[0]["clientConfig"]["service"];
+    let spec = &chart.get("Certificate", "stowplan-tls")["spec"];
+    let text = |value: &'static Value| value.as_str().expect("text");
+    let name = format!("{}.{}.svc", text(&host["name"]), text(&host["namespace"]));
+    assert_eq!(spec["dnsNames"][0], name);
     assert_eq!(spec["secretName"], "stowplan-tls");
     assert_eq!(spec["issuerRef"], json!({"name": "stowplan-ca", "kind": "Issuer"}));
-    let authority: Value = chart.get("Certificate", "stowplan-ca");
-    assert_eq!(authority["spec"]["isCA"], true);
-    let issuer: Value = chart.get("Issuer", "stowplan-ca");
-    assert_eq!(issuer["spec"]["ca"]["secretName"], authority["spec"]["secretName"]);
-    let root = authority["spec"]["issuerRef"]["name"].as_str().expect("a name");
-    let root: Value = chart.get("Issuer", root);
+    let authority = &chart.get("Certificate", "stowplan-ca")["spec"];
+    assert_eq!(authority["isCA"], true);
+    let issuer = &chart.get("Issuer", "stowplan-ca")["spec"];
+    assert_eq!(issuer["ca"]["secretName"], authority["secretName"]);
+    let root = chart.get("Issuer", text(&authority["issuerRef"]["name"]));
     assert_eq!(root["spec"], json!({"selfSigned": {}}));
 
     let issuer = json!({"name": "corporate", "kind": "ClusterIssuer"});
     let other = of(&[&format!("tls.certManager.issuerRef={issuer}")]);
-    assert_eq!(certificate(&other)["spec"]["issuerRef"], issuer);
-    assert!(!other.kinds().contains("Issuer"));
-    assert!(other.find::<Value>("Certificate", "stowplan-ca").is_none());
+    assert_eq!(other.get("Certificate", "stowplan-tls")["spec"]["issuerRef"], issuer);
+    assert!(!other.has("Issuer") && other.find("Certificate", "stowplan-ca").is_none());
     let mine = Render::bare().set(r#"tls.certManager.inject="a/b""#).objects();
-    assert!(!mine.kinds().contains("Certificate") && !mine.kinds().contains("Issuer"));
+    assert!(!mine.has("Certificate") && !mine.has("Issuer"));
 }
 
 /// The flags are those that the program has.
 #[test]
 fn the_controller_gets_names_and_lifetimes() {
-    let objects = Render::bare()
-        .release("other")
-        .set_all(&[r#"tls.self={"caLifetime": "100h", "leafLifetime": "10h", "overlap": "1m"}"#])
-        .objects();
-    let (_, container) = objects.container("controller").expect("a controller");
-    let arguments = container.args.expect("arguments");
+    let lifetimes = r#"tls.self={"caLifetime": "100h", "leafLifetime": "10h", "overlap": "1m"}"#;
+    let args = Render::bare().release("other").set(lifetimes).objects().args("controller");
     for flag in [
         "--tls-secret=other-stowplan-tls",
         "--ca-secret=other-stowplan-ca",
@@ -116,7 +100,7 @@ fn the_controller_gets_names_and_lifetimes() {
         "--leaf-lifetime=10h",
         "--ca-overlap=1m",
     ] {
-        assert!(arguments.contains(&flag.to_owned()), "{flag}: {arguments:?}");
+        assert!(args.contains(&flag), "{flag}: {args:?}");
     }
 }
 
@@ -128,35 +112,24 @@ fn make_certificates(args: &[&str]) -> Command {
 
 #[test]
 fn throw_away_certificates_fit_the_chart() {
-    let out = tempfile::tempdir().expect("a folder");
+    let out = tempfile::tempdir().unwrap();
     let path = |name: &str| out.path().join(name).display().to_string();
-    let folder = out.path().display().to_string();
-    let said = stdout(&mut make_certificates(&[
-        "--namespace",
-        "here",
-        "--service",
-        "my-stowplan-webhook",
-        "--out",
-        &folder,
-    ]));
+    let names = ["--namespace", "here", "--service", "my-stowplan-webhook"];
+    let said = stdout(make_certificates(&names).arg("--out").arg(out.path()));
     assert!(said.contains("helm upgrade --install my-stowplan "), "{said}");
-
-    let files: BTreeSet<_> = fs::read_dir(out.path())
-        .expect("a folder")
-        .map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"))
-        .collect();
-    assert_eq!(files, ["ca.crt", "tls.crt", "tls.key"].map(str::to_owned).into());
+    let files = fs::read_dir(out.path()).unwrap();
+    let files: BTreeSet<_> = files.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(files, ["ca.crt", "tls.crt", "tls.key"].map(Into::into).into());
 
     // The name that the API server checks: <service>.<namespace>.svc of the rendered configuration.
     let openssl = |args: &[&str]| stdout(Command::new("openssl").args(args));
     let bundle = openssl(&["base64", "-A", "-in", &path("ca.crt")]);
     let render = Render::bare().release("my-stowplan").namespace("here");
     let objects = render.set(&format!("tls.caBundle={bundle:?}")).objects();
-    let configuration: MutatingWebhookConfiguration =
-        objects.get("MutatingWebhookConfiguration", "my-stowplan");
-    let webhooks = configuration.webhooks.expect("webhooks");
-    let service = webhooks[0].client_config.service.as_ref().expect("a Service");
-    let host = format!("{}.{}.svc", service.name, service.namespace);
+    let configuration = objects.get("MutatingWebhookConfiguration", "my-stowplan");
+    let service = &configuration["webhooks"][0]["clientConfig"]["service"];
+    let [name, namespace] = ["name", "namespace"].map(|key| service[key].as_str().unwrap());
+    let host = format!("{name}.{namespace}.svc");
     let verified = openssl(&[
         "verify",
         "-CAfile",

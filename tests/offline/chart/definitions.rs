@@ -1,29 +1,28 @@
 //! What the chart installs beside the pods: the definitions of stowplan's resources, and the class
 //! for parked claims.
 
-use std::collections::BTreeSet;
 use std::process::Command;
 
-use serde_json::Value;
 use stowplan::testing::systems::coschedule::keys;
 
-use super::helm::{BINARY, Objects, Render, read, stdout};
+use super::helm::{BINARY, Objects, objects, read, stdout};
+
+const KIND: &str = "CustomResourceDefinition";
 
 #[test]
 fn the_definitions_arrive_unchanged_and_survive_an_uninstall() {
     let file = Objects::parse(&read("files/crds.yaml"));
-    assert_eq!(file.kinds(), BTreeSet::from(["CustomResourceDefinition"]));
-    for (values, keep) in [(&[][..], true), (&["crds.keep=false"], false)] {
-        let rendered = Render::defaults().set_all(values).objects();
-        for ((kind, name), original) in &file.0 {
-            let definition: Value = rendered.get(kind, name);
+    let definitions = file.of_kind(KIND);
+    assert_eq!(definitions.len(), file.0.len());
+    for (values, keep) in [(&[][..], Some("keep")), (&["crds.keep=false"], None)] {
+        for (name, original) in &definitions {
+            let definition = objects(values).get(KIND, name);
             assert_eq!(definition["spec"], original["spec"], "{name}");
             let policy = &definition["metadata"]["annotations"]["helm.sh/resource-policy"];
-            assert_eq!(policy.as_str(), keep.then_some("keep"));
+            assert_eq!(policy.as_str(), keep);
         }
     }
-    let without = Render::defaults().set("crds.install=false").objects();
-    assert!(!without.kinds().contains("CustomResourceDefinition"));
+    assert!(!objects(&["crds.install=false"]).has(KIND));
 }
 
 #[test]
@@ -37,11 +36,9 @@ fn the_definitions_are_those_of_the_binary() {
 
 #[test]
 fn a_class_to_park_claims_in_only_where_placeholders_bring_their_own() {
-    for (volumes, parked) in [("provision", true), ("adopt", false)] {
-        let objects =
-            Render::defaults().set(&format!("policy.coschedule.volumes={volumes:?}")).objects();
-        let class = ("StorageClass".to_owned(), keys::PARKED.to_owned());
-        assert_eq!(objects.0.contains_key(&class), parked, "{volumes}");
-    }
-    assert!(!Render::defaults().objects().kinds().contains("StorageClass"));
+    let classes = |values: &[&str]| objects(values).of_kind("StorageClass");
+    let provision = classes(&[r#"policy.coschedule.volumes="provision""#]);
+    assert_eq!(provision.iter().map(|(name, _)| *name).collect::<Vec<_>>(), [keys::PARKED]);
+    assert!(classes(&[r#"policy.coschedule.volumes="adopt""#]).is_empty());
+    assert!(classes(&[]).is_empty());
 }

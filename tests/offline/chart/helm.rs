@@ -1,19 +1,12 @@
-//! The real `helm` on this chart, and the objects that it renders.
+//! The real `helm` on this chart, and the objects that it renders: each set of values once, for all
+//! tests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, OnceLock};
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook,
-    ValidatingWebhookConfiguration,
-};
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
-use serde::Deserialize as _;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use testbed::tools::{Tools, to_stderr};
 
@@ -32,8 +25,7 @@ pub(crate) const SIDECAR: &str = "controller.sidecar=true";
 pub(crate) const NO_CONTROLLER: &str = "controller.enabled=false";
 
 /// Base64 of a PEM frame without a certificate in it: the chart looks no further.
-pub(crate) const CA: &str =
-    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkxTMHQKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+pub(crate) const CA: &str = "tls.caBundle=\"LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkxTMHQKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=\"";
 
 pub(crate) fn helm() -> Command {
     static HELM: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -58,62 +50,61 @@ pub(crate) fn run(command: &mut Command) -> Output {
 
 /// What a successful command wrote.
 pub(crate) fn stdout(command: &mut Command) -> String {
-    let output = run(command);
-    assert!(
-        output.status.success(),
-        "{command:?}: {}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).expect("text")
+    let Output { status, stdout, stderr } = run(command);
+    assert!(status.success(), "{command:?}: {status}\n{}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).unwrap()
 }
 
 pub(crate) fn read(name: &str) -> String {
     fs::read_to_string(format!("{CHART}/{name}")).expect("a file of the chart")
 }
 
-/// One `helm template` of the chart. Values are given as `path=JSON`.
+/// The objects of the defaults with these values, `path=JSON`.
+pub(crate) fn objects(values: &[&str]) -> &'static Objects {
+    Render::defaults().set_all(values).objects()
+}
+
+/// One `helm template` of the chart.
+#[derive(Clone)]
 pub(crate) struct Render {
     chart: String,
     release: &'static str,
     namespace: &'static str,
-    pub(crate) args: Vec<String>,
+    args: Vec<String>,
 }
+
+/// What Helm wrote, or its message.
+type Outcome = Result<(String, OnceLock<Objects>), String>;
 
 impl Render {
     /// Only the defaults, which the chart refuses: it needs an image and a CA.
     pub(crate) fn of(chart: &str) -> Self {
-        Self {
-            chart: chart.to_owned(),
-            release: "stowplan",
-            namespace: "stowplan-system",
-            args: Vec::new(),
-        }
+        let chart = chart.to_owned();
+        Self { chart, release: "stowplan", namespace: "stowplan-system", args: Vec::new() }
     }
 
     /// The defaults and an image.
     pub(crate) fn bare() -> Self {
-        Self::of(CHART).values(IMAGE)
+        Self::of(CHART).args(&["--values", IMAGE])
     }
 
     /// The defaults and a CA.
     pub(crate) fn defaults() -> Self {
-        Self::bare().set(&format!("tls.caBundle={CA:?}"))
+        Self::bare().set(CA)
     }
 
+    /// The values of a file of the chart.
     pub(crate) fn file(name: &str) -> Self {
-        Self::bare().values(&format!("{CHART}/{name}"))
+        Self::bare().args(&["--values", &format!("{CHART}/{name}")])
     }
 
-    /// The values of this file win over those before.
-    pub(crate) fn values(mut self, path: &str) -> Self {
-        self.args.extend(["--values".to_owned(), path.to_owned()]);
+    pub(crate) fn args(mut self, args: &[&str]) -> Self {
+        self.args.extend(args.iter().map(|&arg| arg.to_owned()));
         self
     }
 
-    pub(crate) fn set(mut self, value: &str) -> Self {
-        self.args.extend(["--set-json".to_owned(), value.to_owned()]);
-        self
+    pub(crate) fn set(self, value: &str) -> Self {
+        self.args(&["--set-json", value])
     }
 
     pub(crate) fn set_all(self, values: &[&str]) -> Self {
@@ -135,20 +126,45 @@ impl Render {
         helm
     }
 
-    pub(crate) fn text(&self) -> String {
-        stdout(&mut self.command())
+    fn outcome(&self) -> &'static Outcome {
+        static OUTCOMES: Mutex<BTreeMap<Vec<String>, &'static OnceLock<Outcome>>> =
+            Mutex::new(BTreeMap::new());
+        let mut command = self.command();
+        let key: Vec<String> =
+            command.get_args().map(|arg| arg.to_str().unwrap().to_owned()).collect();
+        let mut outcomes = OUTCOMES.lock().unwrap();
+        let outcome = *outcomes.entry(key).or_insert_with(|| Box::leak(Box::default()));
+        drop(outcomes);
+        outcome.get_or_init(|| {
+            let Output { status, stdout, stderr } = run(&mut command);
+            let text = |bytes| String::from_utf8(bytes).unwrap();
+            match status.success() {
+                true => Ok((text(stdout), OnceLock::new())),
+                false => Err(text(stderr)),
+            }
+        })
     }
 
-    pub(crate) fn objects(&self) -> Objects {
-        Objects::parse(&self.text())
+    pub(crate) fn text(&self) -> &'static str {
+        &self.outcome().as_ref().unwrap_or_else(|error| panic!("{:?}: {error}", self.args)).0
+    }
+
+    pub(crate) fn objects(&self) -> &'static Objects {
+        let text = self.text();
+        let objects = &self.outcome().as_ref().unwrap().1;
+        objects.get_or_init(|| Objects::parse(text))
     }
 
     /// The message of a render that is refused.
-    pub(crate) fn refusal(&self) -> String {
-        let output = run(&mut self.command());
-        assert!(!output.status.success(), "rendered in spite of {:?}", self.args);
-        String::from_utf8(output.stderr).expect("text")
+    pub(crate) fn refusal(&self) -> &'static str {
+        let outcome = self.outcome().as_ref();
+        outcome.err().unwrap_or_else(|| panic!("rendered in spite of {:?}", self.args))
     }
+}
+
+/// The texts of a list.
+pub(crate) fn texts(list: &Value) -> Vec<&str> {
+    list.as_array().into_iter().flatten().map(|it| it.as_str().expect("text")).collect()
 }
 
 /// The rendered objects, by kind and name.
@@ -159,76 +175,88 @@ impl Objects {
         let documents: Vec<Value> = serde_saphyr::from_multiple(text).expect("YAML");
         let mut objects = BTreeMap::new();
         for object in documents {
-            let word = |pointer: &str| {
-                let word = object.pointer(pointer).and_then(Value::as_str);
-                word.unwrap_or_else(|| panic!("no {pointer} in {object}")).to_owned()
-            };
-            let key = (word("/kind"), word("/metadata/name"));
+            let word = |word: &Value| word.as_str().expect("a word").to_owned();
+            let key = (word(&object["kind"]), word(&object["metadata"]["name"]));
             assert!(objects.insert(key.clone(), object).is_none(), "{key:?} is there twice");
         }
         Self(objects)
     }
 
-    pub(crate) fn kinds(&self) -> BTreeSet<&str> {
-        self.0.keys().map(|(kind, _)| &**kind).collect()
+    pub(crate) fn find(&self, kind: &str, name: &str) -> Option<&Value> {
+        self.0.get(&(kind.to_owned(), name.to_owned()))
     }
 
-    pub(crate) fn find<T: DeserializeOwned>(&self, kind: &str, name: &str) -> Option<T> {
-        let object = self.0.get(&(kind.to_owned(), name.to_owned()))?;
-        Some(T::deserialize(object).unwrap_or_else(|error| panic!("{kind} {name}: {error}")))
-    }
-
-    pub(crate) fn get<T: DeserializeOwned>(&self, kind: &str, name: &str) -> T {
+    pub(crate) fn get(&self, kind: &str, name: &str) -> &Value {
         self.find(kind, name)
             .unwrap_or_else(|| panic!("no {kind} {name} among {:?}", self.0.keys()))
     }
 
-    /// The mutating webhooks of the release `stowplan`.
-    pub(crate) fn webhooks(&self) -> Vec<MutatingWebhook> {
-        let configuration: MutatingWebhookConfiguration =
-            self.get("MutatingWebhookConfiguration", "stowplan");
-        configuration.webhooks.expect("webhooks")
+    /// The objects of a kind, with their names.
+    pub(crate) fn of_kind(&self, kind: &str) -> Vec<(&str, &Value)> {
+        let of_kind = self.0.iter().filter(|((it, _), _)| it == kind);
+        of_kind.map(|((_, name), object)| (&**name, object)).collect()
     }
 
-    /// The one of them that places pods.
-    pub(crate) fn webhook(&self) -> MutatingWebhook {
-        self.webhooks().into_iter().find(|it| it.name == "pods.stowplan.dev").expect("the webhook")
+    pub(crate) fn has(&self, kind: &str) -> bool {
+        !self.of_kind(kind).is_empty()
+    }
+
+    /// The mutating webhooks of the release `stowplan`; the first places pods.
+    pub(crate) fn webhooks(&self) -> &Vec<Value> {
+        let configuration = self.get("MutatingWebhookConfiguration", "stowplan");
+        let webhooks = configuration["webhooks"].as_array().expect("webhooks");
+        assert_eq!(webhooks[0]["name"], "pods.stowplan.dev");
+        webhooks
     }
 
     /// The webhook of the release `stowplan` that validates stowplan's own objects.
-    pub(crate) fn validation(&self) -> ValidatingWebhook {
-        let configuration: ValidatingWebhookConfiguration =
-            self.get("ValidatingWebhookConfiguration", "stowplan");
-        let [webhook] = configuration.webhooks.expect("webhooks").try_into().expect("one");
-        webhook
+    pub(crate) fn validation(&self) -> &Value {
+        let configuration = self.get("ValidatingWebhookConfiguration", "stowplan");
+        assert_eq!(configuration["webhooks"].as_array().map(Vec::len), Some(1));
+        &configuration["webhooks"][0]
     }
 
-    /// The webhook's pods of the release `stowplan`.
-    pub(crate) fn pod(&self) -> PodTemplateSpec {
-        let deployment: Deployment = self.get("Deployment", "stowplan-webhook");
-        deployment.spec.expect("a spec").template
+    /// The policy of the release `stowplan`, as its ConfigMap has it.
+    pub(crate) fn policy_file(&self) -> Value {
+        let text = self.get("ConfigMap", "stowplan-policy")["data"]["policy.yaml"].as_str();
+        serde_saphyr::from_str(text.expect("text")).expect("YAML")
     }
 
     /// The pods of all Deployments.
-    pub(crate) fn pods(&self) -> Vec<PodTemplateSpec> {
-        let deployments = self.0.iter().filter(|((kind, _), _)| kind == "Deployment");
-        let pods: Vec<_> = deployments
-            .map(|(_, object)| Deployment::deserialize(object).expect("a Deployment"))
-            .map(|deployment| deployment.spec.expect("a spec").template)
+    pub(crate) fn templates(&self) -> Vec<&Value> {
+        let deployments = self.of_kind("Deployment");
+        assert!(!deployments.is_empty());
+        deployments.into_iter().map(|(_, it)| &it["spec"]["template"]).collect()
+    }
+
+    /// The specifications of all pods: those of Deployments, and of the hooks.
+    pub(crate) fn pods(&self) -> Vec<(&str, &Value)> {
+        let of = |kind, pointer: &'static str| {
+            let objects = self.of_kind(kind).into_iter();
+            objects.map(move |(name, it)| (name, it.pointer(pointer).expect("a pod")))
+        };
+        let pods: Vec<_> = of("Deployment", "/spec/template/spec")
+            .chain(of("Job", "/spec/template/spec"))
+            .chain(of("Pod", "/spec"))
             .collect();
-        assert!(!pods.is_empty());
+        assert!(pods.len() >= 3, "{:?}", self.0.keys());
         pods
     }
 
     /// The container of this name, and the pod that it is in, among all Deployments.
-    pub(crate) fn container(&self, name: &str) -> Option<(PodSpec, Container)> {
-        let mut found = self.pods().into_iter().filter_map(|pod| {
-            let spec = pod.spec.expect("a spec");
-            let container = spec.containers.iter().find(|it| it.name == name)?.clone();
-            Some((spec, container))
+    pub(crate) fn container(&self, name: &str) -> Option<(&Value, &Value)> {
+        let mut found = self.templates().into_iter().filter_map(|pod| {
+            let containers = pod["spec"]["containers"].as_array().expect("containers");
+            Some((&pod["spec"], containers.iter().find(|it| it["name"] == name)?))
         });
         let first = found.next();
         assert!(found.next().is_none(), "{name} runs in two Deployments");
         first
+    }
+
+    /// The arguments of a container that exists.
+    pub(crate) fn args(&self, container: &str) -> Vec<&str> {
+        let (_, container) = self.container(container).expect("a container");
+        texts(&container["args"])
     }
 }

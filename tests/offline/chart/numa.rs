@@ -2,59 +2,48 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::admissionregistration::v1::{
-    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicySpec,
-};
 use serde_json::Value;
 use stowplan::testing::placement::record;
 use stowplan::testing::systems::SYSTEMS;
 
-use super::helm::{NO_CONTROLLER, Objects, Render, SIDECAR};
+use super::helm::{NO_CONTROLLER, Objects, SIDECAR, objects, texts};
+
+const DECLARED: &str = r#"policy.katalyst.declaredLabels=["app"]"#;
 
 impl Objects {
-    /// The policy of this name, and the actions of its binding.
-    fn policy(&self, name: &str) -> Option<(ValidatingAdmissionPolicySpec, Vec<String>)> {
-        let policy: Option<ValidatingAdmissionPolicy> =
-            self.find("ValidatingAdmissionPolicy", name);
-        let binding: Option<ValidatingAdmissionPolicyBinding> =
-            self.find("ValidatingAdmissionPolicyBinding", name);
+    /// The admission policy of this name, and the actions of its binding.
+    pub(crate) fn policy(&self, name: &str) -> Option<(&Value, Vec<&str>)> {
+        let policy = self.find("ValidatingAdmissionPolicy", name);
+        let binding = self.find("ValidatingAdmissionPolicyBinding", name);
         assert_eq!(policy.is_some(), binding.is_some(), "{name} and its binding");
-        let binding = binding?.spec.expect("a spec");
-        assert_eq!(binding.policy_name.as_deref(), Some(name));
-        Some((policy?.spec.expect("a spec"), binding.validation_actions.expect("actions")))
+        let binding = &binding?["spec"];
+        assert_eq!(binding["policyName"], name);
+        Some((&policy?["spec"], texts(&binding["validationActions"])))
     }
 }
 
-fn numa(values: &[&str]) -> Option<ValidatingAdmissionPolicySpec> {
-    let objects = Render::defaults().set_all(values).objects();
-    let (spec, actions) = objects.policy("stowplan-numa")?;
+fn numa(values: &[&str]) -> Option<&'static Value> {
+    let (spec, actions) = objects(values).policy("stowplan-numa")?;
     assert_eq!(actions, ["Deny"]);
     Some(spec)
 }
 
 /// The label keys that the policy `…-numa-labels` freezes; `None`: there is no such policy.
 fn frozen_labels(values: &[&str]) -> Option<Vec<String>> {
-    let objects = Render::defaults().set_all(values).objects();
-    let (spec, actions) = objects.policy("stowplan-numa-labels")?;
+    let (spec, actions) = objects(values).policy("stowplan-numa-labels")?;
     assert_eq!(actions, ["Deny"]);
-    let declared = variable(&spec, "declared");
-    Some(serde_json::from_str(&declared).expect("a list in JSON, which CEL reads too"))
+    let declared = variable(spec, "declared");
+    Some(serde_json::from_str(declared).expect("a list in JSON, which CEL reads too"))
 }
 
-fn variable(spec: &ValidatingAdmissionPolicySpec, name: &str) -> String {
-    let variables = spec.variables.as_ref().expect("variables");
-    let variable = variables.iter().find(|variable| variable.name == name);
-    variable.unwrap_or_else(|| panic!("no variable {name}")).expression.clone()
+/// The expression or the text of the item of a list that has this name.
+fn named<'v>(list: &'v Value, name: &str) -> Option<&'v str> {
+    let item = list.as_array().expect("a list").iter().find(|item| item["name"] == name)?;
+    item["expression"].as_str()
 }
 
-/// The texts of a list in CEL.
-fn list(expression: &str) -> BTreeSet<String> {
-    let inner = expression.strip_prefix('[').and_then(|it| it.strip_suffix(']')).expect("a list");
-    let texts = inner.split(',').map(|text| {
-        let text = text.trim().strip_prefix('\'').and_then(|it| it.strip_suffix('\''));
-        text.expect("a text in quotes").to_owned()
-    });
-    texts.collect()
+fn variable<'v>(spec: &'v Value, name: &str) -> &'v str {
+    named(&spec["variables"], name).unwrap_or_else(|| panic!("no variable {name}"))
 }
 
 #[test]
@@ -68,12 +57,10 @@ fn numa_affinity_is_frozen_unless_the_policy_or_the_value_turns_it_off() {
         (&["webhook.admissionPolicy.enabled=false"], true),
         (&["controller.admissionPolicy.enabled=false"], true),
         (&[r#"policy={"katalyst": {"mode": "disabled", "declaredLabels": ["app"]}}"#], false),
-        (&["webhook.numaPolicy.enabled=false", r#"policy.katalyst.declaredLabels=["app"]"#], false),
+        (&["webhook.numaPolicy.enabled=false", DECLARED], false),
     ] {
         assert_eq!(numa(values).is_some(), rendered, "{values:?}");
-        if !rendered {
-            assert_eq!(frozen_labels(values), None, "{values:?}");
-        }
+        assert!(rendered || frozen_labels(values).is_none(), "{values:?}");
     }
 }
 
@@ -89,75 +76,54 @@ fn declared_labels_are_frozen_and_no_others() {
 /// An expression that fails to evaluate must not keep kubelets from writing the status of pods.
 #[test]
 fn policies_for_all_users_never_refuse_because_of_an_error() {
-    let objects = Render::defaults().set(r#"policy.katalyst.declaredLabels=["app"]"#).objects();
     for name in ["stowplan-numa", "stowplan-numa-labels", "stowplan-keys", "stowplan-tolerations"] {
-        let (spec, _) = objects.policy(name).unwrap_or_else(|| panic!("no policy {name}"));
-        assert_eq!(spec.failure_policy.as_deref(), Some("Ignore"), "{name}");
+        let (spec, _) = objects(&[DECLARED]).policy(name).expect(name);
+        assert_eq!(spec["failurePolicy"], "Ignore", "{name}");
     }
 }
 
 /// The account of the controller, and only if it has the right to write annotations.
 #[test]
 fn the_controller_alone_is_excepted() {
-    let labels = r#"policy.katalyst.declaredLabels=["app"]"#;
-    let excepted = |values: &[&str]| {
-        let values: Vec<_> = values.iter().copied().chain([labels]).collect();
-        let objects = Render::defaults().set_all(&values).objects();
-        let [one, other] = ["stowplan-numa", "stowplan-numa-labels"].map(|name| {
-            let (spec, _) = objects.policy(name).expect("a policy");
-            let conditions = spec.match_conditions.expect("conditions").into_iter();
-            let mut by_name = conditions.filter(|it| it.name == "not-by-the-controller");
-            by_name.next().map(|condition| condition.expression)
-        });
-        assert_eq!(one, other);
-        one
-    };
-    let of = |account: &str| {
-        let user = format!("system:serviceaccount:stowplan-system:{account}");
-        Some(format!("request.userInfo.username != '{user}'"))
-    };
-    assert_eq!(excepted(&[]), of("stowplan-controller"));
-    assert_eq!(excepted(&[SIDECAR]), of("stowplan"));
-    assert_eq!(excepted(&[NO_CONTROLLER]), None);
-    assert_eq!(excepted(&["controller.rbac.katalyst=false"]), None);
+    for (value, account) in [
+        (None, Some("stowplan-controller")),
+        (Some(SIDECAR), Some("stowplan")),
+        (Some(NO_CONTROLLER), None),
+        (Some("controller.rbac.katalyst=false"), None),
+    ] {
+        let values: Vec<_> = value.into_iter().chain([DECLARED]).collect();
+        let user = |account| {
+            format!(
+                "request.userInfo.username != 'system:serviceaccount:stowplan-system:{account}'"
+            )
+        };
+        for name in ["stowplan-numa", "stowplan-numa-labels"] {
+            let (spec, _) = objects(&values).policy(name).expect("a policy");
+            let excepted = named(&spec["matchConditions"], "not-by-the-controller");
+            assert_eq!(excepted, account.map(user).as_deref(), "{name} {value:?}");
+        }
+    }
 }
 
 /// Both are written in the template, because the chart has no other source.
 #[test]
 fn the_known_keys_are_those_of_stowplan() {
-    let objects = Render::defaults().objects();
-    let (spec, actions) = objects.policy("stowplan-keys").expect("by default");
+    let (spec, actions) = objects(&[]).policy("stowplan-keys").expect("by default");
     assert_eq!(actions, ["Warn"]);
-    let keys = SYSTEMS.iter().flat_map(|system| system.keys);
-    let keys: BTreeSet<_> = keys.map(|&key| key.to_owned()).collect();
-    assert_eq!(list(&variable(&spec, "known")), keys);
+    let list = |name| -> BTreeSet<&str> {
+        let inner = variable(spec, name).trim_matches(['[', ']']).split(',');
+        inner.map(|text| text.trim().trim_matches('\'')).collect()
+    };
+    let keys = SYSTEMS.iter().flat_map(|system| system.keys.iter().copied());
+    assert_eq!(list("known"), keys.collect::<BTreeSet<_>>());
     let prefixes = SYSTEMS.iter().flat_map(|system| system.prefixes);
     let prefixes = prefixes.map(|prefix| prefix.own).chain(["stowplan.dev/"]);
-    let prefixes: BTreeSet<_> = prefixes.map(str::to_owned).collect();
-    assert_eq!(list(&variable(&spec, "prefixes")), prefixes);
-    assert!(variable(&spec, "unknown").contains(&format!("'{}'", record::KEY)));
-    let numa = numa(&[]).expect("by default");
-    let text = serde_json::to_string(&numa.validations).expect("JSON");
+    assert_eq!(list("prefixes"), prefixes.collect::<BTreeSet<_>>());
+    assert!(variable(spec, "unknown").contains(&format!("'{}'", record::KEY)));
+    let frozen = numa(&[]).expect("by default")["validations"].to_string();
     let katalyst = SYSTEMS.iter().find(|system| system.name == "katalyst").expect("the system");
     for key in katalyst.keys {
-        assert!(text.contains(&format!("[?'{key}']")), "{key} is not frozen");
+        assert!(frozen.contains(&format!("[?'{key}']")), "{key} is not frozen");
     }
-    let off = Render::defaults().set("webhook.keyPolicy.enabled=false").objects();
-    assert!(off.policy("stowplan-keys").is_none());
-}
-
-/// A message ends in the remedy, and says which key is meant.
-#[test]
-fn refusals_name_the_key_and_the_remedy() {
-    let spec = numa(&[]).expect("by default");
-    for validation in spec.validations.expect("validations") {
-        let message = validation.message.expect("a message");
-        assert!(message.contains("katalyst.kubewharf.io/microtopology_"), "{message}");
-        assert!(message.contains("; create the pod "), "{message}");
-        assert_eq!(validation.reason.as_deref(), Some("Forbidden"), "{message}");
-    }
-    let objects = Render::defaults().set("policy.katalyst.declaredLabels=[\"app\"]").objects();
-    let text =
-        objects.get::<Value>("ValidatingAdmissionPolicy", "stowplan-numa-labels").to_string();
-    assert!(text.contains("'the label ' + variables.changed[0]"), "{text}");
+    assert!(objects(&["webhook.keyPolicy.enabled=false"]).policy("stowplan-keys").is_none());
 }

@@ -51,7 +51,7 @@ fn the_chart_has_the_schema_of_the_policy() {
         fs::write(format!("{CHART}/{FILE}"), text.replace(line, &wanted)).expect("the file");
         return;
     }
-    assert_eq!(line, wanted, "STOWPLAN_REFRESH=1 cargo test --test chart writes it");
+    assert_eq!(line, wanted, "STOWPLAN_REFRESH=1 cargo test --test offline chart writes it");
 }
 
 /// Whether `stowplan policy check` accepts a policy.

@@ -2,68 +2,32 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::rbac::v1::{
-    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
-};
-use serde::Deserialize as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 use stowplan::testing::check::{Right, of_account};
 
-use super::helm::{NO_CONTROLLER, Objects, Render, SIDECAR, read};
+use super::helm::{NO_CONTROLLER, Objects, Render, SIDECAR, objects, read, texts};
 
-impl Objects {
-    /// All rules of a service account of the release, each with the namespace in which it holds;
-    /// `None`: in all of them.
-    fn rights(&self, account: &str) -> Vec<(Option<String>, PolicyRule)> {
-        let holds = |subjects: Option<Vec<Subject>>| {
-            subjects.expect("subjects").iter().any(|subject| {
-                assert_eq!(subject.kind, "ServiceAccount");
-                assert_eq!(subject.namespace.as_deref(), Some("stowplan-system"));
-                subject.name == account
-            })
-        };
-        let rules = |role: RoleRef| match &*role.kind {
-            "Role" => self.get::<Role>("Role", &role.name).rules,
-            _ => self.get::<ClusterRole>("ClusterRole", &role.name).rules,
-        };
-        let mut rights = Vec::new();
-        for ((kind, _), object) in &self.0 {
-            let (namespace, role) = match &**kind {
-                "ClusterRoleBinding" => {
-                    let binding = ClusterRoleBinding::deserialize(object).expect("a binding");
-                    if !holds(binding.subjects) {
-                        continue;
-                    }
-                    (None, binding.role_ref)
-                }
-                "RoleBinding" => {
-                    let binding = RoleBinding::deserialize(object).expect("a binding");
-                    if !holds(binding.subjects) {
-                        continue;
-                    }
-                    (Some(binding.metadata.namespace.expect("a namespace")), binding.role_ref)
-                }
-                _ => continue,
-            };
-            let rules = rules(role).expect("rules");
-            rights.extend(rules.into_iter().map(|rule| (namespace.clone(), rule)));
-        }
-        rights
-    }
-}
+const CONTROLLER: &str = "stowplan-controller";
 
-/// `verb resource.group` of all rules, with the names where only some are meant.
-fn verbs(rules: &[PolicyRule]) -> BTreeSet<String> {
+/// `verb resource.group`, with the name where only one object is meant.
+type Rights = BTreeSet<String>;
+
+/// The rights of a role's rules.
+fn rights(role: &Value) -> Rights {
     let mut all = BTreeSet::new();
-    for rule in rules {
-        assert_eq!(rule.non_resource_urls, None);
-        for group in rule.api_groups.as_ref().expect("groups") {
-            for resource in rule.resources.as_ref().expect("resources") {
-                for verb in &rule.verbs {
-                    let dot = if group.is_empty() { "" } else { "." };
-                    let names = rule.resource_names.iter().flatten();
-                    let names: String = names.map(|name| format!(" {name}")).collect();
-                    all.insert(format!("{verb} {resource}{dot}{group}{names}"));
+    for rule in role["rules"].as_array().expect("rules") {
+        assert_eq!(rule["nonResourceURLs"], Value::Null);
+        let mut names: Vec<_> =
+            texts(&rule["resourceNames"]).iter().map(|name| format!(" {name}")).collect();
+        if names.is_empty() {
+            names.push(String::new());
+        }
+        for group in texts(&rule["apiGroups"]) {
+            let dot = if group.is_empty() { "" } else { "." };
+            for resource in texts(&rule["resources"]) {
+                for verb in texts(&rule["verbs"]) {
+                    let right = |name| format!("{verb} {resource}{dot}{group}{name}");
+                    all.extend(names.iter().map(right));
                 }
             }
         }
@@ -71,181 +35,121 @@ fn verbs(rules: &[PolicyRule]) -> BTreeSet<String> {
     all
 }
 
-/// The same, of one account everywhere.
-fn verbs_everywhere(objects: &Objects, account: &str) -> BTreeSet<String> {
-    let rights = objects.rights(account).into_iter();
-    verbs(
-        &rights
-            .filter(|(namespace, _)| namespace.is_none())
-            .map(|(_, rule)| rule)
-            .collect::<Vec<_>>(),
-    )
+/// Rights as they are written in tables: `VERBS RESOURCE [NAME]`, verbs with commas.
+fn rows<'r>(rows: impl IntoIterator<Item = &'r &'r str>) -> Rights {
+    let rights = rows.into_iter().flat_map(|row| {
+        let (verbs, rest) = row.split_once(' ').expect("verbs");
+        verbs.split(',').map(move |verb| format!("{verb} {rest}"))
+    });
+    rights.collect()
 }
 
-#[test]
-fn the_webhook_may_read_and_nothing_else() {
-    for values in [&[][..], &[NO_CONTROLLER], &[r#"policy={"repair": "recreatePending"}"#]] {
-        let objects = Render::defaults().set_all(values).objects();
-        let (spec, _) = objects.container("webhook").expect("a webhook");
-        assert_eq!(spec.service_account_name.as_deref(), Some("stowplan"));
-        let rights = objects.rights("stowplan");
-        assert!(!rights.is_empty());
-        for (namespace, rule) in rights {
-            assert_eq!(rule.verbs, ["get", "list", "watch"], "{rule:?}");
-            let resources = rule.resources.expect("resources");
-            // Whether the controller is there, the certificate and the policy; the rest it reads
-            // everywhere.
-            let name = match resources.join(",").as_str() {
-                "leases" => Some("stowplan-controller"),
-                "secrets" => Some("stowplan-tls"),
-                "configmaps" => Some("stowplan-policy"),
-                _ => None,
-            };
-            assert_eq!(namespace.as_deref(), name.map(|_| "stowplan-system"));
-            assert_eq!(rule.resource_names, name.map(|name| vec![name.to_owned()]));
-            let is_one = name.is_some() && resources.len() == 1;
-            let is_open = resources.iter().any(|it| it == "*" || it == "secrets");
-            assert!(is_one || !is_open, "{resources:?}");
+impl Objects {
+    /// The rights of a service account of the release: everywhere, and in the release's namespace.
+    fn rights(&self, account: &str) -> (Rights, Rights) {
+        let mut found = (Rights::new(), Rights::new());
+        for kind in ["ClusterRoleBinding", "RoleBinding"] {
+            for (name, binding) in self.of_kind(kind) {
+                let subjects = binding["subjects"].as_array().expect("subjects");
+                for subject in subjects {
+                    assert_eq!(subject["kind"], "ServiceAccount", "{name}");
+                    assert_eq!(subject["namespace"], "stowplan-system", "{name}");
+                }
+                if !subjects.iter().any(|subject| subject["name"] == account) {
+                    continue;
+                }
+                let [kind, role] = ["kind", "name"].map(|key| binding["roleRef"][key].as_str());
+                let rights = rights(self.get(kind.expect("a kind"), role.expect("a name")));
+                if binding["kind"] == "RoleBinding" {
+                    // `helm test` tries a pod in a namespace of the user's.
+                    let is_own = binding["metadata"]["namespace"] == "stowplan-system";
+                    assert!(is_own || account == "stowplan-test", "{binding}");
+                    found.1.extend(rights);
+                } else {
+                    found.0.extend(rights);
+                }
+            }
         }
+        assert!(!found.0.is_empty(), "{account} has no rights");
+        found
+    }
+
+    fn all_rights(&self, account: &str) -> Rights {
+        let (everywhere, inside) = self.rights(account);
+        &everywhere | &inside
     }
 }
 
 /// All rights of the controller: a new one must be added here on purpose.
 const CONTROLLER_RIGHTS: &[&str] = &[
-    "create configmaps",
-    "create events.events.k8s.io",
-    "create hostpools.stowplan.dev",
-    "create secrets",
-    "create services",
-    "create statefulsets.apps",
-    "delete configmaps",
-    "delete persistentvolumeclaims",
-    "delete pods",
-    "delete services",
-    "delete statefulsets.apps",
-    "get configmaps",
-    "get customnoderesources.node.katalyst.kubewharf.io",
-    "get endpointslices.discovery.k8s.io",
-    "get hostpools.stowplan.dev",
-    "get jobs.batch",
-    "get namespaces",
-    "get nodes",
-    "get persistentvolumeclaims",
-    "get persistentvolumes",
-    "get pipelineruns.tekton.dev",
-    "get pipelines.tekton.dev",
-    "get pods",
-    "get services",
-    "get statefulsets.apps",
-    "get storageclasses.storage.k8s.io",
-    "get streamsjobs.stowplan.dev",
-    "get taskruns.tekton.dev",
-    "list configmaps",
-    "list customnoderesources.node.katalyst.kubewharf.io",
-    "list endpointslices.discovery.k8s.io",
-    "list hostpools.stowplan.dev",
-    "list jobs.batch",
-    "list namespaces",
-    "list nodes",
-    "list persistentvolumeclaims",
-    "list persistentvolumes",
-    "list pipelineruns.tekton.dev",
-    "list pipelines.tekton.dev",
-    "list pods",
-    "list services",
-    "list statefulsets.apps",
-    "list storageclasses.storage.k8s.io",
-    "list streamsjobs.stowplan.dev",
-    "list taskruns.tekton.dev",
-    "patch configmaps",
-    "patch events.events.k8s.io",
-    "patch hostpools.stowplan.dev",
+    "get,list,watch,create,patch,delete configmaps",
+    "get,list,watch customnoderesources.node.katalyst.kubewharf.io",
+    "get,list,watch endpointslices.discovery.k8s.io",
+    "create,patch events.events.k8s.io",
+    "get,list,watch,create,patch hostpools.stowplan.dev",
     "patch hostpools/status.stowplan.dev",
-    "patch jobs.batch",
-    "patch nodes",
-    "patch persistentvolumeclaims",
-    "patch pods",
-    "patch services",
-    "patch statefulsets.apps",
+    "get,list,watch,patch jobs.batch",
+    "get,list,watch namespaces",
+    "get,list,watch,patch nodes",
+    "get,list,watch,patch,delete persistentvolumeclaims",
+    "get,list,watch persistentvolumes",
+    "get,list,watch pipelineruns.tekton.dev",
+    "get,list,watch pipelines.tekton.dev",
+    "get,list,watch,patch,delete pods",
+    "create secrets",
+    "get,list,watch,create,patch,delete services",
+    "get,list,watch,create,patch,delete statefulsets.apps",
+    "get,list,watch storageclasses.storage.k8s.io",
+    "get,list,watch streamsjobs.stowplan.dev",
     "patch streamsjobs/status.stowplan.dev",
-    "watch configmaps",
-    "watch customnoderesources.node.katalyst.kubewharf.io",
-    "watch endpointslices.discovery.k8s.io",
-    "watch hostpools.stowplan.dev",
-    "watch jobs.batch",
-    "watch namespaces",
-    "watch nodes",
-    "watch persistentvolumeclaims",
-    "watch persistentvolumes",
-    "watch pipelineruns.tekton.dev",
-    "watch pipelines.tekton.dev",
-    "watch pods",
-    "watch services",
-    "watch statefulsets.apps",
-    "watch storageclasses.storage.k8s.io",
-    "watch streamsjobs.stowplan.dev",
-    "watch taskruns.tekton.dev",
+    "get,list,watch taskruns.tekton.dev",
 ];
 
-fn words(words: &[&str]) -> BTreeSet<String> {
-    words.iter().map(|&word| word.to_owned()).collect()
-}
+/// Those in the release's namespace alone.
+const CONTROLLER_RIGHTS_INSIDE: &[&str] = &[
+    "create leases.coordination.k8s.io",
+    "get,update leases.coordination.k8s.io stowplan-controller",
+    "get,list,watch configmaps stowplan-policy",
+];
+
+/// What only MPI clusters need, coscheduling, and the pools.
+const OF_MPI: &[&str] = &[
+    "create,patch,delete services",
+    "create,patch,delete configmaps",
+    "create secrets",
+    "patch jobs.batch",
+];
+const OF_COSCHEDULING: &[&str] =
+    &["create,delete statefulsets.apps", "patch,delete persistentvolumeclaims"];
+const OF_POOLS: &[&str] = &["create,patch hostpools.stowplan.dev"];
 
 #[test]
-fn the_controller_may_do_what_is_listed_under_an_account_of_its_own() {
-    let objects = Render::defaults().objects();
-    let (spec, _) = objects.container("controller").expect("a controller");
-    assert_eq!(spec.service_account_name.as_deref(), Some("stowplan-controller"));
-    assert_eq!(verbs_everywhere(&objects, "stowplan-controller"), words(CONTROLLER_RIGHTS));
-    let rights = objects.rights("stowplan-controller").into_iter();
-    let inside: Vec<_> = rights.filter(|(namespace, _)| namespace.is_some()).collect();
-    assert!(inside.iter().all(|(it, _)| it.as_deref() == Some("stowplan-system")), "{inside:?}");
-    let rules: Vec<_> = inside.into_iter().map(|(_, rule)| rule).collect();
-    assert_eq!(
-        verbs(&rules),
-        words(&[
-            "create leases.coordination.k8s.io",
-            "get configmaps stowplan-policy",
-            "get leases.coordination.k8s.io stowplan-controller",
-            "list configmaps stowplan-policy",
-            "update leases.coordination.k8s.io stowplan-controller",
-            "watch configmaps stowplan-policy",
-        ])
-    );
-}
-
-/// The policy is read by both, under the names that the arguments have, and no other account.
-#[test]
-fn the_policy_is_read_by_the_accounts_of_the_pods_and_by_no_other() {
-    for (values, accounts, containers) in [
-        (&[][..], &["stowplan", "stowplan-controller"][..], &["webhook", "controller"][..]),
-        (&[SIDECAR], &["stowplan"], &["webhook", "controller"]),
-        (&[NO_CONTROLLER], &["stowplan"], &["webhook"]),
-    ] {
-        let objects = Render::defaults().set_all(values).objects();
-        let role: Role = objects.get("Role", "stowplan-policy");
-        let rights = verbs(&role.rules.expect("rules"));
-        let wanted =
-            ["get", "list", "watch"].map(|verb| format!("{verb} configmaps stowplan-policy"));
-        assert_eq!(rights, BTreeSet::from(wanted));
-        let binding: RoleBinding = objects.get("RoleBinding", "stowplan-policy");
-        let subjects = binding.subjects.expect("subjects");
-        let names: Vec<_> = subjects.iter().map(|subject| &*subject.name).collect();
-        assert_eq!(names, accounts, "{values:?}");
-        for container in containers {
-            let (_, container) = objects.container(container).expect("a container");
-            let flags = container.args.expect("arguments");
-            let named = "--policy-config-map=stowplan-policy".to_owned();
-            assert!(flags.contains(&named), "{flags:?}");
-            assert!(!flags.iter().any(|flag| flag.starts_with("--policy=")), "{flags:?}");
+fn the_webhook_may_read_and_nothing_else() {
+    for values in [&[][..], &[NO_CONTROLLER], &[r#"policy={"repair": "recreatePending"}"#]] {
+        let objects = objects(values);
+        let (pod, _) = objects.container("webhook").expect("a webhook");
+        assert_eq!(pod["serviceAccountName"], "stowplan");
+        let (everywhere, inside) = objects.rights("stowplan");
+        for right in &everywhere {
+            let (verb, resource) = right.split_once(' ').unwrap();
+            assert!(["get", "list", "watch"].contains(&verb), "{right}");
+            let is_open =
+                ["*", "secrets", "configmaps", "leases"].iter().any(|it| resource.starts_with(it));
+            assert!(!is_open && !resource.contains(' '), "{right}");
         }
-        assert!(objects.find::<Value>("ConfigMap", "stowplan-policy").is_some());
+        // Whether the controller is there, the certificate and the policy.
+        let expected = [
+            "get,list,watch configmaps stowplan-policy",
+            "get,list,watch leases.coordination.k8s.io stowplan-controller",
+            "get,list,watch secrets stowplan-tls",
+        ];
+        assert_eq!(inside, rows(&expected), "{values:?}");
     }
 }
 
 /// When the policy changes, earlier writes are reverted, so the rights do not depend on the policy.
 #[test]
-fn the_controllers_rights_are_the_same_under_every_policy() {
+fn the_controller_may_do_what_is_listed_under_every_policy_and_an_account_of_its_own() {
     for policy in [
         "{}",
         r#"{"repair": "recreatePending"}"#,
@@ -254,362 +158,247 @@ fn the_controllers_rights_are_the_same_under_every_policy() {
         r#"{"katalyst": {"mode": "disabled"}}"#,
         r#"{"katalyst": {"mode": "enforced", "declaredLabels": ["app"]}}"#,
     ] {
-        let objects = Render::defaults().set(&format!("policy={policy}")).objects();
-        let rights = verbs_everywhere(&objects, "stowplan-controller");
-        assert_eq!(rights, words(CONTROLLER_RIGHTS), "{policy}");
+        let objects = objects(&[&format!("policy={policy}")]);
+        let (pod, _) = objects.container("controller").expect("a controller");
+        assert_eq!(pod["serviceAccountName"], CONTROLLER);
+        let listed = (rows(CONTROLLER_RIGHTS), rows(CONTROLLER_RIGHTS_INSIDE));
+        assert_eq!(objects.rights(CONTROLLER), listed, "{policy}");
     }
-}
-
-/// What only MPI clusters need.
-const OF_MPI: &[&str] = &[
-    "create services",
-    "create configmaps",
-    "create secrets",
-    "delete services",
-    "delete configmaps",
-    "patch services",
-    "patch configmaps",
-    "patch jobs.batch",
-];
-
-/// Of a Secret, the controller may not even know whether it exists, other than by a creation.
-#[test]
-fn the_controller_may_create_secrets_and_do_nothing_else_with_them() {
-    for values in [&[][..], &[SIDECAR]] {
-        let objects = Render::defaults().set_all(values).objects();
-        let account = if values.is_empty() { "stowplan-controller" } else { "stowplan" };
-        let rules: Vec<_> = objects.rights(account).into_iter().map(|(_, rule)| rule).collect();
-        // The webhook's account reads its own certificate.
-        let own = |right: &String| right.ends_with(" secrets stowplan-tls");
-        let rights = verbs(&rules).into_iter().filter(|right| !own(right));
-        let on_secrets = rights.filter(|right| right.contains("secrets"));
-        assert_eq!(on_secrets.collect::<Vec<_>>(), ["create secrets"]);
-        assert!(rules.iter().all(|rule| !rule.verbs.iter().any(|verb| verb == "*")));
-    }
-}
-
-/// Its own two Secrets and its own webhook configurations, by their names.
-#[test]
-fn to_keep_the_certificate_the_controller_gets_rights_by_name() {
-    for (values, account) in [(&[][..], "stowplan-controller"), (&[SIDECAR], "stowplan")] {
-        let provided = Render::defaults().set_all(values).objects();
-        let own = Render::bare().set_all(values).objects();
-        let rights = |objects: &Objects| {
-            let rules: Vec<_> = objects.rights(account).into_iter().map(|(_, rule)| rule).collect();
-            verbs(&rules)
-        };
-        let mut added = &rights(&own) - &rights(&provided);
-        for verb in ["get", "list", "watch", "patch"] {
-            for kind in ["mutating", "validating"] {
-                let right = format!(
-                    "{verb} {kind}webhookconfigurations.admissionregistration.k8s.io stowplan"
-                );
-                assert!(added.remove(&right), "{right}: {added:?}");
-            }
-        }
-        let names = "secrets stowplan-ca stowplan-tls";
-        let on_secrets = ["get", "list", "update", "watch"].map(|verb| format!("{verb} {names}"));
-        assert_eq!(added, on_secrets.into());
-        let inside = own.rights(account).into_iter();
-        let mut inside = inside.filter(|(_, rule)| rule.verbs.contains(&"update".to_owned()));
-        assert!(inside.all(|(namespace, _)| namespace.as_deref() == Some("stowplan-system")));
-        // Never more of the CA than this: the webhook, which the network reaches, has its own only.
-        if account != "stowplan" {
-            let webhook: Vec<_> = own.rights("stowplan").into_iter().map(|(_, it)| it).collect();
-            assert!(!verbs(&webhook).iter().any(|right| right.contains("stowplan-ca")));
-        }
-        let policy: Value =
-            own.get("ValidatingAdmissionPolicy", "stowplan-controller-certificates");
-        let user = policy["spec"]["matchConditions"][0]["expression"].as_str().expect("text");
-        assert!(user.ends_with(&format!(":{account}'")), "{user}");
-        assert_eq!(policy["spec"]["failurePolicy"], "Fail");
-    }
-}
-
-/// A policy for each kind that the controller writes, other than events, leases and stowplan's own.
-#[test]
-fn every_kind_that_the_controller_writes_has_a_policy() {
-    let objects = Render::defaults().objects();
-    let mut held = BTreeSet::new();
-    for ((kind, name), object) in &objects.0 {
-        if kind == "ValidatingAdmissionPolicy" && name.contains("-controller-") {
-            let rule = &object["spec"]["matchConstraints"]["resourceRules"][0];
-            let group = rule["apiGroups"][0].as_str().expect("a group");
-            let dot = if group.is_empty() { "" } else { "." };
-            let resource = rule["resources"][0].as_str().expect("a resource");
-            let verbs = rule["operations"].as_array().expect("operations").iter();
-            held.extend(verbs.map(|verb| {
-                let verb = verb.as_str().expect("a verb").to_lowercase().replace("update", "patch");
-                format!("{verb} {resource}{dot}{group}")
-            }));
-        }
-    }
-    let rights = verbs_everywhere(&objects, "stowplan-controller").into_iter();
-    let free = rights.filter(|right| {
-        !["get ", "list ", "watch "].iter().any(|verb| right.starts_with(verb))
-            && !right.contains(".stowplan.dev")
-            && !right.contains(".events.k8s.io")
-            && !held.contains(right)
-    });
-    assert_eq!(free.collect::<Vec<_>>(), [""; 0]);
 }
 
 /// Without a part of its rights the controller still reads everything: otherwise it is never ready.
 #[test]
 fn each_part_of_the_controllers_rights_can_be_left_out() {
     let off = r#"policy={"coschedule": {"enabled": false}, "mpi": {"enabled": false}, "streams": {"enabled": false}}"#;
-    let [pools, coscheduling, jobs, wake, repair, mpi, katalyst] =
-        ["pools", "coscheduling", "jobs", "wake", "repair", "mpi", "katalyst"]
-            .map(|part| format!("controller.rbac.{part}=false"));
-    let cases: &[(&[&str], &[&str])] = &[
-        (
-            &[&pools, &katalyst],
-            &["patch nodes", "create hostpools.stowplan.dev", "patch hostpools.stowplan.dev"],
-        ),
+    for (parts, missing) in [
+        ("pools katalyst", &[OF_POOLS, &["patch nodes"]][..]),
         // Both parts label nodes.
-        (&[&pools], &["create hostpools.stowplan.dev", "patch hostpools.stowplan.dev"]),
-        (&[&katalyst], &[]),
+        ("pools", &[OF_POOLS]),
+        ("katalyst", &[]),
+        ("coscheduling", &[OF_COSCHEDULING]),
+        ("wake", &[]),
+        ("repair", &[]),
+        ("jobs", &[]),
+        ("mpi", &[OF_MPI]),
+        ("coscheduling jobs wake repair", &[OF_COSCHEDULING, &["delete pods"]]),
         (
-            &[off, &coscheduling],
-            &[
-                "create statefulsets.apps",
-                "delete statefulsets.apps",
-                "patch persistentvolumeclaims",
-                "delete persistentvolumeclaims",
-            ],
+            "coscheduling jobs wake repair mpi katalyst",
+            &[OF_COSCHEDULING, OF_MPI, &["patch,delete pods", "patch statefulsets.apps"]],
         ),
-        (&[off, &wake], &[]),
-        (&[off, &repair], &[]),
-        (&[off, &jobs], &[]),
-        (&[off, &mpi], OF_MPI),
-        (
-            &[off, &coscheduling, &jobs, &wake, &repair],
-            &[
-                "create statefulsets.apps",
-                "delete statefulsets.apps",
-                "patch persistentvolumeclaims",
-                "delete persistentvolumeclaims",
-                "delete pods",
-            ],
-        ),
-        (
-            &[off, &coscheduling, &jobs, &wake, &repair, &mpi, &katalyst],
-            &[
-                "create services",
-                "create configmaps",
-                "create secrets",
-                "delete services",
-                "delete configmaps",
-                "patch services",
-                "patch configmaps",
-                "patch jobs.batch",
-                "create statefulsets.apps",
-                "patch statefulsets.apps",
-                "delete statefulsets.apps",
-                "patch persistentvolumeclaims",
-                "delete persistentvolumeclaims",
-                "patch pods",
-                "delete pods",
-            ],
-        ),
-    ];
-    for (values, missing) in cases {
-        let objects = Render::defaults().set_all(values).objects();
-        let rights = verbs_everywhere(&objects, "stowplan-controller");
-        assert_eq!(rights, &words(CONTROLLER_RIGHTS) - &words(missing), "{values:?}");
+    ] {
+        let parts = parts.split(' ').map(|part| format!("controller.rbac.{part}=false"));
+        let values: Vec<_> = parts.chain([off.to_owned()]).collect();
+        let objects = objects(&values.iter().map(String::as_str).collect::<Vec<_>>());
+        let expected = &rows(CONTROLLER_RIGHTS) - &rows(missing.iter().copied().flatten());
+        assert_eq!(objects.rights(CONTROLLER).0, expected, "{values:?}");
+    }
+}
+
+/// The policy is read by both, under the names that the arguments have, and no other account.
+#[test]
+fn the_policy_is_read_by_the_accounts_of_the_pods_and_by_no_other() {
+    for (values, accounts, containers) in [
+        (&[][..], &["stowplan", CONTROLLER][..], &["webhook", "controller"][..]),
+        (&[SIDECAR], &["stowplan"], &["webhook", "controller"]),
+        (&[NO_CONTROLLER], &["stowplan"], &["webhook"]),
+    ] {
+        let objects = objects(values);
+        let role = rights(objects.get("Role", "stowplan-policy"));
+        assert_eq!(role, rows(&["get,list,watch configmaps stowplan-policy"]));
+        let binding = objects.get("RoleBinding", "stowplan-policy");
+        let subjects = binding["subjects"].as_array().expect("subjects");
+        let names: Vec<_> = subjects.iter().map(|subject| &subject["name"]).collect();
+        assert_eq!(names, accounts, "{values:?}");
+        for container in containers {
+            let args = objects.args(container);
+            assert!(args.contains(&"--policy-config-map=stowplan-policy"), "{args:?}");
+            assert!(!args.iter().any(|arg| arg.starts_with("--policy=")), "{args:?}");
+        }
+        objects.get("ConfigMap", "stowplan-policy");
+    }
+}
+
+/// Of a Secret, the controller may not even know whether it exists, other than by a creation. To keep
+/// the certificate it gets its own two Secrets and its own webhook configurations, by their names.
+#[test]
+fn to_keep_the_certificate_the_controller_gets_rights_by_name() {
+    for (values, account) in [(&[][..], CONTROLLER), (&[SIDECAR], "stowplan")] {
+        let provided = objects(values).rights(account);
+        let on_secrets: Vec<_> =
+            provided.0.iter().filter(|it| it.contains("secrets") || it.starts_with('*')).collect();
+        assert_eq!(on_secrets, ["create secrets"]);
+        // The webhook's account reads its own certificate.
+        let is_own = |right: &&String| right.ends_with(" secrets stowplan-tls");
+        let inside = provided.1.iter().filter(|right| !is_own(right));
+        assert!(!inside.clone().any(|right| right.contains("secrets")), "{:?}", provided.1);
+
+        let objects = Render::bare().set_all(values).objects();
+        let own = objects.rights(account);
+        let [mutating, validating] = ["mutating", "validating"].map(|kind| {
+            format!(
+                "get,list,watch,patch {kind}webhookconfigurations.admissionregistration.k8s.io \
+                 stowplan"
+            )
+        });
+        assert_eq!(&own.0 - &provided.0, rows(&[&*mutating, &*validating]));
+        let secrets = [
+            "create secrets",
+            "get,list,watch,update secrets stowplan-tls",
+            "get,list,watch,update secrets stowplan-ca",
+        ];
+        assert_eq!(&own.1 - &provided.1, &rows(&secrets) - &provided.1);
+        // Never more of the CA than this: the webhook, which the network reaches, has its own only.
+        let webhook = objects.all_rights("stowplan");
+        let reads_ca = webhook.iter().any(|right| right.contains("stowplan-ca"));
+        assert_eq!(reads_ca, account == "stowplan");
+        let (policy, _) = objects.policy("stowplan-controller-certificates").expect("a policy");
+        let user = policy["matchConditions"][0]["expression"].as_str().expect("text");
+        assert!(user.ends_with(&format!(":{account}'")), "{user}");
+        assert_eq!(policy["failurePolicy"], "Fail");
+    }
+}
+
+/// The admission policies that restrict the controller.
+fn policies_of(objects: &Objects) -> Vec<(&str, &Value)> {
+    let mut policies = objects.of_kind("ValidatingAdmissionPolicy");
+    policies.retain(|(name, _)| name.contains("-controller-"));
+    policies
+}
+
+/// A policy for each kind that the controller writes, other than events, leases and stowplan's own.
+#[test]
+fn every_kind_that_the_controller_writes_has_a_policy() {
+    let objects = objects(&[]);
+    let mut held = Rights::new();
+    for (_, policy) in policies_of(objects) {
+        let mut rule = policy["spec"]["matchConstraints"]["resourceRules"][0].clone();
+        rule["verbs"] = rule["operations"].take();
+        held.extend(rights(&json!({"rules": [rule]})));
+    }
+    for right in objects.rights(CONTROLLER).0 {
+        let (verb, resource) = right.split_once(' ').unwrap();
+        let operation = verb.to_uppercase().replace("PATCH", "UPDATE");
+        let is_free = ["get", "list", "watch"].contains(&verb)
+            || resource.contains(".stowplan.dev")
+            || resource.contains(".events.k8s.io");
+        assert!(is_free || held.contains(&format!("{operation} {resource}")), "{right}: {held:?}");
     }
 }
 
 /// The account is that of the pods in which the controller runs, and no other account is held.
 #[test]
 fn the_policies_hold_the_account_of_the_controller() {
-    let policies = |values: &[&str]| {
-        let objects = Render::defaults().set_all(values).objects();
-        let mut users = BTreeSet::new();
-        for ((kind, name), object) in &objects.0 {
-            if kind == "ValidatingAdmissionPolicy" && name.contains("-controller-") {
-                let binding: Value = objects.get("ValidatingAdmissionPolicyBinding", name);
-                assert_eq!(binding["spec"]["policyName"], **name);
-                assert_eq!(binding["spec"]["validationActions"], serde_json::json!(["Deny"]));
-                assert_eq!(object["spec"]["failurePolicy"], "Fail");
-                let condition = object["spec"]["matchConditions"][0]["expression"].as_str();
-                users.insert(condition.expect("an expression").to_owned());
-            }
+    for (values, account) in [
+        (&[][..], Some(CONTROLLER)),
+        (&[SIDECAR], Some("stowplan")),
+        (&[NO_CONTROLLER], None),
+        (&["controller.admissionPolicy.enabled=false"], None),
+    ] {
+        let objects = objects(values);
+        let policies = policies_of(objects);
+        assert_eq!(policies.is_empty(), account.is_none(), "{values:?}");
+        for (name, _) in policies {
+            let (spec, actions) = objects.policy(name).expect("a policy");
+            assert_eq!((&spec["failurePolicy"], &actions[..]), (&json!("Fail"), &["Deny"][..]));
+            let user = format!("system:serviceaccount:stowplan-system:{}", account.unwrap());
+            let condition = format!("request.userInfo.username == '{user}'");
+            assert_eq!(spec["matchConditions"][0]["expression"], condition, "{name}");
         }
-        users
-    };
-    let of = |account: &str| {
-        let user = format!("system:serviceaccount:stowplan-system:{account}");
-        BTreeSet::from([format!("request.userInfo.username == '{user}'")])
-    };
-    assert_eq!(policies(&[]), of("stowplan-controller"));
-    assert_eq!(policies(&[SIDECAR]), of("stowplan"));
-    assert_eq!(policies(&[NO_CONTROLLER]), BTreeSet::new());
-    assert_eq!(policies(&["controller.admissionPolicy.enabled=false"]), BTreeSet::new());
+    }
 }
 
 /// Without a part of the rights, the policies let nothing of it pass: another part may have the right.
 #[test]
 fn the_policies_let_pass_what_the_parts_of_the_rights_need() {
-    let expressions = |values: &[&str], name: &str| {
-        let objects = Render::defaults().set_all(values).objects();
-        let policy: Value = objects.get("ValidatingAdmissionPolicy", name);
-        policy["spec"].to_string()
-    };
-    let (nodes, pods) = ("stowplan-controller-nodes", "stowplan-controller-pods");
-    let [pools, katalyst] =
-        ["pools", "katalyst"].map(|part| format!("controller.rbac.{part}=false"));
-    let pool = "pool.stowplan.node-restriction.kubernetes.io/";
+    const POOLS: &str = "controller.rbac.pools=false";
+    const KATALYST: &str = "controller.rbac.katalyst=false";
     for (values, has_pools, has_zones) in [
         (&[][..], true, true),
-        (&[&*pools], false, true),
-        (&[&*katalyst], true, false),
-        (&[&*pools, &*katalyst], false, false),
+        (&[POOLS], false, true),
+        (&[KATALYST], true, false),
+        (&[POOLS, KATALYST], false, false),
     ] {
-        let text = expressions(values, nodes);
-        assert_eq!(text.contains(pool), has_pools, "{values:?}");
-        let taint = "taint.key != 'stowplan.dev/exclusive'";
-        assert_eq!(text.contains(taint), has_pools, "{values:?}");
-        assert_eq!(text.contains("stowplan.dev/numa-zones"), has_zones, "{values:?}");
-        let text = expressions(values, pods);
-        for key in ["stowplan.dev/numa-feasible", "katalyst.stowplan.dev/let-go"] {
-            assert_eq!(text.contains(key), has_zones, "{values:?}: {key}");
+        for (policy, text, is_there) in [
+            ("nodes", "pool.stowplan.node-restriction.kubernetes.io/", has_pools),
+            ("nodes", "taint.key != 'stowplan.dev/exclusive'", has_pools),
+            ("nodes", "stowplan.dev/numa-zones", has_zones),
+            ("pods", "stowplan.dev/numa-feasible", has_zones),
+            ("pods", "katalyst.stowplan.dev/let-go", has_zones),
+            ("pods", "object.metadata.?annotations == oldObject.metadata.?annotations", !has_zones),
+        ] {
+            let (spec, _) =
+                objects(values).policy(&format!("{CONTROLLER}-{policy}")).expect(policy);
+            assert_eq!(spec.to_string().contains(text), is_there, "{values:?}: {text}");
         }
-        let unchanged = "object.metadata.?annotations == oldObject.metadata.?annotations";
-        assert_eq!(text.contains(unchanged), !has_zones, "{values:?}");
     }
 }
 
 /// The price of the sidecar: the account of the webhook's pods has the rights of both.
 #[test]
 fn as_a_sidecar_the_controller_brings_its_rights_to_the_webhooks_account() {
-    let own = Render::defaults().objects();
-    let objects = Render::defaults().set(SIDECAR).objects();
-    let (spec, container) = objects.container("controller").expect("a controller");
-    assert_eq!(spec.service_account_name.as_deref(), Some("stowplan"));
-    let names: Vec<_> = spec.containers.iter().map(|container| &*container.name).collect();
+    let own = objects(&[]);
+    let objects = objects(&[SIDECAR]);
+    let (pod, container) = objects.container("controller").expect("a controller");
+    assert_eq!(pod["serviceAccountName"], "stowplan");
+    let containers = pod["containers"].as_array().expect("containers");
+    let names: Vec<_> = containers.iter().map(|container| &container["name"]).collect();
     assert_eq!(names, ["webhook", "controller"]);
-    let sum = &verbs_everywhere(&own, "stowplan") | &verbs_everywhere(&own, "stowplan-controller");
-    assert_eq!(verbs_everywhere(&objects, "stowplan"), sum);
-    // The right to the policy is in both, and there is one Role for it.
-    assert_eq!(
-        objects.rights("stowplan").len() + 1,
-        own.rights("stowplan").len() + own.rights("stowplan-controller").len()
-    );
+    let [webhook, controller] = ["stowplan", CONTROLLER].map(|account| own.rights(account));
+    let sum = (&webhook.0 | &controller.0, &webhook.1 | &controller.1);
+    assert_eq!(objects.rights("stowplan"), sum);
     for kind in ["Deployment", "PodDisruptionBudget", "ServiceAccount"] {
-        assert!(objects.find::<Value>(kind, "stowplan-controller").is_none(), "{kind}");
+        assert!(objects.find(kind, CONTROLLER).is_none(), "{kind}");
     }
     // Both share one network: no port twice, and none that only one of them opens is probed at the
     // other. The readiness of the webhook does not depend on the controller.
-    let ports: Vec<_> = spec.containers.iter().flat_map(|it| it.ports.iter().flatten()).collect();
-    let numbers: BTreeSet<_> = ports.iter().map(|port| port.container_port).collect();
-    let named: BTreeSet<_> = ports.iter().map(|port| port.name.as_deref()).collect();
-    assert_eq!((numbers.len(), named.len()), (ports.len(), ports.len()), "{ports:?}");
-    assert!(container.readiness_probe.is_none());
-    assert!(container.liveness_probe.is_some());
-    assert!(spec.containers[0].readiness_probe.is_some());
-}
-
-#[test]
-fn reading_pools_comes_with_view_and_claiming_nodes_with_nothing() {
-    let objects = Render::defaults().objects();
-    let aggregated = |role: &ClusterRole| {
-        let labels = role.metadata.labels.as_ref().expect("labels");
-        labels.keys().filter(|key| key.contains("aggregate-to-")).count()
-    };
-    for kind in ["hostpool", "streamsjob"] {
-        let viewer: ClusterRole = objects.get("ClusterRole", &format!("stowplan-{kind}-viewer"));
-        assert_eq!(aggregated(&viewer), 3);
-        let [rule] = viewer.rules.expect("rules").try_into().expect("one rule");
-        assert_eq!(rule.verbs, ["get", "list", "watch"]);
-        assert_eq!(rule.resources, Some(vec![format!("{kind}s"), format!("{kind}s/status")]));
-        let editor: ClusterRole = objects.get("ClusterRole", &format!("stowplan-{kind}-editor"));
-        assert_eq!(aggregated(&editor), 0);
-        let [rule] = editor.rules.expect("rules").try_into().expect("one rule");
-        assert_eq!(rule.resources, Some(vec![format!("{kind}s")]));
-        assert!(rule.verbs.contains(&"create".to_owned()));
+    let ports: Vec<_> = containers.iter().flat_map(|it| it["ports"].as_array().unwrap()).collect();
+    for field in ["containerPort", "name"] {
+        let distinct: BTreeSet<_> = ports.iter().map(|port| port[field].to_string()).collect();
+        assert_eq!(distinct.len(), ports.len(), "{ports:?}");
     }
+    assert!(container["readinessProbe"].is_null() && container["livenessProbe"].is_object());
+    assert!(containers[0]["readinessProbe"].is_object());
 }
 
-/// It is for users: reading a cluster with it must not lead to any other object.
+/// It is for users. The snapshot of the defaults shows that it only reads, and no secrets.
 #[test]
-fn the_reader_reads_what_the_commands_read_and_is_bound_to_no_user() {
-    let role = |values: &[&str]| {
-        let objects = Render::defaults().set_all(values).objects();
-        for ((kind, _), object) in &objects.0 {
-            assert_ne!(object["roleRef"]["name"], "stowplan-reader", "{kind}");
-        }
-        objects.find::<ClusterRole>("ClusterRole", "stowplan-reader")
-    };
-    let aggregated = |role: &ClusterRole| {
-        let labels = role.metadata.labels.as_ref().expect("labels");
-        labels.keys().any(|key| key == "rbac.authorization.k8s.io/aggregate-to-view")
-    };
-    let reader = role(&[]).expect("by default");
-    assert!(!aggregated(&reader));
-    assert!(aggregated(&role(&["reader.aggregateToView=true"]).expect("a role")));
-    assert!(role(&["reader.create=false"]).is_none());
-    let rights = verbs(&reader.rules.expect("rules"));
-    assert!(rights.iter().all(|right| right.starts_with("get ") || right.starts_with("list ")));
-    for right in [
-        "get configmaps stowplan-policy feature-flags",
-        "list leases.coordination.k8s.io stowplan-controller",
-        "list nodes",
-        "list pods",
-        "list customnoderesources.node.katalyst.kubewharf.io",
-        "list hostpools.stowplan.dev",
-        "list mutatingwebhookconfigurations.admissionregistration.k8s.io",
-        "list jobs.batch",
-        "list services",
-        "list endpointslices.discovery.k8s.io",
+fn the_reader_is_bound_to_no_user() {
+    let aggregation = "rbac.authorization.k8s.io/aggregate-to-view";
+    for (values, expected) in [
+        (&[][..], Some(false)),
+        (&["reader.aggregateToView=true"], Some(true)),
+        (&["reader.create=false"], None),
     ] {
-        assert!(rights.contains(right), "{right}: {rights:?}");
+        for ((kind, name), object) in &objects(values).0 {
+            assert_ne!(object["roleRef"]["name"], "stowplan-reader", "{kind} {name}");
+        }
+        let reader = objects(values).find("ClusterRole", "stowplan-reader");
+        let aggregated = reader.map(|it| it["metadata"]["labels"].get(aggregation).is_some());
+        assert_eq!(aggregated, expected, "{values:?}");
     }
-    let configmaps = rights.iter().filter(|right| right.contains("configmaps"));
-    assert!(configmaps.clone().count() == 1 && !rights.iter().any(|it| it.contains("secrets")));
 }
 
 /// `stowplan check` asks the API server for each right of its tables: they are those of the chart.
 #[test]
 fn what_check_expects_of_the_accounts_is_what_they_have() {
-    // Each object by itself, where a rule names several.
-    let each = |rules: &[PolicyRule]| -> BTreeSet<String> {
-        let of_one = rules.iter().flat_map(|rule| match &rule.resource_names {
-            None => vec![rule.clone()],
-            Some(names) => {
-                let one = |name: &String| Some(vec![name.clone()]);
-                let one = |name| PolicyRule { resource_names: one(name), ..rule.clone() };
-                names.iter().map(one).collect()
-            }
-        });
-        verbs(&of_one.collect::<Vec<_>>())
-    };
+    fn named<'r>(rights: impl Iterator<Item = &'r Right>) -> Rights {
+        rights.map(ToString::to_string).collect()
+    }
     for render in [Render::defaults(), Render::bare()] {
         let objects = render.objects();
-        for (role, account) in [("webhook", "stowplan"), ("controller", "stowplan-controller")] {
-            let (_, container) = objects.container(role).expect("a container");
-            let table = of_account(role, &container.args.unwrap_or_default());
-            let named = |rights: &mut dyn Iterator<Item = &Right>| -> BTreeSet<String> {
-                rights.map(ToString::to_string).collect()
-            };
-            let rules = objects.rights(account);
-            let all: Vec<_> = rules.iter().map(|(_, rule)| rule.clone()).collect();
-            assert_eq!(each(&all), named(&mut table.iter()), "{role}");
-            let own = rules.into_iter().filter(|(namespace, _)| namespace.is_some());
-            let own: Vec<_> = own.map(|(_, rule)| rule).collect();
-            let of_table = named(&mut table.iter().filter(|right| right.is_own));
-            assert_eq!(each(&own), of_table, "{role}");
+        for (role, account) in [("webhook", "stowplan"), ("controller", CONTROLLER)] {
+            let args: Vec<_> = objects.args(role).into_iter().map(str::to_owned).collect();
+            let table = of_account(role, &args);
+            assert_eq!(objects.all_rights(account), named(table.iter()), "{role}");
+            let own = named(table.iter().filter(|right| right.is_own));
+            assert_eq!(objects.rights(account).1, own, "{role}");
         }
-        let wanted: BTreeSet<_> =
-            of_account("reader", &[]).iter().map(ToString::to_string).collect();
-        let reader: ClusterRole = objects.get("ClusterRole", "stowplan-reader");
-        let reader = each(&reader.rules.expect("rules"));
+        let mut wanted = named(of_account("reader", &[]).iter());
+        let reader = rights(objects.get("ClusterRole", "stowplan-reader"));
         assert!(wanted.is_subset(&reader), "{wanted:?} {reader:?}");
         // The account of `helm test` has these, and the trial pod.
-        let rules = objects.rights("stowplan-test").into_iter().map(|(_, rule)| rule);
-        let mut wanted = wanted;
         wanted.insert("create pods".to_owned());
-        assert_eq!(each(&rules.collect::<Vec<_>>()), wanted);
+        assert_eq!(objects.all_rights("stowplan-test"), wanted);
     }
 }
 
@@ -627,11 +416,10 @@ fn every_rule_of_rbac_has_its_reason_above_it() {
     ] {
         let text = read(name);
         let lines: Vec<_> = text.lines().collect();
-        let rules: Vec<_> =
-            (0..lines.len()).filter(|at| lines[*at].starts_with("- apiGroups:")).collect();
-        assert!(!rules.is_empty(), "{name} has no rules");
-        for at in rules {
-            assert!(lines[at - 1].starts_with("# "), "{name}:{}: why?", at + 1);
+        let is_rule = |pair: &&[&str]| pair[1].starts_with("- apiGroups:");
+        assert!(lines.windows(2).any(|pair| is_rule(&pair)), "{name} has no rules");
+        for pair in lines.windows(2).filter(is_rule) {
+            assert!(pair[0].starts_with("# "), "{name}: why? {pair:?}");
         }
     }
 }

@@ -12,7 +12,8 @@ use tempfile::TempDir;
 use testbed::image::{Entry, Image, Layer};
 use testbed::tools::{Tools, to_stderr};
 
-use super::{ROOT, stdout};
+use crate::chart::helm::stdout;
+use crate::documents::ROOT;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const REGISTRY: &str = "registry.example:5000/team";
@@ -36,9 +37,12 @@ impl Checkout {
         ] {
             fs::copy(Path::new(ROOT).join(path), dir.path().join(path)).unwrap();
         }
-        let mut copy = Command::new("cp");
-        copy.arg("-R").arg(Path::new(ROOT).join("charts/stowplan")).arg(dir.path().join("charts"));
-        stdout(&mut copy);
+        stdout(
+            Command::new("cp")
+                .args(["-R", "charts/stowplan"])
+                .arg(dir.path().join("charts"))
+                .current_dir(ROOT),
+        );
         let checkout = Self(dir);
         checkout.edit("CHANGELOG.md", "## Unreleased", &format!("## {VERSION} - 2026-01-31"));
         checkout
@@ -90,11 +94,29 @@ impl Checkout {
     }
 }
 
+/// Runs a command that has to fail with this message.
 #[track_caller]
-fn refusal(command: &mut Command) -> String {
+fn is_refused(command: &mut Command, message: &str) {
     let Output { status, stdout, stderr } = command.output().unwrap();
     assert!(!status.success(), "{command:?}: {}", String::from_utf8_lossy(&stdout));
-    String::from_utf8(stderr).unwrap()
+    let said = String::from_utf8(stderr).unwrap();
+    assert!(said.contains(message), "{said}");
+}
+
+/// The step `files` for an image with this digest.
+fn files(checkout: &Checkout) -> Command {
+    let mut command = checkout.command(&["files", &digest()]);
+    command.env("HELM", Tools::ensure(&to_stderr).unwrap().program("helm"));
+    command
+}
+
+fn digest() -> String {
+    format!("sha256:{}", "5".repeat(64))
+}
+
+fn write_list_of_dependencies(checkout: &Checkout) {
+    fs::create_dir_all(checkout.dist()).unwrap();
+    fs::write(checkout.dist().join(format!("stowplan-{VERSION}.cdx.json")), "{}").unwrap();
 }
 
 #[test]
@@ -104,16 +126,14 @@ fn a_tag_a_place_or_a_registry_that_does_not_fit_is_refused() {
     let check = || checkout.command(&["check", &tag]);
     assert_eq!(stdout(&mut check()), format!("{VERSION}\n"));
 
-    let said = refusal(&mut checkout.command(&["check", "v9.9.9"]));
-    assert!(said.contains(&format!("the tag is v9.9.9 and Cargo.toml has {VERSION}")), "{said}");
-    let said = refusal(check().env_remove("REGISTRY"));
-    assert!(said.contains("REGISTRY is not set: set it to where"), "{said}");
+    let other = format!("the tag is v9.9.9 and Cargo.toml has {VERSION}");
+    is_refused(&mut checkout.command(&["check", "v9.9.9"]), &other);
+    is_refused(check().env_remove("REGISTRY"), "REGISTRY is not set: set it to where");
     // The workflow's variable is empty if the repository has none.
-    let said = refusal(check().env("REGISTRY", ""));
-    assert!(said.contains("REGISTRY is not set"), "{said}");
+    is_refused(check().env("REGISTRY", ""), "REGISTRY is not set");
     for registry in ["https://registry.example", "Registry.example/Team", "a b", "a/", "a;b"] {
-        let said = refusal(check().env("REGISTRY", registry));
-        assert!(said.contains(&format!("REGISTRY is \"{registry}\": write a host")), "{said}");
+        let message = format!("REGISTRY is \"{registry}\": write a host");
+        is_refused(check().env("REGISTRY", registry), &message);
     }
     let place = |name: &str| {
         let mut command = check();
@@ -121,19 +141,29 @@ fn a_tag_a_place_or_a_registry_that_does_not_fit_is_refused() {
         command
     };
     assert_eq!(stdout(&mut place("stowplan/stowplan")), format!("{VERSION}\n"));
-    let said = refusal(&mut place("somebody/fork"));
-    assert!(said.contains("this is https://github.com/somebody/fork and Cargo.toml"), "{said}");
+    let fork = "this is https://github.com/somebody/fork and Cargo.toml";
+    is_refused(&mut place("somebody/fork"), fork);
 
-    for field in ["version", "appVersion"] {
-        let from = format!("\n{field}: {VERSION}");
-        checkout.edit("charts/stowplan/Chart.yaml", &from, &format!("\n{field}: 9.9.9"));
-        let said = refusal(&mut check());
-        assert!(said.contains(&format!("the chart's {field} is 9.9.9")), "{said}");
-        checkout.edit("charts/stowplan/Chart.yaml", &format!("\n{field}: 9.9.9"), &from);
+    let heading = format!("## {VERSION} - 2026-01-31");
+    for (path, from, to, message) in [
+        (
+            "charts/stowplan/Chart.yaml",
+            format!("\nversion: {VERSION}"),
+            "\nversion: 9.9.9",
+            "the chart's version is 9.9.9".to_owned(),
+        ),
+        (
+            "charts/stowplan/Chart.yaml",
+            format!("\nappVersion: {VERSION}"),
+            "\nappVersion: 9.9.9",
+            "the chart's appVersion is 9.9.9".to_owned(),
+        ),
+        ("CHANGELOG.md", heading, "## Unreleased", format!("no heading \"## {VERSION}\"")),
+    ] {
+        checkout.edit(path, &from, to);
+        is_refused(&mut check(), &message);
+        checkout.edit(path, to, &from);
     }
-    checkout.edit("CHANGELOG.md", &format!("## {VERSION} - 2026-01-31"), "## Unreleased");
-    let said = refusal(&mut check());
-    assert!(said.contains(&format!("no heading \"## {VERSION}\"")), "{said}");
 }
 
 #[test]
@@ -160,8 +190,8 @@ fn a_new_version_is_written_everywhere() {
         assert_eq!(checkout.read(path).replace(new, VERSION), before, "{path}");
     }
     for wrong in ["1.2", "v1.2.3", "1.2.3 ", ""] {
-        let said = refusal(&mut checkout.command(&["set-version", wrong]));
-        assert!(said.contains("is no version: write MAJOR.MINOR.PATCH"), "{said}");
+        let message = "is no version: write MAJOR.MINOR.PATCH";
+        is_refused(&mut checkout.command(&["set-version", wrong]), message);
     }
 }
 
@@ -214,8 +244,7 @@ fn write_images(checkout: &Checkout) -> BTreeSet<String> {
 #[test]
 fn the_images_of_all_architectures_are_joined_with_their_digests() {
     let checkout = Checkout::new();
-    let said = refusal(&mut checkout.command(&["layout"]));
-    assert!(said.contains("there is no image in target/dist"), "{said}");
+    is_refused(&mut checkout.command(&["layout"]), "there is no image in target/dist");
 
     let images = write_images(&checkout);
     let digest = checkout.run(&["layout"]).trim().to_owned();
@@ -255,24 +284,17 @@ fn the_images_of_all_architectures_are_joined_with_their_digests() {
 fn the_files_of_a_release_name_its_image_and_have_checksums() {
     let checkout = Checkout::new();
     checkout.program("stowplan");
-    let digest = format!("sha256:{}", "5".repeat(64));
-    let files = || {
-        let mut command = checkout.command(&["files", &digest]);
-        let tools = Tools::ensure(&to_stderr).unwrap();
-        command.env("HELM", tools.program("helm"));
-        command
-    };
-    let said = refusal(checkout.command(&["files", "0.1.0"]).env("HELM", "none"));
-    assert!(said.contains("\"0.1.0\" is no digest"), "{said}");
-    assert!(refusal(&mut files()).contains("there is no list of dependencies in target/dist"));
+    let mut no_digest = checkout.command(&["files", "0.1.0"]);
+    is_refused(no_digest.env("HELM", "none"), "\"0.1.0\" is no digest");
+    let no_list = "there is no list of dependencies in target/dist";
+    is_refused(&mut files(&checkout), no_list);
     write_images(&checkout);
-    let sbom = checkout.dist().join(format!("stowplan-{VERSION}.cdx.json"));
-    fs::write(sbom, "{}").unwrap();
-    assert!(refusal(&mut files()).contains("there is no program in target/dist"));
+    write_list_of_dependencies(&checkout);
+    is_refused(&mut files(&checkout), "there is no program in target/dist");
     for platform in ["linux-amd64", "linux-arm64"] {
         checkout.run(&["pack", "programs/stowplan", platform]);
     }
-    stdout(&mut files());
+    stdout(&mut files(&checkout));
 
     let dist = checkout.dist();
     let sums = fs::read_to_string(dist.join("SHA256SUMS")).unwrap();
@@ -300,7 +322,7 @@ fn the_files_of_a_release_name_its_image_and_have_checksums() {
     assert_eq!(objects[0]["kind"], "Namespace");
     let images: BTreeSet<&str> =
         plain.lines().filter_map(|line| line.trim().strip_prefix("image: ")).collect();
-    let image = format!("\"{REGISTRY}/stowplan@{digest}\"");
+    let image = format!("\"{REGISTRY}/stowplan@{}\"", digest());
     assert_eq!(images, BTreeSet::from([&*image]));
     for kind in ["Deployment", "MutatingWebhookConfiguration", "CustomResourceDefinition"] {
         assert!(objects.iter().any(|object| object["kind"] == kind), "{kind}");
@@ -337,15 +359,10 @@ fn a_renamed_value_of_the_chart_stops_the_release() {
     let checkout = Checkout::new();
     checkout.program("stowplan");
     checkout.run(&["pack", "programs/stowplan", "linux-amd64"]);
-    let sbom = checkout.dist().join(format!("stowplan-{VERSION}.cdx.json"));
-    fs::write(sbom, "{}").unwrap();
+    write_list_of_dependencies(&checkout);
     let helpers = "charts/stowplan/templates/_helpers.tpl";
     let text = checkout.read(helpers);
     assert!(text.contains("Values.image.repository"));
     fs::write(checkout.path(helpers), text.replace("image.repository", "image.other")).unwrap();
-    let digest = format!("sha256:{}", "5".repeat(64));
-    let tools = Tools::ensure(&to_stderr).unwrap();
-    let mut files = checkout.command(&["files", &digest]);
-    let said = refusal(files.env("HELM", tools.program("helm")));
-    assert!(said.contains("the rendered chart does not name"), "{said}");
+    is_refused(&mut files(&checkout), "the rendered chart does not name");
 }

@@ -3,12 +3,7 @@
 //!
 //! The first run builds the program, which takes minutes.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do, and one test reports to another process"
-)]
+#![expect(clippy::print_stdout, reason = "one test reports to another process")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Permissions};
@@ -16,7 +11,7 @@ use std::io::Read as _;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,26 +27,14 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
+use crate::{refused, succeeded};
+
 /// `testbed image` with these arguments, as cargo's environment has it, and a program that is built
 /// quickly.
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
     command.args(["image", "--profile=quick", "--libc", libc_for_tests()]).args(arguments);
     command
-}
-
-#[track_caller]
-fn succeeded(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
-    text(&output.stdout)
-}
-
-#[track_caller]
-fn refused(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    String::from_utf8(output.stderr).unwrap()
 }
 
 /// The files of a tar, by path, with their modes.
@@ -92,7 +75,7 @@ fn the_image_has_one_static_program_and_nothing_of_the_machine() {
     let [first, second] = ["first.tar", "second.tar"].map(|name| dir.path().join(name));
     let said = [&first, &second].map(|archive| {
         let mut command = command(&["--output", archive.to_str().unwrap()]);
-        succeeded(&command.env("SOURCE_DATE_EPOCH", "1700000000").output().unwrap())
+        succeeded(command.env("SOURCE_DATE_EPOCH", "1700000000"))
     });
     assert!(fs::read(&first).unwrap() == fs::read(&second).unwrap(), "the archives differ");
     let version = env!("CARGO_PKG_VERSION");
@@ -124,8 +107,8 @@ fn the_image_has_one_static_program_and_nothing_of_the_machine() {
     assert_eq!(program::find_path(bytes, &folders), None);
 
     let root = root(dir.path(), bytes);
-    let output = Command::new(root.join("stowplan")).arg("--version").output().unwrap();
-    assert_eq!(succeeded(&output), format!("stowplan {version}\n"));
+    let said = succeeded(Command::new(root.join("stowplan")).arg("--version"));
+    assert_eq!(said, format!("stowplan {version}\n"));
 }
 
 #[test]
@@ -217,7 +200,7 @@ fn the_program_finds_the_api_server_by_name_and_checks_its_certificate() {
     }
     let dir = tempfile::tempdir().unwrap();
     let archive = dir.path().join("image.tar");
-    succeeded(&command(&["--output", archive.to_str().unwrap()]).output().unwrap());
+    succeeded(&mut command(&["--output", archive.to_str().unwrap()]));
     let (_, layer) = unpack(&archive);
     let root = root(dir.path(), &files(&*layer)["stowplan"].1);
 
@@ -225,16 +208,17 @@ fn the_program_finds_the_api_server_by_name_and_checks_its_certificate() {
     if !rustix::process::geteuid().is_root() {
         unshare.arg("--map-root-user");
     }
-    let output = unshare
+    unshare
         .args(["--net", "sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""])
         .arg(env::current_exe().unwrap())
         .args(["--exact", "--nocapture"])
-        .arg("the_program_finds_the_api_server_by_name_and_checks_its_certificate")
-        .env(INSIDE, &root)
-        .output()
-        .unwrap();
+        .arg(concat!(
+            "static_image::",
+            "the_program_finds_the_api_server_by_name_and_checks_its_certificate"
+        ))
+        .env(INSIDE, &root);
     // With the name of the case, or nothing would have run inside.
-    let said = succeeded(&output);
+    let said = succeeded(&mut unshare);
     assert!(said.contains("1 passed") && said.contains("inside: 3 servers"), "{said}");
 }
 

@@ -1,7 +1,5 @@
 //! The library, as the tests of stowplan use it.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
@@ -37,6 +35,7 @@ async fn create_pod(client: &Client, namespace: &str, name: &str, node_selector:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_are_placed_on_the_nodes_that_were_asked_for() {
+    let _one = crate::CONTROL_PLANE.lock().await;
     let plane = ControlPlane::start(Options {
         nodes: vec![
             NodeSpec::new("plain"),
@@ -115,6 +114,7 @@ async fn pods_of_jobs_run_for_their_duration(client: &Client) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_fails_keeps_its_logs_and_says_where() {
+    let _one = crate::CONTROL_PLANE.lock().await;
     let nodes = vec![NodeSpec::new("Not_A_Name")];
     let error = ControlPlane::start(Options { nodes, ..Options::default() }).await.unwrap_err();
     let text = format!("{error:#}");
@@ -128,6 +128,7 @@ async fn a_start_that_fails_keeps_its_logs_and_says_where() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_are_changed_as_an_administrator_does_and_a_proxy_stands_before_all_of_it() {
+    let _one = crate::CONTROL_PLANE.lock().await;
     let spec = NodeSpec::new("one").taint("own", "yes", "NoSchedule");
     let plane = ControlPlane::start(Options { nodes: vec![spec.clone()], ..Options::default() })
         .await

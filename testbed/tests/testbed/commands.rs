@@ -1,41 +1,21 @@
 //! `up` and `down` as a user runs them, and what is left when they end in a bad way.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::{CONTROL_PLANE, refused, succeeded};
+
 fn testbed(arguments: &[&str], dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
     command.args(arguments).arg("--dir").arg(dir);
     command
-}
-
-fn run(command: &mut Command) -> Output {
-    command.output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-#[track_caller]
-fn succeeded(output: &Output) -> String {
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
-    text(&output.stdout)
-}
-
-#[track_caller]
-fn refused(output: &Output) -> String {
-    assert!(!output.status.success(), "{}", text(&output.stdout));
-    text(&output.stderr)
 }
 
 /// The processes of a directory: id and start time.
@@ -80,39 +60,40 @@ fn up(dir: &Path) -> Child {
 
 #[test]
 fn a_detached_control_plane_lives_until_down() {
+    let _one = CONTROL_PLANE.blocking_lock();
     let dir = tempfile::tempdir().unwrap();
     let dir = &dir.path().join("it's a bed");
-    let said = succeeded(&run(&mut testbed(&["up", "--no-install", "--detach", "--nodes=2"], dir)));
+    let said = succeeded(&mut testbed(&["up", "--no-install", "--detach", "--nodes=2"], dir));
     assert!(said.contains("down --dir"), "{said}");
     let started = processes(dir);
     assert_eq!(started.len(), 5);
     assert!(started.iter().all(runs));
 
     // The wrappers need no environment, and leave the user's alone.
-    let nodes = run(Command::new(dir.join("kubectl"))
-        .args(["get", "nodes", "--output=name"])
-        .env("KUBECONFIG", "/nowhere"));
-    assert_eq!(succeeded(&nodes), "node/node-1\nnode/node-2\n");
-    let releases =
-        run(Command::new(dir.join("helm")).args(["list", "--short"]).env("HELM_NAMESPACE", "no"));
-    assert_eq!(succeeded(&releases), "");
+    let mut nodes = Command::new(dir.join("kubectl"));
+    nodes.args(["get", "nodes", "--output=name"]).env("KUBECONFIG", "/nowhere");
+    assert_eq!(succeeded(&mut nodes), "node/node-1\nnode/node-2\n");
+    let mut releases = Command::new(dir.join("helm"));
+    releases.args(["list", "--short"]).env("HELM_NAMESPACE", "no");
+    assert_eq!(succeeded(&mut releases), "");
 
-    let said = refused(&run(&mut testbed(&["up", "--no-install"], dir)));
+    let said = refused(&mut testbed(&["up", "--no-install"], dir));
     assert!(said.contains("is in use: etcd, kube-apiserver"), "{said}");
     assert!(started.iter().all(runs));
 
-    let said = succeeded(&run(&mut testbed(&["down"], dir)));
+    let said = succeeded(&mut testbed(&["down"], dir));
     assert!(said.starts_with("ended etcd, kube-apiserver"), "{said}");
     assert!(!started.iter().any(runs));
     assert!(dir.join("logs/kube-apiserver.log").is_file());
     assert!(!dir.join("etcd").exists());
-    let said = succeeded(&run(&mut testbed(&["down"], dir)));
+    let said = succeeded(&mut testbed(&["down"], dir));
     assert!(said.starts_with("nothing runs"), "{said}");
 }
 
 /// Three at once, so that this also shows that control planes on one machine do not meet.
 #[test]
 fn nothing_outlives_its_owner() {
+    let _one = CONTROL_PLANE.blocking_lock();
     let dir = tempfile::tempdir().unwrap();
     let [killed, interrupted, ended] =
         ["killed", "interrupted", "ended"].map(|n| dir.path().join(n));
@@ -120,14 +101,14 @@ fn nothing_outlives_its_owner() {
         scope.spawn(|| {
             let mut child = up(&killed);
             let started = processes(&killed);
-            let said = refused(&run(&mut testbed(&["up", "--no-install"], &killed)));
+            let said = refused(&mut testbed(&["up", "--no-install"], &killed));
             assert!(said.contains("in use by another testbed"), "{said}");
             assert_eq!(started.iter().filter(|process| runs(process)).count(), 5);
             // None of its code runs after this.
             child.kill().unwrap();
             child.wait().unwrap();
             all_end(&started);
-            let said = succeeded(&run(&mut testbed(&["down"], &killed)));
+            let said = succeeded(&mut testbed(&["down"], &killed));
             assert!(said.starts_with("nothing runs"), "{said}");
         });
         scope.spawn(|| {
@@ -141,7 +122,7 @@ fn nothing_outlives_its_owner() {
         scope.spawn(|| {
             let mut child = up(&ended);
             let started = processes(&ended);
-            let said = succeeded(&run(&mut testbed(&["down"], &ended)));
+            let said = succeeded(&mut testbed(&["down"], &ended));
             assert!(said.starts_with("ended etcd"), "{said}");
             assert_eq!(child.wait().unwrap().code(), Some(1));
             assert!(!started.iter().any(runs));
@@ -154,7 +135,7 @@ fn nothing_outlives_its_owner() {
 fn becomes(command: &mut Command, wanted: impl Fn(&str) -> bool) -> String {
     let end = Instant::now() + Duration::from_secs(120);
     loop {
-        let said = succeeded(&run(command));
+        let said = succeeded(command);
         if wanted(&said) {
             return said;
         }
@@ -165,14 +146,15 @@ fn becomes(command: &mut Command, wanted: impl Fn(&str) -> bool) -> String {
 
 #[test]
 fn a_pipeline_run_gets_pods_and_volumes_from_a_control_plane_that_was_left_running() {
+    let _one = CONTROL_PLANE.blocking_lock();
     let dir = tempfile::tempdir().unwrap();
     let dir = &dir.path().join("bed");
-    let said = succeeded(&run(&mut testbed(&["up", "--tekton", "--detach", "--nodes=4"], dir)));
+    let said = succeeded(&mut testbed(&["up", "--tekton", "--detach", "--nodes=4"], dir));
     assert!(said.contains("zonal-immediate"), "{said}");
     let started = processes(dir);
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/tekton-run.yaml");
     let kubectl = || Command::new(dir.join("kubectl"));
-    succeeded(&run(kubectl().args(["apply", "-f", example])));
+    succeeded(kubectl().args(["apply", "-f", example]));
     let columns = "-o=jsonpath={range .items[*]}{.status.phase} {.spec.nodeName}{\"\\n\"}{end}";
     let pods = becomes(
         kubectl().args(["get", "pods", "-l=tekton.dev/pipelineRun=image", columns]),
@@ -181,10 +163,10 @@ fn a_pipeline_run_gets_pods_and_volumes_from_a_control_plane_that_was_left_runni
     let nodes: BTreeSet<_> = pods.lines().collect();
     assert_eq!(nodes.len(), 1, "{pods}");
     let claims = "-o=jsonpath={.items[*].status.phase}";
-    let claims = succeeded(&run(kubectl().args(["get", "pvc", claims])));
+    let claims = succeeded(kubectl().args(["get", "pvc", claims]));
     assert_eq!(claims, "Bound Bound");
 
-    let said = succeeded(&run(&mut testbed(&["down"], dir)));
+    let said = succeeded(&mut testbed(&["down"], dir));
     assert!(said.contains("tekton"), "{said}");
     assert!(!started.iter().any(runs));
 }
@@ -224,7 +206,7 @@ fn session_of(page: &str, is_shown: impl Fn(&str) -> bool) -> Vec<String> {
         command.args(words).current_dir(root);
         shown.push(match line.contains(" get ") {
             true => becomes(&mut command, &is_shown),
-            false => succeeded(&run(&mut command)),
+            false => succeeded(&mut command),
         });
     }
     shown
@@ -232,6 +214,7 @@ fn session_of(page: &str, is_shown: impl Fn(&str) -> bool) -> Vec<String> {
 
 #[test]
 fn the_first_steps_are_as_the_pages_say() {
+    let _one = CONTROL_PLANE.blocking_lock();
     let nodes = |said: &str| {
         let rows =
             said.lines().skip(1).map(|line| line.split_whitespace().nth(6).map(str::to_owned));
@@ -255,10 +238,10 @@ fn the_first_steps_are_as_the_pages_say() {
 fn a_directory_that_is_none_of_ours_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("precious"), "").unwrap();
-    let said = refused(&run(&mut testbed(&["down"], dir.path())));
+    let said = refused(&mut testbed(&["down"], dir.path()));
     assert!(said.contains("is not the directory of a testbed"), "{said}");
-    let said = refused(&run(&mut testbed(&["up", "--no-install"], dir.path())));
+    let said = refused(&mut testbed(&["up", "--no-install"], dir.path()));
     assert!(said.contains("is neither empty nor the directory of a testbed"), "{said}");
-    let said = refused(&run(&mut testbed(&["down"], &dir.path().join("nowhere"))));
+    let said = refused(&mut testbed(&["down"], &dir.path().join("nowhere")));
     assert!(said.contains("is not the directory of a testbed"), "{said}");
 }

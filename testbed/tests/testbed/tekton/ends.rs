@@ -11,7 +11,7 @@ use testbed::tekton::{DURATION, Ended, ended};
 use testbed::wait::{Seen, until};
 use testbed::workload;
 
-use crate::{World, task};
+use super::{World, task};
 
 const LIMIT: Duration = Duration::from_secs(60);
 

@@ -1,7 +1,5 @@
 //! The cache of programs, with a Go that is missing, too old, slow or broken.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
-
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};

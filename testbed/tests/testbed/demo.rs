@@ -4,9 +4,8 @@ use std::process::Command;
 
 #[test]
 fn the_demo_shows_every_constraint_a_streams_job_refusals_a_run_and_numa_nodes() {
-    let output = Command::new(env!("CARGO_BIN_EXE_testbed")).arg("demo").output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let _one = crate::CONTROL_PLANE.blocking_lock();
+    let said = crate::succeeded(Command::new(env!("CARGO_BIN_EXE_testbed")).arg("demo"));
     let text = said.split_whitespace().collect::<Vec<_>>().join(" ");
     let row = |pod: &str| {
         let line = said.lines().find(|line| line.contains(pod)).unwrap();

@@ -19,9 +19,9 @@ use testbed::wait::{Seen, until};
 use testbed::workload;
 use tokio::task::JoinSet;
 
-use crate::World;
+use super::World;
 
-const RECORDED: &str = include_str!("../../assets/recorded-timelines.json");
+const RECORDED: &str = include_str!("../../../assets/recorded-timelines.json");
 
 const LIMIT: Duration = Duration::from_secs(120);
 

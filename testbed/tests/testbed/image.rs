@@ -1,8 +1,6 @@
 //! Archives of images: their layout is what container engines read, and the same image gives the
 //! same bytes.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -11,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use tempfile::TempDir;
 use testbed::image::{Architecture, Content, Entry, Image, Layer};
 
 /// This machine's architecture, as images name it.
@@ -119,20 +116,20 @@ fn image(dir: &Path) -> Image {
     }
 }
 
-fn temporary() -> TempDir {
-    tempfile::tempdir().unwrap()
+/// Writes an image: its digest, and the files of the archive.
+fn write(image: &Image, dir: &Path) -> (String, BTreeMap<String, Vec<u8>>) {
+    let archive = dir.join("image.tar");
+    let digest = image.write(&archive).unwrap().to_string();
+    (digest, files(&archive))
 }
 
 #[test]
 fn an_image_for_another_architecture_says_so_in_both_places() {
-    let dir = temporary();
-    let archive = dir.path().join("image.tar");
+    let dir = tempfile::tempdir().unwrap();
     for architecture in [Architecture::Amd64, Architecture::Arm64] {
         let image = Image { architecture: Some(architecture), ..image(dir.path()) };
-        image.write(&archive).unwrap();
-        let files = files(&archive);
-        let index = json(&files["index.json"]);
-        let descriptor = &index["manifests"][0];
+        let (_, files) = write(&image, dir.path());
+        let descriptor = &json(&files["index.json"])["manifests"][0];
         assert_eq!(descriptor["platform"]["architecture"], architecture.to_string());
         let config = json(blob(&files, &json(blob(&files, descriptor))["config"]));
         assert_eq!(config["architecture"], architecture.to_string());
@@ -141,10 +138,8 @@ fn an_image_for_another_architecture_says_so_in_both_places() {
 
 #[test]
 fn every_digest_is_true_and_both_indexes_name_the_same_blobs() {
-    let dir = temporary();
-    let archive = dir.path().join("image.tar");
-    let written = image(dir.path()).write(&archive).unwrap().to_string();
-    let files = files(&archive);
+    let dir = tempfile::tempdir().unwrap();
+    let (written, files) = write(&image(dir.path()), dir.path());
 
     assert_eq!(json(&files["oci-layout"]), json!({ "imageLayoutVersion": "1.0.0" }));
     let index = json(&files["index.json"]);
@@ -219,33 +214,32 @@ fn every_digest_is_true_and_both_indexes_name_the_same_blobs() {
     );
     // Two layers, the configuration, the manifest, and nothing else.
     assert_eq!(files.len(), 4 + 3, "{:?}", files.keys());
-    assert_eq!(fs::metadata(&archive).unwrap().permissions().mode() & 0o777, 0o644);
+    assert_eq!(
+        fs::metadata(dir.path().join("image.tar")).unwrap().permissions().mode() & 0o777,
+        0o644
+    );
 }
 
 #[test]
 fn the_same_image_gives_the_same_bytes() {
-    let (first, second) = (temporary(), temporary());
-    let archives = [&first, &second].map(|dir| {
-        let archive = dir.path().join("image.tar");
-        let digest = image(dir.path()).write(&archive).unwrap();
-        (digest, fs::read(archive).unwrap())
+    let [first, second] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [(digest, archive), again] = [&first, &second].map(|dir| {
+        let (digest, _) = write(&image(dir.path()), dir.path());
+        (digest, fs::read(dir.path().join("image.tar")).unwrap())
     });
-    assert!(archives[0] == archives[1]);
+    assert!((&digest, &archive) == (&again.0, &again.1));
 
     // And another one gives another digest.
-    let mut changed = image(first.path());
-    changed.user = "0".to_owned();
-    assert_ne!(changed.write(&first.path().join("changed.tar")).unwrap(), archives[0].0);
+    let changed = Image { user: "0".to_owned(), ..image(first.path()) };
+    assert_ne!(write(&changed, first.path()).0, digest);
 }
 
 #[test]
 fn equal_layers_are_kept_once() {
-    let dir = temporary();
+    let dir = tempfile::tempdir().unwrap();
     let mut image = image(dir.path());
     image.layers = vec![image.layers[0].clone(), image.layers[0].clone()];
-    let archive = dir.path().join("image.tar");
-    image.write(&archive).unwrap();
-    let files = files(&archive);
+    let (_, files) = write(&image, dir.path());
     let docker = json(&files["manifest.json"]);
     assert_eq!(docker[0]["Layers"][0], docker[0]["Layers"][1]);
     assert_eq!(files.len(), 3 + 3, "{:?}", files.keys());
@@ -253,7 +247,7 @@ fn equal_layers_are_kept_once() {
 
 #[test]
 fn an_image_that_cannot_be_written_leaves_the_earlier_archive() {
-    let dir = temporary();
+    let dir = tempfile::tempdir().unwrap();
     let archive = dir.path().join("image.tar");
     fs::write(&archive, "earlier").unwrap();
     let good = image(dir.path());

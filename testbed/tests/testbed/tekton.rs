@@ -1,11 +1,7 @@
 //! Tekton's driver and the volumes, as the tests of coscheduling use them; and what goes wrong
 //! without coscheduling, which those tests must be able to show.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
-
-#[path = "tekton/ends.rs"]
 mod ends;
-#[path = "tekton/timelines.rs"]
 mod timelines;
 
 use std::collections::BTreeSet;
@@ -130,6 +126,7 @@ fn clone_and_build(class: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_end_as_tektons_do_and_show_what_coscheduling_is_for() {
+    let _one = crate::CONTROL_PLANE.lock().await;
     let world = World::start().await;
     for namespace in ["usual", "zones", "order", "flaky", "names", "alone", "reclaim", "lost"] {
         workload::namespace(&world.client, namespace).await.unwrap();

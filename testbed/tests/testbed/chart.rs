@@ -1,0 +1,393 @@
+//! What a real API server makes of the chart, with nothing of stowplan running: which rights the
+//! controller has, and which requests are sent to a stopped webhook.
+
+/// What the admission policies let pass of MPI clusters.
+mod mpi;
+/// The admission policies for all users.
+mod numa;
+/// The admission policies for the controller.
+mod policies;
+
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use serde_json::{Value, json};
+use testbed::control_plane::{ControlPlane, NodeSpec, Options};
+use testbed::wait::{Seen, until};
+
+const NAMESPACE: &str = "stowplan-system";
+
+/// The controller's account.
+const CONTROLLER: &str = "system:serviceaccount:stowplan-system:stowplan-controller";
+
+/// Base64 of a PEM frame without a certificate in it: no certificate is to be trusted here.
+const CA: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkxTMHQKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+
+/// The label and the taint of a pool, as the controller writes them.
+const MARKS: &str = r#"[
+    {"op": "add", "path": "/metadata/labels/pool.stowplan.node-restriction.kubernetes.io~10123456789",
+     "value": "0"},
+    {"op": "add", "path": "/spec/taints",
+     "value": [{"key": "stowplan.dev/exclusive", "value": "0123456789", "effect": "NoSchedule"}]}
+]"#;
+
+/// What a command of kubectl wrote to standard output, or why it failed.
+struct Said {
+    result: Result<String, String>,
+    /// Standard error.
+    warnings: String,
+}
+
+/// Requests to a control plane by kubectl. A command is one text, whose words are the arguments.
+#[derive(Clone)]
+struct User<'p> {
+    plane: &'p ControlPlane,
+    /// Arguments of each command, such as `--as`.
+    further: Vec<String>,
+}
+
+impl User<'_> {
+    fn with(&self, argument: &str) -> Self {
+        let mut user = self.clone();
+        user.further.push(argument.to_owned());
+        user
+    }
+
+    /// The requests in another one's name.
+    fn named(&self, user: &str) -> Self {
+        self.with(&format!("--as={user}"))
+    }
+
+    /// Runs a command, with an object on its standard input.
+    fn kubectl(&self, command: &str, input: &Value) -> Said {
+        let mut kubectl = self.plane.kubectl();
+        kubectl.args(command.split_whitespace()).args(&self.further);
+        kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = kubectl.spawn().unwrap();
+        // One that does not read closes the pipe.
+        let _ = child.stdin.take().unwrap().write_all(input.to_string().as_bytes());
+        let output = child.wait_with_output().unwrap();
+        let [shown, warnings] =
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        let result = if output.status.success() { Ok(shown) } else { Err(warnings.clone()) };
+        Said { result, warnings }
+    }
+
+    fn may_with(&self, command: &str, input: &Value) -> String {
+        let said = self.kubectl(command, input).result;
+        said.unwrap_or_else(|said| panic!("{command} {:?} {input}: {said}", self.further))
+    }
+
+    fn may_not_with(&self, command: &str, input: &Value, why: &str) {
+        match self.kubectl(command, input).result {
+            Ok(_) => panic!("{command} {:?} {input} was accepted", self.further),
+            Err(said) => assert!(said.contains(why), "{command} {:?}: {said}", self.further),
+        }
+    }
+
+    fn may(&self, command: &str) -> String {
+        self.may_with(command, &Value::Null)
+    }
+
+    fn may_not(&self, command: &str, why: &str) {
+        self.may_not_with(command, &Value::Null, why);
+    }
+
+    fn may_create(&self, object: &Value) {
+        self.may_with("create -f -", object);
+    }
+
+    fn may_not_create(&self, object: &Value, why: &str) {
+        self.may_not_with("create -f -", object, why);
+    }
+
+    /// A JSON patch of an object, which may have further arguments behind its name.
+    fn may_patch(&self, object: &str, operations: &Value) {
+        let user = self.with(&format!("--patch={operations}"));
+        user.may(&format!("patch --type=json {object}"));
+    }
+
+    fn may_not_patch(&self, object: &str, operations: &Value, why: &str) {
+        let user = self.with(&format!("--patch={operations}"));
+        user.may_not(&format!("patch --type=json {object}"), why);
+    }
+
+    fn get(&self, object: &str) -> Value {
+        serde_json::from_str(&self.may(&format!("get -o json {object}"))).unwrap()
+    }
+
+    /// Repeats a command until what it wrote is as wanted.
+    async fn until(&self, command: &str, input: &Value, wanted: impl Fn(&Said) -> bool) {
+        until(command, Duration::from_secs(60), async || {
+            let said = self.kubectl(command, input);
+            let is_wanted = wanted(&said);
+            Ok(if is_wanted { Seen::Done(()) } else { Seen::NotYet(said.warnings) })
+        })
+        .await
+        .unwrap();
+    }
+}
+
+/// `helm upgrade --install` with these values.
+fn helm(plane: &ControlPlane, values: &[&str]) {
+    let mut helm = plane.helm();
+    helm.args(["upgrade", "--install", "stowplan"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/stowplan"))
+        .args(["--namespace", NAMESPACE, "--create-namespace"])
+        .args(["--set-string", &format!("tls.caBundle={CA},image.repository=stowplan")])
+        .args(values.iter().flat_map(|value| ["--set-json", value]));
+    let output = helm.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+async fn start() -> ControlPlane {
+    let nodes = vec![NodeSpec::new("one")];
+    ControlPlane::start(Options { nodes, ..Options::default() }).await.unwrap()
+}
+
+fn add(path: &str, value: &Value) -> Value {
+    json!([{"op": "add", "path": path, "value": value}])
+}
+
+fn remove(path: &str) -> Value {
+    json!([{"op": "remove", "path": path}])
+}
+
+/// A pod in the namespace `default` that no scheduler binds; `rest` is of its specification.
+fn pod(name: &str, labels: &Value, rest: &Value) -> Value {
+    let mut spec = json!({
+        "schedulerName": "none",
+        "containers": [{"name": "main", "image": "none"}],
+    });
+    for (key, value) in rest.as_object().into_iter().flatten() {
+        spec[key] = value.clone();
+    }
+    let metadata = json!({"name": name, "namespace": "default", "labels": labels});
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+}
+
+fn pool(name: &str, size: u32, owners: &Value) -> Value {
+    json!({
+        "apiVersion": "stowplan.dev/v1alpha1",
+        "kind": "HostPool",
+        "metadata": {"name": name, "namespace": "default", "ownerReferences": owners},
+        "spec": {"size": size},
+    })
+}
+
+fn owned(uid: &str, block: Option<bool>) -> Value {
+    let mut owner = json!({
+        "apiVersion": "stowplan.dev/v1alpha1",
+        "kind": "StreamsJob",
+        "name": "parallel",
+        "uid": uid,
+        "controller": true,
+    });
+    if let Some(block) = block {
+        owner["blockOwnerDeletion"] = json!(block);
+    }
+    json!([owner])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_controller_can_do_its_work_and_objects_are_asked_about_when_they_should_be() {
+    let _one = crate::CONTROL_PLANE.lock().await;
+    let plane = start().await;
+    let admin = User { plane: &plane, further: Vec::new() };
+    helm(&plane, &[]);
+    let served = |said: &Said| said.result.is_ok();
+    admin.until("get hostpools,streamsjobs", &Value::Null, served).await;
+
+    policies::hold_the_controller_to_its_marks(&admin).await;
+    the_controllers_rights(&admin).await;
+    what_is_asked_about(&admin).await;
+    plane.stop().await;
+}
+
+/// Each request is one that the controller makes, as its account.
+async fn the_controllers_rights(admin: &User<'_>) {
+    let controller = admin.named(CONTROLLER);
+    admin.may_create(&json!({
+        "apiVersion": "stowplan.dev/v1alpha1",
+        "kind": "StreamsJob",
+        "metadata": {"name": "parallel", "namespace": "default"},
+        "spec": {"pools": [{"name": "P", "size": 1}], "processingElements": [{"name": "p0"}]},
+    }));
+    let job = controller.get("streamsjob parallel");
+    let uid = job["metadata"]["uid"].as_str().unwrap();
+
+    // An owned pool: without blockOwnerDeletion, since that would take a right to the job's
+    // finalizers where OwnerReferencesPermissionEnforcement is on, as it is here.
+    controller.may_create(&pool("owned", 1, &owned(uid, None)));
+    controller.may_create(&pool("also-owned", 1, &owned(uid, Some(false))));
+    let blocking = pool("blocking", 1, &owned(uid, Some(true)));
+    controller.may_not_create(&blocking, "cannot set blockOwnerDeletion");
+    controller.may(r#"patch hostpool owned --type=merge -p {"spec":{"size":2}}"#);
+    // kubectl reads a status before it patches it, which the controller has no need of.
+    let kubeconfig = Kubeconfig::read_from(admin.plane.kubeconfig()).unwrap();
+    let mut config =
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    config.auth_info.impersonate = Some(CONTROLLER.to_owned());
+    let client = Client::try_from(config).unwrap();
+    for (plural, kind, name) in
+        [("hostpools", "HostPool", "owned"), ("streamsjobs", "StreamsJob", "parallel")]
+    {
+        let kind = GroupVersionKind::gvk("stowplan.dev", "v1alpha1", kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, plural);
+        let objects: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &resource);
+        let status = Patch::Merge(json!({"status": {"conditions": []}}));
+        objects.patch_status(name, &PatchParams::default(), &status).await.unwrap();
+    }
+    controller.may_not("delete hostpool owned", "forbidden");
+    let labelled = add("/metadata/labels", &json!({"a": "b"}));
+    controller.may_not_patch("streamsjob parallel", &labelled, "forbidden");
+
+    // The node-restriction prefix is closed to kubelets, not to us.
+    controller.may_patch("node one", &serde_json::from_str(MARKS).unwrap());
+    controller.may_not("delete node one", "forbidden");
+
+    let waits = pod("waits", &Value::Null, &Value::Null);
+    admin.may_create(&waits);
+    controller.may("label pod waits stowplan.dev/wake=1");
+    controller.may("delete pod waits --wait=false");
+    controller.may_not_create(&waits, "forbidden");
+    controller.may_not("get secrets", "forbidden");
+
+    // A placeholder, owned by what it stands for: no right to that one's finalizers is needed.
+    let owners = owned(uid, Some(false));
+    let placeholder = policies::placeholder(&[("/metadata/ownerReferences", owners)]);
+    let name = placeholder["metadata"]["name"].as_str().unwrap();
+    controller.may_create(&placeholder);
+    controller.may(&format!("annotate statefulset {name} a=b"));
+    controller.may(&format!("delete statefulset {name} --wait=false"));
+    controller.may_not("create deployment d --image=none", "forbidden");
+    controller.may_not("delete streamsjob parallel", "forbidden");
+
+    controller.may_create(&json!({
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"generateName": "owned-", "namespace": "default"},
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "stowplan.dev/controller",
+        "reportingInstance": "controller-0",
+        "action": "Allocate",
+        "reason": "Allocated",
+        "type": "Normal",
+        "regarding": {"kind": "HostPool", "namespace": "default", "name": "owned"},
+    }));
+
+    let lease = |namespace: &str| {
+        json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "stowplan-controller", "namespace": namespace},
+            "spec": {"holderIdentity": "controller-0"},
+        })
+    };
+    controller.may_create(&lease(NAMESPACE));
+    let mut ours = controller.get("lease stowplan-controller --namespace=stowplan-system");
+    ours["spec"]["holderIdentity"] = json!("controller-1");
+    controller.may_with("replace -f -", &ours);
+    controller.may_not_create(&lease("default"), "forbidden");
+    controller.may_not("get lease another --namespace=stowplan-system", "forbidden");
+}
+
+/// With failurePolicy Fail and a stopped webhook, a refusal shows that the request is sent to it.
+async fn what_is_asked_about(admin: &User<'_>) {
+    let refused = r#"failed calling webhook "objects.stowplan.dev""#;
+    let new = pool("new", 1, &Value::Null);
+    let mut old = pool("old", 1, &Value::Null);
+    old["metadata"]["finalizers"] = json!(["example.com/slow"]);
+    admin.may_create(&old);
+    helm(admin.plane, &[r#"webhook.failurePolicy="Fail""#]);
+    let asked = |said: &Said| said.warnings.contains(refused);
+    admin.until("create --dry-run=server -f -", &new, asked).await;
+    admin.may_not_create(&new, refused);
+    admin.may_not_patch("hostpool old", &add("/spec/size", &json!(2)), refused);
+    // An opted-out namespace is one whose pods are left alone.
+    admin.may("label namespace default stowplan.dev/ignore=true");
+    admin.may_not_create(&new, refused);
+    // Everything else passes without a call.
+    admin.may("label hostpool old a=b");
+    admin.may_patch(
+        "hostpool old --subresource=status",
+        &add("/status", &json!({"conditions": []})),
+    );
+    admin.may("label streamsjob parallel a=b");
+    admin.may("delete hostpool old --wait=false");
+    admin.may_patch("hostpool old", &remove("/metadata/finalizers"));
+    admin.may_not("get hostpool old", "not found");
+    // The API server learns by a watch of its own that the namespace is not left alone any more.
+    admin.may("label namespace default stowplan.dev/ignore-");
+    what_of_tekton_is_asked_about(admin).await;
+}
+
+/// The pods and claims of Tekton runs by their owners, whatever the owner's version, and nothing
+/// that only looks like them.
+async fn what_of_tekton_is_asked_about(admin: &User<'_>) {
+    const CREATE: &str = "create --dry-run=server -f -";
+    let object = |kind: &str, owners: Value, annotations: Value| {
+        let spec = match kind {
+            "Pod" => json!({"containers": [{"name": "step", "image": "none"}]}),
+            _ => json!({"accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}}}),
+        };
+        json!({
+            "apiVersion": "v1", "kind": kind, "spec": spec,
+            "metadata": {
+                "generateName": "of-a-run-", "namespace": "default", "ownerReferences": owners,
+                "annotations": annotations, "labels": {"tekton.dev/pipelineRun": "run"},
+            },
+        })
+    };
+    let claim = "PersistentVolumeClaim";
+    let yes = json!(true);
+    let no = Value::Null;
+    // The kind of object, its owner's version, kind and `controller`, and whether it is asked about.
+    let cases = [
+        ("Pod", Some(("tekton.dev/v1", "TaskRun", &yes)), true),
+        ("Pod", Some(("tekton.dev/v1beta1", "TaskRun", &yes)), true),
+        ("Pod", Some(("tekton.dev/v1", "TaskRun", &no)), false),
+        ("Pod", Some(("tekton.dev/v1", "CustomRun", &yes)), false),
+        ("Pod", Some(("tekton.dev.example.com/v1", "TaskRun", &yes)), false),
+        ("Pod", Some(("batch/v1", "Job", &yes)), false),
+        ("Pod", None, false),
+        (claim, Some(("tekton.dev/v1", "PipelineRun", &yes)), true),
+        (claim, Some(("tekton.dev/v1", "PipelineRun", &no)), true),
+        (claim, Some(("tekton.dev/v1beta1", "TaskRun", &yes)), true),
+        (claim, Some(("tekton.dev/v1", "Pipeline", &yes)), false),
+        (claim, Some(("apps/v1", "StatefulSet", &yes)), false),
+        (claim, None, false),
+    ];
+    let check = |of_tekton: bool| {
+        for (kind, owner, asked) in cases {
+            let owners = owner.map_or(Value::Null, |(version, kind, controller)| {
+                json!([{"apiVersion": version, "kind": kind, "name": "run", "uid": "1-2-3",
+                    "controller": controller}])
+            });
+            let object = object(kind, owners, Value::Null);
+            let webhook = if kind == "Pod" { "pods" } else { "claims" };
+            let refused = format!(r#"failed calling webhook "{webhook}.stowplan.dev""#);
+            match asked && of_tekton {
+                true => admin.may_not_with(CREATE, &object, &refused),
+                false => _ = admin.may_with(CREATE, &object),
+            }
+        }
+    };
+    let annotations = json!({"stowplan.dev/coschedule-group": "g", "another.example.com/key": "x"});
+    let grouped = object(claim, Value::Null, annotations);
+    let refused = r#"failed calling webhook "claims.stowplan.dev""#;
+    admin.until(CREATE, &grouped, |said| said.warnings.contains(refused)).await;
+    check(true);
+    let mut ignored = grouped.clone();
+    ignored["metadata"]["labels"]["stowplan.dev/ignore"] = json!("true");
+    admin.may_with(CREATE, &ignored);
+    let off = r#"policy={"coschedule": {"enabled": false}}"#;
+    helm(admin.plane, &[r#"webhook.failurePolicy="Fail""#, off]);
+    admin.until(CREATE, &grouped, |said| said.result.is_ok()).await;
+    check(false);
+}

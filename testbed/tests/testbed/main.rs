@@ -1,0 +1,41 @@
+//! The testbed's own tests that need no real nodes: its programs, its control plane, what a real
+//! API server makes of the chart, images, and the site of the documents.
+
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests fail as tests do; clippy.toml frees only the tests"
+)]
+
+mod book;
+mod chart;
+mod commands;
+mod control_plane;
+mod demo;
+mod image;
+mod static_image;
+mod tekton;
+mod tools;
+
+use std::process::{Command, Output};
+
+/// Held by each test that starts control planes: on two cores, one test after the other is quicker
+/// than all at once, and no wait runs into its limit.
+static CONTROL_PLANE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// What a command that succeeds wrote to standard output.
+#[track_caller]
+fn succeeded(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let [stdout, stderr] = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(status.success(), "{command:?}: {stdout}{stderr}");
+    stdout
+}
+
+/// What a command that fails wrote to standard error.
+#[track_caller]
+fn refused(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    assert!(!status.success(), "{command:?}: {}", String::from_utf8_lossy(&stdout));
+    String::from_utf8(stderr).unwrap()
+}
