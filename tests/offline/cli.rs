@@ -1,6 +1,6 @@
 //! The command line as a user meets it: the real binary, real files, exit codes, both outputs.
 
-pub(crate) mod api_server;
+mod api_server;
 pub(crate) mod command;
 
 /// `crds` and `policy`.
@@ -9,7 +9,7 @@ mod definitions;
 mod usage;
 
 /// `review`: an AdmissionReview in, the answer out.
-pub(crate) mod review;
+mod review;
 
 /// `check` of the installation.
 mod check_installation;
@@ -28,17 +28,15 @@ mod plan_live;
 /// `plan`: MPI clusters.
 mod plan_mpi;
 /// `plan`: pods, pod templates, lists and StreamsJobs.
-pub(crate) mod plan_objects;
+mod plan_objects;
 /// `plan`: its output formats.
 mod plan_output;
-/// `plan`: pools and jobs, with their members.
+/// `plan`: pools and jobs, with their members, and a StreamsJob as a whole.
 mod plan_pools;
 /// `plan`: PipelineRuns and their claims.
 mod plan_runs;
 /// `plan`: objects that depend on each other, and input that is not rendered.
 mod plan_together;
-/// `plan`: a StreamsJob is placed as a whole.
-mod plan_whole;
 
 /// `controller`: start, readiness and stop.
 mod controller;

@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 use std::fs;
+use std::io::read_to_string;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -40,12 +41,8 @@ impl Pause {
         fs::read_to_string(format!("/proc/{}/{name}", self.0.id())).unwrap()
     }
 
-    /// A field of /proc/PID/status.
-    fn status(&self, field: &str) -> String {
-        let status = self.file("status");
-        let mut lines = status.lines();
-        let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        value.expect(field).trim().to_owned()
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.0.id()).unwrap()), signal).unwrap();
     }
 
     /// The memory that it uses now.
@@ -95,54 +92,38 @@ struct Memory {
 }
 
 #[test]
-fn it_ends_at_once_and_well_when_it_is_told_to() {
+fn it_ends_at_once_and_well_when_it_is_told_to_and_says_nothing() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut pause = Pause::start();
-        let pid = Pid::from_raw(i32::try_from(pause.0.id()).unwrap());
         // Signals that it ignores.
-        kill(pid, Signal::SIGWINCH).unwrap();
-        kill(pid, Signal::SIGCHLD).unwrap();
+        pause.signal(Signal::SIGWINCH);
+        pause.signal(Signal::SIGCHLD);
         assert_eq!(pause.0.try_wait().unwrap(), None);
-        kill(pid, signal).unwrap();
+        pause.signal(signal);
         assert_eq!(pause.ended(), Some(0), "{signal}");
+        assert_eq!(read_to_string(pause.0.stdout.take().unwrap()).unwrap(), "");
+        assert_eq!(read_to_string(pause.0.stderr.take().unwrap()).unwrap(), "");
     }
 }
 
 #[test]
-fn it_is_one_thread_and_next_to_no_memory() {
+fn it_is_one_thread_and_next_to_no_memory_and_no_more_the_longer_it_waits() {
     let pause = Pause::start();
-    assert_eq!(pause.status("Threads"), "1");
-    let memory = pause.memory();
-    assert!((1..1024).contains(&memory.own), "besides the binary's pages: {memory:?}");
-    assert!(memory.of_files > 0, "it has a binary: {memory:?}");
-}
-
-#[test]
-fn it_takes_no_more_the_longer_it_waits() {
-    let pause = Pause::start();
+    assert!(pause.file("status").contains("\nThreads:\t1\n"), "{}", pause.file("status"));
     let first = pause.memory();
-    let pid = Pid::from_raw(i32::try_from(pause.0.id()).unwrap());
+    assert!((1..1024).contains(&first.own), "besides the binary's pages: {first:?}");
+    assert!(first.of_files > 0, "it has a binary: {first:?}");
     for _ in 0..20 {
         // It comes round to where it waits again.
-        kill(pid, Signal::SIGSTOP).unwrap();
-        kill(pid, Signal::SIGCONT).unwrap();
-        kill(pid, Signal::SIGWINCH).unwrap();
+        pause.signal(Signal::SIGSTOP);
+        pause.signal(Signal::SIGCONT);
+        pause.signal(Signal::SIGWINCH);
         sleep(Duration::from_millis(10));
         assert_eq!(pause.memory(), first);
     }
 }
 
 #[test]
-fn it_says_nothing_and_takes_nothing() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_stowplan"));
-    let output = command.args(["pause", "10m"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let mut pause = Pause::start();
-    let pid = Pid::from_raw(i32::try_from(pause.0.id()).unwrap());
-    kill(pid, Signal::SIGTERM).unwrap();
-    pause.ended();
-    let mut said = Vec::new();
-    std::io::Read::read_to_end(&mut pause.0.stdout.take().unwrap(), &mut said).unwrap();
-    std::io::Read::read_to_end(&mut pause.0.stderr.take().unwrap(), &mut said).unwrap();
-    assert_eq!(String::from_utf8(said).unwrap(), "");
+fn it_takes_no_arguments() {
+    assert_eq!(crate::cli::command::run("pause 10m", "").code, 2);
 }

@@ -1,7 +1,5 @@
-//! Pods and claims on their way through a decision, for every suite: the review of an object, its
+//! Pods and claims on their way through a decision, for every test: the review of an object, its
 //! patch applied, and the check that the result keeps the author's fields.
-
-#![allow(dead_code, reason = "each suite uses its own part")]
 
 use std::collections::BTreeSet;
 

@@ -16,14 +16,14 @@ use self::coschedule::{GATE, PLACEHOLDER, claim, member_changes, member_term, me
 use self::job::{job, job_objects};
 use self::pod::{REQUIRED, any_pod, pod};
 use crate::pods::{
-    Kind, decide_bytes, decide_pod, keeps, patch_of, patched, review_of, touched_by_others, typed,
-    view_of,
+    Kind, decide_bytes, decide_pod, keeps, patch_of, patched, touched_by_others, typed, view_of,
 };
+use json_patch::PatchOperation;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
-use stowplan::testing::admission::{Decision, Review};
+use stowplan::testing::admission::Decision;
 use stowplan::testing::placement::claim::{self as claims, Claim};
 use stowplan::testing::placement::intent::{Change, Intent};
 use stowplan::testing::placement::object::Object;
@@ -31,6 +31,26 @@ use stowplan::testing::placement::reason::Reason;
 use stowplan::testing::systems;
 use stowplan::testing::systems::policy::Policy;
 use stowplan::testing::view::View;
+
+/// The object after the patch; fails if that loses a field, or is no longer valid.
+fn applied(kind: Kind, object: &Value, patch: &[PatchOperation]) -> Result<Value, TestCaseError> {
+    let result = patched(object, patch).map_err(TestCaseError::fail)?;
+    keeps(object, &result).map_err(TestCaseError::fail)?;
+    kind.check(&result).map_err(TestCaseError::fail)?;
+    Ok(result)
+}
+
+/// Fails if an object that is sent back is changed again.
+fn must_be_the_last(
+    kind: Kind,
+    object: &Value,
+    view: &View,
+    policy: &Policy,
+) -> Result<(), TestCaseError> {
+    let again = kind.decide("default", object, view, policy).unwrap();
+    prop_assert_eq!(patch_of(&again), Ok(Vec::new()), "sent back: {}", object);
+    Ok(())
+}
 
 proptest! {
     #[test]
@@ -40,26 +60,15 @@ proptest! {
         let again = decide_pod("default", &pod, &view, &policy).unwrap();
         prop_assert_eq!(format!("{decision:?}"), format!("{again:?}"), "not deterministic");
         let Ok(patch) = patch_of(&decision) else { return Ok(()) };
-        let result = patched(&pod, &patch).map_err(TestCaseError::fail)?;
-        keeps(&pod, &result).map_err(TestCaseError::fail)?;
-        typed(&result).map_err(TestCaseError::fail)?;
-
-        for sent_back in [result.clone(), touched_by_others(&result)] {
-            let again = decide_pod("default", &sent_back, &view, &policy).unwrap();
-            match patch_of(&again).as_deref() {
-                Ok([]) => {}
-                outcome => prop_assert!(false, "sent back: {outcome:?}\nfor {sent_back}"),
-            }
+        let result = applied(Kind::Pod, &pod, &patch)?;
+        for sent_back in [&result, &touched_by_others(&result)] {
+            must_be_the_last(Kind::Pod, sent_back, &view, &policy)?;
         }
         let placed = matches!(&decision, Decision::Admit(admission) if admission.findings.is_empty());
         // A pool of any node leaves no mark, so the decision cannot be recognised.
         let marked = pod["metadata"]["annotations"]["streams.ibm.com/host-pool"] != "any";
         if placed && marked && policy.record_placement {
-            let again = decide_pod("default", &result, &View::default(), &policy).unwrap();
-            match patch_of(&again).as_deref() {
-                Ok([]) => {}
-                outcome => prop_assert!(false, "View moved on: {outcome:?}\nfor {result}"),
-            }
+            must_be_the_last(Kind::Pod, &result, &View::default(), &policy)?;
         }
     }
 
@@ -92,12 +101,8 @@ proptest! {
                 views.push(&empty);
             }
             for view in views {
-                for sent_back in [result.clone(), touched_by_others(&result)] {
-                    let again = decide_pod("default", &sent_back, view, &policy).unwrap();
-                    match patch_of(&again).as_deref() {
-                        Ok([]) => {}
-                        outcome => prop_assert!(false, "sent back: {outcome:?}\nfor {sent_back}"),
-                    }
+                for sent_back in [&result, &touched_by_others(&result)] {
+                    must_be_the_last(Kind::Pod, sent_back, view, &policy)?;
                 }
             }
         }
@@ -196,11 +201,9 @@ proptest! {
             prop_assert!(refusal.findings.iter().all(|finding| keys.contains_key(&finding.subject)), "{refusal:?}");
             return Ok(());
         }
-        let result = patched(&object, &patch_of(&decision).unwrap()).map_err(TestCaseError::fail)?;
-        keeps(&object, &result).map_err(TestCaseError::fail)?;
+        let result = applied(Kind::Claim, &object, &patch_of(&decision).unwrap())?;
         for sent_back in [&result, &Kind::Claim.touched_by_others(&result)] {
-            let again = Kind::Claim.decide("default", sent_back, &View::default(), &policy).unwrap();
-            prop_assert_eq!(patch_of(&again).map(|patch| patch.len()), Ok(0));
+            must_be_the_last(Kind::Claim, sent_back, &View::default(), &policy)?;
         }
     }
 
@@ -262,24 +265,15 @@ fn the_clusters_and_pods_reach_every_outcome() {
     let (mut placed, mut crossed, mut reasons) = (0, 0, BTreeSet::new());
     for _ in 0..3_000 {
         let (pod, cluster) = (any_pod(), cluster()).new_tree(&mut runner).unwrap().current();
-        let bytes = review_of("default", &pod).to_string();
-        let review = Review::parse(bytes.as_bytes()).unwrap();
-        let decision =
-            stowplan::testing::admission::decide(&review, &cluster.view(), &Policy::default())
-                .unwrap()
-                .at_once();
-        match &decision {
+        let is_crossed =
+            |operation: &PatchOperation| operation.path().as_str().ends_with("nodeSelectorTerms");
+        match decide_pod("default", &pod, &cluster.view(), &Policy::default()).unwrap() {
             Decision::Refuse(refusal) => {
                 reasons.extend(refusal.findings.iter().map(|finding| finding.reason.as_str()))
             }
             Decision::Admit(admission) => {
                 placed += usize::from(!admission.patch.is_empty());
-                crossed +=
-                    usize::from(
-                        admission.patch.operations().iter().any(|operation| {
-                            operation.path().as_str().ends_with("nodeSelectorTerms")
-                        }),
-                    );
+                crossed += usize::from(admission.patch.operations().iter().any(is_crossed));
             }
             _ => {}
         }
@@ -305,24 +299,10 @@ fn the_clusters_and_pods_reach_every_outcome() {
     }
     assert!(placed > 300, "{placed} placed");
     assert!(crossed > 30, "{crossed} crossed");
-    for reason in [
-        "AmbiguousHost",
-        "Contradiction",
-        "GroupElsewhere",
-        "IndexOutOfRange",
-        "InvalidEnforcement",
-        "InvalidOperator",
-        "InvalidPool",
-        "MissingLabel",
-        "NoTaggedNode",
-        "NodeAffinityConflict",
-        "NodeNameConflict",
-        "PodAffinityConflict",
-        "PoolNotReady",
-        "SeveralTokens",
-        "UnknownHost",
-        "UnknownPool",
-    ] {
+    let expected = "AmbiguousHost Contradiction GroupElsewhere IndexOutOfRange InvalidEnforcement \
+        InvalidOperator InvalidPool MissingLabel NoTaggedNode NodeAffinityConflict \
+        NodeNameConflict PodAffinityConflict PoolNotReady SeveralTokens UnknownHost UnknownPool";
+    for reason in expected.split(' ') {
         assert!(reasons.contains(reason), "{reason} was never reached: {reasons:?}");
     }
 }

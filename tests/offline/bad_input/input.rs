@@ -8,7 +8,7 @@ use stowplan::testing::placement::reason::Reason;
 use stowplan::testing::systems::policy::Policy;
 use stowplan::testing::view::View;
 
-use crate::pods::{decide_bytes, view_of};
+use crate::pods::{decide_bytes, decide_pod, view_of};
 
 pub(crate) const HOST: &str = "streams.ibm.com/host";
 
@@ -28,6 +28,11 @@ pub(crate) fn cluster() -> View {
 
 pub(crate) fn decided(bytes: &[u8]) -> Result<Decision, ParseError> {
     decide_bytes(bytes, &cluster(), &Policy::default())
+}
+
+/// The decision on the creation of a pod in the cluster.
+pub(crate) fn decide(pod: &Value) -> Decision {
+    decide_pod("default", pod, &cluster(), &Policy::default()).unwrap()
 }
 
 /// The error for bytes that are not a review; asserts that its text is short and printable.
@@ -63,6 +68,25 @@ pub(crate) fn reason(decision: &Decision) -> Option<Reason> {
             Some(refusal.first().reason)
         }
         _ => None,
+    }
+}
+
+/// The keys of Streams' annotations.
+pub(crate) const KEYS: [&str; 6] = [
+    "host",
+    "host-pool",
+    "host-colocation",
+    "host-exlocation",
+    "host-isolation",
+    "host-enforcement",
+];
+
+/// Asserts that the value is refused as malformed under each key of Streams.
+pub(crate) fn refused_under_each_key(value: &str) {
+    for key in KEYS {
+        let decision = decide(&annotated(&format!("streams.ibm.com/{key}"), value));
+        let code = reason(&decision).map(|reason| reason.stage().code());
+        assert_eq!(code, Some(422), "{key}: {value:.20}");
     }
 }
 

@@ -3,10 +3,12 @@
 use serde_json::{Value, json};
 use stowplan::testing::admission::{Decision, ParseError, Pass};
 use stowplan::testing::placement::reason::Reason;
-use stowplan::testing::systems::policy::Policy;
 
-use super::input::{HOST, SMALL, annotated, cluster, decided, error, pointers, reason, spoilt};
-use crate::pods::{Kind, decide_pod, keeps, patch_of, patched, review_of};
+use super::input::{
+    HOST, SMALL, annotated, decide, decided, error, pointers, reason, refused_under_each_key,
+    spoilt,
+};
+use crate::pods::{Kind, keeps, patch_of, patched, review_of};
 
 #[test]
 fn empty_and_null_parents_get_the_placement_of_absent_ones() {
@@ -16,13 +18,9 @@ fn empty_and_null_parents_get_the_placement_of_absent_ones() {
         for (key, token) in [("colocation", "together"), ("exlocation", "apart")] {
             pod["metadata"]["annotations"][format!("streams.ibm.com/host-{key}")] = json!(token);
         }
-        if let Some(labels) = labels {
-            pod["metadata"]["labels"] = labels;
-        }
-        if let Some(affinity) = affinity {
-            pod["spec"]["affinity"] = affinity;
-        }
-        let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
+        labels.into_iter().for_each(|labels| pod["metadata"]["labels"] = labels);
+        affinity.into_iter().for_each(|affinity| pod["spec"]["affinity"] = affinity);
+        let decision = decide(&pod);
         let mut result = patched(&pod, &patch_of(&decision).unwrap()).unwrap();
         (result["metadata"].take(), without_nulls(result["spec"].take()))
     };
@@ -92,14 +90,13 @@ fn null_is_absent_everywhere() {
             // A null in a list is not an absent item; another test shows that nothing panics.
             _ => continue,
         }
-        let decision =
-            |pod: &Value| match decide_pod("default", pod, &cluster(), &Policy::default()) {
-                Ok(decision) => format!("{} {:?}", decision.outcome(), patch_of(&decision)),
-                Err(error) => panic!("{pointer}: {error}"),
-            };
+        let decision = |pod: &Value| {
+            let decision = decide(pod);
+            format!("{} {:?}", decision.outcome(), patch_of(&decision))
+        };
         if pointer == format!("/metadata/annotations/{}", HOST.replace('/', "~1")) {
             // The API has no null annotations: the value has the wrong type.
-            assert!(decide_pod("default", &nulled, &cluster(), &Policy::default()).is_err());
+            assert!(decided(review_of("default", &nulled).to_string().as_bytes()).is_err());
             continue;
         }
         if pointer.starts_with("/metadata/labels/") {
@@ -147,18 +144,17 @@ fn a_key_that_occurs_twice_is_an_error() {
 
 #[test]
 fn keys_in_another_case_are_other_keys() {
-    for (from, to) in [
-        (r#""annotations""#, r#""Annotations""#),
-        (r#""metadata""#, r#""METADATA""#),
-        (r#""metadata""#, r#""Metadata""#),
-    ] {
-        let decision = decided(spoilt(from, to).as_bytes()).unwrap();
-        assert!(matches!(decision, Decision::Pass(Pass::NoKeys)), "{to}");
+    for (from, to) in
+        [("annotations", "Annotations"), ("metadata", "METADATA"), ("metadata", "Metadata")]
+    {
+        let decision = decided(spoilt(&format!("{from:?}"), &format!("{to:?}")).as_bytes());
+        assert!(matches!(decision, Ok(Decision::Pass(Pass::NoKeys))), "{to}");
     }
-    let decision = decided(spoilt(r#""operation""#, r#""Operation""#).as_bytes()).unwrap();
-    assert!(matches!(decision, Decision::Pass(Pass::OutOfScope)));
-    let decision = decided(spoilt(r#""spec""#, r#""SPEC""#).as_bytes()).unwrap();
-    let object: Value = serde_json::from_str(&spoilt(r#""spec""#, r#""SPEC""#)).unwrap();
+    let decision = decided(spoilt(r#""operation""#, r#""Operation""#).as_bytes());
+    assert!(matches!(decision, Ok(Decision::Pass(Pass::OutOfScope))));
+    let text = spoilt(r#""spec""#, r#""SPEC""#);
+    let decision = decided(text.as_bytes()).unwrap();
+    let object: Value = serde_json::from_str(&text).unwrap();
     let result = patched(&object["request"]["object"], &patch_of(&decision).unwrap()).unwrap();
     assert!(result["spec"]["affinity"].is_object() && result["SPEC"].is_object());
 }
@@ -217,52 +213,37 @@ fn broken_text_is_an_error() {
         let at = SMALL.find(from).unwrap();
         [&SMALL.as_bytes()[..at], bytes, &SMALL.as_bytes()[at..]].concat()
     };
+    let is_invalid = |bytes: &[u8]| matches!(error(bytes), ParseError::Json(_));
     // Invalid UTF-8, in a value that is read, in a key, and in the spec.
     for from in ["n1\"}", "streams.ibm.com/host\"", "u-1", "c\"}]"] {
-        assert!(matches!(error(&with(from, b"\xff")), ParseError::Json(_)), "{from}");
-        assert!(matches!(error(&with(from, b"\xed\xa0\x80")), ParseError::Json(_)), "{from}");
+        assert!([&b"\xff"[..], b"\xed\xa0\x80"].iter().all(|bytes| is_invalid(&with(from, bytes))));
     }
     // Half a surrogate pair; a control character that is not escaped; a byte order mark.
     for from in ["n1\"}", "u-1"] {
-        assert!(matches!(error(&with(from, br"\ud800")), ParseError::Json(_)), "{from}");
-        assert!(matches!(error(&with(from, b"\n")), ParseError::Json(_)), "{from}");
-        assert!(matches!(error(&with(from, br"\x41")), ParseError::Json(_)), "{from}");
+        for bytes in [&br"\ud800"[..], b"\n", br"\x41"] {
+            assert!(is_invalid(&with(from, bytes)), "{from}: {bytes:?}");
+        }
     }
-    assert!(matches!(error(&with("{\"kind", b"\xef\xbb\xbf")), ParseError::Json(_)));
+    assert!(is_invalid(&with("{\"kind", b"\xef\xbb\xbf")));
     // In fields that are not read: invalid UTF-8 is an error there too; half a pair is skipped.
     let skipped = |bytes: &[u8]| {
         let member = [br#""managedFields":[""#, bytes, br#""],"#].concat();
         with("\"annotations\"", &member)
     };
-    assert!(matches!(error(&skipped(b"\xff")), ParseError::Json(_)));
+    assert!(is_invalid(&skipped(b"\xff")));
     assert!(decided(&skipped(br"\ud800")).is_ok());
     let utf16: Vec<u8> = SMALL.encode_utf16().flat_map(u16::to_le_bytes).collect();
-    assert!(matches!(error(&utf16), ParseError::Json(_)));
+    assert!(is_invalid(&utf16));
 }
 
 #[test]
 fn control_characters_in_a_value_are_refused_and_told_escaped() {
-    for key in [
-        "host",
-        "host-pool",
-        "host-colocation",
-        "host-exlocation",
-        "host-isolation",
-        "host-enforcement",
-    ] {
-        for value in ["a\u{0}b", "a\r\nb: c", "\u{1b}[31mred", "a\u{7f}b", "a\u{85}b"] {
-            let pod = annotated(&format!("streams.ibm.com/{key}"), value);
-            let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
-            assert_eq!(
-                reason(&decision).map(|reason| reason.stage().code()),
-                Some(422),
-                "{key} {value:?}"
-            );
-        }
+    for value in ["a\u{0}b", "a\r\nb: c", "\u{1b}[31mred", "a\u{7f}b", "a\u{85}b"] {
+        refused_under_each_key(value);
     }
     // In a key that is not known: the warning names it, escaped.
     let pod = annotated("stowplan.dev/\u{1b}[31m\n", "x");
-    let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
+    let decision = decide(&pod);
     let Decision::Admit(admission) = decision else { panic!("{decision:?}") };
     assert_eq!(admission.warnings.len(), 1);
     assert!(!admission.warnings[0].as_str().chars().any(char::is_control));
@@ -278,26 +259,14 @@ fn numbers_are_no_text_and_never_wrap() {
             assert!(error.to_string().contains(HOST), "{error}");
         }
     }
-    for index in [
-        "1e3",
-        "-0",
-        "-1",
-        "+1",
-        "01",
-        "4294967296",
-        "9223372036854775808",
-        "99999999999999999999",
-        "0x1",
-        "1.0",
-        "٣",
-    ] {
-        let pod = annotated("streams.ibm.com/host-pool", &format!("pair[{index}]"));
-        let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
-        assert_eq!(reason(&decision), Some(Reason::InvalidPoolReference), "{index}");
+    let member = |index: &str| {
+        reason(&decide(&annotated("streams.ibm.com/host-pool", &format!("pair[{index}]"))))
+    };
+    let indices = "1e3 -0 -1 +1 01 4294967296 9223372036854775808 99999999999999999999 0x1 1.0 ٣";
+    for index in indices.split(' ') {
+        assert_eq!(member(index), Some(Reason::InvalidPoolReference), "{index}");
     }
-    let pod = annotated("streams.ibm.com/host-pool", "pair[4294967295]");
-    let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
-    assert_eq!(reason(&decision), Some(Reason::IndexOutOfRange));
+    assert_eq!(member("4294967295"), Some(Reason::IndexOutOfRange));
     // They pass in fields that are not read; in the affinity they are an error.
     for number in ["1e999", "-0", "123456789012345678901234567890"] {
         let spec = r#""containers":[{"name":"c"}]"#;
@@ -367,17 +336,8 @@ fn wrong_types_everywhere_are_an_error_or_an_answer_that_applies() {
         let review = kind.review_of("default", &object);
         let (mut answers, mut errors) = (0, 0);
         for pointer in pointers(&review) {
-            for wrong in [
-                json!(null),
-                json!(true),
-                json!(7),
-                json!("x"),
-                json!([]),
-                json!({}),
-                json!([[]]),
-                json!({"": {}}),
-                json!(["n1", {}]),
-            ] {
+            let wrong = json!([null, true, 7, "x", [], {}, [[]], {"": {}}, ["n1", {}]]);
+            for wrong in wrong.as_array().unwrap() {
                 let mut spoilt = review.clone();
                 *spoilt.pointer_mut(&pointer).unwrap() = wrong.clone();
                 match decided(spoilt.to_string().as_bytes()) {
@@ -389,10 +349,8 @@ fn wrong_types_everywhere_are_an_error_or_an_answer_that_applies() {
                         answers += 1;
                         if let Ok(patch) = patch_of(&decision) {
                             let object = &spoilt["request"]["object"];
-                            let result = patched(object, &patch)
-                                .unwrap_or_else(|error| panic!("{pointer} {wrong}: {error}"));
-                            keeps(object, &result)
-                                .unwrap_or_else(|error| panic!("{pointer} {wrong}: {error}"));
+                            let kept = patched(object, &patch).and_then(|it| keeps(object, &it));
+                            assert_eq!(kept, Ok(()), "{pointer} {wrong}");
                         }
                     }
                 }

@@ -3,45 +3,29 @@
 use serde_json::{Value, json};
 use stowplan::testing::admission::Decision;
 use stowplan::testing::placement::reason::Reason;
-use stowplan::testing::systems::policy::Policy;
 
-use super::input::{HOST, annotated, cluster, reason};
-use crate::pods::{self, decide_pod, keeps, patch_of, patched, typed};
+use super::input::{HOST, annotated, decide, reason, refused_under_each_key};
+use crate::pods::{self, keeps, patch_of, patched, typed};
 
 #[test]
 fn values_of_256_kib_are_refused_in_few_words() {
     let long = 256 * 1024;
-    for key in [
-        "host",
-        "host-pool",
-        "host-colocation",
-        "host-exlocation",
-        "host-isolation",
-        "host-enforcement",
+    for value in [
+        "x".repeat(long),
+        "é".repeat(long / 2),
+        "[".repeat(long),
+        "1.".repeat(long / 2),
+        ":".repeat(long),
+        format!("p[{}]", "1".repeat(long)),
+        format!("[{}\"z\"]", "\"a\",".repeat(long / 4)),
+        "(a+)+$".repeat(long / 6),
     ] {
-        for value in [
-            "x".repeat(long),
-            "é".repeat(long / 2),
-            "[".repeat(long),
-            "1.".repeat(long / 2),
-            ":".repeat(long),
-            format!("p[{}]", "1".repeat(long)),
-            format!("[{}\"z\"]", "\"a\",".repeat(long / 4)),
-            "(a+)+$".repeat(long / 6),
-        ] {
-            let pod = annotated(&format!("streams.ibm.com/{key}"), &value);
-            let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
-            assert_eq!(
-                reason(&decision).map(|reason| reason.stage().code()),
-                Some(422),
-                "{key}: {value:.20}"
-            );
-        }
+        refused_under_each_key(&value);
     }
     // The record may be anything.
     let mut pod = annotated(HOST, "n1");
     pod["metadata"]["annotations"][pods::RECORD] = json!("x".repeat(long));
-    let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
+    let decision = decide(&pod);
     assert_eq!(decision.outcome(), "placed");
 }
 
@@ -58,7 +42,7 @@ fn a_mode_or_a_group_of_256_kib_is_refused_in_few_words() {
             pod["metadata"]["ownerReferences"] = json!([
                 {"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "name": "t", "uid": "u", "controller": true},
             ]);
-            let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
+            let decision = decide(&pod);
             assert_eq!(reason(&decision), Some(expected), "{key}: {value:.20}");
         }
     }
@@ -70,16 +54,15 @@ fn a_list_of_ten_thousand_is_refused() {
         let items: Vec<String> = (0..count).map(|index| format!("t{index}")).collect();
         serde_json::to_string(&items).unwrap()
     };
-    let decision = |value: &str| {
-        let pod = annotated("streams.ibm.com/host-exlocation", value);
-        let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
-        (reason(&decision), decision.outcome())
-    };
-    assert_eq!(decision(&list(10_000)).0, Some(Reason::InvalidToken));
-    assert_eq!(decision(&list(65)).0, Some(Reason::InvalidToken));
-    assert_eq!(decision(&list(64)), (None, "placed"));
-    let commas = vec!["t"; 10_000].join(",");
-    assert_eq!(decision(&commas).0, Some(Reason::InvalidToken));
+    for (value, outcome, expected) in [
+        (list(10_000), "refused", Some(Reason::InvalidToken)),
+        (list(65), "refused", Some(Reason::InvalidToken)),
+        (list(64), "placed", None),
+        (vec!["t"; 10_000].join(","), "refused", Some(Reason::InvalidToken)),
+    ] {
+        let decision = decide(&annotated("streams.ibm.com/host-exlocation", &value));
+        assert_eq!((decision.outcome(), reason(&decision)), (outcome, expected), "{value:.20}");
+    }
 }
 
 #[test]
@@ -89,7 +72,7 @@ fn a_thousand_annotations_are_one_warning() {
         pod["metadata"]["annotations"][format!("example.com/{index}")] = json!("x");
         pod["metadata"]["annotations"][format!("stowplan.dev/future-{index}")] = json!("x");
     }
-    let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
+    let decision = decide(&pod);
     let Decision::Admit(admission) = &decision else { panic!("{decision:?}") };
     assert_eq!((admission.patch.operations().len(), admission.warnings.len()), (2, 1));
     let mut typos = annotated("example.com/x", "y");
@@ -99,7 +82,7 @@ fn a_thousand_annotations_are_one_warning() {
         typos["metadata"]["annotations"]
             [format!("streams.ibm.com/host{}pool", "_".repeat(index % 30))] = json!("x");
     }
-    let decision = decide_pod("default", &typos, &cluster(), &Policy::default()).unwrap();
+    let decision = decide(&typos);
     assert_eq!(reason(&decision), Some(Reason::UnknownKey));
 }
 
@@ -115,17 +98,17 @@ fn a_thousand_node_terms_are_the_users_own() {
         pod
     };
     let pod = with_terms(HOST, "n1", 1_000);
-    let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
+    let decision = decide(&pod);
     let result = patched(&pod, &patch_of(&decision).unwrap()).unwrap();
     keeps(&pod, &result).unwrap();
     typed(&result).unwrap();
-    let again = decide_pod("default", &result, &cluster(), &Policy::default()).unwrap();
+    let again = decide(&result);
     assert!(patch_of(&again).unwrap().is_empty());
 
     // A pool multiplies them, up to 256.
     for (count, outcome) in [(128, "placed"), (129, "refused"), (1_000, "refused")] {
         let pod = with_terms("streams.ibm.com/host-pool", "pair", count);
-        let decision = decide_pod("default", &pod, &cluster(), &Policy::default()).unwrap();
+        let decision = decide(&pod);
         assert_eq!(decision.outcome(), outcome, "{count}");
         assert!(outcome == "placed" || reason(&decision) == Some(Reason::NodeAffinityConflict));
     }

@@ -6,7 +6,7 @@ use super::objects::*;
 
 fn workload(version: &str, kind: &str, name: &str, role: &str, rest: &Value) -> Value {
     let annotations = json!({"mpi.stowplan.dev/cluster": "pi", "mpi.stowplan.dev/role": role});
-    let mut object = json!({
+    let object = json!({
         "apiVersion": version, "kind": kind,
         "metadata": {"name": name, "namespace": "default", "uid": name},
         "spec": {"template": {
@@ -14,10 +14,7 @@ fn workload(version: &str, kind: &str, name: &str, role: &str, rest: &Value) -> 
             "spec": {"containers": [{"name": "main", "securityContext": {"runAsUser": 0}}]},
         }},
     });
-    for (key, value) in rest.as_object().into_iter().flatten() {
-        object["spec"][key] = value.clone();
-    }
-    object
+    with(object, &json!({"spec": rest}))
 }
 
 /// A launcher that waits and three workers, of which `workers` exist.
@@ -73,90 +70,67 @@ const RECORDS: [&str; 3] = ["w-0", "w-1", "w-2"];
 
 #[test]
 fn each_worker_that_cannot_be_reached_says_why() {
-    let copied = container("stowplan-mpi-keys", &json!({"terminated": {"exitCode": 0}}));
-    let cases: [(Value, &str); 6] = [
+    let keys = |state: Value| container("stowplan-mpi-keys", &state);
+    let pending = |state| json!({"phase": "Pending", "initContainerStatuses": keys(state)});
+    let main = |state: Value| {
+        let copied = keys(json!({"terminated": {"exitCode": 0}}));
+        json!({"phase": "Running", "initContainerStatuses": copied,
+            "containerStatuses": container("main", &state)})
+    };
+    let failed = json!({"terminated": {"exitCode": 1, "message": "no such file"}});
+    let no_shell = json!({"waiting": {"reason": "CreateContainerError", "message": "no shell"}});
+    for (status, expected) in [
         (
             json!({"phase": "Pending"}),
-            "no container of it has started; it needs Secret pi-ssh and ConfigMap pi-mpi -> kubectl describe pod w-2 -n default;",
+            "no container of it has started; it needs Secret pi-ssh and ConfigMap pi-mpi -> kubectl describe pod w-2 -n default;…",
         ),
         (
-            json!({"phase": "Pending", "initContainerStatuses": container("stowplan-mpi-keys",
-                &json!({"terminated": {"exitCode": 1, "message": "no such file"}}))}),
-            "the keys could not be copied: exit code 1 no such file -> kubectl logs w-2 -n default -c stowplan-mpi-keys",
+            pending(failed),
+            "the keys could not be copied: exit code 1 no such file -> kubectl logs w-2 -n default -c stowplan-mpi-keys…",
+        ),
+        (pending(no_shell), "its keys are not copied yet: no shell ->…"),
+        (
+            main(json!({"running": {}})),
+            "it is not Ready: the ssh server must listen on port 22 -> kubectl logs w-2 -n default -c main…",
         ),
         (
-            json!({"phase": "Pending", "initContainerStatuses": container("stowplan-mpi-keys",
-                &json!({"waiting": {"reason": "CreateContainerError", "message": "no shell"}}))}),
-            "its keys are not copied yet: no shell ->",
+            main(json!({"terminated": {"exitCode": 255}})),
+            "container main has ended with exit code 255 ->…",
         ),
         (
-            json!({"phase": "Running", "initContainerStatuses": copied,
-                "containerStatuses": container("main", &json!({"running": {}}))}),
-            "it is not Ready: the ssh server must listen on port 22 -> kubectl logs w-2 -n default -c main",
+            main(json!({"waiting": {"reason": "ImagePullBackOff"}})),
+            "container main waits: ImagePullBackOff ->…",
         ),
-        (
-            json!({"phase": "Running", "initContainerStatuses": copied,
-                "containerStatuses": container("main", &json!({"terminated": {"exitCode": 255}}))}),
-            "container main has ended with exit code 255 ->",
-        ),
-        (
-            json!({"phase": "Running", "initContainerStatuses": copied,
-                "containerStatuses": container("main",
-                    &json!({"waiting": {"reason": "ImagePullBackOff"}}))}),
-            "container main waits: ImagePullBackOff ->",
-        ),
-    ];
-    for (status, expected) in cases {
+    ] {
         let workers = vec![worker(0, &ready()), worker(1, &ready()), worker(2, &status)];
-        let found = obstacles(&cluster(workers, &RECORDS), "mpi/pi");
-        assert_eq!(found.len(), 1, "{expected}: {found:?}");
-        assert!(found[0].starts_with(expected), "{expected}: {found:?}");
+        obstacles(&cluster(workers, &RECORDS), "mpi/pi").is(expected);
     }
 }
 
 #[test]
 fn names_pods_and_keys_that_are_missing_are_reported() {
-    let workers = || vec![worker(0, &ready()), worker(1, &ready()), worker(2, &ready())];
-    assert_eq!(obstacles(&cluster(workers(), &RECORDS), "mpi/pi").len(), 0);
-
-    let found = obstacles(&cluster(workers(), &RECORDS[..2]), "mpi/pi");
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert!(
-        found[0].starts_with(
-            "its name w-2 has no DNS record in Service pi -> kubectl get endpointslices"
-        ),
-        "{found:?}"
-    );
-
-    let found = obstacles(&cluster(workers()[..2].to_vec(), &RECORDS), "mpi/pi");
-    assert_eq!(found, ["there is no such pod -> kubectl describe statefulsets/w -n default"]);
+    let workers: Vec<Value> = (0..3).map(|index| worker(index, &ready())).collect();
+    let found = |workers: &[Value], records: &[&str]| {
+        obstacles(&cluster(workers.to_vec(), records), "mpi/pi")
+    };
+    found(&workers, &RECORDS).are(&[]);
+    found(&workers, &RECORDS[..2])
+        .is("its name w-2 has no DNS record in Service pi -> kubectl get endpointslices…");
+    found(&workers[..2], &RECORDS)
+        .is("there is no such pod -> kubectl describe statefulsets/w -n default");
 
     // Created while the webhook was unavailable, with the Secret mounted by hand.
-    let mut unplaced = worker(2, &ready());
-    unplaced["metadata"]["labels"] = json!({});
-    unplaced["spec"]["containers"][0]["volumeMounts"] =
+    let mut all = workers.clone();
+    all[2]["metadata"]["labels"] = json!({});
+    all[2]["spec"]["containers"][0]["volumeMounts"] =
         json!([{"name": "keys", "mountPath": "/root/.ssh"}]);
-    unplaced["spec"]["volumes"] = json!([{"name": "keys", "secret": {"secretName": "pi-ssh"}}]);
-    let mut all = workers();
-    all[2] = unplaced;
-    let found = obstacles(&cluster(all, &RECORDS), "mpi/pi");
-    assert_eq!(found.len(), 2, "{found:?}");
-    assert!(
-        found[0].starts_with(
-            "it was created without stowplan's webhook, so it has no keys of the cluster ->"
-        ),
-        "{found:?}"
-    );
-    assert!(
-        found[1].starts_with(
-            "it mounts a Secret at /root/.ssh: the directory of a Secret is writable by all users"
-        ),
-        "{found:?}"
-    );
+    all[2]["spec"]["volumes"] = json!([{"name": "keys", "secret": {"secretName": "pi-ssh"}}]);
+    found(&all, &RECORDS).are(&[
+        "it was created without stowplan's webhook, so it has no keys of the cluster ->…",
+        "it mounts a Secret at /root/.ssh: the directory of a Secret is writable by all users…",
+    ]);
 
-    let mut objects = cluster(workers(), &RECORDS);
+    let mut objects = cluster(workers, &RECORDS);
     objects.retain(|object| object["kind"] != "StatefulSet");
-    let found = obstacles(&objects, "mpi/pi");
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].starts_with("no workload of the namespace makes its workers ->"), "{found:?}");
+    obstacles(&objects, "mpi/pi").is("no workload of the namespace makes its workers ->…");
 }

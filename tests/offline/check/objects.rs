@@ -1,42 +1,60 @@
 //! The objects of the cases, and what `stowplan check` prints about them.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
-
 use serde_json::{Value, json};
 
-/// What `stowplan check` says of `asked` in the cluster of these objects: exit code and both
-/// outputs.
-pub(crate) fn said(objects: &[Value], asked: &str, more: &[&str]) -> (i32, String, String) {
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_stowplan"))
-        .arg("check")
-        .args(Some(asked).filter(|asked| !asked.is_empty()))
-        .args(["--cluster", "-"])
-        .args(more)
-        .env_remove("KUBECONFIG")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(list.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+pub(crate) use crate::cli::command::agrees;
+use crate::cli::command::{self, Output};
+
+/// `stowplan check` with these words, in the cluster of these objects.
+pub(crate) fn check(objects: &[Value], words: &str) -> Output {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    command::run(&format!("check {words} --cluster -"), list.to_string())
 }
 
-/// The obstacles that are found, as `what -> remedy`.
-pub(crate) fn obstacles(objects: &[Value], asked: &str) -> Vec<String> {
-    let (code, out, err) = said(objects, asked, &["-o", "json"]);
-    let diagnosis: Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}{err}"));
+/// What `check` finds, each obstacle as `what -> remedy`.
+pub(crate) struct Found(Vec<String>);
+
+impl Found {
+    /// Asserts that this is the only obstacle; `…` stands for any text.
+    pub(crate) fn is(&self, expected: &str) {
+        self.are(&[expected]);
+    }
+
+    /// Asserts that these are the obstacles, in this order; `…` stands for any text.
+    pub(crate) fn are(&self, expected: &[&str]) {
+        let is_all = self.0.len() == expected.len();
+        let mut pairs = self.0.iter().zip(expected);
+        let agree = is_all && pairs.all(|(found, expected)| agrees(found, expected));
+        assert!(agree, "found {:#?}\nexpected {expected:#?}", self.0);
+    }
+
+    /// Asserts that this is the first of the obstacles; `…` stands for any text.
+    pub(crate) fn begin(&self, expected: &str) {
+        Self(self.0.iter().take(1).cloned().collect()).is(expected);
+    }
+
+    /// Asserts that this is one of the obstacles; `…` stands for any text.
+    pub(crate) fn has(&self, expected: &str) {
+        let has = self.0.iter().any(|found| agrees(found, expected));
+        assert!(has, "found {:#?}\nexpected {expected:#?}", self.0);
+    }
+
+    /// Asserts that no obstacle mentions this.
+    pub(crate) fn lacks(&self, text: &str) {
+        assert!(!self.0.iter().any(|found| found.contains(text)), "{text}: {:#?}", self.0);
+    }
+}
+
+/// The obstacles that are found; the exit code says if there are any.
+pub(crate) fn obstacles(objects: &[Value], asked: &str) -> Found {
+    let output = check(objects, &format!("{asked} -o json"));
     let mut found = Vec::new();
-    collect(&diagnosis, &mut found);
-    assert_eq!(code, i32::from(!found.is_empty()), "{out}");
-    found
+    collect(&output.json(), &mut found);
+    assert_eq!(output.code, i32::from(!found.is_empty()), "{output:?}");
+    Found(found)
 }
 
-pub(crate) fn collect(diagnosis: &Value, found: &mut Vec<String>) {
+fn collect(diagnosis: &Value, found: &mut Vec<String>) {
     for obstacle in diagnosis["obstacles"].as_array().unwrap() {
         let word = |key: &str| obstacle[key].as_str().unwrap_or_default().to_owned();
         found.push(format!("{} -> {}", word("what"), word("remedy")));
@@ -44,6 +62,12 @@ pub(crate) fn collect(diagnosis: &Value, found: &mut Vec<String>) {
     for part in diagnosis["parts"].as_array().into_iter().flatten() {
         collect(part, found);
     }
+}
+
+/// `object` with these fields: maps are merged, null removes a field.
+pub(crate) fn with(mut object: Value, fields: &Value) -> Value {
+    json_patch::merge(&mut object, fields);
+    object
 }
 
 pub(crate) fn node(name: &str) -> Value {
@@ -88,11 +112,23 @@ pub(crate) fn waiting(name: &str, affinity: &Value) -> Value {
 }
 
 pub(crate) fn running(name: &str, node: &str, labels: Value) -> Value {
-    let mut pod = waiting(name, &Value::Null);
-    pod["spec"]["nodeName"] = json!(node);
-    pod["status"] = json!({"phase": "Running"});
+    let mut pod = on_node(waiting(name, &Value::Null), Some(node));
     pod["metadata"]["labels"] = labels;
     pod
+}
+
+/// The pod as it runs on this node; without one, it still waits.
+fn on_node(mut pod: Value, node: Option<&str>) -> Value {
+    if let Some(node) = node {
+        pod["spec"]["nodeName"] = json!(node);
+        pod["status"] = json!({"phase": "Running"});
+    }
+    pod
+}
+
+/// Required node affinity to the node with this name.
+pub(crate) fn pinned(node: &str) -> Value {
+    on(&json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}))
 }
 
 pub(crate) fn on(term: &Value) -> Value {
@@ -110,9 +146,8 @@ pub(crate) const PLACEHOLDER: &str = "affinity-assistant-d4b820ff28";
 pub(crate) const CLAIM: &str = "pvc-e93bac4dbe";
 
 pub(crate) fn room(name: &str, cpu: &str) -> Value {
-    let mut node = node(name);
-    node["status"]["allocatable"] = json!({"cpu": cpu, "memory": "8Gi", "pods": "110"});
-    node
+    let allocatable = json!({"cpu": cpu, "memory": "8Gi", "pods": "110"});
+    with(node(name), &json!({"status": {"allocatable": allocatable}}))
 }
 
 pub(crate) fn owner(kind: &str, name: &str, uid: &str) -> Value {
@@ -139,17 +174,14 @@ pub(crate) fn run() -> Value {
 }
 
 pub(crate) fn task_run(assisted: bool) -> Value {
-    let mut run = json!({
+    let assistant = assisted.then_some("affinity-assistant-0123456789");
+    json!({
         "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
         "metadata": {"name": "image-clone", "namespace": "default", "uid": "task-uid",
             "labels": {"tekton.dev/pipelineTask": "clone"},
+            "annotations": assistant.map(|name| json!({"pipeline.tekton.dev/affinity-assistant": name})),
             "ownerReferences": owner("PipelineRun", "image", "run-uid")},
-    });
-    if assisted {
-        run["metadata"]["annotations"] =
-            json!({"pipeline.tekton.dev/affinity-assistant": "affinity-assistant-0123456789"});
-    }
-    run
+    })
 }
 
 /// A claim of class `zonal`; bound to a volume where it has nodes.
@@ -209,18 +241,16 @@ pub(crate) fn of_template(placeholder: &str, claims: &[&str]) -> Value {
     })
 }
 
+/// Required pod affinity to the pods with these labels.
+fn beside(labels: &Value) -> Value {
+    json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{
+        "topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}]}})
+}
+
 /// The placeholder's pod, on a node or nowhere.
 pub(crate) fn placeholder(node: Option<&str>) -> Value {
-    let mut pod = waiting(
-        &format!("{PLACEHOLDER}-0"),
-        &json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{
-            "topologyKey": "kubernetes.io/hostname",
-            "labelSelector": {"matchLabels": {"stowplan.dev/coschedule-member": PLACEHOLDER}}}]}}),
-    );
-    if let Some(node) = node {
-        pod["spec"]["nodeName"] = json!(node);
-        pod["status"] = json!({"phase": "Running"});
-    }
+    let members = json!({"stowplan.dev/coschedule-member": PLACEHOLDER});
+    let mut pod = on_node(waiting(&format!("{PLACEHOLDER}-0"), &beside(&members)), node);
     pod["metadata"]["labels"] = json!({"stowplan.dev/placeholder": PLACEHOLDER,
         "stowplan.dev/coschedule-member": PLACEHOLDER,
         "app.kubernetes.io/component": "affinity-assistant", "app.kubernetes.io/instance": PLACEHOLDER});
@@ -231,18 +261,9 @@ pub(crate) fn placeholder(node: Option<&str>) -> Value {
 
 /// A pod of the run, as the webhook admits it.
 pub(crate) fn of_run(name: &str, node: Option<&str>, cpu: &str) -> Value {
-    let mut pod = waiting(
-        name,
-        &json!({"podAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": [{
-            "topologyKey": "kubernetes.io/hostname",
-            "labelSelector": {"matchLabels": {"app.kubernetes.io/component": "affinity-assistant",
-                "app.kubernetes.io/instance": PLACEHOLDER}}}]}}),
-    );
-    if let Some(node) = node {
-        pod["spec"]["nodeName"] = json!(node);
-        pod["status"] = json!({"phase": "Running"});
-    }
+    let placeholder = json!({"app.kubernetes.io/component": "affinity-assistant",
+        "app.kubernetes.io/instance": PLACEHOLDER});
+    let mut pod = on_node(waiting(name, &beside(&placeholder)), node);
     pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
     pod["metadata"]["labels"] = json!({"stowplan.dev/coschedule-member": PLACEHOLDER});
     pod["metadata"]["ownerReferences"] = owner("TaskRun", "image-clone", "task-uid");
@@ -259,9 +280,23 @@ pub(crate) fn standing(node: Option<&str>, more: &[Value]) -> Vec<Value> {
     objects
 }
 
-pub(crate) fn cordoned(mut node: Value) -> Value {
-    node["spec"] = json!({"unschedulable": true});
-    node
+pub(crate) fn cordoned(node: Value) -> Value {
+    with(node, &json!({"spec": {"unschedulable": true}}))
+}
+
+pub(crate) fn tainted(node: Value, taints: &[Value]) -> Value {
+    with(node, &json!({"spec": {"taints": taints}}))
+}
+
+/// The node without its label of the host name.
+pub(crate) fn nameless(node: Value) -> Value {
+    with(node, &json!({"metadata": {"labels": {"kubernetes.io/hostname": null}}}))
+}
+
+/// A pod that uses claim `cache`.
+pub(crate) fn with_cache(pod: Value) -> Value {
+    let volume = json!({"name": "v", "persistentVolumeClaim": {"claimName": "cache"}});
+    with(pod, &json!({"spec": {"volumes": [volume]}}))
 }
 
 /// The placeholder of group `nightly` in `default`.

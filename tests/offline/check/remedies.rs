@@ -3,21 +3,10 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{node, obstacles};
+use super::objects::{node, obstacles, pinned};
 
 const TOGETHER: &str = "streams.ibm.com/hostcolocation.9034FF9E2B8F00B47A44DFAF3C2A37176C101E2A";
 const APART: &str = "streams.ibm.com/hostexlocation.B76ADE163D874CC5BC0F408D70CFC165667EEC5F";
-
-/// A situation.
-struct Case {
-    name: &'static str,
-    asked: &'static str,
-    before: Vec<Value>,
-    /// What is said, as `what -> remedy`; a part of each.
-    said: &'static [&'static str],
-    /// The objects after the remedy.
-    after: Vec<Value>,
-}
 
 fn term(rules: &[(&str, &str, &str)]) -> Value {
     let rule = |(key, operator, value): &(&str, &str, &str)| json!({"key": key, "operator": operator, "values": [value]});
@@ -69,9 +58,7 @@ fn hosted(is_placed: bool, node: Option<&str>) -> Value {
     if is_placed {
         pod["metadata"]["annotations"]["stowplan.dev/placement"] =
             json!(r#"{"v":1,"streams":["host=n1: node n1"],"more":0}"#);
-        pod["spec"]["affinity"] = json!({"nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}});
+        pod["spec"]["affinity"] = pinned("n1");
     }
     if node.is_none() {
         pod["status"] = unschedulable();
@@ -92,57 +79,47 @@ fn job(accepted: &str, reason: &str) -> Value {
     })
 }
 
-fn cases() -> Vec<Case> {
-    let nodes = || vec![node("n1"), node("n2")];
-    let with = |objects: &[Value]| [nodes(), objects.to_vec()].concat();
-    vec![
-        Case {
-            name: "two elements that must share a node and must not",
-            asked: "pod/q",
-            before: with(&[element("p", true, Some("n1")), element("q", true, None)]),
-            said: &[
-                "created now, it would be refused: keeps the pod off the node of pod p, and \
-                 streams.ibm.com/host-colocation puts both on one node -> remove one of the two",
-                "it must be with the pods of its group, and not with p on n1 -> remove one of the two",
-            ],
-            after: with(&[element("p", true, Some("n1")), element("q", false, Some("n1"))]),
-        },
-        Case {
-            name: "a pod that the webhook did not see, on a node of the scheduler's choice",
-            asked: "pod/p",
-            before: with(&[hosted(false, Some("n2"))]),
-            said: &["it was admitted without stowplan, and may lack: required node affinity \
-                     metadata.name In [n1] -> delete the pod and create it again"],
-            after: with(&[hosted(true, Some("n1"))]),
-        },
-        Case {
-            name: "a pod whose only node is full",
-            asked: "pod/p",
-            before: with(&[hosted(true, None)]),
-            said: &[
-                "its constraints leave only node n1, which default-scheduler does not take: see \
-                     what it says -> free there what the scheduler names",
-            ],
-            after: with(&[hosted(true, Some("n1"))]),
-        },
-        Case {
-            name: "a job that can never be placed",
-            asked: "job/j",
-            before: with(&[job("False", "NoCommonHost")]),
-            said: &["as it is -> delete it, and create it again with another spec"],
-            after: with(&[job("True", "Accepted")]),
-        },
-    ]
-}
-
 #[test]
 fn each_remedy_leads_out() {
-    for Case { name, asked, before, said, after } in cases() {
-        let found = obstacles(&before, asked);
-        assert_eq!(found.len(), said.len(), "{name}: {found:#?}");
-        for (found, said) in found.iter().zip(said) {
-            assert!(found.starts_with(said), "{name}: {found}");
-        }
-        assert_eq!(obstacles(&after, asked), Vec::<String>::new(), "{name}, after the remedy");
+    let beside = element("p", true, Some("n1"));
+    for (asked, before, found, after) in [
+        // Two elements that must share a node and must not.
+        (
+            "pod/q",
+            vec![beside.clone(), element("q", true, None)],
+            &[
+                "created now, it would be refused: keeps the pod off the node of pod p, and \
+                 streams.ibm.com/host-colocation puts both on one node -> remove one of the two…",
+                "it must be with the pods of its group, and not with p on n1 -> remove one of the two…",
+            ][..],
+            vec![beside, element("q", false, Some("n1"))],
+        ),
+        // A pod that the webhook did not see, on a node of the scheduler's choice.
+        (
+            "pod/p",
+            vec![hosted(false, Some("n2"))],
+            &["it was admitted without stowplan, and may lack: required node affinity \
+               metadata.name In [n1] -> delete the pod and create it again…"],
+            vec![hosted(true, Some("n1"))],
+        ),
+        // A pod whose only node is full.
+        (
+            "pod/p",
+            vec![hosted(true, None)],
+            &["its constraints leave only node n1, which default-scheduler does not take: see \
+               what it says -> free there what the scheduler names…"],
+            vec![hosted(true, Some("n1"))],
+        ),
+        // A job that can never be placed.
+        (
+            "job/j",
+            vec![job("False", "NoCommonHost")],
+            &["as it is -> delete it, and create it again with another spec…"],
+            vec![job("True", "Accepted")],
+        ),
+    ] {
+        let nodes = [node("n1"), node("n2")];
+        obstacles(&[&nodes[..], &before].concat(), asked).are(found);
+        obstacles(&[&nodes[..], &after].concat(), asked).are(&[]);
     }
 }

@@ -2,18 +2,27 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
 use super::command::{Folder, Output, pod};
 
-/// An API server that answers by path and query; its URL.
-pub(crate) struct Cluster(pub(crate) String);
+/// A status code and a body.
+pub(crate) type Answer = (u16, Value);
+
+/// An API server that answers by path and query.
+pub(crate) struct Cluster {
+    pub(crate) url: String,
+    asked: Arc<Mutex<Vec<String>>>,
+}
 
 impl Cluster {
-    pub(crate) fn start(answer: impl Fn(&str) -> (u16, Value) + Send + 'static) -> Self {
+    pub(crate) fn start(answer: impl Fn(&str) -> Answer + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
+        let cluster = Self::at(&format!("http://{address}"));
+        let asked = Arc::clone(&cluster.asked);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.expect("a connection");
@@ -28,7 +37,9 @@ impl Cluster {
                 }
                 // A connection that is closed with an unread body is reset.
                 std::io::copy(&mut reader.take(body), &mut std::io::sink()).expect("the body");
-                let (code, body) = answer(request.split(' ').nth(1).unwrap_or_default());
+                let path = request.split(' ').nth(1).unwrap_or_default();
+                asked.lock().expect("no panic").push(path.to_owned());
+                let (code, body) = answer(path);
                 let body = body.to_string();
                 let head = "Content-Type: application/json\r\nConnection: close";
                 let length = body.len();
@@ -38,7 +49,17 @@ impl Cluster {
                 );
             }
         });
-        Self(format!("http://{address}"))
+        cluster
+    }
+
+    /// A cluster of which only the URL is known.
+    pub(crate) fn at(url: &str) -> Self {
+        Self { url: url.to_owned(), asked: Arc::default() }
+    }
+
+    /// Returns whether a path with this part was asked for.
+    pub(crate) fn was_asked(&self, part: &str) -> bool {
+        self.asked.lock().expect("no panic").iter().any(|path| path.contains(part))
     }
 
     pub(crate) fn kubeconfig(&self) -> String {
@@ -46,34 +67,79 @@ impl Cluster {
             "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
              contexts: [{{name: c, context: {{cluster: c, user: u, namespace: jobs}}}}]\n\
              clusters: [{{name: c, cluster: {{server: '{}'}}}}]\nusers: [{{name: u, user: {{}}}}]\n",
-            self.0
+            self.url
         )
     }
 
-    /// `stowplan plan --live` of one pod, in this cluster.
-    pub(crate) fn plan(&self, annotations: &str) -> Output {
+    /// `stowplan` with these words and, in `pod.yaml`, a pod `p` with these annotations.
+    pub(crate) fn run(&self, words: &str, annotations: &str) -> Output {
         let folder = Folder::new(&[
             ("pod.yaml", &pod("p", annotations)),
             (".kube/config", &self.kubeconfig()),
         ]);
-        folder.plan("-f pod.yaml --live")
+        folder.run(words, "")
+    }
+
+    /// `stowplan plan --live` of one pod, in this cluster.
+    pub(crate) fn plan(&self, annotations: &str) -> Output {
+        self.run("plan -f pod.yaml --live", annotations)
+    }
+
+    /// `stowplan check` with these words, in this cluster.
+    pub(crate) fn check(&self, words: &str) -> Output {
+        self.run(&format!("check {words}"), "")
     }
 }
 
-pub(crate) fn failure(code: u16, reason: &str) -> (u16, Value) {
+pub(crate) fn failure(code: u16, reason: &str) -> Answer {
     let message = format!("the server says {reason}");
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code});
     (code, status)
 }
 
-pub(crate) fn page(kind: &str, continues: &str, items: &Value) -> (u16, Value) {
-    (
-        200,
-        json!({"kind": kind, "apiVersion": "v1", "metadata": {"continue": continues}, "items": items}),
-    )
+pub(crate) fn forbidden() -> Answer {
+    failure(403, "Forbidden")
+}
+
+pub(crate) fn page(continues: &str, items: &[Value]) -> Answer {
+    let metadata = json!({"continue": continues, "resourceVersion": "1"});
+    (200, json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items}))
+}
+
+/// A complete list.
+pub(crate) fn list(items: &[Value]) -> Answer {
+    page("", items)
+}
+
+/// Answers as a cluster that has one node, and nothing else.
+pub(crate) fn with_one_node(path: &str) -> Answer {
+    match path.starts_with("/api/v1/nodes") {
+        true => list(&[node("node-1")]),
+        false => list(&[]),
+    }
 }
 
 pub(crate) fn node(name: &str) -> Value {
     json!({"metadata": {"name": name}, "status": {}})
+}
+
+/// A pool of namespace `jobs`.
+pub(crate) fn pool(name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool",
+        "metadata": {"name": name, "namespace": "jobs"}, "spec": spec})
+}
+
+/// A configuration with one webhook, named for the first word of the webhook's name.
+pub(crate) fn configuration(webhook: &str, annotations: &Value) -> Value {
+    let service = json!({"name": "hook", "namespace": "system", "path": "/mutate"});
+    let name = webhook.split('.').next();
+    json!({"metadata": {"name": name, "annotations": annotations}, "webhooks": [
+        {"name": webhook, "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "failurePolicy": "Ignore", "timeoutSeconds": 5, "clientConfig": {"service": service}}]})
+}
+
+pub(crate) fn config_map(data: &Value) -> Answer {
+    let metadata = json!({"name": "policy", "namespace": "system"});
+    (200, json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": data}))
 }

@@ -1,6 +1,5 @@
 //! Runs the binary in a folder of files, and what it printed.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
@@ -26,9 +25,61 @@ impl Output {
         text.strip_prefix("stowplan: ").unwrap_or_else(|| panic!("no prefix: {self:?}"))
     }
 
+    /// Asserts that it failed with this one line; `…` stands for any text.
+    pub(crate) fn fails(&self, line: &str) {
+        assert!(agrees(self.error_line(), line), "{line}: {self:?}");
+    }
+
+    /// Asserts the exit code, and that standard output has these texts; it begins with a line's
+    /// end here, so that a text can have both ends of a line.
+    pub(crate) fn shows(&self, code: i32, texts: &[&str]) -> &Self {
+        assert_eq!(self.code, code, "{self:?}");
+        let shown = format!("\n{}", self.stdout);
+        for text in texts {
+            assert!(shown.contains(text), "{text}\n{}\n{}", self.stdout, self.stderr);
+        }
+        self
+    }
+
+    /// Asserts that standard output has these lines, and standard error nothing.
+    pub(crate) fn has_lines(&self, code: i32, lines: &[&str]) -> &Self {
+        assert_eq!((self.code, self.stderr.as_str()), (code, ""), "{self:?}");
+        for line in lines {
+            assert!(self.stdout.lines().any(|shown| shown == *line), "{line}\n{}", self.stdout);
+        }
+        self
+    }
+
+    /// Asserts that standard output does not have this text.
+    pub(crate) fn lacks(&self, text: &str) -> &Self {
+        assert!(!self.stdout.contains(text), "{text}: {self:?}");
+        self
+    }
+
+    /// Asserts that standard error has these texts.
+    pub(crate) fn warns(&self, texts: &[&str]) -> &Self {
+        for text in texts {
+            assert!(self.stderr.contains(text), "{text}: {self:?}");
+        }
+        self
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
+
+    /// The first entry of a plan in JSON.
+    pub(crate) fn first(&self) -> Value {
+        self.json()["items"][0].clone()
+    }
+}
+
+/// Returns whether a text is as this pattern; `…` in the pattern stands for any text.
+pub(crate) fn agrees(text: &str, pattern: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('…') else { return text == pattern };
+    text.strip_prefix(start).is_some_and(|after| {
+        (0..=after.len()).filter_map(|at| after.get(at..)).any(|after| agrees(after, rest))
+    })
 }
 
 /// A folder with files, in which commands run.
@@ -49,31 +100,25 @@ impl Folder {
         fs::write(path, bytes).expect("a file");
     }
 
-    pub(crate) fn run<S: AsRef<OsStr>>(
-        &self,
-        arguments: impl IntoIterator<Item = S>,
-        stdin: &[u8],
-    ) -> Output {
-        run_in(self.0.path(), arguments, stdin)
+    /// `stowplan` with these words.
+    pub(crate) fn run(&self, words: &str, stdin: impl AsRef<[u8]>) -> Output {
+        run_in(self.0.path(), words, stdin.as_ref())
     }
 
     /// `stowplan plan` with these words.
     pub(crate) fn plan(&self, words: &str) -> Output {
-        self.plan_with(words, b"")
+        self.run(&format!("plan {words}"), "")
     }
 
-    pub(crate) fn plan_with(&self, words: &str, stdin: &[u8]) -> Output {
-        self.run(["plan"].into_iter().chain(words.split_whitespace()), stdin)
+    /// `stowplan plan` of this text, with these words.
+    pub(crate) fn plan_of(&self, words: &str, text: impl AsRef<[u8]>) -> Output {
+        self.run(&format!("plan -f - {words}"), text)
     }
 }
 
-fn run_in<S: AsRef<OsStr>>(
-    folder: &Path,
-    arguments: impl IntoIterator<Item = S>,
-    stdin: &[u8],
-) -> Output {
+fn run_in(folder: &Path, words: &str, stdin: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_stowplan"))
-        .args(arguments)
+        .args(words.split_whitespace())
         .current_dir(folder)
         .env("COLUMNS", "100")
         .env_remove("KUBECONFIG")
@@ -97,8 +142,14 @@ fn run_in<S: AsRef<OsStr>>(
     }
 }
 
-pub(crate) fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>, stdin: &[u8]) -> Output {
-    run_in(Path::new(env!("CARGO_MANIFEST_DIR")), arguments, stdin)
+/// `stowplan` with these words, in the folder of the crate.
+pub(crate) fn run(words: &str, stdin: impl AsRef<[u8]>) -> Output {
+    run_in(Path::new(env!("CARGO_MANIFEST_DIR")), words, stdin.as_ref())
+}
+
+/// `stowplan plan` of this text, with these words, where no file is.
+pub(crate) fn plan_of(words: &str, text: impl AsRef<[u8]>) -> Output {
+    Folder::new(&[]).plan_of(words, text)
 }
 
 /// A pod with these annotations, in flow style.
@@ -122,6 +173,18 @@ items:
   metadata: {name: node-2, labels: {kubernetes.io/hostname: node-2}}
   status: {addresses: [{type: InternalIP, address: 10.4.40.82}]}
 "#;
+
+/// Nodes n1 to n`count`, Ready, with the tag `ib`.
+pub(crate) fn nodes(count: u32) -> String {
+    let node = |number: u32| {
+        format!(
+            "apiVersion: v1\nkind: Node\nmetadata: {{name: n{number}, uid: n{number}, labels: \
+             {{kubernetes.io/hostname: n{number}, streams.ibm.com/hostpool: ib}}}}\n\
+             status: {{conditions: [{{type: Ready, status: 'True'}}]}}\n---\n"
+        )
+    };
+    (1..=count).map(node).collect()
+}
 
 const POOLS: &str = r#"
 apiVersion: stowplan.dev/v1alpha1
@@ -181,7 +244,7 @@ pub(crate) fn job() -> Folder {
     Folder::new(&[("job.yaml", JOB), ("cluster/nodes.yaml", NODES), ("cluster/pools.yaml", POOLS)])
 }
 
-/// Compares a text with `tests/cli/snapshots/<name>.snap`.
+/// Compares a text with `tests/offline/cli/snapshots/<name>.snap`.
 pub(crate) fn assert_snapshot(name: &str, text: &str) {
     insta::with_settings!({ prepend_module_to_snapshot => false }, {
         insta::assert_snapshot!(name, text);

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::command::{Folder, run};
+use super::command::Folder;
 
 #[test]
 fn a_cluster_without_nodes_shows_what_waits() {
@@ -11,10 +11,10 @@ fn a_cluster_without_nodes_shows_what_waits() {
         "spec": {"containers": [], "schedulingGates": [{"name": "example.com/gate"}]}});
     let folder = Folder::new(&[("pod.json", &pod.to_string())]);
     for form in ["text", "svg", "html", "json"] {
-        let output = folder.run(["map", "--cluster", "pod.json", "-o", form], b"");
-        assert_eq!(output.code, 0, "{form}: {output:?}");
-        assert!(output.stderr.contains("no node is known"), "{form}: {output:?}");
-        assert!(output.stdout.contains("example.com/gate"), "{form}: {output:?}");
+        folder
+            .run(&format!("map --cluster pod.json -o {form}"), "")
+            .shows(0, &["example.com/gate"])
+            .warns(&["no node is known"]);
     }
 }
 
@@ -23,29 +23,11 @@ fn input_that_is_no_cluster_ends_with_2() {
     let folder =
         Folder::new(&[("empty.yaml", ""), ("bad.yaml", "apiVersion: v1\nkind: Pod\nspec: 5\n")]);
     for words in ["map --cluster nowhere.yaml", "map --cluster bad.yaml", "map --cluster -"] {
-        let output = folder.run(words.split_whitespace(), b"kind: [");
+        let output = folder.run(words, "kind: [");
         assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{words}: {output:?}");
         assert!(output.stderr.starts_with("stowplan: "), "{words}: {output:?}");
     }
-    let output = folder.run(["map", "--cluster", "empty.yaml"], b"");
-    assert_eq!(output.code, 0, "{output:?}");
-    assert!(output.stdout.starts_with("0 nodes, 0 groups, nothing waits"), "{output:?}");
-}
-
-#[test]
-fn wrong_usage_ends_with_2() {
-    for words in [
-        "map --live --cluster a",
-        "map -n",
-        "map -n a -A",
-        "map -o xml",
-        "map --cluster examples/nodes.yaml --context c",
-        "map extra",
-    ] {
-        let output = run(words.split_whitespace(), b"");
-        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{words}: {output:?}");
-        assert!(!output.stderr.is_empty(), "{words}");
-    }
+    folder.run("map --cluster empty.yaml", "").shows(0, &["\n0 nodes, 0 groups, nothing waits"]);
 }
 
 #[test]
@@ -61,10 +43,9 @@ fn a_namespace_shows_its_own_pods_and_counts_the_others() {
         pod("a", "mine"), pod("b", "theirs"),
     ]});
     let folder = Folder::new(&[("cluster.json", &list.to_string())]);
-    let of_a = folder.run(["map", "--cluster", "cluster.json", "-n", "a"], b"").stdout;
-    assert!(of_a.contains("A mine  + 1 other pod") && !of_a.contains("theirs"), "{of_a}");
-    let all = folder.run(["map", "--cluster", "cluster.json", "-A"], b"").stdout;
-    assert!(all.contains("A mine  B theirs"), "{all}");
+    let map = |words: &str| folder.run(&format!("map --cluster cluster.json {words}"), "");
+    map("-n a").shows(0, &["A mine  + 1 other pod"]).lacks("theirs");
+    map("-A").shows(0, &["A mine  B theirs"]);
 }
 
 #[test]
@@ -76,7 +57,7 @@ fn names_and_annotations_of_256_kib_break_nothing() {
         "spec": {"containers": []}});
     let folder = Folder::new(&[("pod.json", &pod.to_string())]);
     for form in ["text", "svg"] {
-        let output = folder.run(["map", "--cluster", "pod.json", "-o", form], b"");
+        let output = folder.run(&format!("map --cluster pod.json -o {form}"), "");
         assert_eq!(output.code, 0, "{form}: {:.300}", output.stderr);
         assert!(output.stdout.len() < 20_000, "{form}: {} bytes", output.stdout.len());
     }

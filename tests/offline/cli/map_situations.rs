@@ -10,49 +10,40 @@ use super::command::{Output, assert_snapshot, run};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 fn draw(situation: &Situation, form: &str) -> Output {
-    let arguments = situation.arguments().into_iter().chain(["-o", form]);
-    let output = run(arguments, &situation.input());
+    let words = [&situation.arguments()[..], &["-o", form]].concat().join(" ");
+    let output = run(&words, situation.input());
     assert_eq!(output.code, 0, "{}: {output:?}", situation.name);
     output
 }
 
 #[test]
-fn the_text_form_of_each_situation() {
+fn each_situation_is_drawn_as_text_picture_and_page() {
     for situation in SITUATIONS {
+        let name = situation.name;
         let text = draw(situation, "text").stdout;
         let wide: Vec<&str> = text.lines().filter(|line| line.chars().count() > 100).collect();
-        assert!(wide.is_empty(), "{}: {wide:#?}", situation.name);
-        assert!(!text.contains('\u{1b}'), "{}: escape sequences in a pipe", situation.name);
-        assert_snapshot(&format!("map_{}", situation.name), &text);
-    }
-}
+        assert!(wide.is_empty(), "{name}: {wide:#?}");
+        assert!(!text.contains('\u{1b}'), "{name}: escape sequences in a pipe");
+        assert_snapshot(&format!("map_{name}"), &text);
 
-#[test]
-fn the_pictures_of_the_documents_are_what_the_binary_draws() {
-    for situation in SITUATIONS {
-        let path = Path::new(ROOT).join(format!("docs/pictures/{}.svg", situation.name));
+        let path = Path::new(ROOT).join(format!("docs/pictures/{name}.svg"));
         let known = fs::read_to_string(&path).unwrap_or_default();
-        let drawn = draw(situation, "svg").stdout;
-        assert!(known == drawn, "{} is stale: cargo testbed pictures", path.display());
-        assert!(drawn.len() <= 150_000, "{}: {} bytes", situation.name, drawn.len());
-    }
-}
-
-#[test]
-fn the_page_of_each_situation_has_its_picture_and_everything_that_waits() {
-    for situation in SITUATIONS {
-        let page = draw(situation, "html").stdout;
         let picture = draw(situation, "svg").stdout;
-        assert!(page.contains(picture.trim_end()), "{}", situation.name);
-        let loads = ["http://", "https://", "<script", "<link", "@import", "<img"];
+        assert!(known == picture, "{} is stale: cargo testbed pictures", path.display());
+        assert!(picture.len() <= 150_000, "{name}: {} bytes", picture.len());
+
+        // The page has the picture and everything that waits, and loads nothing.
+        let page = draw(situation, "html").stdout;
+        assert!(page.contains(picture.trim_end()), "{name}");
         let body = page.replace("http://www.w3.org/2000/svg", "");
-        let loaded = loads.iter().find(|loads| body.contains(**loads));
-        assert_eq!(loaded, None, "{} loads something", situation.name);
+        for loads in ["http://", "https://", "<script", "<link", "@import", "<img"] {
+            assert!(!body.contains(loads), "{name}: {loads}");
+        }
         let map = draw(situation, "json").json();
         for waiting in map["waiting"].as_array().expect("a list") {
             for object in waiting["objects"].as_array().expect("a list") {
                 let object = object.as_str().expect("a name");
-                assert!(page.contains(object), "{}: {object}", situation.name);
+                assert!(page.contains(object), "{name}: {object}");
             }
         }
     }
@@ -62,8 +53,8 @@ fn the_page_of_each_situation_has_its_picture_and_everything_that_waits() {
 fn what_check_says_of_a_waiting_run_is_beside_the_map() {
     let run_files = &SITUATIONS[1];
     let map = draw(run_files, "json").json();
-    let checked =
-        run(["check", "-n", "default", "--cluster", run_files.files[0], "-o", "json"], b"");
+    let words = format!("check -n default --cluster {} -o json", run_files.files[0]);
+    let checked = run(&words, "");
     assert_eq!(checked.code, 1, "{checked:?}");
     let waiting = map["waiting"].as_array().expect("a list");
     assert!(!waiting.is_empty());

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::command::{Folder, Output, assert_snapshot, pod};
+use super::command::{Folder, Output, agrees, assert_snapshot, plan_of, pod};
 
 #[test]
 fn files_and_folders_are_read_in_order() {
@@ -23,7 +23,7 @@ fn files_and_folders_are_read_in_order() {
     };
     let output = folder.plan("-f z.yaml -f all -o json");
     assert_eq!(names(&output), ["z", "a", "a2", "b", "c"]);
-    let output = folder.plan_with("-f z.yaml - -o json", pod("s", "").as_bytes());
+    let output = folder.run("plan -f z.yaml - -o json", pod("s", ""));
     assert_eq!(names(&output), ["z", "s"]);
 }
 
@@ -35,97 +35,80 @@ fn odd_but_sound_input_is_read() {
     let markers = format!("%YAML 1.2\n---\n{}...\n---\n# nothing\n---\nnull\n---\n", pod("p", ""));
     let nulls = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: null, annotations: {a: null, b: }}\nspec: null\n";
     for text in [&crlf, anchors, &markers, nulls] {
-        let output = Folder::new(&[]).plan_with("-f - -o json", text.as_bytes());
+        let output = plan_of("-o json", text);
         assert_eq!(output.code, 0, "{text}: {output:?}");
-        assert_eq!(output.json()["items"][0]["name"], "p");
+        assert_eq!(output.first()["name"], "p");
     }
 }
 
 #[test]
 fn input_that_cannot_be_used_ends_with_2_and_says_why() {
+    let pod = |metadata: &str| format!("apiVersion: v1\nkind: Pod\nmetadata: {metadata}\n");
     let template = |rest: &str| {
         format!("apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: w}}\n{rest}\n")
     };
+    let list = |items: &str| format!("apiVersion: v1\nkind: List\nitems: {items}\n");
+    for empty in ["", "# only a comment\n---\n", "null\n"] {
+        plan_of("", empty).fails("no Kubernetes object in standard input");
+    }
     for (text, complaint) in [
-        ("", "no Kubernetes object in standard input"),
-        ("# only a comment\n---\n", "no Kubernetes object in standard input"),
-        ("null\n", "no Kubernetes object in standard input"),
-        ("hello\n", "standard input, document 1 (line 1): a text is not a Kubernetes object"),
-        ("- a\n", "standard input, document 1 (line 1): a list is not a Kubernetes object"),
-        ("7\n", "standard input, document 1 (line 1): the number 7 is not a Kubernetes object"),
+        ("hello\n", " 1 (line 1): a text is not a Kubernetes object"),
+        ("- a\n", " 1 (line 1): a list is not a Kubernetes object"),
+        ("7\n", " 1 (line 1): the number 7 is not a Kubernetes object"),
+        ("# c\nkind: Pod\n", " 1 (line 1): has no apiVersion, so it is not a Kubernetes object"),
+        ("apiVersion: v1\nkind: 5\n", " 1 (line 1): kind is the number 5, and must be a word"),
         (
-            "# c\nkind: Pod\n",
-            "standard input, document 1 (line 1): has no apiVersion, so it is not a Kubernetes object",
+            &list("[{apiVersion: v1, metadata: {}}]"),
+            " 1 (line 1), items/0: has no kind, so it is not a Kubernetes object",
         ),
+        (&list("5"), " 1 (line 1): items is the number 5, and must be a list"),
+        (&pod("{}"), " 1 (line 1): Pod: has neither metadata.name nor metadata.generateName"),
         (
-            "apiVersion: v1\nkind: 5\n",
-            "standard input, document 1 (line 1): kind is the number 5, and must be a word",
-        ),
-        (
-            "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, metadata: {}}]\n",
-            "standard input, document 1 (line 1), items/0: has no kind, so it is not a Kubernetes object",
-        ),
-        (
-            "apiVersion: v1\nkind: List\nitems: 5\n",
-            "standard input, document 1 (line 1): items is the number 5, and must be a list",
-        ),
-        (
-            "apiVersion: v1\nkind: Pod\nmetadata: {}\n",
-            "standard input, document 1 (line 1): Pod: has neither metadata.name nor metadata.generateName",
-        ),
-        (
-            "apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {streams.ibm.com/host: 5}}\n",
-            "standard input, document 1 (line 1): Pod p: metadata.annotations: streams.ibm.com/host is the number 5, \
+            &pod("{name: p, annotations: {streams.ibm.com/host: 5}}"),
+            " 1 (line 1): Pod p: metadata.annotations: streams.ibm.com/host is the number 5, \
              and must be a text: quote it (\"5\")",
         ),
         (
-            "apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {a: yes}}\n",
-            "standard input, document 1 (line 1): Pod p: metadata.labels: a is the boolean true, and must be a text: \
+            &pod("{name: p, labels: {a: yes}}"),
+            " 1 (line 1): Pod p: metadata.labels: a is the boolean true, and must be a text: \
              quote it (\"true\")",
         ),
         (
-            "apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {streams.ibm.com/host-colocation: [a]}}\n",
-            "standard input, document 1 (line 1): Pod p: metadata.annotations: streams.ibm.com/host-colocation is a \
+            &pod("{name: p, annotations: {streams.ibm.com/host-colocation: [a]}}"),
+            " 1 (line 1): Pod p: metadata.annotations: streams.ibm.com/host-colocation is a \
              list, and must be a text",
         ),
         (
-            "apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: text}\n",
-            "standard input, document 1 (line 1): Pod p: metadata.annotations is a text, and must be a map",
+            &pod("{name: p, annotations: text}"),
+            " 1 (line 1): Pod p: metadata.annotations is a text, and must be a map",
         ),
         (
             &template(
                 "spec: {template: {metadata: {annotations: {streams.ibm.com/host-pool: 1}}}}",
             ),
-            "standard input, document 1 (line 1): Deployment w: spec.template.metadata.annotations: \
+            " 1 (line 1): Deployment w: spec.template.metadata.annotations: \
              streams.ibm.com/host-pool is the number 1, and must be a text: quote it (\"1\")",
         ),
-        (
-            &template("spec: {}"),
-            "standard input, document 1 (line 1): Deployment w: has no spec.template",
-        ),
-        (
-            &template("spec: text"),
-            "standard input, document 1 (line 1): Deployment w: has no spec.template",
-        ),
+        (&template("spec: {}"), " 1 (line 1): Deployment w: has no spec.template"),
+        (&template("spec: text"), " 1 (line 1): Deployment w: has no spec.template"),
         (
             &template("spec: {template: [a]}"),
-            "standard input, document 1 (line 1): Deployment w: spec.template is a list, and must be a map",
+            " 1 (line 1): Deployment w: spec.template is a list, and must be a map",
         ),
         (
-            "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nmetadata: {name: q}\n",
-            "standard input, document 1, line 4, column 1: duplicate mapping key `metadata` is not allowed here",
+            &(pod("{name: p}") + "metadata: {name: q}\n"),
+            " 1, line 4, column 1: duplicate mapping key `metadata` is not allowed here",
         ),
         (
             "a: 1\n---\nb:\n\t- c\n",
-            "standard input, document 2, line 4, column 2: tabs disallowed within this context (block indentation)",
+            " 2, line 4, column 2: tabs disallowed within this context (block indentation)",
         ),
     ] {
-        let output = Folder::new(&[]).plan_with("-f -", text.as_bytes());
-        let expected: String = complaint.to_owned();
-        let lines: Vec<&str> =
-            output.stderr.lines().map(|l| l.trim_start_matches("stowplan: ")).collect();
+        let output = plan_of("", text);
         assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{text}: {output:?}");
-        assert!(lines.contains(&expected.as_str()), "{text}: {output:?}");
+        let complaint = format!("standard input, document{complaint}");
+        let mut lines = output.stderr.lines().map(|line| line.trim_start_matches("stowplan: "));
+        assert!(lines.any(|line| line == complaint), "{text}: {output:?}");
     }
 }
 
@@ -168,31 +151,25 @@ fn errors_in_a_cluster_name_the_file_and_the_document() {
     ]);
     let output = folder.plan("-f pod.yaml --cluster bad");
     assert_eq!((output.code, output.stdout.as_str()), (2, ""));
-    let lines: Vec<&str> = output.stderr.lines().collect();
-    assert_eq!(lines.len(), 3, "{output:?}");
-    assert_eq!(lines[0], "stowplan: bad/1.yaml, document 1 (line 1): a Node without metadata.name");
-    assert!(
-        lines[1].starts_with("stowplan: bad/1.yaml, document 2 (line 4): not a valid Node: "),
-        "{output:?}"
-    );
-    assert!(
-        lines[2].starts_with("stowplan: bad/2.yaml, document 1 (line 1): not a valid HostPool: "),
-        "{output:?}"
-    );
-
-    let output = folder.plan("-f pod.yaml --cluster empty.yaml");
-    assert_eq!(output.error_line(), "no Kubernetes object in empty.yaml");
-    assert_eq!(
-        folder.plan("-f pod.yaml --cluster none.yaml").code,
-        0,
-        "an empty list is a cluster"
-    );
-    let output = folder.plan("-f pod.yaml --cluster nonesuch");
-    assert!(output.error_line().starts_with("nonesuch: No such file"), "{output:?}");
-    let output = folder.plan("-f - --cluster -");
-    assert!(output.error_line().contains("standard input can be read once"), "{output:?}");
-    let output = folder.plan("-f - -");
-    assert!(output.error_line().contains("standard input can be read once"), "{output:?}");
+    for (line, expected) in output.stderr.lines().zip([
+        "stowplan: bad/1.yaml, document 1 (line 1): a Node without metadata.name",
+        "stowplan: bad/1.yaml, document 2 (line 4): not a valid Node: …",
+        "stowplan: bad/2.yaml, document 1 (line 1): not a valid HostPool: …",
+    ]) {
+        assert!(agrees(line, expected), "{output:?}");
+    }
+    assert_eq!(output.stderr.lines().count(), 3, "{output:?}");
+    // An empty list is a cluster.
+    assert_eq!(folder.plan("-f pod.yaml --cluster none.yaml").code, 0);
+    for (words, why) in [
+        ("-f pod.yaml --cluster empty.yaml", "no Kubernetes object in empty.yaml"),
+        ("-f pod.yaml --cluster nonesuch", "nonesuch: No such file…"),
+        ("-f pod.yaml --policy nonesuch.yaml", "nonesuch.yaml: …"),
+        ("-f - --cluster -", "…standard input can be read once…"),
+        ("-f - -", "…standard input can be read once…"),
+    ] {
+        folder.plan(words).fails(why);
+    }
 }
 
 #[test]
@@ -203,8 +180,7 @@ fn a_bomb_of_references_and_a_tower_of_brackets_are_refused() {
         bomb.push_str(&format!("a{level}: &a{level} [{before}]\n"));
     }
     for text in [bomb, "[".repeat(100_000), "{\"a\":".repeat(100_000), "- ".repeat(100_000)] {
-        let output = Folder::new(&[]).plan_with("-f -", text.as_bytes());
-        assert!(output.error_line().starts_with("standard input, document 1, line "), "{output:?}");
+        plan_of("", text).fails("standard input, document 1, line …");
     }
 }
 
@@ -213,8 +189,7 @@ fn a_file_that_is_too_long_is_not_read() {
     let folder = Folder::new(&[]);
     let file = fs::File::create(folder.0.path().join("long.yaml")).expect("a file");
     file.set_len(64 * 1024 * 1024 + 1).expect("a hole");
-    let output = folder.plan("-f long.yaml");
-    assert_eq!(output.error_line(), "long.yaml: longer than 64 MiB; give it in parts");
+    folder.plan("-f long.yaml").fails("long.yaml: longer than 64 MiB; give it in parts");
 }
 
 #[cfg(unix)]
@@ -228,6 +203,5 @@ fn a_file_that_may_not_be_read_is_named() {
     if fs::File::open(&path).is_ok() {
         return; // Modes do not bind root.
     }
-    let output = folder.plan("-f secret.yaml");
-    assert!(output.error_line().starts_with("secret.yaml: Permission denied"), "{output:?}");
+    folder.plan("-f secret.yaml").fails("secret.yaml: Permission denied…");
 }

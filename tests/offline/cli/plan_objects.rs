@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::command::{Folder, NODES, job, pod};
+use super::command::{Folder, NODES, job, plan_of, pod};
 
 const STREAMS_JOB: &str = "
 apiVersion: stowplan.dev/v1alpha1
@@ -26,14 +26,14 @@ spec: {containers: [{name: pe, image: streams-runtime}]}
 fn a_job_is_checked_and_the_pods_beside_it_join_it() {
     let node = "{apiVersion: v1, kind: Node, metadata: {name: n1}}";
     let folder = Folder::new(&[("job.yaml", STREAMS_JOB), ("nodes.yaml", node)]);
-    let output = folder.plan("-f job.yaml --cluster nodes.yaml");
-    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
     let accepted = "StreamsJob default/parallel: accepted: it can be placed\n  on one host: parallel-0, parallel-1\n";
-    assert!(output.stdout.contains(accepted), "{}", output.stdout);
-    assert!(output.stdout.contains("metadata.name In [n1]"), "inherited: {}", output.stdout);
+    // The host of the job's first element is inherited.
+    folder
+        .plan("-f job.yaml --cluster nodes.yaml")
+        .has_lines(0, &[])
+        .shows(0, &[accepted, "metadata.name In [n1]"]);
     let list = folder.plan("-f job.yaml --cluster nodes.yaml -o json").json();
-    let groups = json!([["parallel-0", "parallel-1"]]);
-    assert_eq!(list["items"][0]["groups"], groups, "{list}");
+    assert_eq!(list["items"][0]["groups"], json!([["parallel-0", "parallel-1"]]), "{list}");
     assert_eq!(list["items"][0]["reason"], "Valid");
     assert_eq!(list["items"][1]["allowed"], true);
 
@@ -48,43 +48,30 @@ fn a_job_is_checked_and_the_pods_beside_it_join_it() {
 
 /// The entry of the one object in `text`.
 pub(crate) fn planned(text: &str) -> Value {
-    let folder = job();
-    let output = folder.plan_with("-f - --cluster cluster -o json", text.as_bytes());
+    let output = job().plan_of("--cluster cluster -o json", text);
     assert!(output.code < 2, "{output:?}");
-    let plan = output.json();
-    assert_eq!(plan["items"].as_array().map(Vec::len), Some(1), "{plan}");
-    plan["items"][0].clone()
+    assert_eq!(output.json()["items"].as_array().map(Vec::len), Some(1), "{output:?}");
+    output.first()
 }
 
 #[test]
 fn every_kind_with_a_pod_template_is_planned() {
     let template =
         "{metadata: {annotations: {streams.ibm.com/host: node-1}}, spec: {containers: []}}";
+    let spec = &*format!("spec: {{template: {template}}}");
+    let indexed = &*format!("spec: {{completionMode: Indexed, template: {template}}}");
+    let cron = &*format!("spec: {{jobTemplate: {{spec: {{template: {template}}}}}}}");
+    let bare = &*format!("template: {template}");
     for (version, kind, rest, path) in [
-        ("apps/v1", "Deployment", format!("spec: {{template: {template}}}"), "/spec/template"),
-        ("apps/v1", "ReplicaSet", format!("spec: {{template: {template}}}"), "/spec/template"),
-        ("apps/v1", "StatefulSet", format!("spec: {{template: {template}}}"), "/spec/template"),
-        ("batch/v1", "Job", format!("spec: {{template: {template}}}"), "/spec/template"),
-        (
-            "batch/v1",
-            "Job",
-            format!("spec: {{completionMode: Indexed, template: {template}}}"),
-            "/spec/template",
-        ),
-        (
-            "batch/v1",
-            "CronJob",
-            format!("spec: {{jobTemplate: {{spec: {{template: {template}}}}}}}"),
-            "/spec/jobTemplate/spec/template",
-        ),
-        (
-            "v1",
-            "ReplicationController",
-            format!("spec: {{template: {template}}}"),
-            "/spec/template",
-        ),
-        ("v1", "PodTemplate", format!("template: {template}"), "/template"),
-        ("example.com/v1", "Widget", format!("spec: {{template: {template}}}"), "/spec/template"),
+        ("apps/v1", "Deployment", spec, "/spec/template"),
+        ("apps/v1", "ReplicaSet", spec, "/spec/template"),
+        ("apps/v1", "StatefulSet", spec, "/spec/template"),
+        ("batch/v1", "Job", spec, "/spec/template"),
+        ("batch/v1", "Job", indexed, "/spec/template"),
+        ("batch/v1", "CronJob", cron, "/spec/jobTemplate/spec/template"),
+        ("v1", "ReplicationController", spec, "/spec/template"),
+        ("v1", "PodTemplate", bare, "/template"),
+        ("example.com/v1", "Widget", spec, "/spec/template"),
     ] {
         let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\n{rest}\n");
         let entry = planned(&text);
@@ -98,29 +85,22 @@ fn every_kind_with_a_pod_template_is_planned() {
             // Nothing of what the controller will add gets into the template.
             assert!(!at.contains("job-name") && !at.contains("ownerReferences"), "{kind}: {at}");
         }
-        let output = Folder::new(&[("n.yaml", NODES)])
-            .plan_with("-f - --cluster n.yaml -o yaml", text.as_bytes());
-        assert!(output.stdout.contains("stowplan.dev/placement"), "{kind}: {output:?}");
+        let folder = Folder::new(&[("n.yaml", NODES)]);
+        let output = folder.plan_of("--cluster n.yaml -o yaml", &text);
+        output.shows(0, &["stowplan.dev/placement"]);
         for extra in ["ownerReferences", "job-name", "pod-index", "generateName", "namespace"] {
-            assert!(!output.stdout.contains(extra), "{kind}: {extra}");
+            output.lacks(extra);
         }
     }
+    let daemons = format!("apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: x}}\n{spec}\n");
+    assert_eq!(planned(&daemons)["reason"], "DaemonSetPod", "the pod knows its owner");
+    // Labels that a controller adds do not hide that the template has none.
     let entry = planned(&format!(
-        "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: x}}\nspec: {{template: {template}}}"
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: x}}\n{}\n",
+        indexed.replace("host: node-1", "host-colocation: t")
     ));
-    assert_eq!(entry["reason"], "DaemonSetPod", "the pod knows its owner");
-}
-
-#[test]
-fn labels_that_a_controller_adds_do_not_hide_that_the_template_has_none() {
-    let entry = planned(
-        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}\nspec:\n  completionMode: Indexed\n  template:\n    \
-         metadata: {annotations: {streams.ibm.com/host-colocation: t}}\n    spec: {containers: []}\n",
-    );
-    assert_eq!(
-        entry["patch"][0],
-        json!({"op": "add", "path": "/spec/template/metadata/labels", "value": {}})
-    );
+    let labels = json!({"op": "add", "path": "/spec/template/metadata/labels", "value": {}});
+    assert_eq!(entry["patch"][0], labels);
 }
 
 #[test]
@@ -129,16 +109,14 @@ fn lists_are_opened_and_stay_lists() {
         {"metadata": {"name": "a", "annotations": {"streams.ibm.com/host-colocation": "t"}}, "spec": {}},
         {"metadata": {"name": "b"}, "spec": {}},
     ]});
-    let folder = Folder::new(&[]);
-    let plan = folder.plan_with("-f - -o json", pods.to_string().as_bytes()).json();
+    let plan = plan_of("-o json", pods.to_string()).json();
     assert_eq!(plan["items"][0]["reason"], "Placed");
     assert_eq!(plan["items"][1]["name"], "b");
-    let output = folder.plan_with("-f - -o yaml", pods.to_string().as_bytes());
+    let output = plan_of("-o yaml", pods.to_string());
     let placed: Value = serde_saphyr::from_str(&output.stdout).expect("YAML");
     assert!(placed["items"][0]["spec"]["affinity"].is_object(), "{placed}");
     assert_eq!(placed["items"][1], pods["items"][1]);
-    let output =
-        folder.plan_with("-f - -o json", br#"{"apiVersion":"v1","kind":"List","items":[]}"#);
+    let output = plan_of("-o json", r#"{"apiVersion":"v1","kind":"List","items":[]}"#);
     assert_eq!((output.code, &output.json()["items"]), (0, &json!([])));
 }
 
@@ -148,14 +126,13 @@ fn pools_and_namespaces_of_the_input_count() {
     let pool = "apiVersion: stowplan.dev/v1alpha1\nkind: HostPool\nmetadata: {name: own}\nspec: {hosts: [node-2]}\n";
     let text = format!("{}---\n{pool}", pod("p", "streams.ibm.com/host-pool: own"));
     for namespace in ["", "-n jobs"] {
-        let output =
-            folder.plan_with(&format!("-f - --cluster cluster {namespace}"), text.as_bytes());
-        assert_eq!(output.code, 0, "{output:?}");
-        assert!(output.stdout.contains("metadata.name In [node-2]"), "{output:?}");
+        let words = format!("--cluster cluster {namespace}");
+        folder.plan_of(&words, &text).shows(0, &["metadata.name In [node-2]"]);
     }
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, labels: {stowplan.dev/ignore: 'true'}}\n";
-    let output = folder.plan_with("-f -", format!("{namespace}---\n{text}").as_bytes());
-    assert!(output.stdout.contains("Pod default/p: left alone: "), "{output:?}");
+    folder
+        .plan_of("", format!("{namespace}---\n{text}"))
+        .shows(0, &["Pod default/p: left alone: "]);
 }
 
 #[test]
@@ -169,72 +146,43 @@ fn the_namespace_is_the_objects_own_or_the_one_asked_for() {
         ("", &own, "jobs", 0),
         ("-n jobs", &own, "jobs", 0),
     ] {
-        let output =
-            folder.plan_with(&format!("-f - --cluster cluster -o json {words}"), text.as_bytes());
-        assert_eq!(
-            (output.code, &output.json()["items"][0]["namespace"]),
-            (code, &json!(namespace)),
-            "{words}"
-        );
+        let output = folder.plan_of(&format!("--cluster cluster -o json {words}"), text);
+        let found = (output.code, output.first()["namespace"].clone());
+        assert_eq!(found, (code, json!(namespace)), "{words}");
     }
-    let output = folder.plan_with("-f - -n other", own.as_bytes());
-    assert_eq!(
-        output.error_line(),
-        "standard input, document 1 (line 1): Pod p: is in namespace \"jobs\", and -n asks for \"other\": leave -n out"
+    folder.plan_of("-n other", own).fails(
+        "standard input, document 1 (line 1): Pod p: is in namespace \"jobs\", and -n asks for \"other\": leave -n out",
     );
 }
 
 #[test]
 fn without_a_cluster_a_refusal_says_that_one_would_help() {
-    let folder = job();
-    let hint = " (no cluster given: use --cluster or --live)";
-    let entry = |words: &str, annotations: &str| {
-        let text = pod("p", annotations);
-        folder.plan_with(&format!("-f - -o json {words}"), text.as_bytes()).json()["items"][0]
-            .clone()
-    };
-    let message = |entry: &Value| entry["message"].as_str().expect("text").to_owned();
-    assert!(message(&entry("", "streams.ibm.com/host: node-1")).ends_with(hint));
-    assert!(!message(&entry("--cluster cluster", "streams.ibm.com/host: node-9")).ends_with(hint));
-    assert!(
-        !message(&entry("", "streams.ibm.com/host: ''")).ends_with(hint),
-        "no cluster helps there"
-    );
-    let output = folder.plan_with("-f -", pod("p", "streams.ibm.com/host: node-1").as_bytes());
-    assert!(
-        output.stdout.contains("\n  (no cluster given: use --cluster or --live)\n"),
-        "{output:?}"
-    );
-}
-
-#[test]
-fn the_policy_holds_for_a_plan() {
-    let folder = job();
-    folder.write("policy.yaml", b"onInvalid: warn\n");
-    let text = pod("p", "streams.ibm.com/host: node-9");
-    let output = folder.plan_with("-f - --cluster cluster --policy policy.yaml", text.as_bytes());
-    assert_eq!(output.code, 0);
-    assert!(
-        output.stdout.contains("Pod default/p: admitted, not placed (the policy only warns)\n"),
-        "{output:?}"
-    );
-    assert!(output.stdout.ends_with("1 object: 1 admitted without placement\n"), "{output:?}");
-    let output = folder.plan_with("-f - --policy nonesuch.yaml", text.as_bytes());
-    assert!(output.error_line().starts_with("nonesuch.yaml: "), "{output:?}");
+    let hint = "(no cluster given: use --cluster or --live)";
+    for (words, host, helps) in [
+        ("", "node-1", true),
+        ("--cluster cluster", "node-9", false),
+        // No cluster helps there.
+        ("", "''", false),
+    ] {
+        let text = pod("p", &format!("streams.ibm.com/host: {host}"));
+        let entry = job().plan_of(&format!("-o json {words}"), text).first();
+        let message = entry["message"].as_str().expect("text");
+        assert_eq!(message.ends_with(&format!(" {hint}")), helps, "{message}");
+    }
+    plan_of("", pod("p", "streams.ibm.com/host: node-1")).shows(1, &[&format!("\n  {hint}\n")]);
 }
 
 #[test]
 fn keys_on_an_object_instead_of_its_template_are_reported() {
-    let folder = job();
     let metadata = "{name: w, labels: {stowplan.dev/ignore: 'true'}, annotations: {streams.ibm.com/host: node-1, stowplan.dev/coschedule-group: g, example.com/host: x}}";
     let template = "{metadata: {annotations: {stowplan.dev/coschedule-group: g}}, spec: {containers: [{name: c, image: i}]}}";
     let deployment = format!(
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {metadata}\nspec: {{template: {template}}}\n"
     );
-    let output = folder.plan_with("-f - --cluster cluster -o json", deployment.as_bytes());
-    assert_eq!(output.code, 0, "{output:?}");
+    let entry = planned(&deployment);
+    assert_eq!(entry["allowed"], true, "{entry}");
     assert_eq!(
-        output.json()["items"][0]["warnings"],
+        entry["warnings"],
         json!([
             "streams.ibm.com/host: no effect on a Deployment; write it into spec.template.metadata.annotations",
             "stowplan.dev/ignore: no effect on a Deployment; write it into spec.template.metadata.labels",
@@ -243,11 +191,9 @@ fn keys_on_an_object_instead_of_its_template_are_reported() {
     let cron = format!(
         "apiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: c}}\nspec: {{jobTemplate: {{metadata: {{labels: {{streams.ibm.com/host-pool: p}}}}, spec: {{template: {template}}}}}}}\n"
     );
-    let output = folder.plan_with("-f - --cluster cluster", cron.as_bytes());
     let warning = "warning: streams.ibm.com/host-pool: no effect on a CronJob; write it into spec.jobTemplate.spec.template.metadata.annotations";
-    assert!(output.stdout.contains(warning), "{output:?}");
+    job().plan_of("--cluster cluster", cron).shows(0, &[warning]);
     // A controller of another kind may copy the annotations of the object to its pods.
     let other = deployment.replace("apps/v1", "example.com/v1").replace("Deployment", "Fleet");
-    let output = folder.plan_with("-f - --cluster cluster -o json", other.as_bytes());
-    assert_eq!(output.json()["items"][0]["warnings"], json!([]), "{output:?}");
+    assert_eq!(planned(&other)["warnings"], json!([]));
 }

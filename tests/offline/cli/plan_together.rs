@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::command::{Folder, NODES, assert_snapshot};
+use super::command::{Folder, NODES, Output, assert_snapshot, plan_of};
 
 /// A pod of processing element `element` of job `j` with these annotations.
 fn element(name: &str, element: &str, annotations: &str) -> String {
@@ -13,47 +13,43 @@ fn element(name: &str, element: &str, annotations: &str) -> String {
     )
 }
 
-const TOGETHER: &str = "streams.ibm.com/host-colocation: t";
-const BOTH: &str = "streams.ibm.com/host-colocation: t, streams.ibm.com/host-isolation: Sink";
-
-fn reasons(text: &str) -> Vec<String> {
+fn plan(text: &str, words: &str) -> Output {
     let folder = Folder::new(&[("nodes.yaml", NODES)]);
-    let list = folder.plan_with("-f - --cluster nodes.yaml -o json", text.as_bytes()).json();
-    let items = list["items"].as_array().expect("a list").clone();
-    items.iter().map(|item| item["reason"].as_str().expect("a word").to_owned()).collect()
+    folder.plan_of(&format!("--cluster nodes.yaml {words}"), text)
 }
 
 #[test]
 fn a_pod_knows_the_pods_before_it_in_the_input() {
-    let text = |names: [&str; 2], second: &str| {
-        element(names[0], "1", TOGETHER) + &element(names[1], "2", second)
-    };
-    assert_eq!(reasons(&text(["name: a", "name: b"], TOGETHER)), ["Placed", "Placed"]);
-    assert_eq!(reasons(&text(["name: a", "name: b"], BOTH)), ["Placed", "Contradiction"]);
-    // Pods without a name are different pods.
-    let generated = ["generateName: p-", "generateName: p-"];
-    assert_eq!(reasons(&text(generated, BOTH)), ["Placed", "Contradiction"]);
-    // The order of the input is the order of creation.
-    let reversed = element("name: b", "2", BOTH) + &element("name: a", "1", TOGETHER);
-    assert_eq!(reasons(&reversed), ["Placed", "Contradiction"]);
-    // The pod of a template counts, and a refused pod does not.
-    let template = element("name: a", "1", TOGETHER)
+    let together = "streams.ibm.com/host-colocation: t";
+    let both = format!("{together}, streams.ibm.com/host-isolation: Sink");
+    let nowhere = format!("{together}, streams.ibm.com/host: none");
+    let b = element("name: b", "2", &both);
+    let deployment = element("name: a", "1", together)
         .replace("apiVersion: v1\nkind: Pod\nmetadata: {name: a,", "  metadata: {")
-        .replace("spec: {containers", "  spec: {containers")
-        .replace("---\n", "");
+        .replace("spec: {containers", "  spec: {containers");
     let deployment = format!(
-        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d}}\nspec:\n template:\n{template}---\n"
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d}}\nspec:\n template:\n{deployment}{b}"
     );
-    let text = format!("{deployment}{}", element("name: b", "2", BOTH));
-    assert_eq!(reasons(&text), ["Placed", "Contradiction"], "{text}");
-    let folder = Folder::new(&[("nodes.yaml", NODES)]);
-    let output = folder.plan_with("-f - --cluster nodes.yaml", text.as_bytes()).stdout;
-    assert!(output.contains("off the node of pod of Deployment d, and"), "{output}");
-    let refused = element("name: a", "1", &format!("{TOGETHER}, streams.ibm.com/host: none"));
-    assert_eq!(
-        reasons(&format!("{refused}{}", element("name: b", "2", BOTH))),
-        ["UnknownHost", "Placed"]
-    );
+    let a = |name: &str| element(name, "1", together);
+    for (text, expected) in [
+        (a("name: a") + &element("name: b", "2", together), ["Placed", "Placed"]),
+        (a("name: a") + &b, ["Placed", "Contradiction"]),
+        // Pods without a name are different pods.
+        (
+            a("generateName: p-") + &element("generateName: p-", "2", &both),
+            ["Placed", "Contradiction"],
+        ),
+        // The order of the input is the order of creation.
+        (b.clone() + &a("name: a"), ["Placed", "Contradiction"]),
+        // The pod of a template counts, and a refused pod does not.
+        (deployment.clone(), ["Placed", "Contradiction"]),
+        (element("name: a", "1", &nowhere) + &b, ["UnknownHost", "Placed"]),
+    ] {
+        let list = plan(&text, "-o json").json();
+        let reasons = [0, 1].map(|index| list["items"][index]["reason"].clone());
+        assert_eq!(reasons, expected, "{text}");
+    }
+    plan(&deployment, "").shows(1, &["off the node of pod of Deployment d, and"]);
 }
 
 #[test]
@@ -76,9 +72,8 @@ fn objects_of_every_kind_may_have_a_generated_name() {
             "apiVersion: {version}\nkind: {kind}\nmetadata: {{generateName: x-}}\n{rest}\n---\n"
         );
     }
-    let folder = Folder::new(&[("nodes.yaml", NODES)]);
-    let output = folder.plan_with("-f - --cluster nodes.yaml -o json", text.as_bytes());
-    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
+    let output = plan(&text, "-o json");
+    output.has_lines(0, &[]);
     let list = output.json();
     assert!(list["items"].as_array().is_some_and(|items| items.len() >= 8), "{list}");
     for item in list["items"].as_array().expect("a list") {
@@ -92,15 +87,11 @@ fn the_pod_of_a_task_run_is_planned() {
     let text = "apiVersion: tekton.dev/v1\nkind: TaskRun\nmetadata:\n  generateName: unit-\n  \
                 annotations: {stowplan.dev/coschedule-group: nightly}\nspec:\n  taskRef: {name: t}\n  \
                 workspaces: [{name: w, persistentVolumeClaim: {claimName: data}}]\n";
-    let folder = Folder::new(&[("nodes.yaml", NODES)]);
-    let output = folder.plan_with("-f - --cluster nodes.yaml", text.as_bytes());
-    assert_eq!(output.code, 0, "{output:?}");
-    assert!(output.stdout.starts_with("TaskRun default/unit-: its pod is placed\n"), "{output:?}");
-    assert!(output.stdout.contains("affinity-assistant-88b1e3553f"), "{output:?}");
-    let refused = text.replace("nightly", "'not a name'");
-    let output = folder.plan_with("-f - --cluster nodes.yaml", refused.as_bytes());
-    assert_eq!(output.code, 1, "{output:?}");
-    assert!(output.stdout.contains("not a name"), "{output:?}");
+    plan(text, "").shows(
+        0,
+        &["\nTaskRun default/unit-: its pod is placed\n", "affinity-assistant-88b1e3553f"],
+    );
+    plan(&text.replace("nightly", "'not a name'"), "").shows(1, &["not a name"]);
 }
 
 #[test]
@@ -121,6 +112,6 @@ fn a_helm_template_that_was_not_rendered_is_called_so() {
     assert_snapshot("plan_unrendered", &output.stderr);
     // Braces that are the user's own do no harm.
     let own = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i, args: ['{{ x }}']}]}\n";
-    let output = folder.plan_with("-f - -o json", own.as_bytes());
-    assert_eq!((output.code, &output.json()["items"][0]["allowed"]), (0, &Value::Bool(true)));
+    let output = plan_of("-o json", own);
+    assert_eq!((output.code, &output.first()["allowed"]), (0, &Value::Bool(true)));
 }

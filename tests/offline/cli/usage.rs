@@ -6,71 +6,49 @@ use super::command::{assert_snapshot, run};
 
 #[test]
 fn help() {
-    for words in [
-        "",
-        "controller",
-        "review",
-        "plan",
-        "check",
-        "map",
-        "crds",
-        "policy",
-        "policy schema",
-        "policy check",
-        "completions",
-    ] {
-        let output = run(words.split_whitespace().chain(["--help"]), b"");
-        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{words}");
-        assert!(output.stdout.contains("\nExamples:\n"), "{words}");
+    let commands = "controller, review, plan, check, map, crds, policy, policy schema, policy check, completions";
+    for words in commands.split(", ").chain([""]) {
+        let output = run(&format!("{words} --help"), "");
+        output.has_lines(0, &["Examples:"]);
         let widest = output.stdout.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(110), "{words}: {widest:?}");
         let name = format!("help {words}").trim().replace(' ', "_");
         assert_snapshot(&name, &output.stdout);
     }
-    let output = run(["webhook", "--help"], b"");
-    assert_eq!(output.code, 0);
-    assert!(output.stdout.contains("\nExamples:\n"));
-}
-
-#[test]
-fn version() {
-    let output = run(["--version"], b"");
-    assert_eq!(output.stdout, concat!("stowplan ", env!("CARGO_PKG_VERSION"), "\n"));
+    run("webhook --help", "").has_lines(0, &["Examples:"]);
+    run("--version", "").has_lines(0, &[concat!("stowplan ", env!("CARGO_PKG_VERSION"))]);
 }
 
 #[test]
 fn wrong_usage_ends_with_2_and_an_empty_stdout() {
-    for words in [
-        "",
-        "nonesuch",
-        "plan",
-        "plan -f",
-        "plan -f a -o xml",
-        "plan -f a --live --cluster b",
-        "plan -f a -n",
-        "completions",
-        "completions tcsh",
-        "policy",
-        "policy check",
-        "crds -o json",
-        "review extra",
-        "controller",
-        "controller --namespace=",
-        "controller --namespace ns --identity=",
-        "controller --namespace ns --admin-listen here",
-    ] {
-        let output = run(words.split_whitespace(), b"");
+    let wrong = "nonesuch, plan, plan -f, plan -f a -o xml, plan -f a --live --cluster b, plan -f a -n, \
+        completions, completions tcsh, policy, policy check, crds -o json, review extra, controller, \
+        controller --namespace=, controller --namespace ns --identity=, \
+        controller --namespace ns --admin-listen here, map --live --cluster a, map -n, map -n a -A, \
+        map -o xml, map --cluster examples/nodes.yaml --context c, map extra, check pod/p -A, \
+        check pod/p --try-in x, check -A --installed-in x, check -n x --wait 1s, check --try-in A";
+    for words in wrong.split(", ").chain([""]) {
+        let output = run(words, "");
         assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{words}: {output:?}");
         assert!(!output.stderr.is_empty(), "{words}");
+    }
+    // A policy has one source.
+    for words in [
+        "controller --namespace ns --policy p.yaml --policy-config-map p",
+        "webhook --namespace ns --tls-cert a --tls-key b --policy-config-map p --cluster nodes.yaml",
+    ] {
+        let output = run(words, "");
+        assert_eq!(output.code, 2, "{output:?}");
+        output.warns(&["cannot be used with"]);
     }
 }
 
 #[test]
 fn completions_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let output = run(["completions", shell], b"");
-        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{shell}");
-        assert!(output.stdout.contains("stowplan") && output.stdout.contains("cluster"), "{shell}");
+        run(&format!("completions {shell}"), "")
+            .has_lines(0, &[])
+            .shows(0, &["stowplan", "cluster"]);
     }
 }
 

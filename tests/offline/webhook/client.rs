@@ -101,8 +101,7 @@ impl Connection {
     pub(crate) fn answer_head(&mut self) -> io::Result<Answer> {
         let head = loop {
             if let Some(end) = self.pending.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
-                let rest = self.pending.split_off(end + 4);
-                break String::from_utf8(std::mem::replace(&mut self.pending, rest)).unwrap();
+                break String::from_utf8(self.take(end + 4)?).unwrap();
             }
             self.more()?;
         };
@@ -115,17 +114,18 @@ impl Connection {
         let mut answer = self.answer_head()?;
         let length: usize =
             answer.header("content-length").map_or(0, |length| length.parse().unwrap());
-        while self.pending.len() < length {
-            self.more()?;
-        }
-        let rest = self.pending.split_off(length);
-        answer.body = std::mem::replace(&mut self.pending, rest);
+        answer.body = self.take(length)?;
         Ok(answer)
     }
 
     pub(crate) fn call(&mut self, request: &[u8]) -> Answer {
         self.send(request).unwrap();
         self.answer().unwrap()
+    }
+
+    /// Reads answers until the connection ends.
+    pub(crate) fn answers(&mut self) -> Vec<Answer> {
+        std::iter::from_fn(|| self.answer().ok()).collect()
     }
 
     fn more(&mut self) -> io::Result<()> {
@@ -241,6 +241,12 @@ pub(crate) fn pod(annotations: &[(&str, &str)]) -> Value {
 /// The review of a pod that is placed on `n1`.
 pub(crate) fn good_review() -> Vec<u8> {
     review_of("default", &pod(&[("streams.ibm.com/host", "n1")])).to_string().into_bytes()
+}
+
+/// A request for a pool that does not exist, whose decision waits for it this long.
+pub(crate) fn waiting_request(timeout: &str) -> Vec<u8> {
+    let nowhere = pod(&[("streams.ibm.com/host-pool", "nowhere")]);
+    post_within(timeout, review_of("default", &nowhere).to_string().as_bytes())
 }
 
 /// Calls with a good review, which must be answered with a patch.

@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
 use super::client::{
-    Connection, ends, good_review, head, must_serve, others_are_served, pause, pod, post,
-    post_within,
+    Connection, ends, good_review, head, must_serve, others_are_served, pause, post,
+    waiting_request,
 };
 use super::process::{NAME, PATIENCE, Start, Webhook};
-use crate::pods::review_of;
 
 const MIB: usize = 1024 * 1024;
 
@@ -104,7 +103,7 @@ fn a_stalled_body_is_cut_at_the_calls_own_timeout() {
     });
     assert_eq!(trickled.count(), 30, "it gets an answer before it is cut");
     assert_eq!(connection.answer().unwrap().status, 408);
-    assert_eq!(webhook.metric("stowplan_admission_failures_total{reason=\"BodyTimeout\"}"), 2.0);
+    assert_eq!(webhook.failures("BodyTimeout"), 2.0);
 }
 
 #[test]
@@ -138,8 +137,7 @@ fn heads_and_handshakes_that_do_not_arrive_are_cut() {
     assert!(begun_head.is_ended());
     assert!(trickle.join().unwrap());
     webhook.until("all four counted", || {
-        webhook.metric("stowplan_connections_closed_total{reason=\"handshake-timeout\"}") == 2.0
-            && webhook.metric("stowplan_connections_closed_total{reason=\"head-timeout\"}") == 2.0
+        webhook.closed("handshake-timeout") == 2.0 && webhook.closed("head-timeout") == 2.0
     });
     // Their slots are free again; an idle connection is under none of these deadlines.
     webhook.until("all but one ended", || webhook.metric("stowplan_connections") == 1.0);
@@ -150,7 +148,7 @@ fn heads_and_handshakes_that_do_not_arrive_are_cut() {
 #[test]
 fn silent_connections_give_way_to_those_that_have_something_to_say() {
     // 200 files, of which 128 are not for connections: 72 are.
-    let webhook = Start::new().open_files(200).run();
+    let webhook = Start { open_files: Some(200), ..Start::new() }.run();
     let mut regular = Connection::open(&webhook);
     must_serve(&mut regular);
     let mut silent = Vec::new();
@@ -162,7 +160,7 @@ fn silent_connections_give_way_to_those_that_have_something_to_say() {
     }
     others_are_served(&webhook);
     must_serve(&mut regular);
-    assert!(webhook.metric("stowplan_connections_closed_total{reason=\"crowded\"}") >= 300.0);
+    assert!(webhook.closed("crowded") >= 300.0);
     assert!(webhook.metric("stowplan_connections") <= 72.0);
     // A connection with a stalled body counts as silent, too.
     let mut stalled = Vec::new();
@@ -199,8 +197,8 @@ fn the_accept_loop_survives_having_no_file_descriptors() {
     must_serve(&mut regular);
     prlimit(Some(webhook.id()), Resource::Nofile, before).unwrap();
     others_are_served(&webhook);
-    assert!(webhook.metric("stowplan_connections_closed_total{reason=\"accept\"}") >= 1.0);
-    assert!(webhook.metric("stowplan_connections_closed_total{reason=\"crowded\"}") >= 1.0);
+    assert!(webhook.closed("accept") >= 1.0);
+    assert!(webhook.closed("crowded") >= 1.0);
     // The log did not get a line for each attempt.
     let lines = webhook.log().lines().filter(|line| line.contains("cannot accept")).count();
     assert!(lines < 20, "{lines}");
@@ -216,8 +214,7 @@ fn a_burst_is_answered_or_told_to_try_again() {
     let webhook = Webhook::start();
     let mut connections: Vec<_> = (0..600).map(|_| Connection::open(&webhook)).collect();
     // Decisions wait for a pool that does not exist, so these requests pile up.
-    let pod = pod(&[("streams.ibm.com/host-pool", "nowhere")]);
-    let request = post_within("4s", review_of("default", &pod).to_string().as_bytes());
+    let request = waiting_request("4s");
     for connection in &mut connections {
         connection.send(&request).unwrap();
     }
@@ -245,9 +242,7 @@ fn an_answer_that_is_not_read_ends_the_connection() {
             Ok(bytes) => sent += bytes,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 pause(50);
-                if webhook.metric("stowplan_connections_closed_total{reason=\"answer-timeout\"}")
-                    > 0.0
-                {
+                if webhook.closed("answer-timeout") > 0.0 {
                     break;
                 }
             }
@@ -255,8 +250,6 @@ fn an_answer_that_is_not_read_ends_the_connection() {
         }
         assert!(Instant::now() < deadline, "still served after {sent} bytes");
     }
-    webhook.until("counted", || {
-        webhook.metric("stowplan_connections_closed_total{reason=\"answer-timeout\"}") > 0.0
-    });
+    webhook.until("counted", || webhook.closed("answer-timeout") > 0.0);
     others_are_served(&webhook);
 }

@@ -16,7 +16,7 @@ use stowplan::testing::telemetry::Metrics;
 use stowplan::testing::tls::{Certificate, Change};
 use stowplan::testing::view::View;
 
-use super::client::{Connection, config, good_review, must_serve, pod, post};
+use super::client::{Connection, config, good_review, must_serve, pod, post, waiting_request};
 use super::process::{Authority, NAME, Start, Webhook};
 use crate::pods::review_of;
 
@@ -107,18 +107,12 @@ fn a_panic_is_one_requests_500() {
     assert!(metrics.contains("stowplan_admission_in_flight 0"), "{metrics}");
 }
 
-/// A pod that waits for a pool that does not exist.
-fn waiting_review() -> Vec<u8> {
-    let nowhere = pod(&[("streams.ibm.com/host-pool", "nowhere")]);
-    super::client::post_within("20s", review_of("default", &nowhere).to_string().as_bytes())
-}
-
 #[test]
 fn those_that_wait_take_no_place_of_those_that_decide() {
     let wait = super::process::PATIENCE / 2;
     let limits = Limits { requests: 1, waiting: 3, wait, ..Limits::DEFAULT };
     let inside = Inside::start(limits, decide);
-    let request = waiting_review();
+    let request = waiting_request("20s");
     let mut held: Vec<_> = (0..3).map(|_| inside.open()).collect();
     let in_flight = |count: usize| {
         inside.metrics.to_text().contains(&format!("stowplan_admission_in_flight {count}"))
@@ -293,7 +287,7 @@ fn a_decision_is_logged_with_what_tells_it_apart() {
 #[test]
 fn a_stalled_reader_of_logs_delays_no_request() {
     // Standard error is a pipe that is never read.
-    let webhook = Start::new().with_stalled_log().run();
+    let webhook = Start { stalled_log: true, ..Start::new() }.run();
     let mut connection = Connection::open(&webhook);
     // More than a pipe and the queue hold.
     for _ in 0..3000 {
@@ -304,7 +298,7 @@ fn a_stalled_reader_of_logs_delays_no_request() {
 
 #[test]
 fn the_policy_sets_the_log_filter_while_the_webhook_runs() {
-    let webhook = Start::new().policy("log: info").run();
+    let webhook = Start { policy: Some("log: info"), ..Start::new() }.run();
     let mut connection = Connection::open(&webhook);
     let placed = || webhook.log().matches("\"outcome\":\"placed\"").count();
     // A refusal is logged under both filters, and after what was decided before it.

@@ -56,16 +56,18 @@ impl Authority {
 
 /// How to start the webhook.
 pub(crate) struct Start {
-    authority: Arc<Authority>,
-    pair: Pair,
-    arguments: Vec<String>,
-    environment: Vec<(&'static str, &'static str)>,
-    open_files: Option<u32>,
-    wait_until_ready: bool,
-    stalled_log: bool,
-    /// The address of an API server to watch, instead of objects in a file.
-    api_server: Option<SocketAddr>,
-    policy: Option<&'static str>,
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) pair: Pair,
+    pub(crate) arguments: Vec<String>,
+    /// A soft and hard limit of open files.
+    pub(crate) open_files: Option<u32>,
+    pub(crate) wait_until_ready: bool,
+    /// The log is written to a pipe that is never read.
+    pub(crate) stalled_log: bool,
+    /// The address of an API server to watch (plain HTTP), instead of objects in a file.
+    pub(crate) api_server: Option<SocketAddr>,
+    /// The text in the policy file.
+    pub(crate) policy: Option<&'static str>,
 }
 
 /// A running webhook; ended when it is dropped.
@@ -105,7 +107,6 @@ impl Start {
             pair: authority.good(),
             authority,
             arguments: vec!["--shutdown-delay=0s".to_owned()],
-            environment: vec![("STOWPLAN_LOG", "debug,hyper=info,h2=info,rustls=info")],
             open_files: None,
             wait_until_ready: true,
             stalled_log: false,
@@ -122,37 +123,8 @@ impl Start {
         self
     }
 
-    /// With a soft and hard limit of open files.
-    pub(crate) fn open_files(mut self, number: u32) -> Self {
-        self.open_files = Some(number);
-        self
-    }
-
     pub(crate) fn pair(mut self, pair: impl FnOnce(&Authority) -> Pair) -> Self {
         self.pair = pair(&self.authority);
-        self
-    }
-
-    pub(crate) fn without_waiting(mut self) -> Self {
-        self.wait_until_ready = false;
-        self
-    }
-
-    /// Writes the log to a pipe that is never read.
-    pub(crate) fn with_stalled_log(mut self) -> Self {
-        self.stalled_log = true;
-        self
-    }
-
-    /// Watches the API server at this address (plain HTTP).
-    pub(crate) fn watching(mut self, api_server: SocketAddr) -> Self {
-        self.api_server = Some(api_server);
-        self.without_waiting()
-    }
-
-    /// With this text in the policy file.
-    pub(crate) fn policy(mut self, text: &'static str) -> Self {
-        self.policy = Some(text);
         self
     }
 
@@ -163,15 +135,12 @@ impl Start {
         fs::write(file("tls.crt"), &self.pair.certificate).unwrap();
         fs::write(file("tls.key"), &self.pair.key).unwrap();
         let program = env!("CARGO_BIN_EXE_stowplan");
-        let mut command = match self.open_files {
-            None => Command::new(program),
-            Some(number) => {
-                // `exec`: the process keeps its id.
-                let mut shell = Command::new("sh");
-                shell.args(["-c", &format!("ulimit -n {number} && exec \"$0\" \"$@\""), program]);
-                shell
-            }
-        };
+        let mut command = Command::new(program);
+        if let Some(number) = self.open_files {
+            // `exec`: the process keeps its id.
+            command = Command::new("sh");
+            command.args(["-c", &format!("ulimit -n {number} && exec \"$0\" \"$@\""), program]);
+        }
         command.arg("webhook");
         match self.api_server {
             None => command.arg("--cluster").arg(file("nodes.yaml")),
@@ -195,7 +164,7 @@ impl Start {
             .arg(format!("--tls-cert={}", file("tls.crt").display()))
             .arg(format!("--tls-key={}", file("tls.key").display()))
             .args(&self.arguments)
-            .envs(self.environment)
+            .env("STOWPLAN_LOG", "debug,hyper=info,h2=info,rustls=info")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(match self.stalled_log {
@@ -240,6 +209,12 @@ impl Webhook {
         fs::read_to_string(self.file("log")).unwrap_or_default()
     }
 
+    /// Puts a certificate and its key in place of those that it has.
+    pub(crate) fn replace(&self, pair: &Pair) {
+        fs::write(self.file("tls.crt"), &pair.certificate).unwrap();
+        fs::write(self.file("tls.key"), &pair.key).unwrap();
+    }
+
     /// Waits until `seen` returns true, and fails after [`PATIENCE`].
     pub(crate) fn until(&self, what: &str, mut seen: impl FnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
@@ -276,6 +251,16 @@ impl Webhook {
         line.map_or(0.0, |value| value.parse().unwrap())
     }
 
+    /// The number of connections that it has closed for this reason.
+    pub(crate) fn closed(&self, reason: &str) -> f64 {
+        self.metric(&format!("stowplan_connections_closed_total{{reason=\"{reason}\"}}"))
+    }
+
+    /// The number of reviews without an answer, for this reason.
+    pub(crate) fn failures(&self, reason: &str) -> f64 {
+        self.metric(&format!("stowplan_admission_failures_total{{reason=\"{reason}\"}}"))
+    }
+
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
@@ -288,13 +273,11 @@ impl Webhook {
     /// Waits until the process has ended.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
+        while self.is_running() {
             assert!(Instant::now() < deadline, "it does not end; its log:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
+        self.child.wait().unwrap()
     }
 
     /// The peak of its resident memory, in bytes.

@@ -10,12 +10,17 @@ use super::process::Start;
 fn before_the_cluster_is_known_the_answer_is_503() {
     // An API server that accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let webhook = Start::new().watching(silent.local_addr().unwrap()).run();
+    let webhook = Start {
+        api_server: Some(silent.local_addr().unwrap()),
+        wait_until_ready: false,
+        ..Start::new()
+    }
+    .run();
     let mut connection = Connection::open(&webhook);
     let answer = connection.call(&post(&good_review()));
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
     assert!(!answer.closes() && connection.is_open());
-    assert_eq!(webhook.metric("stowplan_admission_failures_total{reason=\"NotSynced\"}"), 1.0);
+    assert_eq!(webhook.failures("NotSynced"), 1.0);
     let ready = webhook.admin("/readyz");
     assert_eq!(ready.status, 503);
     assert!(ready.body.contains("nodes are not synced yet"), "{}", ready.body);
@@ -25,10 +30,12 @@ fn before_the_cluster_is_known_the_answer_is_503() {
 
 #[test]
 fn with_an_invalid_policy_it_lives_and_decides_nothing() {
-    let mut webhook = Start::new()
-        .policy("hostPools: {maxExclusiveNodesPerNamespace: many}")
-        .without_waiting()
-        .run();
+    let mut webhook = Start {
+        policy: Some("hostPools: {maxExclusiveNodesPerNamespace: many}"),
+        wait_until_ready: false,
+        ..Start::new()
+    }
+    .run();
     let mut connection = Connection::open(&webhook);
     let answer = connection.call(&post(&good_review()));
     // Without Retry-After: the API server applies its failurePolicy at once.

@@ -1,4 +1,4 @@
-//! The rights that the accounts of stowplan and the users of `check` need. `tests/chart` compares them
+//! The rights that the accounts of stowplan and the users of `check` need. `tests/offline/chart` compares them
 //! with the roles of the chart.
 
 use std::fmt;

@@ -51,7 +51,7 @@ fn two(pools: &str, a: &str, b: &str) -> String {
     )
 }
 
-/// `tests/streams_whole.rs` shows that no random job which is possible is refused. These are the forms that it
+/// `tests/offline/streams_whole.rs` shows that no random job which is possible is refused. These are the forms that it
 /// does not have.
 #[test]
 fn a_job_that_can_be_placed_is_accepted() {
