@@ -18,7 +18,9 @@ struct Sample {
     a_text: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     absent: Option<u8>,
-    others: (bool, i64, (), Option<Unit>, Wrapped, Vec<Variant>, BTreeMap<&'static str, f64>),
+    others: (bool, i64, (), Option<Unit>, Wrapped),
+    variants: Vec<Variant>,
+    map: BTreeMap<&'static str, f64>,
 }
 
 #[derive(Serialize)]
@@ -37,12 +39,12 @@ enum Variant {
 
 #[test]
 fn every_form_is_written_as_serde_json_writes_it() {
-    let variants = vec![Variant::Plain, Variant::With(u64::MAX)];
-    let map = [("k\"", 1.5), ("", f64::NAN)].into();
     let sample = Sample {
         a_text: "é \"quoted\"\n\u{1}\\",
         absent: None,
-        others: (true, i64::MIN, (), Some(Unit), Wrapped('"'), variants, map),
+        others: (true, i64::MIN, (), Some(Unit), Wrapped('"')),
+        variants: vec![Variant::Plain, Variant::With(u64::MAX)],
+        map: [("k\"", 1.5), ("", f64::NAN)].into(),
     };
     assert_eq!(text(&sample), serde_json::to_string(&sample).unwrap());
     for value in [json!([]), json!({}), json!([{}, [], null]), json!(1.0), json!(-1), json!("")] {

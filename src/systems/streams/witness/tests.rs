@@ -199,10 +199,10 @@ fn is_possible(problem: &Problem) -> bool {
     let mut pools: Vec<Vec<Members>> = vec![Vec::new()];
     for pool in &problem.pools {
         let of_pool = choices(problem, pool);
-        let with = |before: &Vec<Members>| {
-            of_pool.iter().map(|members| [&before[..], &[members.clone()]].concat()).collect()
+        let with = |before: &Vec<Members>| -> Vec<_> {
+            of_pool.iter().map(|members| [before, std::slice::from_ref(members)].concat()).collect()
         };
-        pools = pools.iter().flat_map::<Vec<_>, _>(with).collect();
+        pools = pools.iter().flat_map(with).collect();
     }
     let nodes = nodes(problem);
     pools.retain(|pools| pools_hold(problem, pools));
@@ -267,6 +267,38 @@ proptest! {
                 prop_assert!(found.is_irreducible);
                 prop_assert_eq!(contradiction::tests::is_irreducible(&problem, &found.constraints), Ok(()));
             }
+        }
+    }
+
+    #[test]
+    fn whoever_comes_first_leaves_a_place_for_the_others(problem in problems(), seed in any::<u64>()) {
+        let Some(witness) = solve(&problem, &mut Budget::new(STEPS)).unwrap() else { return Ok(()) };
+        let bound = find_contended(&problem, &witness);
+        let mut random = Random(seed);
+        let mut order: Vec<usize> = (0..problem.units.len()).collect();
+        for at in (1..order.len()).rev() {
+            order.swap(at, random.below(at + 1));
+        }
+        let apart = |one: usize, other: usize| is_apart(&problem.units[one], &problem.units[other]);
+        let there = problem.units.iter().enumerate();
+        let mut placed: BTreeMap<usize, Place> =
+            there.filter_map(|(unit, of)| Some((unit, Place { class: of.at?, number: 0 }))).collect();
+        order.retain(|unit| !placed.contains_key(unit));
+        for unit in order {
+            let may = |place: &Place| {
+                let part = Problem { units: vec![problem.units[unit].clone()], ..problem.clone() };
+                holds(&part, &[*place], &witness.pools)
+                    && placed.iter().all(|(other, at)| at != place || !apart(unit, *other))
+                    && (0..bound.len()).all(|other| other == unit || !bound[other] || !apart(unit, other)
+                        || witness.units[other] != *place)
+            };
+            let nodes: Vec<Place> = match bound[unit] {
+                true => vec![witness.units[unit]],
+                false => nodes(&problem),
+            };
+            let nodes: Vec<Place> = nodes.into_iter().filter(may).collect();
+            prop_assert!(!nodes.is_empty(), "unit {} is stranded: {:?} {:?}", unit, placed, bound);
+            placed.insert(unit, nodes[random.below(nodes.len())]);
         }
     }
 }
