@@ -108,7 +108,7 @@ mod tests {
     }
 
     /// Changes a pod as a watch does.
-    fn put_pod(view: &mut View, name: &str, version: usize, node: Option<usize>, metadata: Value) {
+    fn put_pod(view: &mut View, name: &str, version: usize, node: Option<usize>, metadata: &Value) {
         let phase = if node.is_some() { "Running" } else { "Pending" };
         let spec = json!({"containers": [{"name": "c"}], "nodeName": node.map(name_of)});
         let rest = json!({"metadata": metadata, "spec": spec, "status": {"phase": phase}});
@@ -129,15 +129,15 @@ mod tests {
         let service = format!("service-{}", which % 2);
         let (kind, name, rest) = match what {
             0 => return view.apply(node(&name_of(which), which < 9, version)),
-            1 => return put_pod(view, &service, version, on_node, json!({})),
+            1 => return put_pod(view, &service, version, on_node, &json!({})),
             2 => {
                 let labels = json!({"app": "streams", "streams.ibm.com/job": "j", "streams.ibm.com/pe": "e"});
-                return put_pod(view, "streams", version, on_node, json!({"labels": labels}));
+                return put_pod(view, "streams", version, on_node, &json!({"labels": labels}));
             }
             3 => {
                 let owner = controlled_by("TaskRun", "task", "uid-task");
                 let metadata = json!({"ownerReferences": owner});
-                return put_pod(view, "task-pod", version, on_node, metadata);
+                return put_pod(view, "task-pod", version, on_node, &metadata);
             }
             4 => return view.forget(&POD, &Name::new("ns", &service)),
             5 => {

@@ -9,7 +9,7 @@ use std::{env, io};
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
 use testbed::control_plane::{ControlPlane, Install, Installation};
-use testbed::tools::{self, Kubernetes, Tools};
+use testbed::tools::{self, Kubernetes, NodeTools, Tools};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Writes a line to standard output. Unlike `println!` it does not panic if the reader has closed
@@ -61,6 +61,9 @@ enum Task {
         /// Builds this release of Kubernetes too.
         #[arg(long, value_name = "RELEASE", value_enum, default_value_t)]
         kubernetes: Kubernetes,
+        /// Builds the programs of real nodes too.
+        #[arg(long)]
+        real_nodes: bool,
     },
 }
 
@@ -73,12 +76,7 @@ pub(crate) fn run() -> ExitCode {
         Task::Demo(args) => demo::run(&args),
         Task::Image(args) => image::run(&args),
         Task::Imitation(args) => imitation::run(&args),
-        Task::Tools { kubernetes } => {
-            Tools::ensure_of(kubernetes, &tools::to_stderr).map(|tools| {
-                say!("{}", tools.dir().display());
-                Ended::Done
-            })
-        }
+        Task::Tools { kubernetes, real_nodes } => build_tools(kubernetes, real_nodes),
         Task::Pictures(args) => pictures::run(&args),
     };
     match result {
@@ -89,6 +87,15 @@ pub(crate) fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn build_tools(kubernetes: Kubernetes, real_nodes: bool) -> Result<Ended> {
+    let tools = Tools::ensure_of(kubernetes, &tools::to_stderr)?;
+    if real_nodes {
+        NodeTools::ensure(&tools::to_stderr)?;
+    }
+    say!("{}", tools.dir().display());
+    Ok(Ended::Done)
 }
 
 /// How a command without an error ended.

@@ -71,7 +71,7 @@ fn a_node_shows_its_obstacles_and_its_pools() {
 
     let taint = json!({"key": "stowplan.dev/exclusive", "value": HASH, "effect": "NoSchedule"});
     let other = json!({"key": "gpu", "value": "yes", "effect": "NoSchedule"});
-    let marked = || tainted(node("n1"), &[taint.clone()]);
+    let marked = || tainted(node("n1"), std::slice::from_ref(&taint));
     // The taint of a pool that has the node is no obstacle.
     let fact = format!(
         "taint stowplan.dev/exclusive={HASH}:NoSchedule: only pods of HostPool default/p run here"

@@ -85,7 +85,7 @@ fn a_group_with_a_placeholder_keeps_its_name() {
     let changed = pipeline("1:a,b 2:b");
     let sets = [placeholder("a", &[], &[&a]), placeholder("b", &[&b], &[])];
     for mode in ["workspaces", "isolate-pipelinerun"] {
-        let after = groups(&document, &[&sets[..], &[changed.clone()]].concat(), mode);
+        let after = groups(&document, &[&sets[..], std::slice::from_ref(&changed)].concat(), mode);
         assert_eq!(summarize(&after), "a: @ / 1; b: @ / 2");
         assert_eq!(keys_and_names(&after), keys_and_names(&before));
         assert_eq!(after.owner_of(&b).map(|group| &*group.key), Some("b"));
