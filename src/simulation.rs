@@ -38,7 +38,7 @@ pub const CONTROLLER: usize = 0;
 /// The most events of one [`Simulation::run`].
 const MOST_EVENTS: usize = 200_000;
 
-/// Makes a plan, as [`systems::plan`] does.
+/// Makes a plan, as [`systems::plan()`] does.
 pub type Planner = fn(&View, &Policy, Timestamp) -> Plan;
 
 /// Changes a pod that its owner creates again, as the webhook would.

@@ -64,7 +64,7 @@ pub(crate) const CASES: &[Case] = cases! { coschedule,
         a_members_own_pod_affinity_is_kept, node_affinity_and_tolerations_hold_for_all,
         architectures_split_a_group;
     isolation:
-        isolated_runs_never_meet, isolated_runs_that_share_a_claim_take_turns,
+        isolated_runs_that_share_a_claim_take_turns,
         a_run_waits_while_isolated_ones_hold_all_nodes;
     troubles:
         a_quota_forbids_the_placeholder, a_placeholder_is_orphaned,
@@ -87,7 +87,7 @@ pub(crate) const ALONE: &[Case] = cases! { coschedule,
     moves:
         by_node_a_cordoned_or_full_node_is_left;
     isolation:
-        isolation_within_a_namespace;
+        isolated_runs_never_meet, isolation_within_a_namespace;
     troubles:
         pods_are_admitted_while_no_controller_runs;
     upgrade:

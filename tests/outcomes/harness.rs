@@ -42,6 +42,11 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
+tokio::task_local! {
+    /// Whether the test that runs holds the installation for reading.
+    pub(crate) static IS_SHARED: bool;
+}
+
 /// Tests that share one control plane.
 pub(crate) struct Suite {
     /// These need stowplan as it was installed.
@@ -98,7 +103,8 @@ impl Shared {
                 let _running = if is_alone { None } else { Some(installation.await) };
                 let started = Instant::now();
                 // The message of a panic is on standard error. The control plane must not stay.
-                let caught = AssertUnwindSafe(case(world)).catch_unwind().await;
+                let caught =
+                    AssertUnwindSafe(IS_SHARED.scope(!is_alone, case(world))).catch_unwind().await;
                 note_time(name, started);
                 caught.unwrap_or_else(|_| Err(anyhow!("the test panicked")))
             }

@@ -71,8 +71,9 @@ fn main() -> ExitCode {
 /// Starts what the suites of coscheduling, controller, Katalyst and MPI need, which have nothing of
 /// the policy in common.
 async fn start() -> Result<World> {
-    // The numbered ones are for the workers of MPI clusters.
-    let nodes = [coschedule::nodes(), NodeSpec::numbered(12)].concat();
+    // The numbered ones are for the workers of MPI clusters. Volumes need to know a node's zone.
+    let workers = NodeSpec::numbered(12).into_iter().map(|node| node.zone("east"));
+    let nodes = coschedule::nodes().into_iter().chain(workers).collect();
     let options = Options { nodes, ..Options::default() };
     let change = |install| katalyst::rig::enforced(controller::repairing(install));
     let world = coschedule::start_with(options, change).await?;

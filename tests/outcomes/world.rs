@@ -18,6 +18,8 @@ use testbed::control_plane::{ControlPlane, Install, Installation, NodeSpec, Opti
 use testbed::workload;
 use tokio::sync::{RwLock, RwLockWriteGuard};
 
+use crate::harness::IS_SHARED;
+
 /// The control plane with stowplan installed.
 pub(crate) struct World {
     pub(crate) plane: ControlPlane,
@@ -89,6 +91,8 @@ impl World {
     /// The installation for one test alone, with all its processes: one that failed may have left some
     /// of them stopped.
     pub(crate) async fn alone(&self) -> Result<RwLockWriteGuard<'_, Installation>> {
+        let is_shared = IS_SHARED.try_with(|shared| *shared).unwrap_or(false);
+        ensure!(!is_shared, "the test is not listed under `alone` of its suite");
         let mut installation = self.installation.write().await;
         if installation.webhook_process().is_err() {
             installation.start_webhook().await?;

@@ -203,7 +203,8 @@ fn the_remedy_for_a_member_depends_on_its_controller() {
     obstacles(&[native_set(), nowhere, node("n1"), native(&json!([]))], "pod/report")
         .has("…they are those of the group's pods, without nodes that were full");
 
-    let pod = with(of_run("image-build-pod", None, "1"), &bound);
+    let mut pod = of_run("image-build-pod", None, "1");
+    pod["spec"]["affinity"] = pinned("n2");
     group(Some("n1"), &[node("n1"), node("n2"), pod])
         .has("it requires node n2, which its group has left: the controller deletes it, and its TaskRun creates it again -> wait a moment…");
 }

@@ -58,15 +58,15 @@ fn a_member_of_a_pool_is_an_obstacle() {
     let full = json!({"conditions": ready("True", "Allocated", ""), "members": [member(0, "n1", "Ready")]});
     let labelled = with(node("n1"), &json!({"metadata": {"labels": {&label: "0"}}}));
     obstacles(&[node("n1"), pool(&two, &lost), pod.clone()], "pod/a")
-        .is("HostPool p: member 1 is vacant: node gone was lost ->…");
+        .begin("HostPool p: member 1 is vacant: node gone was lost ->…");
     obstacles(&[labelled.clone(), pool(&two, &lost)], "pool/p")
         .are(&["place 1 is vacant, and no node is able -> add or free nodes…", "…"]);
     obstacles(&[labelled.clone(), pool(&one, &full)], "pool/p").are(&[]);
     obstacles(&[node("n1"), pool(&one, &full)], "pool/p")
-        .is("member 0, node n1, is without the pool's label ->…");
+        .begin("member 0, node n1, is without the pool's label ->…");
     obstacles(&[node("n1"), pod], "pod/a")
-        .is(&format!("it asks for the members of pool {HASH}, which does not exist ->…"));
-    obstacles(&[pool(&one, &json!({}))], "pool/p").is("no controller has looked at it yet ->…");
+        .begin(&format!("it asks for the members of pool {HASH}, which does not exist ->…"));
+    obstacles(&[pool(&one, &json!({}))], "pool/p").begin("no controller has looked at it yet ->…");
 
     obstacles(&[cordoned(labelled.clone()), pool(&one, &full)], "pool/p")
         .is("member 0, node n1, is cordoned -> kubectl uncordon n1");

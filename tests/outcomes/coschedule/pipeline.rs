@@ -33,7 +33,7 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Makes nodes, one in each of these zones, named `<name>-0` and so on.
+    /// Makes nodes, one in each of these zones, named `lab-<name>-0` and so on.
     pub(crate) async fn new(world: &World, name: &str, zones: &[&str]) -> Result<Self> {
         Self::with(world, name, zones, |node| node).await
     }
@@ -49,7 +49,8 @@ impl Lab {
             .iter()
             .enumerate()
             .map(|(index, zone)| {
-                let node = NodeSpec::new(&format!("{name}-{index}")).zone(zone);
+                // Pools of other tests may have the name as their tag.
+                let node = NodeSpec::new(&format!("lab-{name}-{index}")).zone(zone);
                 change(node.label(LAB, name).taint(LAB, name, "NoSchedule"))
             })
             .collect();

@@ -124,8 +124,8 @@ pub(crate) async fn a_placeholder_steps_aside_for_a_quota(world: Arc<World>) -> 
             "spec": {"hard": {"pods": "1"}},
         }))
         .await?;
-    space.expect_event(&["PipelineRun/ci", "PlaceholderSteppedAside", "ResourceQuota"]).await?;
     space.let_end("ci-clone-pod").await?;
+    space.expect_event(&["PipelineRun/ci", "PlaceholderSteppedAside", "ResourceQuota"]).await?;
     space.succeeded("ci").await?;
     ensure!(group_of(&space.task_pod("ci-build-pod").await?).is_none(), "it became a member");
     space.cleared(&[]).await
