@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use tokio::time::{Instant, sleep};
 
 /// The pause between two checks: short for a test, but long enough not to load two cores.
-const PAUSE: Duration = Duration::from_millis(150);
+const PAUSE: Duration = Duration::from_millis(300);
 
 /// The result of one check.
 #[derive(Debug)]

@@ -39,7 +39,11 @@ use testbed::control_plane::{Install, NodeSpec, Options};
 use testbed::tekton::Tekton;
 use testbed::volumes::Volumes;
 
+/// The longest come first.
 pub(crate) const CASES: &[Case] = cases! { coschedule,
+    troubles:
+        a_quota_forbids_the_placeholder, a_placeholder_is_orphaned,
+        a_group_without_a_placeholder_runs_without_it, a_placeholder_steps_aside_for_a_quota;
     moves:
         a_cordoned_node_is_left, a_tainted_node_is_left, a_node_that_is_not_ready_is_left,
         a_deleted_node_is_left, a_node_without_room_for_pods_is_left,
@@ -66,9 +70,6 @@ pub(crate) const CASES: &[Case] = cases! { coschedule,
     isolation:
         isolated_runs_that_share_a_claim_take_turns,
         a_run_waits_while_isolated_ones_hold_all_nodes;
-    troubles:
-        a_quota_forbids_the_placeholder, a_placeholder_is_orphaned,
-        a_group_without_a_placeholder_runs_without_it, a_placeholder_steps_aside_for_a_quota;
     native:
         any_pods_can_be_a_group, the_example_of_the_first_page_shares_a_node, a_native_group_on_one_volume,
         pod_security_lets_placeholders_in, a_group_with_a_disruption_budget_is_drained;

@@ -36,20 +36,24 @@ const CONTROLLER: &[Case] = cases! { controller as "oldest::controller",
         a_pool_leaves_the_node_that_another_element_names, an_isolated_element_finds_its_node_free;
 };
 
-/// Each looks in the end whether any node has a mark of stowplan, so there are no pools beside them.
 const COSCHEDULE: &[Case] = cases! { coschedule as "oldest::coschedule",
     modes: workspaces_that_meet_in_a_task_share_a_node;
     runs: runs_that_share_a_claim_share_a_node;
     native: any_pods_can_be_a_group, the_example_of_the_first_page_shares_a_node;
-    constraints: a_members_own_pod_affinity_is_kept, members_bound_by_node;
+    constraints: a_members_own_pod_affinity_is_kept;
+};
+
+/// Changes the policy.
+const ALONE: &[Case] = cases! { coschedule as "oldest::coschedule",
+    constraints: members_bound_by_node;
 };
 
 fn options(nodes: Vec<NodeSpec>) -> Options {
     Options { nodes, kubernetes: Kubernetes::Oldest, ..Options::default() }
 }
 
-/// Three control planes, with the nodes and values of the suites that the cases are from.
-pub(crate) fn suites() -> [Suite; 3] {
+/// Two control planes, with the nodes and values of the suites that the cases are from.
+pub(crate) fn suites() -> [Suite; 2] {
     [
         Suite {
             cases: CLUSTER.to_vec(),
@@ -61,17 +65,9 @@ pub(crate) fn suites() -> [Suite; 3] {
             },
         },
         Suite {
-            cases: [RELEASE, CONTROLLER].concat(),
-            alone: Vec::new(),
-            at_once: 6,
-            start: || {
-                Box::pin(World::start_with(options(NodeSpec::numbered(2)), |install| install))
-            },
-        },
-        Suite {
-            cases: COSCHEDULE.to_vec(),
-            alone: Vec::new(),
-            at_once: 6,
+            cases: [RELEASE, CONTROLLER, COSCHEDULE].concat(),
+            alone: ALONE.to_vec(),
+            at_once: 8,
             start: || {
                 let options = options(crate::coschedule::nodes());
                 Box::pin(crate::coschedule::start_with(options, |install| install))

@@ -10,6 +10,7 @@ use testbed::control_plane::NodeSpec;
 use testbed::wait::{Seen, until};
 
 use crate::controller::nodes::tagged;
+use crate::controller::pool;
 use crate::world::{Space, World, element};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -107,6 +108,7 @@ pub(crate) async fn a_pool_without_a_node_gets_one(world: Arc<World>) -> Result<
     let space = world.namespace("tagless").await?;
     let nodes = tagged(&world, "other", 1).await?;
     space.host_pool("tagless", json!({"tags": ["tagless"], "size": 1})).await?;
+    pool::unready(&space, "tagless", "InsufficientNodes").await?;
     let wanted = pod("p", "1m", &json!({"streams.ibm.com/host-pool": "tagless"}), &json!({}));
     let refused = space.create(&wanted).await?;
     // A pool without a ready member refuses its pods; then the pool is asked.

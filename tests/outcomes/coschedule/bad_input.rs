@@ -137,18 +137,18 @@ pub(crate) async fn names_at_their_limits(world: Arc<World>) -> Result<()> {
 
 pub(crate) async fn a_run_of_many_tasks_and_workspaces(world: Arc<World>) -> Result<()> {
     let space = world.namespace("huge").await?;
-    let lab = Lab::with(&world, "huge", &ZONES, |node| node.capacity("pods", "500")).await?;
-    let names: Vec<_> = (0..50).map(|number| format!("w{number:02}")).collect();
+    let lab = Lab::new(&world, "huge", &ZONES).await?;
+    let names: Vec<_> = (0..25).map(|number| format!("w{number:02}")).collect();
     let workspaces: Vec<_> = names.iter().map(|name| template(name, WAITING)).collect();
-    let tasks: Vec<Value> = (0..200)
+    let tasks: Vec<Value> = (0..75)
         .map(|number| {
-            let workspace = &names[number % 50];
-            task(&format!("{workspace}-t{}", number / 50), &[], &[workspace])
+            let workspace = &names[number % 25];
+            task(&format!("{workspace}-t{}", number / 25), &[], &[workspace])
         })
         .collect();
     space.created(&lab.run("ci", &workspaces, &tasks)).await?;
     space.succeeded("ci").await?;
-    same(&space.task_pods().await?.len(), &200)?;
+    same(&space.task_pods().await?.len(), &75)?;
     for name in &names {
         space.together(&format!("ci-{name}-")).await?;
     }

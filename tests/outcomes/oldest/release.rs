@@ -69,12 +69,12 @@ pub(crate) async fn the_policies_of_the_chart_hold(world: Arc<World>) -> Result<
         added.err
     );
 
-    let key = ["-n", &*space.name, "annotate", "pod", "plain", "streams.ibm.com/host=node-1"];
+    let key = ["-n", &*space.name, "annotate", "pod", "plain", "streams.ibm.com/host=east"];
     let annotated = world.kubectl(&key, "").await?;
     ensure!(annotated.success && annotated.err.contains("Warning: "), "{}", annotated.err);
 
     let account = format!("--as=system:serviceaccount:{}:stowplan-controller", running.namespace());
-    let label = ["label", "node", "node-1", "owner=controller", &account];
+    let label = ["label", "node", "east", "owner=controller", &account];
     let labelled = world.kubectl(&label, "").await?;
     ensure!(
         !labelled.success
