@@ -9,6 +9,7 @@ use std::{env, io};
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
 use testbed::control_plane::{ControlPlane, Install, Installation};
+use testbed::real::mpi_image::MpiImage;
 use testbed::tools::{self, Kubernetes, NodeTools, Tools};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -61,7 +62,7 @@ enum Task {
         /// Builds this release of Kubernetes too.
         #[arg(long, value_name = "RELEASE", value_enum, default_value_t)]
         kubernetes: Kubernetes,
-        /// Builds the programs of real nodes too.
+        /// Builds the programs of real nodes too, and the images with MPI.
         #[arg(long)]
         real_nodes: bool,
     },
@@ -93,6 +94,7 @@ fn build_tools(kubernetes: Kubernetes, real_nodes: bool) -> Result<Ended> {
     let tools = Tools::ensure_of(kubernetes, &tools::to_stderr)?;
     if real_nodes {
         NodeTools::ensure(&tools::to_stderr)?;
+        MpiImage::ensure_all(&tools::to_stderr)?;
     }
     say!("{}", tools.dir().display());
     Ok(Ended::Done)

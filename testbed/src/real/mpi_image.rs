@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use super::first_missing;
 use crate::command;
 use crate::image::{Image, Layer};
+use crate::tools;
 
 const RING: &str = include_str!("../../assets/ring.c");
 
@@ -125,6 +126,17 @@ pub struct MpiImage {
 }
 
 impl MpiImage {
+    /// Returns the archives of all images, each made if it is not in the cache ([`MpiImage::ensure`]).
+    ///
+    /// # Errors
+    /// As for one image.
+    pub fn ensure_all(progress: &dyn Fn(&str)) -> Result<Vec<PathBuf>> {
+        let images = Implementation::ALL
+            .into_iter()
+            .flat_map(|implementation| [false, true].map(|user| Self { implementation, user }));
+        images.map(|image| image.ensure(progress)).collect()
+    }
+
     /// The reference for pods: `stow.test/mpi-openmpi4:1`, with `-user` at the end of the name for
     /// the variant.
     #[must_use]
@@ -137,14 +149,15 @@ impl MpiImage {
         format!("stow.test/mpi-{}{suffix}", self.implementation.name())
     }
 
-    /// The archive in `folder`, which is made if it is not there: a minute for the layer that all
-    /// share, and a quarter of a minute for each implementation. Blocks.
+    /// Returns the archive in the testbed's cache, which is made if it is not there: a minute for the
+    /// layer that all share, and a quarter of a minute for each implementation. Blocks.
     ///
     /// # Errors
     /// A program of this machine is missing (the Debian package is named), it is not Debian, or
     /// packages cannot be fetched.
-    pub fn ensure(self, folder: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf> {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    pub fn ensure(self, progress: &dyn Fn(&str)) -> Result<PathBuf> {
+        let folder = tools::cache()?.join("mpi-images");
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let folder = folder.canonicalize()?;
         let lock = File::create(folder.join("lock"))?;
         lock.lock().context("cannot lock the folder of images")?;

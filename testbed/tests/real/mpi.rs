@@ -8,7 +8,6 @@ mod faults;
 #[path = "mpi/users.rs"]
 mod users;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -47,14 +46,7 @@ pub(crate) fn run() -> ExitCode {
 
 /// Three nodes with the images of all implementations, and stowplan.
 async fn start() -> Result<World> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi-images");
-    let mut images = Vec::new();
-    for implementation in Implementation::ALL {
-        for user in [false, true] {
-            let image = MpiImage { implementation, user };
-            images.push(image.ensure(&folder, &testbed::tools::to_stderr)?);
-        }
-    }
+    let images = MpiImage::ensure_all(&testbed::tools::to_stderr)?;
     let archive = stowplan_image::build("stowplan-for-real-nodes", &[])?;
     let real = RealNodes { count: 3, images };
     let plane = ControlPlane::start(Options { real: Some(real), ..Options::default() }).await?;

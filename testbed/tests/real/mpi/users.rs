@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
+use futures::future::try_join_all;
 use serde_json::{Value, json};
 use testbed::real::mpi_image::{Implementation, MpiImage};
 
@@ -23,14 +24,15 @@ fn users() -> [User; 5] {
     ]
 }
 
-/// Three workers with three slots, and a launcher that succeeds at its first attempt.
+/// Three workers with three slots, and a launcher that succeeds at its first attempt; all users at once.
 pub(crate) async fn every_user(world: Arc<World>, implementation: Implementation) -> Result<()> {
-    for (name, security, user, dir) in users() {
+    let world = &*world;
+    try_join_all(users().map(async |(name, security, user, dir)| {
         let namespace = format!("{}-{name}", implementation.name());
-        run(&world, &namespace, MpiImage { implementation, user }, security, dir)
-            .await
-            .with_context(|| namespace.clone())?;
-    }
+        let image = MpiImage { implementation, user };
+        run(world, &namespace, image, security, dir).await.context(namespace)
+    }))
+    .await?;
     Ok(())
 }
 
