@@ -5,12 +5,11 @@
 
 pub(crate) mod admission;
 pub(crate) mod audit;
-pub(crate) mod host_pool;
 pub(crate) mod hosts;
+pub(crate) mod kinds;
 pub(crate) mod load;
 pub(crate) mod reader;
 pub(crate) mod streams;
-pub(crate) mod streams_job;
 
 use crate::harness::{Case, Suite, cases};
 use crate::world::World;
@@ -20,29 +19,24 @@ use testbed::control_plane::{Install, Options};
 const CASES: &[Case] = cases! { cluster,
     streams:
         host_by_name_and_address, tagged_pools,
-        literal_pool_and_index, untagged_pool_changes_nothing, colocation_of_three,
+        literal_pool_and_index, colocation_of_three,
         exlocation_of_three_and_a_fourth, isolation_when_the_isolated_comes_first,
-        isolation_when_the_isolated_comes_last, equal_tokens_of_two_jobs_do_not_meet,
-        a_rollout_of_an_exlocated_element_goes_through, preferred_exlocation_gives_way,
-        exlocation_keeps_off_nodes_without_a_hostname, node_name_is_released,
-        colocation_and_exlocation_under_one_token;
+        isolation_when_the_isolated_comes_last,
+        preferred_exlocation_gives_way,
+        node_name_is_released;
     admission:
         refusals_reach_kubectl, dry_run_shows_the_patch, the_stored_pod_sent_again_gets_no_patch,
-        opted_out_pods_and_namespaces_are_left_alone, a_misspelt_key_is_refused,
-        warnings_reach_the_client, pods_of_workloads_are_placed;
-    host_pool:
-        the_schema_and_its_rules, a_pool_made_just_before_its_pod, a_missing_pool_is_refused,
-        pods_of_sized_pools_wait_for_the_controller;
-    streams_job:
-        the_schema_and_its_rules;
+        opted_out_pods_and_namespaces_are_left_alone, warnings_reach_the_client, pods_of_workloads_are_placed;
+    kinds:
+        the_schema_of_host_pools_and_its_rules, the_schema_of_streams_jobs_and_its_rules,
+        a_pool_made_just_before_its_pod;
     reader:
         the_readers_rights_are_enough_and_none_too_many;
 };
 
 const ALONE: &[Case] = cases! { cluster,
     admission:
-        pods_without_keys_are_not_sent, own_namespace_is_never_touched,
-        pods_are_created_while_the_webhook_is_stopped, the_policy_is_read_again;
+        pods_without_keys_are_not_sent, own_namespace_is_never_touched;
     audit:
         the_decision_is_in_the_audit_log,
         pods_that_missed_the_webhook_are_found_in_the_audit_log;

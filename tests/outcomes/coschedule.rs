@@ -7,8 +7,6 @@
 mod group;
 mod pipeline;
 
-/// Mistakes of authors: modes, groups, claims, owners, names and sizes.
-pub(crate) mod bad_input;
 /// The author's own affinity, tolerations and node selectors.
 pub(crate) mod constraints;
 /// Runs that share no node with other runs.
@@ -21,7 +19,7 @@ pub(crate) mod modes;
 pub(crate) mod moves;
 /// Groups of pods without Tekton.
 pub(crate) mod native;
-/// Pipelines of every shape: matrix, finally, retries, nested, shared claims.
+/// Pipelines of every shape and size, and claims and Pipelines that do not exist.
 pub(crate) mod runs;
 /// Quotas, orphans and an absent controller.
 pub(crate) mod troubles;
@@ -51,19 +49,16 @@ pub(crate) const CASES: &[Case] = cases! { coschedule,
         a_member_that_runs_is_waited_for, a_deleted_placeholder_comes_back_to_its_members,
         no_node_has_room;
     modes:
-        disabled_leaves_all_as_it_is, workspaces_that_meet_in_a_task_share_a_node,
-        a_free_task_is_free_in_workspaces_only, what_a_namespace_says_holds_for_its_runs,
+        workspaces_that_meet_in_a_task_share_a_node, a_free_task_is_free_in_workspaces_only,
         tektons_own_assistant_is_left_alone;
     volumes:
         adopted_claims_of_two_zones_meet, volumes_in_two_zones_split_a_run,
-        volumes_that_come_to_lie_apart_split_a_run,
-        claims_that_many_nodes_can_use_form_no_group, a_claim_that_a_task_makes_known,
-        one_claim_in_two_workspaces, a_taskruns_own_claim_is_adopted;
+        volumes_that_come_to_lie_apart_split_a_run, a_claim_that_a_task_makes_known;
     runs:
         matrix_finally_and_retries_are_members, unreadable_pipelines_are_one_group,
-        pipelines_in_pipelines_are_one_run, runs_that_share_a_claim_share_a_node,
-        a_run_deleted_midway_leaves_nothing, a_run_made_again_under_its_old_name,
-        labels_of_another_run_change_nothing;
+        runs_that_share_a_claim_share_a_node, a_run_deleted_midway_leaves_nothing,
+        a_run_made_again_under_its_old_name, a_claim_that_does_not_exist_yet,
+        a_pipeline_that_does_not_exist, names_at_their_limits, a_run_of_many_tasks_and_workspaces;
     constraints:
         a_members_own_pod_affinity_is_kept, node_affinity_and_tolerations_hold_for_all,
         architectures_split_a_group;
@@ -73,16 +68,12 @@ pub(crate) const CASES: &[Case] = cases! { coschedule,
     native:
         any_pods_can_be_a_group, the_example_of_the_first_page_shares_a_node, a_native_group_on_one_volume,
         pod_security_lets_placeholders_in, a_group_with_a_disruption_budget_is_drained;
-    bad_input:
-        an_unknown_mode_is_refused, a_group_must_be_a_label_value, a_claim_that_does_not_exist_yet,
-        an_owner_that_does_not_exist, a_pipeline_that_does_not_exist, names_at_their_limits,
-        a_run_of_many_tasks_and_workspaces;
 };
 
 /// These change the policy, or stop stowplan.
 pub(crate) const ALONE: &[Case] = cases! { coschedule,
     volumes:
-        provisioned_claims_of_two_zones_meet, a_class_without_a_sibling_is_kept_and_reported;
+        provisioned_claims_of_two_zones_meet;
     constraints:
         members_bound_by_node;
     moves:

@@ -58,8 +58,8 @@ pub(crate) struct Suite {
     pub(crate) start: fn() -> Boxed<Result<World>>,
 }
 
-/// How many control planes run at once: while one starts or waits, others compute.
-const PLANES: usize = 3;
+/// How many control planes run at once: while one starts or waits, the other computes.
+const PLANES: usize = 2;
 
 /// The control plane of a suite while its tests run.
 struct Shared {

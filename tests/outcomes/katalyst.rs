@@ -9,30 +9,21 @@ pub(crate) mod rig;
 
 /// The training job of `examples/`.
 pub(crate) mod example;
-/// Pods that wait for a feasible NUMA node.
+/// Pods that wait for a feasible NUMA node, and groups whose affinity selects themselves.
 pub(crate) mod gates;
-/// Groups whose affinity selects themselves.
-pub(crate) mod groups;
 /// The labels of nodes.
 pub(crate) mod labels;
 /// Deadlines and modes of the policy.
 pub(crate) mod policy;
-/// `plan` and `check`.
-pub(crate) mod shown;
 
 use crate::harness::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases! { katalyst,
     labels:
-        the_label_follows_the_report, a_node_that_loses_its_report_is_not_chosen,
-        rubbish_in_a_report_is_reported;
+        the_label_follows_the_report, rubbish_in_a_report_is_reported;
     gates:
         a_pod_waits_until_a_numa_node_is_feasible, the_scheduler_is_left_the_feasible_nodes,
-        conflicting_pods_start_one_after_the_other,
-        a_pod_with_another_uid_is_ignored, null_is_refused;
-    groups:
-        the_leader_of_three_starts_first, a_deleted_leader_is_replaced;
-    shown: plan_and_check_show_the_numa_nodes;
+        the_leader_of_three_starts_first, plan_and_check_show_the_numa_nodes;
     example: the_training_job_keeps_its_roles_apart;
 };
 

@@ -6,17 +6,13 @@
 //! limit, which is stricter: that counts the pages of the program itself, too.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use testbed::control_plane::{ControlPlane, Install, Installation, NodeSpec, Options};
 use testbed::proxy::{Fault, Proxy};
-use testbed::wait::{Seen, until};
 use testbed::{http, tekton, workload};
 
 use crate::crowd::{CHART, Confined, Limits, memory_of};
-
-/// How long a step may take, far above what it needs.
-const PATIENCE: Duration = Duration::from_secs(300);
+use crate::world::settled;
 
 pub(crate) async fn many_and_large_objects_fit_into_the_memory_limit() {
     let limits = Limits::of_chart().unwrap();
@@ -45,15 +41,8 @@ pub(crate) async fn many_and_large_objects_fit_into_the_memory_limit() {
     futures::future::join_all([&of_webhook, &of_leader, &of_standby].map(list_again)).await;
     let controllers = [0, 1].map(|index| installation.controller_admin_address(index).unwrap());
     for address in [installation.admin_address()].into_iter().chain(controllers) {
-        until("the process to be ready again", PATIENCE, async || {
-            let answer = http::get(address, "/readyz").await?;
-            Ok(match answer.status {
-                200 => Seen::Done(()),
-                status => Seen::NotYet(format!("status {status}: {}", answer.body)),
-            })
-        })
-        .await
-        .unwrap();
+        let status = async || Ok(http::get(address, "/readyz").await?.status);
+        settled("the process to be ready again", status, |status| *status == 200).await.unwrap();
     }
     compare(&installation, limits, "after all watches have listed again");
     drop(installation);
@@ -76,14 +65,12 @@ async fn list_again(proxy: &Proxy) {
         is_first.then_some(Fault::Gone)
     });
     proxy.cut_connections().await;
-    until("the watches to list again", PATIENCE, async || {
+    let missing = async || {
         let watched = watched(proxy);
-        let times = |watch: &&String| watched.iter().filter(|seen| seen == watch).count();
-        let missing: Vec<&String> = all.iter().filter(|watch| times(watch) < 2).collect();
-        Ok(if missing.is_empty() { Seen::Done(()) } else { Seen::NotYet(format!("{missing:?}")) })
-    })
-    .await
-    .unwrap();
+        let is_twice = |watch: &String| watched.iter().filter(|seen| *seen == watch).count() > 1;
+        Ok(all.iter().filter(|watch| !is_twice(watch)).collect::<Vec<_>>())
+    };
+    settled("the watches that do not list again", missing, Vec::is_empty).await.unwrap();
     proxy.heal();
 }
 

@@ -20,8 +20,7 @@ const CLUSTER: &[Case] = cases! { cluster as "oldest::cluster",
     admission:
         refusals_reach_kubectl, dry_run_shows_the_patch, the_stored_pod_sent_again_gets_no_patch,
         warnings_reach_the_client, pods_of_workloads_are_placed;
-    host_pool: the_schema_and_its_rules;
-    streams_job: the_schema_and_its_rules;
+    kinds: the_schema_of_host_pools_and_its_rules, the_schema_of_streams_jobs_and_its_rules;
 };
 
 const RELEASE: &[Case] = cases! { oldest,
@@ -30,7 +29,7 @@ const RELEASE: &[Case] = cases! { oldest,
 };
 
 const CONTROLLER: &[Case] = cases! { controller as "oldest::controller",
-    ready: the_charts_test_finds_a_working_installation;
+    installation: the_charts_test_finds_a_working_installation;
     pools: a_sized_exclusive_pool_has_its_nodes_alone;
     whole:
         a_pool_leaves_the_node_that_another_element_names, an_isolated_element_finds_its_node_free;
@@ -67,7 +66,7 @@ pub(crate) fn suites() -> [Suite; 2] {
         Suite {
             cases: [RELEASE, CONTROLLER, COSCHEDULE].concat(),
             alone: ALONE.to_vec(),
-            at_once: 8,
+            at_once: 4,
             start: || {
                 let options = options(crate::coschedule::nodes());
                 Box::pin(crate::coschedule::start_with(options, |install| install))

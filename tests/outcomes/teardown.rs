@@ -1,10 +1,12 @@
 //! `stowplan teardown` on a control plane: by hand, and with the rights of the chart's hook.
 
-use std::io::Write as _;
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
 
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
+
+use crate::world::{has, kubeconfig_as, pod, run, same, workload_of};
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/stowplan");
 const NAMESPACE: &str = "stowplan-system";
@@ -23,187 +25,154 @@ struct World {
 }
 
 impl World {
-    fn kubectl(&self, arguments: &[&str], input: &Value) -> String {
-        let mut kubectl = self.plane.kubectl();
-        kubectl.args(arguments);
-        kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = kubectl.spawn().unwrap();
-        let _ = child.stdin.take().unwrap().write_all(input.to_string().as_bytes());
-        stdout(&child.wait_with_output().unwrap())
+    async fn kubectl(&self, words: &str) -> Result<String> {
+        run(self.plane.kubectl(), &words.split(' ').collect::<Vec<_>>(), "").await?.succeeded()
     }
 
-    fn get(&self, arguments: &[&str]) -> Value {
-        let arguments = [&["get"], arguments, &["-o", "json"]].concat();
-        serde_json::from_str(&self.kubectl(&arguments, &Value::Null)).unwrap()
+    async fn create(&self, namespace: &str, object: &Value) -> Result<()> {
+        let create = ["create", "-f", "-", "-n", namespace];
+        run(self.plane.kubectl(), &create, &object.to_string()).await?.succeeded().map(drop)
     }
 
-    fn helm(&self, arguments: &[&str]) -> String {
-        let mut helm = self.plane.helm();
-        stdout(&helm.args(arguments).args(["--namespace", NAMESPACE]).output().unwrap())
+    async fn get(&self, words: &str) -> Result<Value> {
+        Ok(serde_json::from_str(&self.kubectl(&format!("get {words} -o json")).await?)?)
+    }
+
+    async fn helm(&self, words: &str) -> Result<String> {
+        let words = format!("{words} --namespace {NAMESPACE}");
+        run(self.plane.helm(), &words.split(' ').collect::<Vec<_>>(), "").await?.succeeded()
+    }
+
+    async fn teardown(&self, kubeconfig: &Path) -> Result<String> {
+        let mut command = self.plane.program(env!("CARGO_BIN_EXE_stowplan"));
+        command.env("KUBECONFIG", kubeconfig);
+        run(command, &["teardown", "--namespace", NAMESPACE], "").await?.succeeded()
     }
 
     /// What a controller leaves when it ends, and objects of users that look alike.
-    fn leave_traces(&self) {
-        let nothing = &Value::Null;
-        self.kubectl(&["label", "node", "node-1", &format!("{POOL}=0"), "mine=yes"], nothing);
-        let taints = ["mine=yes:PreferNoSchedule", "stowplan.dev/exclusive=abcdefabcd:NoSchedule"];
-        self.kubectl(&["taint", "node", "node-1", taints[0], taints[1]], nothing);
-        for (name, label) in [(PLACEHOLDER, PLACEHOLDER), ("users", PLACEHOLDER)] {
-            let labels = json!({"app": name});
-            let set = json!({
-                "apiVersion": "apps/v1", "kind": "StatefulSet",
-                "metadata": {"name": name, "namespace": "default",
-                    "labels": {"stowplan.dev/placeholder": label}},
-                "spec": {"replicas": 0, "serviceName": "", "selector": {"matchLabels": labels},
-                    "template": {"metadata": {"labels": labels},
-                        "spec": {"containers": [{"name": "c", "image": "none"}]}}},
-            });
-            self.kubectl(&["create", "-f", "-"], &set);
+    async fn leave_traces(&self) -> Result<()> {
+        self.kubectl(&format!("label node node-1 {POOL}=0 mine=yes")).await?;
+        let taints = "mine=yes:PreferNoSchedule stowplan.dev/exclusive=abcdefabcd:NoSchedule";
+        self.kubectl(&format!("taint node node-1 {taints}")).await?;
+        for name in [PLACEHOLDER, "users"] {
+            let labels = json!({"metadata": {"labels": {"app": name}}});
+            let mut set = workload_of("StatefulSet", name, 0, &pod("", &labels));
+            set["metadata"]["labels"] = json!({"stowplan.dev/placeholder": PLACEHOLDER});
+            set["spec"]["serviceName"] = json!("");
+            self.create("default", &set).await?;
         }
         // Running MPI clusters need what was made for them.
         for kind in ["Service", "ConfigMap", "Secret"] {
-            let mut made = json!({
-                "apiVersion": "v1", "kind": kind,
-                "metadata": {"name": MADE, "namespace": "default",
-                    "labels": {"mpi.stowplan.dev/made-for": MADE}},
-            });
+            let labels = json!({"mpi.stowplan.dev/made-for": MADE});
+            let metadata = json!({"name": MADE, "labels": labels});
+            let mut made = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata});
             if kind == "Service" {
                 made["spec"] = json!({"clusterIP": "None"});
             }
-            self.kubectl(&["create", "-f", "-"], &made);
+            self.create("default", &made).await?;
         }
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": "gated", "namespace": "default"},
-            "spec": {
-                "schedulingGates": [
-                    {"name": "stowplan.dev/mpi-workers"}, {"name": "example.com/gate"},
-                    {"name": "stowplan.dev/placeholder"},
-                ],
-                "containers": [{"name": "c", "image": "none"}],
-            },
-        });
-        self.kubectl(&["create", "-f", "-"], &pod);
+        let gates = ["stowplan.dev/mpi-workers", "example.com/gate", "stowplan.dev/placeholder"];
+        let gates = json!({"spec": {"schedulingGates": gates.map(|gate| json!({"name": gate}))}});
+        self.create("default", &pod("gated", &gates)).await?;
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": "stowplan-controller", "namespace": NAMESPACE},
+            "metadata": {"name": "stowplan-controller"},
             "spec": {"holderIdentity": "controller-0", "leaseDurationSeconds": 15},
         });
-        self.kubectl(&["create", "-f", "-"], &lease);
+        self.create(NAMESPACE, &lease).await?;
         for (name, role) in [("stowplan-tls", "serving"), ("stowplan-ca", "authority")] {
-            let labels =
-                json!({"app.kubernetes.io/managed-by": "stowplan", "stowplan.dev/tls": role});
-            let secret = json!({
-                "apiVersion": "v1", "kind": "Secret",
-                "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
-            });
-            self.kubectl(&["create", "-f", "-"], &secret);
+            let labels = json!({"app.kubernetes.io/managed-by": "stowplan", TLS: role});
+            let metadata = json!({"name": name, "labels": labels});
+            let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata});
+            self.create(NAMESPACE, &secret).await?;
         }
+        Ok(())
     }
 
-    fn is_clean(&self) {
-        let node = self.get(&["node", "node-1"]);
-        assert_eq!(node["metadata"]["labels"][POOL], Value::Null);
-        assert_eq!(node["metadata"]["labels"]["mine"], "yes");
-        let taints = node["spec"]["taints"].as_array().unwrap().iter();
-        assert_eq!(taints.map(|taint| &taint["key"]).collect::<Vec<_>>(), ["mine"]);
-        let names = |objects: Value| -> Vec<String> {
-            let items = objects["items"].as_array().unwrap().iter();
-            items.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
-        };
-        assert_eq!(names(self.get(&["statefulsets"])), ["users"]);
-        let gates = self.get(&["pod", "gated"])["spec"]["schedulingGates"].clone();
-        assert_eq!(gates, json!([{"name": "example.com/gate"}]));
-        let made = ["services,configmaps,secrets", "--selector=mpi.stowplan.dev/made-for"];
-        assert_eq!(names(self.get(&made)), [MADE; 3]);
-        assert_eq!(names(self.get(&["leases", "--namespace", NAMESPACE])), [""; 0]);
-        assert_eq!(names(self.get(&["secrets", "--namespace", NAMESPACE, "-l", TLS])), [""; 0]);
-        let kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
-        assert_eq!(names(self.get(&[kinds])), [""; 0]);
-    }
-
-    fn forget(&self) {
-        let nothing = &Value::Null;
-        self.kubectl(&["delete", "pod", "gated", "--now"], nothing);
-        self.kubectl(&["delete", "statefulset", "users"], nothing);
-        for kind in ["service", "configmap", "secret"] {
-            self.kubectl(&["delete", kind, MADE], nothing);
+    async fn is_clean(&self) -> Result<()> {
+        let node = self.get("node node-1").await?;
+        same(&node["metadata"]["labels"][POOL], &Value::Null)?;
+        same(&node["metadata"]["labels"]["mine"], &json!("yes"))?;
+        let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+        let keys: Vec<_> = taints.filter_map(|taint| taint["key"].as_str()).collect();
+        same(&keys, &vec!["mine"])?;
+        let gates = self.get("pod gated").await?["spec"]["schedulingGates"].take();
+        same(&gates, &json!([{"name": "example.com/gate"}]))?;
+        let made = [MADE; 3].join(" ");
+        let secrets = format!("secrets -n {NAMESPACE} -l {TLS}");
+        for (words, wanted) in [
+            ("statefulsets", "users"),
+            ("services,configmaps,secrets -l mpi.stowplan.dev/made-for", made.as_str()),
+            (&format!("leases -n {NAMESPACE}"), ""),
+            (&secrets, ""),
+            ("mutatingwebhookconfigurations,validatingwebhookconfigurations", ""),
+        ] {
+            let names = "-o jsonpath={.items[*].metadata.name}";
+            same(&&*self.kubectl(&format!("get {words} {names}")).await?, &wanted)?;
         }
-        self.kubectl(&["label", "node", "node-1", "mine-"], nothing);
-        self.kubectl(&["taint", "node", "node-1", "mine-"], nothing);
+        Ok(())
     }
-}
 
-fn stdout(output: &Output) -> String {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}\n{}", String::from_utf8_lossy(&output.stdout));
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn teardown(kubeconfig: &std::path::Path) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_stowplan"));
-    command.args(["teardown", "--namespace", NAMESPACE]).env("KUBECONFIG", kubeconfig);
-    stdout(&command.output().unwrap())
+    async fn forget(&self) -> Result<()> {
+        for words in [
+            "delete pod gated --now",
+            "delete statefulset users",
+            &format!("delete service,configmap,secret {MADE}"),
+            "label node node-1 mine-",
+            "taint node node-1 mine-",
+        ] {
+            self.kubectl(words).await?;
+        }
+        Ok(())
+    }
 }
 
 pub(crate) async fn what_stowplan_has_left_is_removed_and_nothing_else() {
     let nodes = NodeSpec::numbered(1);
     let plane = ControlPlane::start(Options { nodes, ..Options::default() }).await.unwrap();
     let world = World { plane };
-    let ca = format!("tls.caBundle={CA},image.repository=stowplan");
-    let install = ["install", "stowplan", CHART, "--create-namespace", "--set-string", &ca];
-    world.helm(&install);
+    removed(&world).await.unwrap();
+    world.plane.stop().await;
+}
+
+async fn removed(world: &World) -> Result<()> {
+    let values = format!("--set-string tls.caBundle={CA},image.repository=stowplan");
+    world.helm(&format!("install stowplan {CHART} --create-namespace {values}")).await?;
 
     // By hand, while the release is still there: its webhooks are removed first.
-    world.leave_traces();
-    let report = teardown(world.plane.kubeconfig());
-    world.is_clean();
-    for line in [
-        "removed MutatingWebhookConfiguration stowplan\n",
-        "removed ValidatingWebhookConfiguration stowplan\n",
-        &format!("removed StatefulSet default/{PLACEHOLDER}\n"),
-        "removed the scheduling gate of Pod default/gated\n",
-        "removed labels and taints of pools from Node node-1\n",
-        "removed Lease stowplan-system/stowplan-controller\n",
-        "removed Secret stowplan-system/stowplan-tls\n",
-        "removed Secret stowplan-system/stowplan-ca\n",
-        "kept 0 hostpools and their definition; kubectl delete crd hostpools.stowplan.dev",
-    ] {
-        assert!(report.contains(line), "{line}: {report}");
-    }
+    world.leave_traces().await?;
+    let report = world.teardown(world.plane.kubeconfig()).await?;
+    world.is_clean().await?;
+    has(
+        &report,
+        &[
+            "removed MutatingWebhookConfiguration stowplan\n",
+            "removed ValidatingWebhookConfiguration stowplan\n",
+            &format!("removed StatefulSet default/{PLACEHOLDER}\n"),
+            "removed the scheduling gate of Pod default/gated\n",
+            "removed labels and taints of pools from Node node-1\n",
+            "removed Lease stowplan-system/stowplan-controller\n",
+            "removed Secret stowplan-system/stowplan-tls\n",
+            "removed Secret stowplan-system/stowplan-ca\n",
+            "kept 0 hostpools and their definition; kubectl delete crd hostpools.stowplan.dev",
+        ],
+    )?;
     // Again, with nothing left but a Secret that is not stowplan's.
-    let foreign = ["--namespace", NAMESPACE, "create", "secret", "generic", "stowplan-tls"];
-    world.kubectl(&foreign, &Value::Null);
-    let report = teardown(world.plane.kubeconfig());
-    let foreign = ["--namespace", NAMESPACE, "delete", "secret", "stowplan-tls"];
-    world.kubectl(&foreign, &Value::Null);
-    assert!(!report.contains("removed S") && !report.contains("Node"), "{report}");
-    world.forget();
+    world.kubectl(&format!("create secret generic stowplan-tls -n {NAMESPACE}")).await?;
+    let report = world.teardown(world.plane.kubeconfig()).await?;
+    world.kubectl(&format!("delete secret stowplan-tls -n {NAMESPACE}")).await?;
+    ensure!(!report.contains("removed S") && !report.contains("Node"), "{report}");
+    world.forget().await?;
 
     // As the hook: pods do not run here, so its rights are given to this process.
-    world.leave_traces();
-    world.helm(&["uninstall", "stowplan"]);
-    let hooks = world.helm(&[
-        "template",
-        "stowplan",
-        CHART,
-        "--set-string",
-        &ca,
-        "--show-only",
-        "templates/teardown.yaml",
-    ]);
+    world.leave_traces().await?;
+    world.helm("uninstall stowplan").await?;
+    let show = "--show-only templates/teardown.yaml";
+    let hooks = world.helm(&format!("template stowplan {CHART} {values} {show}")).await?;
+    let rights: Vec<_> = hooks.split("\n---\n").filter(|it| !it.contains("kind: Job")).collect();
+    let apply = ["apply", "-f", "-"];
+    run(world.plane.kubectl(), &apply, &rights.join("\n---\n")).await?.succeeded()?;
     let account = format!("system:serviceaccount:{NAMESPACE}:stowplan-teardown");
-    let text = std::fs::read_to_string(world.plane.kubeconfig()).unwrap();
-    let mut kubeconfig: Value = serde_saphyr::from_str(&text).unwrap();
-    kubeconfig["users"][0]["user"]["as"] = json!(account);
-    let path = world.plane.dir().join("teardown.kubeconfig");
-    std::fs::write(&path, kubeconfig.to_string()).unwrap();
-    let roles = world.plane.dir().join("teardown.yaml");
-    let roles_only: Vec<_> =
-        hooks.split("\n---\n").filter(|it| !it.contains("kind: Job")).collect();
-    std::fs::write(&roles, roles_only.join("\n---\n")).unwrap();
-    world.kubectl(&["apply", "-f", &roles.display().to_string()], &Value::Null);
-    teardown(&path);
-    world.is_clean();
-    world.plane.stop().await;
+    world.teardown(&kubeconfig_as(&world.plane, &account)?).await?;
+    world.is_clean().await
 }

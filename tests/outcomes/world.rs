@@ -3,22 +3,34 @@
 #![allow(dead_code, reason = "each suite uses its own part")]
 
 use std::any::Any;
+use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
-use kube::{Api, Client};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+    PostParams,
+};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use testbed::control_plane::{ControlPlane, Install, Installation, NodeSpec, Options};
+use testbed::wait::{Seen, until};
 use testbed::workload;
 use tokio::sync::{RwLock, RwLockWriteGuard};
 
 use crate::harness::IS_SHARED;
+
+/// How long anything may take: the machine has two cores, and other tests run at once.
+pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
 /// The control plane with stowplan installed.
 pub(crate) struct World {
@@ -46,9 +58,7 @@ impl Output {
         ensure!(self.success, "{}{}", self.out, self.err);
         Ok(self.out)
     }
-}
 
-impl Output {
     /// Fails unless the program failed, and every one of these texts is in what it said about it.
     pub(crate) fn refused_with(self, words: &[&str]) -> Result<()> {
         let Self { success, out, err } = self;
@@ -119,6 +129,23 @@ impl World {
         Ok(Space { world: Arc::clone(self), name })
     }
 
+    /// Runs kubectl with these words, which must succeed; returns its output.
+    pub(crate) async fn run(&self, words: &str) -> Result<String> {
+        self.kubectl(&words.split_whitespace().collect::<Vec<_>>(), "").await?.succeeded()
+    }
+
+    /// Runs stowplan's command line with a kubeconfig.
+    pub(crate) async fn stowplan_with(
+        &self,
+        kubeconfig: &Path,
+        words: &str,
+        input: &str,
+    ) -> Result<Output> {
+        let mut command = self.plane.program(env!("CARGO_BIN_EXE_stowplan"));
+        command.env("KUBECONFIG", kubeconfig);
+        run(command, &words.split_whitespace().collect::<Vec<_>>(), input).await
+    }
+
     /// Runs kubectl with `input` on its standard input.
     pub(crate) async fn kubectl(&self, arguments: &[&str], input: &str) -> Result<Output> {
         run(self.plane.kubectl(), arguments, input).await
@@ -128,6 +155,16 @@ impl World {
     pub(crate) async fn stowplan(&self, arguments: &[&str], input: &str) -> Result<Output> {
         run(self.plane.program(env!("CARGO_BIN_EXE_stowplan")), arguments, input).await
     }
+}
+
+/// A kubeconfig of a user who is impersonated.
+pub(crate) fn kubeconfig_as(plane: &ControlPlane, user: &str) -> Result<PathBuf> {
+    let text = std::fs::read_to_string(plane.kubeconfig())?;
+    let mut config: Value = serde_saphyr::from_str(&text)?;
+    config["users"][0]["user"]["as"] = json!(user);
+    let path = plane.dir().join(format!("{}.kubeconfig", user.replace(':', "-")));
+    std::fs::write(&path, config.to_string())?;
+    Ok(path)
 }
 
 pub(crate) async fn run(mut command: Command, arguments: &[&str], input: &str) -> Result<Output> {
@@ -146,6 +183,20 @@ pub(crate) async fn run(mut command: Command, arguments: &[&str], input: &str) -
     .await?
 }
 
+/// A kind of objects in namespaces.
+pub(crate) trait Namespaced:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + DeserializeOwned + Clone + Debug
+{
+}
+
+impl<K> Namespaced for K where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + DeserializeOwned
+        + Clone
+        + Debug
+{
+}
+
 /// A namespace in which a test works.
 pub(crate) struct Space {
     pub(crate) world: Arc<World>,
@@ -153,6 +204,87 @@ pub(crate) struct Space {
 }
 
 impl Space {
+    /// Runs kubectl in this namespace with these words, which must succeed; returns its output.
+    pub(crate) async fn kubectl(&self, words: &str) -> Result<String> {
+        self.world.run(&format!("-n {} {words}", self.name)).await
+    }
+
+    /// Runs stowplan's command line in this namespace.
+    pub(crate) async fn stowplan(&self, words: &str) -> Result<Output> {
+        let words = format!("{words} -n {}", self.name);
+        self.world.stowplan(&words.split_whitespace().collect::<Vec<_>>(), "").await
+    }
+
+    /// An object of this namespace, or a list, as kubectl shows it.
+    pub(crate) async fn get(&self, what: &str) -> Result<Value> {
+        Ok(serde_json::from_str(&self.kubectl(&format!("get {what} -o json")).await?)?)
+    }
+
+    pub(crate) fn api<K: Namespaced>(&self) -> Api<K> {
+        Api::namespaced(self.world.client.clone(), &self.name)
+    }
+
+    /// Waits until there is an object of this name.
+    pub(crate) async fn found<K: Namespaced>(&self, name: &str) -> Result<K> {
+        let api: Api<K> = self.api();
+        let what = format!("{} {name}", K::kind(&()));
+        appears(&what, async || Ok(api.get_opt(name).await?)).await
+    }
+
+    /// Merges this into an object.
+    pub(crate) async fn change<K: Namespaced>(&self, name: &str, change: Value) -> Result<()> {
+        let patch = Patch::Merge(change);
+        self.api::<K>().patch(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// All events here: object, reason and message.
+    pub(crate) async fn events(&self) -> Result<Vec<String>> {
+        let events = self.api::<Event>().list(&ListParams::default()).await?.items;
+        let text = |event: Event| {
+            let about = event.involved_object;
+            let words = [about.kind, about.name, event.reason, event.message];
+            let [kind, name, reason, message] = words.map(Option::unwrap_or_default);
+            format!("{kind}/{name} {reason} {message}")
+        };
+        Ok(events.into_iter().map(text).collect())
+    }
+
+    /// Waits for an event that contains all of these words.
+    pub(crate) async fn expect_event(&self, words: &[&str]) -> Result<String> {
+        let is_it = |event: &String| words.iter().all(|word| event.contains(word));
+        let all = async || self.events().await;
+        let has_it = |events: &Vec<String>| events.iter().any(is_it);
+        let events = settled(&format!("an event with {words:?}"), all, has_it).await?;
+        events.into_iter().find(is_it).context("no event")
+    }
+
+    /// Waits for an event with this reason about an object, `Kind/name`, or about any of a kind, `Kind/`;
+    /// returns its message.
+    pub(crate) async fn event(&self, about: &str, reason: &str) -> Result<String> {
+        let reason = format!(" {reason} ");
+        let event = self.expect_event(&[about, &reason]).await?;
+        Ok(event.split_once(&reason).map(|(_, message)| message.to_owned()).unwrap_or_default())
+    }
+
+    /// The pods with these labels that are not being deleted.
+    pub(crate) async fn living(&self, labels: &str) -> Result<Vec<Pod>> {
+        let mut pods = self.pods().list(&ListParams::default().labels(labels)).await?.items;
+        pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+        Ok(pods)
+    }
+
+    /// Waits until there are this many pods with these labels, and all have nodes; returns the nodes.
+    pub(crate) async fn nodes_of_all(&self, labels: &str, count: usize) -> Result<Vec<String>> {
+        let what = format!("{count} pods with {labels} to have nodes");
+        let nodes = settled(
+            &what,
+            async || Ok(self.living(labels).await?.iter().map(node).collect::<Vec<_>>()),
+            |nodes| nodes.len() == count && !nodes.contains(&None),
+        );
+        Ok(nodes.await?.into_iter().flatten().collect())
+    }
+
     pub(crate) fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.world.client.clone(), &self.name)
     }
@@ -215,17 +347,9 @@ impl Space {
     pub(crate) async fn delete(&self, pod: &str) -> Result<()> {
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         self.pods().delete(pod, &now).await?;
-        testbed::wait::until(
-            &format!("pod {pod} to be deleted"),
-            Duration::from_secs(60),
-            async || {
-                Ok(match self.pods().get_opt(pod).await? {
-                    None => testbed::wait::Seen::Done(()),
-                    Some(_) => testbed::wait::Seen::NotYet("it still exists".to_owned()),
-                })
-            },
-        )
-        .await
+        let look = async || Ok(self.pods().get_opt(pod).await?.is_some());
+        settled(&format!("pod {pod} to be deleted"), look, |exists| !exists).await?;
+        Ok(())
     }
 
     /// Creates a HostPool.
@@ -238,20 +362,123 @@ impl Space {
     }
 }
 
+/// Reads a value until it is as wanted, and returns it.
+pub(crate) async fn settled<T: Debug>(
+    what: &str,
+    mut read: impl AsyncFnMut() -> Result<T>,
+    mut is_wanted: impl FnMut(&T) -> bool,
+) -> Result<T> {
+    until(what, LIMIT, async || {
+        let seen = read().await?;
+        Ok(if is_wanted(&seen) { Seen::Done(seen) } else { Seen::NotYet(format!("{seen:?}")) })
+    })
+    .await
+}
+
+/// Looks for something until it is there, and returns it.
+pub(crate) async fn appears<T>(
+    what: &str,
+    mut look: impl AsyncFnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    until(what, LIMIT, async || {
+        Ok(look().await?.map_or_else(|| Seen::NotYet("none".to_owned()), Seen::Done))
+    })
+    .await
+}
+
+/// Tries something until it succeeds.
+pub(crate) async fn succeeds<T>(
+    what: &str,
+    mut attempt: impl AsyncFnMut() -> Result<T>,
+) -> Result<T> {
+    until(what, LIMIT, async || {
+        Ok(match attempt().await {
+            Ok(done) => Seen::Done(done),
+            Err(why) => Seen::NotYet(format!("{why:#}")),
+        })
+    })
+    .await
+}
+
+/// The policy with this merged into it, while a test holds the installation alone.
+pub(crate) async fn with_policy(
+    world: &Arc<World>,
+    change: Value,
+    test: impl AsyncFnOnce() -> Result<()>,
+) -> Result<()> {
+    let installation = world.alone().await?;
+    let kept = installation.policy().await?;
+    let mut policy: Value = serde_saphyr::from_str(&kept)?;
+    json_patch::merge(&mut policy, &change);
+    installation.set_policy(&policy.to_string()).await?;
+    let outcome = test().await;
+    installation.set_policy(&kept).await?;
+    outcome
+}
+
+/// The node of a pod.
+pub(crate) fn node(pod: &Pod) -> Option<String> {
+    pod.spec.as_ref()?.node_name.clone()
+}
+
+/// Whether a pod has a scheduling gate whose name begins so.
+pub(crate) fn is_gated(pod: &Pod, gate: &str) -> bool {
+    let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+    gates.into_iter().any(|it| it.name.starts_with(gate))
+}
+
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
+    ready.any(|condition| condition.status == "True")
+}
+
+/// A pod of one container, with this merged into it.
+pub(crate) fn pod(name: &str, more: &Value) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"containers": [{"name": "main", "image": "main"}]},
+    });
+    json_patch::merge(&mut pod, more);
+    pod
+}
+
+/// `pod`, requesting so many CPUs.
+pub(crate) fn requesting(mut pod: Value, cpu: &str) -> Value {
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+    pod
+}
+
 /// A pod of processing element `name` of `job`, with annotations under `streams.ibm.com/`.
 pub(crate) fn element(job: &str, name: &str, annotations: &[(&str, &str)]) -> Value {
     let annotations: serde_json::Map<_, _> = annotations
         .iter()
         .map(|(key, value)| (format!("streams.ibm.com/{key}"), json!(value)))
         .collect();
+    let labels = json!({"app": "streams", "streams.ibm.com/job": job, "streams.ibm.com/pe": name});
+    pod(name, &json!({"metadata": {"labels": labels, "annotations": annotations}}))
+}
+
+/// A pod of an element of a StreamsJob, without host constraints of its own. It names its job by the
+/// annotation: a replica that has not seen the job yet then waits for it, where a label alone could as
+/// well be that of a job without a StreamsJob.
+pub(crate) fn of_job(job: &str, name: &str) -> Value {
+    let mut pod = element(job, name, &[]);
+    pod["metadata"]["name"] = json!(format!("{job}-{name}"));
+    pod["metadata"]["annotations"]["stowplan.dev/streams-job"] = json!(job);
+    pod
+}
+
+/// A workload of pods like this one, which is known by its labels.
+pub(crate) fn workload_of(kind: &str, name: &str, replicas: usize, pod: &Value) -> Value {
+    let mut template = json!({"metadata": pod["metadata"], "spec": pod["spec"]});
+    json_patch::merge(&mut template, &json!({"metadata": {"name": null}}));
     json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "labels": {"app": "streams", "streams.ibm.com/job": job, "streams.ibm.com/pe": name},
-            "annotations": annotations,
+        "apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas, "selector": {"matchLabels": pod["metadata"]["labels"]},
+            "template": template,
         },
-        "spec": {"containers": [{"name": "pe", "image": "streams-runtime"}]},
     })
 }
 
@@ -260,10 +487,31 @@ pub(crate) fn job(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "metadata": {"name": name}, "spec": spec})
 }
 
+/// An element of a StreamsJob with one operator, `Op-<name>`.
+pub(crate) fn of_operator(name: &str, mut operator: Value) -> Value {
+    operator["name"] = json!(format!("Op-{name}"));
+    json!({"name": name, "operators": [operator]})
+}
+
 /// Fails unless the two are equal.
-pub(crate) fn same<T: PartialEq + std::fmt::Debug>(seen: &T, wanted: &T) -> Result<()> {
+pub(crate) fn same<T: PartialEq + Debug>(seen: &T, wanted: &T) -> Result<()> {
     if seen != wanted {
         bail!("saw {seen:?}, wanted {wanted:?}");
     }
     Ok(())
+}
+
+/// Fails unless the text has all of these parts.
+pub(crate) fn has(text: &str, parts: &[&str]) -> Result<()> {
+    for part in parts {
+        ensure!(text.contains(part), "no {part:?} in: {text}");
+    }
+    Ok(())
+}
+
+/// Fails unless there is one node, which all of these are; returns it.
+pub(crate) fn one_of<T: Clone + Debug + Ord>(nodes: impl IntoIterator<Item = T>) -> Result<T> {
+    let nodes: BTreeSet<T> = nodes.into_iter().collect();
+    ensure!(nodes.len() == 1, "on {nodes:?}");
+    nodes.into_iter().next().context("no node")
 }

@@ -1,26 +1,20 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
-use k8s_openapi::api::core::v1::{Event, Pod, Secret};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use serde_json::json;
-use testbed::wait::{Seen, until};
+use kube::api::{DeleteParams, PostParams};
+use serde_json::{Value, json};
 
-use crate::world::{World, element, same};
+use crate::world::{Space, World, element, has, same, settled, succeeds};
 
 const NAMESPACE: &str = "stowplan-system";
 const NAME: &str = "stowplan";
 const CA: &str = "stowplan-ca";
 const SERVING: &str = "stowplan-tls";
-
-/// Under load, a leader changes late.
-const LIMIT: Duration = Duration::from_secs(180);
 
 fn secrets(world: &World) -> Api<Secret> {
     Api::namespaced(world.client.clone(), NAMESPACE)
@@ -35,13 +29,16 @@ async fn data(world: &World, secret: &str, key: &str) -> Result<String> {
 
 /// The caBundles of all webhooks.
 async fn bundles(world: &World) -> Result<BTreeSet<String>> {
-    let client = || world.client.clone();
-    let mutating = Api::<MutatingWebhookConfiguration>::all(client()).get(NAME).await?;
-    let validating = Api::<ValidatingWebhookConfiguration>::all(client()).get(NAME).await?;
-    let mutating = mutating.webhooks.into_iter().flatten().map(|webhook| webhook.client_config);
-    let validating = validating.webhooks.into_iter().flatten().map(|webhook| webhook.client_config);
-    let bundles = mutating.chain(validating).map(|client| client.ca_bundle.unwrap_or_default().0);
-    bundles.map(|bundle| Ok(String::from_utf8(bundle)?)).collect()
+    let mut bundles = BTreeSet::new();
+    for kind in ["mutating", "validating"] {
+        let words = format!("get {kind}webhookconfiguration {NAME} -o json");
+        let configuration: Value = serde_json::from_str(&world.run(&words).await?)?;
+        for webhook in configuration["webhooks"].as_array().into_iter().flatten() {
+            let bundle = webhook["clientConfig"]["caBundle"].as_str().unwrap_or_default();
+            bundles.insert(String::from_utf8(BASE64.decode(bundle)?)?);
+        }
+    }
+    Ok(bundles)
 }
 
 /// Creates a trial pod. It has to be placed: the webhook was called, and was verified.
@@ -56,23 +53,18 @@ async fn try_pod(world: &World) -> Result<()> {
 
 /// Waits until pods are placed again, and the Secrets and the caBundles belong together.
 async fn recovered(world: &World) -> Result<()> {
-    until("the certificate to be trusted", LIMIT, async || {
-        world.plane.check()?;
+    succeeds("the certificate to be trusted", async || {
         // A replica serves the last one even if the Secret is gone.
-        if !data(world, SERVING, "tls.crt").await?.contains("BEGIN CERTIFICATE") {
-            return Ok(Seen::NotYet("there is no certificate".to_owned()));
-        }
+        has(&data(world, SERVING, "tls.crt").await?, &["BEGIN CERTIFICATE"])?;
         let ca = data(world, CA, "ca.crt").await?;
-        let is_published = bundles(world).await?.iter().all(|bundle| bundle.contains(&ca));
-        if ca.is_empty() || !is_published {
-            return Ok(Seen::NotYet("the caBundles do not have the CA".to_owned()));
+        ensure!(!ca.is_empty(), "there is no CA");
+        for bundle in bundles(world).await? {
+            ensure!(bundle.contains(&ca), "a caBundle does not have the CA");
         }
-        Ok(match try_pod(world).await {
-            Ok(()) => Seen::Done(()),
-            Err(error) => Seen::NotYet(format!("{error:#}")),
-        })
+        try_pod(world).await
     })
-    .await
+    .await?;
+    world.plane.check()
 }
 
 async fn delete(world: &World, secret: &str) -> Result<()> {
@@ -99,21 +91,18 @@ pub(crate) async fn a_rotation_loses_no_pod(world: Arc<World>) -> Result<()> {
     let first = data(&world, CA, "ca.crt").await?;
     let leaf = data(&world, SERVING, "tls.crt").await?;
     let (mut pods, mut had_two) = (0, false);
-    until("the CA to be replaced", LIMIT, async || {
+    let all = async || {
         // Each of them: a failure is an error, not a reason to wait.
         try_pod(&world).await.with_context(|| format!("after {pods} pods"))?;
         pods += 1;
         let now = bundles(&world).await?;
         had_two |= now.iter().any(|bundle| bundle.matches("BEGIN").count() == 2);
-        let ca = data(&world, CA, "ca.crt").await?;
-        let is_alone = now == BTreeSet::from([ca.clone()]);
-        Ok(if ca != first && is_alone {
-            Seen::Done(())
-        } else {
-            Seen::NotYet(format!("{pods} pods so far"))
-        })
-    })
-    .await?;
+        Ok((data(&world, CA, "ca.crt").await?, now))
+    };
+    let is_alone = |(ca, bundles): &(String, BTreeSet<String>)| {
+        *ca != first && *bundles == BTreeSet::from([ca.clone()])
+    };
+    settled("the CA to be replaced", all, is_alone).await?;
     ensure!(had_two, "the new CA was not beside the old one");
     ensure!(data(&world, SERVING, "tls.crt").await? != leaf, "the certificate is the old one");
     Ok(())
@@ -124,22 +113,16 @@ pub(crate) async fn deleted_secrets_are_made_again(world: Arc<World>) -> Result<
     let leaf = data(&world, SERVING, "tls.crt").await?;
     delete(&world, SERVING).await?;
     recovered(&world).await?;
-    until("another certificate", LIMIT, async || {
-        let now = data(&world, SERVING, "tls.crt").await?;
-        let is_new = !now.is_empty() && now != leaf;
-        Ok(if is_new { Seen::Done(()) } else { Seen::NotYet("there is none".to_owned()) })
-    })
-    .await?;
+    let again = async || data(&world, SERVING, "tls.crt").await;
+    settled("another certificate", again, |now| !now.is_empty() && *now != leaf).await?;
     let ca = data(&world, CA, "ca.crt").await?;
     delete(&world, CA).await?;
-    until("another CA", LIMIT, async || {
+    let again = async || {
         // The present certificate is trusted all the time.
         try_pod(&world).await?;
-        let now = data(&world, CA, "ca.crt").await?;
-        let is_new = !now.is_empty() && now != ca;
-        Ok(if is_new { Seen::Done(()) } else { Seen::NotYet("there is none".to_owned()) })
-    })
-    .await?;
+        data(&world, CA, "ca.crt").await
+    };
+    settled("another CA", again, |now| !now.is_empty() && *now != ca).await?;
     delete(&world, CA).await?;
     delete(&world, SERVING).await?;
     recovered(&world).await
@@ -147,10 +130,8 @@ pub(crate) async fn deleted_secrets_are_made_again(world: Arc<World>) -> Result<
 
 pub(crate) async fn an_emptied_bundle_is_filled_again(world: Arc<World>) -> Result<()> {
     recovered(&world).await?;
-    let configurations = Api::<MutatingWebhookConfiguration>::all(world.client.clone());
-    let patch = json!([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]);
-    let patch = Patch::<()>::Json(serde_json::from_value(patch)?);
-    configurations.patch(NAME, &PatchParams::default(), &patch).await?;
+    let patch = r#"[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]"#;
+    world.run(&format!("patch mutatingwebhookconfiguration {NAME} --type=json -p {patch}")).await?;
     recovered(&world).await
 }
 
@@ -158,9 +139,8 @@ pub(crate) async fn an_emptied_bundle_is_filled_again(world: Arc<World>) -> Resu
 pub(crate) async fn the_account_is_held_to_its_two_secrets(world: Arc<World>) -> Result<()> {
     recovered(&world).await?;
     let account = "--as=system:serviceaccount:stowplan-system:stowplan-controller";
-    let mut changed = serde_json::to_value(secrets(&world).get(CA).await?)?;
-    changed["apiVersion"] = json!("v1");
-    changed["kind"] = json!("Secret");
+    let own = Space { world: Arc::clone(&world), name: NAMESPACE.to_owned() };
+    let mut changed = own.get(&format!("secret {CA}")).await?;
     // Whatever the controller has written meanwhile.
     changed["metadata"].as_object_mut().context("metadata")?.remove("resourceVersion");
     changed["metadata"]["labels"]["stowplan.dev/tls"] = json!("serving");
@@ -176,18 +156,13 @@ pub(crate) async fn the_account_is_held_to_its_two_secrets(world: Arc<World>) ->
         ("replace", &owned, "the controller gives the Secrets of the webhook no owners"),
         ("create", &other, "the controller changes nothing in this namespace"),
     ] {
-        world
-            .kubectl(&[verb, account, "-f", "-"], &object.to_string())
-            .await?
-            .refused_with(&[sentence])?;
+        let said = world.kubectl(&[verb, account, "-f", "-"], &object.to_string()).await?;
+        said.refused_with(&[sentence])?;
     }
     // By its rights alone: it cannot read another Secret, nor delete its own.
-    for arguments in [["get", "secret/other"], ["delete", "secret/stowplan-ca"]] {
-        let [verb, secret] = arguments;
-        world
-            .kubectl(&[verb, secret, "-n", NAMESPACE, account], "")
-            .await?
-            .refused_with(&["cannot"])?;
+    for [verb, secret] in [["get", "secret/other"], ["delete", "secret/stowplan-ca"]] {
+        let said = world.kubectl(&[verb, secret, "-n", NAMESPACE, account], "").await?;
+        said.refused_with(&["cannot"])?;
     }
     Ok(())
 }
@@ -202,16 +177,8 @@ pub(crate) async fn a_foreign_secret_is_reported_and_left_alone(world: Arc<World
     }))?;
     let foreign = secrets(&world).create(&PostParams::default(), &foreign).await?;
     world.installation.write().await.start_controller(0).await?;
-    until("an event about the Secret", LIMIT, async || {
-        let events: Api<Event> = Api::namespaced(world.client.clone(), NAMESPACE);
-        let events = events.list(&ListParams::default()).await?.items;
-        let is_about = |event: &Event| event.reason.as_deref() == Some("ForeignSecret");
-        Ok(match events.iter().find(|event| is_about(event)) {
-            Some(_) => Seen::Done(()),
-            None => Seen::NotYet("there is none".to_owned()),
-        })
-    })
-    .await?;
+    let own = Space { world: Arc::clone(&world), name: NAMESPACE.to_owned() };
+    own.event("", "ForeignSecret").await?;
     let now = secrets(&world).get(SERVING).await?;
     same(&now.metadata.resource_version, &foreign.metadata.resource_version)?;
     // The remedy.

@@ -1,13 +1,11 @@
 //! The audit log of the API server: what stowplan decided, and which pods it did not see.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use testbed::wait::{Seen, until};
 
-use crate::world::{Space, World, element, run, same};
+use crate::world::{Space, World, element, run, same, settled};
 
 const OPERATIONS: &str = include_str!("../../../docs/operations.md");
 
@@ -45,12 +43,12 @@ pub(crate) async fn the_decision_is_in_the_audit_log(world: Arc<World>) -> Resul
     // The webhook's log names the request in the same way.
     let uid = annotation(refused, "uid");
     let uid = uid.as_str().context("no uid")?;
-    until("the line of the webhook's log", Duration::from_secs(60), async || {
+    let is_there = async || {
         let log = std::fs::read_to_string(installation.webhook_log())?;
-        let line = log.lines().find(|line| line.contains(uid) && line.contains("UnknownHost"));
-        Ok(line.map_or(Seen::NotYet(String::new()), |_| Seen::Done(())))
-    })
-    .await
+        Ok(log.lines().any(|line| line.contains(uid) && line.contains("UnknownHost")))
+    };
+    settled("the line of the webhook's log", is_there, |found| *found).await?;
+    Ok(())
 }
 
 pub(crate) async fn pods_that_missed_the_webhook_are_found_in_the_audit_log(
@@ -63,10 +61,10 @@ pub(crate) async fn pods_that_missed_the_webhook_are_found_in_the_audit_log(
     installation.stop_webhook().await?;
     let missed = named("missed").await;
     let mut generated = element("job", "generated", &[("host", "node-1")]);
-    generated["metadata"] = json!({
-        "generateName": "generated-", "labels": generated["metadata"]["labels"],
-        "annotations": generated["metadata"]["annotations"],
-    });
+    json_patch::merge(
+        &mut generated["metadata"],
+        &json!({"name": null, "generateName": "generated-"}),
+    );
     let generated = space.pod(&generated).await;
     installation.start_webhook().await?;
     seen?;

@@ -16,15 +16,12 @@ use crate::world::{Space, World, element};
 
 const PODS: usize = 500;
 
-/// Creates the pods, this many at a time; counts those that exist so far.
+/// Creates the pods, this many at a time, and counts those that exist so far; returns how many were
+/// placed. None may fail.
 ///
 /// They have a scheduling gate, so that the scheduler has no work with them.
-async fn create(
-    space: &Space,
-    at_once: usize,
-    created: &watch::Sender<usize>,
-) -> Vec<Result<Pod, kube::Error>> {
-    stream::iter(0..PODS)
+async fn create(space: &Space, at_once: usize, created: &watch::Sender<usize>) -> Result<usize> {
+    let pods: Vec<Result<Pod, kube::Error>> = stream::iter(0..PODS)
         .map(|number| async move {
             let mut pod = element("job", &format!("pe-{number}"), &[("host", "node-1")]);
             pod["spec"]["schedulingGates"] = json!([{"name": "test.stowplan.dev/hold"}]);
@@ -35,7 +32,10 @@ async fn create(
         })
         .buffer_unordered(at_once)
         .collect()
-        .await
+        .await;
+    let failures: Vec<_> = pods.iter().filter_map(|pod| pod.as_ref().err()).collect();
+    ensure!(failures.is_empty(), "{} of {PODS} were not created: {}", failures.len(), failures[0]);
+    Ok(pods.iter().flatten().filter(|pod| is_placed(pod)).count())
 }
 
 fn is_placed(pod: &Pod) -> bool {
@@ -64,12 +64,10 @@ pub(crate) async fn a_restart_fails_no_creation(world: Arc<World>) -> Result<()>
         installation.stop_webhook().await?;
         installation.start_webhook().await
     };
-    let (pods, restarted) = tokio::join!(create(&space, 4, &created), restart);
+    let (placed, restarted) = tokio::join!(create(&space, 4, &created), restart);
     installation.set_shutdown_delay(Duration::ZERO);
     restarted?;
-    let failures: Vec<_> = pods.iter().filter_map(|pod| pod.as_ref().err()).collect();
-    ensure!(failures.is_empty(), "{} of {PODS} were not created: {}", failures.len(), failures[0]);
-    let placed = pods.iter().flatten().filter(|pod| is_placed(pod)).count();
+    let placed = placed?;
     // Those before the stop at least, and while it still served.
     ensure!(placed >= PODS / 5, "only {placed} of {PODS} were placed");
     ensure!(
@@ -88,11 +86,9 @@ pub(crate) async fn a_mass_start_is_placed_within_two_seconds_each(
     let before = set_timeout(&world, 2).await?;
     // The API servers learn of it by a watch.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let pods = create(&space, 200, &watch::Sender::new(0)).await;
+    let placed = create(&space, 200, &watch::Sender::new(0)).await;
     set_timeout(&world, before).await?;
-    let failures: Vec<_> = pods.iter().filter_map(|pod| pod.as_ref().err()).collect();
-    ensure!(failures.is_empty(), "{} of {PODS} were not created: {}", failures.len(), failures[0]);
-    let placed = pods.iter().flatten().filter(|pod| is_placed(pod)).count();
+    let placed = placed?;
     // 99.9 % of 500: all.
     ensure!(placed == PODS, "only {placed} of {PODS} were placed in time");
     remove(&space).await

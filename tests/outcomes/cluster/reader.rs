@@ -3,42 +3,17 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, ensure};
-use serde_json::{Value, json};
+use anyhow::{Result, ensure};
 
-use crate::world::{Output, Space, World, element};
-
-/// A kubeconfig with a context of the same name for each user, who is impersonated.
-fn kubeconfig(world: &World, users: &[&str]) -> Result<tempfile::NamedTempFile> {
-    let text = std::fs::read_to_string(world.plane.kubeconfig())?;
-    let mut config: Value = serde_saphyr::from_str(&text)?;
-    let (context, own) = (config["contexts"][0].clone(), config["users"][0].clone());
-    for user in users {
-        let mut context = context.clone();
-        context["name"] = json!(user);
-        context["context"]["user"] = json!(user);
-        config["contexts"].as_array_mut().context("contexts")?.push(context);
-        let mut of_user = own.clone();
-        of_user["name"] = json!(user);
-        of_user["user"]["as"] = json!(user);
-        config["users"].as_array_mut().context("users")?.push(of_user);
-    }
-    let file = tempfile::NamedTempFile::new()?;
-    std::fs::write(file.path(), config.to_string())?;
-    Ok(file)
-}
+use crate::world::{Output, Space, World, element, has, kubeconfig_as, requesting, same};
 
 /// Gives a user the reader's rights: everywhere, or in the namespace.
 async fn bind(space: &Space, user: &str, everywhere: bool) -> Result<()> {
     let kind = if everywhere { "clusterrolebinding" } else { "rolebinding" };
-    let user = format!("--user={user}");
-    let mut arguments =
-        vec!["create", kind, "stowplan-readers", "--clusterrole=stowplan-reader", &user];
-    if !everywhere {
-        arguments.extend(["-n", &space.name]);
-    }
-    space.world.kubectl(&arguments, "").await?.succeeded()?;
-    Ok(())
+    let place = if everywhere { "" } else { &format!("-n {}", space.name) };
+    let role = "--clusterrole=stowplan-reader";
+    let words = format!("create {kind} stowplan-readers {role} --user={user} {place}");
+    space.world.run(&words).await.map(drop)
 }
 
 pub(crate) async fn the_readers_rights_are_enough_and_none_too_many(
@@ -47,25 +22,20 @@ pub(crate) async fn the_readers_rights_are_enough_and_none_too_many(
     let space = world.namespace("reader").await?;
     bind(&space, "reader", true).await?;
     bind(&space, "narrow", false).await?;
-    let config = kubeconfig(&world, &["reader", "narrow"])?;
-    let config = config.path().to_str().context("a path")?;
     let run = async |user: &str, words: &str, input: &str| -> Result<Output> {
-        let words = format!("{words} --kubeconfig {config} --context {user}");
-        world.stowplan(&words.split_whitespace().collect::<Vec<_>>(), input).await
+        world.stowplan_with(&kubeconfig_as(&world.plane, user)?, words, input).await
     };
 
     let placed = element("job", "placed", &[("host", "node-3")]);
-    ensure!(space.node_of_new(&placed).await? == "node-3");
-    let mut waits = element("job", "waits", &[("host", "node-2")]);
-    waits["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1000"}});
-    space.pending(&waits).await?;
+    same(&&*space.node_of_new(&placed).await?, &"node-3")?;
+    space.pending(&requesting(element("job", "waits", &[("host", "node-2")]), "1000")).await?;
     let new = element("job", "new", &[("host", "node-1")]).to_string();
     let plan = format!("plan --live -f - -n {}", space.name);
 
     // Nothing is missing.
     let said = run("reader", &plan, &new).await?;
     ensure!(said.success && said.err.is_empty(), "{}{}", said.out, said.err);
-    ensure!(said.out.contains("metadata.name In [node-1]"), "{}", said.out);
+    has(&said.out, &["metadata.name In [node-1]"])?;
     for words in [
         format!("check pod/placed -n {}", space.name),
         format!("check -n {}", space.name),
@@ -81,25 +51,25 @@ pub(crate) async fn the_readers_rights_are_enough_and_none_too_many(
     // The policy of the cluster excludes the namespace of the release; the default one does not.
     let own = "plan --live -f - -n stowplan-system";
     let said = run("reader", own, &new).await?;
-    ensure!(said.out.contains("left alone: the policy excludes"), "{}{}", said.out, said.err);
+    has(&said.out, &["left alone: the policy excludes"])?;
 
     // With rights in one namespace the commands work there, and say what is missing.
     let said = run("narrow", &plan, &new).await?;
-    for word in [
-        "nodes cannot be listed: nodes is forbidden",
-        "which hosts, tags and members of pools exist is not known",
-        "mutatingwebhookconfigurations cannot be listed",
-        "the default policy is assumed",
-        &format!("read in namespace {} only", space.name),
-    ] {
-        ensure!(said.err.contains(word), "{word}\n{}", said.err);
-    }
-    ensure!(said.out.contains("(nodes cannot be listed: "), "{}", said.out);
+    has(
+        &said.err,
+        &[
+            "nodes cannot be listed: nodes is forbidden",
+            "which hosts, tags and members of pools exist is not known",
+            "mutatingwebhookconfigurations cannot be listed",
+            "the default policy is assumed",
+            &format!("read in namespace {} only", space.name),
+        ],
+    )?;
+    has(&said.out, &["(nodes cannot be listed: "])?;
     let said = run("narrow", &format!("check pod/waits -n {}", space.name), "").await?;
-    ensure!(said.out.contains("scheduler  Unschedulable since"), "{}{}", said.out, said.err);
+    has(&said.out, &["scheduler  Unschedulable since"])?;
     ensure!(!said.out.contains("refused"), "{}", said.out);
-    let said = run("narrow", &format!("check -n {}", space.name), "").await?;
-    ensure!(said.out.contains(&wanted), "{}{}", said.out, said.err);
+    has(&run("narrow", &format!("check -n {}", space.name), "").await?.out, &[&wanted])?;
 
     // Nothing else can be read, and nothing written.
     for verb in ["get secrets", "list configmaps", "create pods", "patch nodes", "delete hostpools"]

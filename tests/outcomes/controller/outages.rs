@@ -1,58 +1,42 @@
-//! Controllers that are killed, paused or stopped: the cluster ends up in the same state.
+//! Controllers that are killed, paused or stopped, and an API server that answers badly: the cluster ends
+//! up in the same state, and nothing is done twice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use hyper::Method;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
-use kube::Api;
 use kube::api::{DeleteParams, ListParams};
-use serde_json::json;
-use stowplan::testing::systems::streams::kinds::host_pool::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
-use testbed::control_plane::NodeSpec;
-use testbed::wait::{Seen, until};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use stowplan::testing::systems::streams::api::HostPool;
+use testbed::control_plane::{Installation, NodeSpec};
+use testbed::proxy::{Fault, Proxy};
 
-use crate::controller::nodes::{Marks, marks, tagged, unmarked};
+use crate::controller::nodes::{Marks, all_unmarked, marks, space_on, tagged, unmarked};
 use crate::controller::pool::{self, hash, members, ready};
-use crate::world::{Space, World, same};
+use crate::world::{Space, World, appears, job, same, settled, succeeds};
 
-/// Longer than a Lease lasts, and a new leader takes to finish.
-const LIMIT: Duration = Duration::from_secs(90);
-
-/// Which controller leads.
-async fn leader(world: &Arc<World>, namespace: &str) -> Result<usize> {
+/// Which controller leads, other than this one.
+async fn leader(world: &Arc<World>, namespace: &str, but: Option<usize>) -> Result<usize> {
     let leases: Api<Lease> = Api::namespaced(world.client.clone(), namespace);
-    until("a controller to lead", LIMIT, async || {
+    let index = async || {
         let lease = leases.get_opt("stowplan-controller").await?;
         let holder = lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
-        Ok(match holder.strip_prefix("controller-").and_then(|index| index.parse().ok()) {
-            Some(index) => Seen::Done(index),
-            None => Seen::NotYet(format!("the holder is {holder:?}")),
-        })
-    })
-    .await
-}
-
-/// The next leader after this one.
-async fn successor(world: &Arc<World>, namespace: &str, of: usize) -> Result<usize> {
-    until("another controller to lead", LIMIT, async || {
-        let index = leader(world, namespace).await?;
-        Ok(if index == of {
-            Seen::NotYet(format!("{index} still does"))
-        } else {
-            Seen::Done(index)
-        })
-    })
-    .await
+        Ok(holder.strip_prefix("controller-").and_then(|index| index.parse().ok()))
+    };
+    let what = format!("a controller to lead that is not {but:?}");
+    let found = settled(&what, index, |index: &Option<usize>| index.is_some() && *index != but);
+    Ok(found.await?.unwrap_or_default())
 }
 
 /// Every node carries the marks that the pools' statuses imply, and no others of stowplan's.
 pub(crate) async fn consistent(world: &Arc<World>, space: &Space) -> Result<()> {
-    let pools = pool::api(space).list(&ListParams::default()).await?.items;
     let mut wanted: BTreeMap<String, Marks> = BTreeMap::new();
-    for pool in &pools {
+    for pool in &pool::all(space).await? {
         for (index, node) in members(pool) {
             let marks = wanted.entry(node).or_default();
             marks.labels.push((hash(pool), index.to_string()));
@@ -67,51 +51,47 @@ pub(crate) async fn consistent(world: &Arc<World>, space: &Space) -> Result<()> 
         ensure!(seen == wanted, "{node}: {seen:?}, wanted {wanted:?}");
     }
     // A mark whose pool exists in no namespace.
+    let pools: Api<HostPool> = Api::all(world.client.clone());
     let live: Vec<String> =
-        Api::<stowplan::testing::systems::streams::api::HostPool>::all(world.client.clone())
-            .list(&ListParams::default())
-            .await?
-            .items
-            .iter()
-            .map(hash)
-            .collect();
+        pools.list(&ListParams::default()).await?.items.iter().map(hash).collect();
     for node in Api::<Node>::all(world.client.clone()).list(&ListParams::default()).await?.items {
-        let labels = node.metadata.labels.iter().flatten();
-        let of_labels = labels.filter_map(|(key, _)| key.strip_prefix(POOL_LABEL_PREFIX));
-        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-        let of_taints: Vec<&str> = taints
-            .filter(|taint| taint.key == EXCLUSIVE_TAINT)
-            .filter_map(|taint| taint.value.as_deref())
-            .collect();
-        ensure!(of_taints.len() <= 1, "{:?} is in two exclusive pools", node.metadata.name);
-        for hash in of_labels.chain(of_taints) {
-            ensure!(live.iter().any(|live| live == hash), "{:?}: {hash}", node.metadata.name);
+        let (name, marks) = (node.name_any(), Marks::of(&node));
+        ensure!(marks.taints.len() <= 1, "{name} is in two exclusive pools");
+        for hash in marks.labels.iter().map(|(hash, _)| hash).chain(&marks.taints) {
+            ensure!(live.contains(hash), "{name}: {hash}");
         }
     }
     Ok(())
 }
 
+/// A pool of two nodes of a tag, for itself alone.
+fn pair(tag: &str) -> Value {
+    json!({"size": 2, "tags": [tag], "exclusivity": "Exclusive"})
+}
+
+/// Creates such a pool, and does not wait until it is whole: it is being allocated.
+async fn begin(space: &Space, name: &str, tag: &str) -> Result<()> {
+    space.host_pool(name, pair(tag)).await?;
+    pool::until(space, name, "reserved", |pool| !members(pool).is_empty()).await.map(drop)
+}
+
 pub(crate) async fn a_killed_leader_is_followed(world: Arc<World>) -> Result<()> {
     let mut installation = world.alone().await?;
     let namespace = installation.namespace().to_owned();
-    let space = world.namespace("killed").await?;
-    tagged(&world, "killed", 5).await?;
+    let (space, _) = space_on(&world, "killed", 5).await?;
     installation.start_controller(1).await?;
-    let first = leader(&world, &namespace).await?;
-    let spec = json!({"size": 2, "tags": ["killed"], "exclusivity": "Exclusive"});
-    space.host_pool("before", spec.clone()).await?;
-    // While the pool is being allocated.
-    pool::until(&space, "before", "reserved", |pool| !members(pool).is_empty()).await?;
+    let first = leader(&world, &namespace, None).await?;
+    begin(&space, "before", "killed").await?;
     installation.kill_controller(first).await?;
-    space.host_pool("after", spec).await?;
-    successor(&world, &namespace, first).await?;
+    space.host_pool("after", pair("killed")).await?;
+    leader(&world, &namespace, Some(first)).await?;
     for name in ["before", "after"] {
         same(&members(&ready(&space, name).await?).len(), &2)?;
     }
     consistent(&world, &space).await?;
     installation.start_controller(first).await?;
     installation.stop_controller(1 - first).await?;
-    successor(&world, &namespace, 1 - first).await?;
+    leader(&world, &namespace, Some(1 - first)).await?;
     if first == 1 {
         installation.start_controller(0).await?;
         installation.stop_controller(1).await?;
@@ -122,16 +102,13 @@ pub(crate) async fn a_killed_leader_is_followed(world: Arc<World>) -> Result<()>
 pub(crate) async fn a_paused_leader_does_no_harm_when_it_wakes(world: Arc<World>) -> Result<()> {
     let mut installation = world.alone().await?;
     let namespace = installation.namespace().to_owned();
-    let space = world.namespace("paused").await?;
-    tagged(&world, "paused", 6).await?;
+    let (space, _) = space_on(&world, "paused", 6).await?;
     installation.start_controller(1).await?;
-    let first = leader(&world, &namespace).await?;
-    let spec = json!({"size": 2, "tags": ["paused"], "exclusivity": "Exclusive"});
-    space.host_pool("before", spec.clone()).await?;
-    pool::until(&space, "before", "reserved", |pool| !members(pool).is_empty()).await?;
+    let first = leader(&world, &namespace, None).await?;
+    begin(&space, "before", "paused").await?;
     installation.pause_controller(first).await?;
     for name in ["during-1", "during-2"] {
-        space.host_pool(name, spec.clone()).await?;
+        space.host_pool(name, pair("paused")).await?;
     }
     // When it continues its view is stale: the pool that it was working on has been deleted.
     pool::delete(&space, "before").await?;
@@ -140,67 +117,40 @@ pub(crate) async fn a_paused_leader_does_no_harm_when_it_wakes(world: Arc<World>
     for name in ["during-1", "during-2"] {
         same(&members(&ready(&space, name).await?).len(), &2)?;
     }
-    until("nothing of the deleted pool", LIMIT, async || {
-        Ok(match consistent(&world, &space).await {
-            Ok(()) => Seen::Done(()),
-            Err(why) => Seen::NotYet(format!("{why:#}")),
-        })
-    })
-    .await?;
+    succeeds("nothing of the deleted pool", async || consistent(&world, &space).await).await?;
     // Still so after a while: a late write would show.
     tokio::time::sleep(Duration::from_secs(5)).await;
     consistent(&world, &space).await?;
     installation.stop_controller(1).await?;
-    successor(&world, &namespace, 1).await?;
-    Ok(())
+    leader(&world, &namespace, Some(1)).await.map(drop)
 }
 
 pub(crate) async fn what_went_while_it_was_away_is_swept(world: Arc<World>) -> Result<()> {
     let mut installation = world.alone().await?;
-    let space = world.namespace("away").await?;
-    let nodes = tagged(&world, "away", 6).await?;
-    let spec = json!({"size": 2, "tags": ["away"], "exclusivity": "Exclusive"});
-    space.host_pool("pool", spec.clone()).await?;
+    let (space, nodes) = space_on(&world, "away", 6).await?;
+    space.host_pool("pool", pair("away")).await?;
     space.host_pool("stays", json!({"size": 1, "tags": ["away"]})).await?;
-    space
-        .created(&json!({
-            "apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob", "metadata": {"name": "job"},
-            "spec": {"pools": [{"name": "P", "size": 2, "tags": ["away"], "exclusivity": "Exclusive"}]},
-        }))
-        .await?;
-    let of_pool = members(&ready(&space, "pool").await?);
-    let lost = members(&ready(&space, "stays").await?)[0].1.clone();
-    let pools = pool::api(&space);
-    let owned = until("the job's pool", LIMIT, async || {
-        let all = pools.list(&ListParams::default()).await?.items;
-        let name = all.iter().filter_map(|pool| pool.metadata.name.clone());
-        Ok(match name.into_iter().find(|name| name.starts_with("job-p-")) {
-            Some(name) => Seen::Done(name),
-            None => Seen::NotYet(format!("{} pools", all.len())),
-        })
+    let own = json!({"name": "P", "size": 2, "tags": ["away"], "exclusivity": "Exclusive"});
+    space.created(&job("job", &json!({"pools": [own]}))).await?;
+    let mut freed = pool::nodes(&ready(&space, "pool").await?);
+    let lost = pool::nodes(&ready(&space, "stays").await?).remove(0);
+    let owned = appears("the job's pool", async || {
+        let mut names = pool::all(&space).await?.into_iter().filter_map(|it| it.metadata.name);
+        Ok(names.find(|name| name.starts_with("job-p-")))
     })
     .await?;
-    let of_job = members(&ready(&space, &owned).await?);
+    freed.extend(pool::nodes(&ready(&space, &owned).await?));
 
     installation.stop_controller(0).await?;
     pool::delete(&space, "pool").await?;
-    world.kubectl(&["-n", &space.name, "delete", "streamsjob", "job"], "").await?.succeeded()?;
-    let api: Api<Node> = Api::all(world.client.clone());
-    api.delete(&lost, &DeleteParams::default()).await?;
+    space.kubectl("delete streamsjob job").await?;
+    Api::<Node>::all(world.client.clone()).delete(&lost, &DeleteParams::default()).await?;
     installation.start_controller(0).await?;
 
-    for (_, node) in of_pool.iter().chain(&of_job) {
-        if *node != lost {
-            // Free again, or the place of the one that was lost.
-            until(&format!("node {node} to be free"), LIMIT, async || {
-                let marks = marks(&world, node).await?;
-                Ok(match marks.taints.is_empty() && marks.labels.len() <= 1 {
-                    true => Seen::Done(()),
-                    false => Seen::NotYet(format!("{marks:?}")),
-                })
-            })
-            .await?;
-        }
+    for node in freed.iter().filter(|node| **node != lost) {
+        // Free again, or the place of the one that was lost.
+        let is_free = |marks: &Marks| marks.taints.is_empty() && marks.labels.len() <= 1;
+        settled(node, async || marks(&world, node).await, is_free).await?;
     }
     pool::until(&space, "stays", "another node in the lost one's place", |pool| {
         pool::is_ready(pool) && members(pool).first().is_some_and(|(_, node)| *node != lost)
@@ -208,10 +158,105 @@ pub(crate) async fn what_went_while_it_was_away_is_swept(world: Arc<World>) -> R
     .await?;
     consistent(&world, &space).await?;
     pool::delete(&space, "stays").await?;
-    for node in nodes.iter().filter(|node| **node != lost) {
-        unmarked(&world, node).await?;
-    }
-    let again = NodeSpec::new(&lost);
-    world.plane.add_node(&again).await.context("the node again")?;
+    let others: Vec<String> = nodes.into_iter().filter(|node| *node != lost).collect();
+    all_unmarked(&world, &others).await?;
+    world.plane.add_node(&NodeSpec::new(&lost)).await?;
     unmarked(&world, &lost).await
+}
+
+const NODES: &str = "/api/v1/nodes/*";
+const POOLS: &str = "/apis/stowplan.dev/v1alpha1/namespaces/*/hostpools";
+const POOL_STATUS: &str = "/apis/stowplan.dev/v1alpha1/namespaces/*/hostpools/*/status";
+const JOB_STATUS: &str = "/apis/stowplan.dev/v1alpha1/namespaces/*/streamsjobs/*/status";
+
+/// Starts the controller again, with a proxy between it and the API server.
+async fn behind_proxy(world: &World, installation: &mut Installation) -> Result<Proxy> {
+    installation.stop_controller(0).await?;
+    let proxy = world.plane.proxy().await?;
+    installation.start_controller_through(0, &proxy).await?;
+    Ok(proxy)
+}
+
+pub(crate) async fn every_fault_ends_in_the_same_state(world: Arc<World>) -> Result<()> {
+    let mut installation = world.alone().await?;
+    let proxy = behind_proxy(&world, &mut installation).await?;
+    for (name, fault) in [
+        ("conflict", Fault::Conflict),
+        ("invalid", Fault::Invalid),
+        ("throttled", Fault::TooManyRequests { retry_after: 1 }),
+        ("broken", Fault::InternalError),
+        ("timeout", Fault::TimeoutAfterDone),
+        ("lost", Fault::DropBefore),
+        ("unheard", Fault::DropAfter),
+    ] {
+        survives(&world, &proxy, name, fault).await.with_context(|| name.to_owned())?;
+    }
+    // All watches break at once; nothing is forgotten and nothing is done again.
+    let (space, _) = space_on(&world, "cut", 3).await?;
+    space.host_pool("p", json!({"size": 2, "tags": ["cut"]})).await?;
+    ready(&space, "p").await?;
+    proxy.forget();
+    proxy.cut_connections().await;
+    space.host_pool("q", json!({"size": 1, "tags": ["cut"]})).await?;
+    ready(&space, "q").await?;
+    same(&proxy.writes(), &3)?;
+    installation.stop_controller(0).await?;
+    installation.start_controller(0).await
+}
+
+async fn survives(world: &Arc<World>, proxy: &Proxy, name: &str, fault: Fault) -> Result<()> {
+    let tag = format!("fault-{name}");
+    let space = world.namespace(&tag).await?;
+    let nodes = tagged(world, &tag, 4).await?;
+    for (times, method, pattern) in [
+        (1, Method::POST, POOLS),
+        (2, Method::PATCH, NODES),
+        (2, Method::PATCH, POOL_STATUS),
+        (1, Method::PATCH, JOB_STATUS),
+    ] {
+        proxy.spoil(times, method, pattern, fault);
+    }
+    let spec = json!({"pools": [
+        {"name": "Own", "size": 2, "tags": [tag], "exclusivity": "Exclusive"},
+        {"name": "Shared", "size": 2, "tags": [tag]},
+    ]});
+    space.created(&job("job", &spec)).await?;
+    let names = async || {
+        let pools = pool::all(&space).await?;
+        Ok(pools.into_iter().filter_map(|pool| pool.metadata.name).collect::<Vec<_>>())
+    };
+    for pool in settled("both pools", names, |names| names.len() == 2).await? {
+        same(&members(&ready(&space, &pool).await?).len(), &2)?;
+    }
+    settled("the faults that are not met", async || Ok(proxy.unspent()), |left| *left == 0).await?;
+    consistent(world, &space).await?;
+    same(&names().await?.len(), &2)?;
+
+    // Taken back under the same fault.
+    proxy.spoil(1, Method::PATCH, NODES, fault);
+    space.kubectl("delete streamsjob job").await?;
+    all_unmarked(world, &nodes).await?;
+    same(&proxy.unspent(), &0)
+}
+
+/// One patch a node for a shared pool, two for an exclusive one; two writes of the status; nothing
+/// after that.
+pub(crate) async fn a_pool_costs_few_writes(world: Arc<World>) -> Result<()> {
+    let mut installation = world.alone().await?;
+    let proxy = behind_proxy(&world, &mut installation).await?;
+    let (space, _) = space_on(&world, "writes", 6).await?;
+    for (name, exclusivity, patches) in [("shared", "Shared", 3), ("exclusive", "Exclusive", 6)] {
+        proxy.forget();
+        let spec = json!({"size": 3, "tags": ["writes"], "exclusivity": exclusivity});
+        space.host_pool(name, spec).await?;
+        ready(&space, name).await?;
+        // A write too many would come at once.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        same(&proxy.count(&Method::PATCH, NODES), &patches)?;
+        same(&proxy.count(&Method::PATCH, POOL_STATUS), &2)?;
+        same(&proxy.writes(), &(patches + 2))?;
+        same(&proxy.lists("/api/v1/nodes"), &0)?;
+    }
+    installation.stop_controller(0).await?;
+    installation.start_controller(0).await
 }

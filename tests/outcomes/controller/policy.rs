@@ -1,23 +1,20 @@
 //! The policy in its ConfigMap, while webhook and controller run.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use testbed::control_plane::{Installation, policy_digest};
 use testbed::http;
 use testbed::wait::{Seen, until};
 
-use crate::world::{World, element};
-
-const LIMIT: Duration = Duration::from_secs(60);
+use crate::world::{LIMIT, Space, World, element, has, settled};
 
 /// Waits until both processes show all `parts` in an answer of their admin port.
 async fn both_show(installation: &Installation, path: &str, parts: &[&str]) -> Result<()> {
-    let controllers = installation.controllers().collect::<Vec<_>>();
     let controllers =
-        controllers.into_iter().filter_map(|index| installation.controller_admin_address(index));
+        installation.controllers().filter_map(|index| installation.controller_admin_address(index));
     let processes: Vec<_> = controllers.chain([installation.admin_address()]).collect();
     ensure!(processes.len() == 2, "{processes:?}");
     until(&format!("{path} to show {parts:?}"), LIMIT, async || {
@@ -56,66 +53,45 @@ pub(crate) async fn an_edited_policy_is_in_force_in_webhook_and_controller(
 
 async fn edit(world: &Arc<World>, installation: &Installation, kept: &str) -> Result<()> {
     let space = world.namespace("policy").await?;
-    let namespace = installation.namespace();
-    let change = async |patch: Value| {
-        let patch = patch.to_string();
-        let arguments =
-            ["-n", namespace, "patch", "configmap", "stowplan-policy", "--type=merge", "-p"];
-        let arguments: Vec<&str> = arguments.into_iter().chain([patch.as_str()]).collect();
-        world.kubectl(&arguments, "").await?.succeeded()
-    };
+    let own = Space { world: Arc::clone(world), name: installation.namespace().to_owned() };
+    let change =
+        async |data: Value| own.change::<ConfigMap>("stowplan-policy", json!({"data": data})).await;
     let edited = format!("{kept}onInvalid: warn\nlog: info,stowplan::server=debug\n");
-    change(json!({"data": {"policy.yaml": edited}})).await?;
+    change(json!({"policy.yaml": edited})).await?;
     let digest = policy_digest(&edited);
     let line = format!("policy: {digest}\n");
     let info = format!("\nstowplan_policy_info{{digest=\"{digest}\"}} 1\n");
     both_show(installation, "/readyz", &[&line]).await?;
     both_show(installation, "/metrics", &[&info, "\nstowplan_policy_rejected 0\n"]).await?;
     // It decides: the pod is created with a warning.
-    let said = space.create(&element("job", "warned", &[("host", "node-99")])).await?;
-    ensure!(said.err.contains("not placed (UnknownHost)"), "{}", said.err);
+    let is_warned = async |name: &str| {
+        let said = space.create(&element("job", name, &[("host", "node-99")])).await?;
+        has(&said.err, &["not placed (UnknownHost)"])
+    };
+    is_warned("warned").await?;
     // And it sets the log filter: decisions without a problem are logged.
     space.pod(&element("job", "placed", &[("host", "node-1")])).await?;
-    let log = installation.webhook_log();
-    until("a line about the placed pod", LIMIT, async || {
-        let text = std::fs::read_to_string(&log)?;
-        let is_logged = text
-            .lines()
-            .any(|line| line.contains("\"outcome\":\"placed\"") && line.contains(&space.name));
-        Ok(if is_logged { Seen::Done(()) } else { Seen::NotYet("none".to_owned()) })
-    })
-    .await?;
+    let is_logged = async || {
+        let text = std::fs::read_to_string(installation.webhook_log())?;
+        let is_it =
+            |line: &str| line.contains("\"outcome\":\"placed\"") && line.contains(&space.name);
+        Ok(text.lines().any(is_it))
+    };
+    settled("a line about the placed pod", is_logged, |found| *found).await?;
 
     // An invalid one, and then none at all: the edited one stays in force.
-    change(json!({"data": {"policy.yaml": "onInvalid: perhaps\n"}})).await?;
+    change(json!({"policy.yaml": "onInvalid: perhaps\n"})).await?;
     let problem = "stowplan-policy: onInvalid: \"perhaps\" is not refuse or warn\n";
     both_show(installation, "/readyz", &[&line, problem]).await?;
     both_show(installation, "/metrics", &[&info, "\nstowplan_policy_rejected 1\n"]).await?;
-    change(json!({"data": {"policy.yaml": null, "other": "x"}})).await?;
+    change(json!({"policy.yaml": null, "other": "x"})).await?;
     both_show(installation, "/readyz", &[&line, "has no key policy.yaml (it has other)"]).await?;
-    let delete = ["-n", namespace, "delete", "configmap", "stowplan-policy"];
-    world.kubectl(&delete, "").await?.succeeded()?;
+    own.kubectl("delete configmap stowplan-policy").await?;
     both_show(installation, "/readyz", &[&line, "does not exist; `helm upgrade`"]).await?;
     both_show(installation, "/metrics", &[&info, "\nstowplan_policy_rejected 1\n"]).await?;
-    let said = space.create(&element("job", "still", &[("host", "node-99")])).await?;
-    ensure!(said.err.contains("not placed (UnknownHost)"), "{}", said.err);
-    let arguments = ["-n", namespace, "get", "events.events.k8s.io", "-o", "json"];
-    until("the events about the policy", LIMIT, async || {
-        let list: Value = serde_json::from_str(&world.kubectl(&arguments, "").await?.succeeded()?)?;
-        let notes: Vec<_> = list["items"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter(|event| event["reason"] == "InvalidPolicy")
-            .filter(|event| event["regarding"]["name"] == "controller-0")
-            .filter_map(|event| event["note"].as_str())
-            .collect();
-        let wanted = ["\"perhaps\"", "has no key policy.yaml", "does not exist"];
-        let is_there = |part: &&str| notes.iter().any(|note| note.contains(part));
-        Ok(match wanted.iter().all(is_there) {
-            true => Seen::Done(()),
-            false => Seen::NotYet(format!("{notes:?}")),
-        })
-    })
-    .await
+    is_warned("still").await?;
+    for part in ["\"perhaps\"", "has no key policy.yaml", "does not exist"] {
+        own.expect_event(&["/controller-0 InvalidPolicy ", part]).await?;
+    }
+    Ok(())
 }

@@ -1,27 +1,33 @@
 //! HostPools: their status as users see it.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use kube::Api;
-use kube::api::DeleteParams;
-use stowplan::testing::api::condition::{READY, Status, find};
+use kube::api::{DeleteParams, ListParams};
+use serde_json::json;
+use stowplan::testing::api::condition::{Condition, READY, Status, find};
 use stowplan::testing::systems::streams::api::HostPool;
-use testbed::wait::{Seen, until as wait_until};
 
-use crate::world::Space;
+use crate::world::{Space, settled};
 
 pub(crate) fn api(space: &Space) -> Api<HostPool> {
-    Api::namespaced(space.world.client.clone(), &space.name)
+    space.api()
 }
 
 pub(crate) async fn get(space: &Space, name: &str) -> Result<HostPool> {
     Ok(api(space).get(name).await?)
 }
 
+pub(crate) async fn all(space: &Space) -> Result<Vec<HostPool>> {
+    Ok(api(space).list(&ListParams::default()).await?.items)
+}
+
 pub(crate) async fn delete(space: &Space, name: &str) -> Result<()> {
     api(space).delete(name, &DeleteParams::default()).await?;
     Ok(())
+}
+
+pub(crate) async fn grow(space: &Space, name: &str, size: u32) -> Result<()> {
+    space.change::<HostPool>(name, json!({"spec": {"size": size}})).await
 }
 
 /// Waits until `holds` is true of the pool, and returns the pool.
@@ -31,15 +37,8 @@ pub(crate) async fn until(
     what: &str,
     holds: impl Fn(&HostPool) -> bool,
 ) -> Result<HostPool> {
-    let what = format!("HostPool {name}: {what}");
-    wait_until(&what, Duration::from_secs(60), async || {
-        let pool = get(space, name).await?;
-        Ok(match holds(&pool) {
-            true => Seen::Done(pool),
-            false => Seen::NotYet(serde_json::to_string(&pool.status)?),
-        })
-    })
-    .await
+    let read = async || get(space, name).await;
+    settled(&format!("HostPool {name}: {what}"), read, holds).await
 }
 
 /// Waits until the pool is Ready.
@@ -47,36 +46,50 @@ pub(crate) async fn ready(space: &Space, name: &str) -> Result<HostPool> {
     until(space, name, "to be ready", is_ready).await
 }
 
-/// Waits until the pool is not Ready for this reason.
-pub(crate) async fn unready(space: &Space, name: &str, reason: &str) -> Result<HostPool> {
+/// Waits until the pool is Ready with these nodes, in the order of their indices.
+pub(crate) async fn ready_on(space: &Space, name: &str, nodes: &[&str]) -> Result<HostPool> {
+    let is_on =
+        |pool: &HostPool| members(pool).iter().map(|(_, node)| &**node).eq(nodes.iter().copied());
+    let is_whole = |pool: &HostPool| members(pool).iter().zip(0..).all(|(of, index)| of.0 == index);
+    let what = format!("to be ready on {nodes:?}");
+    until(space, name, &what, |pool| is_ready(pool) && is_on(pool) && is_whole(pool)).await
+}
+
+/// Waits until the pool is not Ready for this reason, with these words in its message.
+pub(crate) async fn unready(
+    space: &Space,
+    name: &str,
+    reason: &str,
+    words: &str,
+) -> Result<HostPool> {
     until(space, name, reason, |pool| {
-        let conditions = pool.status.iter().flat_map(|status| &status.conditions);
-        conditions.into_iter().any(|condition| {
-            condition.type_ == READY
-                && condition.status == Status::False
-                && condition.reason == reason
+        readiness(pool).is_some_and(|it| {
+            it.status == Status::False && it.reason == reason && it.message.contains(words)
         })
     })
     .await
 }
 
+fn readiness(pool: &HostPool) -> Option<&Condition> {
+    find(&pool.status.as_ref()?.conditions, READY)
+}
+
 pub(crate) fn is_ready(pool: &HostPool) -> bool {
-    let ready = pool.status.as_ref().and_then(|status| find(&status.conditions, READY));
-    ready.is_some_and(|condition| {
+    readiness(pool).is_some_and(|condition| {
         condition.status == Status::True
             && condition.observed_generation == pool.metadata.generation
     })
-}
-
-pub(crate) fn message(pool: &HostPool) -> &str {
-    let ready = pool.status.as_ref().and_then(|status| find(&status.conditions, READY));
-    ready.map_or("", |condition| condition.message.as_str())
 }
 
 /// Index and node of each member that has one.
 pub(crate) fn members(pool: &HostPool) -> Vec<(u32, String)> {
     let members = pool.status.iter().flat_map(|status| &status.members);
     members.filter_map(|member| Some((member.index, member.node.clone()?))).collect()
+}
+
+/// The nodes of its members.
+pub(crate) fn nodes(pool: &HostPool) -> Vec<String> {
+    members(pool).into_iter().map(|(_, node)| node).collect()
 }
 
 pub(crate) fn hash(pool: &HostPool) -> String {

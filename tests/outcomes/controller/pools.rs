@@ -1,4 +1,5 @@
-//! Pools whose members the controller picks: the marks on nodes, and where pods land.
+//! Pools whose members the controller picks: the marks on nodes, and where pods land. Pools choose the
+//! nodes that waiting pods need.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,23 +7,19 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
-use serde_json::json;
-use stowplan::testing::systems::streams::api::HostPool;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
 use testbed::control_plane::NodeSpec;
 
-use crate::controller::nodes::{Marks, marks, of_tag, tagged, unmarked};
-use crate::controller::pool::{self, members, ready, unready};
+use crate::controller::nodes::{Marks, all_unmarked, marks, one_tagged, space_on, unmarked};
+use crate::controller::pool::{self, grow, nodes as nodes_of, ready, ready_on, unready};
 use crate::world::{World, element, same};
 
 pub(crate) async fn a_sized_exclusive_pool_has_its_nodes_alone(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("exclusive").await?;
-    let nodes = tagged(&world, "exclusive", 5).await?;
+    let (space, nodes) = space_on(&world, "exclusive", 5).await?;
     let spec = json!({"size": 2, "tags": ["exclusive"], "exclusivity": "Exclusive"});
-    space.host_pool("first", spec.clone()).await?;
-    let first = ready(&space, "first").await?;
-    same(&members(&first), &vec![(0, nodes[0].clone()), (1, nodes[1].clone())])?;
-    let hash = pool::hash(&first);
+    space.host_pool("first", spec).await?;
+    let hash = pool::hash(&ready_on(&space, "first", &[&nodes[0], &nodes[1]]).await?);
     for (index, node) in nodes.iter().enumerate() {
         let wanted = match index {
             0 | 1 => Marks {
@@ -35,210 +32,161 @@ pub(crate) async fn a_sized_exclusive_pool_has_its_nodes_alone(world: Arc<World>
     }
 
     // Its pods land there, and others do not.
-    let mut landed = BTreeSet::new();
     for name in ["a", "b", "c"] {
-        let pod = element("job", name, &[("host-pool", "first")]);
-        landed.insert(space.node_of_new(&pod).await?);
+        let node = space.node_of_new(&element("job", name, &[("host-pool", "first")])).await?;
+        ensure!(nodes[..2].contains(&node), "{name} is on {node}");
     }
-    ensure!(landed.iter().all(|node| nodes[..2].contains(node)), "landed on {landed:?}");
     space.host_pool("tag", json!({"tags": ["exclusive"]})).await?;
-    let mut elsewhere = BTreeSet::new();
-    for name in ["d", "e", "f", "g"] {
-        let pod = element("other", name, &[("host-pool", "tag"), ("host-exlocation", "apart")]);
-        match elsewhere.len() {
-            3 => {
-                space.pending(&pod).await?;
-            }
-            _ => {
-                elsewhere.insert(space.node_of_new(&pod).await?);
-            }
-        }
+    let other =
+        |name: &str| element("other", name, &[("host-pool", "tag"), ("host-exlocation", "apart")]);
+    for name in ["d", "e", "f"] {
+        let node = space.node_of_new(&other(name)).await?;
+        ensure!(nodes[2..].contains(&node), "{name} is on {node}");
     }
-    ensure!(elsewhere.iter().all(|node| nodes[2..].contains(node)), "landed on {elsewhere:?}");
-    space
-        .create(&element("other", "h", &[("host", &nodes[0])]))
-        .await?
-        .refused_with(&["is exclusive to HostPool"])?;
-    Ok(())
+    space.pending(&other("g")).await?;
+    let there = element("other", "h", &[("host", &nodes[0])]);
+    space.create(&there).await?.refused_with(&["is exclusive to HostPool"])
 }
 
 pub(crate) async fn exclusive_pools_share_no_node(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("alone").await?;
-    let nodes = tagged(&world, "alone", 5).await?;
+    let (space, nodes) = space_on(&world, "alone", 5).await?;
     let spec = json!({"size": 2, "tags": ["alone"], "exclusivity": "Exclusive"});
-    space.host_pool("first", spec.clone()).await?;
-    let first = ready(&space, "first").await?;
-    space.host_pool("second", spec.clone()).await?;
-    let second = ready(&space, "second").await?;
-    let names = |pool: &HostPool| members(pool).into_iter().map(|(_, node)| node);
-    let both: BTreeSet<String> = names(&first).chain(names(&second)).collect();
+    let mut both = BTreeSet::new();
+    for name in ["first", "second"] {
+        space.host_pool(name, spec.clone()).await?;
+        both.extend(nodes_of(&ready(&space, name).await?));
+    }
     same(&both.len(), &4)?;
 
     // One node is left, and two are requested: no node is changed.
     space.host_pool("third", spec).await?;
-    let third = unready(&space, "third", "InsufficientNodes").await?;
-    same(&members(&third), &vec![])?;
-    let free: Vec<&String> = nodes.iter().filter(|node| !both.contains(*node)).collect();
-    unmarked(&world, free[0]).await?;
-    space
-        .create(&element("job", "a", &[("host-pool", "third")]))
-        .await?
-        .refused_with(&["has no members"])?;
+    same(&nodes_of(&unready(&space, "third", "InsufficientNodes", "").await?).len(), &0)?;
+    for free in nodes.iter().filter(|node| !both.contains(*node)) {
+        unmarked(&world, free).await?;
+    }
+    let pod = element("job", "a", &[("host-pool", "third")]);
+    space.create(&pod).await?.refused_with(&["has no members"])?;
 
     // The first is released, without the taints of others on its nodes; then the third gets them.
-    let api: Api<Node> = Api::all(world.client.clone());
-    let (_, kept) = members(&first)[0].clone();
-    let taint = json!([{"op": "add", "path": "/spec/taints/-", "value":
-        {"key": "user", "value": "own", "effect": "PreferNoSchedule"}}]);
-    let patch = Patch::Json::<()>(serde_json::from_value(taint)?);
-    api.patch(&kept, &PatchParams::default(), &patch).await?;
+    let kept = nodes_of(&pool::get(&space, "first").await?).remove(0);
+    world.plane.taint(&kept, "user", "own", "PreferNoSchedule").await?;
     pool::delete(&space, "first").await?;
     ready(&space, "third").await?;
-    let node = api.get(&kept).await?;
-    let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
-    ensure!(taints.iter().any(|taint| taint.key == "user"), "lost: {taints:?}");
+    let users = async || -> Result<Vec<String>> {
+        let taints = world.plane.node_taints(&kept).await?;
+        Ok(taints.into_iter().map(|taint| taint.key).collect())
+    };
+    ensure!(users().await?.contains(&"user".to_owned()), "it is lost");
     for name in ["second", "third"] {
         pool::delete(&space, name).await?;
     }
-    for node in &nodes {
-        unmarked(&world, node).await?;
-    }
-    let node = api.get(&kept).await?;
-    let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
-    same(&taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), &vec!["user"])
+    all_unmarked(&world, &nodes).await?;
+    same(&users().await?, &vec!["user".to_owned()])
 }
 
 pub(crate) async fn the_six_forms_of_the_design(world: Arc<World>) -> Result<()> {
     // Untagged pools may take any node, so no other test may run.
     let _alone = world.alone().await?;
     let space = world.namespace("forms").await?;
-    let nodes = of_tag(&world, &["ib", "blue"], 4).await?;
+    let nodes = ["ib-blue-0", "ib-blue-1", "ib-blue-2", "ib-blue-3"].map(str::to_owned);
+    let tag = |spec: NodeSpec, tag| spec.label(&format!("hostpool.streams.ibm.com/{tag}"), "");
+    let specs = nodes.each_ref().map(|name| tag(tag(NodeSpec::new(name), "ib"), "blue"));
+    world.plane.add_nodes(&specs).await?;
     let tags = json!(["ib", "blue"]);
-    for (name, spec, has_members) in [
-        ("p1", json!({"size": 2, "tags": tags}), true),
-        ("p2", json!({"size": 2, "tags": tags, "exclusivity": "Exclusive"}), true),
-        ("p3", json!({"tags": tags}), false),
-        ("p4", json!({"size": 2}), true),
-        ("p6", json!({}), false),
+    for (name, spec, has_members, has_tags) in [
+        ("p1", json!({"size": 2, "tags": tags}), true, true),
+        ("p2", json!({"size": 2, "tags": tags, "exclusivity": "Exclusive"}), true, true),
+        ("p3", json!({"tags": tags}), false, true),
+        ("p4", json!({"size": 2}), true, false),
+        ("p5", json!({"size": 2, "exclusivity": "Exclusive"}), true, false),
+        ("p6", json!({}), false, false),
     ] {
         space.host_pool(name, spec).await?;
-        let pool = ready(&space, name).await?;
-        same(&members(&pool).len(), &(if has_members { 2 } else { 0 }))?;
+        let members = nodes_of(&ready(&space, name).await?);
+        same(&members.len(), &(if has_members { 2 } else { 0 }))?;
         let landed = space.node_of_new(&element("job", name, &[("host-pool", name)])).await?;
-        if has_members {
-            let names: Vec<String> = members(&pool).into_iter().map(|(_, node)| node).collect();
-            ensure!(names.contains(&landed), "{name}: {landed} is not of {names:?}");
-        }
-        if name != "p4" && name != "p6" {
-            ensure!(nodes.contains(&landed), "{name}: {landed} has not the tags");
-        }
-        pool::delete(&space, name).await?;
+        ensure!(!has_members || members.contains(&landed), "{name}: {landed} not of {members:?}");
+        ensure!(!has_tags || nodes.contains(&landed), "{name}: {landed} has not the tags");
         space.delete(name).await?;
+        pool::delete(&space, name).await?;
+        unmarked(&world, &landed).await?;
     }
     Ok(())
 }
 
-pub(crate) async fn an_untagged_exclusive_pool(world: Arc<World>) -> Result<()> {
-    // It may take any node, so no other test may run.
-    let _alone = world.alone().await?;
-    let space = world.namespace("any").await?;
-    for index in 0..2 {
-        world.plane.add_node(&NodeSpec::new(&format!("any-{index}"))).await?;
-    }
-    space.host_pool("p5", json!({"size": 1, "exclusivity": "Exclusive"})).await?;
-    let pool = ready(&space, "p5").await?;
-    let landed = space.node_of_new(&element("job", "a", &[("host-pool", "p5")])).await?;
-    same(&vec![landed.clone()], &members(&pool).into_iter().map(|(_, node)| node).collect())?;
-    space.delete("a").await?;
-    pool::delete(&space, "p5").await?;
-    unmarked(&world, &landed).await
-}
-
 pub(crate) async fn an_index_stays_with_its_node(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("index").await?;
-    let nodes = tagged(&world, "index", 3).await?;
+    let (space, nodes) = space_on(&world, "index", 3).await?;
+    let [lost, wanted, third] = [0, 1, 2].map(|index| nodes[index].as_str());
     space.host_pool("p", json!({"size": 2, "tags": ["index"]})).await?;
-    let before = members(&ready(&space, "p").await?);
-    let wanted = before[1].1.clone();
+    ready_on(&space, "p", &[lost, wanted]).await?;
     let lands = async |name: &str| {
         let node = space.node_of_new(&element("job", name, &[("host-pool", "p[1]")])).await?;
-        same(&node, &wanted)
+        same(&&*node, &wanted)
     };
     lands("before").await?;
 
     // The node of the other member is deleted and the third node replaces it; index 1 keeps its
     // node.
-    let api: Api<Node> = Api::all(world.client.clone());
-    let lost = before[0].1.clone();
-    api.delete(&lost, &DeleteParams::default()).await?;
-    let third = nodes.iter().find(|node| before.iter().all(|(_, member)| member != *node));
-    let third = third.cloned().unwrap_or_default();
-    pool::until(&space, "p", "the third node at index 0", |pool| {
-        pool::is_ready(pool) && members(pool) == [(0, third.clone()), (1, wanted.clone())]
-    })
-    .await?;
+    Api::<Node>::all(world.client.clone()).delete(lost, &DeleteParams::default()).await?;
+    ready_on(&space, "p", &[third, wanted]).await?;
     lands("between").await?;
     // A node that is created again under its old name is another node.
-    let again = NodeSpec::new(&lost).label("streams.ibm.com/hostpool", "index");
-    world.plane.add_node(&again).await?;
+    one_tagged(&world, lost, "index").await?;
     lands("after").await?;
-    same(&members(&pool::get(&space, "p").await?), &vec![(0, third.clone()), (1, wanted.clone())])?;
-    unmarked(&world, &lost).await?;
+    same(&nodes_of(&pool::get(&space, "p").await?), &vec![third.to_owned(), wanted.to_owned()])?;
+    unmarked(&world, lost).await?;
 
     // Growing adds a member, and moves none.
-    let grown = json!({"spec": {"size": 3}});
-    pool::api(&space).patch("p", &PatchParams::default(), &Patch::Merge(&grown)).await?;
-    pool::until(&space, "p", "three members", |pool| {
-        pool::is_ready(pool)
-            && members(pool) == [(0, third.clone()), (1, wanted.clone()), (2, lost.clone())]
-    })
-    .await?;
-    space
-        .create(&element("job", "x", &[("host-pool", "p[3]")]))
-        .await?
-        .refused_with(&["has no index 3: it has 3 hosts, with the indices 0 to 2"])?;
-    Ok(())
+    grow(&space, "p", 3).await?;
+    ready_on(&space, "p", &[third, wanted, lost]).await?;
+    let beyond = element("job", "x", &[("host-pool", "p[3]")]);
+    let why = "has no index 3: it has 3 hosts, with the indices 0 to 2";
+    space.create(&beyond).await?.refused_with(&[why])
 }
 
 pub(crate) async fn a_pool_that_cannot_be_met_waits_for_nodes(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("late").await?;
-    let nodes = tagged(&world, "late", 1).await?;
+    let (space, nodes) = space_on(&world, "late", 1).await?;
     space.host_pool("p", json!({"size": 2, "tags": ["late"]})).await?;
-    let pool = unready(&space, "p", "InsufficientNodes").await?;
-    ensure!(pool::message(&pool).contains("needs 2 nodes"), "{}", pool::message(&pool));
+    unready(&space, "p", "InsufficientNodes", "needs 2 nodes").await?;
     unmarked(&world, &nodes[0]).await?;
     // A node that joins fills it.
-    let spec = NodeSpec::new("late-9").label("streams.ibm.com/hostpool", "late");
-    world.plane.add_node(&spec).await?;
-    same(&members(&ready(&space, "p").await?).len(), &2)
+    one_tagged(&world, "late-9", "late").await?;
+    ready_on(&space, "p", &[&nodes[0], "late-9"]).await.map(drop)
 }
 
-pub(crate) async fn a_literal_exclusive_pool_takes_its_hosts(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("literal").await?;
-    let nodes = tagged(&world, "literal", 3).await?;
-    // Another pod already runs there.
-    space.node_of_new(&element("early", "a", &[("host", &nodes[1])])).await?;
-    let spec = json!({"hosts": [nodes[1], nodes[0]], "exclusivity": "Exclusive"});
-    space.host_pool("p", spec).await?;
-    let pool = unready(&space, "p", "InsufficientNodes").await?;
-    ensure!(pool::message(&pool).contains(&nodes[1]), "{}", pool::message(&pool));
-    for node in &nodes {
-        unmarked(&world, node).await?;
-    }
-    space.delete("a").await?;
-    let pool = ready(&space, "p").await?;
-    same(&members(&pool), &vec![(0, nodes[1].clone()), (1, nodes[0].clone())])?;
-    let node = space.node_of_new(&element("job", "b", &[("host-pool", "p[0]")])).await?;
-    same(&node, &nodes[1])
+/// A pod that asks for a host of a pool, and by its own affinity for this node.
+fn on_node(name: &str, pool: &str, node: &str) -> Value {
+    let mut pod = element("job", name, &[("host-pool", pool)]);
+    pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = json!({
+        "nodeSelectorTerms": [{"matchFields":
+            [{"key": "metadata.name", "operator": "In", "values": [node]}]}]});
+    pod
 }
 
-pub(crate) async fn unknown_hosts_are_reported_in_status(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("unknown").await?;
-    let nodes = tagged(&world, "unknown", 1).await?;
-    space.host_pool("p", json!({"hosts": [nodes[0], "nowhere"]})).await?;
-    let pool = unready(&space, "p", "UnknownHost").await?;
-    ensure!(pool::message(&pool).contains("nowhere"), "{}", pool::message(&pool));
-    // The host that exists is used.
-    let node = space.node_of_new(&element("job", "a", &[("host-pool", "p")])).await?;
-    same(&node, &nodes[0])
+pub(crate) async fn a_pool_grows_by_the_nodes_that_waiting_pods_need(
+    world: Arc<World>,
+) -> Result<()> {
+    let (space, nodes) = space_on(&world, "waiting", 6).await?;
+    let on = |indices: &[usize]| indices.iter().map(|index| &*nodes[*index]).collect::<Vec<_>>();
+    space.host_pool("p", json!({"size": 1, "tags": ["waiting"]})).await?;
+    ready_on(&space, "p", &on(&[0])).await?;
+
+    // One pod must be with another that runs on node 4, and one names node 5.
+    let mate = element("job", "mate", &[("host", &nodes[4]), ("host-colocation", "together")]);
+    same(&space.node_of_new(&mate).await?, &nodes[4])?;
+    let near = element("job", "near", &[("host-pool", "p"), ("host-colocation", "together")]);
+    space.pending(&near).await?;
+    space.pending(&on_node("named", "p", &nodes[5])).await?;
+    grow(&space, "p", 3).await?;
+    ready_on(&space, "p", &on(&[0, 4, 5])).await?;
+    same(&space.node_of("near").await?, &nodes[4])?;
+    same(&space.node_of("named").await?, &nodes[5])?;
+
+    // A member that the pool does not have yet gets the node of the pod that waits for it.
+    grow(&space, "p", 7).await?;
+    unready(&space, "p", "InsufficientNodes", "").await?;
+    space.pending(&on_node("indexed", "p[5]", &nodes[1])).await?;
+    one_tagged(&world, "waiting-6", "waiting").await?;
+    ready_on(&space, "p", &[on(&[0, 4, 5, 2, 3, 1]), vec!["waiting-6"]].concat()).await?;
+    same(&space.node_of("indexed").await?, &nodes[1])
 }

@@ -2,41 +2,27 @@
 //! that is a command is run as it is printed.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use testbed::control_plane::NodeSpec;
-use testbed::wait::{Seen, until};
 
-use crate::controller::nodes::tagged;
+use crate::controller::nodes::{space_on, tagged};
 use crate::controller::pool;
-use crate::world::{Space, World, element};
-
-const LIMIT: Duration = Duration::from_secs(60);
+use crate::world::{Space, World, element, has, pod, requesting, same, settled, succeeds};
 
 /// Waits until `check` reports an obstacle with this text, and returns its remedy.
 async fn remedy(space: &Space, asked: &str, what: &str) -> Result<String> {
-    until(&format!("check {asked} to report {what:?}"), LIMIT, async || {
-        let arguments = ["check", asked, "-n", &space.name, "-o", "json"];
-        let output = space.world.stowplan(&arguments, "").await?;
+    succeeds(&format!("check {asked} to report {what:?}"), async || {
+        let output = space.stowplan(&format!("check {asked} -o json")).await?;
         let diagnosis: Value = serde_json::from_str(&output.out)
             .with_context(|| format!("{}{}", output.out, output.err))?;
         let obstacles = diagnosis["obstacles"].as_array().context("no obstacles")?;
-        let found =
-            obstacles.iter().find(|it| it["what"].as_str().is_some_and(|it| it.contains(what)));
-        Ok(match found.and_then(|obstacle| obstacle["remedy"].as_str()) {
-            Some(remedy) => Seen::Done(remedy.to_owned()),
-            None => Seen::NotYet(format!("{obstacles:#?}")),
-        })
+        let is_it = |it: &&Value| it["what"].as_str().is_some_and(|it| it.contains(what));
+        let remedy = obstacles.iter().find(is_it).and_then(|it| it["remedy"].as_str());
+        Ok(remedy.with_context(|| format!("{obstacles:#?}"))?.to_owned())
     })
     .await
-}
-
-async fn kubectl(space: &Space, arguments: &str) -> Result<()> {
-    let arguments: Vec<&str> = arguments.split(' ').collect();
-    space.world.kubectl(&arguments, "").await?.succeeded()?;
-    Ok(())
 }
 
 /// Runs the remedy for an obstacle of a pod, a kubectl command, as it is printed. Then the pod gets this
@@ -45,49 +31,43 @@ async fn run_remedy(space: &Space, pod: &str, what: &str, node: &str) -> Result<
     let remedy = remedy(space, &format!("pod/{pod}"), what).await?;
     let command = remedy.split(':').next().unwrap_or_default();
     let arguments = command.strip_prefix("kubectl ");
-    kubectl(space, arguments.with_context(|| format!("no command: {remedy}"))?).await?;
+    space.world.run(arguments.with_context(|| format!("no command: {remedy}"))?).await?;
     runs_on(space, pod, node).await
 }
 
 /// Fails unless the pod gets this node, and `check` reports nothing about it.
 async fn runs_on(space: &Space, pod: &str, node: &str) -> Result<()> {
-    let bound = space.node_of(pod).await?;
-    ensure!(bound == node, "{pod} is on {bound}, not on {node}");
-    until(&format!("check pod/{pod} to report nothing"), LIMIT, async || {
-        let asked = format!("pod/{pod}");
-        let output = space.world.stowplan(&["check", &asked, "-n", &space.name], "").await?;
-        Ok(if output.success { Seen::Done(()) } else { Seen::NotYet(output.out) })
-    })
-    .await
+    same(&&*space.node_of(pod).await?, &node)?;
+    let check = async || {
+        let said = space.stowplan(&format!("check pod/{pod}")).await?;
+        Ok((said.success, said.out))
+    };
+    settled(&format!("check pod/{pod} to report nothing"), check, |said| said.0).await?;
+    Ok(())
 }
 
-fn pod(name: &str, cpu: &str, annotations: &Value, spec: &Value) -> Value {
-    let mut pod = json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {"containers": [{"name": "c", "image": "none", "resources": {"requests": {"cpu": cpu}}}]},
-    });
-    json_patch::merge(&mut pod["spec"], spec);
-    pod
+/// A pod with these annotations and this part of its spec.
+fn asking(name: &str, annotations: &Value, spec: &Value) -> Value {
+    pod(name, &json!({"metadata": {"annotations": annotations}, "spec": spec}))
+}
+
+/// A pod that asks for a host.
+fn at_host(host: &str) -> Value {
+    asking("p", &json!({"streams.ibm.com/host": host}), &json!({}))
 }
 
 pub(crate) async fn a_cordoned_host_is_uncordoned(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("cordoned").await?;
-    let nodes = tagged(&world, "cordoned", 1).await?;
-    kubectl(&space, &format!("cordon {}", nodes[0])).await?;
-    let host = json!({"streams.ibm.com/host": nodes[0]});
-    space.pending(&pod("p", "1m", &host, &json!({}))).await?;
+    let (space, nodes) = space_on(&world, "cordoned", 1).await?;
+    world.plane.cordon(&nodes[0]).await?;
+    space.pending(&at_host(&nodes[0])).await?;
     run_remedy(&space, "p", "cordoned", &nodes[0]).await
 }
 
 pub(crate) async fn a_full_host_gets_free_capacity(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("full").await?;
-    let nodes = tagged(&world, "full", 1).await?;
-    let there = json!({"nodeSelector": {"streams.ibm.com/hostpool": "full"}});
-    let nothing = json!({});
-    space.node_of_new(&pod("filler", "12", &nothing, &there)).await?;
-    let host = json!({"streams.ibm.com/host": nodes[0]});
-    space.pending(&pod("p", "12", &host, &nothing)).await?;
+    let (space, nodes) = space_on(&world, "full", 1).await?;
+    let there = json!({"spec": {"nodeSelector": {"streams.ibm.com/hostpool": "full"}}});
+    space.node_of_new(&requesting(pod("filler", &there), "12")).await?;
+    space.pending(&requesting(at_host(&nodes[0]), "12")).await?;
     let remedy = remedy(&space, "pod/p", &nodes[0]).await?;
     ensure!(remedy.starts_with("free there what the scheduler names"), "{remedy}");
     space.delete("filler").await?;
@@ -108,48 +88,40 @@ pub(crate) async fn a_pool_without_a_node_gets_one(world: Arc<World>) -> Result<
     let space = world.namespace("tagless").await?;
     let nodes = tagged(&world, "other", 1).await?;
     space.host_pool("tagless", json!({"tags": ["tagless"], "size": 1})).await?;
-    pool::unready(&space, "tagless", "InsufficientNodes").await?;
-    let wanted = pod("p", "1m", &json!({"streams.ibm.com/host-pool": "tagless"}), &json!({}));
+    pool::unready(&space, "tagless", "InsufficientNodes", "").await?;
+    let wanted = element("job", "p", &[("host-pool", "tagless")]);
     let refused = space.create(&wanted).await?;
     // A pool without a ready member refuses its pods; then the pool is asked.
     ensure!(!refused.success, "{}", refused.out);
     let remedy = remedy(&space, "pool/tagless", "streams.ibm.com/hostpool=tagless").await?;
-    let template = "kubectl label node NODE KEY=VALUE";
-    ensure!(remedy.contains(template), "{remedy}");
-    let label = "streams.ibm.com/hostpool=tagless";
-    kubectl(&space, &format!("label node {} {label} --overwrite", nodes[0])).await?;
-    until("the pool to admit its pod", LIMIT, async || {
-        let created = space.create(&wanted).await?;
-        Ok(if created.success { Seen::Done(()) } else { Seen::NotYet(created.err) })
-    })
-    .await?;
+    has(&remedy, &["kubectl label node NODE KEY=VALUE"])?;
+    world.plane.label(&nodes[0], "streams.ibm.com/hostpool", Some("tagless")).await?;
+    let create = async || space.create(&wanted).await?.succeeded();
+    succeeds("the pool to admit its pod", create).await?;
     runs_on(&space, "p", &nodes[0]).await
 }
 
 /// The webhook is not asked in a namespace that opts out, as if it had been unavailable.
 pub(crate) async fn a_pod_that_was_not_placed_is_created_again(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("unseen").await?;
-    let nodes = tagged(&world, "unseen", 2).await?;
-    kubectl(&space, &format!("label namespace {} stowplan.dev/ignore=true", space.name)).await?;
-    let host = json!({"streams.ibm.com/host": nodes[0]});
-    kubectl(&space, &format!("cordon {}", nodes[0])).await?;
-    space.node_of_new(&pod("p", "1m", &host, &json!({}))).await?;
-    kubectl(&space, &format!("uncordon {}", nodes[0])).await?;
-    kubectl(&space, &format!("label namespace {} stowplan.dev/ignore-", space.name)).await?;
+    let (space, nodes) = space_on(&world, "unseen", 2).await?;
+    world.run(&format!("label namespace {} stowplan.dev/ignore=true", space.name)).await?;
+    world.plane.cordon(&nodes[0]).await?;
+    space.node_of_new(&at_host(&nodes[0])).await?;
+    world.plane.uncordon(&nodes[0]).await?;
+    world.run(&format!("label namespace {} stowplan.dev/ignore-", space.name)).await?;
     let remedy = remedy(&space, "pod/p", "it was admitted without stowplan").await?;
-    ensure!(remedy == "delete the pod and create it again", "{remedy}");
+    same(&&*remedy, &"delete the pod and create it again")?;
     space.delete("p").await?;
-    space.pod(&pod("p", "1m", &host, &json!({}))).await?;
+    space.pod(&at_host(&nodes[0])).await?;
     runs_on(&space, "p", &nodes[0]).await
 }
 
 pub(crate) async fn a_group_on_a_cordoned_node_continues_there(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("grouped").await?;
-    let nodes = tagged(&world, "grouped", 1).await?;
+    let (space, nodes) = space_on(&world, "grouped", 1).await?;
     let there = json!({"nodeSelector": {"streams.ibm.com/hostpool": "grouped"}});
     let group = json!({"stowplan.dev/coschedule-group": "g"});
-    space.node_of_new(&pod("first", "1m", &group, &there)).await?;
-    kubectl(&space, &format!("cordon {}", nodes[0])).await?;
-    space.pending(&pod("second", "1m", &group, &there)).await?;
+    space.node_of_new(&asking("first", &group, &there)).await?;
+    world.plane.cordon(&nodes[0]).await?;
+    space.pending(&asking("second", &group, &there)).await?;
     run_remedy(&space, "second", "cordoned", &nodes[0]).await
 }

@@ -1,7 +1,6 @@
 //! Coscheduling in a cluster whose Tekton is old.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -10,11 +9,9 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostPa
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use testbed::tekton;
-use testbed::wait::{Seen, until};
 
-use crate::world::{Space, World, same};
+use crate::world::{Space, World, one_of, pod, same, settled};
 
-const LIMIT: Duration = Duration::from_secs(60);
 const MEMBER: &str = "stowplan.dev/coschedule-member";
 
 fn objects(space: &Space, kind: &str) -> Api<DynamicObject> {
@@ -51,36 +48,27 @@ pub(crate) async fn a_tekton_that_serves_v1beta1_alone(world: Arc<World>) -> Res
             "labels": {"tekton.dev/pipelineTask": name},
         });
         let task_run = made(&space, "TaskRun", json!({"metadata": metadata, "spec": {}})).await?;
-        pods.push(json!({
-            "metadata": {"name": format!("ci-{name}-pod"), "ownerReferences": task_run},
-            "spec": {"containers": [{"name": "step-work", "image": "busybox"}]},
-        }));
+        let owned = json!({"metadata": {"ownerReferences": task_run}});
+        pods.push(pod(&format!("ci-{name}-pod"), &owned));
     }
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     let trial: Pod = serde_json::from_value(pods[0].clone())?;
-    until("the pods of the run to be members", LIMIT, async || {
+    let is_member = async || {
         let admitted = space.pods().create(&dry_run, &trial).await?;
-        Ok(match admitted.labels().contains_key(MEMBER) {
-            true => Seen::Done(()),
-            false => Seen::NotYet("one is not".to_owned()),
-        })
-    })
-    .await?;
+        Ok(admitted.labels().contains_key(MEMBER))
+    };
+    settled("the pods of the run to be members", is_member, |is_one| *is_one).await?;
     let mut nodes = Vec::new();
     for pod in &pods {
         nodes.push(space.node_of_new(pod).await?);
     }
-    same(&nodes[1], &nodes[0])?;
-    let sets: Api<StatefulSet> = Api::namespaced(world.client.clone(), &space.name);
-    same(&sets.list(&ListParams::default()).await?.items.len(), &1)?;
-    world.kubectl(&["-n", &space.name, "delete", "pipelinerun", "ci"], "").await?.succeeded()?;
-    until("nothing of the run to be left", LIMIT, async || {
-        let pods = space.pods().list(&ListParams::default()).await?.items.len();
-        let sets = sets.list(&ListParams::default()).await?.items.len();
-        Ok(match pods + sets {
-            0 => Seen::Done(()),
-            _ => Seen::NotYet(format!("{pods} pods and {sets} StatefulSets")),
-        })
-    })
-    .await
+    one_of(nodes)?;
+    let left = async || {
+        let sets = space.api::<StatefulSet>().list(&ListParams::default()).await?.items.len();
+        Ok((sets, space.pods().list(&ListParams::default()).await?.items.len()))
+    };
+    same(&left().await?.0, &1)?;
+    space.kubectl("delete pipelinerun ci").await?;
+    settled("nothing of the run to be left", left, |left| *left == (0, 0)).await?;
+    Ok(())
 }

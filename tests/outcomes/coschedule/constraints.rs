@@ -10,13 +10,10 @@ use testbed::volumes::{IMMEDIATE, WAITING};
 
 use crate::coschedule::group::{bound_to, group_of};
 use crate::coschedule::pipeline::{
-    Lab, claim, clone_and_build, existing, held, in_mode, lasting, node, task, template,
+    Lab, ZONES, claim, clone_and_build, existing, held, in_mode, lasting, node, task, template,
     with_policy,
 };
-use crate::world::{World, same};
-
-const ZONES: [&str; 4] = ["east", "west", "east", "west"];
-const HOSTNAME: &str = "kubernetes.io/hostname";
+use crate::world::{World, has, pod, same};
 
 /// How many required pod affinity terms a pod has.
 fn pod_affinity_terms(pod: &Pod) -> usize {
@@ -26,31 +23,24 @@ fn pod_affinity_terms(pod: &Pod) -> usize {
         .map_or(0, Vec::len)
 }
 
-fn near(app: &str) -> Value {
-    json!({"requiredDuringSchedulingIgnoredDuringExecution": [{
-        "labelSelector": {"matchLabels": {"app": app}}, "topologyKey": HOSTNAME,
-    }]})
-}
-
 pub(crate) async fn a_members_own_pod_affinity_is_kept(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("near").await?;
-    let lab = Lab::new(&world, "near", &ZONES).await?;
+    let (space, lab) = Lab::in_space(&world, "near", &ZONES).await?;
     // Two, so that each member by itself could be on either node.
     for node in &lab.nodes[..2] {
-        let mut spec = lab.way();
-        spec["nodeSelector"][HOSTNAME] = json!(node);
-        spec["containers"] = json!([{"name": "db", "image": "db"}]);
-        let metadata = json!({"name": format!("db-{node}"), "labels": {"app": "db"}});
-        space.node_of_new(&json!({"metadata": metadata, "spec": spec})).await?;
+        let metadata = json!({"labels": {"app": "db"}});
+        let there = json!({"metadata": metadata, "spec": lab.way_to(node)});
+        space.node_of_new(&pod(&format!("db-{node}"), &there)).await?;
     }
+    let near = json!({"requiredDuringSchedulingIgnoredDuringExecution": [{
+        "labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname",
+    }]});
     let mut run = clone_and_build(&lab, "ci", IMMEDIATE);
     run["metadata"]["annotations"][DURATION] = json!("3s");
-    run["spec"]["taskRunTemplate"]["podTemplate"]["affinity"] = json!({"podAffinity": near("db")});
+    run["spec"]["taskRunTemplate"]["podTemplate"]["affinity"] = json!({"podAffinity": near});
     space.created(&run).await?;
     let wanted = space.placed(1).await?.remove(0);
     ensure!(lab.nodes[..2].contains(&wanted), "the placeholder is on {wanted}, which is neither");
-    space.succeeded("ci").await?;
-    same(&space.together("ci-").await?, &wanted)?;
+    same(&space.ran("ci").await?, &wanted)?;
     for (name, pod) in space.task_pods().await? {
         ensure!(group_of(&pod).is_some(), "{name} is no member");
         // Two would have to be met by one and the same pod.
@@ -63,26 +53,20 @@ pub(crate) async fn a_members_own_pod_affinity_is_kept(world: Arc<World>) -> Res
 pub(crate) async fn node_affinity_and_tolerations_hold_for_all(world: Arc<World>) -> Result<()> {
     let space = world.namespace("ssd").await?;
     let lab = Lab::with(&world, "ssd", &ZONES, |node| {
-        let ssd = node.name.ends_with('2') || node.name.ends_with('3');
-        let node = node.taint("team", "ci", "NoSchedule");
-        if ssd { node.label("disk", "ssd") } else { node.label("disk", "slow") }
+        let disk = if node.name.ends_with(['2', '3']) { "ssd" } else { "slow" };
+        node.taint("team", "ci", "NoSchedule").label("disk", disk)
     })
     .await?;
     let mut run = clone_and_build(&lab, "ci", IMMEDIATE);
     let template = &mut run["spec"]["taskRunTemplate"]["podTemplate"];
-    template["tolerations"]
-        .as_array_mut()
-        .context("no tolerations")?
-        .push(json!({"key": "team", "operator": "Exists", "effect": "NoSchedule"}));
+    let team = json!({"key": "team", "operator": "Exists", "effect": "NoSchedule"});
+    template["tolerations"] = json!([template["tolerations"][0], team]);
+    let has_disk = |disk: &str| json!({"matchExpressions": [{"key": "disk", "operator": "In", "values": [disk]}]});
     template["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
-        "nodeSelectorTerms": [
-            {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]},
-            {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["nvme"]}]},
-        ],
+        "nodeSelectorTerms": [has_disk("ssd"), has_disk("nvme")],
     }}});
     space.created(&run).await?;
-    space.succeeded("ci").await?;
-    let node = space.together("ci-").await?;
+    let node = space.ran("ci").await?;
     ensure!(lab.nodes[2..].contains(&node), "on {node}");
     space.cleared(&[]).await
 }
@@ -90,8 +74,8 @@ pub(crate) async fn node_affinity_and_tolerations_hold_for_all(world: Arc<World>
 pub(crate) async fn architectures_split_a_group(world: Arc<World>) -> Result<()> {
     let space = world.namespace("arch").await?;
     let lab = Lab::with(&world, "arch", &ZONES, |node| {
-        let arm = node.name.ends_with('2') || node.name.ends_with('3');
-        node.label("kubernetes.io/arch", if arm { "arm64" } else { "amd64" })
+        let is_arm = node.name.ends_with(['2', '3']);
+        node.label("kubernetes.io/arch", if is_arm { "arm64" } else { "amd64" })
     })
     .await?;
     // As of a file server: it can be used everywhere.
@@ -105,40 +89,33 @@ pub(crate) async fn architectures_split_a_group(world: Arc<World>) -> Result<()>
         }))
         .await?;
     space.created(&claim("rwx", &space.name, "ReadWriteMany")).await?;
-    let overrides: Value =
-        [("amd1", "amd64"), ("amd2", "amd64"), ("arm1", "arm64"), ("arm2", "arm64")]
-            .map(|(name, arch)| {
-                let mut way = lab.way();
-                way["nodeSelector"]["kubernetes.io/arch"] = json!(arch);
-                json!({"pipelineTaskName": name, "podTemplate": way})
-            })
-            .into_iter()
-            .collect();
-    let tasks = |workspace: &[&str]| {
-        [
-            task("amd1", &[], workspace),
-            task("arm1", &[], workspace),
-            task("amd2", &["arm1"], workspace),
-            task("arm2", &["amd1"], workspace),
-        ]
+    let way = |name: &str| {
+        let mut way = lab.way();
+        way["nodeSelector"]["kubernetes.io/arch"] = json!(format!("{}64", &name[..3]));
+        json!({"pipelineTaskName": name, "podTemplate": way})
     };
-    let mut run =
-        in_mode(lab.run("ci", &[existing("shared", "rwx")], &tasks(&["shared"])), "pipelineruns");
-    run["spec"]["taskRunSpecs"] = overrides.clone();
-    space.created(&run).await?;
+    let overrides = json!(["amd1", "amd2", "arm1", "arm2"].map(way));
+    let run = |name: &str, workspace: Value| {
+        let shared: &[&str] = &["shared"];
+        let tasks = [
+            task("amd1", &[], shared),
+            task("arm1", &[], shared),
+            task("amd2", &["arm1"], shared),
+            task("arm2", &["amd1"], shared),
+        ];
+        let mut run = in_mode(lab.run(name, &[workspace], &tasks), "pipelineruns");
+        run["spec"]["taskRunSpecs"] = overrides.clone();
+        run
+    };
+    space.created(&run("ci", existing("shared", "rwx"))).await?;
     space.succeeded("ci").await?;
     let (amd, arm) = (space.together("ci-amd").await?, space.together("ci-arm").await?);
     ensure!(lab.nodes[..2].contains(&amd) && lab.nodes[2..].contains(&arm), "{amd}, {arm}");
 
     // One volume that one node can have, for two architectures: that is said, and nothing hides it.
-    let mut never = in_mode(
-        lab.run("never", &[template("source", WAITING)], &tasks(&["source"])),
-        "pipelineruns",
-    );
-    never["spec"]["taskRunSpecs"] = overrides;
-    space.created(&never).await?;
+    space.created(&run("never", template("shared", WAITING))).await?;
     let event = space.expect_event(&["PipelineRun/never", "kubernetes.io/arch"]).await?;
-    ensure!(event.contains("amd64") && event.contains("arm64"), "{event}");
+    has(&event, &["amd64", "arm64"])?;
     space.runs().delete("never", &Default::default()).await?;
     space.cleared(&["rwx"]).await
 }
@@ -163,10 +140,8 @@ pub(crate) async fn members_bound_by_node(world: Arc<World>) -> Result<()> {
                 ],
             );
             // This one ends when its node is opened.
-            let mut way = lab.way();
-            way["nodeSelector"][HOSTNAME] = json!(gate);
             run["spec"]["taskRunSpecs"] =
-                json!([{"pipelineTaskName": "until", "podTemplate": way}]);
+                json!([{"pipelineTaskName": "until", "podTemplate": lab.way_to(gate)}]);
             world.plane.cordon(gate).await?;
             space.created(&run).await?;
             let first = space.in_phase("ci-first-pod", "Running").await?;

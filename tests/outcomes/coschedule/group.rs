@@ -7,10 +7,9 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt as _};
-use testbed::wait::{Seen, until};
 
-use crate::coschedule::pipeline::{LAB, LIMIT, node};
-use crate::world::{Space, World};
+use crate::coschedule::pipeline::LAB;
+use crate::world::{Space, World, is_gated, node, settled};
 
 /// The label of placeholders, on the StatefulSet and its pod.
 const PLACEHOLDER: &str = "stowplan.dev/placeholder";
@@ -20,12 +19,6 @@ pub(crate) const MEMBER: &str = "stowplan.dev/coschedule-member";
 /// The group that a pod is a member of.
 pub(crate) fn group_of(pod: &Pod) -> Option<&str> {
     pod.metadata.labels.as_ref()?.get(MEMBER).map(String::as_str)
-}
-
-/// Whether a pod carries the gate of a member that waits for its placeholder's node.
-fn is_gated(pod: &Pod) -> bool {
-    let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
-    gates.into_iter().any(|gate| gate.name.starts_with("stowplan.dev/"))
 }
 
 /// Whether a pod has any pod anti-affinity, required or preferred.
@@ -52,7 +45,7 @@ pub(crate) fn bound_to(pod: &Pod) -> Option<String> {
 
 impl Space {
     pub(crate) async fn placeholders(&self) -> Result<Vec<StatefulSet>> {
-        let sets: Api<StatefulSet> = Api::namespaced(self.world.client.clone(), &self.name);
+        let sets: Api<StatefulSet> = self.api();
         Ok(sets.list(&ListParams::default().labels(PLACEHOLDER)).await?.items)
     }
 
@@ -67,50 +60,60 @@ impl Space {
     /// has written any.
     pub(crate) async fn together(&self, prefix: &str) -> Result<String> {
         let pods = self.task_pods().await?;
-        let of_run = pods.iter().filter(|(name, _)| name.starts_with(prefix));
-        let groups: BTreeMap<_, _> = of_run.map(|(name, pod)| (name, group_of(pod))).collect();
+        let of_run = || pods.iter().filter(|(name, _)| name.starts_with(prefix));
+        let groups: BTreeMap<_, _> = of_run().map(|(name, pod)| (name, group_of(pod))).collect();
         let first = groups.values().next().copied().flatten();
         ensure!(first.is_some() && groups.values().all(|it| *it == first), "{groups:?}");
-        let of_run = pods.iter().filter(|(name, _)| name.starts_with(prefix));
-        let repelling: Vec<_> =
-            of_run.filter(|(_, pod)| repels(pod)).map(|(name, _)| name).collect();
+        let repelling: Vec<_> = of_run().filter(|(_, pod)| repels(pod)).collect();
         ensure!(repelling.is_empty(), "{repelling:?} repel other pods");
         self.node_of_all(prefix).await
     }
 
     /// Waits until this many placeholders have a node; returns the nodes, in the order of names.
     pub(crate) async fn placed(&self, count: usize) -> Result<Vec<String>> {
-        until(&format!("{count} placeholders in {} to be placed", self.name), LIMIT, async || {
+        let nodes = async || {
             let pods = self.placeholder_pods().await?;
             let living = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
-            let nodes: Vec<_> = living.filter_map(node).collect();
-            Ok(if nodes.len() == count && pods.len() == count {
-                Seen::Done(nodes)
-            } else {
-                Seen::NotYet(format!("{} pods, on {nodes:?}", pods.len()))
-            })
-        })
-        .await
+            Ok((living.filter_map(node).collect::<Vec<_>>(), pods.len()))
+        };
+        let what = format!("{count} placeholders in {} to be placed", self.name);
+        let found = settled(&what, nodes, |(nodes, all)| (nodes.len(), *all) == (count, count));
+        Ok(found.await?.0)
+    }
+
+    /// Fails if there is a placeholder in this namespace.
+    pub(crate) async fn no_placeholder(&self) -> Result<()> {
+        ensure!(self.placeholders().await?.is_empty(), "there is a placeholder");
+        Ok(())
+    }
+
+    /// Fails if the pod of any task is a member, or has an affinity.
+    pub(crate) async fn nobody_is_a_member(&self) -> Result<()> {
+        for (name, pod) in self.task_pods().await? {
+            let has_affinity = pod.spec.as_ref().is_some_and(|spec| spec.affinity.is_some());
+            ensure!(group_of(&pod).is_none() && !has_affinity, "{name} became a member");
+        }
+        Ok(())
     }
 
     /// Waits until no placeholder and no gate of stowplan's is left here, except those of a
     /// remaining run.
     pub(crate) async fn nothing_is_left(&self) -> Result<()> {
-        until(&format!("stowplan's objects to be deleted in {}", self.name), LIMIT, async || {
+        let left = async || {
             let mut left: Vec<String> = Vec::new();
             for set in self.placeholders().await? {
                 left.push(format!("StatefulSet {}", set.name_any()));
             }
             for pod in self.pods().list(&ListParams::default()).await?.items {
-                let of_placeholder =
-                    pod.metadata.labels.iter().flatten().any(|(key, _)| key == PLACEHOLDER);
-                if of_placeholder || is_gated(&pod) {
+                let is_placeholder = pod.labels().contains_key(PLACEHOLDER);
+                if is_placeholder || is_gated(&pod, "stowplan.dev/") {
                     left.push(format!("pod {}", pod.name_any()));
                 }
             }
-            Ok(if left.is_empty() { Seen::Done(()) } else { Seen::NotYet(left.join(", ")) })
-        })
-        .await?;
+            Ok(left)
+        };
+        let what = format!("stowplan's objects to be deleted in {}", self.name);
+        settled(&what, left, Vec::is_empty).await?;
         unmarked(&self.world).await
     }
 
@@ -126,17 +129,13 @@ impl Space {
             }
         }
         let kept: BTreeSet<_> = kept.iter().map(|&name| name.to_owned()).collect();
-        until(&format!("nothing of the runs in {} to be left", self.name), LIMIT, async || {
-            let pods = self.task_pods().await?.len();
+        let left = async || {
+            let pods = self.task_pods().await?.into_keys().collect::<Vec<_>>();
             let claims = self.claims().list(&ListParams::default()).await?.items;
-            let claims: BTreeSet<_> = claims.iter().map(|claim| claim.name_any()).collect();
-            Ok(if pods == 0 && claims == kept {
-                Seen::Done(())
-            } else {
-                Seen::NotYet(format!("{pods} pods, claims {claims:?}"))
-            })
-        })
-        .await?;
+            Ok((pods, claims.iter().map(|claim| claim.name_any()).collect::<BTreeSet<_>>()))
+        };
+        let what = format!("nothing of the runs in {} to be left", self.name);
+        settled(&what, left, |(pods, claims)| pods.is_empty() && *claims == kept).await?;
         self.nothing_is_left().await
     }
 }

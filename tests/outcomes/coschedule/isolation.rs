@@ -30,25 +30,22 @@ struct Stay {
 }
 
 impl Stay {
+    /// Waits until a run has succeeded.
     async fn of(space: &Space, run: &str) -> Result<Self> {
-        let node = space.node_of_all(&format!("{run}-")).await?;
-        let pods = space.task_pods().await?;
-        let pods = || pods.iter().filter(|(name, _)| name.starts_with(&format!("{run}-")));
+        let node = space.ran(run).await?;
+        let mut pods = space.task_pods().await?;
+        pods.retain(|name, _| name.starts_with(&format!("{run}-")));
         let bound = |pod: &Pod| {
-            let conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
-            conditions
-                .into_iter()
-                .find(|it| it.type_ == "PodScheduled")?
-                .last_transition_time
-                .as_ref()
-                .map(|it| it.0)
+            let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+            let scheduled = conditions.find(|it| it.type_ == "PodScheduled")?;
+            scheduled.last_transition_time.as_ref().map(|it| it.0)
         };
         let finished = |pod: &Pod| {
             let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
             Some(containers.first()?.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref()?.0)
         };
-        let from = pods().filter_map(|(_, pod)| bound(pod)).min();
-        let until = pods().filter_map(|(_, pod)| finished(pod)).max();
+        let from = pods.values().filter_map(bound).min();
+        let until = pods.values().filter_map(finished).max();
         match (from, until) {
             (Some(from), Some(until)) => Ok(Self { node, from, until }),
             stay => anyhow::bail!("{run} has not been anywhere: {stay:?}"),
@@ -57,7 +54,7 @@ impl Stay {
 
     /// Whether both were on one node at the same time. The API server reports whole seconds.
     fn meets(&self, other: &Self) -> bool {
-        self.node == other.node && self.from < other.until && other.from < self.until
+        self.node == other.node && self.overlaps(other)
     }
 
     fn overlaps(&self, other: &Self) -> bool {
@@ -78,11 +75,7 @@ pub(crate) async fn isolated_runs_never_meet(world: Arc<World>) -> Result<()> {
         let mut stays = Vec::new();
         for space in &spaces {
             for name in names {
-                space.succeeded(name).await?;
                 stays.push(Stay::of(space, name).await?);
-            }
-            for name in names {
-                space.together(&format!("{name}-")).await?;
             }
         }
         for (index, one) in stays.iter().enumerate() {
@@ -109,17 +102,11 @@ pub(crate) async fn isolation_within_a_namespace(world: Arc<World>) -> Result<()
         space.created(&run(&lab, "a")).await?;
     }
     // The only node has both, for both namespaces.
-    for space in &spaces {
-        space.succeeded("a").await?;
-    }
     let (one, other) = (Stay::of(&spaces[0], "a").await?, Stay::of(&spaces[1], "a").await?);
     ensure!(one.meets(&other), "{one:?}, {other:?}");
 
     for name in ["b", "c"] {
         spaces[0].created(&run(&lab, name)).await?;
-    }
-    for name in ["b", "c"] {
-        spaces[0].succeeded(name).await?;
     }
     let (one, other) = (Stay::of(&spaces[0], "b").await?, Stay::of(&spaces[0], "c").await?);
     ensure!(!one.meets(&other), "they met: {one:?}, {other:?}");
@@ -132,8 +119,7 @@ pub(crate) async fn isolation_within_a_namespace(world: Arc<World>) -> Result<()
 /// Two isolated runs cannot share a node, and one volume cannot be on two nodes: the later run
 /// waits.
 pub(crate) async fn isolated_runs_that_share_a_claim_take_turns(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("turns").await?;
-    let lab = Lab::new(&world, "turns", &["east", "east"]).await?;
+    let (space, lab) = Lab::in_space(&world, "turns", &["east", "east"]).await?;
     space.created(&claim("cache", WAITING, "ReadWriteOnce")).await?;
     for name in ["first", "second"] {
         let tasks = [
@@ -145,13 +131,8 @@ pub(crate) async fn isolated_runs_that_share_a_claim_take_turns(world: Arc<World
         tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     }
     space.expect_event(&["PipelineRun/second", "SharedClaim", "cache", "first"]).await?;
-    let mut stays = Vec::new();
-    for name in ["first", "second"] {
-        space.succeeded(name).await?;
-        space.together(&format!("{name}-")).await?;
-        stays.push(Stay::of(&space, name).await?);
-    }
-    ensure!(stays[0].until <= stays[1].from, "not one after the other: {stays:?}");
+    let (first, second) = (Stay::of(&space, "first").await?, Stay::of(&space, "second").await?);
+    ensure!(first.until <= second.from, "not one after the other: {first:?}, {second:?}");
     space.cleared(&["cache"]).await
 }
 
@@ -159,19 +140,14 @@ pub(crate) async fn isolated_runs_that_share_a_claim_take_turns(world: Arc<World
 pub(crate) async fn a_run_waits_while_isolated_ones_hold_all_nodes(
     world: Arc<World>,
 ) -> Result<()> {
-    let space = world.namespace("held").await?;
-    let lab = Lab::new(&world, "held", &["east"]).await?;
+    let (space, lab) = Lab::in_space(&world, "held", &["east"]).await?;
     space.created(&run(&lab, "alone")).await?;
     space.placed(1).await?;
     let tasks = [task("one", &[], &["source"]), task("two", &["one"], &["source"])];
     let ordinary = lab.run("ordinary", &[template("source", WAITING)], &tasks);
     space.created(&in_mode(ordinary, "workspaces")).await?;
-    for name in ["alone", "ordinary"] {
-        space.succeeded(name).await?;
-    }
-    let node = space.together("ordinary-").await?;
-    same(&node, &space.together("alone-").await?)?;
     let (alone, ordinary) = (Stay::of(&space, "alone").await?, Stay::of(&space, "ordinary").await?);
+    same(&ordinary.node, &alone.node)?;
     ensure!(!alone.meets(&ordinary), "they met: {alone:?}, {ordinary:?}");
     space.cleared(&[]).await
 }

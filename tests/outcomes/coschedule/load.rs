@@ -4,15 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use k8s_openapi::jiff::Timestamp;
+use proptest::prelude::Rng as _;
+use proptest::test_runner::TestRng;
 use serde_json::{Value, json};
 use testbed::control_plane::Installation;
 use testbed::volumes::{IMMEDIATE, LOCAL, WAITING};
 
 use crate::coschedule::group::group_of;
 use crate::coschedule::pipeline::{Lab, claim, existing, in_mode, node, task, template};
-use crate::world::{Space, World, same};
+use crate::streams_jobs::random::numbers;
+use crate::world::{World, same};
 
 /// Five pods that share a workspace: one, three at once, one.
 fn run(lab: &Lab, name: &str, class: &str) -> Value {
@@ -30,13 +33,6 @@ fn run(lab: &Lab, name: &str, class: &str) -> Value {
     )
 }
 
-async fn all_succeed(space: &Space, names: &[String]) -> Result<()> {
-    for name in names {
-        space.succeeded(name).await?;
-    }
-    Ok(())
-}
-
 pub(crate) async fn fifty_runs_at_once(world: Arc<World>) -> Result<()> {
     let mut installation = world.alone().await?;
     let space = world.namespace("crowd").await?;
@@ -51,7 +47,9 @@ pub(crate) async fn fifty_runs_at_once(world: Arc<World>) -> Result<()> {
     for name in &names {
         space.created(&run(&lab, name, WAITING)).await?;
     }
-    all_succeed(&space, &names).await?;
+    for name in &names {
+        space.succeeded(name).await?;
+    }
     let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let pods = space.task_pods().await?;
     same(&pods.len(), &250)?;
@@ -75,86 +73,73 @@ pub(crate) async fn fifty_runs_at_once(world: Arc<World>) -> Result<()> {
     installation.start_controller(0).await
 }
 
-/// Pseudo-random numbers from a seed (SplitMix64).
-struct Chance(u64);
+/// A random number below `end`.
+fn below(chance: &mut TestRng, end: u64) -> u64 {
+    chance.next_u64() % end
+}
 
-impl Chance {
-    /// The environment variable with the seed.
-    const SEED: &str = "STOWPLAN_TEST_SEED";
-
-    fn new() -> Result<Self> {
-        let seed = match std::env::var(Self::SEED) {
-            Ok(seed) => seed.parse().with_context(|| format!("{}={seed}", Self::SEED))?,
-            Err(_) => Timestamp::now().as_microsecond().unsigned_abs(),
-        };
-        eprintln!("{}={seed} restarts in this order again", Self::SEED);
-        Ok(Self(seed))
-    }
-
-    /// A number below `end`.
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
-    }
-
-    async fn while_away(&mut self) {
-        tokio::time::sleep(Duration::from_millis(100 + self.below(1400))).await;
-    }
+async fn while_away(chance: &mut TestRng) {
+    tokio::time::sleep(Duration::from_millis(100 + below(chance, 1400))).await;
 }
 
 /// Stops or kills processes of stowplan, and starts them again after a while.
-async fn restart(installation: &mut Installation, chance: &mut Chance) -> Result<()> {
+async fn restart(installation: &mut Installation, chance: &mut TestRng) -> Result<()> {
     // Pods that are created while the webhook is stopped are not members, and prove nothing.
-    let of_webhook = chance.below(3) == 0;
-    let with_controller = !of_webhook || chance.below(3) == 0;
+    let of_webhook = below(chance, 3) == 0;
+    let with_controller = !of_webhook || below(chance, 3) == 0;
     if of_webhook {
         installation.stop_webhook().await?;
     }
     if with_controller {
-        match chance.below(2) {
+        match below(chance, 2) {
             0 => installation.kill_controller(0).await?,
             _ => drop(installation.stop_controller(0).await?),
         }
     }
-    chance.while_away().await;
+    while_away(chance).await;
     if of_webhook {
         installation.start_webhook().await?;
     }
     if with_controller {
-        chance.while_away().await;
+        while_away(chance).await;
         installation.start_controller(0).await?;
     }
     Ok(())
 }
 
 pub(crate) async fn restarts_change_nothing(world: Arc<World>) -> Result<()> {
-    let mut chance = Chance::new()?;
+    let (seed, mut chance) = numbers(Timestamp::now().as_microsecond().unsigned_abs())?;
+    eprintln!("STOWPLAN_TEST_SEED={seed} restarts in this order again");
     let mut installation = world.alone().await?;
-    let space = world.namespace("restarts").await?;
-    let lab = Lab::new(&world, "restarts", &["east", "west", "east", "west", "east"]).await?;
+    let (space, lab) =
+        Lab::in_space(&world, "restarts", &["east", "west", "east", "west", "east"]).await?;
     let alone = Lab::new(&world, "restarts-alone", &["east", "west"]).await?;
     space.created(&claim("shared", WAITING, "ReadWriteOnce")).await?;
     let mut waiting: Vec<Value> = Vec::new();
-    for number in 0..3 {
-        waiting.push(run(&lab, &format!("waiting-{number}"), WAITING));
-        waiting.push(run(&lab, &format!("at-once-{number}"), IMMEDIATE));
+    for (kind, class, count) in [
+        ("waiting", WAITING, 3),
+        ("at-once", IMMEDIATE, 3),
+        ("local", LOCAL, 2),
+        ("shared", WAITING, 2),
+    ] {
+        for number in 0..count {
+            let mut run = run(&lab, &format!("{kind}-{number}"), class);
+            if kind == "shared" {
+                run["spec"]["workspaces"] = json!([existing("source", "shared")]);
+            }
+            waiting.push(run);
+        }
     }
     for number in 0..2 {
-        waiting.push(run(&lab, &format!("local-{number}"), LOCAL));
-        let mut shared = run(&lab, &format!("shared-{number}"), WAITING);
-        shared["spec"]["workspaces"] = json!([existing("source", "shared")]);
-        waiting.push(shared);
         let tasks = [task("one", &[], &[]), task("two", &["one"], &[])];
         let isolated = alone.run(&format!("alone-{number}"), &[], &tasks);
         waiting.push(in_mode(isolated, "isolate-pipelinerun"));
     }
     // One of the nodes is cordoned for a while meanwhile.
-    let closed = lab.nodes[chance.below(5) as usize].clone();
+    let closed = lab.nodes[below(&mut chance, 5) as usize].clone();
     let mut names = Vec::new();
     while !waiting.is_empty() {
-        let run = waiting.swap_remove(chance.below(waiting.len() as u64) as usize);
+        let run = waiting.swap_remove(below(&mut chance, waiting.len() as u64) as usize);
         space.created(&run).await?;
         names.push(run["metadata"]["name"].as_str().unwrap_or_default().to_owned());
         if names.len() == 5 {
@@ -163,7 +148,9 @@ pub(crate) async fn restarts_change_nothing(world: Arc<World>) -> Result<()> {
         restart(&mut installation, &mut chance).await?;
     }
     world.plane.uncordon(&closed).await?;
-    all_succeed(&space, &names).await?;
+    for name in &names {
+        space.succeeded(name).await?;
+    }
 
     let pods = space.task_pods().await?;
     let mut whole = 0;

@@ -15,7 +15,7 @@ use crate::coschedule::GRACE_PERIOD;
 use crate::coschedule::pipeline::{
     Lab, held, in_mode, lasting, node, requesting, task, template, with_policy,
 };
-use crate::world::{Space, World, same};
+use crate::world::{Space, World, has, pod, same};
 
 /// What happens to the node of the placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,10 +48,6 @@ const MOST: &str = "10";
 const BESIDE: &str = "east";
 
 impl Fault {
-    fn name(self) -> String {
-        format!("{self:?}").to_lowercase()
-    }
-
     /// Makes it happen to `node`.
     async fn happen(self, world: &World, space: &Space, lab: &Lab, node: &str) -> Result<()> {
         match self {
@@ -59,29 +55,19 @@ impl Fault {
             Self::Tainted => world.plane.taint(node, "maintenance", "now", "NoSchedule").await,
             Self::NotReady => world.plane.lose_node(node).await,
             Self::Deleted => world.plane.delete_node(node).await,
-            Self::NoPods => self.fill(space, lab, node, 5, "1m").await,
-            Self::NoProcessors => self.fill(space, lab, node, 1, "7").await,
+            Self::NoPods => fill(space, lab, node, 5, "1m").await,
+            Self::NoProcessors => fill(space, lab, node, 1, "7").await,
         }
     }
+}
 
-    /// Fills a node with other pods.
-    async fn fill(
-        self,
-        space: &Space,
-        lab: &Lab,
-        node: &str,
-        count: usize,
-        cpu: &str,
-    ) -> Result<()> {
-        for number in 0..count {
-            let mut spec = lab.way();
-            spec["nodeSelector"]["kubernetes.io/hostname"] = json!(node);
-            spec["containers"] = json!([{"name": "filler", "image": "filler", "resources": {"requests": {"cpu": cpu}}}]);
-            let name = format!("filler-{node}-{number}");
-            space.pod(&json!({"metadata": {"name": name}, "spec": spec})).await?;
-        }
-        Ok(())
+/// Fills a node with other pods.
+async fn fill(space: &Space, lab: &Lab, node: &str, count: usize, cpu: &str) -> Result<()> {
+    for number in 0..count {
+        let filler = pod(&format!("filler-{node}-{number}"), &json!({"spec": lab.way_to(node)}));
+        space.pod(&crate::world::requesting(filler, cpu)).await?;
     }
+    Ok(())
 }
 
 /// Opens the way for the run's task `before` or `between`.
@@ -105,19 +91,17 @@ fn run(lab: &Lab, moment: Moment) -> Value {
         ],
     );
     // On another node, when it has their label: until then they wait, and hold the members back.
-    run["spec"]["taskRunSpecs"] = ["before", "between"]
-        .map(|task| {
-            let door = format!("{}-{task}", lab.name);
-            let selector = json!({"kubernetes.io/hostname": BESIDE, door: "open"});
-            json!({"pipelineTaskName": task, "podTemplate": {"nodeSelector": selector}})
-        })
-        .into_iter()
-        .collect();
+    let specs = ["before", "between"].map(|task| {
+        let door = format!("{}-{task}", lab.name);
+        let selector = json!({"kubernetes.io/hostname": BESIDE, door: "open"});
+        json!({"pipelineTaskName": task, "podTemplate": {"nodeSelector": selector}})
+    });
+    run["spec"]["taskRunSpecs"] = json!(specs);
     run
 }
 
 async fn survives(world: &Arc<World>, binding: &str, fault: Fault, moment: Moment) -> Result<()> {
-    let name = format!("{binding}-{}-{}", fault.name(), format!("{moment:?}").to_lowercase());
+    let name = format!("{binding}-{fault:?}-{moment:?}").to_lowercase();
     let space = world.namespace(&name).await?;
     // Room for five pods a node: those of the run are two at most, with the placeholder. All nodes
     // are in one zone, so that the volume can follow.
@@ -240,6 +224,13 @@ async fn expect_event_of_all(space: &Space, task_run: &str, words: &[&str]) -> R
     Ok(())
 }
 
+/// `check` reports an obstacle of the run, in these words.
+async fn is_reported(space: &Space, words: &[&str]) -> Result<()> {
+    let said = space.stowplan("check pipelinerun/ci").await?;
+    ensure!(!said.success, "nothing is in the way: {}", said.out);
+    has(&said.out, words)
+}
+
 /// A run whose task `first` runs until it is told to end, and whose task `second` starts after a free
 /// task, which waits until the cordoned node is uncordoned.
 async fn first_and_second(world: &World, space: &Space, lab: &Lab, closed: &str) -> Result<Pod> {
@@ -253,9 +244,8 @@ async fn first_and_second(world: &World, space: &Space, lab: &Lab, closed: &str)
             task("second", &["until"], &["source"]),
         ],
     );
-    let mut way = lab.way();
-    way["nodeSelector"]["kubernetes.io/hostname"] = json!(closed);
-    run["spec"]["taskRunSpecs"] = json!([{"pipelineTaskName": "until", "podTemplate": way}]);
+    run["spec"]["taskRunSpecs"] =
+        json!([{"pipelineTaskName": "until", "podTemplate": lab.way_to(closed)}]);
     space.created(&run).await?;
     let first = space.in_phase("ci-first-pod", "Running").await?;
     // A member may run before the node of its placeholder is bound.
@@ -306,14 +296,8 @@ pub(crate) async fn a_deleted_placeholder_comes_back_to_its_members(
     expect_event_of_all(&space, "ci-second", &["WaitsForMembers", &held, "ci-first-pod"]).await?;
     same(&node(&space.task_pod("ci-second-pod").await?), &None)?;
     unharmed(&space, Some(&first)).await?;
-    let said = world.stowplan(&["check", "pipelinerun/ci", "-n", &space.name], "").await?;
-    ensure!(!said.success, "nothing is in the way: {}", said.out);
-    for word in [
-        format!("node {held} is cordoned"),
-        format!("pod ci-first-pod of the group still runs on {held}"),
-    ] {
-        ensure!(said.out.contains(&word), "not reported: {word}\n{}{}", said.out, said.err);
-    }
+    let runs = format!("pod ci-first-pod of the group still runs on {held}");
+    is_reported(&space, &[&format!("node {held} is cordoned"), &runs]).await?;
     space.let_end("ci-first-pod").await?;
     space.succeeded("ci").await?;
     unharmed(&space, Some(&first)).await?;
@@ -362,16 +346,10 @@ pub(crate) async fn a_volume_that_pins_is_reported(world: Arc<World>) -> Result<
     space.expect_event(&["PipelineRun/ci", "VolumePinsNode", "of claim pvc-", &lost]).await?;
     expect_event_of_all(&space, "ci-two", &["VolumePinsNode", &lost]).await?;
     // `check` reports the same.
-    let said = world.stowplan(&["check", "pipelinerun/ci", "-n", &space.name], "").await?;
-    ensure!(!said.success, "nothing is in the way: {}", said.out);
-    for word in [
-        format!("node {lost} is cordoned"),
-        "can be mounted on no node but".to_owned(),
-        format!("kubectl uncordon {lost}"),
-        format!("Pod {}/ci-two-pod", space.name),
-    ] {
-        ensure!(said.out.contains(&word), "not reported: {word}\n{}{}", said.out, said.err);
-    }
+    let cordoned = format!("node {lost} is cordoned");
+    let (remedy, pod) =
+        (format!("kubectl uncordon {lost}"), format!("Pod {}/ci-two-pod", space.name));
+    is_reported(&space, &[&cordoned, "can be mounted on no node but", &remedy, &pod]).await?;
     world.plane.uncordon(&lost).await?;
     space.succeeded("ci").await?;
     same(&node(&space.task_pod("ci-two-pod").await?), &Some(lost))?;

@@ -1,30 +1,28 @@
 //! PipelineRuns as tests write them, the nodes that they run on, and their pods and events.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
-    PostParams,
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams,
 };
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use testbed::control_plane::NodeSpec;
 use testbed::tekton::{DURATION, Ended, ended};
-use testbed::wait::{Seen, until};
 use testbed::workload;
 
 use crate::coschedule::group::group_of;
-use crate::world::{Space, World};
-
-/// Longer than a run whose placeholder moves once or twice.
-pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) use crate::world::{LIMIT, node};
+use crate::world::{Space, World, one_of, settled};
 
 /// The label that selects the nodes of a test, and the taint that repels other pods.
 pub(crate) const LAB: &str = "test.stowplan.dev/lab";
+
+/// The zones of the nodes of most tests.
+pub(crate) const ZONES: [&str; 4] = ["east", "west", "east", "west"];
 
 /// The nodes of one test.
 pub(crate) struct Lab {
@@ -38,6 +36,15 @@ impl Lab {
         Self::with(world, name, zones, |node| node).await
     }
 
+    /// As [`Lab::new`], with a namespace.
+    pub(crate) async fn in_space(
+        world: &Arc<World>,
+        name: &str,
+        zones: &[&str],
+    ) -> Result<(Space, Self)> {
+        Ok((world.namespace(name).await?, Self::new(world, name, zones).await?))
+    }
+
     /// As [`Lab::new`], with each node changed by `change`.
     pub(crate) async fn with(
         world: &World,
@@ -45,15 +52,12 @@ impl Lab {
         zones: &[&str],
         change: impl Fn(NodeSpec) -> NodeSpec,
     ) -> Result<Self> {
-        let specs: Vec<_> = zones
-            .iter()
-            .enumerate()
-            .map(|(index, zone)| {
-                // Pools of other tests may have the name as their tag.
-                let node = NodeSpec::new(&format!("lab-{name}-{index}")).zone(zone);
-                change(node.label(LAB, name).taint(LAB, name, "NoSchedule"))
-            })
-            .collect();
+        let spec = |(index, zone): (usize, &&str)| {
+            // Pools of other tests may have the name as their tag.
+            let node = NodeSpec::new(&format!("lab-{name}-{index}")).zone(zone);
+            change(node.label(LAB, name).taint(LAB, name, "NoSchedule"))
+        };
+        let specs: Vec<_> = zones.iter().enumerate().map(spec).collect();
         world.plane.add_nodes(&specs).await?;
         let nodes = specs.into_iter().map(|node| node.name).collect();
         Ok(Self { name: name.to_owned(), nodes })
@@ -65,6 +69,13 @@ impl Lab {
             "nodeSelector": {LAB: self.name},
             "tolerations": [{"key": LAB, "value": self.name, "effect": "NoSchedule"}],
         })
+    }
+
+    /// The same, for one of these nodes alone.
+    pub(crate) fn way_to(&self, node: &str) -> Value {
+        let mut way = self.way();
+        way["nodeSelector"]["kubernetes.io/hostname"] = json!(node);
+        way
     }
 
     /// A PipelineRun whose pods stay on these nodes, with these workspaces and tasks.
@@ -153,9 +164,22 @@ pub(crate) fn clone_and_build(lab: &Lab, name: &str, class: &str) -> Value {
     )
 }
 
+/// The same; `clone` is changed in this way.
+pub(crate) fn after_clone(
+    lab: &Lab,
+    name: &str,
+    class: &str,
+    change: impl FnOnce(Value) -> Value,
+) -> Value {
+    let mut run = clone_and_build(lab, name, class);
+    let clone = &mut run["spec"]["pipelineSpec"]["tasks"][0];
+    *clone = change(clone.take());
+    run
+}
+
 impl Space {
     pub(crate) fn claims(&self) -> Api<PersistentVolumeClaim> {
-        Api::namespaced(self.world.client.clone(), &self.name)
+        self.api()
     }
 
     pub(crate) fn runs(&self) -> Api<DynamicObject> {
@@ -169,6 +193,12 @@ impl Space {
             Ended::Succeeded => Ok(()),
             Ended::Failed(message) => bail!("PipelineRun {run} failed: {message}"),
         }
+    }
+
+    /// Waits until a run has succeeded, as one group; returns its node.
+    pub(crate) async fn ran(&self, run: &str) -> Result<String> {
+        self.succeeded(run).await?;
+        self.together(&format!("{run}-")).await
     }
 
     /// Waits until a run has failed; returns its message.
@@ -189,8 +219,7 @@ impl Space {
     /// Lets the pod of a [`held`] task end.
     pub(crate) async fn let_end(&self, pod: &str) -> Result<()> {
         let end = json!({"metadata": {"annotations": {"testbed.stowplan.dev/end": "now"}}});
-        self.pods().patch(pod, &PatchParams::default(), &Patch::Merge(end)).await?;
-        Ok(())
+        self.change::<Pod>(pod, end).await
     }
 
     /// The pod of a task.
@@ -198,70 +227,23 @@ impl Space {
         self.pods().get(name).await.with_context(|| format!("pod {name}"))
     }
 
-    /// The nodes on which the pods of tasks whose name begins so have been.
-    pub(crate) async fn nodes_of(&self, prefix: &str) -> Result<BTreeSet<String>> {
-        let pods = self.task_pods().await?;
-        let of_run: Vec<_> = pods.iter().filter(|(name, _)| name.starts_with(prefix)).collect();
-        ensure!(!of_run.is_empty(), "no pods of {prefix}");
-        of_run
-            .into_iter()
-            .map(|(name, pod)| node(pod).with_context(|| format!("{name} has no node")))
-            .collect()
-    }
-
     /// The only node on which the pods of tasks whose name begins so have been.
     pub(crate) async fn node_of_all(&self, prefix: &str) -> Result<String> {
-        let nodes = self.nodes_of(prefix).await?;
-        ensure!(nodes.len() == 1, "{prefix}… were on {nodes:?}");
-        nodes.into_iter().next().context("no node")
+        let mut pods = self.task_pods().await?;
+        pods.retain(|name, _| name.starts_with(prefix));
+        let nodes =
+            pods.iter().map(|(name, pod)| node(pod).with_context(|| format!("{name} has no node")));
+        one_of(nodes.collect::<Result<Vec<_>>>()?)
     }
 
     /// Waits for a pod to exist and to be in this phase.
     pub(crate) async fn in_phase(&self, pod: &str, phase: &str) -> Result<Pod> {
-        until(&format!("pod {pod} to be {phase}"), LIMIT, async || {
-            let Some(pod) = self.pods().get_opt(pod).await? else {
-                return Ok(Seen::NotYet("no such pod".to_owned()));
-            };
-            let seen = pod.status.as_ref().and_then(|it| it.phase.clone()).unwrap_or_default();
-            Ok(if seen == phase { Seen::Done(pod) } else { Seen::NotYet(seen) })
-        })
-        .await
-    }
-
-    /// All events here: object, reason and message.
-    pub(crate) async fn events(&self) -> Result<Vec<String>> {
-        let events: Api<k8s_openapi::api::core::v1::Event> =
-            Api::namespaced(self.world.client.clone(), &self.name);
-        let events = events.list(&ListParams::default()).await?.items;
-        Ok(events
-            .into_iter()
-            .map(|event| {
-                format!(
-                    "{}/{} {} {}",
-                    event.involved_object.kind.unwrap_or_default(),
-                    event.involved_object.name.unwrap_or_default(),
-                    event.reason.unwrap_or_default(),
-                    event.message.unwrap_or_default(),
-                )
-            })
-            .collect())
-    }
-
-    /// Waits for an event that contains all of these words.
-    pub(crate) async fn expect_event(&self, words: &[&str]) -> Result<String> {
-        until(&format!("an event with {words:?}"), LIMIT, async || {
-            let events = self.events().await?;
-            let found = events.iter().find(|event| words.iter().all(|word| event.contains(word)));
-            Ok(match found {
-                Some(event) => Seen::Done(event.clone()),
-                None => {
-                    let of_us: Vec<_> =
-                        events.iter().filter(|it| !it.contains("Scheduled")).collect();
-                    Seen::NotYet(format!("{of_us:#?}"))
-                }
-            })
-        })
-        .await
+        let read = async || {
+            let pod = self.pods().get_opt(pod).await?;
+            Ok(pod.and_then(|pod| pod.status?.phase).unwrap_or_default())
+        };
+        settled(&format!("pod {pod} to be {phase}"), read, |seen| seen == phase).await?;
+        Ok(self.pods().get(pod).await?)
     }
 }
 
@@ -278,23 +260,14 @@ pub(crate) async fn noticed(world: &World) -> Result<()> {
         "spec": {"pipelineSpec": {"tasks": [task("one", &[], &[])]}},
     });
     let run: DynamicObject = serde_json::from_value(run)?;
-    until("stowplan to notice Tekton", LIMIT, async || {
+    let is_member = async || {
         let name = runs.create(&PostParams::default(), &run).await?.name_any();
         ended(&world.client, space, &name, LIMIT).await?;
-        let pod = pods.get(&format!("{name}-one-pod")).await?;
-        Ok(match group_of(&pod) {
-            Some(_) => Seen::Done(()),
-            None => Seen::NotYet("the pod of a run is no member".to_owned()),
-        })
-    })
-    .await?;
+        Ok(group_of(&pods.get(&format!("{name}-one-pod")).await?).is_some())
+    };
+    settled("the pod of a run to be a member", is_member, |is_one| *is_one).await?;
     runs.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
     Ok(())
-}
-
-/// The node of a pod.
-pub(crate) fn node(pod: &Pod) -> Option<String> {
-    pod.spec.as_ref()?.node_name.clone()
 }
 
 /// The claims that a pod uses.
@@ -310,14 +283,5 @@ pub(crate) async fn with_policy(
     coschedule: Value,
     test: impl AsyncFnOnce() -> Result<()>,
 ) -> Result<()> {
-    let installation = world.alone().await?;
-    let kept = installation.policy().await?;
-    let mut policy: Value = serde_saphyr::from_str(&kept)?;
-    for (key, value) in coschedule.as_object().into_iter().flatten() {
-        policy["coschedule"][key] = value.clone();
-    }
-    installation.set_policy(&policy.to_string()).await?;
-    let outcome = test().await;
-    installation.set_policy(&kept).await?;
-    outcome
+    crate::world::with_policy(world, json!({"coschedule": coschedule}), test).await
 }

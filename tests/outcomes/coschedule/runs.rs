@@ -1,47 +1,47 @@
-//! Pipelines of every shape, and runs that are deleted or made again.
+//! Pipelines of every shape and size, runs that are deleted or made again, and objects that do not exist.
 
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams};
-use serde_json::json;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
 use testbed::tekton::FAIL;
 use testbed::volumes::{IMMEDIATE, WAITING};
-use testbed::wait::{Seen, until};
+use testbed::workload;
 
-use crate::coschedule::group::group_of;
 use crate::coschedule::pipeline::{
-    LIMIT, Lab, claim, clone_and_build, existing, in_mode, lasting, task, template,
+    Lab, ZONES, after_clone, claim, clone_and_build, existing, in_mode, lasting, task, template,
 };
-use crate::world::{World, same};
+use crate::world::{World, same, settled};
 
-const ZONES: [&str; 4] = ["east", "west", "east", "west"];
-
+/// So are those of a pipeline in the pipeline.
 pub(crate) async fn matrix_finally_and_retries_are_members(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("matrix").await?;
-    let lab = Lab::new(&world, "matrix", &ZONES).await?;
+    let (space, lab) = Lab::in_space(&world, "matrix", &ZONES).await?;
     let mut test = task("test", &[], &["source"]);
     test["matrix"] = json!({"params": [{"name": "os", "value": ["linux", "mac", "windows"]}]});
     let mut flaky = task("flaky", &["test"], &["source"]);
     flaky["retries"] = json!(1);
     flaky["taskSpec"]["metadata"]["annotations"][FAIL] = json!("once");
-    let mut run = lab.run("ci", &[template("source", WAITING)], &[test, flaky]);
+    let workspace = json!([{"name": "source"}]);
+    let inner = json!({
+        "name": "inner", "runAfter": ["flaky"], "workspaces": workspace,
+        "pipelineSpec": {
+            "workspaces": workspace,
+            "tasks": [task("a", &[], &["source"]), task("b", &["a"], &["source"])],
+        },
+    });
+    let after = task("after", &["inner"], &["source"]);
+    let tasks = [test, flaky, inner, after];
+    let mut run = lab.run("ci", &[template("source", IMMEDIATE)], &tasks);
     run["spec"]["pipelineSpec"]["finally"] = json!([task("tell", &[], &["source"])]);
     space.created(&run).await?;
     space.succeeded("ci").await?;
-    let pods = space.task_pods().await?;
-    same(
-        &pods.keys().map(String::as_str).collect::<Vec<_>>(),
-        &vec![
-            "ci-flaky-pod",
-            "ci-flaky-pod-retry1",
-            "ci-tell-pod",
-            "ci-test-0-pod",
-            "ci-test-1-pod",
-            "ci-test-2-pod",
-        ],
-    )?;
+    let pods = space.task_pods().await?.into_keys().collect::<Vec<_>>().join(" ");
+    let wanted = "ci-after-pod ci-flaky-pod ci-flaky-pod-retry1 ci-inner-a-pod ci-inner-b-pod ci-tell-pod \
+                  ci-test-0-pod ci-test-1-pod ci-test-2-pod";
+    same(&pods.as_str(), &wanted)?;
     space.together("ci-").await?;
     space.cleared(&[]).await
 }
@@ -84,57 +84,37 @@ pub(crate) async fn unreadable_pipelines_are_one_group(world: Arc<World>) -> Res
     Ok(())
 }
 
-pub(crate) async fn pipelines_in_pipelines_are_one_run(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("nested").await?;
-    let lab = Lab::new(&world, "nested", &ZONES).await?;
-    let workspace = json!([{"name": "source"}]);
-    let inner = json!({
-        "name": "inner", "runAfter": ["before"], "workspaces": workspace,
-        "pipelineSpec": {
-            "workspaces": workspace,
-            "tasks": [task("a", &[], &["source"]), task("b", &["a"], &["source"])],
-        },
-    });
-    let tasks = [task("before", &[], &["source"]), inner, task("after", &["inner"], &["source"])];
-    space.created(&lab.run("ci", &[template("source", IMMEDIATE)], &tasks)).await?;
-    space.succeeded("ci").await?;
-    let pods = space.task_pods().await?;
-    same(&pods.len(), &4)?;
-    space.together("ci-").await?;
-    space.cleared(&[]).await
-}
-
 pub(crate) async fn runs_that_share_a_claim_share_a_node(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("shared").await?;
-    let lab = Lab::new(&world, "shared", &ZONES).await?;
+    let (space, lab) = Lab::in_space(&world, "shared", &ZONES).await?;
     space.created(&claim("cache", WAITING, "ReadWriteOnce")).await?;
     for name in ["first", "second", "third"] {
         let run = lab.run(
             name,
             &[template("source", IMMEDIATE), existing("cache", "cache")],
             &[
-                lasting(task("clone", &[], &["source"]), "2s"),
+                held(task("clone", &[], &["source"])),
                 lasting(task("build", &["clone"], &["source", "cache"]), "2s"),
             ],
         );
         space.created(&run).await?;
     }
+    // Only one node can mount the cache, and no run has ended.
     for name in ["first", "second", "third"] {
+        space.in_phase(&format!("{name}-clone-pod"), "Running").await?;
+    }
+    for name in ["first", "second", "third"] {
+        space.let_end(&format!("{name}-clone-pod")).await?;
         space.succeeded(name).await?;
     }
-    // Both at the same time on one node: only one node can mount the cache.
     space.node_of_all("").await?;
     space.cleared(&["cache"]).await
 }
 
 pub(crate) async fn a_run_deleted_midway_leaves_nothing(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("midway").await?;
-    let lab = Lab::new(&world, "midway", &ZONES).await?;
+    let (space, lab) = Lab::in_space(&world, "midway", &ZONES).await?;
     for mode in ["workspaces", "isolate-pipelinerun"] {
-        let mut run = in_mode(clone_and_build(&lab, mode, IMMEDIATE), mode);
-        let tasks = &mut run["spec"]["pipelineSpec"]["tasks"];
-        tasks[0] = lasting(tasks[0].clone(), "10m");
-        space.created(&run).await?;
+        let run = after_clone(&lab, mode, IMMEDIATE, |clone| lasting(clone, "10m"));
+        space.created(&in_mode(run, mode)).await?;
         space.in_phase(&format!("{mode}-clone-pod"), "Running").await?;
     }
     space.placed(2).await?;
@@ -145,62 +125,105 @@ pub(crate) async fn a_run_deleted_midway_leaves_nothing(world: Arc<World>) -> Re
 }
 
 pub(crate) async fn a_run_made_again_under_its_old_name(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("again").await?;
-    let lab = Lab::new(&world, "again", &ZONES).await?;
+    let (space, lab) = Lab::in_space(&world, "again", &ZONES).await?;
     let run = clone_and_build(&lab, "ci", WAITING);
-    let mut slow = run.clone();
-    slow["spec"]["pipelineSpec"]["tasks"][0] = lasting(task("clone", &[], &["source"]), "10m");
+    let slow = after_clone(&lab, "ci", WAITING, |clone| lasting(clone, "10m"));
     space.created(&slow).await?;
     space.in_phase("ci-clone-pod", "Running").await?;
     // A pod without a node would be deleted at once.
     space.placed(1).await?;
     let old = space.placeholder_pods().await?[0].name_any();
     // A slow kubelet: the old placeholder is Terminating during all of the second run.
-    let held = json!({"metadata": {"annotations": {"testbed.stowplan.dev/lost": "true"}}});
-    space.pods().patch_metadata(&old, &PatchParams::default(), &Patch::Merge(held)).await?;
+    let held = |held: Option<&str>| json!({"metadata": {"annotations": {"testbed.stowplan.dev/lost": held}}});
+    space.change::<Pod>(&old, held(Some("true"))).await?;
     space.runs().delete("ci", &DeleteParams::default()).await?;
-    until("the first run to be deleted", LIMIT, async || {
-        Ok(match space.runs().get_metadata_opt("ci").await? {
-            None => Seen::Done(()),
-            Some(_) => Seen::NotYet("it is there".to_owned()),
-        })
-    })
-    .await?;
+    let exists = async || Ok(space.runs().get_metadata_opt("ci").await?.is_some());
+    settled("the first run to be deleted", exists, |exists| !exists).await?;
     space.created(&run).await?;
-    space.succeeded("ci").await?;
-    space.together("ci-").await?;
+    space.ran("ci").await?;
     let terminating = space.pods().get(&old).await?;
     ensure!(terminating.metadata.deletion_timestamp.is_some(), "{old} lives on");
-    let let_go = json!({"metadata": {"annotations": {"testbed.stowplan.dev/lost": null}}});
-    space.pods().patch_metadata(&old, &PatchParams::default(), &Patch::Merge(let_go)).await?;
+    space.change::<Pod>(&old, held(None)).await?;
     space.cleared(&[]).await
 }
 
-pub(crate) async fn labels_of_another_run_change_nothing(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("forged").await?;
-    let lab = Lab::new(&world, "forged", &ZONES).await?;
-    let mut honest = clone_and_build(&lab, "honest", WAITING);
-    let tasks = &mut honest["spec"]["pipelineSpec"]["tasks"];
-    tasks[0] = lasting(tasks[0].clone(), "5s");
-    space.created(&honest).await?;
-    space.in_phase("honest-clone-pod", "Running").await?;
-    let uid = space.runs().get("honest").await?.uid();
-    let mut forged = clone_and_build(&lab, "forged", WAITING);
-    forged["spec"]["taskRunSpecs"] = ["clone", "build"]
-        .map(|task| {
-            json!({"pipelineTaskName": task, "metadata": {"labels": {
-                "tekton.dev/pipelineRun": "honest", "tekton.dev/pipelineRunUID": uid,
-            }}})
+pub(crate) async fn a_claim_that_does_not_exist_yet(world: Arc<World>) -> Result<()> {
+    let (space, lab) = Lab::in_space(&world, "absent", &ZONES).await?;
+    let tasks = [task("a", &[], &["cache"]), task("b", &["a"], &["cache"])];
+    space.created(&lab.run("ci", &[existing("cache", "later")], &tasks)).await?;
+    workload::unschedulable(&world.client, &space.name, "ci-a-pod").await?;
+    space.expect_event(&["Pod/ci-a-pod", "persistentvolumeclaim \"later\" not found"]).await?;
+    space.created(&claim("later", WAITING, "ReadWriteOnce")).await?;
+    space.ran("ci").await?;
+    space.cleared(&["later"]).await
+}
+
+pub(crate) async fn a_pipeline_that_does_not_exist(world: Arc<World>) -> Result<()> {
+    let (space, lab) = Lab::in_space(&world, "nowhere", &["east"]).await?;
+    space.created(&claim("cache", WAITING, "ReadWriteOnce")).await?;
+    let mut run = lab.run("ci", &[existing("cache", "cache")], &[]);
+    let spec = run["spec"].as_object_mut().expect("a run has a spec");
+    spec.remove("pipelineSpec");
+    spec.insert("pipelineRef".to_owned(), json!({"name": "nowhere"}));
+    space.created(&run).await?;
+    same(&&*space.failed("ci").await?, &"no such Pipeline")?;
+    // A pod of the failed run: a run that has ended has no group.
+    let run = space.runs().get("ci").await?;
+    let mut spec = json!({"podTemplate": lab.way(), "workspaces": [existing("cache", "cache")]});
+    spec["taskSpec"] = task("one", &[], &["cache"])["taskSpec"].take();
+    space
+        .created(&json!({
+            "apiVersion": "tekton.dev/v1", "kind": "TaskRun",
+            "metadata": {
+                "name": "ci-one",
+                "labels": {"tekton.dev/pipelineTask": "one", "tekton.dev/pipelineRun": "ci"},
+                "ownerReferences": [{
+                    "apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "ci",
+                    "uid": run.uid(), "controller": true,
+                }],
+            },
+            "spec": spec,
+        }))
+        .await?;
+    space.in_phase("ci-one-pod", "Succeeded").await?;
+    space.nobody_is_a_member().await?;
+    space.no_placeholder().await?;
+    space.cleared(&["cache"]).await
+}
+
+pub(crate) async fn names_at_their_limits(world: Arc<World>) -> Result<()> {
+    let (space, lab) = Lab::in_space(&world, "names", &ZONES).await?;
+    let (run, workspace) = ("r".repeat(63), "w".repeat(63));
+    let mut source = template(&workspace, IMMEDIATE);
+    source["volumeClaimTemplate"]["metadata"] = json!({"name": "t".repeat(242)});
+    let other = "o".repeat(63);
+    let tasks = [
+        task(&"a".repeat(63), &[], &[&workspace]),
+        task(&"b".repeat(63), &[&"a".repeat(63)], &[&workspace, &other]),
+    ];
+    space.created(&lab.run(&run, &[source, template(&other, IMMEDIATE)], &tasks)).await?;
+    space.succeeded(&run).await?;
+    same(&space.task_pods().await?.len(), &2)?;
+    space.together("").await?;
+    space.cleared(&[]).await
+}
+
+pub(crate) async fn a_run_of_many_tasks_and_workspaces(world: Arc<World>) -> Result<()> {
+    let space = world.namespace("huge").await?;
+    let lab = Lab::new(&world, "huge", &ZONES).await?;
+    let names: Vec<_> = (0..25).map(|number| format!("w{number:02}")).collect();
+    let workspaces: Vec<_> = names.iter().map(|name| template(name, WAITING)).collect();
+    let tasks: Vec<Value> = (0..75)
+        .map(|number| {
+            let workspace = &names[number % 25];
+            task(&format!("{workspace}-t{}", number / 25), &[], &[workspace])
         })
-        .into_iter()
         .collect();
-    space.created(&forged).await?;
-    for run in ["honest", "forged"] {
-        space.succeeded(run).await?;
-        space.together(run).await?;
+    space.created(&lab.run("ci", &workspaces, &tasks)).await?;
+    space.succeeded("ci").await?;
+    same(&space.task_pods().await?.len(), &75)?;
+    for name in &names {
+        space.together(&format!("ci-{name}-")).await?;
     }
-    let (one, other) =
-        (space.task_pod("honest-build-pod").await?, space.task_pod("forged-build-pod").await?);
-    ensure!(group_of(&one).is_some() && group_of(&one) != group_of(&other), "one group");
     space.cleared(&[]).await
 }

@@ -9,17 +9,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
-use testbed::wait::{Seen, until};
 use testbed::workload;
 
 use crate::coschedule::group::group_of;
-use crate::coschedule::pipeline::{LIMIT, node};
-use crate::world::{Space, World, element, same};
+use crate::world::{Space, World, element, node, same, settled};
 
 const OBJECTS: &str = include_str!("upgrade/9cdd524.json");
 
@@ -58,8 +56,7 @@ const STAYS: &[(&str, &[&str])] = &[
 async fn differences(space: &Space, objects: &[Value]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for (kind, parts) in STAYS {
-        let said = space.world.kubectl(&["-n", &space.name, "get", kind, "-o", "json"], "").await?;
-        let list: Value = serde_json::from_str(&said.succeeded()?)?;
+        let list = space.get(kind).await?;
         let name = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);
         let present: BTreeMap<_, _> =
             list["items"].as_array().into_iter().flatten().map(|it| (name(it), it)).collect();
@@ -148,11 +145,9 @@ pub(crate) async fn objects_of_an_older_release_are_taken_over(world: Arc<World>
     same(&&*space.node_of_new(&of_group).await?, &"kept-6")?;
 
     same(&differences(&space, &objects).await?, &vec![])?;
-    for event in space.events().await? {
-        for reason in ["MemberLost", "PlaceholderMoved", "NotPlaced", "KeyReplaced", "WriteRefused"]
-        {
-            ensure!(!event.contains(reason), "{event}");
-        }
+    let events = space.events().await?.concat();
+    for reason in ["MemberLost", "PlaceholderMoved", "NotPlaced", "KeyReplaced", "WriteRefused"] {
+        ensure!(!events.contains(reason), "{events}");
     }
 
     space.runs().delete("image", &DeleteParams::default()).await?;
@@ -161,30 +156,22 @@ pub(crate) async fn objects_of_an_older_release_are_taken_over(world: Arc<World>
 
 /// Deletes the namespace, and the nodes when they have no mark any more.
 async fn cleared(space: &Space) -> Result<()> {
-    let client = &space.world.client;
-    Api::<Namespace>::all(client.clone()).delete(&space.name, &DeleteParams::default()).await?;
+    space.world.run(&format!("delete namespace {} --wait=false", space.name)).await?;
     // No kubelet ends the workers that do not start, and a namespace's pods are deleted first.
-    let pods = ["delete", "pods", "--all", "--force", "--grace-period=0", "--wait=false"];
-    let arguments = [&["-n", &*space.name][..], &pods].concat();
-    space.world.kubectl(&arguments, "").await?.succeeded()?;
-    let nodes: Api<Node> = Api::all(client.clone());
-    until("the nodes of the older release to be free", LIMIT, async || {
-        let left = space.pods().list(&ListParams::default()).await?.items.len();
+    space.kubectl("delete pods --all --force --grace-period=0 --wait=false").await?;
+    let nodes: Api<Node> = Api::all(space.world.client.clone());
+    let left = async || {
+        let pods = space.pods().list(&ListParams::default()).await?.items.len();
         let tagged = ListParams::default().labels("streams.ibm.com/hostpool=kept");
-        let marked = nodes.list(&tagged).await?.items;
-        let mut marked = marked.iter().filter(|node| {
+        let mut marked = nodes.list(&tagged).await?.items;
+        marked.retain(|node| {
             let has_label = node.labels().keys().any(|key| key.starts_with("pool.stowplan"));
             has_label || node.spec.as_ref().is_some_and(|spec| spec.taints.is_some())
         });
-        Ok(match (marked.next(), left) {
-            (None, 0) => Seen::Done(()),
-            (marked, _) => Seen::NotYet(format!(
-                "{left} pods, marks on {:?}",
-                marked.map(|node| node.name_any())
-            )),
-        })
-    })
-    .await?;
+        Ok((pods, marked.iter().map(|node| node.name_any()).collect::<Vec<_>>()))
+    };
+    let is_free = |(pods, marked): &(usize, Vec<String>)| *pods == 0 && marked.is_empty();
+    settled("the nodes of the older release to be free", left, is_free).await?;
     for index in 0..8 {
         space.world.plane.delete_node(&format!("kept-{index}")).await?;
     }

@@ -8,40 +8,26 @@ use anyhow::{Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{ListParams, PostParams};
-use kube::{Api, ResourceExt as _};
-use serde_json::json;
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use serde_json::{Value, json};
 use testbed::tekton::RESULTS;
 use testbed::volumes::{IMMEDIATE, LOCAL, WAITING};
-use testbed::wait::{Seen, until};
 use testbed::workload;
 
 use crate::coschedule::group::group_of;
 use crate::coschedule::pipeline::{
-    LIMIT, Lab, claim, claims_of, clone_and_build, existing, in_mode, lasting, task, template,
+    Lab, ZONES, claim, claims_of, clone_and_build, existing, in_mode, lasting, task, template,
     with_policy,
 };
-use crate::world::{Space, World, same};
-
-const ZONES: [&str; 4] = ["east", "west", "east", "west"];
+use crate::world::{Space, World, has, run, same, settled};
 
 fn class(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.spec.as_ref()?.storage_class_name.as_deref()
 }
 
-/// Waits until the claims of this namespace are bound.
-async fn bound(space: &Space, count: usize) -> Result<()> {
-    until("the claims to be bound", LIMIT, async || {
-        let claims = space.claims().list(&ListParams::default()).await?.items;
-        let bound =
-            claims.iter().filter(|it| it.spec.as_ref().is_some_and(|it| it.volume_name.is_some()));
-        Ok(match bound.count() {
-            seen if seen == count => Seen::Done(()),
-            seen => Seen::NotYet(format!("{seen} are")),
-        })
-    })
-    .await
+async fn all_claims(space: &Space) -> Result<Vec<PersistentVolumeClaim>> {
+    Ok(space.claims().list(&ListParams::default()).await?.items)
 }
 
 pub(crate) async fn adopted_claims_of_two_zones_meet(world: Arc<World>) -> Result<()> {
@@ -51,18 +37,12 @@ pub(crate) async fn adopted_claims_of_two_zones_meet(world: Arc<World>) -> Resul
         let run = in_mode(clone_and_build(&lab, "ci", IMMEDIATE), mode);
         let plan = ["plan", "--live", "-n", &space.name, "-f", "-"];
         let preview = world.stowplan(&plan, &run.to_string()).await?;
-        for line in [
-            format!("  mode {mode}"),
-            format!("  claim of workspace source: storage class {WAITING}"),
-            "  pods of clone, build:".to_owned(),
-        ] {
-            let is_shown = preview.out.lines().any(|shown| shown == line);
-            ensure!(is_shown, "not reported: {line}\n{}{}", preview.out, preview.err);
-        }
+        let of_claim = format!("  claim of workspace source: storage class {WAITING}\n");
+        let mode = format!("  mode {mode}\n");
+        has(&preview.out, &[&mode, &of_claim, "  pods of clone, build:\n"])?;
         space.created(&run).await?;
-        space.succeeded("ci").await?;
-        space.together("ci-").await?;
-        for claim in space.claims().list(&ListParams::default()).await?.items {
+        space.ran("ci").await?;
+        for claim in all_claims(&space).await? {
             same(&class(&claim), &Some(WAITING))?;
             let owner = claim.owner_references().first();
             same(&owner.map(|owner| &*owner.kind), &Some("PipelineRun"))?;
@@ -80,16 +60,14 @@ async fn parked_class(world: &Arc<World>) -> Result<()> {
         .args(["--show-only", "templates/storageclass.yaml"])
         .args(["--set", "policy.coschedule.volumes=provision"])
         .args(["--set-string", &format!("tls.caBundle={authority},image.repository=stowplan")]);
-    let output = tokio::process::Command::from(helm).output().await?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let said = world.kubectl(&["apply", "-f", "-"], &String::from_utf8(output.stdout)?).await?;
-    ensure!(said.success && said.out.contains("stowplan-parked"), "{}{}", said.out, said.err);
-    Ok(())
+    let rendered = run(helm, &[], "").await?.succeeded()?;
+    let said = world.kubectl(&["apply", "-f", "-"], &rendered).await?.succeeded()?;
+    has(&said, &["stowplan-parked"])
 }
 
 /// The claims of a namespace that end so and are not being deleted.
 async fn staying(space: &Space, end: &str) -> Result<BTreeSet<String>> {
-    let claims = space.claims().list(&ListParams::default()).await?.items;
+    let claims = all_claims(space).await?;
     let stays = |claim: &&PersistentVolumeClaim| claim.metadata.deletion_timestamp.is_none();
     let names = claims.iter().filter(stays).map(PersistentVolumeClaim::name_any);
     Ok(names.filter(|name| name.ends_with(end)).collect())
@@ -109,33 +87,26 @@ pub(crate) async fn provisioned_claims_of_two_zones_meet(world: Arc<World>) -> R
             let mut run = in_mode(clone_and_build(&lab, "ci", IMMEDIATE), mode);
             run["metadata"]["annotations"]["tekton.dev/auto-cleanup-pvc"] = json!(clean);
             space.created(&run).await?;
-            space.succeeded("ci").await?;
-            space.together("ci-").await?;
+            space.ran("ci").await?;
             let pod = space.task_pod("ci-build-pod").await?;
             let ours = format!("-{}-0", group_of(&pod).unwrap_or("no group"));
             let claims = BTreeSet::from_iter(claims_of(&pod));
             ensure!(claims.len() == 2 && claims.iter().all(|it| it.ends_with(&ours)), "{claims:?}");
             space.nothing_is_left().await?;
             let wanted = if stay { claims } else { BTreeSet::new() };
-            until(&format!("{mode}: our claims to be {wanted:?}"), LIMIT, async || {
-                let left = staying(&space, &ours).await?;
-                Ok(if left == wanted { Seen::Done(()) } else { Seen::NotYet(format!("{left:?}")) })
-            })
-            .await?;
+            let what = format!("{mode}: our claims to be {wanted:?}");
+            let ours = async || staying(&space, &ours).await;
+            settled(&what, ours, |left| *left == wanted).await?;
             // Tekton's own claims have no volume, and no pod used them.
-            until(&format!("{mode}: the parked claims to be deleted"), LIMIT, async || {
-                let left = space.claims().list(&ListParams::default()).await?.items;
-                let parked = left.iter().filter(|claim| class(claim) == Some("stowplan-parked"));
-                Ok(match parked.count() {
-                    0 => Seen::Done(()),
-                    left => Seen::NotYet(format!("{left} are left")),
-                })
-            })
-            .await?;
+            let parked = async || {
+                let claims = all_claims(&space).await?;
+                Ok(claims.iter().filter(|it| class(it) == Some("stowplan-parked")).count())
+            };
+            settled(&format!("{mode}: parked claims"), parked, |left| *left == 0).await?;
             // They stay although the run that had them provisioned no longer exists.
             for _ in 0..if stay { 5 } else { 0 } {
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                same(&staying(&space, &ours).await?, &wanted)?;
+                same(&ours().await?, &wanted)?;
             }
             space.cleared(&[]).await?;
         }
@@ -144,64 +115,39 @@ pub(crate) async fn provisioned_claims_of_two_zones_meet(world: Arc<World>) -> R
     .await
 }
 
-pub(crate) async fn a_class_without_a_sibling_is_kept_and_reported(
-    world: Arc<World>,
-) -> Result<()> {
-    let lab = Lab::new(&world, "lonely", &ZONES).await?;
-    let classes: Api<StorageClass> = Api::all(world.client.clone());
-    for name in ["lonely", "mapped", "mapped-to-nothing"] {
-        // Parameters that no other class has, so that it has no sibling.
-        let class = json!({
-            "metadata": {"name": name}, "provisioner": "testbed.stowplan.dev/zonal",
-            "parameters": {"kind": name}, "volumeBindingMode": "Immediate",
-        });
-        classes.create(&PostParams::default(), &serde_json::from_value(class)?).await?;
-    }
-    let map = json!({"classMap": {"mapped": WAITING, "mapped-to-nothing": "no-such-class"}});
-    with_policy(&world, map, async || {
-        for (name, wanted) in
-            [("lonely", "lonely"), ("mapped", WAITING), ("mapped-to-nothing", "mapped-to-nothing")]
-        {
-            let space = world.namespace("lonely").await?;
-            let both: &[&str] = &["source", "cache"];
-            let tasks = [lasting(task("a", &[], both), "3s"), task("b", &["a"], both)];
-            let workspaces = [template("source", name), template("cache", WAITING)];
-            space.created(&lab.run("ci", &workspaces, &tasks)).await?;
-            space.succeeded("ci").await?;
-            space.together("ci-").await?;
-            let claims = space.claims().list(&ListParams::default()).await?.items;
-            let classes: BTreeSet<_> = claims.iter().filter_map(class).collect();
-            same(&classes, &BTreeSet::from([wanted, WAITING]))?;
-            if wanted == name {
-                space.expect_event(&["PipelineRun/ci", "ClassBindsAtOnce", name]).await?;
-            }
-            space.cleared(&[]).await?;
-        }
-        Ok(())
-    })
-    .await
-}
-
-pub(crate) async fn volumes_in_two_zones_split_a_run(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("split").await?;
-    let lab = Lab::new(&world, "split", &ZONES).await?;
-    for name in ["a", "b"] {
-        space.created(&claim(name, IMMEDIATE, "ReadWriteOnce")).await?;
-    }
-    bound(&space, 2).await?;
-    let run = |name: &str, tasks: &[_]| {
-        in_mode(lab.run(name, &[existing("a", "a"), existing("b", "b")], tasks), "pipelineruns")
-    };
-    let tasks = [
+/// Tasks of which each uses one of two volumes; they wait for each other.
+fn crossed() -> [Value; 4] {
+    [
         task("a1", &[], &["a"]),
         task("b1", &[], &["b"]),
         task("a2", &["b1"], &["a"]),
         task("b2", &["a1"], &["b"]),
-    ];
-    space.created(&run("ci", &tasks)).await?;
+    ]
+}
+
+/// The run has two groups, each on a node of its volume's zone.
+async fn is_split(space: &Space) -> Result<()> {
     space.succeeded("ci").await?;
     let (a, b) = (space.together("ci-a").await?, space.together("ci-b").await?);
     ensure!(a != b, "both on {a}, which one volume does not reach");
+    Ok(())
+}
+
+pub(crate) async fn volumes_in_two_zones_split_a_run(world: Arc<World>) -> Result<()> {
+    let (space, lab) = Lab::in_space(&world, "split", &ZONES).await?;
+    for name in ["a", "b"] {
+        space.created(&claim(name, IMMEDIATE, "ReadWriteOnce")).await?;
+    }
+    let volumes = async || {
+        let claims = all_claims(&space).await?;
+        Ok(claims.into_iter().filter_map(|it| it.spec?.volume_name).count())
+    };
+    settled("the claims to be bound", volumes, |bound| *bound == 2).await?;
+    let run = |name: &str, tasks: &[_]| {
+        in_mode(lab.run(name, &[existing("a", "a"), existing("b", "b")], tasks), "pipelineruns")
+    };
+    space.created(&run("ci", &crossed())).await?;
+    is_split(&space).await?;
 
     // No node fits a task that needs both, and an event says so.
     space.created(&run("never", &[task("both", &[], &["a", "b"])])).await?;
@@ -215,45 +161,20 @@ pub(crate) async fn volumes_in_two_zones_split_a_run(world: Arc<World>) -> Resul
 }
 
 pub(crate) async fn volumes_that_come_to_lie_apart_split_a_run(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("apart").await?;
-    let lab = Lab::new(&world, "apart", &ZONES).await?;
-    let classes: Api<StorageClass> = Api::all(world.client.clone());
+    let (space, lab) = Lab::in_space(&world, "apart", &ZONES).await?;
     // The class binds at once and has no sibling that waits: the zones of the volumes become known
     // only when the placeholder exists, or a moment before.
-    let class = json!({
-        "metadata": {"name": "apart"}, "provisioner": "testbed.stowplan.dev/zonal",
-        "parameters": {"kind": "apart"}, "volumeBindingMode": "Immediate",
-    });
-    classes.create(&PostParams::default(), &serde_json::from_value(class)?).await?;
-    let tasks = [
-        task("a1", &[], &["a"]),
-        task("b1", &[], &["b"]),
-        task("a2", &["b1"], &["a"]),
-        task("b2", &["a1"], &["b"]),
-    ];
+    space
+        .created(&json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "apart"},
+            "provisioner": "testbed.stowplan.dev/zonal", "parameters": {"kind": "apart"},
+            "volumeBindingMode": "Immediate",
+        }))
+        .await?;
     let workspaces = [template("a", "apart"), template("b", "apart")];
-    space.created(&in_mode(lab.run("ci", &workspaces, &tasks), "pipelineruns")).await?;
-    space.succeeded("ci").await?;
-    let (a, b) = (space.together("ci-a").await?, space.together("ci-b").await?);
-    ensure!(a != b, "both on {a}, which one volume does not reach");
+    space.created(&in_mode(lab.run("ci", &workspaces, &crossed()), "pipelineruns")).await?;
+    is_split(&space).await?;
     space.cleared(&[]).await
-}
-
-pub(crate) async fn claims_that_many_nodes_can_use_form_no_group(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("many").await?;
-    let lab = Lab::new(&world, "many", &ZONES).await?;
-    for (name, mode) in
-        [("rwx", "ReadWriteMany"), ("rox", "ReadOnlyMany"), ("rwop", "ReadWriteOncePod")]
-    {
-        space.created(&claim(name, WAITING, mode)).await?;
-        let tasks = [task("a", &[], &["shared"]), task("b", &["a"], &["shared"])];
-        space.created(&lab.run(name, &[existing("shared", name)], &tasks)).await?;
-        space.succeeded(name).await?;
-        for (name, pod) in space.task_pods().await? {
-            ensure!(group_of(&pod).is_none(), "{name} became a member");
-        }
-    }
-    space.cleared(&["rox", "rwop", "rwx"]).await
 }
 
 pub(crate) async fn a_claim_that_a_task_makes_known(world: Arc<World>) -> Result<()> {
@@ -279,53 +200,8 @@ pub(crate) async fn a_claim_that_a_task_makes_known(world: Arc<World>) -> Result
         for pod in space.placeholder_pods().await? {
             ensure!(claims_of(&pod).iter().all(|it| !it.contains("$(")), "{:?}", claims_of(&pod));
         }
-        space.succeeded("ci").await?;
-        space.together("ci-").await?;
+        space.ran("ci").await?;
         space.cleared(&["made"]).await?;
     }
     Ok(())
-}
-
-/// It has no group: its only pod is placed where its volume can be used.
-pub(crate) async fn a_taskruns_own_claim_is_adopted(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("standalone").await?;
-    let lab = Lab::new(&world, "standalone", &ZONES).await?;
-    let mut spec = json!({
-        "podTemplate": lab.way(),
-        "workspaces": [template("source", IMMEDIATE), template("cache", IMMEDIATE)],
-    });
-    spec["taskSpec"] = task("work", &[], &["source", "cache"])["taskSpec"].take();
-    space
-        .created(&json!({
-            "apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": {"name": "one"},
-            "spec": spec,
-        }))
-        .await?;
-    let pod = space.in_phase("one-pod", "Running").await?;
-    ensure!(group_of(&pod).is_none(), "it became a member");
-    same(&space.placeholders().await?.len(), &0)?;
-    let claims = space.claims().list(&ListParams::default()).await?.items;
-    same(&claims.len(), &2)?;
-    for claim in &claims {
-        same(&class(claim), &Some(WAITING))?;
-    }
-    space.in_phase("one-pod", "Succeeded").await?;
-    same(&space.placeholders().await?.len(), &0)?;
-    world.kubectl(&["-n", &space.name, "delete", "taskrun", "one"], "").await?.succeeded()?;
-    space.cleared(&[]).await
-}
-
-pub(crate) async fn one_claim_in_two_workspaces(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("twice").await?;
-    let lab = Lab::new(&world, "twice", &ZONES).await?;
-    space.created(&claim("cache", WAITING, "ReadWriteOnce")).await?;
-    let run = lab.run(
-        "ci",
-        &[existing("one", "cache"), existing("other", "cache")],
-        &[task("a", &[], &["one"]), task("b", &[], &["other"]), task("c", &["a"], &["other"])],
-    );
-    space.created(&run).await?;
-    space.succeeded("ci").await?;
-    space.together("ci-").await?;
-    space.cleared(&["cache"]).await
 }

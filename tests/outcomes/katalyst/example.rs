@@ -7,10 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use testbed::control_plane::NodeSpec;
 use testbed::katalyst::{Agents, consumer, reported};
-use testbed::wait::{Seen, until};
 
-use crate::katalyst::rig::LIMIT;
-use crate::world::{World, same};
+use crate::world::{World, succeeds};
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/katalyst.yaml");
 
@@ -20,24 +18,21 @@ pub(crate) async fn the_training_job_keeps_its_roles_apart(world: Arc<World>) ->
     let specs: Vec<NodeSpec> = nodes.iter().map(|node| NodeSpec::new(node)).collect();
     world.plane.add_nodes(&specs).await?;
     let _agents = Agents::start(&world.client, &nodes, 2, 2).await?;
-    world.kubectl(&["-n", &space.name, "apply", "-f", EXAMPLE], "").await?.succeeded()?;
+    space.kubectl(&format!("apply -f {EXAMPLE}")).await?;
 
-    let roles = until("all pods to be on NUMA nodes", LIMIT, async || {
-        let pods = space.pods().list(&Default::default()).await?.items;
+    // A report of another test may be one that cannot be read.
+    let roles = succeeds("six pods to be on NUMA nodes", async || {
+        let pods = space.living("").await?;
         let mut roles: BTreeMap<(String, usize), Vec<String>> = BTreeMap::new();
-        let mut placed = 0;
         for (node, zones) in reported(&world.client).await? {
             for zone in zones {
                 let here = pods.iter().filter(|pod| zone.consumers.contains(&consumer(pod)));
                 let here: Vec<String> = here.map(role).collect::<Result<_>>()?;
-                placed += here.len();
                 roles.entry((node.clone(), zone.number)).or_default().extend(here);
             }
         }
-        Ok(match placed {
-            6 => Seen::Done(roles),
-            _ => Seen::NotYet(format!("{placed} of {} pods", pods.len())),
-        })
+        ensure!(roles.values().map(Vec::len).sum::<usize>() == 6, "{roles:?}");
+        Ok(roles)
     })
     .await?;
     for ((node, zone), mut roles) in roles {
@@ -45,9 +40,9 @@ pub(crate) async fn the_training_job_keeps_its_roles_apart(world: Arc<World>) ->
         roles.dedup();
         ensure!(roles.len() < 2, "NUMA node {zone} of {node} has pods of several roles");
     }
-    let events = world.kubectl(&["-n", &space.name, "get", "events"], "").await?.succeeded()?;
+    let events = space.events().await?.concat();
     ensure!(events.contains("NumaFeasible") && !events.contains("NumaDeadline"), "{events}");
-    same(&world.kubectl(&["delete", "namespace", &space.name], "").await?.success, &true)
+    world.run(&format!("delete namespace {}", space.name)).await.map(drop)
 }
 
 fn role(pod: &Pod) -> Result<String> {

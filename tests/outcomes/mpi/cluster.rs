@@ -1,22 +1,14 @@
 //! Workloads of MPI clusters, and what the tests see of them.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
-use k8s_openapi::api::events::v1::Event;
-use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use serde::de::DeserializeOwned;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
-use testbed::wait::{Seen, until};
 
-use crate::world::Space;
-
-/// How long anything may take: the machine has two cores, and other tests run at once.
-pub(crate) const LIMIT: Duration = Duration::from_secs(90);
+use crate::world::{Space, appears, has, is_gated, is_ready, pod, settled, workload_of};
 
 /// With this annotation a pod gets a node and does not start.
 pub(crate) const LOST: &str = "testbed.stowplan.dev/lost";
@@ -39,73 +31,46 @@ pub(crate) fn template(cluster: &str, role: &str, more: &[(&str, &str)], duratio
     if role == "launcher" {
         container["command"] = json!(["mpirun", "/opt/pi"]);
     }
-    json!({
-        "metadata": {"annotations": annotations, "labels": {"app": format!("{cluster}-{role}")}},
-        "spec": {"containers": [container], "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 0},
-    })
+    pod(
+        role,
+        &json!({
+            "metadata": {"annotations": annotations, "labels": {"app": format!("{cluster}-{role}")}},
+            "spec": {"containers": [container], "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 0},
+        }),
+    )
+}
+
+/// A Job of such pods, with these fields in its spec.
+fn job(name: &str, pod: &Value, more: &Value) -> Value {
+    let mut job = workload_of("Job", name, 1, pod);
+    let own = json!({"apiVersion": "batch/v1", "spec": {"replicas": null, "selector": null}});
+    json_patch::merge(&mut job, &own);
+    json_patch::merge(&mut job["spec"], more);
+    job
 }
 
 pub(crate) fn launcher(name: &str, cluster: &str, more: &[(&str, &str)]) -> Value {
-    json!({
-        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
-        "spec": {"template": template(cluster, "launcher", more, "100ms"), "backoffLimit": 0},
-    })
+    job(name, &template(cluster, "launcher", more, "100ms"), &json!({"backoffLimit": 0}))
 }
 
 /// An Indexed Job of workers that run for an hour.
 pub(crate) fn worker_job(name: &str, cluster: &str, count: u32, more: &[(&str, &str)]) -> Value {
-    json!({
-        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
-        "spec": {"completionMode": "Indexed", "completions": count, "parallelism": count,
-            "template": template(cluster, "worker", more, "3600s")},
-    })
+    let indexed = json!({"completionMode": "Indexed", "completions": count, "parallelism": count});
+    job(name, &template(cluster, "worker", more, "3600s"), &indexed)
 }
 
-/// A StatefulSet of workers.
-pub(crate) fn worker_set(
-    name: &str,
-    cluster: &str,
-    service: &str,
-    count: u32,
-    more: &[(&str, &str)],
-) -> Value {
-    let mut template = template(cluster, "worker", more, "1s");
-    template["spec"].as_object_mut().unwrap().remove("restartPolicy");
-    json!({
-        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name},
-        "spec": {"replicas": count, "serviceName": service, "podManagementPolicy": "Parallel",
-            "selector": {"matchLabels": {"app": format!("{cluster}-worker")}}, "template": template},
-    })
+/// A StatefulSet of workers with the name of their cluster as that of their Service.
+pub(crate) fn worker_set(name: &str, cluster: &str, count: usize, more: &[(&str, &str)]) -> Value {
+    let template = template(cluster, "worker", more, "1s");
+    let mut set = workload_of("StatefulSet", name, count, &template);
+    set["spec"]["serviceName"] = json!(cluster);
+    set["spec"]["podManagementPolicy"] = json!("Parallel");
+    set["spec"]["template"]["spec"]["restartPolicy"] = json!("Always");
+    set
 }
 
 impl Space {
-    pub(crate) fn api<K>(&self) -> Api<K>
-    where
-        K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
-            + DeserializeOwned,
-    {
-        Api::namespaced(self.world.client.clone(), &self.name)
-    }
-
-    /// Waits until there is an object of this name.
-    pub(crate) async fn found<K>(&self, name: &str) -> Result<K>
-    where
-        K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
-            + DeserializeOwned
-            + Clone
-            + std::fmt::Debug,
-    {
-        let api: Api<K> = self.api();
-        until(&format!("{} {name}", K::kind(&())), LIMIT, async || {
-            Ok(match api.get_opt(name).await? {
-                Some(found) => Seen::Done(found),
-                None => Seen::NotYet("there is none".to_owned()),
-            })
-        })
-        .await
-    }
-
     /// The pods of a role in a cluster, by the labels of the webhook.
     pub(crate) async fn of_role(&self, cluster: &str, role: &str) -> Result<Vec<Pod>> {
         let labels = format!("mpi.stowplan.dev/cluster={cluster},mpi.stowplan.dev/role={role}");
@@ -116,42 +81,38 @@ impl Space {
 
     /// Waits until all workers of a cluster run.
     pub(crate) async fn workers_run(&self, cluster: &str, count: usize) -> Result<Vec<Pod>> {
-        until(&format!("{count} workers of {cluster}"), LIMIT, async || {
+        let workers = async || {
             let pods = self.of_role(cluster, "worker").await?;
-            let ready = pods.iter().filter(|pod| is_ready(pod)).count();
-            Ok(match ready == count && pods.len() == count {
-                true => Seen::Done(pods),
-                false => Seen::NotYet(format!("{ready} of {} are Ready", pods.len())),
-            })
-        })
-        .await
+            Ok(pods.iter().map(is_ready).collect::<Vec<_>>())
+        };
+        let what = format!("{count} workers of {cluster} to be Ready");
+        settled(&what, workers, |ready| *ready == vec![true; count]).await?;
+        self.of_role(cluster, "worker").await
     }
 
     /// Waits until the launcher of a cluster exists and is gated.
     pub(crate) async fn gated_launcher(&self, cluster: &str) -> Result<Pod> {
-        until(&format!("a gated launcher of {cluster}"), LIMIT, async || {
+        appears(&format!("a gated launcher of {cluster}"), async || {
             let pods = self.of_role(cluster, "launcher").await?;
-            let gated = pods.iter().find(|pod| is_gated(pod));
-            Ok(match gated {
-                Some(pod) => Seen::Done(pod.clone()),
-                None => Seen::NotYet(format!("{} launchers", pods.len())),
-            })
+            Ok(pods.into_iter().find(|pod| is_gated(pod, "stowplan.dev/mpi-workers")))
         })
         .await
     }
 
     /// Waits until a Job has succeeded, and checks that none of its pods failed.
     pub(crate) async fn job_succeeded(&self, job: &str) -> Result<()> {
-        let jobs: Api<Job> = self.api();
-        until(&format!("Job {job} to succeed"), LIMIT, async || {
-            let status = jobs.get(job).await?.status.unwrap_or_default();
+        let status = async || {
+            let status = self.api::<Job>().get(job).await?.status.unwrap_or_default();
             ensure!(status.failed.unwrap_or_default() == 0, "a pod of {job} has failed");
-            Ok(match status.succeeded {
-                Some(1..) => Seen::Done(()),
-                _ => Seen::NotYet(format!("{status:?}")),
-            })
-        })
-        .await
+            Ok(status)
+        };
+        settled(&format!("Job {job} to succeed"), status, |it| it.succeeded >= Some(1)).await?;
+        Ok(())
+    }
+
+    /// What `check` says about a cluster.
+    pub(crate) async fn check_says(&self, cluster: &str, words: &str) -> Result<()> {
+        has(&self.stowplan(&format!("check mpi/{cluster}")).await?.out, &[words])
     }
 
     /// The values of a cluster's ConfigMap.
@@ -160,36 +121,9 @@ impl Space {
         map.data.unwrap_or_default().remove(key).context("no such key")
     }
 
-    /// Waits for an event with this reason about this object; returns its note.
-    pub(crate) async fn event(&self, reason: &str, kind: &str) -> Result<String> {
-        let events: Api<Event> = self.api();
-        until(&format!("an event {reason} about a {kind}"), LIMIT, async || {
-            let all = events.list(&ListParams::default()).await?.items;
-            let found = all.iter().find(|event| {
-                let about = event.regarding.as_ref().and_then(|of| of.kind.as_deref());
-                event.reason.as_deref() == Some(reason) && about == Some(kind)
-            });
-            Ok(match found {
-                Some(event) => Seen::Done(event.note.clone().unwrap_or_default()),
-                None => {
-                    let reasons: Vec<_> = all.into_iter().filter_map(|of| of.reason).collect();
-                    Seen::NotYet(format!("{reasons:?}"))
-                }
-            })
-        })
-        .await
-    }
-
-    pub(crate) async fn change<K>(&self, name: &str, change: Value) -> Result<()>
-    where
-        K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
-            + DeserializeOwned
-            + Clone
-            + std::fmt::Debug,
-    {
-        let api: Api<K> = self.api();
-        api.patch(name, &PatchParams::default(), &Patch::Merge(change)).await?;
-        Ok(())
+    /// Waits for an event with this reason about an object of this kind, which has these words.
+    pub(crate) async fn told(&self, kind: &str, reason: &str, words: &[&str]) -> Result<()> {
+        has(&self.event(&format!("{kind}/"), reason).await?, words)
     }
 
     /// Deletes the workloads, and waits until everything that was made for a cluster is deleted.
@@ -198,29 +132,18 @@ impl Space {
         let all = ListParams::default();
         self.api::<Job>().delete_collection(&background, &all).await?;
         self.api::<StatefulSet>().delete_collection(&background, &all).await?;
-        until(&format!("nothing of {cluster} to be left"), LIMIT, async || {
-            let mut left = Vec::new();
+        let left = async || {
+            let pods = self.pods().list(&all).await?.items;
+            let mut left: Vec<String> = pods.iter().map(|pod| pod.name_any()).collect();
             let service = self.api::<Service>().get_opt(cluster).await?;
-            left.extend(service.map(|_| "a Service"));
+            left.extend(service.map(|it| it.name_any()));
             let map = self.api::<ConfigMap>().get_opt(&format!("{cluster}-mpi")).await?;
-            left.extend(map.map(|_| "a ConfigMap"));
+            left.extend(map.map(|it| it.name_any()));
             let secret = self.api::<Secret>().get_opt(&format!("{cluster}-ssh")).await?;
-            left.extend(secret.map(|_| "a Secret"));
-            let pods = self.pods().list(&all).await?.items.len();
-            left.extend((pods > 0).then_some("pods"));
-            Ok(if left.is_empty() { Seen::Done(()) } else { Seen::NotYet(left.join(", ")) })
-        })
-        .await
+            left.extend(secret.map(|it| it.name_any()));
+            Ok(left)
+        };
+        settled(&format!("nothing of {cluster} to be left"), left, Vec::is_empty).await?;
+        Ok(())
     }
-}
-
-pub(crate) fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
-    ready.any(|condition| condition.status == "True")
-}
-
-pub(crate) fn is_gated(pod: &Pod) -> bool {
-    let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
-    gates.into_iter().any(|gate| gate.name == "stowplan.dev/mpi-workers")
 }

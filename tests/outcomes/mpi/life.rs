@@ -1,60 +1,46 @@
-//! Clusters of each form, from their creation to their end.
+//! Clusters of each form, from their creation to their end; what cannot start, and what the events say.
 
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
-use kube::Api;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::json;
-use testbed::wait::{Seen, until};
 
-use crate::mpi::cluster::{LIMIT, LOST, is_gated, launcher, worker_job, worker_set};
-use crate::world::{Space, World, same};
+use crate::mpi::cluster::{LOST, launcher, worker_job, worker_set};
+use crate::world::{Space, World, appears, node, same, settled};
 
 /// Lets workers run that have a node and do not start.
 async fn start_workers(space: &Space, cluster: &str, count: usize) -> Result<()> {
-    let pods = until("the workers to have nodes", LIMIT, async || {
+    let nodes = async || {
         let pods = space.of_role(cluster, "worker").await?;
-        let bound = pods
-            .iter()
-            .filter(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()));
-        Ok(match bound.count() == count {
-            true => Seen::Done(pods),
-            false => Seen::NotYet(format!("{} pods", pods.len())),
-        })
-    })
-    .await?;
-    for pod in pods {
-        let name = pod.metadata.name.context("a pod without a name")?;
+        Ok(pods.iter().filter_map(node).count())
+    };
+    settled("the workers to have nodes", nodes, |bound| *bound == count).await?;
+    for pod in space.of_role(cluster, "worker").await? {
         let start = json!({"metadata": {"annotations": {LOST: null}}});
-        space.change::<k8s_openapi::api::core::v1::Pod>(&name, start).await?;
+        space.change::<Pod>(&pod.name_any(), start).await?;
     }
     Ok(())
 }
 
 /// Waits until the pods of the workers are deleted.
 async fn no_workers(space: &Space, cluster: &str) -> Result<()> {
-    until("the workers to be deleted", LIMIT, async || {
-        let pods = space.of_role(cluster, "worker").await?.len();
-        Ok(if pods == 0 { Seen::Done(()) } else { Seen::NotYet(format!("{pods} pods")) })
-    })
-    .await
+    let workers = async || Ok(space.of_role(cluster, "worker").await?.len());
+    settled("the workers to be deleted", workers, |count| *count == 0).await?;
+    Ok(())
 }
 
 /// Waits until the ConfigMap records the UID of the Secret; returns its version.
 async fn recorded(space: &Space, cluster: &str) -> Result<Option<String>> {
-    let secret: Secret = space.found(&format!("{cluster}-ssh")).await?;
-    until("the Secret's UID to be recorded", LIMIT, async || {
+    let uid = space.found::<Secret>(&format!("{cluster}-ssh")).await?.metadata.uid;
+    appears("the Secret's UID to be recorded", async || {
         let map: ConfigMap = space.found(&format!("{cluster}-mpi")).await?;
-        let state = map.metadata.annotations.unwrap_or_default();
-        let state = state.get("mpi.stowplan.dev/key").cloned();
-        Ok(match state == secret.metadata.uid {
-            true => Seen::Done(map.metadata.resource_version),
-            false => Seen::NotYet(format!("{state:?}")),
-        })
+        let is_it = map.annotations().get("mpi.stowplan.dev/key") == uid.as_ref();
+        Ok(is_it.then_some(map.metadata.resource_version))
     })
     .await
 }
@@ -64,7 +50,7 @@ pub(crate) async fn a_job_and_a_stateful_set(world: Arc<World>) -> Result<()> {
     let clean = [("clean-up", "workers")];
     space.created(&launcher("pi-launcher", "pi", &clean)).await?;
     let own = [("slots", "3"), (LOST, "true")];
-    space.created(&worker_set("pi-workers", "pi", "pi", 3, &own)).await?;
+    space.created(&worker_set("pi-workers", "pi", 3, &own)).await?;
 
     let service: Service = space.found("pi").await?;
     let spec = service.spec.context("a Service without a spec")?;
@@ -95,25 +81,21 @@ pub(crate) async fn a_job_and_a_stateful_set(world: Arc<World>) -> Result<()> {
     let spec = gated.spec.context("a pod without a spec")?;
     same(&spec.hostname.as_deref(), &Some("pi-launcher"))?;
     same(&spec.subdomain.as_deref(), &Some("pi"))?;
-    let said = space.world.stowplan(&["check", "mpi/pi", "-n", &space.name], "").await?;
-    ensure!(!said.success && said.out.contains("0 of 3 workers Ready"), "{}{}", said.out, said.err);
-    ensure!(
-        is_gated(&space.gated_launcher("pi").await?),
-        "it is gated while workers are not Ready"
-    );
+    space.check_says("pi", "0 of 3 workers Ready").await?;
+    // It is gated while workers are not Ready.
+    space.gated_launcher("pi").await?;
     start_workers(&space, "pi", 3).await?;
     space.job_succeeded("pi-launcher").await?;
-    let note = space.event("WorkersReady", "Pod").await?;
-    same(&note.as_str(), &"all 3 workers are Ready and have DNS names")?;
+    let note = space.event("Pod/", "WorkersReady").await?;
+    same(&&*note, &"all 3 workers are Ready and have DNS names")?;
 
     // The end: no workers, and after the workloads nothing at all.
-    let sets: Api<StatefulSet> = space.api();
-    until("the workers to be stopped", LIMIT, async || {
-        let replicas = sets.get("pi-workers").await?.spec.and_then(|spec| spec.replicas);
-        Ok(if replicas == Some(0) { Seen::Done(()) } else { Seen::NotYet(format!("{replicas:?}")) })
-    })
-    .await?;
-    space.event("WorkersStopped", "StatefulSet").await?;
+    let replicas = async || {
+        let set: StatefulSet = space.found("pi-workers").await?;
+        Ok(set.spec.and_then(|spec| spec.replicas))
+    };
+    settled("the workers to be stopped", replicas, |count| *count == Some(0)).await?;
+    space.told("StatefulSet", "WorkersStopped", &[]).await?;
     no_workers(&space, "pi").await?;
     // A user who starts them again keeps them.
     space.change::<StatefulSet>("pi-workers", json!({"spec": {"replicas": 2}})).await?;
@@ -131,9 +113,10 @@ pub(crate) async fn an_indexed_job_that_is_suspended_and_resumed(world: Arc<Worl
     space.created(&launcher("l", "c", &more)).await?;
     space.gated_launcher("c").await?;
     let host = |index| format!("w-{index}.c.{}.svc.cluster.local:1\n", space.name);
-    same(&space.file("c", "hostfile").await?, &(host(0) + &host(1)))?;
-    let said = space.world.stowplan(&["check", "mpi/c", "-n", &space.name], "").await?;
-    ensure!(said.out.contains("its Job w is suspended"), "{}", said.out);
+    // The launcher's implementation decides its form, once the launcher is known.
+    let (file, hosts) = (async || space.file("c", "hostfile").await, host(0) + &host(1));
+    settled("the hostfile of MPICH", file, |file| *file == hosts).await?;
+    space.check_says("c", "its Job w is suspended").await?;
 
     space.change::<Job>("w", json!({"spec": {"suspend": false}})).await?;
     space.workers_run("c", 2).await?;
@@ -154,54 +137,24 @@ pub(crate) async fn an_indexed_job_that_is_suspended_and_resumed(world: Arc<Worl
     no_workers(&space, "c").await?;
     let workers: Job = space.found("w").await?;
     same(&workers.spec.and_then(|spec| spec.suspend), &Some(true))?;
-    space.event("WorkersStopped", "Job").await?;
+    space.told("Job", "WorkersStopped", &[]).await?;
     space.nothing_left("c").await
 }
 
-pub(crate) async fn a_launcher_that_is_a_worker(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("both").await?;
-    let more = [("launcher-as-worker", "true"), ("slots", "2")];
-    space.created(&worker_job("w", "c", 1, &[])).await?;
-    space.created(&launcher("l", "c", &more)).await?;
-    space.job_succeeded("l").await?;
-    let domain = format!("{}.svc.cluster.local", space.name);
-    let hosts = format!("c-launcher.c.{domain} slots=2\nw-0.c.{domain} slots=2\n");
-    same(&space.file("c", "hostfile").await?, &hosts)?;
-    space.nothing_left("c").await
-}
-
-pub(crate) async fn a_worker_comes_back_under_its_name(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("back").await?;
-    space.created(&worker_job("w", "c", 2, &[])).await?;
-    let before = space.workers_run("c", 2).await?;
-    let name = before[1].metadata.name.clone().context("a pod without a name")?;
-    space.pods().delete(&name, &DeleteParams::default()).await?;
-    let after = until("another worker 1", LIMIT, async || {
-        let pods = space.of_role("c", "worker").await?;
-        let other = pods.into_iter().find(|pod| {
-            let hostname = pod.spec.as_ref().and_then(|spec| spec.hostname.as_deref());
-            hostname == Some("w-1") && pod.metadata.uid != before[1].metadata.uid
-        });
-        Ok(other.map_or_else(|| Seen::NotYet("none".to_owned()), Seen::Done))
-    })
-    .await?;
-    same(&after.spec.and_then(|spec| spec.subdomain).as_deref(), &Some("c"))?;
-    space.created(&launcher("l", "c", &[])).await?;
-    space.job_succeeded("l").await
-}
-
+/// Each has its own key and its own hosts; in the second one the launcher is a host, too.
 pub(crate) async fn two_clusters_in_one_namespace(world: Arc<World>) -> Result<()> {
     let space = world.namespace("two").await?;
-    for cluster in ["a", "b"] {
-        let workers = format!("{cluster}-w");
-        space.created(&worker_job(&workers, cluster, 2, &[])).await?;
-        space.created(&launcher(&format!("{cluster}-l"), cluster, &[])).await?;
+    let own: &[&[(&str, &str)]] = &[&[], &[("launcher-as-worker", "true"), ("slots", "2")]];
+    for (cluster, more) in ["a", "b"].into_iter().zip(own) {
+        space.created(&worker_job(&format!("{cluster}-w"), cluster, 2, &[])).await?;
+        space.created(&launcher(&format!("{cluster}-l"), cluster, more)).await?;
     }
     let mut keys = Vec::new();
-    for cluster in ["a", "b"] {
+    for (cluster, hosts) in [("a", "a-w-0 1 a-w-1 1"), ("b", "b-launcher 2 b-w-0 2 b-w-1 2")] {
         space.job_succeeded(&format!("{cluster}-l")).await?;
-        let hosts = space.file(cluster, "hostfile").await?;
-        ensure!(hosts.lines().all(|line| line.starts_with(&format!("{cluster}-w-"))), "{hosts}");
+        let domain = format!(".{cluster}.{}.svc.cluster.local slots=", space.name);
+        let file = space.file(cluster, "hostfile").await?.replace(&domain, " ");
+        same(&file.lines().collect::<Vec<_>>().join(" ").as_str(), &hosts)?;
         let secret: Secret = space.found(&format!("{cluster}-ssh")).await?;
         keys.push(secret.data.unwrap_or_default()["ssh-privatekey"].0.clone());
     }
@@ -224,6 +177,56 @@ pub(crate) async fn hundreds_of_workers(world: Arc<World>) -> Result<()> {
     space.job_succeeded("l").await?;
     // No worker that came has changed it.
     same(&recorded(&space, "c").await?, &version)?;
-    let note = space.event("WorkersReady", "Pod").await?;
-    same(&note.as_str(), &"all 300 workers are Ready and have DNS names")
+    let note = space.event("Pod/", "WorkersReady").await?;
+    same(&&*note, &"all 300 workers are Ready and have DNS names")
+}
+
+pub(crate) async fn a_foreign_secret_is_left_alone(world: Arc<World>) -> Result<()> {
+    let space = world.namespace("secret").await?;
+    let foreign = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "c-ssh"},
+        "stringData": {"mine": "yes"}});
+    space.created(&foreign).await?;
+    space.created(&worker_job("w", "c", 1, &[])).await?;
+    space.created(&launcher("l", "c", &[])).await?;
+    let why = ["\"c-ssh\" already exists", "name the cluster otherwise"];
+    space.told("Job", "ObjectNotMade", &why).await?;
+    space.told("Pod", "ObjectNotMade", &[]).await?;
+    let secret: Secret = space.found("c-ssh").await?;
+    same(&secret.data.unwrap_or_default().len(), &1)?;
+    ensure!(space.api::<ConfigMap>().get_opt("c-mpi").await?.is_none(), "no ConfigMap yet");
+
+    // The remedy works.
+    space.api::<Secret>().delete("c-ssh", &DeleteParams::default()).await?;
+    space.job_succeeded("l").await?;
+    let secret: Secret = space.found("c-ssh").await?;
+    same(&secret.immutable, &Some(true))
+}
+
+pub(crate) async fn a_foreign_service_is_left_alone(world: Arc<World>) -> Result<()> {
+    let space = world.namespace("service").await?;
+    let foreign = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "c"},
+        "spec": {"clusterIP": "None", "selector": {"app": "other"}}});
+    space.created(&foreign).await?;
+    space.created(&worker_job("w", "c", 1, &[])).await?;
+    space.created(&launcher("l", "c", &[])).await?;
+    space.told("Pod", "ObjectNotMade", &["needs a Service c"]).await?;
+    let service: Service = space.found("c").await?;
+    let selector = service.spec.and_then(|spec| spec.selector).unwrap_or_default();
+    same(&selector.get("app").map(String::as_str), &Some("other"))
+}
+
+pub(crate) async fn what_keeps_a_cluster_from_starting(world: Arc<World>) -> Result<()> {
+    let space = world.namespace("problem").await?;
+    space.created(&launcher("l", "c", &[("workers", "3")])).await?;
+    let nobody = "no workload of the namespace makes its workers";
+    space.told("Pod", "NoWorkers", &[nobody]).await?;
+    let mut workers = worker_job("w", "c", 2, &[]);
+    workers["spec"]["parallelism"] = json!(1);
+    space.created(&workers).await?;
+    space.told("Job", "WorkersNotAtOnce", &["set parallelism to 2"]).await?;
+    space.check_says("c", "set parallelism to 2").await?;
+    space.change::<Job>("w", json!({"spec": {"parallelism": 2}})).await?;
+    space.told("Job", "WorkersDiffer", &["says 3, and the workloads make 2"]).await?;
+    space.created(&worker_job("w2", "c", 1, &[])).await?;
+    space.job_succeeded("l").await
 }

@@ -2,18 +2,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Node;
-use kube::Api;
 use kube::api::DeleteParams;
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
+use stowplan::testing::systems::streams::api::host_pool::MemberState;
 use stowplan::testing::systems::streams::kinds::streams_job::closure::host_pool_name;
 use testbed::control_plane::NodeSpec;
 use testbed::wait::{Seen, until};
 
+use crate::controller::pool;
 use crate::streams_cases::{OTHERS_TAGS, element_name, node_labels, pool_name};
 use crate::streams_oracle::{Form, Model, Others, Placement};
-use crate::world::{Space, World};
+use crate::world::{Space, World, element, job, node, of_job, workload_of};
 
 /// How long a job may take. Nodes that are looked for anew wait for the grace period first.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -70,12 +72,8 @@ impl Living {
             match node.others {
                 Others::Nobody => {}
                 Others::Pod => {
-                    let labels = json!({"app": "streams", "streams.ibm.com/job": "other"});
-                    let containers = json!([{"name": "pe", "image": "streams-runtime"}]);
-                    let spec =
-                        json!({"nodeName": self.node_name(number), "containers": containers});
-                    let metadata = json!({"name": name, "labels": labels});
-                    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+                    let mut pod = element("other", &name, &[]);
+                    pod["spec"]["nodeName"] = json!(self.node_name(number));
                     self.others.pod(&pod).await?;
                 }
                 Others::SharedPool => {
@@ -90,36 +88,17 @@ impl Living {
                 }
             }
         }
-        let count = pools.len();
-        for (name, spec) in pools {
-            self.others.host_pool(&name, spec).await?;
+        for (name, spec) in &pools {
+            self.others.host_pool(name, spec.clone()).await?;
         }
-        until("the pools of others", Duration::from_secs(60), async || {
-            let all = self.list(&self.others, "hostpools").await?;
-            let is_ready = |pool: &&Value| {
-                let conditions = pool["status"]["conditions"].as_array();
-                let mut conditions = conditions.into_iter().flatten();
-                conditions.any(|of| of["type"] == "Ready" && of["status"] == "True")
-            };
-            Ok(match all.iter().filter(is_ready).count() == count {
-                true => Seen::Done(()),
-                false => Seen::NotYet(json!(all).to_string()),
-            })
-        })
-        .await
+        for name in pools.keys() {
+            pool::ready(&self.others, name).await?;
+        }
+        Ok(())
     }
 
     fn node_name(&self, node: usize) -> String {
         format!("job-{}-hh{node}", self.number)
-    }
-
-    /// The objects of a kind in a namespace.
-    async fn list(&self, space: &Space, kind: &str) -> Result<Vec<Value>> {
-        let arguments = ["-n", &space.name, "get", kind, "-o", "json"];
-        let text = space.world.kubectl(&arguments, "").await?.succeeded()?;
-        let mut list: Value = serde_json::from_str(&text)?;
-        let items = list["items"].take();
-        items.as_array().cloned().context("a list without items")
     }
 
     /// Creates the job, and its pods in an order that `choices` gives, and waits for their nodes.
@@ -129,17 +108,9 @@ impl Living {
         choices: &[u16],
         loss: Option<&Loss>,
     ) -> Result<Ended> {
-        let job = json!({
-            "apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob",
-            "metadata": {"name": "j"}, "spec": spec,
-        });
-        let said = self.space.create(&job).await?;
+        let said = self.space.create(&job("j", spec)).await?;
         if !said.success {
-            ensure!(
-                said.err.contains("denied the request: stowplan: StreamsJob j: "),
-                "{}",
-                said.err
-            );
+            said.refused_with(&["denied the request: stowplan: StreamsJob j: "])?;
             return Ok(Ended::Refused);
         }
         let mut left: Vec<usize> = (0..self.model.elements.len()).collect();
@@ -151,7 +122,9 @@ impl Living {
             }
             let choice = usize::from(choices[created % choices.len()]);
             let element = left.remove(choice % left.len());
-            self.create_element(element).await?;
+            let name = element_name(element);
+            let set = workload_of("ReplicaSet", &name, 1, &of_job("j", &name));
+            self.space.created(&set).await?;
         }
         let what = format!("job {}", self.number);
         until(&what, PATIENCE, async || {
@@ -170,53 +143,35 @@ impl Living {
         .await
     }
 
-    /// Creates a workload with one pod.
-    async fn create_element(&self, element: usize) -> Result<()> {
-        let name = element_name(element);
-        let labels =
-            json!({"app": "streams", "streams.ibm.com/job": "j", "streams.ibm.com/pe": name});
-        let containers = json!([{"name": "pe", "image": "streams-runtime"}]);
-        let annotations = json!({"stowplan.dev/streams-job": "j"});
-        let template = json!({"metadata": {"labels": labels, "annotations": annotations}, "spec": {"containers": containers}});
-        self.space
-            .created(&json!({
-                "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name},
-                "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
-            }))
-            .await
-    }
-
     /// The nodes of the pods and pools of the job.
     async fn placement(&self) -> Result<Placement> {
         let nodes: BTreeMap<String, usize> = (0..self.model.nodes.len())
             .filter(|node| !self.model.nodes[*node].is_lost)
             .map(|node| (self.node_name(node), node))
             .collect();
-        let find = |node: &Value| nodes.get(node.as_str()?).copied();
+        let find = |node: &Option<String>| nodes.get(node.as_ref()?).copied();
         let mut placement = Placement::empty(&self.model);
-        for pod in self.list(&self.space, "pods").await? {
-            let element =
-                pod["metadata"]["labels"]["streams.ibm.com/pe"].as_str().unwrap_or_default();
-            let number = (0..placement.elements.len()).find(|of| element_name(*of) == element);
-            let is_leaving = pod["metadata"]["deletionTimestamp"].is_string();
-            if let (Some(number), Some(node), false) =
-                (number, find(&pod["spec"]["nodeName"]), is_leaving)
-            {
+        for pod in self.space.living("").await? {
+            let element = pod.labels().get("streams.ibm.com/pe");
+            let mut numbers = 0..placement.elements.len();
+            let number = numbers.find(|of| element == Some(&element_name(*of)));
+            if let (Some(number), Some(node)) = (number, find(&node(&pod))) {
                 placement.elements[number] = Some(node);
             }
         }
-        let pools = self.list(&self.space, "hostpools").await?;
+        let pools = pool::all(&self.space).await?;
         for (number, members) in placement.pools.iter_mut().enumerate() {
             if !matches!(self.model.pools[number].form, Form::Sized(..)) {
                 continue;
             }
             let name = host_pool_name("j", &pool_name(number));
-            let pool = pools.iter().find(|pool| pool["metadata"]["name"] == json!(name));
-            let recorded = pool.and_then(|pool| pool["status"]["members"].as_array());
-            for member in recorded.into_iter().flatten().filter(|of| of["state"] != "Vacant") {
-                let index = member["index"].as_u64().and_then(|index| usize::try_from(index).ok());
-                if let (Some(index), Some(node)) = (index, find(&member["node"])) {
-                    members[index] = Some(node);
+            let status = pools.iter().find(|pool| pool.name_any() == name);
+            let recorded = status.and_then(|pool| pool.status.as_ref()).map(|it| &it.members);
+            for member in recorded.into_iter().flatten() {
+                if let Some(node) =
+                    find(&member.node).filter(|_| member.state != MemberState::Vacant)
+                {
+                    members[member.index as usize] = Some(node);
                 }
             }
         }
@@ -227,19 +182,11 @@ impl Living {
     pub(crate) async fn leave(self) -> Result<()> {
         let world = &self.space.world;
         for space in [&self.space, &self.others] {
-            for kinds in ["replicasets,streamsjobs,hostpools", "pods"] {
-                let mut arguments =
-                    vec!["-n", &space.name, "delete", kinds, "--all", "--wait=false"];
-                arguments.extend((kinds == "pods").then_some("--grace-period=0"));
-                arguments.extend((kinds == "pods").then_some("--force"));
-                world.kubectl(&arguments, "").await?.succeeded()?;
-            }
+            space.kubectl("delete replicasets,streamsjobs,hostpools --all --wait=false").await?;
+            space.kubectl("delete pods --all --wait=false --grace-period=0 --force").await?;
         }
         let nodes: Vec<String> =
             (0..self.model.nodes.len()).map(|node| self.node_name(node)).collect();
-        let mut arguments = vec!["delete", "node", "--ignore-not-found"];
-        arguments.extend(nodes.iter().map(String::as_str));
-        world.kubectl(&arguments, "").await?.succeeded()?;
-        Ok(())
+        world.run(&format!("delete node --ignore-not-found {}", nodes.join(" "))).await.map(drop)
     }
 }

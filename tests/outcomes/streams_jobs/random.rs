@@ -22,16 +22,21 @@ fn number(variable: &str) -> Result<Option<u64>> {
     Ok(Some(number))
 }
 
+/// Random numbers from this seed, or from the one in the environment.
+pub(crate) fn numbers(seed: u64) -> Result<(u64, TestRng)> {
+    let seed = number("STOWPLAN_TEST_SEED")?.unwrap_or(seed);
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    Ok((seed, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)))
+}
+
 /// Random jobs, of which a third lose a node.
 pub(crate) async fn every_possible_job_runs_whole(world: Arc<World>) -> Result<()> {
     let nodes: Api<Node> = Api::all(world.client.clone());
     // Its pods are no part of the models.
     nodes.delete("node-1", &DeleteParams::default()).await?;
     let jobs = number("STOWPLAN_JOBS")?.map_or(JOBS, |jobs| usize::try_from(jobs).unwrap_or(JOBS));
-    let seed = number("STOWPLAN_TEST_SEED")?.unwrap_or(135);
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let (seed, rng) = numbers(135)?;
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let (mut whole, mut refused, mut survived, mut stranded) = (0, 0, 0, 0);
     let mut number = 0;

@@ -1,17 +1,17 @@
-//! HostPool objects in the API server.
+//! HostPools and StreamsJobs in the API server.
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::world::{Space, World, element, same};
+use crate::world::{World, element, has, job, same};
 
 fn pool(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "HostPool", "metadata": {"name": name}, "spec": spec})
 }
 
-pub(crate) async fn the_schema_and_its_rules(world: Arc<World>) -> Result<()> {
+pub(crate) async fn the_schema_of_host_pools_and_its_rules(world: Arc<World>) -> Result<()> {
     let space = world.namespace("schema").await?;
     let hosts = |count: usize| (0..count).map(|i| format!("{i:0>253}")).collect::<Vec<_>>();
     for (name, spec) in [
@@ -48,12 +48,8 @@ pub(crate) async fn the_schema_and_its_rules(world: Arc<World>) -> Result<()> {
     }
     let patched = async |name: &str, spec: Value| {
         let patch = json!({"spec": spec}).to_string();
-        world
-            .kubectl(
-                &["-n", &space.name, "patch", "hostpool", name, "--type=merge", "-p", &patch],
-                "",
-            )
-            .await
+        let patch = ["-n", &space.name, "patch", "hostpool", name, "--type=merge", "-p", &patch];
+        world.kubectl(&patch, "").await
     };
     for (name, spec, why) in [
         ("literal", json!({"hosts": ["10.8.5.6", "foo"]}), "hosts is immutable"),
@@ -71,17 +67,8 @@ pub(crate) async fn the_schema_and_its_rules(world: Arc<World>) -> Result<()> {
     let reordered = pool("literal", &json!({"hosts": ["10.8.5.6", "foo"]})).to_string();
     let apply = ["-n", &space.name, "apply", "--server-side", "--force-conflicts", "-f", "-"];
     world.kubectl(&apply, &reordered).await?.refused_with(&["hosts is immutable"])?;
-    let grown = patched("p4", json!({"size": 11})).await?;
-    ensure!(grown.success, "{}", grown.err);
-    let said = world.kubectl(&["-n", &space.name, "get", "hp", "p1"], "").await?;
-    ensure!(
-        said.out.contains("SIZE")
-            && said.out.contains("EXCLUSIVITY")
-            && said.out.contains("Shared"),
-        "{}",
-        said.out
-    );
-    Ok(())
+    patched("p4", json!({"size": 11})).await?.succeeded()?;
+    has(&space.kubectl("get hp p1").await?, &["SIZE", "EXCLUSIVITY", "Shared"])
 }
 
 pub(crate) async fn a_pool_made_just_before_its_pod(world: Arc<World>) -> Result<()> {
@@ -100,28 +87,54 @@ pub(crate) async fn a_pool_made_just_before_its_pod(world: Arc<World>) -> Result
     Ok(())
 }
 
-pub(crate) async fn a_missing_pool_is_refused(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("missing").await?;
-    let other = world.namespace("other").await?;
-    other.host_pool("p", json!({"hosts": ["node-1"]})).await?;
-    // A pool of another namespace does not count.
-    refused(&space, "p", "has no HostPool \"p\"").await
-}
-
-/// No controller runs beside these tests: pods of pools that need one are admitted, and wait for
-/// its label.
-pub(crate) async fn pods_of_sized_pools_wait_for_the_controller(world: Arc<World>) -> Result<()> {
-    let space = world.namespace("managed").await?;
-    space.host_pool("sized", json!({"size": 2})).await?;
-    space.host_pool("exclusive", json!({"hosts": ["node-1"], "exclusivity": "Exclusive"})).await?;
-    for (pod, pool) in [("a", "sized"), ("b", "exclusive"), ("c", "exclusive[0]")] {
-        let why = space.pending(&element("job", pod, &[("host-pool", pool)])).await?;
-        ensure!(why.contains("node affinity"), "{why}");
+pub(crate) async fn the_schema_of_streams_jobs_and_its_rules(world: Arc<World>) -> Result<()> {
+    let space = world.namespace("job-schema").await?;
+    let elements = |operator: Value| json!([{"name": "pe", "operators": [operator]}]);
+    let good = json!({
+        "pools": [
+            {"name": "P2", "size": 3},
+            {"name": "NamesPool", "hosts": ["node-1", "10.4.40.82"]},
+            {"name": "P3", "tags": ["ib", "blue"]},
+        ],
+        "processingElements": elements(json!({
+            "name": "Source", "host": {"pool": "P2", "index": 0}, "hostColocation": ["together"],
+        })),
+    });
+    space.created(&job("good", &good)).await?;
+    let operator =
+        |host: Value| json!({"processingElements": elements(json!({"name": "O", "host": host}))});
+    for (spec, why) in [
+        (operator(json!({})), "exactly one of name, address and pool"),
+        (operator(json!({"name": "a", "pool": "P"})), "exactly one of name, address and pool"),
+        (operator(json!({"name": "a", "index": 1})), "index is allowed only beside pool"),
+        (operator(json!({"pool": "P", "index": -1})), "greater than or equal to 0"),
+        (json!({"pools": [{"name": "P"}, {"name": "P"}]}), "Duplicate value"),
+        (json!({"pools": [{"name": "1P"}]}), "should match"),
+        (json!({"pools": [{"name": "P", "size": 0}]}), "greater than or equal to 1"),
+        (json!({"pools": [{"name": "P", "hosts": ["a"], "size": 1}]}), "hosts excludes size"),
+        (json!({"pools": [{"name": "P", "exclusivity": "Exclusive"}]}), "Exclusive needs size"),
+        (json!({"processingElements": [{"name": "a"}, {"name": "a"}]}), "Duplicate value"),
+        (json!({"processingElements": [{"name": "a b"}]}), "should match"),
+        (json!({"enforcement": "perhaps"}), "Unsupported value"),
+    ] {
+        space.create(&job("bad", &spec)).await?.refused_with(&[why])?;
     }
-    Ok(())
-}
-
-async fn refused(space: &Space, pool: &str, why: &str) -> Result<()> {
-    space.create(&element("job", "pe", &[("host-pool", pool)])).await?.refused_with(&[why])?;
-    Ok(())
+    let patched = async |operations: Value| {
+        let operations = operations.to_string();
+        let patch = ["-n", &space.name, "patch", "sj", "good", "--type=json", "-p", &operations];
+        world.kubectl(&patch, "").await
+    };
+    let replaced =
+        |path: &str, value: Value| json!([{"op": "replace", "path": path, "value": value}]);
+    for (operations, why) in [
+        (replaced("/spec/enforcement", json!("Preferred")), "enforcement is immutable"),
+        (replaced("/spec/pools/0/size", json!(2)), "size can only grow"),
+        (replaced("/spec/pools/2/tags", json!(["ib"])), "tags is immutable"),
+        (replaced("/spec/pools/1/hosts", json!(["10.4.40.82", "node-1"])), "hosts is immutable"),
+        (replaced("/spec/pools", json!([])), "pools neither come nor go"),
+        (replaced("/spec/processingElements", json!([])), "neither come nor go"),
+    ] {
+        patched(operations.clone()).await?.refused_with(&[why])?;
+    }
+    patched(replaced("/spec/pools/0/size", json!(4))).await?.succeeded().map(drop)
 }
