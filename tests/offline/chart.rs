@@ -3,23 +3,19 @@
 
 pub(crate) mod helm;
 
-/// `tls.mode`, and `certs/make.sh`.
+/// Certificates of the webhook, and `certs/make.sh`.
 mod certificates;
 /// CustomResourceDefinitions and the class for parked claims.
 mod definitions;
 /// Definitions of older releases.
 mod growth;
-/// Monitors, alerts and the dashboard.
+/// Alerts and the dashboard.
 mod monitoring;
-/// The policies for all users.
-mod numa;
-/// Labels of all objects, the accounts, and what the pods need on some platforms.
-mod platforms;
-/// The pods of the webhook and of the controller, and what is around them.
-mod pods;
+/// Labels, names, arguments, and the chart's metadata.
+mod objects;
 /// The policy, which Helm checks as stowplan does.
 mod policy;
-/// What the chart renders as a whole.
+/// What the chart renders as a whole, and what each change of its values changes there.
 mod rendering;
 /// What the accounts and users may do.
 mod rights;
@@ -27,5 +23,5 @@ mod rights;
 mod upgrade;
 /// The values, their schema and their documentation.
 pub(crate) mod values;
-/// For which objects the API server calls the webhook, and how.
+/// For which objects the API server calls the webhook, and the keys that the templates name.
 mod webhooks;

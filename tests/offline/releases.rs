@@ -4,11 +4,11 @@
 mod files;
 mod workflows;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use testbed::image::stowplan;
 
 use crate::chart::helm::stdout;
@@ -29,16 +29,6 @@ fn members() -> Vec<Value> {
 
 fn package() -> Value {
     members().into_iter().find(|package| package["name"] == "stowplan").unwrap()
-}
-
-#[test]
-fn program_and_chart_have_the_version_of_the_manifest() {
-    let version = env!("CARGO_PKG_VERSION");
-    let said = stdout(Command::new(env!("CARGO_BIN_EXE_stowplan")).arg("--version"));
-    assert_eq!(said, format!("stowplan {version}\n"));
-    let chart: Value = serde_saphyr::from_str(&read("charts/stowplan/Chart.yaml")).unwrap();
-    assert_eq!(chart["version"], version);
-    assert_eq!(chart["appVersion"], version);
 }
 
 #[test]
@@ -70,52 +60,34 @@ fn the_crate_has_what_it_needs_and_nothing_else() {
     }
 }
 
-/// The instructions of the Dockerfile: a word and the rest, continued lines joined.
-fn instructions() -> Vec<(String, String)> {
-    let text = read("Dockerfile");
-    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-    let joined = lines.join("\n").replace("\\\n", "");
-    let split = joined.lines().filter_map(|line| line.split_once(' '));
-    split.map(|(word, rest)| (word.to_owned(), rest.trim().to_owned())).collect()
-}
-
-/// `KEY="VALUE" KEY="VALUE"`.
-fn pairs(mut text: &str) -> BTreeMap<String, String> {
-    let mut pairs = BTreeMap::new();
-    while let Some((key, rest)) = text.split_once("=\"") {
-        let (value, rest) = rest.split_once('"').unwrap();
-        assert!(pairs.insert(key.trim().to_owned(), value.to_owned()).is_none(), "{key}");
-        text = rest;
-    }
-    assert_eq!(text.trim(), "");
-    pairs
-}
-
 #[test]
 fn the_dockerfile_makes_the_image_that_the_testbed_makes() {
-    let instructions = instructions();
-    let of = |word: &str| -> Vec<&str> {
-        instructions.iter().filter(|(w, _)| w == word).map(|(_, rest)| &**rest).collect()
-    };
+    let dockerfile = read("Dockerfile");
+    let (build, image) = dockerfile.split_once("\nFROM scratch\n").unwrap();
     let toolchain: toml::Table = toml::from_str(&read("rust-toolchain.toml")).unwrap();
     let channel = toolchain["toolchain"]["channel"].as_str().unwrap();
-    assert_eq!(of("FROM"), ["${RUST} AS build", "scratch"]);
-    assert_eq!(of("ARG")[0], format!("RUST=rust:{channel}-slim-bookworm"));
-    assert!(of("RUN").iter().any(|run| run.contains("cargo build --locked --release")));
-
-    let last = instructions.iter().rposition(|(word, _)| word == "FROM").unwrap();
-    let words: Vec<&str> = instructions[last..].iter().map(|(word, _)| &**word).collect();
-    assert_eq!(words, ["FROM", "ARG", "LABEL", "COPY", "USER", "ENTRYPOINT"]);
-    assert_eq!(of("USER"), [stowplan::USER]);
-    assert_eq!(of("ENTRYPOINT"), [json!([stowplan::ENTRYPOINT]).to_string()]);
-    let copied = of("COPY").pop().unwrap();
-    assert_eq!(
-        copied,
-        format!("--from=build --chown=0:0 --chmod=0755 /stowplan {}", stowplan::ENTRYPOINT)
+    assert!(
+        build.contains(&format!(
+            "\nARG RUST=rust:{channel}-slim-bookworm\nFROM ${{RUST}} AS build\n"
+        ))
     );
-    assert_eq!(of("ARG").pop(), Some("REVISION=\"\""));
-    let labels = of("LABEL").pop().unwrap();
-    assert_eq!(pairs(labels), stowplan::labels(&package(), Some("${REVISION}")));
+    assert!(build.contains("cargo build --locked --release"));
+
+    let joined = image.replace("\\\n", "");
+    let mut instructions: Vec<&str> = joined.lines().collect();
+    let labels = instructions.remove(1).strip_prefix("LABEL ").unwrap();
+    let labels: BTreeSet<&str> = labels.split_inclusive("\" ").map(str::trim).collect();
+    let expected = stowplan::labels(&package(), Some("${REVISION}")).into_iter();
+    let expected: Vec<String> = expected.map(|(key, value)| format!("{key}={value:?}")).collect();
+    assert_eq!(labels, expected.iter().map(String::as_str).collect());
+    let [user, program] = [stowplan::USER, stowplan::ENTRYPOINT];
+    let expected = [
+        "ARG REVISION=\"\"".to_owned(),
+        format!("COPY --from=build --chown=0:0 --chmod=0755 /stowplan {program}"),
+        format!("USER {user}"),
+        format!("ENTRYPOINT [{program:?}]"),
+    ];
+    assert_eq!(instructions, expected);
 }
 
 #[test]

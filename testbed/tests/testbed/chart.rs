@@ -1,5 +1,6 @@
-//! What a real API server makes of the chart, with nothing of stowplan running: which rights the
-//! controller has, and which requests are sent to a stopped webhook.
+//! What a real API server makes of the chart, with nothing of stowplan running: whether it accepts all
+//! objects, what the policies refuse, and which requests are sent to a stopped webhook. That the rights of
+//! the controller suffice is shown by the outcomes, whose processes have the tokens of its accounts.
 
 /// What the admission policies let pass of MPI clusters.
 mod mpi;
@@ -12,12 +13,11 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
 use testbed::wait::{Seen, until};
+
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/stowplan");
 
 const NAMESPACE: &str = "stowplan-system";
 
@@ -26,14 +26,6 @@ const CONTROLLER: &str = "system:serviceaccount:stowplan-system:stowplan-control
 
 /// Base64 of a PEM frame without a certificate in it: no certificate is to be trusted here.
 const CA: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkxTMHQKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-
-/// The label and the taint of a pool, as the controller writes them.
-const MARKS: &str = r#"[
-    {"op": "add", "path": "/metadata/labels/pool.stowplan.node-restriction.kubernetes.io~10123456789",
-     "value": "0"},
-    {"op": "add", "path": "/spec/taints",
-     "value": [{"key": "stowplan.dev/exclusive", "value": "0123456789", "effect": "NoSchedule"}]}
-]"#;
 
 /// What a command of kubectl wrote to standard output, or why it failed.
 struct Said {
@@ -136,7 +128,7 @@ impl User<'_> {
 fn helm(plane: &ControlPlane, values: &[&str]) {
     let mut helm = plane.helm();
     helm.args(["upgrade", "--install", "stowplan"])
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/stowplan"))
+        .arg(CHART)
         .args(["--namespace", NAMESPACE, "--create-namespace"])
         .args(["--set-string", &format!("tls.caBundle={CA},image.repository=stowplan")])
         .args(values.iter().flat_map(|value| ["--set-json", value]));
@@ -157,6 +149,20 @@ fn remove(path: &str) -> Value {
     json!([{"op": "remove", "path": path}])
 }
 
+/// The path of an annotation in a JSON patch.
+fn annotation(key: &str) -> String {
+    format!("/metadata/annotations/{}", key.replace('/', "~1"))
+}
+
+/// An operation of a JSON patch that gives an annotation this value.
+fn set(key: &str, value: &str) -> Value {
+    json!({"op": "add", "path": annotation(key), "value": value})
+}
+
+fn unset(key: &str) -> Value {
+    json!({"op": "remove", "path": annotation(key)})
+}
+
 /// A pod in the namespace `default` that no scheduler binds; `rest` is of its specification.
 fn pod(name: &str, labels: &Value, rest: &Value) -> Value {
     let mut spec = json!({
@@ -170,139 +176,63 @@ fn pod(name: &str, labels: &Value, rest: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 }
 
-fn pool(name: &str, size: u32, owners: &Value) -> Value {
-    json!({
-        "apiVersion": "stowplan.dev/v1alpha1",
-        "kind": "HostPool",
-        "metadata": {"name": name, "namespace": "default", "ownerReferences": owners},
-        "spec": {"size": size},
-    })
-}
-
-fn owned(uid: &str, block: Option<bool>) -> Value {
-    let mut owner = json!({
-        "apiVersion": "stowplan.dev/v1alpha1",
-        "kind": "StreamsJob",
-        "name": "parallel",
-        "uid": uid,
-        "controller": true,
-    });
-    if let Some(block) = block {
-        owner["blockOwnerDeletion"] = json!(block);
-    }
-    json!([owner])
+/// An object of stowplan in the namespace `default`.
+fn own(kind: &str, name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": kind, "spec": spec,
+        "metadata": {"name": name, "namespace": "default"}})
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_controller_can_do_its_work_and_objects_are_asked_about_when_they_should_be() {
+async fn the_chart_is_accepted_and_its_policies_and_webhooks_see_what_they_should() {
     let _one = crate::CONTROL_PLANE.lock().await;
     let plane = start().await;
     let admin = User { plane: &plane, further: Vec::new() };
+    every_object_is_accepted(&admin);
     helm(&plane, &[]);
     let served = |said: &Said| said.result.is_ok();
     admin.until("get hostpools,streamsjobs", &Value::Null, served).await;
 
     policies::hold_the_controller_to_its_marks(&admin).await;
-    the_controllers_rights(&admin).await;
     what_is_asked_about(&admin).await;
     plane.stop().await;
 }
 
-/// Each request is one that the controller makes, as its account.
-async fn the_controllers_rights(admin: &User<'_>) {
-    let controller = admin.named(CONTROLLER);
-    admin.may_create(&json!({
-        "apiVersion": "stowplan.dev/v1alpha1",
-        "kind": "StreamsJob",
-        "metadata": {"name": "parallel", "namespace": "default"},
-        "spec": {"pools": [{"name": "P", "size": 1}], "processingElements": [{"name": "p0"}]},
-    }));
-    let job = controller.get("streamsjob parallel");
-    let uid = job["metadata"]["uid"].as_str().unwrap();
-
-    // An owned pool: without blockOwnerDeletion, since that would take a right to the job's
-    // finalizers where OwnerReferencesPermissionEnforcement is on, as it is here.
-    controller.may_create(&pool("owned", 1, &owned(uid, None)));
-    controller.may_create(&pool("also-owned", 1, &owned(uid, Some(false))));
-    let blocking = pool("blocking", 1, &owned(uid, Some(true)));
-    controller.may_not_create(&blocking, "cannot set blockOwnerDeletion");
-    controller.may(r#"patch hostpool owned --type=merge -p {"spec":{"size":2}}"#);
-    // kubectl reads a status before it patches it, which the controller has no need of.
-    let kubeconfig = Kubeconfig::read_from(admin.plane.kubeconfig()).unwrap();
-    let mut config =
-        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    config.auth_info.impersonate = Some(CONTROLLER.to_owned());
-    let client = Client::try_from(config).unwrap();
-    for (plural, kind, name) in
-        [("hostpools", "HostPool", "owned"), ("streamsjobs", "StreamsJob", "parallel")]
-    {
-        let kind = GroupVersionKind::gvk("stowplan.dev", "v1alpha1", kind);
-        let resource = ApiResource::from_gvk_with_plural(&kind, plural);
-        let objects: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &resource);
-        let status = Patch::Merge(json!({"status": {"conditions": []}}));
-        objects.patch_status(name, &PatchParams::default(), &status).await.unwrap();
+/// The API server knows every field and accepts every value. The monitors are of the Prometheus operator,
+/// and hooks are run by other tests.
+fn every_object_is_accepted(admin: &User<'_>) {
+    let monitors = ["podMonitor", "serviceMonitor", "prometheusRule"];
+    let monitors = monitors.map(|kind| format!("--set=metrics.{kind}.enabled=false"));
+    let full = "--values=ci/full-values.yaml";
+    let volumes = r#"--set-json=policy={"coschedule": {"volumes": "provision"}}"#;
+    let sidecar = "--set=image.repository=stowplan,controller.sidecar=true";
+    for (release, namespace, values) in [
+        ("stowplan", NAMESPACE, &["--set=image.repository=stowplan", volumes][..]),
+        ("stowplan", NAMESPACE, &[sidecar, "--set=networkPolicy.enabled=true"]),
+        ("other", "placement", &[full]),
+        // Names that a YAML reader would take for a number where they are not quoted.
+        ("1e3", "123", &[full, "--set=fullnameOverride=", "--set-string=tls.secretName=1e3"]),
+    ] {
+        let _ = admin.kubectl(&format!("create namespace {namespace}"), &Value::Null);
+        let mut helm = admin.plane.helm();
+        helm.args(["template", release, ".", "--no-hooks", "--namespace", namespace]);
+        let objects = crate::succeeded(helm.args(values).args(&monitors).current_dir(CHART));
+        assert!(objects.matches("\nkind: ").count() > 40, "{objects}");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), objects).unwrap();
+        let apply = "apply --server-side --dry-run=server --validate=strict -f";
+        admin.may(&format!("{apply} {}", file.path().display()));
     }
-    controller.may_not("delete hostpool owned", "forbidden");
-    let labelled = add("/metadata/labels", &json!({"a": "b"}));
-    controller.may_not_patch("streamsjob parallel", &labelled, "forbidden");
-
-    // The node-restriction prefix is closed to kubelets, not to us.
-    controller.may_patch("node one", &serde_json::from_str(MARKS).unwrap());
-    controller.may_not("delete node one", "forbidden");
-
-    let waits = pod("waits", &Value::Null, &Value::Null);
-    admin.may_create(&waits);
-    controller.may("label pod waits stowplan.dev/wake=1");
-    controller.may("delete pod waits --wait=false");
-    controller.may_not_create(&waits, "forbidden");
-    controller.may_not("get secrets", "forbidden");
-
-    // A placeholder, owned by what it stands for: no right to that one's finalizers is needed.
-    let owners = owned(uid, Some(false));
-    let placeholder = policies::placeholder(&[("/metadata/ownerReferences", owners)]);
-    let name = placeholder["metadata"]["name"].as_str().unwrap();
-    controller.may_create(&placeholder);
-    controller.may(&format!("annotate statefulset {name} a=b"));
-    controller.may(&format!("delete statefulset {name} --wait=false"));
-    controller.may_not("create deployment d --image=none", "forbidden");
-    controller.may_not("delete streamsjob parallel", "forbidden");
-
-    controller.may_create(&json!({
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {"generateName": "owned-", "namespace": "default"},
-        "eventTime": "2026-01-01T00:00:00.000000Z",
-        "reportingController": "stowplan.dev/controller",
-        "reportingInstance": "controller-0",
-        "action": "Allocate",
-        "reason": "Allocated",
-        "type": "Normal",
-        "regarding": {"kind": "HostPool", "namespace": "default", "name": "owned"},
-    }));
-
-    let lease = |namespace: &str| {
-        json!({
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": "stowplan-controller", "namespace": namespace},
-            "spec": {"holderIdentity": "controller-0"},
-        })
-    };
-    controller.may_create(&lease(NAMESPACE));
-    let mut ours = controller.get("lease stowplan-controller --namespace=stowplan-system");
-    ours["spec"]["holderIdentity"] = json!("controller-1");
-    controller.may_with("replace -f -", &ours);
-    controller.may_not_create(&lease("default"), "forbidden");
-    controller.may_not("get lease another --namespace=stowplan-system", "forbidden");
 }
 
 /// With failurePolicy Fail and a stopped webhook, a refusal shows that the request is sent to it.
 async fn what_is_asked_about(admin: &User<'_>) {
     let refused = r#"failed calling webhook "objects.stowplan.dev""#;
-    let new = pool("new", 1, &Value::Null);
-    let mut old = pool("old", 1, &Value::Null);
+    let new = own("HostPool", "new", &json!({"size": 1}));
+    let mut old = own("HostPool", "old", &json!({"size": 1}));
     old["metadata"]["finalizers"] = json!(["example.com/slow"]);
     admin.may_create(&old);
+    let pes = json!({"pools": [{"name": "P", "size": 1}], "processingElements": [{"name": "p0"}]});
+    admin.may_create(&own("StreamsJob", "parallel", &pes));
     helm(admin.plane, &[r#"webhook.failurePolicy="Fail""#]);
     let asked = |said: &Said| said.warnings.contains(refused);
     admin.until("create --dry-run=server -f -", &new, asked).await;

@@ -11,21 +11,14 @@ use std::io::Read as _;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::Value;
 use testbed::image::{Architecture, libc_for_tests, program};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use crate::{refused, succeeded};
 
@@ -189,9 +182,6 @@ const INSIDE: &str = "STOWPLAN_TEST_ROOT";
 /// A name in `/etc/resolv.conf`'s domains, one of `/etc/hosts`, and an address.
 const SERVERS: [&str; 3] = ["kubernetes.default.svc", "api.of.hosts", "127.0.0.1"];
 
-/// The name of a server that is not to be trusted; DNS has it as well.
-const FOREIGN: &str = "kubernetes.default";
-
 /// In a network namespace of its own, so that port 53 and the loopback device are the test's.
 #[test]
 fn the_program_finds_the_api_server_by_name_and_checks_its_certificate() {
@@ -225,147 +215,92 @@ fn the_program_finds_the_api_server_by_name_and_checks_its_certificate() {
 fn inside(root: &Path) {
     let names = Arc::new(Mutex::new(BTreeSet::new()));
     serve_names(Arc::clone(&names));
-    let (authority, server) = authority_and_server("cluster");
-    let handshakes = serve_tls(server);
-
+    let authority = write_certificates(root);
     fs::write(root.join(ACCOUNT).join("ca.crt"), authority).unwrap();
     for name in SERVERS {
-        let program = Program::start(root, name);
-        let is_name = name.contains(char::is_alphabetic);
-        // Connections of the program before it may still arrive.
-        let request = loop {
-            match program.next(&handshakes) {
-                Ok((sni, request)) if sni.as_deref() == is_name.then_some(name) => break request,
-                _ => {}
-            }
-        };
-        let request = request.to_lowercase();
-        assert!(request.contains("authorization: bearer the-token"), "{name}: {request}");
+        let host = format!("host: {name}:6443");
+        run_until(root, name, &["authorization: bearer the-token", &host]);
     }
     let asked = names.lock().unwrap().clone();
     assert!(asked.contains("kubernetes.default.svc.cluster.local"), "{asked:?}");
 
     // With the certificate of another authority the server is refused before it gets the token.
-    let (other, _) = authority_and_server("other");
+    let other = write_certificates(&root.join("etc"));
     fs::write(root.join(ACCOUNT).join("ca.crt"), other).unwrap();
-    let program = Program::start(root, FOREIGN);
-    loop {
-        match program.next(&handshakes) {
-            Ok((sni, request)) => assert_ne!(sni.as_deref(), Some(FOREIGN), "{request}"),
-            Err(refusal) if refusal.contains("alert") => {
-                assert!(refusal.contains("UnknownCA"), "{refusal}");
-                break;
-            }
-            Err(_) => {}
-        }
-    }
+    let said = run_until(root, SERVERS[0], &["alert unknown ca"]);
+    assert!(!said.contains("the-token"), "{said}");
     println!("inside: {} servers", SERVERS.len());
 }
 
-/// A controller, as the chart runs it, alone in its root file system.
-struct Program {
-    child: Child,
-    output: PathBuf,
-}
+/// A process that is killed when it is dropped.
+struct Running(Child);
 
-impl Program {
-    fn start(root: &Path, server: &str) -> Self {
-        let output = root.with_file_name("output");
-        let file = File::create(&output).unwrap();
-        let mut chroot = Command::new("chroot");
-        // A user namespace has no other user to change to.
-        if fs::read_to_string("/proc/self/uid_map").unwrap().contains("4294967295") {
-            chroot.arg("--userspec=65532:65532");
-        }
-        let child = chroot
-            .arg(root)
-            .args(["/stowplan", "controller", "--namespace=stowplan-system"])
-            .args(["--admin-listen=127.0.0.1:0", "--identity=stowplan-0"])
-            .env_clear()
-            .env("PATH", env::var_os("PATH").unwrap())
-            .env("KUBERNETES_SERVICE_HOST", server)
-            .env("KUBERNETES_SERVICE_PORT", "6443")
-            .stdout(file.try_clone().unwrap())
-            .stderr(file)
-            .spawn()
-            .unwrap();
-        Self { child, output }
-    }
-
-    fn next(&self, handshakes: &Receiver<Handshake>) -> Handshake {
-        handshakes.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| {
-            panic!("nothing arrived: {}", fs::read_to_string(&self.output).unwrap())
-        })
-    }
-}
-
-impl Drop for Program {
+impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
-/// The name that a client asked for and its request, or why it closed the connection.
-type Handshake = Result<(Option<String>, String), String>;
+/// Waits until a file has these texts in lower case, and returns it so.
+fn wait_for(file: &Path, texts: &[&str], program: &Path) -> String {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let said = String::from_utf8_lossy(&fs::read(file).unwrap()).to_lowercase();
+        if texts.iter().all(|text| said.contains(text)) {
+            return said;
+        }
+        let log = || fs::read_to_string(program).unwrap_or_default();
+        assert!(Instant::now() < end, "not {texts:?}: {said}\n{}", log());
+        thread::sleep(Duration::from_millis(50));
+    }
+}
 
-/// The certificate of an authority, and a server with a certificate of it.
-fn authority_and_server(name: &str) -> (String, ServerConfig) {
+/// Runs a controller, as the chart runs it, alone in its root file system, until the API server at this
+/// name has printed what is wanted. The server is openssl, which answers nothing, and prints what it has
+/// decrypted and why a connection ended.
+fn run_until(root: &Path, name: &str, wanted: &[&str]) -> String {
+    let [server, program] = ["server", "program"].map(|name| root.with_file_name(name));
+    let spawn = |command: &mut Command, file: &Path| {
+        let output = File::create(file).unwrap();
+        command.stdout(output.try_clone().unwrap()).stderr(output);
+        // The server ends with its input.
+        Running(command.stdin(Stdio::piped()).spawn().unwrap())
+    };
+    let mut openssl = Command::new("openssl");
+    openssl.args(["s_server", "-accept", "127.0.0.1:6443"]).current_dir(root);
+    let _server = spawn(openssl.args(["-cert", "server.crt", "-key", "server.key"]), &server);
+    wait_for(&server, &["accept\n"], &program);
+
+    let mut chroot = Command::new("chroot");
+    // A user namespace has no other user to change to.
+    if fs::read_to_string("/proc/self/uid_map").unwrap().contains("4294967295") {
+        chroot.arg("--userspec=65532:65532");
+    }
+    chroot
+        .arg(root)
+        .args(["/stowplan", "controller", "--namespace=stowplan-system"])
+        .args(["--admin-listen=127.0.0.1:0", "--identity=stowplan-0"])
+        .env_clear()
+        .env("PATH", env::var_os("PATH").unwrap())
+        .env("KUBERNETES_SERVICE_HOST", name)
+        .env("KUBERNETES_SERVICE_PORT", "6443");
+    let _program = spawn(&mut chroot, &program);
+    wait_for(&server, wanted, &program)
+}
+
+/// Writes the certificate and the key of a server. The certificate of their authority.
+fn write_certificates(folder: &Path) -> String {
     let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, name);
+    params.distinguished_name.push(DnType::CommonName, folder.display().to_string());
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
-    let certificate = CertificateParams::new(
-        [&SERVERS[..], &[FOREIGN]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>(),
-    )
-    .unwrap()
-    .signed_by(&key, &authority)
-    .unwrap();
-    let server = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(
-            vec![certificate.der().clone()],
-            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
-        )
-        .unwrap();
-    (authority.pem(), server)
-}
-
-/// An API server that refuses each request, after it was read.
-fn serve_tls(server: ServerConfig) -> Receiver<Handshake> {
-    let (sender, receiver) = channel();
-    let acceptor = TlsAcceptor::from(Arc::new(server));
-    thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:6443").await.unwrap();
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let (acceptor, sender): (_, Sender<Handshake>) = (acceptor.clone(), sender.clone());
-                tokio::spawn(async move {
-                    let mut stream = match acceptor.accept(stream).await {
-                        Ok(stream) => stream,
-                        Err(error) => return sender.send(Err(error.to_string())).unwrap_or(()),
-                    };
-                    let name = stream.get_ref().1.server_name().map(str::to_owned);
-                    let mut request = vec![0; 16 << 10];
-                    let read = stream.read(&mut request).await.unwrap_or(0);
-                    let request = String::from_utf8_lossy(&request[..read]).into_owned();
-                    if !request.is_empty() {
-                        let _ = sender.send(Ok((name, request)));
-                    }
-                    let answer = "HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\
-                                  connection: close\r\n\r\n";
-                    let _ = stream.write_all(answer.as_bytes()).await;
-                    let _ = stream.shutdown().await;
-                });
-            }
-        });
-    });
-    receiver
+    let params = CertificateParams::new(SERVERS.map(str::to_owned)).unwrap();
+    let certificate = params.signed_by(&key, &authority).unwrap();
+    fs::write(folder.join("server.crt"), certificate.pem()).unwrap();
+    fs::write(folder.join("server.key"), key.serialize_pem()).unwrap();
+    authority.pem()
 }
 
 /// A DNS server that knows the API server's address, and records what it was asked.

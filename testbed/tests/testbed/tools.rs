@@ -71,23 +71,19 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_missing_go_is_said() {
-    let bench = Bench::new();
+fn a_go_that_is_missing_or_old_is_reported() {
     let empty = tempfile::tempdir().unwrap();
-    let child = bench.tools("current").env("PATH", empty.path()).spawn().unwrap();
-    let (success, _, said) = outcome(child);
-    assert!(!success);
-    assert!(said.contains("there is no `go` on the PATH; install Go 1."), "{said}");
-    assert_eq!(bench.cached(), Vec::<String>::new());
-}
-
-#[test]
-fn an_old_go_is_said() {
     let bench = Bench::new();
-    let (success, _, said) = outcome(bench.tools("old").spawn().unwrap());
-    assert!(!success);
-    assert!(said.contains("or newer, and `go` on the PATH is 1.21.5; install Go 1."), "{said}");
-    assert_eq!(bench.cached(), Vec::<String>::new());
+    let mut missing = bench.tools("current");
+    missing.env("PATH", empty.path());
+    for (mut tools, message) in [
+        (missing, "there is no `go` on the PATH; install Go 1."),
+        (bench.tools("old"), "or newer, and `go` on the PATH is 1.21.5; install Go 1."),
+    ] {
+        let (success, _, said) = outcome(tools.spawn().unwrap());
+        assert!(!success && said.contains(message), "{said}");
+        assert_eq!(bench.cached(), Vec::<String>::new());
+    }
 }
 
 #[test]

@@ -222,32 +222,12 @@ impl Objects {
         serde_saphyr::from_str(text.expect("text")).expect("YAML")
     }
 
-    /// The pods of all Deployments.
-    pub(crate) fn templates(&self) -> Vec<&Value> {
-        let deployments = self.of_kind("Deployment");
-        assert!(!deployments.is_empty());
-        deployments.into_iter().map(|(_, it)| &it["spec"]["template"]).collect()
-    }
-
-    /// The specifications of all pods: those of Deployments, and of the hooks.
-    pub(crate) fn pods(&self) -> Vec<(&str, &Value)> {
-        let of = |kind, pointer: &'static str| {
-            let objects = self.of_kind(kind).into_iter();
-            objects.map(move |(name, it)| (name, it.pointer(pointer).expect("a pod")))
-        };
-        let pods: Vec<_> = of("Deployment", "/spec/template/spec")
-            .chain(of("Job", "/spec/template/spec"))
-            .chain(of("Pod", "/spec"))
-            .collect();
-        assert!(pods.len() >= 3, "{:?}", self.0.keys());
-        pods
-    }
-
     /// The container of this name, and the pod that it is in, among all Deployments.
     pub(crate) fn container(&self, name: &str) -> Option<(&Value, &Value)> {
-        let mut found = self.templates().into_iter().filter_map(|pod| {
-            let containers = pod["spec"]["containers"].as_array().expect("containers");
-            Some((&pod["spec"], containers.iter().find(|it| it["name"] == name)?))
+        let mut found = self.of_kind("Deployment").into_iter().filter_map(|(_, deployment)| {
+            let pod = &deployment["spec"]["template"]["spec"];
+            let containers = pod["containers"].as_array().expect("containers");
+            Some((pod, containers.iter().find(|it| it["name"] == name)?))
         });
         let first = found.next();
         assert!(found.next().is_none(), "{name} runs in two Deployments");

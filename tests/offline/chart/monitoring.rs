@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::helm::{NO_CONTROLLER, SIDECAR, objects, read};
+use super::helm::{objects, read};
 use crate::metrics;
 
 const OPERATIONS: &str = include_str!("../../../docs/operations.md");
-
-const RULES: &str = "metrics.prometheusRule.enabled=true";
 
 /// Metrics of API servers, which the alerts and the dashboard use beside stowplan's own.
 const OF_THE_API_SERVER: [&str; 2] = [
@@ -54,13 +52,6 @@ fn metrics_of(expression: &str) -> BTreeSet<String> {
         }
     }
     own
-}
-
-/// The rules of the release `stowplan`.
-fn rules(values: &[&str]) -> &'static Vec<Value> {
-    let groups = &objects(values).get("PrometheusRule", "stowplan")["spec"]["groups"];
-    assert_eq!(groups.as_array().map(Vec::len), Some(1), "{groups}");
-    groups[0]["rules"].as_array().expect("rules")
 }
 
 /// The documented metrics have the types and labels of those that are served, one row each.
@@ -116,23 +107,12 @@ fn the_alerts_are_those_of_the_documentation() {
         assert!(OPERATIONS.lines().any(is_runbook), "{name} has no runbook");
         metrics_of(expression);
     }
-    let rendered: Vec<Value> = rules(&[RULES])
-        .iter()
-        .map(|rule| {
-            let page = &rule["annotations"]["runbook_url"];
-            json!([rule["alert"], rule["expr"], rule["for"], page])
-        })
-        .collect();
+    let rules = objects(&["metrics.prometheusRule.enabled=true"]).get("PrometheusRule", "stowplan");
+    let rules = rules["spec"]["groups"][0]["rules"].as_array().expect("rules").iter().map(|rule| {
+        json!([rule["alert"], rule["expr"], rule["for"], rule["annotations"]["runbook_url"]])
+    });
+    let rendered: Vec<Value> = rules.collect();
     assert_eq!(rendered, documented);
-}
-
-#[test]
-fn without_a_controller_no_alert_waits_for_one() {
-    let of_controller = |rule: &&Value| rule["expr"].to_string().contains("stowplan_controller_");
-    let without: Vec<_> = rules(&[RULES, NO_CONTROLLER]).iter().collect();
-    let others = rules(&[RULES]).iter().filter(|rule| !of_controller(rule));
-    assert_eq!(without, others.collect::<Vec<_>>());
-    assert!(!without.is_empty() && rules(&[RULES]).iter().any(|rule| of_controller(&rule)));
 }
 
 /// The dashboard shows every metric that is served, and no other.
@@ -165,51 +145,6 @@ fn the_dashboard_shows_every_metric() {
     let mut served: BTreeSet<_> = samples().into_keys().collect();
     served.retain(|name| !name.ends_with("_sum") && !name.ends_with("_count"));
     assert_eq!(shown, served);
-}
-
-/// Each ServiceMonitor selects one Service, which has one Deployment's pods and their ports.
-#[test]
-fn a_service_monitor_reads_each_pod_once() {
-    for (further, components) in [
-        (&[][..], &["webhook", "controller"][..]),
-        (&[SIDECAR], &["webhook"]),
-        (&[NO_CONTROLLER], &["webhook"]),
-    ] {
-        let enabled = "metrics.serviceMonitor.enabled=true";
-        let labels = r#"metrics.serviceMonitor.labels={"a": "b"}"#;
-        let objects = objects(&[&[enabled, labels], further].concat());
-        assert_eq!(objects.of_kind("ServiceMonitor").len(), components.len());
-        for component in components {
-            let name = format!("stowplan-{component}");
-            let monitor = objects.get("ServiceMonitor", &name);
-            assert_eq!(monitor["metadata"]["labels"]["a"], "b");
-            let wanted = monitor["spec"]["selector"]["matchLabels"].as_object().expect("labels");
-            let mut services = objects.of_kind("Service");
-            services.retain(|(_, service)| {
-                wanted.iter().all(|(key, value)| service["metadata"]["labels"][key] == *value)
-            });
-            let [(_, service)] = services[..] else {
-                panic!("{monitor} selects not exactly one Service");
-            };
-            let service = &service["spec"];
-            assert_eq!(service["clusterIP"], "None");
-            assert_eq!(service["publishNotReadyAddresses"], true);
-            let deployment = &objects.get("Deployment", &name)["spec"];
-            assert_eq!(service["selector"], deployment["selector"]["matchLabels"]);
-            // The admin port of each container of the pod.
-            let containers = deployment["template"]["spec"]["containers"].as_array();
-            let ports = containers.expect("containers").iter();
-            let ports = ports.flat_map(|it| it["ports"].as_array().expect("ports"));
-            let admin = ports.map(|port| &port["name"]);
-            let admin: Vec<_> =
-                admin.filter(|it| it.as_str().is_some_and(|it| it.ends_with("admin"))).collect();
-            let ports = service["ports"].as_array().expect("ports");
-            assert_eq!(ports.iter().map(|it| &it["targetPort"]).collect::<Vec<_>>(), admin);
-            let read: Value =
-                ports.iter().map(|it| json!({"port": it["name"], "path": "/metrics"})).collect();
-            assert_eq!(monitor["spec"]["endpoints"], read);
-        }
-    }
 }
 
 /// A Service's name has 63 characters at most.

@@ -64,11 +64,12 @@ fn stowplan_accepts(policy: &str) -> bool {
     check.status().expect("it runs").success()
 }
 
+/// Both read the same schema. So here is each form of a text, of which the schema has a pattern and
+/// stowplan has code, and what the schema does not have.
 #[test]
 fn helm_and_stowplan_refuse_the_same_policies() {
     for policy in [
         "{}",
-        r#"{"onInvalid": "warn", "repair": "recreatePending", "recordPlacement": false}"#,
         r#"{"excludedNamespaces": ["kube-system", "a-1"]}"#,
         r#"{"log": "info,stowplan::admission=debug"}"#,
         r#"{"log": ""}"#,
@@ -77,9 +78,9 @@ fn helm_and_stowplan_refuse_the_same_policies() {
         r#"{"coschedule": {"placeholder": {"image": "r.example:5000/a/b:1.0", "priorityClassName": ""}}}"#,
         r#"{"coschedule": {"placeholder": {"requests": {"cpu": 0.5, "memory": "16Mi"}}}}"#,
         r#"{"mpi": {"sshDir": "/home/mpi/.ssh", "sshPort": 2222, "secrets": false}}"#,
+        r#"{"mpi": {"sshPort": null, "namespaces": {"team": "hpc"}, "clusterDomain": "example.org"}}"#,
         r#"{"katalyst": {"mode": "enforced", "declaredLabels": ["app", "example.com/team"]}}"#,
         r#"{"katalyst": {"mode": "disabled", "declaredLabels": []}}"#,
-        r#"{"mpi": {"sshPort": null, "namespaces": {"team": "hpc"}, "clusterDomain": "example.org"}}"#,
     ] {
         assert!(stowplan_accepts(policy), "{policy}");
         Render::defaults().set(&format!("policy={policy}")).text();
@@ -87,44 +88,28 @@ fn helm_and_stowplan_refuse_the_same_policies() {
     for (policy, field) in [
         (r#"{"onInvald": "warn"}"#, "onInvald"),
         (r#"{"onInvalid": "refuze"}"#, "/policy/onInvalid"),
-        (r#"{"log": "debgu"}"#, "/policy/log"),
         (r#"{"log": "info,stowplan=loud"}"#, "/policy/log"),
         (r#"{"log": null}"#, "/policy/log"),
         (r#"{"excludedNamespaces": "kube-system"}"#, "/policy/excludedNamespaces"),
         (r#"{"excludedNamespaces": ["Foo_Bar"]}"#, "/policy/excludedNamespaces/0"),
-        (r#"{"hostPools": {"maxExclusiveNodesPerNamespace": "many"}}"#, "/policy/hostPools"),
         (r#"{"hostPools": {"maxExclusiveNodesPerNamespace": -1}}"#, "/policy/hostPools"),
-        (r#"{"hostPools": {"nodeSelector": {"a b": "c"}}}"#, "invalid propertyName 'a b'"),
-        (r#"{"hostPools": {"namespaces": {"x/y/z": "a"}}}"#, "invalid propertyName 'x/y/z'"),
+        (r#"{"hostPools": {"nodeSelector": {"x/y/z": "c"}}}"#, "invalid propertyName 'x/y/z'"),
         (r#"{"hostPools": {"namespaces": {"x": "bad value!"}}}"#, "/policy/hostPools/namespaces"),
         (r#"{"coschedule": {"enabled": "no"}}"#, "/policy/coschedule/enabled"),
         (r#"{"coschedule": {"gracePeriod": "999ms"}}"#, "/policy/coschedule/gracePeriod"),
         (r#"{"coschedule": {"gracePeriod": "soon"}}"#, "/policy/coschedule/gracePeriod"),
-        (r#"{"coschedule": {"mode": "pipeline-runs"}}"#, "/policy/coschedule/mode"),
         (r#"{"coschedule": {"classMap": {"Fast": "a"}}}"#, "invalid propertyName 'Fast'"),
         (r#"{"coschedule": {"classMap": {"fast": "fast"}}}"#, "maps the class to itself"),
         (r#"{"coschedule": {"classMap": {"fast": "stowplan-parked"}}}"#, "never bound"),
         (r#"{"coschedule": {"placeholder": {"image": "a b"}}}"#, "/policy/coschedule/placeholder"),
-        (
-            r#"{"coschedule": {"placeholder": {"priorityClassName": "A B"}}}"#,
-            "/policy/coschedule/placeholder/priorityClassName",
-        ),
-        (
-            r#"{"coschedule": {"placeholder": {"requests": {"memory": "16MB"}}}}"#,
-            "/policy/coschedule/placeholder/requests/memory",
-        ),
-        (r#"{"katalyst": {"mode": "on"}}"#, "/policy/katalyst/mode"),
+        (r#"{"coschedule": {"placeholder": {"priorityClassName": "A B"}}}"#, "/priorityClassName"),
+        (r#"{"coschedule": {"placeholder": {"requests": {"memory": "16MB"}}}}"#, "/memory"),
         (r#"{"katalyst": {"mode": "enforced"}}"#, "policy.katalyst.declaredLabels is empty"),
         (r#"{"katalyst": {"gateDeadline": "0s"}}"#, "/policy/katalyst/gateDeadline"),
-        (r#"{"katalyst": {"matchSemantics": "all"}}"#, "/policy/katalyst/matchSemantics"),
-        (r#"{"katalyst": {"declaredLabels": ["a b"]}}"#, "/policy/katalyst/declaredLabels/0"),
         (r#"{"katalyst": {"declaredLabels": ["a'b"]}}"#, "/policy/katalyst/declaredLabels/0"),
         (r#"{"mpi": {"clusterDomain": "a b"}}"#, "/policy/mpi/clusterDomain"),
         (r#"{"mpi": {"sshDir": "root/.ssh"}}"#, "/policy/mpi/sshDir"),
         (r#"{"mpi": {"sshPort": 70000}}"#, "/policy/mpi/sshPort"),
-        (r#"{"mpi": {"sshPort": 0}}"#, "/policy/mpi/sshPort"),
-        (r#"{"mpi": {"secrets": "no"}}"#, "/policy/mpi/secrets"),
-        (r#"{"mpi": {"namespaces": {"x": "bad value!"}}}"#, "/policy/mpi/namespaces"),
     ] {
         assert!(!stowplan_accepts(policy), "{policy}");
         let refusal = Render::defaults().set(&format!("policy={policy}")).refusal();

@@ -1,62 +1,34 @@
-//! The webhook configurations: for which objects the API server calls the webhook, and how.
+//! The webhook configurations and the policies for all users: what the templates write themselves is what
+//! stowplan has.
+
+use std::collections::BTreeSet;
 
 use serde_json::Value;
+use stowplan::testing::placement::record;
+use stowplan::testing::systems::SYSTEMS;
 
 use super::helm::{Objects, Render, objects, read, texts};
 
-/// The values of the one rule of a selector that excludes by this key.
-fn excluded<'v>(selector: &'v Value, key: &str) -> Vec<&'v str> {
-    let rules = selector["matchExpressions"].as_array().expect("expressions");
-    let rules: Vec<_> = rules.iter().filter(|rule| rule["key"] == key).collect();
-    assert_eq!(rules.len(), 1, "{selector}");
-    assert_eq!(rules[0]["operator"], "NotIn");
-    texts(&rules[0]["values"])
-}
-
-/// The webhooks' selector, and the policy, which controller and commands read, name the same.
+/// With the names that the values add: the reviewed changes (`rendering.rs`).
 #[test]
-fn the_control_plane_and_its_own_namespace_are_excluded_beside_those_of_the_values() {
-    const SYSTEM: [&str; 2] = ["kube-system", "kube-node-lease"];
-    for (namespace, values, further) in [
-        ("stowplan-system", &[][..], &["stowplan-system"][..]),
-        ("elsewhere", &[], &["elsewhere"]),
-        ("kube-system", &[], &[]),
-        (
-            "stowplan-system",
-            &[r#"webhook.excludedNamespaces=["stowplan-system", "build"]"#],
-            &["stowplan-system", "build"],
-        ),
-        (
-            "stowplan-system",
-            &[r#"webhook.excludedNamespaces=["build", "kube-system"]"#],
-            &["stowplan-system", "build"],
-        ),
-        (
-            "stowplan-system",
-            &[r#"policy={"excludedNamespaces": ["infra", "on"]}"#],
-            &["stowplan-system", "infra", "on"],
-        ),
-        (
-            "stowplan-system",
-            &[
-                r#"webhook.excludedNamespaces=["build", "007"]"#,
-                r#"policy={"excludedNamespaces": ["infra", "build"], "repair": "recreatePending"}"#,
-            ],
-            &["stowplan-system", "build", "007", "infra"],
-        ),
+fn the_control_plane_and_its_own_namespace_are_excluded() {
+    for (namespace, expected) in [
+        ("elsewhere", &["kube-system", "kube-node-lease", "elsewhere"][..]),
+        ("kube-system", &["kube-system", "kube-node-lease"]),
     ] {
-        let render = Render::defaults().namespace(namespace).set_all(values);
+        let render = Render::defaults().namespace(namespace);
         let objects = render.objects();
-        let mut expected = [&SYSTEM[..], further].concat();
-        expected.sort_unstable();
-        let policy = objects.policy_file();
-        let selectors = objects.webhooks().iter().map(|webhook| &webhook["namespaceSelector"]);
-        let names = selectors.map(|it| excluded(it, "kubernetes.io/metadata.name"));
-        for mut names in names.chain([texts(&policy["excludedNamespaces"])]) {
-            names.sort_unstable();
-            assert_eq!(names, expected, "{values:?}");
+        assert_eq!(texts(&objects.policy_file()["excludedNamespaces"]), expected);
+        for webhook in objects.webhooks() {
+            let rules = webhook["namespaceSelector"]["matchExpressions"].as_array();
+            let is_named = |rule: &&Value| rule["key"] == "kubernetes.io/metadata.name";
+            let rule = rules.expect("rules").iter().find(is_named).expect("a rule of names");
+            assert_eq!(rule["operator"], "NotIn");
+            assert_eq!(texts(&rule["values"]), expected);
         }
         assert!(render.text().contains(&format!("- --namespace={namespace}\n")));
+        // Only there everybody may use the priority class.
+        assert_eq!(objects.has("ResourceQuota"), namespace != "kube-system");
     }
 }
 
@@ -69,22 +41,6 @@ fn what_check_looks_for_in_the_conditions_is_there() {
     }
 }
 
-#[test]
-fn the_opt_out_label_holds_for_namespaces_pods_and_the_webhook_itself() {
-    let objects = objects(&[r#"podLabels={"stowplan.dev/ignore": "false"}"#]);
-    assert_eq!(objects.webhooks().len(), 2);
-    for webhook in objects.webhooks() {
-        for selector in ["namespaceSelector", "objectSelector"] {
-            assert_eq!(excluded(&webhook[selector], "stowplan.dev/ignore"), ["true"]);
-        }
-    }
-    let pods = objects.templates();
-    assert_eq!(pods.len(), 2);
-    for pod in pods {
-        assert_eq!(pod["metadata"]["labels"]["stowplan.dev/ignore"], "true");
-    }
-}
-
 /// In every namespace, as the snapshots show: a pool in an excluded one would take nodes all the same.
 #[test]
 fn own_objects_are_checked_in_every_version_that_is_served() {
@@ -93,26 +49,6 @@ fn own_objects_are_checked_in_every_version_that_is_served() {
         let versions = definition["spec"]["versions"].as_array().expect("versions");
         let versions: Value = versions.iter().map(|it| it["name"].clone()).collect();
         assert_eq!(webhook["rules"][0]["apiVersions"], versions);
-    }
-}
-
-/// Claims are placed for coscheduling alone, so that a cluster that does without pays nothing for
-/// it.
-#[test]
-fn runs_and_their_claims_are_asked_about_unless_the_policy_turns_coscheduling_off() {
-    for (policy, asked) in [
-        ("{}", true),
-        (r#"{"coschedule": {}}"#, true),
-        (r#"{"coschedule": {"enabled": true}}"#, true),
-        (r#"{"coschedule": {"mode": "disabled"}}"#, true),
-        (r#"{"coschedule": {"enabled": false}}"#, false),
-    ] {
-        let webhooks = objects(&[&format!("policy={policy}")]).webhooks();
-        let names: Vec<_> = webhooks.iter().map(|webhook| &webhook["name"]).collect();
-        let all = ["pods.stowplan.dev", "claims.stowplan.dev"];
-        assert_eq!(names, all[..if asked { 2 } else { 1 }], "{policy}");
-        let condition = webhooks[0]["matchConditions"][0]["expression"].as_str().expect("text");
-        assert_eq!(condition.contains("tekton.dev/"), asked, "{policy}");
     }
 }
 
@@ -131,5 +67,32 @@ fn match_conditions_guard_every_optional_field() {
             let uses = expression.matches(&format!("object.metadata.{field}")).count();
             assert_eq!(uses, expression.matches(&guard).count() * 2, "{expression}");
         }
+    }
+}
+
+/// Both are written in the template, because the chart has no other source.
+#[test]
+fn the_known_keys_are_those_of_stowplan() {
+    let policy = |name| &objects(&[]).get("ValidatingAdmissionPolicy", name)["spec"];
+    let spec = policy("stowplan-keys");
+    let variable = |name: &str| {
+        let variables = spec["variables"].as_array().expect("variables");
+        let found = variables.iter().find(|it| it["name"] == name).expect("a variable");
+        found["expression"].as_str().expect("text")
+    };
+    let list = |name| -> BTreeSet<&str> {
+        let inner = variable(name).trim_matches(['[', ']']).split(',');
+        inner.map(|text| text.trim().trim_matches('\'')).collect()
+    };
+    let keys = SYSTEMS.iter().flat_map(|system| system.keys.iter().copied());
+    assert_eq!(list("known"), keys.collect::<BTreeSet<_>>());
+    let prefixes = SYSTEMS.iter().flat_map(|system| system.prefixes);
+    let prefixes = prefixes.map(|prefix| prefix.own).chain(["stowplan.dev/"]);
+    assert_eq!(list("prefixes"), prefixes.collect::<BTreeSet<_>>());
+    assert!(variable("unknown").contains(&format!("'{}'", record::KEY)));
+    let frozen = policy("stowplan-numa")["validations"].to_string();
+    let katalyst = SYSTEMS.iter().find(|system| system.name == "katalyst").expect("the system");
+    for key in katalyst.keys {
+        assert!(frozen.contains(&format!("[?'{key}']")), "{key} is not frozen");
     }
 }

@@ -12,7 +12,8 @@ use testbed::volumes::{IMMEDIATE, WAITING};
 use testbed::workload;
 
 use crate::coschedule::pipeline::{
-    Lab, ZONES, after_clone, claim, clone_and_build, existing, in_mode, lasting, task, template,
+    Lab, ZONES, after_clone, claim, clone_and_build, existing, held, in_mode, lasting, task,
+    template,
 };
 use crate::world::{World, same, settled};
 

@@ -4,15 +4,13 @@
 
 use serde_json::{Value, json};
 
-use super::{CONTROLLER, NAMESPACE, Said, User, helm, start};
+use super::{Said, User, helm, set, start, unset};
 
 const AFFINITY: &str = "katalyst.kubewharf.io/microtopology_affinity";
 const ANTI_AFFINITY: &str = "katalyst.kubewharf.io/microtopology_antiaffinity";
 const BOTH: [&str; 2] = [AFFINITY, ANTI_AFFINITY];
-const LEADER_OF: &str = "katalyst.stowplan.dev/leader-of";
 const LET_GO: &str = "katalyst.stowplan.dev/let-go";
 const QOS: &str = "katalyst.kubewharf.io/qos_level";
-const GATE: &str = "stowplan.dev/numa-feasible";
 
 const VALUE: &str = r#"{"required":[{"matchLabels":{"app":"a"},"zone":"numa"}]}"#;
 const OTHER: &str = r#"{"required":[{"matchLabels":{"app":"b"},"zone":"numa"}]}"#;
@@ -36,7 +34,6 @@ async fn numa_affinity_stays_as_pods_were_created_with_it() {
     bindings(&admin);
     never_null(&admin);
     long_values(&admin);
-    let_go_by_the_controller(&admin);
     labels(&admin);
     later_keys(&admin);
     plane.stop().await;
@@ -68,19 +65,6 @@ fn get_unversioned(admin: &User<'_>, name: &str) -> Value {
     let mut pod = get(admin, name);
     pod["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     pod
-}
-
-/// The path of an annotation in a JSON patch.
-fn path(key: &str) -> String {
-    format!("/metadata/annotations/{}", key.replace('/', "~1"))
-}
-
-fn set(key: &str, value: &str) -> Value {
-    json!({"op": "add", "path": path(key), "value": value})
-}
-
-fn unset(key: &str) -> Value {
-    json!({"op": "remove", "path": path(key)})
 }
 
 fn frozen_message(key: &str) -> String {
@@ -176,40 +160,27 @@ fn other_subresources(admin: &User<'_>) {
     let annotations = json!({ AFFINITY: VALUE });
     // Without a node: kubelets of simulated nodes resize no pods.
     let mut kept = pod("sub", &annotations, &Value::Null);
-    kept["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
     kept["metadata"]["finalizers"] = json!(["example.com/hold"]);
     admin.may_create(&kept);
-    let others = json!({ AFFINITY: "null", ANTI_AFFINITY: "null" });
-    let url = "/api/v1/namespaces/default/pods/sub";
-    let cpu = "/spec/containers/0/resources/requests/cpu";
-    for (subresource, pointer, value) in [
-        ("resize", cpu, json!("200m")),
-        (
-            "ephemeralcontainers",
-            "/spec/ephemeralContainers",
-            json!([{"name": "debug", "image": "none"}]),
-        ),
+    let mut changed = get_unversioned(admin, "sub");
+    changed["metadata"]["annotations"] = json!({ AFFINITY: "null", ANTI_AFFINITY: "null" });
+    changed["spec"]["ephemeralContainers"] = json!([]);
+    let mut debugged = changed.clone();
+    debugged["spec"]["ephemeralContainers"] = json!([{"name": "debug", "image": "none"}]);
+    let mut evicted = json!({"apiVersion": "policy/v1", "kind": "Eviction"});
+    evicted["metadata"] = json!({"name": "sub", "namespace": "default", "annotations": changed["metadata"]["annotations"]});
+    for (command, subresource, object) in [
+        ("replace", "resize", changed),
+        ("replace", "ephemeralcontainers", debugged),
+        ("create", "eviction", evicted),
     ] {
-        let mut changed = get_unversioned(admin, "sub");
-        changed["metadata"]["annotations"] = others.clone();
-        changed["spec"]["ephemeralContainers"] = json!([]);
-        *changed.pointer_mut(pointer).unwrap() = value.clone();
-        admin.may_with(&format!("replace --raw {url}/{subresource} -f -"), &changed);
-        let pod = get(admin, "sub");
-        assert_eq!(pod["metadata"]["annotations"], annotations, "{subresource}");
-        let written = pod.pointer(pointer).unwrap();
-        let written = written.get(0).map_or(written, |it| &it["name"]);
-        let wanted = value.get(0).map_or(&value, |it| &it["name"]);
-        assert_eq!(written, wanted, "{subresource}");
+        let url = format!("/api/v1/namespaces/default/pods/sub/{subresource}");
+        admin.may_with(&format!("{command} --raw {url} -f -"), &object);
+        assert_eq!(get(admin, "sub")["metadata"]["annotations"], annotations, "{subresource}");
     }
-    let eviction = json!({
-        "apiVersion": "policy/v1", "kind": "Eviction",
-        "metadata": {"name": "sub", "namespace": "default", "annotations": others},
-    });
-    admin.may_with(&format!("create --raw {url}/eviction -f -"), &eviction);
     let pod = get(admin, "sub");
+    assert_eq!(pod["spec"]["ephemeralContainers"][0]["name"], "debug");
     assert!(pod["metadata"]["deletionTimestamp"].is_string());
-    assert_eq!(pod["metadata"]["annotations"], annotations, "eviction");
     admin.may_patch("pod/sub", &super::remove("/metadata/finalizers"));
 }
 
@@ -303,27 +274,6 @@ fn long_values(admin: &User<'_>) {
         admin.may_not_patch(&object, &json!([unset(AFFINITY)]), &frozen_message(AFFINITY));
     }
     admin.may("delete pod long some many --now");
-}
-
-/// The controller's account, which its own policy restricts, and no other one.
-fn let_go_by_the_controller(admin: &User<'_>) {
-    let gates = json!({"schedulingGates": [{"name": GATE}]});
-    for name in ["leader", "member"] {
-        admin.may_create(&pod(name, &json!({ AFFINITY: VALUE }), &gates));
-    }
-    let gate = json!({"op": "remove", "path": "/spec/schedulingGates/0"});
-    let let_go = set(LET_GO, "2026-01-02T03:04:05Z");
-    let leader = json!([gate, let_go, unset(AFFINITY), set(LEADER_OF, VALUE)]);
-    let webhook = admin.named(&format!("system:serviceaccount:{NAMESPACE}:stowplan"));
-    for user in [admin, &webhook.with("--as-group=system:masters")] {
-        user.may_not_patch("pod/leader", &leader, &frozen_message(AFFINITY));
-    }
-    let controller = admin.named(CONTROLLER);
-    controller.may_patch("pod/leader", &leader);
-    let annotations = json!({LET_GO: "2026-01-02T03:04:05Z", LEADER_OF: VALUE});
-    assert_eq!(get(admin, "leader")["metadata"]["annotations"], annotations);
-    controller.may_patch("pod/member", &json!([gate, let_go]));
-    admin.may("delete pod leader member --now");
 }
 
 fn labels(admin: &User<'_>) {

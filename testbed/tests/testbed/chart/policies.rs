@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{CONTROLLER, User, add, mpi, pod, remove};
+use super::{CONTROLLER, User, add, mpi, pod, remove, set, unset};
 
 /// The label of a pool on nodes.
 const LABEL: &str = "pool.stowplan.node-restriction.kubernetes.io/abcdefabcd";
@@ -176,9 +176,6 @@ fn gated_pods(Users { admin, controller }: &Users<'_>) {
 
 /// Pods that wait for NUMA zones: their gate, and the annotations that change with it.
 fn pods_with_numa_affinity(Users { admin, controller }: &Users<'_>) {
-    let path = |key: &str| format!("/metadata/annotations/{}", key.replace('/', "~1"));
-    let set = |key: &str, value: &str| json!({"op": "add", "path": path(key), "value": value});
-    let unset = |key: &str| json!({"op": "remove", "path": path(key)});
     let given = |name: &str, annotations: &Value| {
         let gates = json!({"schedulingGates": [{"name": "example.com/gate"},
             {"name": "stowplan.dev/numa-feasible"}]});
@@ -258,7 +255,7 @@ fn pods_that_it_deletes(Users { admin, controller }: &Users<'_>) {
 }
 
 /// A StatefulSet as the controller creates it, except for `changes`: pointers and values.
-pub(super) fn placeholder(changes: &[(&str, Value)]) -> Value {
+fn placeholder(changes: &[(&str, Value)]) -> Value {
     let name = "affinity-assistant-abcdefabcd";
     let selector = json!({
         "app.kubernetes.io/component": "affinity-assistant", "app.kubernetes.io/instance": name,
