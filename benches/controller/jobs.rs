@@ -4,15 +4,14 @@
 use std::hint::black_box;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 use stowplan::testing::admission::validate::validate;
 use stowplan::testing::admission::{Decision, Review};
 use stowplan::testing::systems::plan::Write;
 use stowplan::testing::systems::policy::Policy;
-use stowplan::testing::systems::streams::api::StreamsJob;
 
 use crate::answers;
+use crate::objects::show;
 use crate::player::Player;
 use crate::table::{Table, count, median_time};
 use crate::world::Scene;
@@ -65,7 +64,7 @@ impl Job {
         };
         let mut scene = Scene::new(Policy::default(), "2026-01-01T00:00:00Z".parse()?);
         for node in 0..nodes {
-            scene.show::<Node>(&self::node(node))?;
+            show(&mut scene.view, &self::node(node))?;
         }
         let job = json!({
             "apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob",
@@ -75,7 +74,7 @@ impl Job {
         let review = match work {
             "validate" => Some(serde_json::to_vec(&answers::review(&job))?),
             _ => {
-                scene.show::<StreamsJob>(&job)?;
+                show(&mut scene.view, &job)?;
                 None
             }
         };

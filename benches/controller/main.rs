@@ -1,5 +1,6 @@
-//! What the controller costs: plans of pools, of coscheduled runs, of MPI clusters and of NUMA nodes, by the size
-//! of the cluster, StreamsJobs that are placed as a whole, and pools on a control plane, in seconds, in writes to the API server and in memory.
+//! What the controller costs: plans of pools, of coscheduled runs and of MPI clusters, by the size of the
+//! cluster, StreamsJobs that are placed as a whole, and pools on a control plane, in seconds, in writes to
+//! the API server and in memory.
 //!
 //! `docs/performance.md` says how to read the tables. Nothing printed here is stored: every figure
 //! is measured in the run that prints it, and a state that is not reached ends the run.
@@ -13,7 +14,6 @@ mod callgrind;
 mod cluster;
 mod jobs;
 mod mpi;
-mod numa;
 #[path = "../common/objects.rs"]
 mod objects;
 mod plan;

@@ -9,7 +9,7 @@ use crate::objects::State as Runs;
 use crate::player::{self, Player};
 use crate::table::{ROUNDS, Table, count, median_time, ratio, tenths};
 use crate::world::{self, Extent, Scene, State as Pools};
-use crate::{mpi, numa, runs};
+use crate::{mpi, runs};
 
 /// The order that measures the cost of a turn in which nothing is done.
 const NOTHING: &str = "nothing";
@@ -28,7 +28,7 @@ struct Subject {
 }
 
 /// What is planned on, in full or a tenth of it.
-fn subjects(quick: bool) -> [Subject; 4] {
+fn subjects(quick: bool) -> [Subject; 3] {
     let size = |size: usize| if quick { size / 10 } else { size };
     [
         Subject {
@@ -62,16 +62,6 @@ fn subjects(quick: bool) -> [Subject; 4] {
                 ("mpi-new", "nothing is made yet"),
             ],
         },
-        Subject {
-            sizes: vec![size(1_000), size(200)],
-            of: |of| format!("{} machines of 4 NUMA nodes, {} pods that wait", of[0], of[1]),
-            growth: [("4 × machines", 0), ("4 × pods", 1)],
-            rows: &[
-                ("numa-steady", "NUMA nodes with a pod each, and no pod waits: nothing to do"),
-                ("numa-wait", "pods of ten workloads wait, and no NUMA node is feasible"),
-                ("numa-start", "every pod can start"),
-            ],
-        },
     ]
 }
 
@@ -97,9 +87,6 @@ fn scene(order: &str) -> anyhow::Result<Scene> {
         "mpi-steady" => mpi::scene(mpi::State::Steady, first, second),
         "mpi-start" => mpi::scene(mpi::State::Start, first, second),
         "mpi-new" => mpi::scene(mpi::State::New, first, second),
-        "numa-steady" => numa::scene(numa::State::Steady, first, second),
-        "numa-wait" => numa::scene(numa::State::Wait, first, second),
-        "numa-start" => numa::scene(numa::State::Start, first, second),
         _ => bail!("{word} is not a state"),
     }
 }

@@ -11,7 +11,7 @@ use stowplan::testing::systems::policy::Policy;
 use stowplan::testing::systems::streams::kinds::host_pool::{
     EXCLUSIVE_TAINT, POOL_LABEL_PREFIX, hash,
 };
-use stowplan::testing::view::{ApiObject, Scope, View};
+use stowplan::testing::view::View;
 
 /// The namespace of every pool and pod.
 const NAMESPACE: &str = "streams-apps";
@@ -53,17 +53,6 @@ impl Scene {
     /// An empty cluster.
     pub(crate) fn new(policy: Policy, now: Timestamp) -> Self {
         Self { view: View::default(), policy, now }
-    }
-
-    /// Adds an object of type `K` to the cluster.
-    pub(crate) fn show<K>(&mut self, document: &Value) -> anyhow::Result<()>
-    where
-        K: ApiObject + kube::Resource<DynamicType = ()>,
-    {
-        let object: K = serde_json::from_value(document.clone())?;
-        let object = systems::project(&object, Scope::Controller);
-        self.view.apply(object.context("an object of no table")?);
-        Ok(())
     }
 
     /// The plan of all systems, as the controller makes it.

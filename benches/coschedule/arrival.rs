@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::Extent;
 use crate::cluster::{Binding, CLASS, Cluster, PLACED, SCHEDULER, with_cluster};
-use crate::plane::{CONTROLLER, LIMIT, NAMESPACE, at_once, histogram, leading, planned};
+use crate::plane::{CONTROLLER, LIMIT, NAMESPACE, at_once, histogram, leading};
 use crate::process;
 use crate::schedule::{Bench, SIZE};
 use crate::table::{Table, count, quantile, ratio, spread, tenths};
@@ -157,7 +157,6 @@ async fn turn(bench: &Bench<'_>, contender: Contender, start: Start) -> anyhow::
     let mut began = Instant::now();
     let each = (0..pods).map(|pod| bench.create(pod / SIZE, pod % SIZE, ARRIVING, is_grouped));
     at_once(each).await?;
-    let created = began.elapsed();
     if start == Start::AllCreated {
         sleep(REST).await;
         before = read_written(cluster).await?;
@@ -186,21 +185,17 @@ async fn turn(bench: &Bench<'_>, contender: Contender, start: Start) -> anyhow::
     bench.delete(&arriving).await?;
     bench.disperse().await?;
     let written = array::from_fn(|index| after[index] - before[index]);
-    let arrival = Arrival { used, written, ..Arrival::read(&log, began, created) };
-    let (rate, gated) = (count(arrival.rate), arrival.gated);
-    eprintln!("{}, {}: {rate} pods/s, {gated} changed", start.label(), contender.label);
+    let arrival = Arrival { used, written, ..Arrival::read(&log, began) };
+    eprintln!("{}, {}: {} pods/s", start.label(), contender.label, count(arrival.rate));
     Ok(arrival)
 }
 
-/// What the controller has done since its start: requests, how many seconds its limit made all of them
-/// wait, plans, and how many seconds it computed them.
-type Written = [f64; 4];
+/// The requests of the controller since its start, and how many seconds its limit made all of them wait.
+type Written = [f64; 2];
 
 async fn read_written(cluster: &Cluster<'_>) -> anyhow::Result<Written> {
     let name = "stowplan_controller_limit_wait_seconds";
-    let (requests, waited) = histogram(&cluster.installation, name).await?;
-    let (plans, seconds) = planned(&cluster.installation).await?;
-    Ok([requests, waited, plans, seconds])
+    Ok(histogram(&cluster.installation, name).await?.into())
 }
 
 /// The names of the processes, as the kernel cuts them, and as they are shown.
@@ -330,9 +325,6 @@ fn locked(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
 struct Arrival {
     /// Pods per second, from the first creation until the last has its node.
     rate: f64,
-    /// Until all were created.
-    created: Duration,
-    gated: usize,
     /// In milliseconds.
     stages: [Option<f64>; STAGES.len()],
     written: Written,
@@ -353,10 +345,9 @@ const STAGES: [&str; 6] = [
 ];
 
 impl Arrival {
-    fn read(log: &Log, began: Instant, created: Duration) -> Self {
+    fn read(log: &Log, began: Instant) -> Self {
         let pods = || log.pods.values();
         let last = pods().filter_map(|pod| pod.placed).max().unwrap_or(began);
-        let gated = pods().filter(|pod| pod.released.is_some()).count();
         let mut first: HashMap<&str, Instant> = HashMap::new();
         for pod in pods() {
             if let (Some(placeholder), Some(created)) = (&pod.placeholder, pod.created) {
@@ -387,7 +378,7 @@ impl Arrival {
             of_pods(&|pod| between(pod.created, pod.placed)),
         ];
         let rate = log.pods.len() as f64 / (last - began).as_secs_f64();
-        Self { rate, created, gated, stages, written: [0.0; 4], used: HashMap::new() }
+        Self { rate, stages, written: [0.0; 2], used: HashMap::new() }
     }
 }
 
@@ -402,9 +393,8 @@ fn print(extent: Extent, start: Start, rounds: &[Round]) {
         rounds.len(),
     );
     let mut table = Table::new(
-        "pods | pods/s | against without a group, same round | all created, s | \
-         changed by the controller | requests of the controller | \
-         waited for its limit, ms each | plans | ms a plan",
+        "pods | pods/s | against without a group, same round | requests of the controller | \
+         waited for its limit, ms each",
     );
     for contender in CONTENDERS {
         let spread_of = |value: fn(&Arrival) -> f64, shown: fn(f64) -> String| {
@@ -415,12 +405,8 @@ fn print(extent: Extent, start: Start, rounds: &[Round]) {
         let figures = [
             spread_of(|of| of.rate, count),
             spread(against, ratio),
-            spread_of(|of| of.created.as_secs_f64(), tenths),
-            spread_of(|of| of.gated as f64, count),
             spread_of(|of| of.written[0], count),
             spread_of(|of| of.written[1] / of.written[0].max(1.0) * 1e3, tenths),
-            spread_of(|of| of.written[2], count),
-            spread_of(|of| of.written[3] / of.written[2].max(1.0) * 1e3, tenths),
         ];
         table.row(contender.label, figures);
     }

@@ -172,20 +172,20 @@ impl Cluster<'_> {
     }
 }
 
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+
 /// Whether a pod was given a required pod-affinity term.
 pub(crate) fn has_term(pod: &Pod) -> bool {
-    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.pod_affinity.as_ref());
-    affinity.is_some_and(|it| it.required_during_scheduling_ignored_during_execution.is_some())
+    json!(pod)["spec"]["affinity"]["podAffinity"][REQUIRED].is_array()
 }
 
 /// Whether a pod was bound to a node by name.
 pub(crate) fn has_node(pod: &Pod) -> bool {
-    let affinity =
-        pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
-    let required =
-        affinity.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
-    let terms = required.map(|required| &*required.node_selector_terms).unwrap_or_default();
-    !terms.is_empty() && terms.iter().all(|term| term.match_fields.is_some())
+    let required = &json!(pod)["spec"]["affinity"]["nodeAffinity"][REQUIRED];
+    let terms = required["nodeSelectorTerms"].as_array();
+    terms.is_some_and(|terms| {
+        !terms.is_empty() && terms.iter().all(|term| term["matchFields"].is_array())
+    })
 }
 
 /// Whether a pod waits until its placeholder has a node.

@@ -9,16 +9,12 @@
 
 #[path = "../common/answers.rs"]
 mod answers;
-#[path = "../common/callgrind.rs"]
-mod callgrind;
 mod latency;
 #[path = "../common/objects.rs"]
 mod objects;
 mod plan;
 #[path = "../common/plane.rs"]
 mod plane;
-#[path = "../common/player.rs"]
-mod player;
 #[path = "../common/process.rs"]
 mod process;
 #[path = "../common/server.rs"]
@@ -60,10 +56,8 @@ struct Arguments {
 
 fn main() -> anyhow::Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    match words.first().map(String::as_str) {
-        Some(latency::ROLE) => return latency::play(&words[1..]),
-        Some(plan::ROLE) => return plan::play(),
-        _ => {}
+    if words.first().is_some_and(|word| word == latency::ROLE) {
+        return latency::play(&words[1..]);
     }
     let Arguments { quick, pods, rest, parts, .. } = Arguments::parse();
     let wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
@@ -75,8 +69,7 @@ fn main() -> anyhow::Result<()> {
     }
     let extent = if quick { STANDARD.divided_by(10) } else { STANDARD };
     if wanted("plan") {
-        // Under callgrind it would take half an hour to make all objects.
-        plan::measure(extent, quick && callgrind::version().is_some())?;
+        plan::measure(extent)?;
     }
     if wanted("size") {
         let rest = rest.unwrap_or(if quick { 20 } else { 60 });

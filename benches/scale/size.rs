@@ -236,23 +236,11 @@ async fn settle(
     leading(installation).await?;
     let expected = u32::try_from(extent.runs + 4 * extent.jobs)?;
     let limit = LIMIT + LIMIT_OF_WRITE * expected;
-    let (mut last, mut since, mut said) = (0, Instant::now(), Instant::now());
-    until("the controller to settle", limit, async || {
+    // An action that is repeated in vain would be left for ever: it shows in the table.
+    silence("the controller to settle", limit, proxy, async || {
         plane.check()?;
-        let writes = proxy.writes();
-        if writes != last {
-            (last, since) = (writes, Instant::now());
-        }
         let left = metric(installation, "stowplan_controller_actions").await?;
-        if said.elapsed() > Duration::from_secs(10) {
-            said = Instant::now();
-            tell(&format!("{writes} writes, {left} are left"));
-        }
-        // An action that is repeated in vain would be left for ever: it shows in the table.
-        Ok(match since.elapsed() > QUIET {
-            true => Seen::Done(()),
-            false => Seen::NotYet(format!("{writes} writes, {left} are left")),
-        })
+        Ok((true, format!("{left} are left")))
     })
     .await?;
     let took = began.elapsed().saturating_sub(QUIET);
@@ -288,6 +276,30 @@ async fn settle(
     Ok(())
 }
 
+/// Waits until `look` has found that all is done, and nothing was written, for a while.
+async fn silence(
+    what: &str,
+    limit: Duration,
+    proxy: &Proxy,
+    mut look: impl AsyncFnMut() -> anyhow::Result<(bool, String)>,
+) -> anyhow::Result<()> {
+    let (mut last, mut since, mut said) = (0, Instant::now(), Instant::now());
+    until(what, limit, async || {
+        let (is_done, found) = look().await?;
+        let writes = proxy.writes();
+        if writes != last || !is_done {
+            (last, since) = (writes, Instant::now());
+        }
+        let found = format!("{writes} writes, {found}");
+        if said.elapsed() > Duration::from_secs(10) {
+            said = Instant::now();
+            tell(&found);
+        }
+        Ok(if since.elapsed() > QUIET { Seen::Done(()) } else { Seen::NotYet(found) })
+    })
+    .await
+}
+
 /// Waits until all placeholders have nodes and nothing was written for a while: what is written after a
 /// restart then needs another cause.
 async fn placed(
@@ -299,20 +311,13 @@ async fn placed(
     let pods: Api<Pod> = Api::all(client.clone());
     let placeholders = ListParams::default().labels(PLACEHOLDER);
     let before = proxy.writes();
-    let (mut last, mut since) = (before, Instant::now());
-    until("all placeholders to be placed", 2 * LIMIT, async || {
+    silence("all placeholders to be placed", 2 * LIMIT, proxy, async || {
         sleep(Duration::from_secs(2)).await;
         let unplaced = placeholders.clone().fields("spec.nodeName=");
         let all = pods.list_metadata(&placeholders).await?.items.len();
         let unplaced = pods.list_metadata(&unplaced).await?.items.len();
-        let writes = proxy.writes();
-        if writes != last || all < extent.runs || unplaced > 0 {
-            (last, since) = (writes, Instant::now());
-        }
-        Ok(match since.elapsed() > QUIET {
-            true => Seen::Done(()),
-            false => Seen::NotYet(format!("{all} exist, {unplaced} have no node, {writes} writes")),
-        })
+        let is_done = all >= extent.runs && unplaced == 0;
+        Ok((is_done, format!("{all} exist, {unplaced} have no node")))
     })
     .await?;
     let moves = (proxy.writes() - before) as f64;

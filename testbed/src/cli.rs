@@ -78,7 +78,7 @@ pub(crate) fn run() -> ExitCode {
         Task::Image(args) => image::run(&args),
         Task::Imitation(args) => imitation::run(&args),
         Task::Tools { kubernetes, real_nodes } => build_tools(kubernetes, real_nodes),
-        Task::Pictures(args) => pictures::run(&args),
+        Task::Pictures(pictures::Args {}) => pictures::run(),
     };
     match result {
         Ok(Ended::Done) => ExitCode::SUCCESS,

@@ -25,7 +25,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::Request;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{ListParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 
 use self::address::Range;
@@ -289,10 +289,12 @@ impl ControlPlane {
     /// [`Installation::start_controller_through`].
     ///
     /// # Errors
-    /// When no port is free, or the authority's certificate cannot be read.
+    /// When no port is free, or the kubeconfig cannot be read.
     pub async fn proxy(&self) -> Result<Proxy> {
-        let authority = fs::read(self.certificate("ca.crt"))?;
-        Proxy::before_tls(self.range.api(), &authority).await
+        let mut config = config(&self.kubeconfig).await?;
+        // Requests bring their own.
+        config.auth_info = AuthInfo::default();
+        Proxy::before(config).await
     }
 
     /// Checks that every program still runs.
@@ -515,12 +517,16 @@ impl Drop for ControlPlane {
 /// # Errors
 /// When the kubeconfig cannot be read.
 pub async fn client(kubeconfig: &Path) -> Result<Client> {
+    Ok(Client::try_from(config(kubeconfig).await?)?)
+}
+
+async fn config(kubeconfig: &Path) -> Result<Config> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let options = KubeConfigOptions::default();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
     // A proxy in the environment must not be used for a loopback address.
     config.proxy_url = None;
-    Ok(Client::try_from(config)?)
+    Ok(config)
 }
 
 /// The user's own settings of `kubectl` and `helm` that would lead them elsewhere.
@@ -594,28 +600,4 @@ fn is_ready(node: &Node) -> bool {
         matches!(&*taint.key, "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable")
     });
     ready && !held
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_one_word_of_the_shell() {
-        let path = Path::new("/tmp/it's $HOME");
-        let output = Command::new("/bin/sh")
-            .args(["-c", &format!("printf %s {}", shell_quoted(path))])
-            .output()
-            .unwrap();
-        assert_eq!(String::from_utf8(output.stdout).unwrap(), path.to_str().unwrap());
-    }
-
-    #[test]
-    fn the_end_of_a_log_is_its_last_lines() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("log");
-        assert_eq!(tail(&log), "");
-        fs::write(&log, (1..=20).map(|n| format!("{n}\n")).collect::<String>()).unwrap();
-        assert!(tail(&log).starts_with("6\n") && tail(&log).ends_with("\n20"));
-    }
 }

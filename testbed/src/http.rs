@@ -1,12 +1,15 @@
-//! Plain HTTP for local processes: GET for `/readyz` and `/metrics`, POST for etcd.
-//!
-//! A client library would be too much for this; requests to the API server use `kube`.
+//! Plain HTTP for local processes: GET for `/readyz` and `/metrics`, POST for etcd. Requests to the API
+//! server use `kube`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use http::request::Builder;
+use http_body_util::BodyExt as _;
+use hyper::Request;
+use hyper::client::conn::http1::handshake;
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -24,7 +27,7 @@ pub struct Answer {
 /// # Errors
 /// If nothing listens there, or the answer is not HTTP.
 pub async fn get(address: SocketAddr, path: &str) -> Result<Answer> {
-    exchange_in_time(address, "GET", path, "").await
+    exchange(address, Request::get(path), "").await
 }
 
 /// Posts JSON to `path` at `address`, in at most five seconds.
@@ -32,53 +35,22 @@ pub async fn get(address: SocketAddr, path: &str) -> Result<Answer> {
 /// # Errors
 /// If nothing listens there, or the answer is not HTTP.
 pub async fn post(address: SocketAddr, path: &str, body: &str) -> Result<Answer> {
-    exchange_in_time(address, "POST", path, body).await
+    exchange(address, Request::post(path).header("content-type", "application/json"), body).await
 }
 
-async fn exchange_in_time(
-    address: SocketAddr,
-    method: &str,
-    path: &str,
-    body: &str,
-) -> Result<Answer> {
-    timeout(Duration::from_secs(5), exchange(address, method, path, body))
-        .await
-        .with_context(|| format!("http://{address}{path}: no answer in 5 s"))?
-        .with_context(|| format!("http://{address}{path}"))
-}
-
-async fn exchange(address: SocketAddr, method: &str, path: &str, body: &str) -> Result<Answer> {
-    let mut stream = TcpStream::connect(address).await?;
-    // HTTP/1.0: the server closes after the body, and sends no chunks.
-    let mut request =
-        format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\nConnection: close\r\n");
-    if !body.is_empty() {
-        let length = body.len();
-        request += &format!("Content-Type: application/json\r\nContent-Length: {length}\r\n");
-    }
-    request += "\r\n";
-    stream.write_all(request.as_bytes()).await?;
-    stream.write_all(body.as_bytes()).await?;
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).await?;
-    parse(&String::from_utf8_lossy(&bytes)).context("not an HTTP answer")
-}
-
-fn parse(text: &str) -> Option<Answer> {
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    let status = head.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()?;
-    Some(Answer { status, body: body.to_owned() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_is_a_status_and_a_body() {
-        let answer = parse("HTTP/1.0 503 Service Unavailable\r\na: b\r\n\r\nnot ready: nodes\n");
-        assert_eq!(answer, Some(Answer { status: 503, body: "not ready: nodes\n".to_owned() }));
-        assert_eq!(parse("SSH-2.0-OpenSSH_9.2\r\n\r\n"), None);
-        assert_eq!(parse(""), None);
-    }
+async fn exchange(address: SocketAddr, request: Builder, body: &str) -> Result<Answer> {
+    let request = request.header("host", address.to_string()).body(body.to_owned())?;
+    let url = format!("http://{address}{}", request.uri());
+    let exchanged = async {
+        let stream = TcpStream::connect(address).await?;
+        let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
+        // It ends with the answer.
+        tokio::spawn(connection);
+        let response = sender.send_request(request).await?;
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await?.to_bytes();
+        anyhow::Ok(Answer { status, body: String::from_utf8_lossy(&body).into_owned() })
+    };
+    let answered = timeout(Duration::from_secs(5), exchanged).await;
+    answered.context("no answer in 5 s").flatten().context(url)
 }

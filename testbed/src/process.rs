@@ -363,149 +363,36 @@ fn reap(mut processes: Vec<Process>) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt as _;
-
     use super::*;
 
-    fn processes() -> (tempfile::TempDir, Processes) {
+    #[test]
+    fn the_supervisor_ends_what_its_owner_could_not() {
         let dir = tempfile::tempdir().unwrap();
-        let processes = Processes::new(dir.path().join("pids")).unwrap();
-        (dir, processes)
-    }
-
-    /// A process that says when it begins, and when it is asked to end: then it does this.
-    fn begun(processes: &mut Processes, then: &str) -> (Identity, PathBuf) {
-        let traps = format!("trap 'echo asked{then}' TERM");
-        let script = format!("{traps}; echo begun; while :; do sleep 0.01; done");
-        let one = sleeper(processes, "one", &script);
-        let log = processes.table.with_file_name("one");
-        eventually("it never began", || fs::read_to_string(&log).unwrap() == "begun\n");
-        (one, log)
-    }
-
-    fn sleeper(processes: &mut Processes, name: &str, script: &str) -> Identity {
-        let log = processes.table.with_file_name(name);
-        let arguments = ["-c".to_owned(), script.to_owned()];
-        processes.spawn(name, Path::new("/bin/sh"), &arguments, &[], &log).unwrap();
-        processes.running.last().unwrap().identity
-    }
-
-    fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+        let mut processes = Processes::new(dir.path().join("pids")).unwrap();
+        for (name, script) in [
+            ("usual", "sleep 600"),
+            ("deaf", "trap '' TERM; while :; do sleep 1; done"),
+            ("paused", "sleep 600"),
+        ] {
+            let arguments = ["-c".to_owned(), script.to_owned()];
+            let log = dir.path().join(name);
+            processes.spawn(name, Path::new("/bin/sh"), &arguments, &[], &log).unwrap();
+        }
+        processes.pause("paused").unwrap();
+        // As after the end of the owner: the pipe closes, and no other process sends a signal.
+        drop(processes.supervisor.take());
         let end = Instant::now() + Duration::from_secs(30);
-        while !holds() {
-            assert!(Instant::now() < end, "{what}");
+        while let Some(one) = processes.running.iter().find(|one| one.identity.runs()) {
+            assert!(Instant::now() < end, "{} still runs", one.name);
             sleep(Duration::from_millis(10));
         }
     }
 
     #[test]
-    fn the_table_names_what_runs_and_drop_ends_it() {
-        let (_dir, mut processes) = processes();
-        let path = processes.table.clone();
-        let one = sleeper(&mut processes, "one", "sleep 600");
-        let two = sleeper(&mut processes, "two", "sleep 600");
-        assert_eq!(table::read(&path).unwrap(), [("one".into(), one), ("two".into(), two)]);
-        let status = processes.end("one").unwrap().unwrap();
-        assert_eq!(status.signal(), Some(Signal::TERM.as_raw()));
-        assert!(!one.runs() && two.runs());
-        assert_eq!(processes.end("one").unwrap(), None);
-        assert_eq!(table::read(&path).unwrap(), [("two".into(), two)]);
-        drop(processes);
-        assert!(!two.runs());
-        assert_eq!(table::read(&path).unwrap(), []);
-    }
-
-    #[test]
-    fn what_ignores_the_request_is_killed() {
-        let (dir, mut processes) = processes();
-        let deaf = sleeper(&mut processes, "deaf", "trap '' TERM; echo deaf; while :; do :; done");
-        let log = dir.path().join("deaf");
-        eventually("it never went deaf", || fs::read_to_string(&log).unwrap() == "deaf\n");
-        drop(processes);
-        assert!(!deaf.runs());
-    }
-
-    #[test]
-    fn a_paused_process_stands_still_and_still_ends() {
-        let (_dir, mut processes) = processes();
-        // Says why it ends: an end by force would say nothing.
-        let (one, log) = begun(&mut processes, "; exit 7");
-        processes.pause("one").unwrap();
-        assert_eq!(look_up(one.pid).unwrap().0, 'T');
-        assert_eq!(processes.lost(), None);
-        processes.resume("one").unwrap();
-        eventually("it is paused", || look_up(one.pid).unwrap().0 != 'T');
-        processes.pause("one").unwrap();
-        assert_eq!(processes.end("one").unwrap().unwrap().code(), Some(7));
-        assert_eq!(fs::read_to_string(&log).unwrap(), "begun\nasked\n");
-        assert!(processes.pause("one").is_err() && processes.resume("one").is_err());
-    }
-
-    #[test]
-    fn a_killed_process_runs_none_of_its_code_and_is_not_missed() {
-        let (_dir, mut processes) = processes();
-        let (one, log) = begun(&mut processes, "");
-        let status = processes.kill("one").unwrap().unwrap();
-        assert_eq!(status.signal(), Some(Signal::KILL.as_raw()));
-        assert!(!one.runs());
-        assert_eq!(fs::read_to_string(&log).unwrap(), "begun\n");
-        assert_eq!(processes.lost(), None);
-        assert_eq!(processes.kill("one").unwrap(), None);
-    }
-
-    #[test]
-    fn the_supervisor_ends_a_paused_process_too() {
-        let (_dir, mut processes) = processes();
-        let (one, log) = begun(&mut processes, "; exit");
-        processes.pause("one").unwrap();
-        drop(processes.supervisor.take());
-        eventually("the paused one lives", || !one.runs());
-        assert_eq!(fs::read_to_string(&log).unwrap(), "begun\nasked\n");
-    }
-
-    #[test]
-    fn the_supervisor_ends_what_its_owner_could_not() {
-        let (_dir, mut processes) = processes();
-        let one = sleeper(&mut processes, "one", "sleep 600");
-        let deaf = sleeper(&mut processes, "deaf", "trap '' TERM; while :; do sleep 1; done");
-        // As after the end of the owner: the pipe closes, and no other process sends a signal.
-        drop(processes.supervisor.take());
-        assert!(!one.runs());
-        eventually("the deaf one lives", || !deaf.runs());
-    }
-
-    #[test]
-    fn detached_processes_live_on() {
-        let (_dir, mut processes) = processes();
-        let one = sleeper(&mut processes, "one", "sleep 600");
-        processes.detach().unwrap();
-        let path = processes.table.clone();
-        drop(processes);
-        assert!(one.runs());
-        assert_eq!(table::read(&path).unwrap(), [("one".into(), one)]);
-        end_all(&[one]);
-        assert!(!one.runs());
-    }
-
-    #[test]
-    fn a_program_that_cannot_run_is_noticed() {
-        let (dir, mut processes) = processes();
-        let log = dir.path().join("log");
-        processes.spawn("ghost", Path::new("/nowhere/ghost"), &[], &[], &log).unwrap();
-        let mut lost = None;
-        eventually("the ghost runs", || {
-            lost = processes.lost();
-            lost.is_some()
-        });
-        let (name, status) = lost.unwrap();
-        assert_eq!((&*name, status.code()), ("ghost", Some(127)));
-    }
-
-    #[test]
-    fn an_id_with_another_start_time_is_somebody_else() {
-        let ours = Identity::of(std::process::id()).unwrap();
-        assert!(ours.runs());
-        let stranger = Identity { started: ours.started + 1, ..ours };
+    fn an_id_with_another_start_time_is_another_process() {
+        let own = Identity::of(std::process::id()).unwrap();
+        assert!(own.runs());
+        let stranger = Identity { started: own.started + 1, ..own };
         assert!(!stranger.runs());
         // Would end the test.
         end_all(&[stranger]);

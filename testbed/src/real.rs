@@ -103,10 +103,9 @@ pub fn check() -> Result<(), Unavailable> {
 }
 
 /// What the tests need besides, to build the nodes' programs and images: programs, and their packages.
-const TEST_PROGRAMS: [(&str, &str); 5] = [
+const TEST_PROGRAMS: [(&str, &str); 4] = [
     ("gcc", "gcc"),
     ("pkg-config", "pkg-config"),
-    ("busybox", "busybox-static"),
     ("mmdebstrap", "mmdebstrap"),
     ("pip", "python3-pip"),
 ];

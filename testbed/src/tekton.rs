@@ -8,9 +8,7 @@
 //!
 //! - A pod never waits for the TaskRun's status, nor a TaskRun for the run's.
 //! - A TaskRun ends with its steps, while its pod is Running: the next task's pod is created
-//!   meanwhile, and at the run's end its claims are still mounted. A sidecar runs on until its image
-//!   is replaced, and the pod is then Failed.
-//! - Cancellations and timeouts delete the pods.
+//!   meanwhile, and at the run's end its claims are still mounted.
 //! - If a pod that ran is deleted, its TaskRun fails or is retried. A pod without a node is created
 //!   again under the same name.
 //! - A pod that a quota refuses is tried again: `Unknown`, `ExceededResourceQuota`.
@@ -23,17 +21,16 @@
 //! | annotation | meaning |
 //! | --- | --- |
 //! | [`DURATION`] | how long the steps run, as a Go duration; the default is one second |
-//! | [`POD_DELAY`] | how long a pod outlives its steps, sidecars or deletion; the default is 600 ms, and three seconds for sidecars |
+//! | [`POD_DELAY`] | how long a pod outlives its steps or its deletion; the default is 600 ms |
 //! | [`FAIL`] | `once`: the first attempt fails; `always`: every attempt fails |
 //! | [`RESULTS`] | the task's results, a JSON object of strings |
 //!
-//! Not simulated: containers that need time to start (a pod with a node runs at once), the graceful
-//! cancellations (`CancelledRunFinally`, `StoppedRunFinally`), `PipelineRunPending`, the timeouts
-//! `tasks` and `finally`, `onError`, `when`, events, parameters (except results in claim names),
-//! resolvers (except that a parameter `name` resolves to the Pipeline of that name). Shorter than in
-//! Tekton: the time that a pod outlives its steps (1.2 seconds) or its sidecars (thirty), and the
-//! pause before a pod that a quota refused is tried again (a minute). And a pod that ran and is
-//! deleted by force fails its TaskRun; Tekton creates it again.
+//! Not simulated: containers that need time to start (a pod with a node runs at once), Tekton's own
+//! containers and volumes, sidecars, cancellations, timeouts, `PipelineRunPending`, `onError`, `when`,
+//! events, parameters (except results in claim names), resolvers (except that a parameter `name`
+//! resolves to the Pipeline of that name). Shorter than in Tekton: the time that a pod outlives its
+//! steps (1.2 seconds), and the pause before a pod that a quota refused is tried again (a minute). And
+//! a pod that ran and is deleted by force fails its TaskRun; Tekton creates it again.
 //!
 //! The driver consists of two controllers in the test's process. They read before each write, and
 //! the names of created objects are derived from the run, so nothing is created twice.
@@ -59,11 +56,9 @@ use crate::wait::{Seen, until};
 mod claim;
 mod names;
 mod pod;
-mod progress;
 #[cfg(test)]
 mod recorded;
 mod run;
-mod stop;
 mod task;
 
 /// How long the steps of a pod run, as a Go duration such as `2s`. For the pods of tasks, and of

@@ -34,17 +34,15 @@ const CONTROL_PLANE: Recipe = Recipe {
     prefix: "",
     files: &[("go.mod", GO_MOD), ("go.sum", include_str!("../controlplane/go.sum"))],
     of: "the control plane",
-    list: "etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, kwok, helm",
     steps: &[Step { packages: &["tool"], tags: "", cgo: None }],
-    // etcd's main package is called "server".
     programs: &[
-        ("server", "etcd"),
-        ("kube-apiserver", "kube-apiserver"),
-        ("kube-controller-manager", "kube-controller-manager"),
-        ("kube-scheduler", "kube-scheduler"),
-        ("kubectl", "kubectl"),
-        ("kwok", "kwok"),
-        ("helm", "helm"),
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kubectl",
+        "kwok",
+        "helm",
     ],
     niceness: 0,
 };
@@ -54,13 +52,8 @@ const OLDEST: Recipe = Recipe {
     prefix: "oldest-",
     files: &[("go.mod", OLDEST_GO_MOD), ("go.sum", include_str!("../controlplane-oldest/go.sum"))],
     of: "the oldest control plane",
-    list: "kube-apiserver, kube-controller-manager, kube-scheduler",
     steps: &[Step { packages: &["tool"], tags: "", cgo: None }],
-    programs: &[
-        ("kube-apiserver", "kube-apiserver"),
-        ("kube-controller-manager", "kube-controller-manager"),
-        ("kube-scheduler", "kube-scheduler"),
-    ],
+    programs: &["kube-apiserver", "kube-controller-manager", "kube-scheduler"],
     niceness: 0,
 };
 
@@ -73,7 +66,6 @@ const NODES: Recipe = Recipe {
         ("pause/main.go", include_str!("../nodes/pause/main.go")),
     ],
     of: "the programs of real nodes",
-    list: "kubelet, kube-proxy, containerd, runc, network plugins, CoreDNS",
     steps: &[
         Step {
             packages: &[
@@ -95,17 +87,17 @@ const NODES: Recipe = Recipe {
         Step { packages: &["github.com/opencontainers/runc"], tags: "seccomp", cgo: Some(true) },
     ],
     programs: &[
-        ("bridge", "bridge"),
-        ("containerd", "containerd"),
-        ("containerd-shim-runc-v2", "containerd-shim-runc-v2"),
-        ("coredns", "coredns"),
-        ("ctr", "ctr"),
-        ("host-local", "host-local"),
-        ("kube-proxy", "kube-proxy"),
-        ("kubelet", "kubelet"),
-        ("loopback", "loopback"),
-        ("pause", "pause"),
-        ("runc", "runc"),
+        "bridge",
+        "containerd",
+        "containerd-shim-runc-v2",
+        "coredns",
+        "ctr",
+        "host-local",
+        "kube-proxy",
+        "kubelet",
+        "loopback",
+        "pause",
+        "runc",
     ],
     // Two cores compile for minutes; whatever else runs comes first.
     niceness: 10,
@@ -171,6 +163,8 @@ impl Tools {
     /// As for [`Tools::ensure`].
     pub fn ensure_of(kubernetes: Kubernetes, progress: &dyn Fn(&str)) -> Result<Self> {
         let finish = |module: &Path, programs: &Path| {
+            // etcd's main package is called "server".
+            fs::rename(programs.join("server"), programs.join("etcd"))?;
             Ok(fs::write(programs.join("stages.yaml"), stages(module)?)?)
         };
         let cache = cache()?;
@@ -275,37 +269,6 @@ fn stages(module: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_cache_is_where_the_user_wants_it() {
-        let with = |set: &[(&str, &str)]| {
-            let set: Vec<_> = set.iter().map(|&(n, v)| (n.to_owned(), v.to_owned())).collect();
-            cache_dir(&move |name| {
-                set.iter().find(|(set, _)| set == name).map(|(_, value)| value.into())
-            })
-        };
-        let own = [("STOWPLAN_TESTBED_CACHE", "/a"), ("XDG_CACHE_HOME", "/b"), ("HOME", "/c")];
-        assert_eq!(with(&own).unwrap(), Path::new("/a"));
-        assert_eq!(with(&own[1..]).unwrap(), Path::new("/b/stowplan-testbed"));
-        assert_eq!(with(&own[2..]).unwrap(), Path::new("/c/.cache/stowplan-testbed"));
-        let empty = with(&[("STOWPLAN_TESTBED_CACHE", ""), ("HOME", "/c")]);
-        assert_eq!(empty.unwrap(), Path::new("/c/.cache/stowplan-testbed"));
-        assert!(with(&[]).unwrap_err().to_string().contains("STOWPLAN_TESTBED_CACHE"));
-    }
-
-    #[test]
-    fn the_oldest_kubernetes_replaces_its_own_programs_only() {
-        let tools = |oldest: Option<&str>| Tools {
-            dir: "/newest".into(),
-            oldest: oldest.map(PathBuf::from),
-        };
-        let with = tools(Some("/oldest"));
-        for name in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
-            assert_eq!(with.program(name), Path::new("/oldest").join(name));
-        }
-        assert_eq!(with.program("etcd"), Path::new("/newest/etcd"));
-        assert_eq!(tools(None).program("kube-apiserver"), Path::new("/newest/kube-apiserver"));
-    }
 
     #[test]
     fn the_modules_name_their_versions() {

@@ -42,30 +42,3 @@ pub async fn until<T>(
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn the_last_reason_becomes_the_error() {
-        let mut looks = 0;
-        let error = until::<()>("a sail", Duration::from_millis(1), async || {
-            looks += 1;
-            Ok(Seen::NotYet(format!("sea, {looks}")))
-        })
-        .await
-        .unwrap_err();
-        let text = error.to_string();
-        assert!(text.starts_with("waited 1ms for a sail; last seen: sea, "), "{text}");
-    }
-
-    #[tokio::test]
-    async fn a_failing_look_ends_the_wait() {
-        let error =
-            until::<()>("a sail", Duration::from_secs(3600), async || bail!("the glass is broken"))
-                .await
-                .unwrap_err();
-        assert_eq!(error.to_string(), "the glass is broken");
-    }
-}

@@ -32,13 +32,9 @@ const MOST_BYTES: usize = 150_000;
 /// no rectangle is over another one, and nothing is outside of the picture.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Args {
-    /// Only check and take screenshots: do not write docs/pictures.
-    #[arg(long)]
-    check: bool,
-}
+pub(super) struct Args {}
 
-pub(super) fn run(args: &Args) -> Result<Ended> {
+pub(super) fn run() -> Result<Ended> {
     let browser = find_browser()?;
     let stowplan = build_stowplan()?;
     let target = target_directory(&metadata(&["--no-deps"])?)?.join("pictures");
@@ -50,16 +46,10 @@ pub(super) fn run(args: &Args) -> Result<Ended> {
         let svg = draw(&stowplan, situation, "svg")?;
         let name = situation.name;
         ensure!(svg.len() <= MOST_BYTES, "{name}: {} bytes are more than {MOST_BYTES}", svg.len());
-        let file = match args.check {
-            true => target.join(format!("{name}.svg")),
-            false => documents.join(format!("{name}.svg")),
-        };
-        fs::write(&file, &svg)?;
+        fs::write(documents.join(format!("{name}.svg")), &svg)?;
         let found = measure(&browser, &target, name, &svg)?;
         let size = size(&svg)?;
-        for (suffix, filter) in [("", ""), ("-grey", "filter:grayscale(1)")] {
-            take_picture(&browser, &target, &format!("{name}{suffix}"), &svg, filter, size)?;
-        }
+        take_picture(&browser, &target, name, &svg, size)?;
         say!(
             "{name:6} {:3} kB, {} by {} pixels: {}",
             svg.len().div_ceil(1000),
@@ -125,12 +115,11 @@ fn take_picture(
     folder: &Path,
     name: &str,
     svg: &str,
-    style: &str,
     (width, height): (u32, u32),
 ) -> Result<()> {
     let page = folder.join("page.html");
     let text = format!(
-        "<!DOCTYPE html><meta charset=\"utf-8\"><body style=\"margin:0;background:#fff;{style}\">{svg}"
+        "<!DOCTYPE html><meta charset=\"utf-8\"><body style=\"margin:0;background:#fff\">{svg}"
     );
     fs::write(&page, text)?;
     let png = folder.join(format!("{name}.png"));

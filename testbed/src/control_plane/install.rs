@@ -687,26 +687,3 @@ fn printed_address(log: &Path, from: u64) -> Result<Option<SocketAddr>> {
         Err(_) => bail!("an address was printed that is none: {address}"),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_address_of_the_last_start_is_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("log");
-        let old = "listening on https://127.96.1.2:8443\nadmin on http://127.0.0.1:1\n";
-        let write = |new: &str| fs::write(&log, format!("{old}{new}")).unwrap();
-        let from = old.len() as u64;
-        write("");
-        assert_eq!(printed_address(&log, from).unwrap(), None);
-        write("admin on http://127.0.0.1:40");
-        assert_eq!(printed_address(&log, from).unwrap(), None);
-        write("admin on http://127.0.0.1:40123\nmore\n");
-        let address = "127.0.0.1:40123".parse().unwrap();
-        assert_eq!(printed_address(&log, from).unwrap(), Some(address));
-        write("admin on http://nowhere\n");
-        assert!(printed_address(&log, from).is_err());
-    }
-}

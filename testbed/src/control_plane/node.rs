@@ -146,33 +146,3 @@ impl NodeSpec {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbered_nodes_have_addresses_of_their_own() {
-        let nodes = NodeSpec::numbered(1000);
-        assert_eq!(nodes[0].addresses[1], ("InternalIP".to_owned(), "10.4.40.81".to_owned()));
-        assert_eq!(nodes[4].addresses[1], ("InternalIP".to_owned(), "10.4.40.85".to_owned()));
-        let mut addresses: Vec<_> = nodes.iter().map(|node| &node.addresses[1].1).collect();
-        assert!(addresses.iter().all(|a| a.parse::<std::net::Ipv4Addr>().is_ok()));
-        addresses.sort();
-        addresses.dedup();
-        assert_eq!(addresses.len(), 1000);
-    }
-
-    #[test]
-    fn a_node_has_only_what_it_was_given() {
-        let node = NodeSpec::new("n")
-            .without_hostname_label()
-            .taint("k", "v", "NoSchedule")
-            .capacity("pods", "3")
-            .to_node();
-        assert!(!node.metadata.labels.unwrap().contains_key(HOSTNAME_LABEL));
-        assert_eq!(node.spec.unwrap().taints.unwrap()[0].key, "k");
-        let status = node.status.unwrap();
-        assert_eq!(status.allocatable.unwrap()["pods"], Quantity("3".to_owned()));
-    }
-}

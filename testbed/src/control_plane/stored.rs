@@ -78,23 +78,3 @@ fn key(object: &Value) -> Result<String> {
         None => format!("/registry/{folder}/{name}"),
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn objects_have_the_keys_of_the_api_server() {
-        let of = |version: &str, kind: &str, namespace: Value| {
-            let metadata = json!({"name": "a", "namespace": namespace});
-            key(&json!({"apiVersion": version, "kind": kind, "metadata": metadata})).unwrap()
-        };
-        assert_eq!(of("v1", "Node", Value::Null), "/registry/minions/a");
-        assert_eq!(of("v1", "Service", json!("n")), "/registry/services/specs/n/a");
-        assert_eq!(of("apps/v1", "StatefulSet", json!("n")), "/registry/statefulsets/n/a");
-        let pool = of("stowplan.dev/v1alpha1", "HostPool", json!("n"));
-        assert_eq!(pool, "/registry/stowplan.dev/hostpools/n/a");
-        assert!(key(&json!({"kind": "Pod", "metadata": {}})).is_err());
-        assert!(key(&json!({"metadata": {"name": "a"}})).is_err());
-    }
-}

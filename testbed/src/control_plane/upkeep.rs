@@ -1,15 +1,14 @@
-//! What an administrator does to nodes, as an administrator does it: with kubectl, or by replacing
-//! a machine.
+//! What an administrator does to nodes, as an administrator does it: with kubectl; and machines that die.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, anyhow};
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use super::{ControlPlane, NodeSpec, START_LIMIT, is_ready};
+use super::{ControlPlane, START_LIMIT, is_ready};
 use crate::command::text_of;
 use crate::definition::unless_gone;
 use crate::wait::{Seen, until};
@@ -33,15 +32,6 @@ impl ControlPlane {
             })
         })
         .await
-    }
-
-    /// Replaces a machine by a new one: the same name, another UID. Returns when it is Ready.
-    ///
-    /// # Errors
-    /// There is no such node, or the new one does not become Ready.
-    pub async fn replace_node(&self, node: &NodeSpec) -> Result<()> {
-        self.delete_node(&node.name).await?;
-        self.add_node(node).await
     }
 
     /// Makes a machine die: its node is NotReady until [`ControlPlane::recover_node`], and its pods
@@ -118,14 +108,6 @@ impl ControlPlane {
         self.change_node(&["taint", "node", node, &format!("{key}={value}:{effect}")]).await
     }
 
-    /// `kubectl taint node` with a minus at the end: removes the taints of this key.
-    ///
-    /// # Errors
-    /// What kubectl says; also where there is none.
-    pub async fn untaint(&self, node: &str, key: &str) -> Result<()> {
-        self.change_node(&["taint", "node", node, &format!("{key}-")]).await
-    }
-
     /// `kubectl label node`: sets a label, or removes it if `value` is none.
     ///
     /// # Errors
@@ -141,14 +123,6 @@ impl ControlPlane {
     /// There is no such node.
     pub async fn node_labels(&self, node: &str) -> Result<BTreeMap<String, String>> {
         Ok(self.node(node).await?.metadata.labels.unwrap_or_default())
-    }
-
-    /// The taints of a node, as they are now.
-    ///
-    /// # Errors
-    /// There is no such node.
-    pub async fn node_taints(&self, node: &str) -> Result<Vec<Taint>> {
-        Ok(self.node(node).await?.spec.and_then(|spec| spec.taints).unwrap_or_default())
     }
 
     /// A node, as it is now.

@@ -2,9 +2,7 @@
 
 use hyper::{Method, Uri};
 
-use super::Fault;
-
-/// A request: what it was for, and what became of it.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Its method.
@@ -13,8 +11,6 @@ pub struct Call {
     pub path: String,
     /// What follows the question mark; empty without one.
     pub query: String,
-    /// How it was spoiled; none if it was forwarded.
-    pub fault: Option<Fault>,
 }
 
 impl Call {
@@ -23,7 +19,6 @@ impl Call {
             method,
             path: uri.path().to_owned(),
             query: uri.query().unwrap_or_default().to_owned(),
-            fault: None,
         }
     }
 
@@ -47,16 +42,16 @@ impl Call {
     /// Whether it follows changes.
     #[must_use]
     pub fn is_watch(&self) -> bool {
-        self.method == Method::GET && self.asks("watch", &["1", "true"])
+        let is_asked = |pair: &str| matches!(pair, "watch=1" | "watch=true");
+        self.method == Method::GET && self.query.split('&').any(is_asked)
     }
 
     /// Whether it reads a collection from its beginning. Kubernetes knows only by the path what a
     /// collection is: its last segment is a resource and not a name.
     #[must_use]
     pub fn is_list(&self) -> bool {
-        let resource = self.resource();
         self.method == Method::GET
-            && resource.is_some_and(|(_, name)| name.is_none())
+            && self.resource().is_some_and(|(_, name)| name.is_none())
             && !self.is_watch()
             && !self.query.split('&').any(|pair| pair.starts_with("continue="))
     }
@@ -94,13 +89,6 @@ impl Call {
             }
             (resource, name, _) => Some((resource, name)),
         }
-    }
-
-    fn asks(&self, key: &str, values: &[&str]) -> bool {
-        self.query
-            .split('&')
-            .filter_map(|pair| pair.split_once('='))
-            .any(|(name, value)| name == key && values.contains(&value))
     }
 }
 

@@ -173,25 +173,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_1_has_a_group_for_each_hierarchy() {
-        let own = "9:name=systemd:/\n4:memory:/api/x\n2:cpu,cpuacct:/a\n1:rdma:/\n0::/\n";
-        let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
-                      cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n\
-                      cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\n\
-                      cgroup /sys/fs/cgroup/systemd cgroup rw,xattr,name=systemd 0 0\n\
-                      cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        let found = Hierarchies::parse(own, mounts).unwrap();
-        let folders = [
-            ("name=systemd", "/sys/fs/cgroup/systemd/"),
-            ("memory", "/sys/fs/cgroup/memory/api/x"),
-            ("cpu,cpuacct", "/sys/fs/cgroup/cpu,cpuacct/a"),
-        ];
-        let folders = folders.map(|(controllers, path)| (controllers.to_owned(), path.into()));
-        assert_eq!(found, Hierarchies::One(folders.into()));
-        assert_eq!(found.controllers(), "name=systemd memory cpu,cpuacct");
-    }
-
-    #[test]
     fn version_2_has_one_hierarchy() {
         let mounts = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
         let found = Hierarchies::parse("0::/user.slice/x\n", mounts).unwrap();

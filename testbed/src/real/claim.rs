@@ -67,30 +67,3 @@ impl Claim {
         Ok(Self { _file: file })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_second_cluster_is_refused_until_the_first_has_ended() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("claim");
-        let [first, second] = ["first", "second"].map(|name| dir.path().join(name));
-        fs::create_dir(&first).unwrap();
-        let claim = Claim::take_from(&file, &first).unwrap();
-        let error = Claim::take_from(&file, &second).unwrap_err().to_string();
-        assert!(error.contains(&format!("runs in {}", first.display())), "{error}");
-
-        // As after `up --detach`: its processes run on without an owner.
-        drop(claim);
-        let own = crate::process::Identity::of(std::process::id()).unwrap();
-        table::write(&first.join("pids"), [("etcd", own)].into_iter()).unwrap();
-        let error = Claim::take_from(&file, &second).unwrap_err().to_string();
-        assert!(error.contains("cargo testbed down --dir"), "{error}");
-
-        table::write(&first.join("pids"), std::iter::empty()).unwrap();
-        Claim::take_from(&file, &second).unwrap();
-        assert_eq!(fs::read_to_string(&file).unwrap().trim(), second.to_str().unwrap());
-    }
-}

@@ -387,37 +387,3 @@ fn need(program: &str, package: &str) -> Result<()> {
 fn run(command: &mut Command) -> Result<()> {
     command::run(command).map(drop)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_is_made_once_and_replaces_the_one_of_another_recipe() {
-        let dir = tempfile::tempdir().unwrap();
-        let make = |file: &Path| Ok(fs::write(file, "made")?);
-        let ensure = |recipe: &str, make: &dyn Fn(&Path) -> Result<()>| {
-            ensure_file(dir.path(), "base", recipe, &|_| {}, make)
-        };
-        let first = ensure("one", &make).unwrap();
-        assert_eq!(ensure("one", &|_| bail!("made again")).unwrap(), first);
-        let second = ensure("two", &make).unwrap();
-        assert!(second.is_file() && !first.exists());
-        assert!(ensure("three", &|_| bail!("no packages")).is_err());
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn each_image_has_a_name_of_its_own() {
-        let mut names: Vec<_> = Implementation::ALL
-            .into_iter()
-            .flat_map(|implementation| [false, true].map(|user| MpiImage { implementation, user }))
-            .map(MpiImage::reference)
-            .collect();
-        assert_eq!(names[0], "stow.test/mpi-openmpi4:1");
-        assert_eq!(names[1], "stow.test/mpi-openmpi4-user:1");
-        names.sort();
-        names.dedup();
-        assert_eq!(names.len(), 8);
-    }
-}

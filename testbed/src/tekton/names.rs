@@ -54,38 +54,3 @@ fn hash(text: &str, digits: usize) -> String {
 fn head(text: &str, length: usize) -> &str {
     &text[..text.floor_char_boundary(length)]
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The expected names were computed with Tekton's code.
-    #[test]
-    fn names_are_the_same_as_tektons() {
-        assert_eq!(claim("", "my-workspace", "uid-1234"), "pvc-8494e35dae");
-        assert_eq!(claim("pvc1", "myws1", "taskrun1"), "pvc1-ad02547921");
-        assert_eq!(claim("", "foo", ""), "pvc-2c26b46b68");
-        for (workspace, name) in [
-            ("custom", "ws-20573"),
-            ("ws1", "ws-e8b6e"),
-            ("scratch", "ws-c462a"),
-            ("source", "ws-1bcf2"),
-            ("my-workspace", "ws-f5d1a"),
-        ] {
-            assert_eq!(volume(workspace, &|_| false), name);
-        }
-        assert_ne!(volume("source", &|name| name == "ws-1bcf2"), "ws-1bcf2");
-    }
-
-    #[test]
-    fn a_child_has_at_most_63_characters() {
-        assert_eq!(child("run", "-build"), "run-build");
-        let (a, b) = ("a".repeat(60), "b".repeat(63));
-        assert_eq!(child(&a, "-pod").len(), 63);
-        assert!(child(&a, "-pod").ends_with("-pod"));
-        assert_ne!(child(&a, "-pod"), child(&b, "-pod"));
-        let long = format!("-{b}");
-        assert_eq!(child(&a, &long).len(), 63);
-        assert_ne!(child(&a, &long), child(&a, "-bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"));
-    }
-}

@@ -12,10 +12,8 @@ use kube::api::DynamicObject;
 use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 
-use super::stop::Stop;
 use super::{
-    Context, Error, Kind, claim, condition, is_done, is_of, items, names, now, stop, succeeded,
-    text,
+    Context, Error, Kind, claim, condition, is_done, is_of, items, names, now, succeeded, text,
 };
 
 /// The time before a retry while another run's child with the same name is being deleted.
@@ -29,23 +27,13 @@ pub(super) async fn reconcile(
     if is_done(&run) || object.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
-    let end = async |reason: &str, message: &str| {
-        let conditions = succeeded(&run, "False", reason, message);
+    let Some(pipeline) = pipeline(&context, &run).await? else {
+        let conditions = succeeded(&run, "False", "CouldntGetPipeline", "no such Pipeline");
         let status = json!({"conditions": conditions, "completionTime": now()});
         context.status(Kind::PipelineRun, &object, status).await?;
-        Ok(Action::await_change())
-    };
-    let Some(pipeline) = pipeline(&context, &run).await? else {
-        return end("CouldntGetPipeline", "no such Pipeline").await;
+        return Ok(Action::await_change());
     };
     let tasks = Tasks::read(&context, &run, &pipeline).await?;
-    if let Some(stop) = Stop::find(Kind::PipelineRun, &run) {
-        // As in Tekton the run does not wait for its TaskRuns.
-        for (kind, child) in tasks.running() {
-            stop.cancel(&context, kind, child).await?;
-        }
-        return end(stop.reason, &stop.message).await;
-    }
     claim::create(&context, Kind::PipelineRun, &run).await?;
 
     let namespace = text(&run["metadata"]["namespace"]);
@@ -65,8 +53,7 @@ pub(super) async fn reconcile(
         status["completionTime"] = now();
     }
     context.status(Kind::PipelineRun, &object, status).await?;
-    let left = if tasks.taken { Some(PAUSE) } else { stop::time_left(Kind::PipelineRun, &run) };
-    Ok(left.map_or_else(Action::await_change, Action::requeue))
+    Ok(if tasks.taken { Action::requeue(PAUSE) } else { Action::await_change() })
 }
 
 /// The specification of the run's pipeline; `None`: there is no such Pipeline.
@@ -146,13 +133,6 @@ impl Tasks {
 
     fn of(&self, member_of: &str) -> impl Iterator<Item = &Task> {
         self.tasks.iter().filter(move |task| task.member_of == member_of)
-    }
-
-    /// The children that have not ended.
-    fn running(&self) -> impl Iterator<Item = (Kind, &Value)> {
-        self.tasks.iter().flat_map(|task| {
-            task.children.values().filter(|it| !is_done(it)).map(|child| (task.kind, child))
-        })
     }
 
     fn has_failed(&self) -> bool {
@@ -308,29 +288,4 @@ fn referred(task: &Value) -> Vec<String> {
         .skip(1)
         .filter_map(|rest| Some(rest.split_once(".results.")?.0.to_owned()))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_matrix_has_every_combination() {
-        let task = json!({"matrix": {"params": [
-            {"name": "os", "value": ["linux", "mac"]}, {"name": "browser", "value": ["a", "b"]},
-        ]}});
-        let names: Vec<String> = combinations(&task)
-            .iter()
-            .map(|it| it.iter().map(|one| text(&one["value"])).collect::<Vec<_>>().join("-"))
-            .collect();
-        assert_eq!(names, ["linux-a", "mac-a", "linux-b", "mac-b"]);
-        assert!(combinations(&json!({})).is_empty());
-    }
-
-    #[test]
-    fn a_result_in_a_parameter_refers_to_its_task() {
-        let task = json!({"params": [{"name": "p", "value": "x-$(tasks.make.results.claim)"}]});
-        assert_eq!(referred(&task), ["make"]);
-        assert!(referred(&json!({"params": [{"value": "$(tasks.make.status)"}]})).is_empty());
-    }
 }

@@ -1,4 +1,7 @@
 //! Reconciles one TaskRun: its pod, a pod for each retry, and its status.
+//!
+//! A TaskRun ends with its steps, before its pod: the pod's phase changes when the kubelet has cleaned
+//! up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +12,6 @@ use kube::api::{DynamicObject, PostParams};
 use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 
-use super::progress::{self, Progress};
-use super::stop::{self, Stop};
 use super::{
     Context, Error, Kind, RESULTS, claim, condition, is_done, is_of, items, now, pod, succeeded,
     text,
@@ -27,90 +28,100 @@ pub(super) async fn reconcile(
     context: Arc<Context>,
 ) -> Result<Action, Error> {
     let task_run = serde_json::to_value(&*object)?;
-    if object.metadata.deletion_timestamp.is_some() {
-        return Ok(Action::await_change());
-    }
-    if is_done(&task_run) {
-        progress::stop_sidecars(&context, &task_run).await?;
+    if object.metadata.deletion_timestamp.is_some() || is_done(&task_run) {
         return Ok(Action::await_change());
     }
     let attempt = items(&task_run["status"]["retriesStatus"]).count();
     let name = pod::name(&task_run, attempt);
     let namespace = text(&task_run["metadata"]["namespace"]);
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
-    let end = async |status: Value| {
+    let write = async |status: Value, action: Action| {
         context.status(Kind::TaskRun, &object, status).await?;
-        Ok(Action::await_change())
+        Ok(action)
     };
     let refuse = |reason: &str, message: &str| {
         json!({
             "conditions": succeeded(&task_run, "False", reason, message), "completionTime": now(),
         })
     };
-    if let Some(stop) = Stop::find(Kind::TaskRun, &task_run) {
-        stop::delete_pod(&pods, &name, &task_run).await?;
-        return end(failed(&task_run, &name, stop.reason, &stop.message)).await;
-    }
     // Only for a TaskRun without a run: the claims of a PipelineRun exist already.
     claim::create(&context, Kind::TaskRun, &task_run).await?;
     let Some((task, labels)) = specification(&context, &task_run).await? else {
-        return end(refuse("TaskRunResolutionFailed", "no such Task")).await;
-    };
-
-    let wait = || {
-        let left = stop::time_left(Kind::TaskRun, &task_run);
-        left.map_or_else(Action::await_change, Action::requeue)
+        let status = refuse("TaskRunResolutionFailed", "no such Task");
+        return write(status, Action::await_change()).await;
     };
     let Some(seen) = pods.get_opt(&name).await? else {
         if has_run(&task_run, &name) {
             let message = format!("pod {name:?} was deleted while it ran");
-            return end(failed(&task_run, &name, "StepFailed", &message)).await;
+            let status = failed(&task_run, &name, &message);
+            return write(status, Action::await_change()).await;
         }
         let wanted = serde_json::from_value(pod::pod(&task_run, &task, &labels, attempt))?;
-        return match pods.create(&PostParams::default(), &wanted).await {
-            Ok(_) => {
-                let status = ongoing(&task_run, &name, "Pending", "Pending");
-                context.status(Kind::TaskRun, &object, status).await?;
-                Ok(wait())
-            }
-            Err(kube::Error::Api(status)) if is_refused(&status) => {
-                end(refuse("PodAdmissionFailed", &status.message)).await
-            }
+        let (status, action) = match pods.create(&PostParams::default(), &wanted).await {
+            Ok(_) => (ongoing(&task_run, &name, "Pending", "Pending"), Action::await_change()),
             Err(kube::Error::Api(status)) if status.message.contains("exceeded quota") => {
                 let message =
                     format!("TaskRun Pod exceeded available resources: {}", status.message);
                 let conditions = succeeded(&task_run, "Unknown", "ExceededResourceQuota", &message);
-                // The timeout begins when a pod is made.
                 let status = json!({"conditions": conditions, "startTime": null});
-                context.status(Kind::TaskRun, &object, status).await?;
-                Ok(Action::requeue(QUOTA_PAUSE))
+                (status, Action::requeue(QUOTA_PAUSE))
             }
-            Err(error) => Err(error.into()),
+            // One that exists was created meanwhile: the next reconciliation reads it.
+            Err(kube::Error::Api(status))
+                if matches!(status.code, 400 | 403 | 409 | 422) && !status.is_already_exists() =>
+            {
+                (refuse("PodAdmissionFailed", &status.message), Action::await_change())
+            }
+            Err(error) => return Err(error.into()),
         };
+        return write(status, action).await;
     };
-    let document = serde_json::to_value(&seen)?;
-    if !is_of(&document, &task_run) {
+    let seen = serde_json::to_value(&seen)?;
+    if !is_of(&seen, &task_run) {
         return Ok(Action::requeue(PAUSE));
     }
-    let status = match Progress::of(&document) {
-        Progress::Succeeded => json!({
-            "podName": name,
-            "conditions":
-                succeeded(&task_run, "True", "Succeeded", "All Steps have completed executing"),
-            "completionTime": now(),
-            "results": results(&task_run),
-        }),
-        Progress::Failed(message) => failed(&task_run, &name, "StepFailed", &message),
-        Progress::Pending(message) => ongoing(&task_run, &name, "Pending", &message),
-        Progress::Running => ongoing(
-            &task_run,
-            &name,
-            "Running",
-            "Not all Steps in the Task have finished executing",
-        ),
-    };
-    context.status(Kind::TaskRun, &object, status).await?;
-    Ok(wait())
+    write(status(&task_run, &name, &seen["status"]), Action::await_change()).await
+}
+
+/// The status of a TaskRun by that of its pod.
+fn status(task_run: &Value, pod: &str, seen: &Value) -> Value {
+    let steps: Vec<_> = items(&seen["containerStatuses"]).collect();
+    let code = |step: &Value| step["state"]["terminated"]["exitCode"].as_i64();
+    let have_ended = !steps.is_empty() && steps.iter().all(|step| code(step).is_some());
+    let failed_step = steps.into_iter().find(|step| code(step).is_some_and(|code| code != 0));
+    match (text(&seen["phase"]), failed_step) {
+        (_, Some(step)) if have_ended => {
+            let (name, code) = (text(&step["name"]), code(step).unwrap_or_default());
+            let reason = text(&step["state"]["terminated"]["reason"]);
+            failed(task_run, pod, &format!("{name:?} exited with code {code}: {reason}"))
+        }
+        ("Failed", _) if !have_ended => {
+            failed(task_run, pod, &format!("{}: Pod failed", text(&seen["reason"])))
+        }
+        (phase, _) if have_ended || phase == "Succeeded" => {
+            let message = "All Steps have completed executing";
+            json!({
+                "podName": pod, "completionTime": now(), "results": results(task_run),
+                "conditions": succeeded(task_run, "True", "Succeeded", message),
+            })
+        }
+        ("Running", _) => {
+            let message = "Not all Steps in the Task have finished executing";
+            ongoing(task_run, pod, "Running", message)
+        }
+        _ => ongoing(task_run, pod, "Pending", &pending_message(seen)),
+    }
+}
+
+fn pending_message(status: &Value) -> String {
+    let scheduled = items(&status["conditions"]).find(|it| it["type"] == "PodScheduled");
+    match scheduled.filter(|condition| condition["status"] == "False") {
+        Some(condition) => {
+            let message = text(&condition["message"]);
+            format!("pod status \"PodScheduled\":\"False\"; message: {message:?}")
+        }
+        None => "Pending".to_owned(),
+    }
 }
 
 /// Whether the pod with this name ran. Its failure is then final, although the pod was removed
@@ -134,14 +145,6 @@ async fn specification(
     Ok(task.map(|mut task| (task["spec"].take(), task["metadata"]["labels"].take())))
 }
 
-/// Whether the API server or a webhook refuses the pod for good. False if a pod with the name was
-/// created meanwhile (the next reconciliation reads it), and for an exceeded quota.
-fn is_refused(status: &kube::core::Status) -> bool {
-    matches!(status.code, 400 | 403 | 409 | 422)
-        && !status.is_already_exists()
-        && !status.message.contains("exceeded quota")
-}
-
 fn ongoing(task_run: &Value, pod: &str, reason: &str, message: &str) -> Value {
     let since = &task_run["status"]["startTime"];
     json!({
@@ -151,20 +154,21 @@ fn ongoing(task_run: &Value, pod: &str, reason: &str, message: &str) -> Value {
     })
 }
 
-/// The status after a failed attempt. The TaskRun fails if it was cancelled or no retry is left.
-fn failed(task_run: &Value, pod: &str, reason: &str, message: &str) -> Value {
+/// The status after a failed attempt. The TaskRun fails if no retry is left.
+fn failed(task_run: &Value, pod: &str, message: &str) -> Value {
+    const REASON: &str = "StepFailed";
     let mut retried: Vec<_> = items(&task_run["status"]["retriesStatus"]).cloned().collect();
     let retries = task_run["spec"]["retries"].as_u64().unwrap_or_default();
-    if reason == stop::CANCELLED || retried.len() as u64 >= retries {
+    if retried.len() as u64 >= retries {
         return json!({
             "podName": pod,
-            "conditions": succeeded(task_run, "False", reason, message),
+            "conditions": succeeded(task_run, "False", REASON, message),
             "completionTime": now(),
         });
     }
     retried.push(json!({
         "podName": pod,
-        "conditions": succeeded(&Value::Null, "False", reason, message),
+        "conditions": succeeded(&Value::Null, "False", REASON, message),
         "startTime": task_run["status"]["startTime"],
         "completionTime": now(),
     }));
@@ -184,28 +188,4 @@ fn results(task_run: &Value) -> Value {
         .into_iter()
         .map(|(name, value)| json!({"name": name, "type": "string", "value": value}))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use kube::core::Status;
-
-    use super::*;
-
-    #[test]
-    fn an_existing_pod_or_an_exceeded_quota_is_no_refusal() {
-        let status = |code: u16, reason: &str, message: &str| -> Status {
-            let document = json!({"code": code, "reason": reason, "message": message});
-            serde_json::from_value(document).unwrap()
-        };
-        for (code, reason) in
-            [(400, "BadRequest"), (403, "Forbidden"), (409, "UnknownHost"), (422, "InvalidMode")]
-        {
-            assert!(is_refused(&status(code, reason, "stowplan: no")), "{reason}");
-        }
-        let there = "pods \"ci-clone-pod\" already exists";
-        assert!(!is_refused(&status(409, "AlreadyExists", there)));
-        assert!(!is_refused(&status(403, "Forbidden", "exceeded quota: small")));
-        assert!(!is_refused(&status(500, "InternalError", "a bug")));
-    }
 }

@@ -4,8 +4,6 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -26,11 +24,9 @@ pub(super) struct Recipe {
     pub(super) files: &'static [(&'static str, &'static str)],
     /// The programs together, in messages.
     pub(super) of: &'static str,
-    /// The programs one by one, in messages.
-    pub(super) list: &'static str,
     pub(super) steps: &'static [Step],
-    /// The names of programs: from `go install`, and in the cache.
-    pub(super) programs: &'static [(&'static str, &'static str)],
+    /// The names of the programs.
+    pub(super) programs: &'static [&'static str],
     /// Of the compilers.
     pub(super) niceness: u8,
 }
@@ -52,7 +48,7 @@ impl Recipe {
     }
 
     pub(super) fn has(&self, program: &str) -> bool {
-        self.programs.iter().any(|&(_, known)| known == program)
+        self.programs.contains(&program)
     }
 
     fn go_mod(&self) -> &'static str {
@@ -142,16 +138,15 @@ fn build(
     progress(&format!(
         "building Kubernetes {} ({}); the first build takes several minutes, later starts need none",
         required_version(recipe.go_mod(), "k8s.io/kubernetes").unwrap_or_default(),
-        recipe.list,
+        recipe.programs.join(", "),
     ));
     let begun = Instant::now();
     for step in recipe.steps {
         install(recipe, step, &module, &programs, progress)?;
     }
     finish(&module, &programs)?;
-    for (made, wanted) in recipe.programs {
-        fs::rename(programs.join(made), programs.join(wanted))
-            .with_context(|| format!("go install made no {made}"))?;
+    for name in recipe.programs {
+        ensure!(programs.join(name).is_file(), "go install made no {name}");
     }
     fs::rename(&programs, &target)
         .with_context(|| format!("cannot move the programs to {}", target.display()))?;
@@ -277,40 +272,21 @@ fn install(
     let output = child.stderr.take().context("`go install` has no output")?;
 
     // With -v, Go prints each module that it fetches and each package that it compiles.
-    let (sender, lines) = channel();
-    let reader = thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                break;
-            }
-        }
-    });
     let begun = Instant::now();
     let mut next = begun + TICK;
     let (mut compiled, mut messages) = (0_u32, Vec::new());
-    let mut last = String::from("reading modules");
-    loop {
-        match lines.recv_timeout(next.saturating_duration_since(Instant::now())) {
-            Ok(line) if line.starts_with("go: downloading ") => last = line,
-            Ok(line) if is_package(&line) => {
-                compiled += 1;
-                last = line;
-            }
-            Ok(line) => messages.push(line),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => break,
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        if is_package(&line) {
+            compiled += 1;
+        } else if !line.starts_with("go: downloading ") {
+            messages.push(line);
+            continue;
         }
         if Instant::now() >= next {
-            next += TICK;
-            let ready = fs::read_dir(programs).map_or(0, Iterator::count);
-            progress(&format!(
-                "  {}: {compiled} packages compiled, {ready} of {} programs ready; {last}",
-                elapsed(begun),
-                recipe.programs.len(),
-            ));
+            next = Instant::now() + TICK;
+            progress(&format!("  {}: {compiled} packages compiled; {line}", elapsed(begun)));
         }
     }
-    let _ = reader.join();
     let status = child.wait()?;
     if !status.success() {
         let end = messages.len().saturating_sub(20);
@@ -365,16 +341,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_changes_with_each_file_and_is_the_same_for_the_same() {
-        let key_of = |a, b| hash(1, &[a, b]);
-        assert_eq!(key_of("mod", "sum"), key_of("mod", "sum"));
-        assert_ne!(key_of("mod", "sum"), key_of("mod2", "sum"));
-        assert_ne!(key_of("mod", "sum"), key_of("mod", "sum2"));
-        assert_ne!(key_of("ab", "c"), key_of("a", "bc"));
-        assert_eq!(key_of("mod", "sum").len(), 64);
-    }
-
-    #[test]
     fn programs_of_other_versions_are_removed_unless_they_are_used() {
         let dir = tempfile::tempdir().unwrap();
         let cache = dir.path();
@@ -402,35 +368,5 @@ mod tests {
         assert_eq!(prune(cache, "", &own, &in_use), Vec::<String>::new());
         assert_eq!(prune(cache, "nodes-", &other, &in_use), [stale]);
         assert!(cache.join(own).is_dir() && cache.join(other).is_dir());
-    }
-
-    #[test]
-    fn a_folder_whose_program_runs_is_in_use() {
-        let own = std::env::current_exe().unwrap();
-        assert!(is_running_from(own.parent().unwrap()));
-        assert!(!is_running_from(tempfile::tempdir().unwrap().path()));
-    }
-
-    #[test]
-    fn versions_compare_by_number() {
-        assert!(numbers("1.26.8") > numbers("1.26.0"));
-        assert!(numbers("1.27rc1") > numbers("1.26.10"));
-        assert!(numbers("1.9") < numbers("1.26.0"));
-        assert!(numbers("1.26-custom") < numbers("1.26.0"));
-    }
-
-    #[test]
-    fn packages_are_told_from_messages() {
-        let packages = ["k8s.io/kubernetes/pkg/apis/core", "unsafe"];
-        assert!(packages.into_iter().all(is_package));
-        let messages = ["go: module lookup disabled", "# k8s.io/kubernetes/cmd/kubectl", ""];
-        assert!(!messages.into_iter().any(is_package));
-    }
-
-    #[test]
-    fn the_version_of_a_required_module_is_found() {
-        assert_eq!(required_version("require a v1\n\tb v2 // indirect\n", "a"), Some("v1"));
-        assert_eq!(required_version("require a v1\n\tb v2 // indirect\n", "b"), Some("v2"));
-        assert_eq!(required_version("replace b => c v2\n", "b"), None);
     }
 }

@@ -1,386 +1,273 @@
-//! Tekton's driver and the volumes, as the tests of coscheduling use them; and what goes wrong
-//! without coscheduling, which those tests must be able to show.
+//! The driver of Tekton's runs: the order in which TaskRuns, pods and runs change, compared with that
+//! of the real Tekton (`assets/recorded-timelines.json`: seconds, object, change; pods without their
+//! start); and what goes wrong without coscheduling, which its tests must be able to show.
 
-mod ends;
-mod timelines;
-
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+    ApiResource, DeleteParams, DynamicObject, EvictParams, GroupVersionKind, Patch, PatchParams,
     PostParams,
 };
-use kube::{Api, Client};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use testbed::control_plane::{ControlPlane, NodeSpec, Options};
-use testbed::tekton::{DURATION, Ended, FAIL, RESULTS, Tekton, ended};
-use testbed::volumes::{IMMEDIATE, LOCAL, Volumes, WAITING};
+use testbed::tekton::{DURATION, Ended, FAIL, POD_DELAY, Tekton, ended};
+use testbed::volumes::{IMMEDIATE, Volumes};
 use testbed::wait::{Seen, until};
 use testbed::workload;
+use tokio::task::JoinSet;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const RECORDED: &str = include_str!("../../assets/recorded-timelines.json");
 
-/// A control plane with four nodes in two zones, volumes and Tekton.
-struct World {
-    plane: ControlPlane,
-    client: Client,
-    _volumes: Volumes,
-    _tekton: Tekton,
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Changes that were recorded closer together than this many seconds may come in any order.
+const TOGETHER: f64 = 0.2;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_change_in_tektons_order_and_show_what_coscheduling_is_for() {
+    let _one = crate::CONTROL_PLANE.lock().await;
+    let nodes = ["east", "west", "east", "west"].into_iter().zip(1..);
+    let nodes = nodes.map(|(zone, number)| NodeSpec::new(&format!("node-{number}")).zone(zone));
+    let options = Options { nodes: nodes.collect(), ..Options::default() };
+    let plane = ControlPlane::start(options).await.unwrap();
+    let client = plane.client().await.unwrap();
+    let _volumes = Volumes::start(&client).await.unwrap();
+    let _tekton = Tekton::start(&client).await.unwrap();
+    tokio::join!(
+        two_volumes_in_two_zones_leave_a_pod_pending_for_ever(&client),
+        a_run_of_five_tasks(&client),
+        a_retry_starts_before_the_last_pod_has_ended(&client),
+        an_evicted_pod_is_retried(&client),
+        a_quota_refuses_a_pod_for_a_while(&client),
+    );
+    plane.stop().await;
 }
 
-impl World {
-    async fn start() -> Self {
-        let nodes = (1..=4).map(|number| {
-            NodeSpec::new(&format!("node-{number}")).zone(if number % 2 == 1 {
-                "east"
-            } else {
-                "west"
-            })
-        });
-        let options = Options { nodes: nodes.collect(), ..Options::default() };
-        let plane = ControlPlane::start(options).await.unwrap();
-        let client = plane.client().await.unwrap();
-        let volumes = Volumes::start(&client).await.unwrap();
-        let tekton = Tekton::start(&client).await.unwrap();
-        Self { plane, client, _volumes: volumes, _tekton: tekton }
-    }
-
-    fn objects(&self, namespace: &str, version: &str, kind: &str) -> Api<DynamicObject> {
-        let kind = GroupVersionKind::gvk("tekton.dev", version, kind);
-        Api::namespaced_with(self.client.clone(), namespace, &ApiResource::from_gvk(&kind))
-    }
-
-    async fn create(&self, namespace: &str, object: Value) {
-        let version = object["apiVersion"].as_str().unwrap().split_once('/').unwrap().1.to_owned();
-        let kind = object["kind"].as_str().unwrap().to_owned();
-        let object = serde_json::from_value(object).unwrap();
-        let api = self.objects(namespace, &version, &kind);
-        api.create(&PostParams::default(), &object).await.unwrap();
-    }
-
-    async fn run(&self, namespace: &str, name: &str, spec: Value) {
-        let run = json!({
-            "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
-            "metadata": {"name": name}, "spec": spec,
-        });
-        self.create(namespace, run).await;
-    }
-
-    /// Changes the specification of a run.
-    async fn patch_run(&self, namespace: &str, name: &str, spec: Value) {
-        let runs = self.objects(namespace, "v1", "PipelineRun");
-        let patch = Patch::Merge(json!({"spec": spec}));
-        runs.patch(name, &PatchParams::default(), &patch).await.unwrap();
-    }
-
-    async fn succeeds(&self, namespace: &str, run: &str) {
-        assert_eq!(ended(&self.client, namespace, run, LIMIT).await.unwrap(), Ended::Succeeded);
-    }
-
-    async fn pods(&self, namespace: &str) -> Vec<Pod> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        pods.list(&ListParams::default()).await.unwrap().items
-    }
-
-    async fn pod_names(&self, namespace: &str) -> Vec<String> {
-        self.pods(namespace).await.into_iter().filter_map(|pod| pod.metadata.name).collect()
-    }
+fn objects(client: &Client, namespace: &str, kind: &str) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("tekton.dev", "v1", kind);
+    Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk(&kind))
 }
 
-fn claim_template(class: &str) -> Value {
-    json!({"spec": {
-        "storageClassName": class, "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "1Gi"}},
-    }})
-}
-
-fn task(name: &str, after: &[&str], workspaces: &[&str]) -> Value {
-    let named: Vec<_> = workspaces.iter().map(|name| json!({"name": name})).collect();
-    json!({
-        "name": name, "runAfter": after, "workspaces": named,
-        "taskSpec": {
-            "workspaces": named,
-            "steps": [{"name": "work", "image": "busybox", "script": "true"}],
-        },
-    })
+async fn run(client: &Client, namespace: &str, name: &str, spec: Value) {
+    let run = serde_json::from_value(json!({
+        "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+        "metadata": {"name": name}, "spec": spec,
+    }));
+    let runs = objects(client, namespace, "PipelineRun");
+    runs.create(&PostParams::default(), &run.unwrap()).await.unwrap();
 }
 
 /// The use case of the proposal: clone into one workspace, build with it and a cache.
-fn clone_and_build(class: &str) -> Value {
-    json!({
-        "workspaces": [
-            {"name": "source", "volumeClaimTemplate": claim_template(class)},
-            {"name": "cache", "volumeClaimTemplate": claim_template(class)},
-        ],
-        "pipelineSpec": {
-            "workspaces": [{"name": "source"}, {"name": "cache"}],
-            "tasks": [
-                task("clone", &[], &["source"]),
-                task("build", &["clone"], &["source", "cache"]),
-            ],
-        },
-    })
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn runs_end_as_tektons_do_and_show_what_coscheduling_is_for() {
-    let _one = crate::CONTROL_PLANE.lock().await;
-    let world = World::start().await;
-    for namespace in ["usual", "zones", "order", "flaky", "names", "alone", "reclaim", "lost"] {
-        workload::namespace(&world.client, namespace).await.unwrap();
-    }
-    tokio::join!(
-        the_use_case_with_volumes_that_wait(&world),
-        two_volumes_in_two_zones_leave_a_pod_pending_for_ever(&world),
-        tasks_come_in_the_order_of_the_pipeline(&world),
-        an_attempt_that_fails_is_retried_and_finally_runs_all_the_same(&world),
-        pipelines_by_name_by_resolver_in_pipelines_and_of_the_old_version(&world),
-        a_task_run_of_its_own(&world),
-        volumes_go_with_their_claims(&world),
-        ends::a_task_that_times_out_is_retried(&world),
-        ends::a_cancelled_run_cancels_the_runs_below_it(&world),
-        ends::a_deleted_pod_without_a_node_is_made_again(&world),
-        ends::a_deleted_pod_that_ran_fails_its_task(&world),
-    );
-    tokio::join!(
-        timelines::a_run_of_five_tasks(&world),
-        timelines::a_sidecar_outlives_its_task(&world),
-        timelines::a_cancelled_run(&world),
-        timelines::a_run_that_times_out(&world),
-        timelines::a_retry_starts_before_the_last_pod_has_ended(&world),
-        timelines::an_evicted_pod_is_retried(&world),
-        timelines::a_quota_refuses_a_pod_for_a_while(&world),
-    );
-    a_lost_machine_ends_nothing(&world).await;
-    world.plane.stop().await;
-}
-
-async fn the_use_case_with_volumes_that_wait(world: &World) {
-    world.run("usual", "ci", clone_and_build(WAITING)).await;
-    world.succeeds("usual", "ci").await;
-    assert_eq!(world.pod_names("usual").await, ["ci-build-pod", "ci-clone-pod"]);
-    // Nothing keeps pods without a volume in common together, not even those of one run.
-    let spread = json!({
-        "taskRunTemplate": {"podTemplate": {"topologySpreadConstraints": [{
-            "maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
-            "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": {"matchLabels": {"tekton.dev/pipelineRun": "spread"}},
-        }]}},
-        "pipelineSpec": {"tasks": [task("a", &[], &[]), task("b", &[], &[])]},
-    });
-    world.run("usual", "spread", spread).await;
-    world.succeeds("usual", "spread").await;
-    let pods = world.pods("usual").await;
-    let of_spread =
-        pods.iter().filter(|pod| pod.metadata.name.as_ref().unwrap().starts_with("spread"));
-    let nodes: BTreeSet<_> =
-        of_spread.map(|pod| pod.spec.as_ref().unwrap().node_name.clone()).collect();
-    assert_eq!(nodes.len(), 2, "{nodes:?}");
-}
-
-async fn two_volumes_in_two_zones_leave_a_pod_pending_for_ever(world: &World) {
-    world.run("zones", "ci", clone_and_build(IMMEDIATE)).await;
-    let why = workload::unschedulable(&world.client, "zones", "ci-build-pod").await.unwrap();
+async fn two_volumes_in_two_zones_leave_a_pod_pending_for_ever(client: &Client) {
+    workload::namespace(client, "zones").await.unwrap();
+    let bound = |name: &str| {
+        json!({"name": name, "volumeClaimTemplate": {"spec": {
+            "storageClassName": IMMEDIATE, "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        }}})
+    };
+    let using = |mut task: Value, workspaces: &[&str]| {
+        let named: Vec<_> = workspaces.iter().map(|name| json!({"name": name})).collect();
+        task["workspaces"] = json!(named);
+        task["taskSpec"]["workspaces"] = json!(named);
+        task
+    };
+    let mut spec = spec(&[
+        using(task("clone", &[], 1), &["source"]),
+        using(task("build", &["clone"], 1), &["source", "cache"]),
+    ]);
+    spec["workspaces"] = json!([bound("source"), bound("cache")]);
+    run(client, "zones", "ci", spec).await;
+    let why = workload::unschedulable(client, "zones", "ci-build-pod").await.unwrap();
     assert!(why.contains("didn't match PersistentVolume's node affinity"), "{why}");
-    let error = ended(&world.client, "zones", "ci", Duration::from_secs(5)).await.unwrap_err();
+    let error = ended(client, "zones", "ci", Duration::from_secs(5)).await.unwrap_err();
     let text = format!("{error:#}");
     assert!(text.contains("ci-build-pod Pending on no node"), "{text}");
 }
 
-async fn tasks_come_in_the_order_of_the_pipeline(world: &World) {
-    let mut make = task("make", &[], &[]);
-    make["taskSpec"]["metadata"] = json!({"annotations": {
-        RESULTS: r#"{"claim": "made"}"#, DURATION: "2s",
-    }});
-    let mut matrix = task("test", &["make"], &["later"]);
-    matrix["matrix"] = json!({"params": [{"name": "os", "value": ["linux", "mac"]}]});
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), "order");
-    let claim = json!({
-        "metadata": {"name": "made"}, "spec": claim_template(LOCAL)["spec"],
-    });
-    claims.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
-    let spec = json!({
-        "workspaces": [
-            {"name": "later", "persistentVolumeClaim": {"claimName": "$(tasks.make.results.claim)"}},
-        ],
-        "pipelineSpec": {
-            "workspaces": [{"name": "later"}],
-            "tasks": [matrix, make],
-            "finally": [task("tell", &[], &[])],
-        },
-    });
-    world.run("order", "ci", spec).await;
-    world.succeeds("order", "ci").await;
-    let pods = world.pods("order").await;
-    let pod =
-        |name: &str| pods.iter().find(|pod| pod.metadata.name.as_deref() == Some(name)).unwrap();
-    let began = |name: &str| pod(name).metadata.creation_timestamp.clone().unwrap();
-    for test in ["ci-test-0-pod", "ci-test-1-pod"] {
-        assert!(began(test) > began("ci-make-pod") && began("ci-tell-pod") >= began(test));
-        let volumes = pod(test).spec.as_ref().unwrap().volumes.as_ref().unwrap();
-        let claims = volumes.iter().filter_map(|it| it.persistent_volume_claim.as_ref());
-        assert_eq!(claims.map(|claim| &*claim.claim_name).collect::<Vec<_>>(), ["made"]);
-    }
+/// When each change happened. The numbers are resource versions, which count the writes to all
+/// objects of a control plane.
+type Changes = BTreeMap<(String, String), u64>;
+
+/// The changes in a namespace since it was created.
+struct Timeline {
+    seen: Arc<Mutex<Changes>>,
+    _watches: JoinSet<()>,
 }
 
-async fn an_attempt_that_fails_is_retried_and_finally_runs_all_the_same(world: &World) {
-    let mut flaky = task("flaky", &[], &[]);
-    flaky["retries"] = json!(1);
-    let spec = json!({
-        "pipelineSpec": {
-            "tasks": [flaky, task("after", &["flaky"], &[])],
-            "finally": [task("tell", &[], &[])],
-        },
-        "taskRunSpecs": [{"pipelineTaskName": "flaky", "metadata": {
-            "annotations": {FAIL: "once"}, "labels": {"tekton.dev/pipelineRun": "another"},
-        }}],
-    });
-    world.run("flaky", "once", spec.clone()).await;
-    let mut always = spec;
-    always["taskRunSpecs"][0]["metadata"]["annotations"][FAIL] = json!("always");
-    world.run("flaky", "always", always).await;
-    world.succeeds("flaky", "once").await;
-    let end = ended(&world.client, "flaky", "always", LIMIT).await.unwrap();
-    assert!(matches!(end, Ended::Failed(_)), "{end:?}");
-    let names = world.pod_names("flaky").await;
-    let wanted = [
-        "always-flaky-pod",
-        "always-flaky-pod-retry1",
-        "always-tell-pod",
-        "once-after-pod",
-        "once-flaky-pod",
-        "once-flaky-pod-retry1",
-        "once-tell-pod",
-    ];
-    assert_eq!(names, wanted);
-    let pods = world.pods("flaky").await;
-    let labels = pods[0].metadata.labels.as_ref().unwrap();
-    assert_eq!(labels["tekton.dev/pipelineRun"], "another");
-    assert_eq!(labels["tekton.dev/taskRun"], "always-flaky");
-}
-
-async fn pipelines_by_name_by_resolver_in_pipelines_and_of_the_old_version(world: &World) {
-    let spec = clone_and_build(WAITING);
-    let pipeline = json!({
-        "apiVersion": "tekton.dev/v1", "kind": "Pipeline",
-        "metadata": {"name": "build"}, "spec": spec["pipelineSpec"],
-    });
-    world.create("names", pipeline).await;
-    let with = |pipeline: Value| {
-        let mut run = json!({"workspaces": spec["workspaces"]});
-        run.as_object_mut().unwrap().extend(pipeline.as_object().cloned().unwrap());
-        run
-    };
-    world.run("names", "name", with(json!({"pipelineRef": {"name": "build"}}))).await;
-    let resolver = json!({"resolver": "cluster", "params": [{"name": "name", "value": "build"}]});
-    world.run("names", "resolver", with(json!({"pipelineRef": resolver}))).await;
-    let workspaces = json!([{"name": "source"}, {"name": "cache"}]);
-    let nested = json!({"pipelineSpec": {
-        "workspaces": workspaces,
-        "tasks": [{"name": "inner", "workspaces": workspaces, "pipelineSpec": spec["pipelineSpec"]}],
-    }});
-    world.run("names", "outer", with(nested)).await;
-    world.run("names", "none", json!({"pipelineRef": {"name": "none"}})).await;
-    let old = json!({
-        "apiVersion": "tekton.dev/v1beta1", "kind": "PipelineRun", "metadata": {"name": "old"},
-        "spec": {
-            "podTemplate": {"nodeSelector": {"kubernetes.io/hostname": "node-3"}},
-            "pipelineSpec": {"tasks": [task("only", &[], &[])]},
-        },
-    });
-    world.create("names", old).await;
-    for run in ["name", "resolver", "outer", "old"] {
-        world.succeeds("names", run).await;
-    }
-    let none = ended(&world.client, "names", "none", LIMIT).await.unwrap();
-    assert_eq!(none, Ended::Failed("no such Pipeline".to_owned()));
-    assert_eq!(
-        workload::scheduled(&world.client, "names", "old-only-pod").await.unwrap(),
-        "node-3"
-    );
-    // The claims of the inner run are the outer one's.
-    let inner = world.objects("names", "v1", "PipelineRun").get("outer-inner").await.unwrap();
-    let claims = inner.data["spec"]["workspaces"].as_array().unwrap();
-    assert!(
-        claims.iter().all(|it| it["persistentVolumeClaim"]["claimName"].is_string()),
-        "{claims:?}"
-    );
-}
-
-async fn a_task_run_of_its_own(world: &World) {
-    let spec = task("only", &[], &["source"])["taskSpec"].clone();
-    let task_run = json!({
-        "apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": {"name": "only"},
-        "spec": {
-            "taskSpec": spec,
-            "workspaces": [{"name": "source", "volumeClaimTemplate": claim_template(WAITING)}],
-        },
-    });
-    world.create("alone", task_run).await;
-    workload::scheduled(&world.client, "alone", "only-pod").await.unwrap();
-    let pod = &world.pods("alone").await[0];
-    let owner = &pod.metadata.owner_references.as_ref().unwrap()[0];
-    assert_eq!((&*owner.kind, owner.controller), ("TaskRun", Some(true)));
-}
-
-async fn volumes_go_with_their_claims(world: &World) {
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), "reclaim");
-    let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
-    for name in ["a", "b"] {
-        let claim = json!({"metadata": {"name": name}, "spec": claim_template(IMMEDIATE)["spec"]});
-        claims
-            .create(&PostParams::default(), &serde_json::from_value(claim).unwrap())
-            .await
-            .unwrap();
-    }
-    let bound = until("both claims to be bound", LIMIT, async || {
-        let claims = claims.list(&ListParams::default()).await?.items;
-        let bound: Vec<String> =
-            claims.into_iter().filter_map(|claim| claim.spec?.volume_name).collect();
-        Ok(if bound.len() == 2 { Seen::Done(bound) } else { Seen::NotYet(format!("{bound:?}")) })
-    })
-    .await
-    .unwrap();
-    let mut zones = BTreeSet::new();
-    for name in &bound {
-        let affinity = volumes.get(name).await.unwrap().spec.unwrap().node_affinity.unwrap();
-        zones.insert(serde_json::to_value(affinity).unwrap().to_string());
-    }
-    assert_eq!(zones.len(), 2, "{zones:?}");
-    for name in ["a", "b"] {
-        claims.delete(name, &DeleteParams::default()).await.unwrap();
-    }
-    until("the volumes to go", LIMIT, async || {
-        let mut left = Vec::new();
-        for name in &bound {
-            left.extend(volumes.get_metadata_opt(name).await?.and_then(|it| it.metadata.name));
+impl Timeline {
+    async fn new(client: &Client, namespace: &str) -> Self {
+        workload::namespace(client, namespace).await.unwrap();
+        let seen = Arc::<Mutex<Changes>>::default();
+        let mut watches = JoinSet::new();
+        let pods = Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<Pod>(&()));
+        for (kind, objects) in [
+            ("TaskRun", objects(client, namespace, "TaskRun")),
+            ("PipelineRun", objects(client, namespace, "PipelineRun")),
+            ("Pod", pods),
+        ] {
+            watches.spawn(record(kind, objects, Arc::clone(&seen)));
         }
-        Ok(if left.is_empty() { Seen::Done(()) } else { Seen::NotYet(format!("{left:?}")) })
+        Self { seen, _watches: watches }
+    }
+
+    /// Waits until everything has happened that happened in the recorded case, and compares the
+    /// order.
+    async fn compare(&self, case: &str) {
+        let recorded: BTreeMap<String, Vec<(f64, String, String)>> =
+            serde_json::from_str(RECORDED).unwrap();
+        let recorded = &recorded[case];
+        let key = |change: &(f64, String, String)| (change.1.clone(), change.2.clone());
+        let seen = until(&format!("{case}: all recorded changes"), LIMIT, async || {
+            let seen = self.seen.lock().unwrap().clone();
+            let missing = recorded.iter().find(|change| !seen.contains_key(&key(change)));
+            Ok(match missing {
+                None => Seen::Done(seen),
+                Some(missing) => Seen::NotYet(format!("{missing:?} is missing in {seen:#?}")),
+            })
+        })
+        .await
+        .unwrap();
+        let mut compared = 0;
+        for (index, later) in recorded.iter().enumerate() {
+            for earlier in recorded[..index].iter().filter(|it| later.0 - it.0 > TOGETHER) {
+                let in_order = seen[&key(earlier)] < seen[&key(later)];
+                assert!(in_order, "{case}: {later:?} came before {earlier:?} in {seen:#?}");
+                compared += 1;
+            }
+        }
+        assert!(compared > 0, "{case}: nothing was compared");
+        // A pod whose end was recorded did not end otherwise.
+        for (_, pod, _) in recorded.iter().filter(|it| ["Succeeded", "Failed"].contains(&&*it.2)) {
+            let of = |object: &String, change: &String| object == pod && change != "created";
+            let count = seen.keys().filter(|(object, change)| of(object, change)).count();
+            let expected = recorded.iter().filter(|it| of(&it.1, &it.2)).count();
+            assert_eq!(count, expected, "{case}: {pod} in {seen:#?}");
+        }
+    }
+}
+
+async fn record(kind: &str, objects: Api<DynamicObject>, seen: Arc<Mutex<Changes>>) {
+    let mut events = std::pin::pin!(watcher(objects, watcher::Config::default()));
+    while let Some(event) = events.next().await {
+        let (object, is_deleted) = match event {
+            Ok(Event::Apply(object) | Event::InitApply(object)) => (object, false),
+            Ok(Event::Delete(object)) => (object, true),
+            Ok(Event::Init | Event::InitDone) | Err(_) => continue,
+        };
+        let name = format!("{kind} {}", object.name_any());
+        let version = object.resource_version().unwrap().parse().unwrap();
+        for change in changes(&serde_json::to_value(object).unwrap(), is_deleted) {
+            seen.lock().unwrap().entry((name.clone(), change)).or_insert(version);
+        }
+    }
+}
+
+/// What has happened to an object, as in the recorded time lines.
+fn changes(document: &Value, is_deleted: bool) -> Vec<String> {
+    let mut changes = vec![if is_deleted { "deleted" } else { "created" }.to_owned()];
+    if is_deleted {
+        return changes;
+    }
+    let condition = &document["status"]["conditions"][0];
+    let part = |key: &str| condition[key].as_str().unwrap_or_default();
+    let phase = document["status"]["phase"].as_str();
+    if let Some(phase) = phase {
+        let is_deleting = !document["metadata"]["deletionTimestamp"].is_null();
+        changes.extend(is_deleting.then(|| "deleting".to_owned()));
+        changes.extend(Some(phase.to_owned()).filter(|it| it == "Succeeded" || it == "Failed"));
+    } else if ["True", "False"].contains(&part("status"))
+        || ["ToBeRetried", "ExceededResourceQuota"].contains(&part("reason"))
+    {
+        changes.push(format!("{} {}: {}", part("status"), part("reason"), part("message")));
+    }
+    changes
+}
+
+/// A task whose steps run for this long, far longer than the machine pauses, and its pod for half
+/// of that after them.
+fn task(name: &str, after: &[&str], seconds: u64) -> Value {
+    json!({
+        "name": name, "runAfter": after,
+        "taskSpec": {
+            "metadata": {"annotations": {
+                DURATION: format!("{seconds}s"), POD_DELAY: format!("{}s", seconds.div_ceil(2)),
+            }},
+            "steps": [{"name": "s", "image": "busybox"}],
+        },
+    })
+}
+
+fn spec(tasks: &[Value]) -> Value {
+    json!({"pipelineSpec": {"tasks": tasks}})
+}
+
+async fn a_run_of_five_tasks(client: &Client) {
+    let timeline = Timeline::new(client, "line-usual").await;
+    let tasks = [
+        task("clone", &[], 6),
+        task("lint", &["clone"], 6),
+        task("build", &["clone"], 6),
+        task("test", &["lint", "build"], 6),
+        task("package", &["test"], 6),
+    ];
+    run(client, "line-usual", "r0", spec(&tasks)).await;
+    timeline.compare("usual").await;
+}
+
+async fn a_retry_starts_before_the_last_pod_has_ended(client: &Client) {
+    let timeline = Timeline::new(client, "line-retry").await;
+    let mut flaky = task("a", &[], 6);
+    flaky["retries"] = json!(1);
+    flaky["taskSpec"]["metadata"]["annotations"][FAIL] = json!("once");
+    run(client, "line-retry", "run", spec(&[flaky])).await;
+    timeline.compare("retry").await;
+}
+
+async fn an_evicted_pod_is_retried(client: &Client) {
+    let timeline = Timeline::new(client, "line-evict").await;
+    let mut clone = task("clone", &[], 8);
+    clone["retries"] = json!(1);
+    run(client, "line-evict", "run", spec(&[clone, task("build", &["clone"], 1)])).await;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "line-evict");
+    until("the first pod to run", LIMIT, async || {
+        let pod = pods.get_opt("run-clone-pod").await?;
+        let phase = pod.and_then(|pod| pod.status?.phase).unwrap_or_default();
+        Ok(if phase == "Running" { Seen::Done(()) } else { Seen::NotYet(phase) })
     })
     .await
     .unwrap();
+    pods.evict("run-clone-pod", &EvictParams::default()).await.unwrap();
+    timeline.compare("eviction").await;
 }
 
-async fn a_lost_machine_ends_nothing(world: &World) {
-    let mut only = task("only", &[], &[]);
-    only["taskSpec"]["metadata"] = json!({"annotations": {DURATION: "2s"}});
-    let spec = json!({
-        "taskRunTemplate": {"podTemplate": {"nodeSelector": {"kubernetes.io/hostname": "node-4"}}},
-        "pipelineSpec": {"tasks": [only]},
+async fn a_quota_refuses_a_pod_for_a_while(client: &Client) {
+    let timeline = Timeline::new(client, "line-quota").await;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "line-quota");
+    let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), "line-quota");
+    let other = json!({
+        "metadata": {"name": "other"}, "spec": {"containers": [{"name": "c", "image": "c"}]},
     });
-    world.run("lost", "ci", spec).await;
-    workload::scheduled(&world.client, "lost", "ci-only-pod").await.unwrap();
-    world.plane.lose_node("node-4").await.unwrap();
-    let pods: Api<Pod> = Api::namespaced(world.client.clone(), "lost");
-    pods.delete("ci-only-pod", &DeleteParams::default()).await.unwrap();
-    ended(&world.client, "lost", "ci", Duration::from_secs(5)).await.unwrap_err();
-    let pod = pods.get("ci-only-pod").await.unwrap();
-    assert!(pod.metadata.deletion_timestamp.is_some());
-    world.plane.recover_node("node-4").await.unwrap();
-    // The kubelet ends the pod that was deleted meanwhile, and the TaskRun fails.
-    let end = ended(&world.client, "lost", "ci", LIMIT).await.unwrap();
-    assert!(matches!(end, Ended::Failed(_)), "{end:?}");
-    assert_eq!(world.pod_names("lost").await, ["ci-only-pod"; 0]);
+    pods.create(&PostParams::default(), &serde_json::from_value(other).unwrap()).await.unwrap();
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}});
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    until("the quota to count the pod", LIMIT, async || {
+        let used = quotas.get("q").await?.status.and_then(|status| status.used?.remove("pods"));
+        let used = used.map(|used| used.0).unwrap_or_default();
+        Ok(if used == "1" { Seen::Done(()) } else { Seen::NotYet(used) })
+    })
+    .await
+    .unwrap();
+    run(client, "line-quota", "run", spec(&[task("a", &[], 1)])).await;
+    timeline.compare("quota").await;
+    pods.delete("other", &DeleteParams::default().grace_period(0)).await.unwrap();
+    let more = Patch::Merge(json!({"spec": {"hard": {"pods": "2"}}}));
+    quotas.patch("q", &PatchParams::default(), &more).await.unwrap();
+    assert_eq!(ended(client, "line-quota", "run", LIMIT).await.unwrap(), Ended::Succeeded);
 }

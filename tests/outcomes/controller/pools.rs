@@ -73,7 +73,8 @@ pub(crate) async fn exclusive_pools_share_no_node(world: Arc<World>) -> Result<(
     pool::delete(&space, "first").await?;
     ready(&space, "third").await?;
     let users = async || -> Result<Vec<String>> {
-        let taints = world.plane.node_taints(&kept).await?;
+        let node = world.plane.node(&kept).await?;
+        let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
         Ok(taints.into_iter().map(|taint| taint.key).collect())
     };
     ensure!(users().await?.contains(&"user".to_owned()), "it is lost");

@@ -98,26 +98,16 @@ impl Task {
     }
 }
 
-/// The service account and pod template of a task: those of the run, overridden by `taskRunSpecs`,
-/// from the fields of `v1` or `v1beta1`.
+/// The service account and pod template of a task: those of the run, overridden by `taskRunSpecs`.
 fn templates(run: &Value, overrides: &Value) -> (Value, Value) {
-    let spec = &run["spec"];
-    let first = |values: &[&Value]| {
-        values.iter().copied().find(|value| !value.is_null()).cloned().unwrap_or_default()
-    };
-    let account = first(&[
-        &overrides["serviceAccountName"],
-        &overrides["taskServiceAccountName"],
-        &spec["taskRunTemplate"]["serviceAccountName"],
-        &spec["serviceAccountName"],
-        &json!("default"),
-    ]);
-    let mut template = first(&[&spec["taskRunTemplate"]["podTemplate"], &spec["podTemplate"]]);
-    let own = first(&[&overrides["podTemplate"], &overrides["taskPodTemplate"]]);
-    for (key, value) in own.as_object().into_iter().flatten() {
+    let of_run = &run["spec"]["taskRunTemplate"];
+    let accounts = [&overrides["serviceAccountName"], &of_run["serviceAccountName"]];
+    let account = accounts.into_iter().find_map(Value::as_str).unwrap_or("default");
+    let mut template = of_run["podTemplate"].clone();
+    for (key, value) in overrides["podTemplate"].as_object().into_iter().flatten() {
         template[key] = value.clone();
     }
-    (account, template)
+    (json!(account), template)
 }
 
 #[cfg(test)]

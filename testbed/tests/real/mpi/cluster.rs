@@ -112,58 +112,39 @@ impl Cluster {
     pub(crate) async fn launch(&self, name: &str, command: &str, retries: u32) -> Result<()> {
         let mut template = self.template("launcher", Some(command));
         template["spec"]["restartPolicy"] = json!("Never");
-        self.create(
-            "batch/v1",
-            "jobs",
-            json!({
-                "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
-                "spec": {"backoffLimit": retries, "template": template},
-            }),
-        )
-        .await
+        self.create("Job", name, json!({"backoffLimit": retries, "template": template})).await
     }
 
     /// Creates a StatefulSet of three workers.
     pub(crate) async fn worker_set(&self) -> Result<()> {
-        self.create(
-            "apps/v1",
-            "statefulsets",
-            json!({
-                "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "pi-workers"},
-                "spec": {
-                    "replicas": 3, "serviceName": "pi", "podManagementPolicy": "Parallel",
-                    "selector": {"matchLabels": {"app": "pi-worker"}},
-                    "template": self.template("worker", None),
-                },
-            }),
-        )
-        .await
+        let spec = json!({
+            "replicas": 3, "serviceName": "pi", "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": {"app": "pi-worker"}},
+            "template": self.template("worker", None),
+        });
+        self.create("StatefulSet", "pi-workers", spec).await
     }
 
     /// Creates an Indexed Job of workers.
     pub(crate) async fn worker_job(&self, count: u32) -> Result<()> {
         let mut template = self.template("worker", None);
         template["spec"]["restartPolicy"] = json!("Never");
-        self.create(
-            "batch/v1",
-            "jobs",
-            json!({
-                "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "pi-workers"},
-                "spec": {
-                    "completionMode": "Indexed", "completions": count, "parallelism": count,
-                    "template": template,
-                },
-            }),
-        )
-        .await
+        let spec = json!({
+            "completionMode": "Indexed", "completions": count, "parallelism": count,
+            "template": template,
+        });
+        self.create("Job", "pi-workers", spec).await
     }
 
-    async fn create(&self, version: &str, resource: &str, object: Value) -> Result<()> {
-        let path = format!("/apis/{version}/namespaces/{}/{resource}", self.namespace);
-        let request = http::Request::post(path)
-            .header("content-type", "application/json")
-            .body(object.to_string().into_bytes())?;
-        self.client.request_text(request).await?;
+    async fn create(&self, kind: &str, name: &str, spec: Value) -> Result<()> {
+        let version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
+        let (namespace, plural) = (&self.namespace, kind.to_lowercase() + "s");
+        let object = json!({
+            "apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec,
+        });
+        let path = format!("/apis/{version}/namespaces/{namespace}/{plural}");
+        let request = http::Request::post(path).header("content-type", "application/json");
+        self.client.request_text(request.body(object.to_string().into_bytes())?).await?;
         Ok(())
     }
 
@@ -240,6 +221,23 @@ impl Cluster {
         .await
     }
 
+    /// Waits until the workers are deleted.
+    pub(crate) async fn workers_gone(&self) -> Result<()> {
+        until("the workers to be deleted", LIMIT, async || {
+            let count = self.pods("pi-worker").await?.len();
+            Ok(if count == 0 { Seen::Done(()) } else { Seen::NotYet(format!("{count} pods")) })
+        })
+        .await
+    }
+
+    /// Waits until the job of a launcher has succeeded, at its first attempt and with three ranks on
+    /// each of three workers.
+    pub(crate) async fn runs_evenly(&self, job: &str) -> Result<()> {
+        let (output, failed) = self.finished(job).await?;
+        ensure!(failed == 0, "{failed} launchers failed");
+        check_ranks(&output, &EVENLY)
+    }
+
     /// Waits for an event with this reason; returns its note.
     pub(crate) async fn event(&self, reason: &str) -> Result<String> {
         until(&format!("an event {reason}"), LIMIT, async || {
@@ -247,13 +245,10 @@ impl Cluster {
             let found = events.iter().find(|event| event.reason.as_deref() == Some(reason));
             Ok(match found {
                 Some(event) => Seen::Done(event.note.clone().unwrap_or_default()),
-                None => Seen::NotYet(
-                    events
-                        .into_iter()
-                        .filter_map(|event| event.reason)
-                        .collect::<Vec<_>>()
-                        .join(" "),
-                ),
+                None => {
+                    let reasons = events.into_iter().filter_map(|event| event.reason);
+                    Seen::NotYet(reasons.collect::<Vec<_>>().join(" "))
+                }
             })
         })
         .await

@@ -69,23 +69,17 @@ pub(crate) async fn workers_are_suspended_and_resumed(world: Arc<World>) -> Resu
     let cluster = Cluster::new(&world, "suspended", IMAGE).await?;
     cluster.worker_job(3).await?;
     cluster.launch("first", RING, 0).await?;
-    check_ranks(&cluster.finished("first").await?.0, &EVENLY)?;
+    cluster.runs_evenly("first").await?;
     let suspend = async |suspend: bool| -> Result<()> {
         let change = Patch::Merge(json!({"spec": {"suspend": suspend}}));
         cluster.api::<Job>().patch("pi-workers", &PatchParams::default(), &change).await?;
         Ok(())
     };
     suspend(true).await?;
-    until("the workers to be deleted", LIMIT, async || {
-        let count = cluster.pods("pi-worker").await?.len();
-        Ok(if count == 0 { Seen::Done(()) } else { Seen::NotYet(format!("{count} pods")) })
-    })
-    .await?;
+    cluster.workers_gone().await?;
     cluster.launch("second", RING, 0).await?;
     suspend(false).await?;
-    let (output, failed) = cluster.finished("second").await?;
-    ensure!(failed == 0, "{failed} launchers failed");
-    check_ranks(&output, &EVENLY)?;
+    cluster.runs_evenly("second").await?;
     cluster.end().await
 }
 
@@ -103,11 +97,7 @@ pub(crate) async fn a_secret_is_deleted(world: Arc<World>) -> Result<()> {
         Ok(())
     };
     scale(0).await?;
-    until("the workers to be deleted", LIMIT, async || {
-        let count = cluster.pods("pi-worker").await?.len();
-        Ok(if count == 0 { Seen::Done(()) } else { Seen::NotYet(format!("{count} pods")) })
-    })
-    .await?;
+    cluster.workers_gone().await?;
     cluster.api::<Secret>().delete("pi-ssh", &DeleteParams::default()).await?;
     let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
     scale(3).await?;
@@ -120,9 +110,7 @@ pub(crate) async fn a_secret_is_deleted(world: Arc<World>) -> Result<()> {
     let workers = kube::api::ListParams::default().labels("mpi.stowplan.dev/role=worker");
     cluster.api::<Pod>().delete_collection(&now, &workers).await?;
     cluster.launch("pi-launcher", RING, 0).await?;
-    let (output, failed) = cluster.finished("pi-launcher").await?;
-    ensure!(failed == 0, "{failed} launchers failed");
-    check_ranks(&output, &EVENLY)?;
+    cluster.runs_evenly("pi-launcher").await?;
     cluster.end().await
 }
 
@@ -145,9 +133,7 @@ pub(crate) async fn the_node_of_a_worker_is_lost(world: Arc<World>) -> Result<()
     // As the event says: the node is certainly off.
     let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
     cluster.api::<Pod>().delete(&victim, &now).await?;
-    let (output, failed) = cluster.finished("pi-launcher").await?;
-    ensure!(failed == 0, "{failed} launchers failed");
-    check_ranks(&output, &EVENLY)?;
+    cluster.runs_evenly("pi-launcher").await?;
     node.start().await?;
     node.ready().await?;
     cluster.end().await

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 use testbed::real::mpi_image::{Implementation, MpiImage};
 
-use super::cluster::{Cluster, EVENLY, RING, UNBOUND_RING, World, check_ranks};
+use super::cluster::{Cluster, RING, UNBOUND_RING, World};
 
 /// A kind of user: its name, the pods' security context, whether the image names it, and where its
 /// keys are.
@@ -53,8 +53,6 @@ async fn run(
     };
     cluster.launch("pi-launcher", command, 0).await?;
     cluster.worker_set().await?;
-    let (output, failed) = cluster.finished("pi-launcher").await?;
-    ensure!(failed == 0, "{failed} launchers failed");
-    check_ranks(&output, &EVENLY)?;
+    cluster.runs_evenly("pi-launcher").await?;
     cluster.end().await
 }

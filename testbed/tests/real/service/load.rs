@@ -12,7 +12,6 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
-use testbed::http;
 use testbed::wait::{Seen, until};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -170,23 +169,13 @@ async fn create_pod(pods: Api<Pod>, name: String) -> Result<(String, Vec<Try>, b
 
 /// Whether a pod of the load has its placement: all of it, or nothing.
 fn is_placed(pod: &Pod) -> Result<bool> {
-    let record = pod.metadata.annotations.iter().flatten();
-    let is_recorded = record.clone().any(|(key, _)| key == "stowplan.dev/placement");
-    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
-    let names = affinity
-        .and_then(|affinity| {
-            affinity
-                .node_affinity
-                .as_ref()?
-                .required_during_scheduling_ignored_during_execution
-                .as_ref()
-        })
-        .into_iter()
-        .flat_map(|required| &required.node_selector_terms)
-        .flat_map(|term| term.match_fields.iter().flatten())
-        .flat_map(|field| field.values.iter().flatten());
-    let is_bound = names.eq([NODE]);
-    ensure!(is_recorded == is_bound, "half of a placement: {}", serde_json::to_string(pod)?);
+    let pod = serde_json::to_value(pod)?;
+    let is_recorded = !pod["metadata"]["annotations"]["stowplan.dev/placement"].is_null();
+    let required = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+    let terms = pod.pointer(required).map(|required| &required["nodeSelectorTerms"]);
+    let values = terms.map(|terms| &terms[0]["matchFields"][0]["values"]);
+    let is_bound = values == Some(&json!([NODE]));
+    ensure!(is_recorded == is_bound, "half of a placement: {pod}");
     Ok(is_recorded)
 }
 
@@ -281,13 +270,4 @@ impl Report {
             .await?;
         Ok(())
     }
-}
-
-/// The metrics of one of stowplan's pods.
-pub(crate) async fn metrics_of(pod: &Pod) -> Result<String> {
-    let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref());
-    let address = format!("{}:8080", address.context("the pod has no address")?);
-    let answer = http::get(address.parse()?, "/metrics").await?;
-    ensure!(answer.status == 200, "{} {}", answer.status, answer.body);
-    Ok(answer.body)
 }

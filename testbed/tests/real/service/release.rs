@@ -9,10 +9,11 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
+use testbed::command;
 use testbed::wait::{Seen, until};
 use tokio::time::sleep;
 
-use super::world::{LIMIT, NAMESPACE, Profile, Release, World, node, output};
+use super::world::{LIMIT, NAMESPACE, Profile, Release, World, node};
 
 /// By the chart's own values: two replicas on two nodes, behind a Service; and what a creation
 /// costs.
@@ -24,7 +25,8 @@ pub(crate) async fn the_chart_installs_two_of_each(world: Arc<World>) -> Result<
         ensure!((pods.len(), nodes.len()) == (2, 2), "{component}: {nodes:?}");
     }
     // By the chart's test, with its own account, and by an administrator, who may ask each replica.
-    let said = output(world.plane.helm().args(["test", "stowplan", "--namespace", NAMESPACE]))?;
+    let said =
+        command::text(world.plane.helm().args(["test", "stowplan", "--namespace", NAMESPACE]))?;
     ensure!(said.contains("Succeeded"), "{said}");
     let report = world.check()?;
     eprintln!("{report}");
@@ -82,7 +84,7 @@ pub(crate) async fn the_ca_is_replaced(world: Arc<World>) -> Result<()> {
 
 /// From image and chart of the commit before.
 pub(crate) async fn an_upgrade_from_the_previous_commit(world: Arc<World>) -> Result<()> {
-    let previous = world.previous().await?;
+    let previous = World::previous()?;
     if world.is_installed().await {
         world.uninstall().await?;
         world.delete_namespace().await?;
@@ -252,15 +254,9 @@ impl World {
 
     pub(crate) async fn pool_has_node(&self, name: &str) -> Result<()> {
         until(&format!("pool {name} to have its node"), LIMIT, async || {
-            let conditions = "-o=jsonpath={.status.conditions}";
-            let conditions = self.kubectl(&["get", "hostpool", name, conditions])?;
-            let ready = self.kubectl(&[
-                "get",
-                "hostpool",
-                name,
-                "-o=jsonpath={.status.conditions[?(@.type==\"Ready\")].status}",
-            ])?;
-            Ok(if ready == "True" { Seen::Done(()) } else { Seen::NotYet(conditions) })
+            let ready = "-o=jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
+            let ready = self.kubectl(&["get", "hostpool", name, ready])?;
+            Ok(if ready == "True" { Seen::Done(()) } else { Seen::NotYet(ready) })
         })
         .await
     }

@@ -1,10 +1,10 @@
 //! Three nodes, and stowplan on them as its chart deploys it: which release, with which profile.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -16,9 +16,10 @@ use serde_json::json;
 use testbed::control_plane::{ControlPlane, Options, PodInstall};
 use testbed::real::RealNodes;
 use testbed::wait::{Seen, until};
+use testbed::{command, http};
 use tokio::sync::Mutex;
 
-use super::load::{Load, Report, metrics_of};
+use super::load::{Load, Report};
 use crate::stowplan_image;
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -67,8 +68,7 @@ pub(crate) struct World {
     pub(crate) present: Release,
     /// The present one by another tag, as a new image.
     pub(crate) next: Release,
-    previous: Mutex<Option<Release>>,
-    installed: Mutex<Option<(Release, Profile)>>,
+    installed: Mutex<Option<Profile>>,
 }
 
 impl World {
@@ -83,38 +83,33 @@ impl World {
         plane.import(&present.archive).await?;
         for node in plane.real_nodes() {
             let [from, to] = TAGS.map(|tag| format!("docker.io/library/stowplan:{tag}"));
-            output(node.command("ctr")?.args(["-n", "k8s.io", "images", "tag", &from, &to]))?;
+            command::text(
+                node.command("ctr")?.args(["-n", "k8s.io", "images", "tag", &from, &to]),
+            )?;
         }
         eprintln!("three nodes with the image: {:.1} s", begun.elapsed().as_secs_f64());
         let next = Release { tag: TAGS[1], ..present.clone() };
         let client = plane.client().await?;
-        let (previous, installed) = (Mutex::new(None), Mutex::new(None));
-        Ok(Self { plane, client, program, present, next, previous, installed })
+        Ok(Self { plane, client, program, present, next, installed: Mutex::new(None) })
     }
 
     /// The release of the commit before the last one. Only stowplan itself is compiled for it.
-    pub(crate) async fn previous(&self) -> Result<Release> {
-        let mut previous = self.previous.lock().await;
-        if let Some(previous) = &*previous {
-            return Ok(previous.clone());
-        }
+    pub(crate) fn previous() -> Result<Release> {
         let begun = Instant::now();
         let arguments = ["--tag", PREVIOUS, "--commit", PREVIOUS_COMMIT];
         let archive = stowplan_image::build("stowplan-previous", &arguments)?;
         // Where `testbed image` writes the files of a commit.
         let chart = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../commit/charts/stowplan");
         eprintln!("the image of {PREVIOUS_COMMIT}: {:.1} s", begun.elapsed().as_secs_f64());
-        let release = Release { archive, chart, tag: PREVIOUS };
-        *previous = Some(release.clone());
-        Ok(release)
+        Ok(Release { archive, chart, tag: PREVIOUS })
     }
 
     /// stowplan of the present release with this profile: installed, upgraded or as it is.
     pub(crate) async fn with(&self, profile: Profile) -> Result<()> {
-        let installed = self.installed.lock().await.clone();
+        let installed = *self.installed.lock().await;
         match installed {
             None => self.install(&self.present, profile).await,
-            Some((_, present)) if present == profile => Ok(()),
+            Some(present) if present == profile => Ok(()),
             Some(_) => self.upgrade(&self.present, profile).await,
         }
     }
@@ -136,20 +131,20 @@ impl World {
         })
         .await?;
         eprintln!("{} installed: {:.1} s", release.tag, begun.elapsed().as_secs_f64());
-        *self.installed.lock().await = Some((release.clone(), profile));
+        *self.installed.lock().await = Some(profile);
         Ok(())
     }
 
     pub(crate) async fn upgrade(&self, release: &Release, profile: Profile) -> Result<()> {
         self.plane.upgrade_pods(&release.install(profile)).await?;
         self.plane.webhook_is_called().await?;
-        *self.installed.lock().await = Some((release.clone(), profile));
+        *self.installed.lock().await = Some(profile);
         Ok(())
     }
 
     /// As the README says, and the namespace with what users have put there.
     pub(crate) async fn uninstall(&self) -> Result<()> {
-        output(self.plane.helm().args(["uninstall", "stowplan", "--namespace", NAMESPACE]))?;
+        command::text(self.plane.helm().args(["uninstall", "stowplan", "--namespace", NAMESPACE]))?;
         *self.installed.lock().await = None;
         Ok(())
     }
@@ -159,7 +154,7 @@ impl World {
     }
 
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String> {
-        output(self.plane.kubectl().args(arguments))
+        command::text(self.plane.kubectl().args(arguments))
     }
 
     /// Pods that are not being deleted, of the component `webhook` or `controller`.
@@ -171,8 +166,11 @@ impl World {
         Ok(pods)
     }
 
+    /// The metrics of one of stowplan's pods.
     pub(crate) async fn metrics(&self, pod: &Pod) -> Result<String> {
-        metrics_of(pod).await
+        let answer = http::get(format!("{}:8080", address(pod)?).parse()?, "/metrics").await?;
+        ensure!(answer.status == 200, "{} {}", answer.status, answer.body);
+        Ok(answer.body)
     }
 
     /// The replica that has answered most: the API server holds its connections.
@@ -193,15 +191,11 @@ impl World {
         Ok(busiest.context("no webhook")?.1)
     }
 
-    pub(crate) async fn lease(&self) -> Result<Option<Lease>> {
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
-        Ok(leases.get_opt("stowplan-controller").await?)
-    }
-
     /// The pod of the controller that leads.
     pub(crate) async fn leader(&self) -> Result<Pod> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
         until("a controller to lead", LIMIT, async || {
-            let lease = self.lease().await?;
+            let lease = leases.get_opt("stowplan-controller").await?;
             let holder = lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
             let pods = self.pods("controller").await?;
             let leader = pods.into_iter().find(|pod| pod.metadata.name.as_ref() == Some(&holder));
@@ -223,7 +217,7 @@ impl World {
              done; exit 1"
         );
         let node = self.plane.real_node(node(pod)?)?;
-        output(node.command("sh")?.args(["-c", &script])).map(drop)
+        command::text(node.command("sh")?.args(["-c", &script])).map(drop)
     }
 
     /// The addresses of the pods to which the Service leads.
@@ -248,7 +242,7 @@ impl World {
     pub(crate) fn check(&self) -> Result<String> {
         let mut check = Command::new(&self.program);
         check.env_clear().env("KUBECONFIG", self.plane.kubeconfig());
-        output(check.args(["check", "--try-in=default", "--wait=60s"]))
+        command::text(check.args(["check", "--try-in=default", "--wait=60s"]))
     }
 
     /// The caBundle of the webhook, and the CA that has signed its certificate: both as PEM.
@@ -288,15 +282,10 @@ const PREVIOUS_COMMIT: &str = "HEAD~1";
 /// Why there is no previous release.
 pub(crate) fn has_no_previous_commit() -> Option<String> {
     let commit = format!("{PREVIOUS_COMMIT}^{{commit}}");
-    let found = Command::new("git")
-        .args(["rev-parse", "--verify", "--quiet", &commit])
-        .current_dir(WORKSPACE)
-        .stdin(Stdio::null())
-        .output();
-    match found.is_ok_and(|output| output.status.success()) {
-        true => None,
-        false => Some(format!("this is no clone with a commit {PREVIOUS_COMMIT}")),
-    }
+    let mut git = Command::new("git");
+    git.args(["rev-parse", "--verify", "--quiet", &commit]).current_dir(WORKSPACE);
+    let missing = command::run(&mut git).is_err();
+    missing.then(|| format!("this is no clone with a commit {PREVIOUS_COMMIT}"))
 }
 
 pub(crate) fn name(pod: &Pod) -> Result<&str> {
@@ -311,15 +300,4 @@ pub(crate) fn node(pod: &Pod) -> Result<&str> {
 pub(crate) fn address(pod: &Pod) -> Result<&str> {
     let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref());
     address.context("a pod without an address")
-}
-
-/// What a command prints.
-pub(crate) fn output(command: &mut Command) -> Result<String> {
-    let output = command.stdin(Stdio::null()).output()?;
-    if !output.status.success() {
-        // Without its environment.
-        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
-        bail!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(String::from_utf8(output.stdout)?)
 }
