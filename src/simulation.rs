@@ -15,6 +15,8 @@ mod reader;
 mod scheduler;
 mod store;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 mod workloads;
 

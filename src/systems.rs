@@ -18,9 +18,9 @@ pub(crate) mod mpi;
 pub mod plan;
 pub mod policy;
 pub(crate) mod preview;
-#[cfg(test)]
-pub(crate) mod simulation;
 pub(crate) mod streams;
+#[cfg(test)]
+pub(crate) mod test_cases;
 #[cfg(test)]
 pub(crate) mod test_objects;
 pub(crate) mod validation;

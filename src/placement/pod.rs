@@ -145,34 +145,23 @@ impl<'a> Pod<'a> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn the_spec_is_decoded_with_the_pod_and_not_before() {
         assert!(serde_json::from_str::<Object<'_>>(r#"{"metadata":[]}"#).is_err());
-        for spec in [
-            r#"["n1",[]]"#,
-            "[]",
-            "7",
-            "-7",
-            "7.5",
-            "true",
-            r#""n1""#,
-            r#""\u0041""#,
-            r#"{"nodeName":7}"#,
-            r#"{"affinity":[]}"#,
-            r#"{"schedulingGates":{}}"#,
-            r#"{"schedulingGates":[["name"]]}"#,
-            r#"{"schedulingGates":[{"name":7}]}"#,
-            r#"{"nodeSelector":[]}"#,
-            r#"{"nodeSelector":{"a":1}}"#,
-            r#"{"volumes":{}}"#,
-            r#"{"volumes":[7]}"#,
-            r#"{"volumes":[[]]}"#,
-            r#"{"volumes":[{"persistentVolumeClaim":"c"}]}"#,
-            r#"{"volumes":[{"persistentVolumeClaim":["c"]}]}"#,
-            r#"{"volumes":[{"persistentVolumeClaim":{"claimName":7}}]}"#,
-        ] {
+        let specs = json!([
+            ["n1", []], [], 7, -7, 7.5, true, "n1",
+            {"nodeName": 7}, {"affinity": []}, {"nodeSelector": []}, {"nodeSelector": {"a": 1}},
+            {"schedulingGates": {}}, {"schedulingGates": [["name"]]}, {"schedulingGates": [{"name": 7}]},
+            {"volumes": {}}, {"volumes": [7]}, {"volumes": [[]]},
+            {"volumes": [{"persistentVolumeClaim": "c"}]}, {"volumes": [{"persistentVolumeClaim": ["c"]}]},
+            {"volumes": [{"persistentVolumeClaim": {"claimName": 7}}]},
+        ]);
+        let specs = specs.as_array().unwrap().iter().map(ToString::to_string);
+        for spec in specs.chain([r#""\u0041""#.to_owned()]) {
             let json = format!(r#"{{"spec":{spec}}}"#);
             let object: Object<'_> = serde_json::from_str(&json).unwrap();
             assert!(Pod::decode("default", &object).is_err(), "{spec}");

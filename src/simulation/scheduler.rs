@@ -1,6 +1,8 @@
 //! The filters of the Kubernetes scheduler that stowplan relies on: gates, node selector, node affinity,
 //! taints, pod affinity and anti-affinity on one node, requests, the limit of pods, and volumes.
 
+use std::cell::OnceCell;
+
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Value, json};
@@ -58,6 +60,13 @@ impl<'s> Subject<'s> {
     }
 }
 
+/// What the scheduler knows of a cluster, decoded once for all pods that are pending.
+struct Snapshot<'s> {
+    nodes: Vec<(core::Node, NodeDetails)>,
+    /// The pods that are on nodes.
+    placed: Vec<Subject<'s>>,
+}
+
 /// The result of an attempt.
 struct Found {
     nodes: Vec<String>,
@@ -67,10 +76,11 @@ struct Found {
 impl Simulation {
     pub(super) fn scheduler_events(&self) -> impl Iterator<Item = Event> {
         let pending = self.store.all("Pod").filter(|pod| is_pending(pod));
-        pending.flat_map(|pod| {
+        let snapshot = OnceCell::new();
+        pending.flat_map(move |pod| {
             let id = Id::of(pod);
             let condition = &pod["status"]["conditions"][0];
-            let found = self.attempt_pod(pod);
+            let found = self.attempt_pod(pod, snapshot.get_or_init(|| self.take_snapshot()));
             let is_new = found.as_ref().is_some_and(|found| {
                 condition["status"] != "False"
                     || condition["message"] != found.message
@@ -86,7 +96,7 @@ impl Simulation {
     /// bound, has ended or has a gate.
     #[must_use]
     pub fn find_nodes(&self, pod: &Value) -> Option<Vec<String>> {
-        let found = is_pending(pod).then(|| self.attempt_pod(pod))?;
+        let found = is_pending(pod).then(|| self.attempt_pod(pod, &self.take_snapshot()))?;
         Some(found.map(|found| found.nodes).unwrap_or_default())
     }
 
@@ -94,21 +104,25 @@ impl Simulation {
         self.attempts.get(pod["metadata"]["uid"].as_str()?)
     }
 
-    /// `None`: the scheduler does not look at the pod.
-    fn attempt_pod(&self, pod: &Value) -> Option<Found> {
-        let subject = Subject::of(pod)?;
-        let nodes: Vec<core::Node> = self
-            .store
-            .all("Node")
-            .filter_map(|of| serde_json::from_value(of.clone()).ok())
-            .collect();
+    fn take_snapshot(&self) -> Snapshot<'_> {
+        let nodes = self.store.all("Node").filter_map(|node| {
+            let node: core::Node = serde_json::from_value(node.clone()).ok()?;
+            let details = NodeDetails::from(&node);
+            Some((node, details))
+        });
         let is_there = |other: &&Value| {
             let node = other["spec"]["nodeName"].as_str();
             node.is_some_and(|node| self.store.get(&Id::new("Node", "", node)).is_some())
                 && !has_ended(other)
         };
-        let placed: Vec<Subject<'_>> =
-            self.store.all("Pod").filter(is_there).filter_map(Subject::of).collect();
+        let placed = self.store.all("Pod").filter(is_there).filter_map(Subject::of);
+        Snapshot { nodes: nodes.collect(), placed: placed.collect() }
+    }
+
+    /// `None`: the scheduler does not look at the pod.
+    fn attempt_pod(&self, pod: &Value, snapshot: &Snapshot<'_>) -> Option<Found> {
+        let subject = Subject::of(pod)?;
+        let Snapshot { nodes, placed } = snapshot;
         // The first pod of a group has none to be with, and may go anywhere.
         let is_first = !subject.toward.is_empty()
             && subject.is_toward(pod)
@@ -120,10 +134,10 @@ impl Simulation {
             return None;
         }
         let is_unnamed = |node: &core::Node| label(&node.metadata, HOSTNAME).is_none();
-        let may_begin = is_first && !nodes.iter().any(is_unnamed);
-        let fitting = nodes.iter().filter(|node| self.fits(&subject, node, &placed, is_first));
+        let may_begin = is_first && !nodes.iter().any(|(node, _)| is_unnamed(node));
+        let fitting = nodes.iter().filter(|node| self.fits(&subject, node, placed, is_first));
         Some(Found {
-            nodes: fitting.filter_map(|node| node.metadata.name.clone()).collect(),
+            nodes: fitting.filter_map(|(node, _)| node.metadata.name.clone()).collect(),
             message: match subject.toward.is_empty() || may_begin {
                 true => "no node has room",
                 false => NOT_BESIDE,
@@ -134,11 +148,10 @@ impl Simulation {
     fn fits(
         &self,
         subject: &Subject<'_>,
-        node: &core::Node,
+        (node, details): &(core::Node, NodeDetails),
         placed: &[Subject<'_>],
         is_first: bool,
     ) -> bool {
-        let details = NodeDetails::from(node);
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let own_label = |key: &str| details.labels.get(key).map(AsRef::as_ref);
         let is_selected_by = |terms: &[core::NodeSelectorTerm]| {
@@ -165,7 +178,7 @@ impl Simulation {
                 let namespace = subject.pod["metadata"]["namespace"].as_str().unwrap_or_default();
                 self.reaches(namespace, &claim.claim_name, &is_selected_by)
             })
-            && has_room(node, &details, subject, there())
+            && has_room(node, details, subject, there())
             && (subject.toward.is_empty()
                 || has_domain && (is_first || there().any(|other| subject.is_toward(other.pod))))
             && !there().any(|other| subject.is_away(other.pod) || other.is_away(subject.pod))
@@ -202,7 +215,8 @@ impl Simulation {
 
     pub(super) fn reject(&mut self, id: &Id) {
         let Some(pod) = self.store.get(id) else { return };
-        let Some(Found { message, .. }) = self.attempt_pod(pod) else { return };
+        let found = self.attempt_pod(pod, &self.take_snapshot());
+        let Some(Found { message, .. }) = found else { return };
         let (uid, labels) = (&pod["metadata"]["uid"], pod["metadata"]["labels"].clone());
         self.attempts.insert(uid.as_str().unwrap_or_default().to_owned(), Attempt { labels });
         let last = &pod["status"]["conditions"][0];

@@ -14,9 +14,7 @@ fn simulation() -> Simulation {
 }
 
 fn node(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    systems::test_objects::node(name, &json!({}))
 }
 
 fn pod(name: &str) -> Value {

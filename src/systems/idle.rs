@@ -71,16 +71,15 @@ impl Rest {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{Node, Pod};
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::systems::simulation::cases;
+    use crate::systems::test_cases::cases;
     use crate::systems::test_objects::controlled_by;
-    use crate::systems::{self, project};
+    use crate::systems::{self, test_objects};
     use crate::view::resource::POD;
-    use crate::view::{Name, Scope};
+    use crate::view::{Name, Object, Scope};
 
     /// An object as the API server returns it.
     fn object(kind: &str, name: &str, version: usize, rest: &Value) -> Value {
@@ -95,16 +94,16 @@ mod tests {
         object
     }
 
-    fn node(name: &str, ready: bool, version: usize) -> crate::view::Object {
+    fn node(name: &str, ready: bool, version: usize) -> Object {
         let ready = json!({"type": "Ready", "status": if ready { "True" } else { "False" }});
-        let status = json!({
-            "conditions": [ready], "addresses": [{"type": "Hostname", "address": name}],
-            "allocatable": {"cpu": "4", "memory": "4Gi", "pods": "10"},
-        });
-        let labels = json!({"kubernetes.io/hostname": name});
-        let rest = json!({"metadata": {"labels": labels}, "status": status});
-        let node: Node = serde_json::from_value(object("Node", name, version, &rest)).unwrap();
-        project(&node, Scope::Controller).unwrap()
+        let status = json!({"conditions": [ready], "addresses": [{"type": "Hostname", "address": name}],
+            "allocatable": {"cpu": "4", "memory": "4Gi", "pods": "10"}});
+        let node = test_objects::node(name, &json!({"status": status}));
+        read(object("Node", name, version, &node)).unwrap()
+    }
+
+    fn read(document: Value) -> Option<Object> {
+        Object::from_document(systems::TABLES, document, Scope::Controller).unwrap()
     }
 
     /// Changes a pod as a watch does.
@@ -112,8 +111,7 @@ mod tests {
         let phase = if node.is_some() { "Running" } else { "Pending" };
         let spec = json!({"containers": [{"name": "c"}], "nodeName": node.map(name_of)});
         let rest = json!({"metadata": metadata, "spec": spec, "status": {"phase": phase}});
-        let pod: Pod = serde_json::from_value(object("Pod", name, version, &rest)).unwrap();
-        match project(&pod, Scope::Controller) {
+        match read(object("Pod", name, version, &rest)) {
             Some(pod) => view.apply(pod),
             None => view.forget(&POD, &Name::new("ns", name)),
         }

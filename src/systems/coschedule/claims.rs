@@ -224,26 +224,16 @@ mod tests {
     use super::*;
     use crate::systems::test_objects::view_of;
 
+    /// The claims of that class are never bound. Other classes: `fixtures/coschedule/claim-*`.
     #[test]
-    fn a_sibling_creates_the_same_volumes_and_waits() {
-        let own = "example.com/disk";
-        let by_hand = "kubernetes.io/no-provisioner";
-        for (what, provisioner, other, found) in [
-            ("one that waits", own, "waits", Some("waits")),
-            ("whose claims are never bound", own, keys::PARKED, None),
-            ("of other volumes", by_hand, "waits", None),
-        ] {
-            let class = |name: &str, mode: &str| {
-                json!({
-                    "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
-                    "metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode,
-                })
-            };
-            let waiting = class(other, "WaitForFirstConsumer");
-            let view = view_of([class("at-once", "Immediate"), waiting]);
-            assert_eq!(sibling("at-once", &view), found, "{what}");
-            let stays = Stays::of("at-once", &view, &Policy::default());
-            assert_eq!(stays.is_none(), found.is_some(), "{what}: {stays:?}");
-        }
+    fn the_class_of_parked_claims_is_no_sibling() {
+        let class = |name: &str, mode: &str| {
+            json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
+                "provisioner": "example.com/disk", "volumeBindingMode": mode})
+        };
+        let waiting = class(keys::PARKED, "WaitForFirstConsumer");
+        let view = view_of([class("at-once", "Immediate"), waiting]);
+        assert_eq!(sibling("at-once", &view), None);
+        assert!(Stays::of("at-once", &view, &Policy::default()).is_some());
     }
 }

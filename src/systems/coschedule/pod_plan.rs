@@ -169,6 +169,8 @@ impl PodPlan {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -189,24 +191,20 @@ mod tests {
     fn forged_malformed_and_oversized_plans_are_none() {
         let many = |count: usize| vec!["n"; count];
         let of = |except: &[&str], claims: &[&str]| {
-            serde_json::json!({"except": except, "held": true, "claims": claims}).to_string()
+            json!({"except": except, "held": true, "claims": claims}).to_string()
         };
         assert!(PodPlan::parse(&of(&many(MOST_EXCLUDED), &[])).is_some());
-        let wrong = [
-            r#"{"held":true}"#,
-            r#"{"held":"true","claims":[]}"#,
-            r#"{"held":true,"claims":[],"more":1}"#,
-            r#"{"held":true,"claims":[7]}"#,
-            r#"{"only":"n1","except":["n2"],"held":true,"claims":[]}"#,
-            r#"{"only":"","held":true,"claims":[]}"#,
-            r#"{"only":"N 1","held":true,"claims":[]}"#,
-        ];
+        let wrong = json!([
+            null, [], {}, {"held": true}, {"held": "true", "claims": []}, {"held": true, "claims": [7]},
+            {"held": true, "claims": [], "more": 1}, {"only": "n1", "except": ["n2"], "held": true, "claims": []},
+            {"only": "", "held": true, "claims": []}, {"only": "N 1", "held": true, "claims": []},
+        ]);
+        let wrong = wrong.as_array().unwrap().iter().map(ToString::to_string);
         let wrong_claims = [&["é"][..], &["a/b"], &[&"c".repeat(254)], &many(MOST_CLAIMS + 1)];
-        let mut texts = wrong_claims.map(|claims| of(&[], claims)).to_vec();
-        texts.extend([of(&many(MOST_EXCLUDED + 1), &[]), "[".repeat(262_144)]);
-        let texts = texts.iter().map(String::as_str).chain(wrong);
-        for text in texts.chain(["", "null", "[]", "{}"]) {
-            assert_eq!(PodPlan::parse(text), None, "{text:.60}");
+        let wrong = wrong.chain(wrong_claims.map(|claims| of(&[], claims)));
+        let large = [of(&many(MOST_EXCLUDED + 1), &[]), "[".repeat(262_144), String::new()];
+        for text in wrong.chain(large) {
+            assert_eq!(PodPlan::parse(&text), None, "{text:.60}");
         }
     }
 

@@ -55,6 +55,8 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn record(tasks: Option<BTreeSet<Box<str>>>) -> Record {
@@ -88,18 +90,15 @@ mod tests {
     #[test]
     fn malformed_and_oversized_records_are_none() {
         let long = format!(r#"{{"key":"{}"}}"#, "k".repeat(262_144));
-        let wrong = [
-            r#"{"key":null}"#,
-            r#"{"key":7}"#,
-            r#"{"key":"a","key":"b"}"#,
-            r#"{"key":"a","more":1}"#,
-            r#"{"key":"a","claims":"c"}"#,
-            r#"{"key":"a","claims":[7]}"#,
-            r#"{"key":"a","claims":null}"#,
-            r#"{"key":"a","nodeSelector":{"arch":7}}"#,
-            r#"{"key":"a"} x"#,
-        ];
-        for text in ["", "null", "[]", "{}", &long, &"[".repeat(262_144)].into_iter().chain(wrong) {
+        let wrong = json!([
+            null, [], {}, {"key": null}, {"key": 7}, {"key": "a", "more": 1}, {"key": "a", "claims": "c"},
+            {"key": "a", "claims": [7]}, {"key": "a", "claims": null}, {"key": "a", "nodeSelector": {"arch": 7}},
+        ]);
+        for record in wrong.as_array().unwrap() {
+            assert_eq!(Record::parse(&record.to_string()), None, "{record}");
+        }
+        let texts = ["", r#"{"key":"a","key":"b"}"#, r#"{"key":"a"} x"#, &long];
+        for text in texts.into_iter().chain([&*"[".repeat(262_144)]) {
             assert_eq!(Record::parse(text), None, "{text:.60}");
         }
     }

@@ -6,8 +6,7 @@ use k8s_openapi::api::core::v1::{Pod, Toleration};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::systems;
-use crate::systems::test_objects::view_of;
+use crate::systems::test_objects::{node, view_of, watch};
 use crate::view::Scope;
 
 /// A View with eligible nodes `n1` to `n3`, each with 4 cores, 8 GiB and 3 pods; `change` is merged
@@ -15,26 +14,21 @@ use crate::view::Scope;
 fn view(change: &Value, pods: usize) -> View {
     let mut view = View::default();
     for name in ["n1", "n2", "n3"] {
-        let mut node = json!({
-            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "disk": "ssd"}},
-            "spec": {},
-            "status": {
-                "conditions": [{"type": "Ready", "status": "True"}],
-                "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "3", "example.com/gpu": "1"},
-            },
-        });
+        let amounts = json!({"cpu": "4", "memory": "8Gi", "pods": "3", "example.com/gpu": "1"});
+        let metadata = json!({"labels": {"disk": "ssd"}});
+        let mut node =
+            node(name, &json!({"metadata": metadata, "status": {"allocatable": amounts}}));
         if name == "n1" {
             json_patch::merge(&mut node, change);
         }
-        let node: k8s_openapi::api::core::v1::Node = serde_json::from_value(node).unwrap();
-        view.apply(systems::project(&node, Scope::Controller).unwrap());
+        watch(&mut view, node, Scope::Controller);
     }
     for index in 0..pods {
-        let mut pod = pod(&requests(&json!({"cpu": "3", "memory": "1Gi"})));
-        pod.metadata.name = Some(format!("there-{index}"));
-        pod.metadata.namespace = Some("ns".to_owned());
-        pod.spec.as_mut().unwrap().node_name = Some("n1".to_owned());
-        view.apply(systems::project(&pod, Scope::Controller).unwrap());
+        let mut spec = requests(&json!({"cpu": "3", "memory": "1Gi"}));
+        spec["nodeName"] = json!("n1");
+        let metadata = json!({"name": format!("there-{index}"), "namespace": "ns"});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+        watch(&mut view, pod, Scope::Controller);
     }
     view
 }

@@ -10,6 +10,8 @@ mod rest;
 mod shared;
 mod simulator;
 
+use serde_json::{Value, json};
+
 use crate::systems::coschedule::kinds::CoscheduleView as _;
 use crate::view::Name;
 use simulator::{NAMESPACE, World};
@@ -23,23 +25,32 @@ const SOON: i64 = 5;
 /// A world with these nodes, in which a run with one claim has begun: its first member has been placed.
 fn begun(nodes: &[&str]) -> World {
     let mut world = World::with_run(nodes);
-    world.member("a", "run", 100);
-    world.settle(SOON);
+    world.member("a", "run", 100).settle(SOON);
     world
 }
 
 /// The same without a pod of a member: the placeholder alone has a node.
 fn reserved(nodes: &[&str]) -> World {
     let mut world = World::with_run(nodes);
-    world.task_run("first", "run");
-    world.settle(SOON);
+    world.task_run("first", "run").settle(SOON);
     world
 }
 
-/// Whether the template of a run's placeholder holds it where members are.
-fn is_held(world: &mut World, placeholder: &str) -> bool {
-    let name = Name::new(NAMESPACE, placeholder);
-    let view = world.view();
-    let plan = view.placeholder(&name).unwrap().plan.as_ref();
+/// A world with these nodes and a placed pod `a` of the native group `g`.
+fn grouped(nodes: &[&str]) -> World {
+    let mut world = World::new(nodes);
+    world.native("a", "g").settle(SOON);
+    world
+}
+
+/// Whether the template of a placeholder holds it where members are.
+fn is_held(world: &mut World, of: &str) -> bool {
+    let name = Name::new(NAMESPACE, &world.placeholder(of));
+    let plan = world.view().placeholder(&name).unwrap().plan.as_ref();
     plan.is_some_and(|plan| plan.held)
+}
+
+/// A pod template that tolerates every taint.
+fn tolerating_all() -> Value {
+    json!({"tolerations": [{"operator": "Exists"}]})
 }

@@ -1,5 +1,5 @@
-//! The oracle of Katalyst's own agent test, and random machines against a naive evaluation of the same
-//! conditions.
+//! Random machines against a naive evaluation of the same conditions. The rows of the agent's own test are in
+//! `fixtures/katalyst/oracle-*`.
 
 use std::collections::BTreeMap;
 
@@ -42,48 +42,6 @@ fn feasible(machine: &Machine<'_>, newcomer: &NumaPod, policy: &Katalyst) -> Vec
     let machine = machine.clone();
     let verdicts = machine.verdicts(Newcomer { pod: newcomer, policy, leads: false });
     verdicts.filter(|of| of.obstacle.is_none()).map(|of| of.zone).collect()
-}
-
-/// The rows of the agent's own test (katalyst-core, pull request 347): two sockets of two NUMA nodes.
-#[test]
-fn the_oracle_of_the_agent() {
-    let [anti, aff] = ["anti", "aff"].map(|role| labels(&[("role", role)]));
-    let none = Labels::new();
-    let near = |zone| [Selector { labels: aff.clone(), zone }];
-    let away = |zone| [Selector { labels: anti.clone(), zone }];
-    let present = [
-        pod(&anti, &[], &[], true),
-        pod(&anti, &[], &away(NUMA), false),
-        pod(&aff, &[], &[], false),
-        pod(&none, &[], &away(SOCKET), false),
-    ];
-    let names = names(4);
-    let zone = |index: usize| {
-        let occupant = Occupant { name: &names[index], pod: &present[index] };
-        (u8::try_from(index).expect("four NUMA nodes"), vec![occupant])
-    };
-    let sockets = vec![
-        Socket { name: "0", zones: vec![zone(0), zone(1)] },
-        Socket { name: "1", zones: vec![zone(2), zone(3)] },
-    ];
-    let machine = Machine { sockets, anywhere: Vec::new() };
-    for (new, wanted) in [
-        (pod(&anti, &[], &away(NUMA), false), &[][..]),
-        (pod(&anti, &[], &[], false), &[]),
-        (pod(&anti, &[], &away(SOCKET), false), &[]),
-        (pod(&none, &[], &away(NUMA), false), &[2, 3]),
-        (pod(&aff, &near(NUMA), &[], false), &[2]),
-        (pod(&none, &near(NUMA), &[], false), &[2]),
-        (pod(&aff, &near(NUMA), &away(NUMA), false), &[2]),
-        (pod(&aff, &[], &[], false), &[1, 2, 3]),
-        (pod(&aff, &near(SOCKET), &[], false), &[2, 3]),
-        // Its hints are not filtered: CPUs alone decide.
-        (pod(&none, &[], &away(NUMA), true), &[0, 1, 2, 3]),
-        // The agent fails.
-        (pod(&none, &near(NUMA), &[], true), &[]),
-    ] {
-        assert_eq!(feasible(&machine, &new, &declared(&["role"])), wanted, "{new:?}");
-    }
 }
 
 /// A pod with the NUMA nodes where it is; none: they are not known.

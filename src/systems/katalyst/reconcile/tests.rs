@@ -5,7 +5,7 @@ mod simulator;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::simulation::{CONTROLLER, Id, Outcome, Simulation};
+use crate::simulation::{CONTROLLER, Outcome, Simulation};
 use crate::systems::katalyst::keys::{
     AFFINITY, ANTI_AFFINITY, GATE, LEADER_OF, LET_GO, MEMORY_ENHANCEMENT, NUMA_ZONES, QOS_LEVEL,
 };
@@ -24,55 +24,70 @@ fn policy(text: &str) -> Policy {
     Policy::from_yaml(&format!("katalyst: {{declaredLabels: [role], {text}}}")).unwrap()
 }
 
-fn enforced() -> Policy {
-    policy("mode: enforced")
-}
-
-/// A simulation, of which the controller has seen everything.
+/// A simulation, of which the controller has seen everything. Gates are enforced.
 #[derive(Debug)]
 struct Cluster(Simulation);
 
 impl Default for Cluster {
     fn default() -> Self {
-        Self(Simulation::new(Policy::default(), at(0)).with_planner(plan))
+        Self(Simulation::new(policy("mode: enforced"), at(0)).with_planner(plan))
     }
 }
 
 impl Cluster {
-    fn apply(&mut self, document: Value) {
+    /// Nodes without pods, and gated pods with these roles, affinities and anti-affinities ([`Self::pod`]).
+    fn new(nodes: &[&str], pods: &[[&str; 3]]) -> Self {
+        let mut cluster = Self::default();
+        for node in nodes {
+            cluster.node(node).report(node, [&[], &[]]);
+        }
+        for (number, [role, affinity, anti_affinity]) in (1..).zip(pods) {
+            cluster.pod(number, role, affinity, anti_affinity);
+        }
+        cluster
+    }
+
+    fn apply(&mut self, document: Value) -> &mut Self {
         self.0.store.put(document);
         self.0.catch_up(CONTROLLER);
+        self
     }
 
     fn view(&self) -> &View {
         self.0.view_of(CONTROLLER)
     }
 
-    fn remove(&mut self, kind: &str, name: &str) {
-        let namespace = if kind == "Pod" { "ns" } else { "" };
-        self.0.store.remove(&Id::new(kind, namespace, name));
+    fn remove(&mut self, kind: &str, name: &str) -> &mut Self {
+        self.0.take(kind, name);
         self.0.catch_up(CONTROLLER);
+        self
     }
 
     /// A cluster of the same objects.
     fn copy(&self) -> Self {
         let mut copy = Self::default();
         for kind in ["Node", "CustomNodeResource", "Pod"] {
-            self.0.store.all(kind).for_each(|document| copy.apply(document.clone()));
+            self.0.store.all(kind).for_each(|document| _ = copy.apply(document.clone()));
         }
         copy
     }
 
-    fn node(&mut self, name: &str) {
+    /// Applies another policy ([`policy`]).
+    fn govern(&mut self, text: &str) -> &mut Self {
+        self.0.policy = policy(text);
+        self
+    }
+
+    fn node(&mut self, name: &str) -> &mut Self {
         self.apply(json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/hostname": name, NUMA_ZONES: "2"}},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-        }));
+        }))
     }
 
     /// A report of two sockets with one NUMA node each, with the pods on each (`name/uid`).
-    fn report(&mut self, node: &str, zones: [&[&str]; 2]) {
+    fn report(&mut self, node: &str, zones: [&[&str]; 2]) -> &mut Self {
         let zones = zones.iter().enumerate().map(|(zone, pods)| {
             let pods = pods.iter().map(|pod| json!({"consumer": format!("ns/{pod}")}));
             json!({"type": "Socket", "name": zone.to_string(), "children": [
@@ -82,11 +97,11 @@ impl Cluster {
             "apiVersion": "node.katalyst.kubewharf.io/v1alpha1", "kind": "CustomNodeResource",
             "metadata": {"name": node, "uid": node},
             "status": {"topologyZone": zones.collect::<Vec<_>>()},
-        }));
+        }))
     }
 
     /// A gated pod with the role, that asks for one role and avoids another.
-    fn pod(&mut self, number: i64, role: &str, affinity: &str, anti_affinity: &str) {
+    fn pod(&mut self, number: i64, role: &str, affinity: &str, anti_affinity: &str) -> &mut Self {
         let mut annotations = json!({
             QOS_LEVEL: "dedicated_cores", MEMORY_ENHANCEMENT: r#"{"numa_binding":"true"}"#,
         });
@@ -106,42 +121,58 @@ impl Cluster {
                 "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
                     "nodeSelectorTerms": [{"matchExpressions": [
                         {"key": NUMA_ZONES, "operator": "Exists"}]}]}}}},
-        }));
+        }))
     }
 
-    /// The pod or the node of this name.
-    fn id(&self, name: &str) -> Id {
-        let pod = Id::new("Pod", "ns", name);
-        let is_pod = self.0.store.get(&pod).is_some();
-        if is_pod { pod } else { Id::new("Node", "", name) }
-    }
-
-    fn change(&mut self, name: &str, change: impl FnOnce(&mut Value)) {
-        let id = self.id(name);
-        change(&mut self.0.store.edit(&id).unwrap());
+    /// Changes the pod or the node of this name.
+    fn change(&mut self, name: &str, change: impl FnOnce(&mut Value)) -> &mut Self {
+        let kind = if self.0.has("Pod", name) { "Pod" } else { "Node" };
+        change(&mut self.0.edit(kind, name));
         self.0.catch_up(CONTROLLER);
+        self
+    }
+
+    /// Lets a pod run only on this node.
+    fn select(&mut self, pod: &str, node: &str) -> &mut Self {
+        let selector = json!({"kubernetes.io/hostname": node});
+        self.change(pod, |pod| pod["spec"]["nodeSelector"] = selector)
+    }
+
+    /// Replaces the gates of a pod.
+    fn gate(&mut self, pod: &str, gates: &[&str]) -> &mut Self {
+        let gates: Value = gates.iter().map(|name| json!({"name": name})).collect();
+        self.change(pod, |pod| pod["spec"]["schedulingGates"] = gates)
+    }
+
+    fn cordon(&mut self, node: &str, cordoned: bool) -> &mut Self {
+        self.change(node, |node| node["spec"] = json!({"unschedulable": cordoned}))
     }
 
     /// The scheduler binds a pod.
-    fn bind(&mut self, pod: &str, node: &str, time: Timestamp) {
-        self.change(pod, |pod| {
+    fn bind(&mut self, pod: &str, node: &str, second: i64) -> &mut Self {
+        self.gate(pod, &[]).change(pod, |pod| {
             pod["spec"]["nodeName"] = node.into();
-            pod["spec"]["schedulingGates"] = json!([]);
             pod["status"] = json!({"conditions": [{"type": "PodScheduled", "status": "True",
-                "lastTransitionTime": time.to_string()}]});
-        });
+                "lastTransitionTime": at(second).to_string()}]});
+        })
     }
 
-    fn plan(&mut self, policy: &Policy, now: Timestamp) -> Plan {
-        self.0.policy = policy.clone();
-        self.0.store.now = now;
+    fn plan(&mut self, second: i64) -> Plan {
+        self.0.store.now = at(second);
         self.0.make_plan()
     }
 
+    /// The first note of a plan.
+    fn note(&mut self, second: i64) -> String {
+        let plan = self.plan(second);
+        let mut events = plan.actions.iter().flat_map(|action| &action.events);
+        events.next().unwrap().note.clone()
+    }
+
     /// Carries out a plan. Returns its events as `object: reason`.
-    fn carry_out(&mut self, policy: &Policy, now: Timestamp) -> Vec<String> {
+    fn carry_out(&mut self, second: i64) -> Vec<String> {
         let mut events = Vec::new();
-        for action in self.plan(policy, now).actions {
+        for action in self.plan(second).actions {
             let name = &action.target.name;
             events.extend(action.events.iter().map(|event| format!("{name}: {}", event.reason)));
             assert_eq!(self.0.carry_out(action), Outcome::Done);
@@ -150,416 +181,282 @@ impl Cluster {
         events
     }
 
+    /// Carries out a plan that has these events.
+    #[track_caller]
+    fn expect(&mut self, second: i64, events: &[&str]) -> &mut Self {
+        assert_eq!(self.carry_out(second), events);
+        self
+    }
+
     fn pod_now(&self, name: &str) -> &Value {
-        self.0.store.get(&self.id(name)).unwrap()
+        self.0.get("Pod", name)
     }
 
     fn gates(&self, name: &str) -> usize {
         self.pod_now(name)["spec"]["schedulingGates"].as_array().map_or(0, Vec::len)
     }
-}
 
-/// Two nodes without pods.
-fn two_nodes() -> Cluster {
-    let mut cluster = Cluster::default();
-    for node in ["n1", "n2"] {
-        cluster.node(node);
-        cluster.report(node, [&[], &[]]);
+    /// Carries out a plan, and checks the label of the only node.
+    #[track_caller]
+    fn expect_label(&mut self, label: Option<&str>) -> &mut Self {
+        self.carry_out(0);
+        let node = self.0.store.all("Node").next().unwrap();
+        assert_eq!(node["metadata"]["labels"][NUMA_ZONES].as_str(), label);
+        self
     }
-    cluster
-}
-
-/// One node without pods.
-fn one_node() -> Cluster {
-    let mut cluster = Cluster::default();
-    cluster.node("n1");
-    cluster.report("n1", [&[], &[]]);
-    cluster
-}
-
-fn label(cluster: &Cluster) -> Option<&str> {
-    cluster.0.store.all("Node").next().unwrap()["metadata"]["labels"][NUMA_ZONES].as_str()
 }
 
 #[test]
 fn the_label_of_a_node_follows_its_report() {
-    let advisory = policy("mode: advisory");
-    let now = at(0);
-    let mut cluster = one_node();
+    let mut cluster = Cluster::new(&["n1"], &[]);
     cluster.change("n1", |node| node["metadata"]["labels"] = json!({"a": "b"}));
-    cluster.carry_out(&advisory, now);
-    assert_eq!(label(&cluster), Some("2"));
-    assert!(cluster.plan(&advisory, now).actions.is_empty(), "nothing is left to do");
+    cluster.govern("mode: advisory").expect_label(Some("2"));
+    assert!(cluster.plan(0).actions.is_empty(), "nothing is left to do");
     cluster.change("n1", |node| node["metadata"]["labels"][NUMA_ZONES] = json!("7"));
-    cluster.carry_out(&advisory, now);
-    assert_eq!(label(&cluster), Some("2"));
-
-    cluster.carry_out(&policy("requireStrictTopology: true"), now);
-    assert_eq!(label(&cluster), None, "the topology policy is not strict");
-    cluster.carry_out(&advisory, now);
-    cluster.carry_out(&policy("mode: disabled"), now);
-    assert_eq!(label(&cluster), None);
+    cluster.expect_label(Some("2"));
+    // The topology policy is not strict.
+    cluster.govern("requireStrictTopology: true").expect_label(None);
+    cluster.govern("mode: advisory").expect_label(Some("2"));
+    cluster.govern("mode: disabled").expect_label(None);
+    // The node has no labels.
     cluster.change("n1", |node| node["metadata"]["labels"] = Value::Null);
-    cluster.carry_out(&advisory, now);
-    assert_eq!(label(&cluster), Some("2"), "the node had no labels");
-    cluster.remove("CustomNodeResource", "n1");
-    cluster.carry_out(&advisory, now);
-    assert_eq!(label(&cluster), None);
-    cluster.remove("Node", "n1");
-    assert!(cluster.plan(&advisory, now).actions.is_empty());
+    cluster.govern("mode: advisory").expect_label(Some("2"));
+    cluster.remove("CustomNodeResource", "n1").expect_label(None);
+    assert!(cluster.remove("Node", "n1").plan(0).actions.is_empty());
 }
 
 #[test]
 fn a_report_that_cannot_be_read_whole_is_reported_at_its_node() {
-    let mut cluster = one_node();
-    cluster.report("n1", [&["p1"], &[]]);
-    assert_eq!(cluster.carry_out(&policy("mode: advisory"), at(0)), ["n1: UnreadableNodeResource"]);
+    let mut cluster = Cluster::new(&["n1"], &[]);
+    cluster.report("n1", [&["p1"], &[]]).govern("mode: advisory");
+    cluster.expect(0, &["n1: UnreadableNodeResource"]);
 }
 
 #[test]
 fn a_gate_is_removed_when_a_numa_node_is_feasible() {
-    let enforced = enforced();
-    let mut cluster = one_node();
-    cluster.pod(1, "worker", "", "ps");
-    for (number, zone) in [(2, 0), (3, 1)] {
-        cluster.pod(number, "ps", "", "none");
-        cluster.bind(&format!("p{number}"), "n1", at(0));
-        let pods = ["p2/u2", "p3/u3"];
-        cluster.report("n1", if zone == 0 { [&pods[..1], &[]] } else { [&pods[..1], &pods[1..]] });
-    }
-    cluster.carry_out(&enforced, at(10));
-    assert_eq!(cluster.carry_out(&enforced, at(10)), ["p1: NumaWaiting"]);
-    let plan = cluster.plan(&enforced, at(10));
-    assert_eq!(plan.recheck_at, Some(at(601)), "the deadline of the gate");
-    let note = &plan.actions[0].events[0].note;
+    let pods = [["worker", "", "ps"], ["ps", "", "none"], ["ps", "", "none"]];
+    let mut cluster = Cluster::new(&["n1"], &pods);
+    cluster.bind("p2", "n1", 0).bind("p3", "n1", 0).report("n1", [&["p2/u2"], &["p3/u3"]]);
+    cluster.carry_out(10);
+    cluster.expect(10, &["p1: NumaWaiting"]);
+    assert_eq!(cluster.plan(10).recheck_at, Some(at(601)), "the deadline of the gate");
+    let note = cluster.note(10);
     assert!(note.contains("2 NUMA nodes on 1 node (2, such as: the pod avoids ns/p2, which is there, by role=ps (numa))"), "{note}");
 
     cluster.change("p3", |pod| pod["status"]["phase"] = "Succeeded".into());
-    assert_eq!(cluster.carry_out(&enforced, at(11)), ["p1: NumaFeasible"]);
-    let pod = cluster.pod_now("p1");
+    let pod = cluster.expect(11, &["p1: NumaFeasible"]).pod_now("p1");
     assert_eq!(pod["spec"]["schedulingGates"], Value::Null);
     assert_eq!(pod["metadata"]["annotations"][LET_GO], at(11).to_string());
     assert!(pod["metadata"]["annotations"][ANTI_AFFINITY].is_string());
-    assert!(cluster.carry_out(&enforced, at(12)).is_empty());
+    cluster.expect(12, &[]);
 }
 
 #[test]
 fn a_wrong_uid_or_a_pod_that_is_gone_forbids_nothing() {
-    let enforced = enforced();
-    let mut cluster = one_node();
-    cluster.pod(1, "worker", "", "ps");
-    cluster.pod(2, "ps", "", "none");
-    cluster.bind("p2", "n1", at(0));
-    cluster.report("n1", [&["p2/other", "gone/u9"], &["p2/other"]]);
+    let mut cluster = Cluster::new(&["n1"], &[["worker", "", "ps"], ["ps", "", "none"]]);
+    cluster.bind("p2", "n1", 0).report("n1", [&["p2/other", "gone/u9"], &["p2/other"]]);
     // It is bound and not reported, so it counts everywhere until the deadline.
-    cluster.carry_out(&enforced, at(119));
-    assert_eq!(cluster.carry_out(&enforced, at(119)), ["p1: NumaWaiting"]);
-    assert_eq!(cluster.plan(&enforced, at(119)).recheck_at, Some(at(120)));
-    assert_eq!(cluster.carry_out(&enforced, at(120)), ["p1: NumaFeasible"]);
+    cluster.carry_out(119);
+    cluster.expect(119, &["p1: NumaWaiting"]);
+    assert_eq!(cluster.plan(119).recheck_at, Some(at(120)));
+    cluster.expect(120, &["p1: NumaFeasible"]);
 }
 
 #[test]
 fn pods_that_exclude_each_other_go_one_after_the_other() {
-    let enforced = enforced();
-    let mut cluster = one_node();
-    for number in [1, 2, 3] {
-        cluster.pod(number, "ps", "", "ps");
-    }
-    assert_eq!(cluster.carry_out(&enforced, at(5))[..2], ["p1: NumaFeasible", "p2: NumaWaiting"]);
-    assert_eq!([cluster.gates("p1"), cluster.gates("p2"), cluster.gates("p3")], [0, 1, 1]);
-    assert_eq!(cluster.carry_out(&enforced, at(6)), ["p2: NumaWaiting", "p3: NumaWaiting"]);
-    cluster.bind("p1", "n1", at(7));
-    assert_eq!(
-        cluster.carry_out(&enforced, at(8)),
-        ["p2: NumaWaiting", "p3: NumaWaiting"],
-        "not reported"
-    );
-    cluster.report("n1", [&["p1/u1"], &[]]);
-    assert_eq!(cluster.carry_out(&enforced, at(9)), ["p2: NumaFeasible", "p3: NumaWaiting"]);
-    cluster.bind("p2", "n1", at(9));
-    cluster.report("n1", [&["p1/u1"], &["p2/u2"]]);
-    assert_eq!(cluster.carry_out(&enforced, at(10)), ["p3: NumaWaiting"], "no NUMA node is left");
+    let mut cluster = Cluster::new(&["n1"], &[["ps", "", "ps"]; 3]);
+    assert_eq!(cluster.carry_out(5)[..2], ["p1: NumaFeasible", "p2: NumaWaiting"]);
+    assert_eq!(["p1", "p2", "p3"].map(|pod| cluster.gates(pod)), [0, 1, 1]);
+    let waiting = ["p2: NumaWaiting", "p3: NumaWaiting"];
+    // The first one is not reported.
+    cluster.expect(6, &waiting).bind("p1", "n1", 7).expect(8, &waiting);
+    cluster.report("n1", [&["p1/u1"], &[]]).expect(9, &["p2: NumaFeasible", "p3: NumaWaiting"]);
+    cluster.bind("p2", "n1", 9).report("n1", [&["p1/u1"], &["p2/u2"]]);
+    // No NUMA node is left.
+    cluster.expect(10, &["p3: NumaWaiting"]);
 }
 
 #[test]
 fn a_pod_without_a_node_counts_on_the_nodes_that_it_may_choose() {
-    let enforced = enforced();
-    let mut cluster = two_nodes();
-    for number in [1, 2] {
-        cluster.pod(number, "ps", "", "ps");
-        cluster.change(&format!("p{number}"), |pod| {
-            let node = format!("n{number}");
-            pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
-        });
-    }
-    assert_eq!(cluster.carry_out(&enforced, at(5)), ["p1: NumaFeasible", "p2: NumaFeasible"]);
+    let mut cluster = Cluster::new(&["n1", "n2"], &[["ps", "", "ps"]; 2]);
+    cluster.select("p1", "n1").select("p2", "n2");
+    cluster.expect(5, &["p1: NumaFeasible", "p2: NumaFeasible"]);
 }
 
 #[test]
 fn only_nodes_that_the_scheduler_may_choose_are_feasible() {
-    let enforced = enforced();
-    let mut cluster = one_node();
-    cluster.pod(1, "ps", "", "ps");
-    cluster.change("n1", |node| node["spec"] = json!({"unschedulable": true}));
-    cluster.carry_out(&enforced, at(5));
-    let plan = cluster.plan(&enforced, at(5));
-    let note = &plan.actions[0].events[0].note;
+    let mut cluster = Cluster::new(&["n1"], &[["ps", "", "ps"]]);
+    cluster.cordon("n1", true).carry_out(5);
+    let note = cluster.note(5);
     assert!(note.contains("2: the scheduler cannot choose the node"), "{note}");
-    cluster.change("n1", |node| node["spec"] = json!({}));
-    assert_eq!(cluster.carry_out(&enforced, at(6)), ["p1: NumaFeasible"]);
+    cluster.cordon("n1", false).expect(6, &["p1: NumaFeasible"]);
 
     // What is on other nodes is not the reason.
-    let mut cluster = two_nodes();
-    cluster.pod(1, "worker", "ps", "");
-    cluster.change("p1", |pod| {
-        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "n1"});
-    });
-    cluster.carry_out(&enforced, at(5));
-    let plan = cluster.plan(&enforced, at(5));
-    let note = &plan.actions[0].events[0].note;
+    let mut cluster = Cluster::new(&["n1", "n2"], &[["worker", "ps", ""]]);
+    cluster.select("p1", "n1").carry_out(5);
+    let note = cluster.note(5);
     let why =
         "(2: no pod that the affinity asks for is there, 2: the scheduler cannot choose the node)";
     assert!(note.contains(why), "{note}");
 
     let mut cluster = Cluster::default();
-    cluster.node("n1");
-    cluster.pod(1, "ps", "", "ps");
-    let plan = cluster.plan(&enforced, at(5));
-    let note = &plan.actions.iter().find_map(|action| action.events.first()).unwrap().note;
+    let note = cluster.node("n1").pod(1, "ps", "", "ps").note(5);
     assert!(note.contains("no node has a CustomNodeResource"), "{note}");
 }
 
 #[test]
 fn the_default_scheduler_is_left_the_feasible_nodes() {
     const TERMS: &str = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
-    let enforced = enforced();
     for (scheduler, is_restricted) in [(None, true), (Some("katalyst-scheduler"), false)] {
-        let mut cluster = two_nodes();
-        cluster.pod(9, "ps", "", "none");
-        cluster.bind("p9", "n1", at(0));
+        let mut cluster = Cluster::new(&["n1", "n2"], &[["worker", "", "ps"]; 2]);
+        cluster.pod(9, "ps", "", "none").bind("p9", "n1", 0);
         cluster.report("n1", [&["p9/u9"], &["p9/u9"]]);
-        for number in [1, 2] {
-            cluster.pod(number, "worker", "", "ps");
-            cluster.change(&format!("p{number}"), |pod| {
+        for pod in ["p1", "p2"] {
+            cluster.change(pod, |pod| {
                 pod["spec"]["schedulerName"] = json!(scheduler);
-                pod["spec"]["affinity"] = json!({"nodeAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-                        {"matchExpressions": [{"key": NUMA_ZONES, "operator": "Exists"}]},
-                        {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n7"]}]},
-                        {},
-                    ]}}});
+                *pod.pointer_mut(TERMS).unwrap() = json!([
+                    {"matchExpressions": [{"key": NUMA_ZONES, "operator": "Exists"}]},
+                    {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n7"]}]},
+                    {},
+                ]);
             });
         }
-        let events = cluster.carry_out(&enforced, at(5));
-        assert_eq!(events, ["p1: NumaFeasible", "p2: NumaFeasible"]);
-        assert!(cluster.plan(&enforced, at(6)).actions.is_empty());
+        cluster.expect(5, &["p1: NumaFeasible", "p2: NumaFeasible"]);
+        assert!(cluster.plan(6).actions.is_empty());
         let [first, terms] = ["p1", "p2"].map(|pod| cluster.pod_now(pod).pointer(TERMS).unwrap());
         assert_eq!(first, terms);
         let on_n2 = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["n2"]});
+        let added = if is_restricted { on_n2 } else { Value::Null };
         let found = [&terms[0]["matchExpressions"][1], &terms[1]["matchExpressions"][0], &terms[2]];
-        let nothing = Value::Null;
-        let wanted = if is_restricted {
-            [&on_n2, &on_n2, &json!({})]
-        } else {
-            [&nothing, &nothing, &json!({})]
-        };
-        assert_eq!(found, wanted, "{scheduler:?}");
+        assert_eq!(found, [&added, &added, &json!({})], "{scheduler:?}");
     }
 }
 
 #[test]
 fn the_first_pod_of_a_group_leads() {
-    let enforced = enforced();
-    let mut cluster = one_node();
-    for number in [1, 2, 3] {
-        cluster.pod(number, "ring", "ring", "");
-    }
+    let mut cluster = Cluster::new(&["n1"], &[["ring", "ring", ""]; 3]);
     let affinity = cluster.pod_now("p1")["metadata"]["annotations"][AFFINITY].clone();
-    let events = cluster.carry_out(&enforced, at(5));
-    assert_eq!(events, ["p1: NumaLeader", "p2: NumaWaiting", "p3: NumaWaiting"]);
+    cluster.expect(5, &["p1: NumaLeader", "p2: NumaWaiting", "p3: NumaWaiting"]);
     let annotations = &cluster.pod_now("p1")["metadata"]["annotations"];
     assert_eq!((&annotations[AFFINITY], &annotations[LEADER_OF]), (&Value::Null, &affinity));
+    // It may still be bound, and then it is not reported.
     let waiting = ["p2: NumaWaiting", "p3: NumaWaiting"];
-    assert_eq!(cluster.carry_out(&enforced, at(300)), waiting, "it may still be bound");
-    cluster.bind("p1", "n1", at(301));
-    assert_eq!(cluster.carry_out(&enforced, at(302)), waiting, "it is not reported");
+    cluster.expect(300, &waiting).bind("p1", "n1", 301).expect(302, &waiting);
     cluster.report("n1", [&[], &["p1/u1"]]);
-    assert_eq!(cluster.carry_out(&enforced, at(303)), ["p2: NumaFeasible", "p3: NumaFeasible"]);
+    cluster.expect(303, &["p2: NumaFeasible", "p3: NumaFeasible"]);
 }
 
 #[test]
 fn another_pod_leads_after_a_leader_that_is_gone_or_never_reported() {
-    let enforced = enforced();
     for is_deleted in [true, false] {
-        let mut cluster = one_node();
-        for number in [1, 2, 3] {
-            cluster.pod(number, "ring", "ring", "");
-        }
-        cluster.carry_out(&enforced, at(5));
-        if is_deleted {
+        let mut cluster = Cluster::new(&["n1"], &[["ring", "ring", ""]; 3]);
+        cluster.carry_out(5);
+        let second = if is_deleted {
             cluster.remove("Pod", "p1");
+            7
         } else {
-            cluster.bind("p1", "n1", at(6));
-        }
-        let wait = if is_deleted { 7 } else { 126 };
-        assert_eq!(cluster.carry_out(&enforced, at(wait)), ["p2: NumaLeader", "p3: NumaWaiting"]);
+            cluster.bind("p1", "n1", 6);
+            126
+        };
+        cluster.expect(second, &["p2: NumaLeader", "p3: NumaWaiting"]);
     }
 }
 
 #[test]
 fn no_pod_leads_where_another_may_serve_the_group() {
-    let enforced = enforced();
-    let mut cluster = one_node();
     // A pod of the role that needs no other: it goes as soon as a NUMA node is feasible for it.
-    cluster.pod(1, "ring", "ring", "");
-    cluster.pod(2, "ring", "", "none");
-    assert_eq!(cluster.carry_out(&enforced, at(5)), ["p1: NumaWaiting", "p2: NumaFeasible"]);
-    cluster.bind("p2", "n1", at(6));
-    cluster.report("n1", [&["p2/u2"], &[]]);
-    assert_eq!(cluster.carry_out(&enforced, at(7)), ["p1: NumaFeasible"]);
+    let mut cluster = Cluster::new(&["n1"], &[["ring", "ring", ""], ["ring", "", "none"]]);
+    cluster.expect(5, &["p1: NumaWaiting", "p2: NumaFeasible"]).bind("p2", "n1", 6);
+    cluster.report("n1", [&["p2/u2"], &[]]).expect(7, &["p1: NumaFeasible"]);
     // An affinity to another group has no leader.
-    cluster.pod(3, "worker", "nobody", "");
-    assert_eq!(cluster.carry_out(&enforced, at(8)), ["p3: NumaWaiting"]);
+    cluster.pod(3, "worker", "nobody", "").expect(8, &["p3: NumaWaiting"]);
 }
 
 #[test]
 fn a_gate_is_removed_at_its_deadline_with_a_warning() {
-    let policy = policy("mode: enforced, gateDeadline: 30s");
-    let mut cluster = one_node();
-    cluster.pod(1, "worker", "ps", "");
-    cluster.carry_out(&policy, at(30));
+    let mut cluster = Cluster::new(&["n1"], &[["worker", "ps", ""]]);
+    cluster.govern("mode: enforced, gateDeadline: 30s").carry_out(30);
     assert_eq!(cluster.gates("p1"), 1);
-    assert_eq!(cluster.carry_out(&policy, at(31)), ["p1: NumaDeadline"]);
-    assert_eq!(cluster.gates("p1"), 0);
+    assert_eq!(cluster.expect(31, &["p1: NumaDeadline"]).gates("p1"), 0);
 }
 
 #[test]
 fn gates_are_removed_where_nothing_is_enforced_any_more() {
     for off in ["mode: advisory", "mode: disabled"] {
-        let mut cluster = Cluster::default();
-        cluster.pod(1, "worker", "ps", "");
-        assert_eq!(cluster.carry_out(&policy(off), at(5)), ["p1: GateLifted"], "{off}");
+        Cluster::new(&[], &[["worker", "ps", ""]]).govern(off).expect(5, &["p1: GateLifted"]);
     }
-    let excluded = "excludedNamespaces: [ns]\nkatalyst: {mode: enforced, declaredLabels: [role]}";
-    let mut cluster = Cluster::default();
-    cluster.pod(1, "worker", "ps", "");
-    assert_eq!(cluster.carry_out(&Policy::from_yaml(excluded).unwrap(), at(5)), ["p1: GateLifted"]);
-    cluster.pod(2, "worker", "", "");
-    assert_eq!(cluster.carry_out(&enforced(), at(5)), ["p2: GateLifted"], "without selectors");
+    let mut cluster = Cluster::new(&[], &[["worker", "ps", ""]]);
+    cluster.0.policy.excluded_namespaces.insert("ns".to_owned());
+    cluster.expect(5, &["p1: GateLifted"]);
+    // Without selectors.
+    Cluster::new(&[], &[["worker", "", ""]]).expect(5, &["p1: GateLifted"]);
 }
 
 #[test]
 fn a_group_that_missed_its_deadline_starts_nevertheless() {
-    let enforced = enforced();
-    let mut cluster = one_node();
-    cluster.change("n1", |node| node["spec"] = json!({"unschedulable": true}));
-    for number in [1, 2] {
-        cluster.pod(number, "ring", "ring", "");
-    }
+    let mut cluster = Cluster::new(&["n1"], &[["ring", "ring", ""]; 2]);
     // The first one has lost its affinity, and the other one waits for it.
-    assert_eq!(cluster.carry_out(&enforced, at(601)), ["p1: NumaLeader", "p2: NumaWaiting"]);
+    cluster.cordon("n1", true).expect(601, &["p1: NumaLeader", "p2: NumaWaiting"]);
     assert!(cluster.pod_now("p1")["metadata"]["annotations"][AFFINITY].is_null());
 
     // A pod of the group that never had a gate may wait for ever.
-    let mut cluster = one_node();
-    cluster.pod(1, "ring", "ring", "");
-    cluster.change("p1", |pod| pod["spec"]["schedulingGates"] = json!([]));
-    cluster.pod(2, "ring", "ring", "");
-    assert_eq!(cluster.carry_out(&enforced, at(50)), ["p2: NumaWaiting"]);
-    assert_eq!(cluster.carry_out(&enforced, at(121)), ["p2: NumaLeader"]);
+    let mut cluster = Cluster::new(&["n1"], &[["ring", "ring", ""]; 2]);
+    cluster.gate("p1", &[]).expect(50, &["p2: NumaWaiting"]).expect(121, &["p2: NumaLeader"]);
 
     // So may one on a machine that this one may not choose.
-    let mut cluster = two_nodes();
-    cluster.pod(1, "ring", "", "none");
-    cluster.bind("p1", "n2", at(1));
-    cluster.report("n2", [&["p1/u1"], &[]]);
-    cluster.pod(2, "ring", "ring", "");
-    cluster.change("p2", |pod| {
-        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "n1"});
-    });
-    assert_eq!(cluster.carry_out(&enforced, at(5)), ["p2: NumaLeader"]);
+    let mut cluster = Cluster::new(&["n1", "n2"], &[["ring", "", "none"], ["ring", "ring", ""]]);
+    cluster.bind("p1", "n2", 1).report("n2", [&["p1/u1"], &[]]).select("p2", "n1");
+    cluster.expect(5, &["p2: NumaLeader"]);
 }
 
 #[test]
 fn the_oldest_pod_leads_whatever_the_order_of_arrival() {
-    let enforced = enforced();
-    let mut cluster = one_node();
-    cluster.pod(3, "ring", "ring", "");
-    let plan = cluster.plan(&enforced, at(4));
+    let mut cluster = Cluster::new(&["n1"], &[]);
+    let plan = cluster.pod(3, "ring", "ring", "").plan(4);
     assert_eq!(plan.actions[0].events[0].reason, "NumaWaiting");
     assert_eq!(plan.recheck_at, Some(at(5)), "another one of its second may come");
-    cluster.pod(2, "ring", "ring", "");
-    assert_eq!(cluster.carry_out(&enforced, at(5)), ["p2: NumaLeader", "p3: NumaWaiting"]);
+    cluster.pod(2, "ring", "ring", "").expect(5, &["p2: NumaLeader", "p3: NumaWaiting"]);
 }
 
 #[test]
 fn a_clock_that_is_ahead_and_a_forged_time_change_nothing() {
-    let enforced = enforced();
-    let mut cluster = one_node();
-    cluster.pod(1, "ps", "", "ps");
-    cluster.pod(2, "ps", "", "ps");
+    let mut cluster = Cluster::new(&["n1"], &[["ps", "", "ps"]; 2]);
     // Bound in the future of this clock, long after its creation.
-    cluster.bind("p1", "n1", at(301));
-    assert_eq!(cluster.carry_out(&enforced, at(300)), ["p2: NumaWaiting"]);
+    cluster.bind("p1", "n1", 301).expect(300, &["p2: NumaWaiting"]);
     // Without a node, a time in the future is no time of the controller.
-    cluster.pod(1, "ps", "", "ps");
-    cluster.change("p1", |pod| {
-        pod["spec"]["schedulingGates"] = json!([]);
+    cluster.pod(1, "ps", "", "ps").gate("p1", &[]).change("p1", |pod| {
         pod["metadata"]["annotations"][LET_GO] = at(9_999).to_string().into();
     });
-    assert_eq!(cluster.carry_out(&enforced, at(300)), ["p2: NumaFeasible"]);
+    cluster.expect(300, &["p2: NumaFeasible"]);
 }
 
 #[test]
 fn a_pod_that_was_never_let_go_keeps_no_other_waiting() {
-    let enforced = enforced();
-    let mut cluster = one_node();
-    cluster.pod(1, "ps", "", "ps");
-    cluster.change("p1", |pod| pod["spec"]["schedulingGates"] = json!([]));
-    cluster.pod(2, "ps", "", "ps");
-    assert_eq!(cluster.carry_out(&enforced, at(5)), ["p2: NumaFeasible"]);
+    let mut cluster = Cluster::new(&["n1"], &[["ps", "", "ps"]; 2]);
+    cluster.gate("p1", &[]).expect(5, &["p2: NumaFeasible"]);
 }
 
 #[test]
 fn a_pod_with_other_gates_waits_until_they_are_removed() {
-    let enforced = enforced();
-    let mut cluster = one_node();
-    cluster.pod(1, "ps", "", "ps");
-    let own = json!([{"name": GATE}]);
-    cluster.change("p1", |pod| {
-        pod["spec"]["schedulingGates"] = json!([{"name": "other"}, {"name": GATE}]);
-    });
-    assert_eq!(cluster.carry_out(&enforced, at(5)), ["p1: NumaWaiting"]);
-    cluster.change("p1", |pod| pod["spec"]["schedulingGates"] = own);
-    assert_eq!(cluster.carry_out(&enforced, at(6)), ["p1: NumaFeasible"]);
+    let mut cluster = Cluster::new(&["n1"], &[["ps", "", "ps"]]);
+    cluster.gate("p1", &["other", GATE]).expect(5, &["p1: NumaWaiting"]);
+    cluster.gate("p1", &[GATE]).expect(6, &["p1: NumaFeasible"]);
 }
 
 #[test]
 fn pods_that_only_wait_for_reports_get_a_second_deadline() {
-    let enforced = enforced();
-    let mut cluster = one_node();
-    for number in [1, 2] {
-        cluster.pod(number, "ps", "", "ps");
-    }
+    let mut cluster = Cluster::new(&["n1"], &[["ps", "", "ps"]; 2]);
     // No controller ran before.
-    let events = cluster.carry_out(&enforced, at(700));
-    assert_eq!(events, ["p1: NumaFeasible", "p2: NumaWaiting"]);
-    assert_eq!(cluster.carry_out(&enforced, at(1_202)), ["p2: NumaFeasible"], "p1 is not reported");
+    cluster.expect(700, &["p1: NumaFeasible", "p2: NumaWaiting"]);
+    // The first one is not reported.
+    cluster.expect(1_202, &["p2: NumaFeasible"]);
 }
 
 #[test]
 fn pods_that_exclude_their_own_kind_share_the_machines() {
-    let enforced = enforced();
-    let mut cluster = Cluster::default();
-    for node in 10..30 {
-        let node = format!("n{node}");
-        cluster.node(&node);
-        cluster.report(&node, [&[], &[]]);
-    }
-    for number in 1..=5 {
-        cluster.pod(number, "ps", "", "ps");
-    }
-    let events = cluster.carry_out(&enforced, at(9));
+    let nodes: Vec<String> = (10..30).map(|node| format!("n{node}")).collect();
+    let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
+    let events = Cluster::new(&nodes, &[["ps", "", "ps"]; 5]).carry_out(9);
     let feasible = events.iter().filter(|event| event.ends_with("NumaFeasible")).count();
     assert_eq!((events.len(), feasible), (5, 5), "each is left four of twenty nodes: {events:?}");
 }
@@ -567,25 +464,18 @@ fn pods_that_exclude_their_own_kind_share_the_machines() {
 /// Left only the second node, which may lack CPUs for all of them, one of the workers would stay Pending.
 #[test]
 fn pods_wait_for_reports_that_may_give_them_more_nodes() {
-    let enforced = enforced();
-    let mut cluster = two_nodes();
-    cluster.pod(1, "ps", "", "worker");
-    assert_eq!(cluster.carry_out(&enforced, at(2)), ["p1: NumaFeasible"]);
-    cluster.bind("p1", "n1", at(2));
+    let mut cluster = Cluster::new(&["n1", "n2"], &[["ps", "", "worker"]]);
+    cluster.expect(2, &["p1: NumaFeasible"]).bind("p1", "n1", 2);
     for number in [2, 3, 4] {
         cluster.pod(number, "worker", "", "ps");
     }
     // On n1 it may be on either NUMA node.
-    let waiting = ["p2: NumaWaiting", "p3: NumaWaiting", "p4: NumaWaiting"];
-    assert_eq!(cluster.carry_out(&enforced, at(5)), waiting);
+    cluster.expect(5, &["p2: NumaWaiting", "p3: NumaWaiting", "p4: NumaWaiting"]);
     let mut late = cluster.copy();
-    cluster.report("n1", [&["p1/u1"], &[]]);
     let feasible = ["p2: NumaFeasible", "p3: NumaFeasible", "p4: NumaFeasible"];
-    assert_eq!(cluster.carry_out(&enforced, at(6)), feasible);
-    let text = cluster.pod_now("p2").to_string();
-    assert!(text.contains(r#""values":["n1","n2"]"#), "{text}");
+    let pod = cluster.report("n1", [&["p1/u1"], &[]]).expect(6, &feasible).pod_now("p2");
+    assert!(pod.to_string().contains(r#""values":["n1","n2"]"#), "{pod}");
     // No report comes: they do not wait for long.
-    assert_eq!(late.carry_out(&enforced, at(20)), feasible);
-    let text = late.pod_now("p2").to_string();
-    assert!(text.contains(r#""values":["n2"]"#), "{text}");
+    let pod = late.expect(20, &feasible).pod_now("p2");
+    assert!(pod.to_string().contains(r#""values":["n2"]"#), "{pod}");
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::contention::find_contended;
 use super::contradiction::find_contradiction;
 use super::*;
-use crate::systems::simulation::cases;
+use crate::systems::test_cases::cases;
 
 const STEPS: u64 = 2_000_000;
 

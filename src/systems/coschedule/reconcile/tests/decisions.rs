@@ -4,11 +4,13 @@ use serde_json::{Value, json};
 
 use super::simulator::{NAMESPACE, World};
 use super::{LONG, SOON, begun};
-use crate::simulation::{CONTROLLER, Edit};
+use crate::simulation::CONTROLLER;
 use crate::systems::coschedule::keys::{PLAN, RECORD};
 use crate::systems::coschedule::reconcile::next::{Next, Step};
 use crate::systems::coschedule::reconcile::{Explained, explain};
 use crate::view::Name;
+
+const IDLE: &str = "stowplan.dev/idle-since";
 
 fn explained(world: &mut World) -> Explained {
     let name = Name::new(NAMESPACE, &world.placeholder("run"));
@@ -44,183 +46,114 @@ fn shown(Explained { next, waits, members, .. }: &Explained) -> String {
     shown
 }
 
-fn placeholder(world: &mut World) -> Edit<'_> {
+/// Changes the StatefulSet of the run (RFC 7396).
+fn change(world: &mut World, with: Value) -> &mut World {
     let name = world.placeholder("run");
-    world.edit("StatefulSet", &name)
+    world.change("StatefulSet", &name, with)
+}
+
+/// Gives the StatefulSet this annotation.
+fn mark<'w>(world: &'w mut World, key: &str, value: &str) -> &'w mut World {
+    change(world, json!({"metadata": {"annotations": {key: value}}}))
 }
 
 /// Gives the template this plan; null: none, nor any other annotation.
-fn forge(world: &mut World, plan: &Value) {
-    let mut set = placeholder(world);
+fn forge<'w>(world: &'w mut World, plan: &Value) -> &'w mut World {
     let annotations = if plan.is_null() { Value::Null } else { json!({PLAN: plan}) };
-    set["spec"]["template"]["metadata"]["annotations"] = annotations;
+    change(world, json!({"spec": {"template": {"metadata": {"annotations": annotations}}}}))
 }
 
 /// Gives the StatefulSet this record; null: none, nor any other annotation.
-fn forge_record(world: &mut World, record: &Value) {
-    let mut set = placeholder(world);
-    match record {
-        Value::Null => set["metadata"]["annotations"] = Value::Null,
-        record => set["metadata"]["annotations"][RECORD] = record.clone(),
-    }
+fn forge_record<'w>(world: &'w mut World, record: &Value) -> &'w mut World {
+    let annotations = if record.is_null() { Value::Null } else { json!({RECORD: record}) };
+    change(world, json!({"metadata": {"annotations": annotations}}))
 }
 
 /// Takes its node from the placeholder's pod.
-fn unbind(world: &mut World) {
-    let pod = format!("{}-0", world.placeholder("run"));
-    world.unbind(&pod);
+fn unbind(world: &mut World) -> &mut World {
+    let pod = world.placeholder_pod("run");
+    world.unbind(&pod)
+}
+
+/// Has a quota refuse a pod of the run.
+fn refuse(world: &mut World) -> &mut World {
+    world.refuse_pod("b", "run")
 }
 
 #[test]
 fn the_next_step_for_a_placeholder() {
-    type Change = fn(&mut World);
+    type Change = fn(&mut World) -> &mut World;
+    let step_after = |change: &dyn Fn(&mut World)| {
+        let mut world = begun(&["n1", "n2"]);
+        change(&mut world);
+        shown(&explained(&mut world))
+    };
+    // A plan in the template, and whether its member has ended.
     let fresh = r#"rewrite {"held":true,"claims":["c"]}"#;
+    let except_n1 = json!(r#"{"except":["n1"],"held":true,"claims":["c"]}"#);
+    for (plan, has_ended, expected) in [
+        (Value::Null, false, fresh),
+        (json!("{"), false, fresh),
+        (json!("[".repeat(200_000)), false, fresh),
+        (json!(r#"{"held":false,"claims":["c"]}"#), false, fresh),
+        (except_n1.clone(), false, "nothing"),
+        (except_n1, true, "recreate: waiting pods do not fit on node n1"),
+        (json!(r#"{"held":true,"claims":[]}"#), true, fresh),
+    ] {
+        let step = step_after(&|world| {
+            forge(world, &plan);
+            if has_ended {
+                world.finish("a");
+            }
+        });
+        assert_eq!(step, expected, "plan {:.60}", plan.to_string());
+    }
     let recorded = "mark coschedule.stowplan.dev/group";
+    for (record, expected) in [
+        (Value::Null, recorded),
+        (json!("{"), recorded),
+        (json!("[".repeat(262_144)), recorded),
+        (json!(r#"{"key":"another"}"#), recorded),
+        // Without claims, and a member runs there.
+        (json!(r#"{"key":"c"}"#), "nothing"),
+    ] {
+        let step = step_after(&|world| _ = forge_record(world, &record));
+        assert_eq!(step, expected, "record {:.60}", record.to_string());
+    }
     let cases: &[(&str, Change, &str)] = &[
-        ("a member runs beside it", |_| {}, "nothing"),
-        (
-            "another number of replicas",
-            |world| {
-                let mut set = placeholder(world);
-                set["spec"]["replicas"] = json!(0);
-            },
-            "resize",
-        ),
-        (
-            "an annotation that is no longer true",
-            |world| {
-                let mut set = placeholder(world);
-                set["metadata"]["annotations"]["stowplan.dev/idle-since"] = json!("1");
-            },
-            "unmark stowplan.dev/idle-since",
-        ),
-        ("no plan", |world| forge(world, &Value::Null), fresh),
-        ("a malformed plan", |world| forge(world, &json!("{")), fresh),
-        ("an oversized plan", |world| forge(world, &json!("[".repeat(200_000))), fresh),
-        (
-            "a plan that does not hold it",
-            |world| forge(world, &json!(r#"{"held":false,"claims":["c"]}"#)),
-            fresh,
-        ),
-        ("no record", |world| forge_record(world, &Value::Null), recorded),
-        ("a malformed record", |world| forge_record(world, &json!("{")), recorded),
-        ("an oversized record", |world| forge_record(world, &json!("[".repeat(262_144))), recorded),
-        (
-            "the record of another group",
-            |world| forge_record(world, &json!(r#"{"key":"another"}"#)),
-            recorded,
-        ),
-        (
-            "a record without claims, and a member runs there",
-            |world| forge_record(world, &json!(r#"{"key":"c"}"#)),
-            "nothing",
-        ),
-        (
-            "a plan that excludes its node, and a member runs there",
-            |world| forge(world, &json!(r#"{"except":["n1"],"held":true,"claims":["c"]}"#)),
-            "nothing",
-        ),
-        (
-            "the same, and no member runs",
-            |world| {
-                forge(world, &json!(r#"{"except":["n1"],"held":true,"claims":["c"]}"#));
-                world.finish("a");
-            },
-            "recreate: waiting pods do not fit on node n1",
-        ),
-        (
-            "a plan without its claim, and no member runs",
-            |world| {
-                forge(world, &json!(r#"{"held":true,"claims":[]}"#));
-                world.finish("a");
-            },
-            fresh,
-        ),
-        (
-            "a quota refuses a pod of its run, and a member runs",
-            |world| world.refuse_pod("b", "run"),
-            "nothing",
-        ),
-        (
-            "the same, and no member runs",
-            |world| {
-                world.refuse_pod("b", "run");
-                world.finish("a");
-            },
-            "nothing",
-        ),
-        (
-            "the same for longer than the grace period",
-            |world| {
-                world.refuse_pod("b", "run");
-                world.finish("a");
-                world.wait(LONG);
-            },
-            "step aside",
-        ),
+        ("a member runs beside it", |world| world, "nothing"),
+        ("its size", |world| change(world, json!({"spec": {"replicas": 0}})), "resize"),
+        ("an outdated mark", |world| mark(world, IDLE, "1"), "unmark stowplan.dev/idle-since"),
+        ("a quota refuses a pod, and a member runs", refuse, "nothing"),
+        ("a quota refuses a pod", |world| refuse(world).finish("a"), "nothing"),
+        ("the same for long", |world| refuse(world).finish("a").wait(LONG), "step aside"),
         (
             "it has stepped aside",
             |world| {
-                world.refuse_pod("b", "run");
-                world.finish("a");
                 let since = world.store.now.as_second().to_string();
-                let mut set = placeholder(world);
-                set["metadata"]["annotations"]["stowplan.dev/aside-since"] = json!(since);
-                set["spec"]["replicas"] = json!(0);
+                mark(refuse(world).finish("a"), "stowplan.dev/aside-since", &since);
+                change(world, json!({"spec": {"replicas": 0}}))
             },
             "nothing",
         ),
         (
             "its node is cordoned, and a member runs there",
-            |world| {
-                world.cordon("n1", true);
-                world.member("b", "run", 100);
-            },
+            |world| world.cordon("n1", true).member("b", "run", 100),
             "nothing; WaitsForMembers",
         ),
-        (
-            "its node is cordoned",
-            |world| {
-                world.cordon("n1", true);
-                world.finish("a");
-            },
-            "recreate: node n1 is cordoned",
-        ),
-        (
-            "its node is NotReady",
-            |world| {
-                world.ready("n1", false);
-                world.finish("a");
-            },
-            "force: node n1 is NotReady",
-        ),
-        (
-            "its node was deleted",
-            |world| {
-                world.remove("Node", "n1");
-                world.finish("a");
-            },
-            "force: node n1 was deleted",
-        ),
+        ("cordon", |world| world.cordon("n1", true).finish("a"), "recreate: node n1 is cordoned"),
+        ("NotReady", |world| world.ready("n1", false).finish("a"), "force: node n1 is NotReady"),
+        ("no node", |world| world.remove("Node", "n1").finish("a"), "force: node n1 was deleted"),
         (
             "its pod has no node, and another plan than its template",
-            |world| {
-                forge(world, &json!(r#"{"only":"n2","held":true,"claims":["c"]}"#));
-                unbind(world);
-            },
+            |world| unbind(forge(world, &json!(r#"{"only":"n2","held":true,"claims":["c"]}"#))),
             "recreate",
         ),
         ("its pod has no node", unbind, "nothing"),
-        (
-            "a gated member",
-            |world| world.gated("b", "run", &Value::Null),
-            "nothing; b admitted to n1",
-        ),
+        ("a gated member", |world| world.gated("b", "run"), "nothing; b admitted to n1"),
     ];
     for (what, change, expected) in cases {
-        let mut world = begun(&["n1", "n2"]);
-        change(&mut world);
-        assert_eq!(shown(&explained(&mut world)), *expected, "{what}");
+        assert_eq!(step_after(&|world| _ = change(world)), *expected, "{what}");
     }
 }
 
@@ -229,19 +162,12 @@ fn the_next_step_for_a_placeholder() {
 #[test]
 fn a_forged_plan_or_record_splits_no_group_and_causes_no_loop() {
     let forged_plans = [
-        Value::Null,
-        json!(""),
-        json!("null"),
         json!(r#"{"only":"no-such-node","held":true,"claims":["c"]}"#),
         json!(r#"{"except":["n1"],"held":true,"claims":["c"]}"#),
         json!(r#"{"held":false,"claims":["another"]}"#),
         json!(r#"{"held":true,"claims":["no/name"]}"#),
     ];
     let forged_records = [
-        (Value::Null, true),
-        (json!(""), true),
-        (json!("null"), true),
-        (json!(r#"{"key":"another"}"#), true),
         (json!(r#"{"key":"c","more":1}"#), true),
         (json!(r#"{"key":"c","claims":["another"],"tasks":["gone"]}"#), false),
         (json!(r#"{"key":"c","nodeSelector":{"a":"b"}}"#), false),
@@ -260,19 +186,12 @@ fn a_forged_plan_or_record_splits_no_group_and_causes_no_loop() {
         match is_restored {
             None => forge(&mut world, &forged),
             Some(_) => forge_record(&mut world, &forged),
-        }
-        world.settle(LONG);
-        world.member("b", "run", 100);
-        world.settle(SOON);
-        assert_eq!((world.node_of("a"), world.node_of("b")), (Some("n1"), Some("n1")), "{forged}");
+        };
+        world.settle(LONG).member("b", "run", 100).settle(SOON).expect("a:n1 b:n1");
         if let Some(is_restored) = is_restored {
             assert_eq!(record(&world), if is_restored { valid } else { forged.clone() });
         }
-        world.finish("a");
-        world.finish("b");
-        world.settle(LONG);
-        world.member("d", "run", 100);
-        world.settle(LONG);
+        world.finish("a").finish("b").settle(LONG).member("d", "run", 100).settle(LONG);
         assert_eq!(world.node_of("d"), world.place("run"), "{forged}");
         assert!(world.place("run").is_some(), "{forged}: {:?}", world.writes);
         assert!(world.writes.len() <= writes + 4, "{forged}: {:?}", world.writes);

@@ -6,20 +6,20 @@ use std::ops::{Deref, DerefMut};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use super::LONG;
 use crate::kubernetes::REQUIRED;
-use crate::simulation::{
-    ALL, CONTROLLER, Edit, Event as Step, Id, Outcome, Pace, Simulation, Store,
-};
+pub(super) use crate::simulation::testing::NAMESPACE;
+use crate::simulation::{ALL, CONTROLLER, Event as Step, Id, Outcome, Pace, Simulation, Store};
 use crate::systems::TABLES;
 use crate::systems::coschedule::keys;
 use crate::systems::coschedule::kinds::pipeline_run::claim_name;
 use crate::systems::coschedule::pod_plan::PodPlan;
+use crate::systems::coschedule::policy::CoscheduleMode;
 use crate::systems::plan::{Action, Event, Plan, Write};
 use crate::systems::policy::Policy;
+use crate::systems::test_objects::node;
 use crate::view::View;
 use crate::view::resource::Resource;
-
-pub(super) const NAMESPACE: &str = "ns";
 
 /// A simulation, and the records of the reconciler in short.
 #[derive(Debug)]
@@ -46,16 +46,10 @@ impl DerefMut for World {
     }
 }
 
-/// The objects of the namespace, or the cluster-scoped ones, by kind and name.
 impl World {
-    fn id(kind: &str, name: &str) -> Id {
-        let cluster_scoped = ["Namespace", "Node", "PersistentVolume", "StorageClass"];
-        Id::new(kind, if cluster_scoped.contains(&kind) { "" } else { NAMESPACE }, name)
-    }
-
     /// Creates an object, and replaces one of its name.
-    pub(super) fn create(&mut self, kind: &str, name: &str, mut document: Value) {
-        let id = Self::id(kind, name);
+    pub(super) fn create(&mut self, kind: &str, name: &str, mut document: Value) -> &mut Self {
+        let id = Id::in_tests(kind, name);
         let mut resources = TABLES.iter().map(|table| &table.kind().resource);
         let version = resources.find(|of| of.kind == kind).unwrap().api_version();
         let mut identity = json!({
@@ -68,19 +62,7 @@ impl World {
         json_patch::merge(&mut document, &identity);
         self.store.remove(&id);
         self.store.create(document).unwrap();
-    }
-
-    pub(super) fn get(&self, kind: &str, name: &str) -> &Value {
-        let found = self.store.get(&Self::id(kind, name));
-        found.unwrap_or_else(|| panic!("no {kind} {name}: {:?}", self.names(kind)))
-    }
-
-    pub(super) fn has(&self, kind: &str, name: &str) -> bool {
-        self.store.get(&Self::id(kind, name)).is_some()
-    }
-
-    pub(super) fn edit(&mut self, kind: &str, name: &str) -> Edit<'_> {
-        self.store.edit(&Self::id(kind, name)).unwrap()
+        self
     }
 
     /// Changes an object (RFC 7396).
@@ -88,32 +70,23 @@ impl World {
         clippy::needless_pass_by_value,
         reason = "the change is written where it is asked for"
     )]
-    pub(super) fn change(&mut self, kind: &str, name: &str, with: Value) {
-        json_patch::merge(&mut self.edit(kind, name), &with);
+    pub(super) fn change(&mut self, kind: &str, name: &str, with: Value) -> &mut Self {
+        self.merge(kind, name, &with);
+        self
     }
 
-    pub(super) fn remove(&mut self, kind: &str, name: &str) {
-        self.remove_pod(&Self::id(kind, name));
+    pub(super) fn remove(&mut self, kind: &str, name: &str) -> &mut Self {
+        self.take(kind, name);
+        self
     }
 
-    pub(super) fn clear(&mut self, kind: &str) {
-        self.names(kind).iter().for_each(|name| self.remove(kind, name));
+    pub(super) fn clear(&mut self, kind: &str) -> &mut Self {
+        for name in self.names(kind) {
+            self.remove(kind, &name);
+        }
+        self
     }
 
-    pub(super) fn all(&self, kind: &str) -> impl Iterator<Item = &Value> + use<'_> {
-        self.store.all(kind)
-    }
-
-    pub(super) fn count(&self, kind: &str) -> usize {
-        self.all(kind).count()
-    }
-
-    pub(super) fn names(&self, kind: &str) -> Vec<String> {
-        self.all(kind).map(|of| of["metadata"]["name"].as_str().unwrap().to_owned()).collect()
-    }
-}
-
-impl World {
     /// These nodes, each of one core, 8 GiB and ten pods.
     pub(super) fn new(nodes: &[&str]) -> Self {
         let mut policy = Policy::default();
@@ -123,43 +96,38 @@ impl World {
         let mut world =
             Self { simulation, pace: Pace::All, events: Vec::new(), writes: Vec::new() };
         world.create("Namespace", NAMESPACE, json!({}));
-        nodes.iter().for_each(|name| world.node(name));
+        for node in nodes {
+            world.node(node);
+        }
         world
     }
 
     /// The same, and a run with one claim.
     pub(super) fn with_run(nodes: &[&str]) -> Self {
         let mut world = Self::new(nodes);
-        world.claim("c");
-        world.run("run", &["c"], &[]);
+        world.claim("c").run("run", &["c"], &[]);
         world
     }
 
-    pub(super) fn node(&mut self, name: &str) {
-        let node = json!({
-            "metadata": {"labels": {"kubernetes.io/hostname": name}},
-            "spec": {},
-            "status": {
-                "conditions": [{"type": "Ready", "status": "True"}],
-                "allocatable": {"cpu": "1", "memory": "8Gi", "pods": "10"},
-            },
-        });
-        self.create("Node", name, node);
+    pub(super) fn node(&mut self, name: &str) -> &mut Self {
+        let allocatable = json!({"cpu": "1", "memory": "8Gi", "pods": "10"});
+        let node = node(name, &json!({"status": {"allocatable": allocatable}}));
+        self.create("Node", name, node)
     }
 
     /// The annotation of the namespace.
-    pub(super) fn namespace_mode(&mut self, mode: &str) {
+    pub(super) fn namespace_mode(&mut self, mode: &str) -> &mut Self {
         let annotations = json!({"metadata": {"annotations": {keys::MODE: mode}}});
-        self.change("Namespace", NAMESPACE, annotations);
+        self.change("Namespace", NAMESPACE, annotations)
     }
 
-    pub(super) fn cordon(&mut self, node: &str, cordoned: bool) {
-        self.change("Node", node, json!({"spec": {"unschedulable": cordoned}}));
+    pub(super) fn cordon(&mut self, node: &str, cordoned: bool) -> &mut Self {
+        self.change("Node", node, json!({"spec": {"unschedulable": cordoned}}))
     }
 
     /// Says whether a node answers, with the taints that the node lifecycle controller gives one that
     /// does not.
-    pub(super) fn ready(&mut self, node: &str, ready: bool) {
+    pub(super) fn ready(&mut self, node: &str, ready: bool) -> &mut Self {
         let status = if ready { "True" } else { "Unknown" };
         let conditions = json!([{"type": "Ready", "status": status}]);
         let key = "node.kubernetes.io/unreachable";
@@ -167,11 +135,11 @@ impl World {
             ["NoSchedule", "NoExecute"].map(|effect| json!({"key": key, "effect": effect}));
         let taints = if ready { Value::Null } else { json!(taints) };
         let change = json!({"spec": {"taints": taints}, "status": {"conditions": conditions}});
-        self.change("Node", node, change);
+        self.change("Node", node, change)
     }
 
     /// A run with workspaces of existing claims and of claim templates, all used by one task.
-    pub(super) fn run(&mut self, name: &str, claims: &[&str], templates: &[&str]) {
+    pub(super) fn run(&mut self, name: &str, claims: &[&str], templates: &[&str]) -> &mut Self {
         let bound = claims
             .iter()
             .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}));
@@ -193,6 +161,7 @@ impl World {
             let owners = json!([self.owner("PipelineRun", name)]);
             self.edit("PersistentVolumeClaim", &claim)["metadata"]["ownerReferences"] = owners;
         }
+        self
     }
 
     pub(super) fn uid(&self, kind: &str, name: &str) -> String {
@@ -205,12 +174,12 @@ impl World {
         json!({"apiVersion": "tekton.dev/v1", "kind": kind, "name": name, "uid": uid, "controller": true})
     }
 
-    pub(super) fn claim(&mut self, name: &str) {
+    pub(super) fn claim(&mut self, name: &str) -> &mut Self {
         let claim = json!({
             "metadata": {"finalizers": ["example.com/other", "kubernetes.io/pvc-protection"]},
             "spec": {"accessModes": ["ReadWriteOnce"]},
         });
-        self.create("PersistentVolumeClaim", name, claim);
+        self.create("PersistentVolumeClaim", name, claim)
     }
 
     /// The only claim that a run makes.
@@ -221,7 +190,7 @@ impl World {
     }
 
     /// Binds a claim to a volume that only `nodes` can mount.
-    pub(super) fn pin(&mut self, claim: &str, nodes: &[&str]) {
+    pub(super) fn pin(&mut self, claim: &str, nodes: &[&str]) -> &mut Self {
         let volume = format!("volume-of-{claim}");
         let terms = json!([{"matchExpressions": [
             {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes},
@@ -230,45 +199,66 @@ impl World {
             json!({"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}});
         self.create("PersistentVolume", &volume, document);
         let bound = json!({"spec": {"volumeName": volume}, "status": {"phase": "Bound"}});
-        self.change("PersistentVolumeClaim", claim, bound);
+        self.change("PersistentVolumeClaim", claim, bound)
     }
 
     /// Gives all claims this storage class.
-    pub(super) fn class(&mut self, class: &str) {
+    pub(super) fn class(&mut self, class: &str) -> &mut Self {
         for claim in self.names("PersistentVolumeClaim") {
             let spec = json!({"spec": {"storageClassName": class}});
             self.change("PersistentVolumeClaim", &claim, spec);
         }
+        self
     }
 
-    /// The name of the placeholder of the only group of a run.
-    pub(super) fn placeholder(&self, run: &str) -> String {
-        let run = self.get("PipelineRun", run);
-        let key = run["spec"]["workspaces"][0]["name"].as_str().unwrap_or_default();
-        keys::of_run(run["metadata"]["uid"].as_str().unwrap(), key)
+    /// The name of the placeholder of the only group of a run, or of a native group.
+    pub(super) fn placeholder(&self, of: &str) -> String {
+        if !self.has("PipelineRun", of) {
+            return keys::of_native(NAMESPACE, of);
+        }
+        let is_per_run = self.policy.coschedule.mode != CoscheduleMode::Workspaces;
+        let run = self.get("PipelineRun", of);
+        let first = run["spec"]["workspaces"][0]["name"].as_str().unwrap_or_default();
+        keys::of_run(&self.uid("PipelineRun", of), if is_per_run { "" } else { first })
     }
 
-    pub(super) fn task_run(&mut self, name: &str, run: &str) {
+    /// The spec of the pod template of a placeholder.
+    pub(super) fn pod_template(&self, of: &str) -> &Value {
+        &self.get("StatefulSet", &self.placeholder(of))["spec"]["template"]["spec"]
+    }
+
+    /// The name of the pod of a placeholder.
+    pub(super) fn placeholder_pod(&self, of: &str) -> String {
+        format!("{}-0", self.placeholder(of))
+    }
+
+    pub(super) fn task_run(&mut self, name: &str, run: &str) -> &mut Self {
         let owners = json!([self.owner("PipelineRun", run)]);
-        self.create("TaskRun", name, json!({"metadata": {"ownerReferences": owners}}));
+        self.create("TaskRun", name, json!({"metadata": {"ownerReferences": owners}}))
     }
 
     /// A TaskRun of a run with its pod, as it comes from the webhook: with the pod-affinity term.
-    pub(super) fn member(&mut self, name: &str, run: &str, milli_cpu: u32) {
+    pub(super) fn member(&mut self, name: &str, run: &str, milli_cpu: u32) -> &mut Self {
         let placeholder = self.placeholder(run);
-        self.member_of(name, run, &placeholder, milli_cpu);
+        self.member_of(name, run, &placeholder, milli_cpu)
     }
 
     /// A TaskRun of a run that a quota refuses its pod.
-    pub(super) fn refuse_pod(&mut self, name: &str, run: &str) {
+    pub(super) fn refuse_pod(&mut self, name: &str, run: &str) -> &mut Self {
         self.task_run(name, run);
         let conditions = json!([{"type": "Succeeded", "status": "Unknown",
             "reason": "ExceededResourceQuota", "lastTransitionTime": self.store.timestamp()}]);
-        self.change("TaskRun", name, json!({"status": {"conditions": conditions}}));
+        self.change("TaskRun", name, json!({"status": {"conditions": conditions}}))
     }
 
     /// The same as [`Self::member`], of a group that is not the run's only one.
-    pub(super) fn member_of(&mut self, name: &str, run: &str, placeholder: &str, milli_cpu: u32) {
+    pub(super) fn member_of(
+        &mut self,
+        name: &str,
+        run: &str,
+        placeholder: &str,
+        milli_cpu: u32,
+    ) -> &mut Self {
         self.task_run(name, run);
         self.pod_of(name, placeholder, milli_cpu);
         let owners = json!([self.owner("TaskRun", name)]);
@@ -277,30 +267,39 @@ impl World {
         let mut pod = self.edit("Pod", name);
         pod["metadata"]["ownerReferences"] = owners;
         pod["spec"]["tolerations"] = tolerations;
+        drop(pod);
+        self
     }
 
     /// What a run's pod template says, which its placeholder and its pods get.
-    pub(super) fn template(&mut self, run: &str, template: &Value) {
+    pub(super) fn template(&mut self, run: &str, template: &Value) -> &mut Self {
         let spec = json!({"spec": {"taskRunTemplate": {"podTemplate": template}}});
-        self.change("PipelineRun", run, spec);
+        self.change("PipelineRun", run, spec)
     }
 
     /// Has Tekton's own affinity assistant place a TaskRun.
-    pub(super) fn assist(&mut self, task_run: &str) {
-        self.annotate("TaskRun", task_run, keys::ASSISTANT, "affinity-assistant-1");
+    pub(super) fn assist(&mut self, task_run: &str) -> &mut Self {
+        self.annotate("TaskRun", task_run, keys::ASSISTANT, "affinity-assistant-1")
     }
 
-    pub(super) fn annotate(&mut self, kind: &str, name: &str, key: &str, value: &str) {
-        self.change(kind, name, json!({"metadata": {"annotations": {key: value}}}));
+    pub(super) fn annotate(&mut self, kind: &str, name: &str, key: &str, value: &str) -> &mut Self {
+        self.change(kind, name, json!({"metadata": {"annotations": {key: value}}}))
     }
 
-    /// A member with the gate instead of the term, and with these required node terms.
-    pub(super) fn gated(&mut self, name: &str, run: &str, terms: &Value) {
-        self.gated_with(name, run, terms, 100);
+    /// A member with the gate instead of the term.
+    pub(super) fn gated(&mut self, name: &str, run: &str) -> &mut Self {
+        self.gated_with(name, run, &Value::Null, 100)
     }
 
-    /// The same, and it asks for this much. Tekton creates it again by its name if it is deleted.
-    pub(super) fn gated_with(&mut self, name: &str, run: &str, terms: &Value, milli_cpu: u32) {
+    /// The same, with these required node terms and this request. Tekton creates it again by its name if it
+    /// is deleted.
+    pub(super) fn gated_with(
+        &mut self,
+        name: &str,
+        run: &str,
+        terms: &Value,
+        milli_cpu: u32,
+    ) -> &mut Self {
         self.member(name, run, milli_cpu);
         let mut affinity = json!({});
         if !terms.is_null() {
@@ -312,13 +311,13 @@ impl World {
         pod["spec"]["schedulingGates"] = json!([{"name": keys::GATE}]);
         drop(pod);
         self.recreate(created);
+        self
     }
 
-    pub(super) fn native(&mut self, name: &str, group: &str) -> String {
-        let placeholder = keys::of_native(NAMESPACE, group);
-        self.pod_of(name, &placeholder, 100);
-        self.annotate("Pod", name, keys::GROUP, group);
-        placeholder
+    /// A pod of a native group.
+    pub(super) fn native(&mut self, name: &str, group: &str) -> &mut Self {
+        self.pod_of(name, &keys::of_native(NAMESPACE, group), 100);
+        self.annotate("Pod", name, keys::GROUP, group)
     }
 
     fn pod_of(&mut self, name: &str, placeholder: &str, milli_cpu: u32) {
@@ -341,59 +340,118 @@ impl World {
     }
 
     /// Somebody else's pod, bound to a node.
-    pub(super) fn stranger(&mut self, name: &str, node: &str, milli_cpu: u32) {
+    pub(super) fn stranger(&mut self, name: &str, node: &str, milli_cpu: u32) -> &mut Self {
         let requests = json!({"cpu": format!("{milli_cpu}m")});
         let pod = json!({
             "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": requests}}]},
             "status": {"phase": "Running"},
         });
-        self.create("Pod", name, pod);
+        self.create("Pod", name, pod)
     }
 
-    pub(super) fn mount(&mut self, pod: &str, claim: &str) {
+    pub(super) fn mount(&mut self, pod: &str, claim: &str) -> &mut Self {
         let volume = json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
         self.edit("Pod", pod)["spec"]["volumes"] = json!([volume]);
+        self
+    }
+
+    /// Gives a pod these labels alone.
+    pub(super) fn label(&mut self, pod: &str, labels: Value) -> &mut Self {
+        self.edit("Pod", pod)["metadata"]["labels"] = labels;
+        self
+    }
+
+    /// Takes its owner from a pod.
+    pub(super) fn disown(&mut self, pod: &str) -> &mut Self {
+        self.change("Pod", pod, json!({"metadata": {"ownerReferences": null}}))
+    }
+
+    /// Binds a pod to a node, whatever the scheduler would do.
+    pub(super) fn put_on(&mut self, node: &str, pod: &str) -> &mut Self {
+        self.change("Pod", pod, json!({"spec": {"nodeName": node}}))
     }
 
     /// Takes its node from a pod.
-    pub(super) fn unbind(&mut self, pod: &str) {
+    pub(super) fn unbind(&mut self, pod: &str) -> &mut Self {
         self.edit("Pod", pod)["spec"].as_object_mut().unwrap().remove("nodeName");
+        self
     }
 
-    pub(super) fn finish(&mut self, pod: &str) {
-        self.change("Pod", pod, json!({"status": {"phase": "Succeeded"}}));
+    pub(super) fn finish(&mut self, pod: &str) -> &mut Self {
+        self.change("Pod", pod, json!({"status": {"phase": "Succeeded"}}))
     }
 
     /// Marks an object as being deleted. It remains, as one does whose finalizers are not removed.
-    pub(super) fn mark_deleted(&mut self, kind: &str, name: &str) {
+    pub(super) fn mark_deleted(&mut self, kind: &str, name: &str) -> &mut Self {
         let metadata = json!({"deletionTimestamp": self.store.timestamp(), "finalizers": ["a/b"]});
-        self.change(kind, name, json!({"metadata": metadata}));
+        self.change(kind, name, json!({"metadata": metadata}))
     }
 
-    pub(super) fn end(&mut self, run: &str) {
+    pub(super) fn end(&mut self, run: &str) -> &mut Self {
         let conditions = json!([{"type": "Succeeded", "status": "True"}]);
-        self.change("PipelineRun", run, json!({"status": {"conditions": conditions}}));
+        self.change("PipelineRun", run, json!({"status": {"conditions": conditions}}))
     }
 
     pub(super) fn node_of(&self, pod: &str) -> Option<&str> {
-        self.store.get(&Self::id("Pod", pod))?["spec"]["nodeName"].as_str()
+        self.find("Pod", pod)?["spec"]["nodeName"].as_str()
     }
 
-    /// The node of a run's placeholder.
-    pub(super) fn place(&self, run: &str) -> Option<&str> {
-        let placeholder = self.placeholder(run);
-        self.node_of(&format!("{placeholder}-0"))
+    /// The node of the placeholder of a run or of a native group.
+    pub(super) fn place(&self, of: &str) -> Option<&str> {
+        self.node_of(&self.placeholder_pod(of))
     }
 
-    /// Deletes the pod of a run's placeholder, as a drain does.
-    pub(super) fn evict(&mut self, run: &str) {
-        let placeholder = self.placeholder(run);
-        self.remove("Pod", &format!("{placeholder}-0"));
+    /// Checks where pods are, as in `a:n1 run:n2 b:`: the pod `a` on the node `n1`, the placeholder of `run` on
+    /// `n2`, and `b` on no node.
+    #[track_caller]
+    pub(super) fn expect(&mut self, places: &str) -> &mut Self {
+        let place = |word: &str| {
+            let of = word.split_once(':').expect("a colon").0;
+            let is_pod = self.has("Pod", of);
+            let node = if is_pod { self.node_of(of) } else { self.place(of) };
+            format!("{of}:{}", node.unwrap_or_default())
+        };
+        let found: Vec<_> = places.split(' ').map(place).collect();
+        assert_eq!(found.join(" "), places, "{:#?}\n{:#?}", self.writes, self.events);
+        self
+    }
+
+    /// Checks the reasons of the events about an object.
+    #[track_caller]
+    pub(super) fn expect_events(
+        &mut self,
+        kind: Resource,
+        about: &str,
+        reasons: &[&str],
+    ) -> &mut Self {
+        assert_eq!(self.reported(kind, about), reasons, "{kind} {about}: {:#?}", self.events);
+        self
+    }
+
+    /// Checks that nothing more is written, however long it takes.
+    #[track_caller]
+    pub(super) fn expect_rest(&mut self) -> &mut Self {
+        let writes = self.writes.len();
+        self.settle(LONG);
+        assert_eq!(self.writes[writes..], [""; 0]);
+        self
+    }
+
+    /// How often pods were deleted.
+    pub(super) fn deletions(&self) -> usize {
+        self.writes.iter().filter(|write| write.starts_with("delete Pod")).count()
+    }
+
+    /// Deletes the pod of a placeholder, as a drain does.
+    pub(super) fn evict(&mut self, of: &str) -> &mut Self {
+        let pod = self.placeholder_pod(of);
+        self.remove("Pod", &pod)
     }
 
     /// Lets time pass, in which nobody does anything.
-    pub(super) fn wait(&mut self, seconds: i64) {
+    pub(super) fn wait(&mut self, seconds: i64) -> &mut Self {
         self.store.now += SignedDuration::from_secs(seconds);
+        self
     }
 
     pub(super) fn reported(&self, kind: Resource, about: &str) -> Vec<&'static str> {
@@ -407,13 +465,8 @@ impl World {
         self.view_of(CONTROLLER)
     }
 
-    pub(super) fn plan(&mut self) -> Plan {
-        self.catch_up(CONTROLLER);
-        self.make_plan()
-    }
-
     /// Lets everything take its course until nothing happens any more, at most for `seconds`.
-    pub(super) fn settle(&mut self, seconds: i64) {
+    pub(super) fn settle(&mut self, seconds: i64) -> &mut Self {
         let end = self.store.now + SignedDuration::from_secs(seconds);
         let (pace, writes) = (self.pace, self.simulation.writes.len());
         let rest = self.simulation.run(ALL, end, |simulation, events| {
@@ -428,13 +481,20 @@ impl World {
         let made = self.simulation.writes.len() - writes;
         assert!(made < 2_000, "no rest: {:#?}", &self.writes[self.writes.len() - 20..]);
         self.store.now = end;
+        self
     }
 
     /// Carries out one action.
-    pub(super) fn act(&mut self, action: Action) {
+    pub(super) fn act(&mut self, action: Action) -> &mut Self {
         check(&self.store, &action);
         self.carry_out(action);
         self.record();
+        self
+    }
+
+    /// Carries out one plan.
+    pub(super) fn carry_out_plan(&mut self) {
+        self.plan().actions.into_iter().for_each(|action| _ = self.act(action));
     }
 
     fn record(&mut self) {
@@ -462,7 +522,7 @@ fn plan(view: &View, policy: &Policy, now: Timestamp) -> Plan {
 /// The webhook, which binds a pod that Tekton creates again to the node of its placeholder, or gates it.
 fn admit(store: &Store, pod: &mut Value) {
     let placeholder = pod["metadata"]["labels"][keys::MEMBER].as_str().unwrap();
-    let find = |kind, name: &str| store.get(&World::id(kind, name));
+    let find = |kind, name: &str| store.get(&Id::in_tests(kind, name));
     let plan_of = |metadata: &Value| {
         PodPlan::parse(metadata["annotations"][keys::PLAN].as_str().unwrap_or_default())
     };
@@ -505,7 +565,7 @@ fn check(store: &Store, action: &Action) {
         ("StatefulSet", Write::Create(set)) => {
             let owner = &set["metadata"]["ownerReferences"][0];
             if !owner.is_null() {
-                let run = store.get(&World::id("PipelineRun", owner["name"].as_str().unwrap()));
+                let run = store.get(&Id::in_tests("PipelineRun", owner["name"].as_str().unwrap()));
                 let run = run.expect("made for a run that exists");
                 assert_eq!(run["metadata"]["uid"], owner["uid"]);
                 assert!(run["status"]["conditions"].is_null(), "made for a run that has ended");
@@ -523,10 +583,10 @@ fn check(store: &Store, action: &Action) {
 
 /// No member that runs is killed, and no placeholder is deleted while one runs beside it.
 fn check_deletion(store: &Store, name: &str, grace: Option<u32>, version: Option<&str>) {
-    let pod = store.get(&World::id("Pod", name)).expect("a pod that exists");
+    let pod = store.get(&Id::in_tests("Pod", name)).expect("a pod that exists");
     let node = pod["spec"]["nodeName"].as_str();
     let is_ready = |node: &str| {
-        let node = store.get(&World::id("Node", node));
+        let node = store.get(&Id::in_tests("Node", node));
         node.is_some_and(|node| node["status"]["conditions"][0]["status"] == "True")
     };
     if is_member(pod) {

@@ -12,6 +12,7 @@ use crate::systems::fit::CHOICE;
 use crate::systems::katalyst::feasibility::{Machine, Newcomer, Occupant, Socket};
 use crate::systems::katalyst::kinds::NumaView as _;
 use crate::systems::katalyst::machines::check_node;
+use crate::systems::test_cases::cases;
 
 /// What happens next, with a choice among what is possible.
 #[derive(Clone, Debug)]
@@ -50,6 +51,8 @@ struct World {
     nodes: Vec<String>,
     /// The node and the number of the NUMA node that each pod really has.
     places: BTreeMap<String, (String, u8)>,
+    /// The pods on the NUMA nodes of each node, as its agent reported them.
+    reports: BTreeMap<String, [Vec<String>; 2]>,
     created: i64,
     leaders: usize,
 }
@@ -57,12 +60,15 @@ struct World {
 impl World {
     fn new(nodes: usize) -> Self {
         let nodes: Vec<String> = (1..=nodes).map(|node| format!("n{node}")).collect();
-        let mut cluster = Cluster::default();
-        for node in &nodes {
-            cluster.node(node);
-            cluster.report(node, [&[], &[]]);
+        let cluster = Cluster::new(&texts(&nodes), &[]);
+        Self {
+            cluster,
+            nodes,
+            places: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            created: 0,
+            leaders: 0,
         }
-        Self { cluster, nodes, places: BTreeMap::new(), created: 0, leaders: 0 }
     }
 
     /// The pods that the scheduler may bind.
@@ -74,17 +80,11 @@ impl World {
         names
     }
 
-    /// Binds a pod to a node that is left to it, and lets the agent there place it.
-    fn bind(
-        &mut self,
-        pod: &Index,
-        node: &Index,
-        policy: &Policy,
-        now: Timestamp,
-    ) -> Result<(), String> {
+    /// Binds a pod to a node that is left to it, and lets the agent there place it. Returns whether there is one.
+    fn bind(&mut self, pod: &Index, node: &Index, now: i64) -> Result<bool, String> {
         let startable = self.startable();
         if startable.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let name = pod.get(&startable).clone();
         let view = self.cluster.view();
@@ -93,15 +93,15 @@ impl World {
         let left = |node: &&String| check_node(view, node, &needs, CHOICE).is_ok();
         let left: Vec<&String> = self.nodes.iter().filter(left).collect();
         let chosen = (*node.get(&left)).clone();
-        let zone = self.place(&name, &chosen, policy);
+        let zone = self.place(&name, &chosen);
         let zone = zone.ok_or_else(|| format!("{chosen} rejects {name}: {:?}", self.places))?;
         self.places.insert(name.clone(), (chosen.clone(), zone));
         self.cluster.bind(&name, &chosen, now);
-        Ok(())
+        Ok(true)
     }
 
     /// The NUMA node that an agent gives a pod, by the pods that are really there.
-    fn place(&self, name: &str, node: &str, policy: &Policy) -> Option<u8> {
+    fn place(&self, name: &str, node: &str) -> Option<u8> {
         let names: Vec<(Name, &(String, u8))> =
             self.places.iter().map(|(pod, place)| (Name::new("ns", pod), place)).collect();
         let view = self.cluster.view();
@@ -112,16 +112,21 @@ impl World {
         });
         let machine = Machine { sockets: sockets.into(), anywhere: Vec::new() };
         let pod = view.numa_pod(&Name::new("ns", name)).unwrap();
-        machine.find_feasible(Newcomer { pod, policy: &policy.katalyst, leads: false })
+        machine.find_feasible(Newcomer {
+            pod,
+            policy: &self.cluster.0.policy.katalyst,
+            leads: false,
+        })
     }
 
-    fn report(&mut self, node: &str) {
-        let on = |zone: u8| -> Vec<String> {
+    /// Lets an agent report. Returns whether it reports something new.
+    fn report(&mut self, node: &str) -> bool {
+        let zones = [0, 1].map(|zone| -> Vec<String> {
             let there = self.places.iter().filter(|(_, place)| **place == (node.to_owned(), zone));
             there.map(|(pod, _)| format!("{pod}/u{}", &pod[1..])).collect()
-        };
-        let (first, second) = (on(0), on(1));
-        self.cluster.report(node, [&texts(&first), &texts(&second)]);
+        });
+        self.cluster.report(node, [&texts(&zones[0]), &texts(&zones[1])]);
+        self.reports.insert(node.to_owned(), zones.clone()) != Some(zones)
     }
 }
 
@@ -130,15 +135,14 @@ fn texts(of: &[String]) -> Vec<&str> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(cases(300))]
 
     #[test]
     fn no_pod_is_rejected_before_the_deadlines(nodes in 1_usize..4, steps in steps()) {
-        let policy = enforced();
         let mut world = World::new(nodes);
         let mut now = 10;
         for step in &steps {
-            match step {
+            let is_new = match step {
                 Step::Create(kind) => {
                     world.created += 1;
                     let [role, affinity, anti_affinity] = KINDS[*kind];
@@ -146,21 +150,27 @@ proptest! {
                     world.cluster.change(&format!("p{}", world.created), |pod| {
                         pod["metadata"]["creationTimestamp"] = at(now).to_string().into();
                     });
+                    true
                 }
-                Step::Bind(pod, node) => {
-                    world.bind(pod, node, &policy, at(now)).map_err(TestCaseError::fail)?;
-                }
+                Step::Bind(pod, node) => world.bind(pod, node, now).map_err(TestCaseError::fail)?,
                 Step::Report(node) => {
                     let node = node.get(&world.nodes).clone();
-                    world.report(&node);
+                    world.report(&node)
                 }
-                Step::Wait(seconds) => now += seconds,
+                Step::Wait(seconds) => {
+                    now += seconds;
+                    true
+                }
+            };
+            if !is_new {
+                // The plan would be the one before.
+                continue;
             }
-            let events = world.cluster.carry_out(&policy, at(now));
+            let events = world.cluster.carry_out(now);
             world.leaders += events.iter().filter(|event| event.ends_with("NumaLeader")).count();
             prop_assert!(world.leaders <= 1, "the pods of one group have {} leaders", world.leaders);
             prop_assert!(now < 120, "before the deadlines");
-            let again = world.cluster.plan(&policy, at(now));
+            let again = world.cluster.plan(now);
             let writes = again.actions.iter().filter(|action| action.write != Write::None);
             prop_assert_eq!(writes.count(), 0, "a second plan changes nothing");
         }
@@ -168,7 +178,7 @@ proptest! {
         for node in world.nodes.clone() {
             world.report(&node);
         }
-        world.cluster.carry_out(&policy, at(5_000));
+        world.cluster.carry_out(5_000);
         let gated = world.cluster.view().numa_pods().filter(|(_, pod)| pod.gate().is_some()).count();
         prop_assert_eq!(gated, 0, "no gate outlives the deadlines");
     }

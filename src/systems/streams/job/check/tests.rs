@@ -1,11 +1,11 @@
 //! Checks of jobs that can be placed, and of jobs that cannot.
 
-use k8s_openapi::api::core::v1 as core;
 use serde_json::json;
 
 use super::*;
 use crate::systems;
 use crate::systems::streams::api::StreamsJob as Written;
+use crate::systems::test_objects::{node, watch};
 use crate::view::Scope;
 
 /// Three nodes: n1 and n2 have the tags `ib` and `blue`, and n1 also has the single tag `source`.
@@ -23,10 +23,8 @@ fn view() -> View {
             address("InternalDNS", "shared.internal"),
             address("InternalIP", own),
         ];
-        let metadata = json!({"name": name, "labels": tags});
-        let node = json!({"metadata": metadata, "status": {"addresses": addresses}});
-        let node: core::Node = serde_json::from_value(node).unwrap();
-        view.apply(systems::project(&node, Scope::Admission).unwrap());
+        let with = json!({"metadata": {"labels": tags}, "status": {"addresses": addresses}});
+        watch(&mut view, node(name, &with), Scope::Admission);
     }
     view
 }

@@ -1,8 +1,7 @@
-use k8s_openapi::api::core::v1::Node;
-
 use super::*;
 use crate::systems;
 use crate::systems::streams::kinds::streams_job::closure;
+use crate::systems::test_objects::{node, watch};
 use crate::view::{Scope, resource};
 
 const NOW: &str = "2026-01-01T00:00:00Z";
@@ -219,12 +218,7 @@ fn a_pool_has_no_status_before_the_others_of_its_job_exist() {
     let first = pool("P", "u1", None);
     let mut view = view(&[&job, &first]);
     for name in ["n1", "n2"] {
-        let node: Node = serde_json::from_value(json!({
-            "metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/hostname": name}},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-        }))
-        .unwrap();
-        view.apply(systems::project(&node, Scope::Controller).unwrap());
+        watch(&mut view, node(name, &json!({"metadata": {"uid": name}})), Scope::Controller);
     }
     assert_eq!(statuses(&view), [""; 0]);
     apply(&mut view, &pool("Q", "u1", None));

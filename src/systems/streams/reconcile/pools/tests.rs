@@ -47,25 +47,25 @@ impl World {
     }
 
     /// Creates these pools, and settles.
-    fn add<const N: usize>(&mut self, pools: [(&str, Value); N]) {
-        pools.into_iter().for_each(|(name, spec)| self.pool(name, spec));
-        self.settle();
+    fn add<const N: usize>(&mut self, pools: [(&str, Value); N]) -> &mut Self {
+        pools.into_iter().for_each(|(name, spec)| _ = self.pool(name, spec));
+        self.settle()
     }
 
     /// Changes the policy, and settles.
-    fn govern(&mut self, policy: &str) {
+    fn govern(&mut self, policy: &str) -> &mut Self {
+        self.set_policy(policy).settle()
+    }
+
+    fn set_policy(&mut self, policy: &str) -> &mut Self {
         self.policy = Policy::from_yaml(policy).unwrap();
-        self.settle();
+        self
     }
 
     /// Carries out one plan.
-    fn step(&mut self) {
-        self.plan().actions.into_iter().for_each(|action| self.act(action));
-    }
-
-    /// Changes a pod by a merge patch (RFC 7396).
-    fn change_pod(&mut self, pod: &str, with: Value) {
-        json_patch::merge(self.pods.get_mut(pod).unwrap(), &with);
+    fn step(&mut self) -> &mut Self {
+        self.plan().actions.into_iter().for_each(|action| _ = self.act(action));
+        self
     }
 
     /// The nodes of a pool's members in the order of their indices, as `n00, n01 Vacant, 3: n02`:
@@ -79,23 +79,46 @@ impl World {
         members.collect::<Vec<_>>().join(", ")
     }
 
+    /// Checks the nodes of a pool.
+    #[track_caller]
+    fn expect_nodes(&mut self, pool: &str, nodes: &str) -> &mut Self {
+        assert_eq!(self.nodes_of(pool), nodes, "{pool}: {}", self.ready(pool));
+        self
+    }
+
     /// Checks the nodes of a pool and its condition Ready, or the beginning of it before `…`.
     #[track_caller]
-    fn expect(&self, pool: &str, nodes: &str, ready: &str) {
-        assert_eq!(self.nodes_of(pool), nodes, "{pool}: {}", self.ready(pool));
+    fn expect(&mut self, pool: &str, nodes: &str, ready: &str) -> &mut Self {
+        self.expect_nodes(pool, nodes);
         match ready.strip_suffix('…') {
             Some(begin) => assert!(self.ready(pool).starts_with(begin), "{}", self.ready(pool)),
             None => assert_eq!(self.ready(pool), ready),
         }
+        self
     }
 
     /// Checks a pool that is refused: no members, both conditions False, and one event about it.
     #[track_caller]
-    fn expect_refused(&self, pool: &str, reason: &str, message: &str) {
+    fn expect_refused(&mut self, pool: &str, reason: &str, message: &str) -> &mut Self {
         let condition = format!("False {reason}: {message}");
         self.expect(pool, "", &condition);
         assert_eq!(self.condition(pool, "Accepted"), condition);
         assert_eq!(self.event_reasons(pool), [reason]);
+        self
+    }
+
+    /// Checks the reasons of all events about a pool.
+    #[track_caller]
+    fn expect_events(&mut self, pool: &str, reasons: &[&str]) -> &mut Self {
+        assert_eq!(self.event_reasons(pool), reasons);
+        self
+    }
+
+    /// Checks how often pools and nodes were written since the last call.
+    #[track_caller]
+    fn expect_counts(&mut self, pools: usize, nodes: usize) -> &mut Self {
+        assert_eq!(self.take_counts(), (pools, nodes));
+        self
     }
 
     /// Whether a node has neither labels of pools nor taints.

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use super::simulator::World;
 use super::{exclusive, labels, shared, tainted};
-use crate::systems::policy::Policy;
 use crate::systems::streams::resources::HOST_POOL;
 
 /// A merge patch that gives a node this address.
@@ -22,16 +21,14 @@ fn a_sized_shared_pool_takes_nodes_by_name_with_few_writes() {
         first.actions.iter().all(|action| action.target.resource == HOST_POOL),
         "the status records the members before a node is written: {first:#?}"
     );
-    world.settle();
-    world.expect("p", "n1, n2", "True Allocated: 2 nodes are allocated");
+    world.settle().expect("p", "n1, n2", "True Allocated: 2 nodes are allocated");
     assert_eq!(world.condition("p", "Accepted"), "True Accepted: the pool can be served");
     let hash = world.hash("p");
     for (node, index) in [("n1", "0"), ("n2", "1")] {
         assert_eq!(world.labels(node), [(hash.clone(), index.to_owned())]);
     }
     assert!(world.is_unmarked("n3") && world.taints("n1").is_empty());
-    assert_eq!(world.take_counts(), (2, 2));
-    assert_eq!(world.event_reasons("p"), ["Allocated"]);
+    world.expect_counts(2, 2).expect_events("p", &["Allocated"]);
     let status = &world.document("p")["status"];
     assert_eq!(status["nodeLabel"], format!("pool.stowplan.node-restriction.kubernetes.io/{hash}"));
     assert!(status["exclusiveTaint"].is_null());
@@ -40,20 +37,18 @@ fn a_sized_shared_pool_takes_nodes_by_name_with_few_writes() {
 #[test]
 fn a_shared_pool_that_lists_its_hosts_has_members_without_marks() {
     let mut world = World::new(&["n1", "n2"]);
-    world.node("n3", address("10.0.0.3"));
-    world.add([("p", json!({"hosts": ["n2", "10.0.0.3", "n1"]}))]);
-    world.expect("p", "n2, n3, n1", "True Allocated: 3 hosts are nodes");
-    assert_eq!(world.take_counts(), (1, 0));
+    world.node("n3", address("10.0.0.3")).add([("p", json!({"hosts": ["n2", "10.0.0.3", "n1"]}))]);
+    world.expect("p", "n2, n3, n1", "True Allocated: 3 hosts are nodes").expect_counts(1, 0);
 
     let before = world.document("p")["status"]["members"].clone();
-    world.nodes.remove("n3");
-    world.now += SignedDuration::from_hours(1);
+    world.delete_nodes(&["n3"]);
+    world.store.now += SignedDuration::from_hours(1);
     world.settle();
     let problem = "False UnknownHost: no node has the address 10.0.0.3 (hosts[1])";
     world.expect("p", "n2, 2: n1", problem);
     let after = &world.document("p")["status"]["members"];
     assert_eq!((&before[0], &before[2]), (&after[0], &after[1]), "their time does not move");
-    assert_eq!(world.event_reasons("p"), ["Allocated", "UnknownHost"]);
+    world.expect_events("p", &["Allocated", "UnknownHost"]);
 }
 
 #[test]
@@ -93,15 +88,13 @@ fn too_few_nodes_are_reported_with_the_number_of_each_obstacle() {
     ] {
         world.node(name, with);
     }
-    for name in world.nodes.keys().cloned().collect::<Vec<_>>() {
+    for name in world.names("Node") {
         world.change_node(&name, labels(json!({"zone": "a"})));
     }
     world.node("s", labels(json!({"zone": "b"})));
-    world.policy = Policy::from_yaml("hostPools: {nodeSelector: {zone: a}}").unwrap();
+    world.set_policy("hostPools: {nodeSelector: {zone: a}}");
     world.add([("x", json!({"hosts": ["n00"], "exclusivity": "Exclusive"}))]);
-    world.add([("y", shared(1))]);
-    assert_eq!(world.nodes_of("y"), "n01");
-    world.pod("q", "n02");
+    world.add([("y", shared(1))]).expect_nodes("y", "n01").pod("q", "n02");
     world.take_counts();
     world.add([("shared", shared(4)), ("exclusive", exclusive(2))]);
     let obstacles = "1 is being deleted, 2 are control-plane nodes, \
@@ -113,17 +106,16 @@ fn too_few_nodes_are_reported_with_the_number_of_each_obstacle() {
     let others = "1 belongs to another pool, 1 runs pods of other jobs";
     world.expect("exclusive", "", &few(format!("2 nodes, 1 is eligible; {obstacles}, {others}")));
     assert_eq!(world.take_counts().1, 0, "no node is labelled or tainted");
-    assert_eq!(world.event_reasons("shared"), ["InsufficientNodes"]);
+    world.expect_events("shared", &["InsufficientNodes"]);
 
-    world.node("n04", labels(json!({"zone": "a"})));
-    world.settle();
+    world.node("n04", labels(json!({"zone": "a"}))).settle();
     assert_eq!(
         world.nodes_of("shared"),
         "n02, n03, n04, n01",
         "nodes of the fewest pools come first"
     );
     assert!(world.ready("exclusive").starts_with("False InsufficientNodes"));
-    assert_eq!(world.event_reasons("shared"), ["InsufficientNodes", "Allocated"]);
+    world.expect_events("shared", &["InsufficientNodes", "Allocated"]);
 }
 
 #[test]
@@ -131,8 +123,7 @@ fn one_tag_is_a_label_value_and_several_are_label_keys() {
     let (ib, blue) = ("hostpool.streams.ibm.com/ib", "hostpool.streams.ibm.com/blue");
     let mut world = World::new(&["n1"]);
     world.node("n2", labels(json!({"streams.ibm.com/hostpool": "ib"})));
-    world.node("n3", labels(json!({ib: ""})));
-    world.node("n4", labels(json!({ib: "", blue: "x"})));
+    world.node("n3", labels(json!({ib: ""}))).node("n4", labels(json!({ib: "", blue: "x"})));
     world.add([
         ("one", json!({"size": 1, "tags": ["ib"]})),
         ("two", json!({"size": 1, "tags": ["ib", "blue"]})),
@@ -154,12 +145,8 @@ fn a_pool_grows_at_its_end_and_by_all_or_nothing() {
         world.writes.clear();
         world.settle();
         let few = "False InsufficientNodes: needs 4 more nodes, 3 are eligible";
-        world.expect("p", "n00, n01", few);
-        assert_eq!(world.take_counts(), (1, 0));
-        world.node("m", json!({}));
-        world.settle();
-        assert_eq!(world.nodes_of("p"), "n00, n01, m, n02, n03, n04");
-        assert_eq!(world.take_counts(), (2, patches));
+        world.expect("p", "n00, n01", few).expect_counts(1, 0).node("m", json!({})).settle();
+        world.expect_nodes("p", "n00, n01, m, n02, n03, n04").expect_counts(2, patches);
     }
 }
 
@@ -173,11 +160,10 @@ fn an_edited_status_gives_no_node_to_two_pools() {
         member
     };
     let node = &members[0]["node"];
-    world.document("b")["status"]["members"] = members.clone();
-    world.document("c")["status"]["members"] =
+    world.edit("HostPool", "b")["status"]["members"] = members.clone();
+    world.edit("HostPool", "c")["status"]["members"] =
         json!([member(0, node), member(1, &Value::Null), member(7, node)]);
-    world.settle();
-    assert_eq!(world.nodes_of("a"), "n00");
+    world.settle().expect_nodes("a", "n00");
     assert_eq!(world.members("b").len(), 1);
     assert_ne!(world.members("b"), world.members("a"));
     assert_eq!(world.members("c").len(), 2);

@@ -5,26 +5,21 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::labels;
-use super::simulator::{self, Pace, World};
-use crate::systems::simulation::cases;
+use super::simulator::{Pace, World, pool_label};
+use super::{exclusive, labels, shared};
+use crate::simulation::CONTROLLER;
 use crate::systems::streams::kinds::StreamsView as _;
+use crate::systems::test_cases::cases;
 
 #[test]
 fn the_result_does_not_depend_on_where_a_controller_stops() {
-    for exclusivity in ["Shared", "Exclusive"] {
+    for spec in [shared(3), exclusive(3)] {
         let mut states = Vec::new();
         for pace in [Pace::All, Pace::First, Pace::Last] {
             let mut world = World::sized(8);
-            world.pool("p", json!({"size": 3, "exclusivity": exclusivity}));
-            world.settle_at(pace);
-            world.nodes.remove("n01");
-            world.grow("p", 4);
-            world.settle_at(pace);
-            world.pool("q", json!({"size": 2, "exclusivity": "Exclusive"}));
-            world.settle_at(pace);
-            world.delete_pool("p");
-            world.settle_at(pace);
+            world.pool("p", spec.clone()).settle_at(pace);
+            world.delete_nodes(&["n01"]).grow("p", 4).settle_at(pace);
+            world.pool("q", exclusive(2)).settle_at(pace).delete_pool("p").settle_at(pace);
             states.push(world.state());
         }
         assert_eq!(states[0], states[1]);
@@ -83,23 +78,20 @@ fn any_event() -> impl Strategy<Value = Event> {
 fn apply(world: &mut World, event: &Event) {
     let node = |n: &usize| format!("n{n:02}");
     let pool = |p: &usize| format!("p{p}");
-    let has_pool = |world: &World, p: &usize| {
-        world.pools.contains_key(&(simulator::NAMESPACE.to_owned(), pool(p)))
-    };
+    let has_pool = |world: &World, p: &usize| world.has("HostPool", &pool(p));
+    let has_node = |world: &World, n: &usize| world.has("Node", &node(n));
     match event {
-        Event::NodeDeleted(n) => {
-            world.nodes.remove(&node(n));
-        }
-        Event::NodeCreated(n) if !world.nodes.contains_key(&node(n)) => {
+        Event::NodeDeleted(n) => _ = world.delete_nodes(&[&node(n)]),
+        Event::NodeCreated(n) if !has_node(world, n) => {
             let taints = json!([{"key": "made", "effect": "PreferNoSchedule"}]);
             world.node(&node(n), json!({"spec": {"taints": taints}}));
             world.change_node(&node(n), labels(json!({"user": "label"})));
         }
-        Event::Cordoned(n, on) if world.nodes.contains_key(&node(n)) => {
+        Event::Cordoned(n, on) if has_node(world, n) => {
             world.change_node(&node(n), json!({"spec": {"unschedulable": on}}));
         }
-        Event::Tainted(n, on) if world.nodes.contains_key(&node(n)) => {
-            let taints = world.nodes[&node(n)]["spec"]["taints"].as_array();
+        Event::Tainted(n, on) if has_node(world, n) => {
+            let taints = world.get("Node", &node(n))["spec"]["taints"].as_array();
             let mut taints = taints.cloned().unwrap_or_default();
             taints.retain(|taint| taint["key"] != "user");
             if *on {
@@ -109,46 +101,46 @@ fn apply(world: &mut World, event: &Event) {
             }
             world.change_node(&node(n), json!({"spec": {"taints": taints}}));
         }
-        Event::LabelRemoved(n) if world.nodes.contains_key(&node(n)) => {
+        Event::LabelRemoved(n) if has_node(world, n) => {
             if let Some((hash, _)) = world.labels(&node(n)).first() {
-                let key = format!("pool.stowplan.node-restriction.kubernetes.io/{hash}");
-                world.change_node(&node(n), labels(json!({key: null})));
+                world.change_node(&node(n), labels(json!({pool_label(hash): null})));
             }
         }
-        Event::PoolCreated(p, size, exclusive) if !has_pool(world, p) => {
-            let exclusivity = if *exclusive { "Exclusive" } else { "Shared" };
-            world.pool(&pool(p), json!({"size": size, "exclusivity": exclusivity}));
+        Event::PoolCreated(p, size, true) if !has_pool(world, p) => {
+            world.pool(&pool(p), exclusive(*size));
         }
-        Event::PoolDeleted(p) if has_pool(world, p) => world.delete_pool(&pool(p)),
+        Event::PoolCreated(p, size, false) if !has_pool(world, p) => {
+            world.pool(&pool(p), shared(*size));
+        }
+        Event::PoolDeleted(p) if has_pool(world, p) => _ = world.delete_pool(&pool(p)),
         Event::PoolGrown(p) if has_pool(world, p) => {
             let size = world.document(&pool(p))["spec"]["size"].as_u64().unwrap();
             world.grow(&pool(p), u32::try_from(size).unwrap() + 1);
         }
-        Event::PodBound(pod, n, p, indexed) => match p.filter(|p| has_pool(world, p)) {
-            None => world.pod(&format!("pod{pod}"), &node(n)),
-            Some(p) => {
-                world.pod_of(&format!("pod{pod}"), &node(n), &pool(&p), indexed.then_some(0))
-            }
-        },
+        Event::PodBound(pod, n, p, indexed) => {
+            let name = format!("pod{pod}");
+            match p.filter(|p| has_pool(world, p)) {
+                None => world.pod(&name, &node(n)),
+                Some(p) => world.pod_of(&name, &node(n), &pool(&p), indexed.then_some(0)),
+            };
+        }
         Event::PodWaits(pod, n, p, indexed) => {
             apply(world, &Event::PodBound(*pod, *n, *p, *indexed));
             let selector = json!({"kubernetes.io/hostname": node(n)});
             let waits = json!({"spec": {"nodeName": null, "nodeSelector": selector}});
-            json_patch::merge(world.pods.get_mut(&format!("pod{pod}")).unwrap(), &waits);
+            world.change_pod(&format!("pod{pod}"), waits);
         }
-        Event::PodDeleted(pod) => {
-            world.pods.remove(&format!("pod{pod}"));
-        }
+        Event::PodDeleted(pod) => world.take("Pod", &format!("pod{pod}")),
         Event::Progress(writes) => {
             for _ in 0..*writes {
                 let plan = world.plan();
-                world.now = plan.recheck_at.unwrap_or(world.now);
+                world.store.now = plan.recheck_at.unwrap_or(world.store.now);
                 if let Some(action) = plan.actions.into_iter().next() {
                     world.act(action);
                 }
             }
         }
-        Event::Settled(pace) => world.settle_at(*pace),
+        Event::Settled(pace) => _ = world.settle_at(*pace),
         _ => {}
     }
 }
@@ -158,11 +150,11 @@ type ReadyMembers = BTreeMap<(String, String, u64), (String, String)>;
 
 fn ready_members(world: &World) -> ReadyMembers {
     let mut members = ReadyMembers::new();
-    for ((_, name), pool) in &world.pools {
+    for pool in world.all("HostPool") {
         for member in pool["status"]["members"].as_array().into_iter().flatten() {
             if member["state"] == "Ready" {
                 let text = |value: &Value| value.as_str().unwrap().to_owned();
-                let of = (name.clone(), text(&pool["metadata"]["uid"]));
+                let of = (text(&pool["metadata"]["name"]), text(&pool["metadata"]["uid"]));
                 let key = (of.0, of.1, member["index"].as_u64().unwrap());
                 members.insert(key, (text(&member["node"]), text(&member["uid"])));
             }
@@ -210,54 +202,52 @@ proptest! {
             apply(&mut world, event);
             let now = ready_members(&world);
             for (member, (node, uid)) in &before {
-                let node_exists = world.nodes.get(node).is_some_and(|n| n["metadata"]["uid"] == **uid);
-                let key = (simulator::NAMESPACE.to_owned(), member.0.clone());
-                let pool = world.pools.get(&key);
-                let pool_exists = pool.is_some_and(|pool| pool["metadata"]["uid"] == *member.1);
+                let is_of = |object: &&Value, uid: &str| object["metadata"]["uid"] == *uid;
+                let has_node = world.find("Node", node).filter(|of| is_of(of, uid)).is_some();
                 // A pool that a limit refuses loses its members, too.
-                let accepted = pool_exists && !pool.unwrap()["status"]["members"].is_null();
-                if node_exists && accepted {
+                let pool = world.find("HostPool", &member.0).filter(|of| is_of(of, &member.1));
+                if has_node && pool.is_some_and(|pool| !pool["status"]["members"].is_null()) {
                     prop_assert_eq!(now.get(member), Some(&(node.clone(), uid.clone())));
                 }
             }
             before = now;
         }
-        let hashes: Vec<String> =
-            world.pools.keys().map(|(_, name)| world.hash(name)).collect();
-        for (name, node) in &world.nodes {
+        let pools = world.names("HostPool");
+        let hashes: Vec<String> = pools.iter().map(|name| world.hash(name)).collect();
+        world.catch_up(CONTROLLER);
+        for name in world.names("Node") {
             let exclusive: Vec<String> = world
-                .taints(name)
+                .taints(&name)
                 .into_iter()
                 .filter_map(|taint| Some(taint.strip_prefix("stowplan.dev/exclusive=")?.to_owned()))
                 .collect();
             prop_assert!(exclusive.len() <= 1, "{:?}", exclusive);
-            prop_assert!(world.taints(name).contains(&"made=:PreferNoSchedule".to_owned()));
-            prop_assert_eq!(&node["metadata"]["labels"]["user"], "label");
-            for (hash, _) in world.labels(name) {
+            prop_assert!(world.taints(&name).contains(&"made=:PreferNoSchedule".to_owned()));
+            prop_assert_eq!(&world.get("Node", &name)["metadata"]["labels"]["user"], "label");
+            for (hash, _) in world.labels(&name) {
                 prop_assert!(hashes.contains(&hash), "a mark of a deleted pool");
                 let tainted = exclusive.iter().any(|taint| !taint.starts_with(&*hash));
                 prop_assert!(!tainted, "{} is shared and exclusive", name);
             }
             for taint in &exclusive {
                 let hash = taint.trim_end_matches(":NoSchedule");
-                let needed = world.view().pods().any(|(_, pod)| {
+                let is_needed = world.view_of(CONTROLLER).pods().any(|(_, pod)| {
                     !pod.finished
-                        && pod.node.as_deref() == Some(&**name)
+                        && pod.node.as_deref() == Some(&*name)
                         && pod.tolerates.iter().any(|tolerated| **tolerated == *hash)
                 });
-                prop_assert!(hashes.iter().any(|of| of == hash) || needed);
+                prop_assert!(hashes.iter().any(|of| of == hash) || is_needed);
             }
         }
-        for (_, name) in world.pools.keys() {
+        for name in &pools {
             let members: BTreeMap<u32, String> = ready_members(&world)
                 .into_iter()
                 .filter(|((pool, ..), _)| pool == name)
                 .map(|((.., index), (node, _))| (u32::try_from(index).unwrap(), node))
                 .collect();
             prop_assert_eq!(&world.labelled(name), &members, "labels and status name the same members");
-            for node in members.values().filter(|_| world.pools
-                [&(simulator::NAMESPACE.to_owned(), name.clone())]["spec"]["exclusivity"] == "Exclusive")
-            {
+            let is_exclusive = world.document(name)["spec"]["exclusivity"] == "Exclusive";
+            for node in members.values().filter(|_| is_exclusive) {
                 prop_assert!(world.taints(node).contains(&world.exclusive_taint(name)));
             }
             prop_assert!(!world.ready(name).contains("Reserving"), "{}", world.ready(name));

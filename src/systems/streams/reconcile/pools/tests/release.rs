@@ -10,15 +10,14 @@ use crate::systems::plan::Write;
 #[test]
 fn a_pool_that_is_being_deleted_loses_its_marks_and_nothing_else_changes() {
     let mut world = World::sized(2);
-    world.node("n01", tainted("user", "PreferNoSchedule"));
-    world.add([("p", exclusive(2))]);
+    world.node("n01", tainted("user", "PreferNoSchedule")).add([("p", exclusive(2))]);
     assert_eq!(world.taints("n01").len(), 2);
-    world.document("p")["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    world.edit("HostPool", "p")["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     world.writes.clear();
     world.settle();
     assert!(world.is_unmarked("n00") && world.labels("n01").is_empty());
     assert_eq!(world.taints("n01"), ["user=:PreferNoSchedule"]);
-    assert_eq!(world.take_counts(), (0, 2));
+    world.expect_counts(0, 2);
 }
 
 #[test]
@@ -30,8 +29,7 @@ fn one_patch_removes_all_marks_of_a_node_and_nothing_else() {
     let (a, b) = (format!("{mark}/aaaaaaaaaa"), format!("{mark}/bbbbbbbbbb"));
     let others = json!({mark: "other", "stowplan.dev/colocation-group": "g"});
     let mut world = World::new(&[]);
-    world.node("n1", labels(others.clone()));
-    world.change_node("n1", labels(json!({&a: "0", &b: ""})));
+    world.node("n1", labels(others.clone())).change_node("n1", labels(json!({&a: "0", &b: ""})));
     world.change_node(
         "n1",
         taints(json!([
@@ -51,7 +49,7 @@ fn one_patch_removes_all_marks_of_a_node_and_nothing_else() {
         taints(json!([taint("new", "v"), taint("user", "v"), taint("x", "y")])),
         labels(json!({&a: "1"})),
     ] {
-        let mut changed = world.nodes["n1"].clone();
+        let mut changed = world.get("Node", "n1").clone();
         json_patch::merge(&mut changed, &change);
         let before = changed.clone();
         assert!(simulator::patch(&mut changed, operations).is_err(), "{change}");
@@ -61,6 +59,6 @@ fn one_patch_removes_all_marks_of_a_node_and_nothing_else() {
     assert_eq!(world.taints("n1"), ["user=v:NoSchedule", "other=:NoExecute"]);
     let mut left = others;
     left["kubernetes.io/hostname"] = json!("n1");
-    assert_eq!(world.nodes["n1"]["metadata"]["labels"], left);
+    assert_eq!(world.get("Node", "n1")["metadata"]["labels"], left);
     assert_eq!(world.take_counts().1, 1);
 }

@@ -1,7 +1,7 @@
-//! Pools in the simulated cluster. The documents are fields that a test changes as it likes: each plan and
-//! each write sees them as they are.
+//! Pools in the simulated cluster, without the other programs of a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -9,47 +9,48 @@ use serde_json::{Value, json};
 use crate::api;
 use crate::simulation::{self, CONTROLLER, CONTROLLER_ALONE, Id, Outcome, Simulation};
 use crate::systems;
-use crate::systems::plan::{Action, Event, Plan, Write};
+use crate::systems::plan::{Action, Plan, Write};
 use crate::systems::policy::Policy;
 use crate::systems::streams::keys::{EXCLUSIVE_TAINT, POOL_LABEL_PREFIX};
 use crate::systems::streams::kinds::host_pool::hash;
+use crate::systems::test_objects::node;
 use crate::view::View;
 use crate::view::resource::Resource;
 pub(super) use simulation::{Pace, patch};
 
-/// The namespace of all objects for which a test gives none.
-pub(super) const NAMESPACE: &str = "ns";
+/// The key of the label of a pool.
+pub(super) fn pool_label(hash: &str) -> String {
+    format!("{POOL_LABEL_PREFIX}{hash}")
+}
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct World {
-    pub(super) policy: Policy,
-    pub(super) now: Timestamp,
-    pub(super) nodes: BTreeMap<String, Value>,
-    pub(super) pools: BTreeMap<(String, String), Value>,
-    pub(super) pods: BTreeMap<String, Value>,
-    pub(super) namespaces: BTreeMap<String, Value>,
-    /// Kind and name of each object that was written.
-    pub(super) writes: Vec<(Resource, String)>,
-    /// The events: the name of the pool, and the event about it.
-    pub(super) events: Vec<(String, Event)>,
-    counter: u64,
+    simulation: Simulation,
+    /// How many objects were created.
+    created: i64,
+}
+
+impl Deref for World {
+    type Target = Simulation;
+
+    fn deref(&self) -> &Simulation {
+        &self.simulation
+    }
+}
+
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Simulation {
+        &mut self.simulation
+    }
 }
 
 impl World {
     /// A cluster with nodes of these names, all eligible.
     pub(super) fn new(nodes: &[&str]) -> Self {
-        let mut world = Self {
-            policy: Policy::default(),
-            now: "2026-01-01T00:00:00.25Z".parse().unwrap(),
-            nodes: BTreeMap::new(),
-            pools: BTreeMap::new(),
-            pods: BTreeMap::new(),
-            namespaces: BTreeMap::new(),
-            writes: Vec::new(),
-            events: Vec::new(),
-            counter: 0,
-        };
-        nodes.iter().for_each(|name| world.node(name, json!({})));
+        let now = "2026-01-01T00:00:00.25Z".parse().unwrap();
+        let simulation = Simulation::new(Policy::default(), now).with_planner(plan);
+        let mut world = Self { simulation, created: 0 };
+        nodes.iter().for_each(|name| _ = world.node(name, json!({})));
         world
     }
 
@@ -59,172 +60,144 @@ impl World {
         Self::new(&names.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    fn next(&mut self) -> u64 {
-        self.counter += 1;
-        self.counter
+    /// Creates an object, a second after the one before, and replaces one of its name.
+    pub(super) fn create(&mut self, document: Value) -> &mut Self {
+        let id = Id::of(&document);
+        self.created += 1;
+        let created = (self.store.now + SignedDuration::from_secs(self.created)).as_second();
+        self.store.remove(&id);
+        self.store.create(document).unwrap();
+        let created = Timestamp::from_second(created).unwrap().to_string();
+        self.store.edit(&id).unwrap()["metadata"]["creationTimestamp"] = json!(created);
+        self
     }
 
-    fn metadata(&mut self, name: &str) -> Value {
-        let number = self.next();
-        json!({
-            "name": name,
-            "uid": format!("uid-{number}"),
-            "resourceVersion": number.to_string(),
-            "generation": 1,
-            "creationTimestamp": in_seconds(self.now + SignedDuration::from_secs(number as i64)),
-        })
+    /// Deletes all objects of a kind.
+    pub(super) fn clear(&mut self, kind: &str) -> &mut Self {
+        self.names(kind).iter().for_each(|name| self.take(kind, name));
+        self
+    }
+
+    pub(super) fn delete_nodes(&mut self, names: &[&str]) -> &mut Self {
+        names.iter().for_each(|name| self.take("Node", name));
+        self
     }
 
     /// Creates an eligible node, changed by the merge patch `with` (RFC 7396).
-    pub(super) fn node(&mut self, name: &str, with: Value) {
-        let mut node = json!({
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": self.metadata(name),
-            "spec": {},
-            "status": {
-                "conditions": [{"type": "Ready", "status": "True"}],
-                "addresses": [{"type": "Hostname", "address": name}],
-            },
-        });
-        node["metadata"]["labels"] = json!({"kubernetes.io/hostname": name});
+    pub(super) fn node(&mut self, name: &str, with: Value) -> &mut Self {
+        let addresses = json!([{"type": "Hostname", "address": name}]);
+        let mut node = node(name, &json!({"status": {"addresses": addresses}}));
         json_patch::merge(&mut node, &with);
-        self.nodes.insert(name.to_owned(), node);
+        self.create(node)
     }
 
     /// Changes a node by a merge patch (RFC 7396).
-    pub(super) fn change_node(&mut self, name: &str, with: Value) {
-        let version = self.next();
-        let node = self.nodes.get_mut(name).unwrap();
-        json_patch::merge(node, &with);
-        node["metadata"]["resourceVersion"] = json!(version.to_string());
+    pub(super) fn change_node(&mut self, name: &str, with: Value) -> &mut Self {
+        self.merge("Node", name, &with);
+        self
     }
 
-    pub(super) fn pool(&mut self, name: &str, spec: Value) {
-        self.pool_in(NAMESPACE, name, spec);
+    pub(super) fn pool(&mut self, name: &str, spec: Value) -> &mut Self {
+        self.pool_in("ns", name, spec)
     }
 
-    pub(super) fn pool_in(&mut self, namespace: &str, name: &str, spec: Value) {
-        let mut metadata = self.metadata(name);
-        metadata["namespace"] = json!(namespace);
-        let pool = json!({
-            "apiVersion": api::VERSION,
-            "kind": "HostPool",
-            "metadata": metadata,
-            "spec": spec,
-        });
-        self.pools.insert((namespace.to_owned(), name.to_owned()), pool);
+    pub(super) fn pool_in(&mut self, namespace: &str, name: &str, spec: Value) -> &mut Self {
+        let metadata = json!({"name": name, "namespace": namespace});
+        let pool = json!({"apiVersion": api::VERSION, "kind": "HostPool", "metadata": metadata, "spec": spec});
+        self.create(pool)
     }
 
-    pub(super) fn document(&mut self, pool: &str) -> &mut Value {
-        self.pools.get_mut(&(NAMESPACE.to_owned(), pool.to_owned())).unwrap()
+    /// Creates the namespace `ns` with this label `team`.
+    pub(super) fn namespace(&mut self, team: &str) -> &mut Self {
+        let metadata = json!({"name": "ns", "labels": {"team": team}});
+        self.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
     }
 
-    pub(super) fn grow(&mut self, pool: &str, size: u32) {
-        let version = self.next();
-        let pool = self.document(pool);
+    pub(super) fn document(&self, pool: &str) -> &Value {
+        self.get("HostPool", pool)
+    }
+
+    pub(super) fn grow(&mut self, pool: &str, size: u32) -> &mut Self {
+        let mut pool = self.edit("HostPool", pool);
         pool["spec"]["size"] = json!(size);
-        pool["metadata"]["resourceVersion"] = json!(version.to_string());
         pool["metadata"]["generation"] =
             json!(pool["metadata"]["generation"].as_i64().unwrap() + 1);
+        drop(pool);
+        self
     }
 
-    pub(super) fn delete_pool(&mut self, pool: &str) {
-        self.pools.remove(&(NAMESPACE.to_owned(), pool.to_owned())).unwrap();
+    pub(super) fn delete_pool(&mut self, pool: &str) -> &mut Self {
+        self.take("HostPool", pool);
+        self
     }
 
     /// A Streams pod on `node` that asks for nothing.
-    pub(super) fn pod(&mut self, name: &str, node: &str) {
-        let mut metadata = self.metadata(name);
-        metadata["namespace"] = json!(NAMESPACE);
-        metadata["labels"] = json!({"app": "streams", "streams.ibm.com/job": "other"});
-        let pod = json!({
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": metadata,
+    pub(super) fn pod(&mut self, name: &str, node: &str) -> &mut Self {
+        let labels = json!({"app": "streams", "streams.ibm.com/job": "other"});
+        self.create(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "ns", "labels": labels},
             "spec": {"nodeName": node, "containers": []},
             "status": {"phase": "Running"},
-        });
-        self.pods.insert(name.to_owned(), pod);
+        }))
     }
 
     /// A Streams pod on `node` that asks for a pool, or for one member of it.
-    pub(super) fn pod_of(&mut self, name: &str, node: &str, pool: &str, index: Option<u32>) {
+    pub(super) fn pod_of(
+        &mut self,
+        name: &str,
+        node: &str,
+        pool: &str,
+        index: Option<u32>,
+    ) -> &mut Self {
         let hash = self.hash(pool);
-        self.pod(name, node);
-        let key = format!("{POOL_LABEL_PREFIX}{hash}");
+        let key = pool_label(&hash);
         let requirement = match index {
             None => json!({"key": key, "operator": "Exists"}),
             Some(index) => json!({"key": key, "operator": "In", "values": [index.to_string()]}),
         };
-        let term = json!({"matchExpressions": [requirement]});
-        let spec = &mut self.pods.get_mut(name).unwrap()["spec"];
-        spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
-            json!({"nodeSelectorTerms": [term]});
-        spec["tolerations"] = json!([
-            {"key": EXCLUSIVE_TAINT, "operator": "Equal", "value": hash, "effect": "NoSchedule"}
-        ]);
+        let terms = json!({"nodeSelectorTerms": [{"matchExpressions": [requirement]}]});
+        let toleration = json!({"key": EXCLUSIVE_TAINT, "operator": "Equal", "value": hash, "effect": "NoSchedule"});
+        let with = json!({"spec": {
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
+            "tolerations": [toleration],
+        }});
+        self.pod(name, node).change_pod(name, with)
+    }
+
+    /// Changes a pod by a merge patch (RFC 7396).
+    pub(super) fn change_pod(&mut self, pod: &str, with: Value) -> &mut Self {
+        self.merge("Pod", pod, &with);
+        self
+    }
+
+    /// Replaces a pod by an equal one of another namespace, changed by `with`.
+    pub(super) fn move_pod(&mut self, pod: &str, namespace: &str, with: &Value) -> &mut Self {
+        let mut document = self.store.remove(&Id::new("Pod", "ns", pod)).unwrap();
+        json_patch::merge(&mut document, with);
+        document["metadata"]["namespace"] = json!(namespace);
+        document["metadata"]["uid"] = json!(format!("{namespace}-{pod}"));
+        self.store.put(document);
+        self
     }
 
     pub(super) fn hash(&self, pool: &str) -> String {
-        let pool = &self.pools[&(NAMESPACE.to_owned(), pool.to_owned())];
-        hash(pool["metadata"]["uid"].as_str().unwrap())
+        hash(self.document(pool)["metadata"]["uid"].as_str().unwrap())
     }
 
-    /// The cluster with these documents, of which the controller has seen everything.
-    fn simulate(&self) -> Simulation {
-        let mut simulation = Simulation::new(self.policy.clone(), self.now).with_planner(plan);
-        let documents = self.nodes.values().chain(self.pools.values()).chain(self.pods.values());
-        documents.for_each(|document| simulation.store.put(document.clone()));
-        for mut namespace in self.namespaces.values().cloned() {
-            json_patch::merge(&mut namespace, &json!({"apiVersion": "v1", "kind": "Namespace"}));
-            simulation.store.put(namespace);
-        }
-        simulation.catch_up(CONTROLLER);
-        simulation
-    }
-
-    /// Takes over what has happened in a simulation.
-    fn absorb(&mut self, simulation: Simulation) {
-        let store = &simulation.store;
-        for (name, node) in &mut self.nodes {
-            *node = store.get(&Id::new("Node", "", name)).unwrap().clone();
-            let taints = node["spec"]["taints"].as_array().into_iter().flatten();
-            let mut seen = BTreeSet::new();
-            for taint in taints {
-                let unique = seen.insert((taint["key"].to_string(), taint["effect"].to_string()));
-                assert!(unique, "two taints of one key and effect on {name}: {node:#}");
-            }
-        }
-        for ((namespace, name), pool) in &mut self.pools {
-            *pool = store.get(&Id::new("HostPool", namespace, name)).unwrap().clone();
-        }
-        self.now = store.now;
-        self.counter += u64::try_from(simulation.writes.len()).unwrap();
-        for written in simulation.writes {
-            assert_eq!(written.outcome, Outcome::Done, "{written:?}");
-            self.writes.push((written.target.resource, written.target.name.to_string()));
-        }
-        let events = simulation.events.into_iter();
-        self.events.extend(events.map(|(about, event)| (about.name.to_string(), event)));
-    }
-
-    pub(super) fn view(&self) -> View {
-        self.simulate().into_view(CONTROLLER)
-    }
-
-    pub(super) fn plan(&self) -> Plan {
-        self.simulate().make_plan()
+    /// Ends the world. Returns what the controller sees.
+    pub(super) fn into_view(mut self) -> View {
+        self.catch_up(CONTROLLER);
+        self.simulation.into_view(CONTROLLER)
     }
 
     /// Plans and acts until a plan is empty; time advances only to the `recheck_at` of a plan.
-    pub(super) fn settle(&mut self) {
-        self.settle_at(Pace::All);
+    pub(super) fn settle(&mut self) -> &mut Self {
+        self.settle_at(Pace::All)
     }
 
-    pub(super) fn settle_at(&mut self, pace: Pace) {
-        let mut simulation = self.simulate();
-        let rest = simulation.run(CONTROLLER_ALONE, Timestamp::MAX, |simulation, events| {
+    pub(super) fn settle_at(&mut self, pace: Pace) -> &mut Self {
+        let rest = self.simulation.run(CONTROLLER_ALONE, Timestamp::MAX, |simulation, events| {
             let event = pace.choose(simulation, events)?;
             if let simulation::Event::Write(at) = event {
                 check(simulation, &simulation.actions()[at]);
@@ -232,20 +205,35 @@ impl World {
             Some(event)
         });
         assert_eq!(rest, Ok(()));
-        self.absorb(simulation);
+        self.check_results();
+        self
     }
 
     /// Carries out one action.
-    pub(super) fn act(&mut self, action: Action) {
-        let mut simulation = self.simulate();
-        check(&simulation, &action);
-        simulation.carry_out(action);
-        self.absorb(simulation);
+    pub(super) fn act(&mut self, action: Action) -> &mut Self {
+        check(&self.simulation, &action);
+        self.carry_out(action);
+        self.check_results();
+        self
+    }
+
+    /// Checks that all writes were carried out, and that no node has two taints of one key and effect.
+    fn check_results(&self) {
+        for written in &self.writes {
+            assert_eq!(written.outcome, Outcome::Done, "{written:?}");
+        }
+        for node in self.all("Node") {
+            let mut seen = BTreeSet::new();
+            for taint in node["spec"]["taints"].as_array().into_iter().flatten() {
+                let unique = seen.insert((taint["key"].to_string(), taint["effect"].to_string()));
+                assert!(unique, "two taints of one key and effect: {node:#}");
+            }
+        }
     }
 
     /// The members of a pool, each as `0 n1 Ready`.
     pub(super) fn members(&self, pool: &str) -> Vec<String> {
-        let pool = &self.pools[&(NAMESPACE.to_owned(), pool.to_owned())];
+        let pool = self.document(pool);
         let members = pool["status"]["members"].as_array().into_iter().flatten();
         members
             .map(|member| {
@@ -257,7 +245,7 @@ impl World {
 
     /// A condition of a pool, as `False InsufficientNodes: needs …`.
     pub(super) fn condition(&self, pool: &str, type_: &str) -> String {
-        let pool = &self.pools[&(NAMESPACE.to_owned(), pool.to_owned())];
+        let pool = self.document(pool);
         let mut conditions = pool["status"]["conditions"].as_array().into_iter().flatten();
         let condition = conditions.find(|condition| condition["type"] == type_).unwrap();
         assert_eq!(condition["observedGeneration"], pool["metadata"]["generation"]);
@@ -271,7 +259,7 @@ impl World {
 
     /// The pool labels of a node: hash and index.
     pub(super) fn labels(&self, node: &str) -> Vec<(String, String)> {
-        let labels = self.nodes[node]["metadata"]["labels"].as_object().into_iter().flatten();
+        let labels = self.get("Node", node)["metadata"]["labels"].as_object().into_iter().flatten();
         labels
             .filter_map(|(key, value)| {
                 let hash = key.strip_prefix(POOL_LABEL_PREFIX)?;
@@ -282,7 +270,7 @@ impl World {
 
     /// The taints of a node, each as `key=value:effect`.
     pub(super) fn taints(&self, node: &str) -> Vec<String> {
-        let taints = self.nodes[node]["spec"]["taints"].as_array().into_iter().flatten();
+        let taints = self.get("Node", node)["spec"]["taints"].as_array().into_iter().flatten();
         taints
             .map(|taint| {
                 let text = |key: &str| taint[key].as_str().unwrap_or_default().to_owned();
@@ -294,8 +282,8 @@ impl World {
     /// The nodes that carry the label of a pool, by index.
     pub(super) fn labelled(&self, pool: &str) -> BTreeMap<u32, String> {
         let hash = self.hash(pool);
-        let nodes = self.nodes.keys().flat_map(|node| {
-            let labels = self.labels(node).into_iter();
+        let nodes = self.names("Node").into_iter().flat_map(|node| {
+            let labels = self.labels(&node).into_iter();
             let own = labels.filter(|(of, _)| *of == hash);
             own.map(|(_, index)| (index.parse().unwrap(), node.clone())).collect::<Vec<_>>()
         });
@@ -308,23 +296,21 @@ impl World {
 
     /// The reasons of the events about a pool.
     pub(super) fn event_reasons(&self, pool: &str) -> Vec<&'static str> {
-        let own = self.events.iter().filter(|(of, _)| of == pool);
+        let own = self.events.iter().filter(|(of, _)| *of.name == *pool);
         own.map(|(_, event)| event.reason).collect()
     }
 
     /// How often objects of a kind were written since the last call for this kind.
     pub(super) fn take_count(&mut self, kind: Resource) -> usize {
-        let count = self.writes.iter().filter(|(of, _)| *of == kind).count();
-        self.writes.retain(|(of, _)| *of != kind);
+        let count = self.writes.iter().filter(|of| of.target.resource == kind).count();
+        self.writes.retain(|of| of.target.resource != kind);
         count
     }
 
     /// The nodes and pools without times and versions.
     pub(super) fn state(&self) -> Value {
-        let mut state = json!([
-            self.nodes.values().collect::<Vec<_>>(),
-            self.pools.values().collect::<Vec<_>>()
-        ]);
+        let mut state: Value =
+            ["Node", "HostPool"].iter().flat_map(|kind| self.all(kind).cloned()).collect();
         remove_times(&mut state);
         state
     }
@@ -370,8 +356,4 @@ fn check(simulation: &Simulation, action: &Action) {
         }
         Write::Create(_) | Write::Delete { .. } | Write::None => panic!("{write:?} of {target:?}"),
     }
-}
-
-fn in_seconds(time: Timestamp) -> String {
-    Timestamp::from_second(time.as_second()).unwrap().to_string()
 }

@@ -4,67 +4,64 @@ use serde_json::json;
 
 use super::simulator::World;
 use super::{exclusive, labels, shared};
-use crate::systems::policy::Policy;
 use crate::systems::streams::keys::COLOCATION_LABEL_PREFIX;
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// Takes the node from a pod.
-fn unbind(world: &mut World, pod: &str) {
-    world.change_pod(pod, json!({"spec": {"nodeName": null}, "status": {"phase": "Pending"}}));
-}
-
-/// A Streams pod of the job `other` that has no node.
-fn waits(world: &mut World, name: &str) {
-    world.pod(name, "");
-    unbind(world, name);
-}
-
-/// A Streams pod that has no node and asks for a pool, or for one member of it.
-fn waits_for(world: &mut World, name: &str, pool: &str, index: Option<u32>) {
-    world.pod_of(name, "", pool, index);
-    unbind(world, name);
-}
-
-/// A pod that waits for pool `p`, or for one member of it, and names a node.
-fn waits_on(world: &mut World, name: &str, index: Option<u32>, node: &str) {
-    waits_for(world, name, "p", index);
-    name_node(world, name, node);
-}
-
-/// Adds a requirement to the pod's required node affinity, as the webhook does.
-fn require(world: &mut World, pod: &str, kind: &str, key: &str, values: &[&str]) {
-    let spec = &mut world.pods.get_mut(pod).unwrap()["spec"];
-    let terms = &mut spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"];
-    if terms.is_null() {
-        *terms = json!([{}]);
+impl World {
+    /// Takes the node from a pod.
+    fn unbind(&mut self, pod: &str) -> &mut Self {
+        let with = json!({"spec": {"nodeName": null}, "status": {"phase": "Pending"}});
+        self.change_pod(pod, with)
     }
-    for term in terms.as_array_mut().unwrap() {
-        let mut requirements = term[kind].as_array().cloned().unwrap_or_default();
-        requirements.push(json!({"key": key, "operator": "In", "values": values}));
-        term[kind] = json!(requirements);
+
+    /// A Streams pod that has no node and asks for a pool, or for one member of it.
+    fn waits_for(&mut self, name: &str, pool: &str, index: Option<u32>) -> &mut Self {
+        self.pod_of(name, "", pool, index).unbind(name)
     }
-}
 
-/// Lets the pod name this node.
-fn name_node(world: &mut World, pod: &str, node: &str) {
-    require(world, pod, "matchFields", "metadata.name", &[node]);
-}
+    /// A pod that waits for pool `p`, or for one member of it, and names a node.
+    fn waits_on(&mut self, name: &str, index: Option<u32>, node: &str) -> &mut Self {
+        self.waits_for(name, "p", index).name_node(name, node)
+    }
 
-/// Colocates the pod with the others of its job that have the token A, and prefers them too.
-fn colocate(world: &mut World, pod: &str) {
-    let key = format!("{COLOCATION_LABEL_PREFIX}A");
-    let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchExpressions": [
-        {"key": key, "operator": "In", "values": ["t"]},
-        {"key": "streams.ibm.com/job", "operator": "In", "values": ["other"]},
-    ]}});
-    let preferred = json!([{"weight": 100, "podAffinityTerm": term}]);
-    world.change_pod(pod, labels(json!({key: "t"})));
-    world.change_pod(
-        pod,
-        json!({"spec": {"affinity": {"podAffinity": {REQUIRED: [term], PREFERRED: preferred}}}}),
-    );
+    /// Adds a requirement to the pod's required node affinity, as the webhook does.
+    fn require(&mut self, pod: &str, kind: &str, key: &str, values: &[&str]) -> &mut Self {
+        let mut pod = self.edit("Pod", pod);
+        let terms = &mut pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"];
+        if terms.is_null() {
+            *terms = json!([{}]);
+        }
+        for term in terms.as_array_mut().unwrap() {
+            let mut requirements = term[kind].as_array().cloned().unwrap_or_default();
+            requirements.push(json!({"key": key, "operator": "In", "values": values}));
+            term[kind] = json!(requirements);
+        }
+        drop(pod);
+        self
+    }
+
+    /// Lets the pod name this node.
+    fn name_node(&mut self, pod: &str, node: &str) -> &mut Self {
+        self.require(pod, "matchFields", "metadata.name", &[node])
+    }
+
+    /// Colocates the pod with the others of its job that have the token A, and prefers them too.
+    fn colocate(&mut self, pod: &str) -> &mut Self {
+        let key = format!("{COLOCATION_LABEL_PREFIX}A");
+        let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchExpressions": [
+            {"key": key, "operator": "In", "values": ["t"]},
+            {"key": "streams.ibm.com/job", "operator": "In", "values": ["other"]},
+        ]}});
+        let preferred = json!([{"weight": 100, "podAffinityTerm": term}]);
+        let affinity = json!({"podAffinity": {REQUIRED: [term], PREFERRED: preferred}});
+        let labels = json!({key: "t"});
+        self.change_pod(
+            pod,
+            json!({"metadata": {"labels": labels}, "spec": {"affinity": affinity}}),
+        )
+    }
 }
 
 #[test]
@@ -89,26 +86,16 @@ fn a_pool_takes_the_node_of_the_group_of_a_pod_that_waits_for_it() {
         ("the other pod waits, and names n03", named, none(), "", "n03, n00"),
     ] {
         let mut world = World::sized(4);
-        world.policy = Policy::from_yaml(policy).unwrap();
-        world.pool("p", shared(2));
-        world.pod("mate", "n03");
-        colocate(&mut world, "mate");
-        world.change_pod("mate", mate);
-        waits_for(&mut world, "a", "p", None);
-        colocate(&mut world, "a");
-        world.change_pod("a", own);
-        world.settle();
+        world.set_policy(policy).pool("p", shared(2)).pod("mate", "n03").colocate("mate");
+        world.change_pod("mate", mate).waits_for("a", "p", None).colocate("a");
+        world.change_pod("a", own).settle();
         assert_eq!(world.nodes_of("p"), expected, "{what}");
     }
     let mut world = World::sized(4);
     world.pool("p", exclusive(1));
     // The mate is of the pool, too: it was admitted when the node was in it.
-    world.pod_of("mate", "n02", "p", None);
-    colocate(&mut world, "mate");
-    waits_for(&mut world, "a", "p", None);
-    colocate(&mut world, "a");
-    world.settle();
-    assert_eq!(world.nodes_of("p"), "n02");
+    world.pod_of("mate", "n02", "p", None).colocate("mate").waits_for("a", "p", None).colocate("a");
+    world.settle().expect_nodes("p", "n02");
 }
 
 #[test]
@@ -125,15 +112,13 @@ fn a_pool_takes_the_node_that_a_pod_which_waits_for_it_names() {
         ("a name, without the labels of Streams", None, name, &["n03"], unlabelled, "n03, n00"),
     ] {
         let mut world = World::sized(4);
-        world.change_node("n03", labels(json!({hostname: "h3"})));
-        world.pool("p", shared(2));
-        waits_for(&mut world, "a", "p", index);
+        world.change_node("n03", labels(json!({hostname: "h3"}))).pool("p", shared(2));
+        world.waits_for("a", "p", index);
         let kind = if key == name { "matchFields" } else { "matchExpressions" };
         if !key.is_empty() {
-            require(&mut world, "a", kind, key, values);
+            world.require("a", kind, key, values);
         }
-        world.change_pod("a", with);
-        world.settle();
+        world.change_pod("a", with).settle();
         assert_eq!(world.nodes_of("p"), expected, "{what}");
     }
 }
@@ -143,43 +128,28 @@ fn the_node_that_more_pods_need_comes_first() {
     let mut world = World::sized(4);
     world.pool("p", shared(1));
     for (pod, node) in [("a", "n01"), ("b", "n03"), ("c", "n03")] {
-        waits_on(&mut world, pod, None, node);
+        world.waits_on(pod, None, node);
     }
-    world.settle();
-    assert_eq!(world.nodes_of("p"), "n03");
-    world.grow("p", 3);
-    world.settle();
-    assert_eq!(world.nodes_of("p"), "n03, n01, n00");
+    world.settle().expect_nodes("p", "n03").grow("p", 3).settle();
+    world.expect_nodes("p", "n03, n01, n00");
 }
 
 #[test]
 fn a_member_gets_the_node_where_the_pod_that_asks_for_it_must_be() {
     let mut world = World::sized(5);
-    world.pool("p", shared(3));
-    waits_on(&mut world, "second", Some(2), "n00");
-    world.pod("mate", "n04");
-    colocate(&mut world, "mate");
-    waits_for(&mut world, "first", "p", Some(1));
-    colocate(&mut world, "first");
-    world.settle();
-    assert_eq!(world.nodes_of("p"), "n01, n04, n00");
+    world.pool("p", shared(3)).waits_on("second", Some(2), "n00").pod("mate", "n04");
+    world.colocate("mate").waits_for("first", "p", Some(1)).colocate("first").settle();
+    world.expect_nodes("p", "n01, n04, n00");
 
     // Likewise if members are replaced: the one with a lower index does not take the node.
-    world.pods.clear();
-    ["n01", "n04"].iter().for_each(|node| _ = world.nodes.remove(*node));
-    waits_on(&mut world, "again", Some(1), "n02");
-    world.settle();
-    assert_eq!(world.nodes_of("p"), "n03, n02, n00");
+    world.clear("Pod").delete_nodes(&["n01", "n04"]).waits_on("again", Some(1), "n02").settle();
+    world.expect_nodes("p", "n03, n02, n00");
 }
 
 #[test]
 fn a_vacant_member_gets_the_only_node_rather_than_another_one() {
     let mut world = World::settled(2, [("p", shared(2))]);
-    world.nodes.clear();
-    waits_on(&mut world, "a", Some(1), "n05");
-    world.settle();
-    world.node("n05", json!({}));
-    world.settle();
+    world.clear("Node").waits_on("a", Some(1), "n05").settle().node("n05", json!({})).settle();
     let problem = "member 0 is vacant; needs 1 more node, 0 are eligible";
     world.expect("p", "n00 Vacant, n05", &format!("False InsufficientNodes: {problem}"));
 }
@@ -187,14 +157,10 @@ fn a_vacant_member_gets_the_only_node_rather_than_another_one() {
 #[test]
 fn no_member_takes_the_node_of_a_pod_that_runs_for_another_one() {
     let mut world = World::settled(2, [("p", shared(2))]);
-    world.nodes.clear();
-    world.settle();
+    world.clear("Node").settle();
     // The node of the pod is back, as another one, and it is the only one.
-    world.pod_of("runs", "n01", "p", Some(1));
-    world.node("n01", json!({}));
-    waits_on(&mut world, "a", None, "n01");
-    world.settle();
-    assert_eq!(world.nodes_of("p"), "n00 Vacant, n01");
+    world.pod_of("runs", "n01", "p", Some(1)).node("n01", json!({})).waits_on("a", None, "n01");
+    world.settle().expect_nodes("p", "n00 Vacant, n01");
 }
 
 #[test]
@@ -207,12 +173,10 @@ fn an_exclusive_pool_takes_nodes_that_others_name_last() {
         (shared(2), "n03, n00"),
     ] {
         let mut world = World::sized(4);
-        world.pool("p", spec.clone());
-        waits(&mut world, "foreign");
-        name_node(&mut world, "foreign", "n00");
+        world.pool("p", spec.clone()).pod("foreign", "").unbind("foreign");
+        world.name_node("foreign", "n00");
         // It asks for the pool itself, so the pool may have its node.
-        waits_on(&mut world, "own", None, "n03");
-        world.settle();
+        world.waits_on("own", None, "n03").settle();
         assert_eq!(world.nodes_of("p"), expected, "{spec}");
     }
 }
@@ -220,36 +184,24 @@ fn an_exclusive_pool_takes_nodes_that_others_name_last() {
 #[test]
 fn a_pod_of_another_pool_or_namespace_is_another_one() {
     let mut world = World::sized(4);
-    world.pool("old", exclusive(1));
-    world.pool("p", shared(1));
-    waits_on(&mut world, "a", None, "n00");
+    world.pool("old", exclusive(1)).pool("p", shared(1)).waits_on("a", None, "n00");
     // It asks for the pool of a namespace that is not its own.
-    waits_for(&mut world, "stranger", "old", None);
-    name_node(&mut world, "stranger", "n01");
-    world.change_pod("stranger", json!({"metadata": {"namespace": "else"}}));
-    world.settle();
+    world.waits_for("stranger", "old", None).name_node("stranger", "n01");
+    world.move_pod("stranger", "else", &json!({})).settle();
     assert_eq!((&*world.nodes_of("old"), &*world.nodes_of("p")), ("n02", "n00"));
 }
 
 #[test]
 fn what_pods_need_makes_no_node_eligible_and_moves_no_member() {
     let mut world = World::sized(4);
-    world.change_node("n02", json!({"spec": {"unschedulable": true}}));
-    world.pool("p", shared(1));
-    waits_on(&mut world, "a", None, "n02");
-    world.settle();
-    assert_eq!(world.nodes_of("p"), "n00", "n02 is cordoned");
+    world.change_node("n02", json!({"spec": {"unschedulable": true}})).pool("p", shared(1));
+    world.waits_on("a", None, "n02").settle().expect_nodes("p", "n00");
 
-    waits_on(&mut world, "b", None, "n03");
-    waits_on(&mut world, "c", Some(0), "n01");
+    world.waits_on("b", None, "n03").waits_on("c", Some(0), "n01");
     world.writes.clear();
     world.settle();
     assert!(world.writes.is_empty(), "the pool keeps its member: {:?}", world.writes);
-    world.grow("p", 2);
-    world.settle();
-    assert_eq!(world.nodes_of("p"), "n00, n03");
-    world.grow("p", 4);
-    world.settle();
+    world.grow("p", 2).settle().expect_nodes("p", "n00, n03").grow("p", 4).settle();
     let few = "needs 2 more nodes, 1 is eligible; 1 is cordoned";
     assert_eq!(world.ready("p"), format!("False InsufficientNodes: {few}"));
 }
