@@ -443,8 +443,10 @@ mod tests {
         let problem = "service/s".parse::<Asked>().unwrap_err();
         let known = "KIND is one of pod, job, pool, pipelinerun, group, mpi, deployment, statefulset and node";
         assert_eq!(problem, known);
-        for text in ["", "pod", "pod/", "/x", "pod/a/b"] {
-            assert!(text.parse::<Asked>().is_err(), "{text}");
+        assert_eq!("/x".parse::<Asked>().unwrap_err(), known);
+        for text in ["", "pod", "pod/", "pod/a/b"] {
+            let problem = text.parse::<Asked>().unwrap_err();
+            assert!(problem.starts_with("write KIND/NAME, as pod/parallel-0"), "{text}: {problem}");
         }
     }
 }

@@ -9,6 +9,7 @@ use hyper::{Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 /// A received request.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub(crate) struct Call {
     pub(crate) query: String,
     pub(crate) content_type: String,
     pub(crate) body: Value,
+    /// When it was received.
+    pub(crate) at: Instant,
 }
 
 /// The answer to a request.
@@ -143,6 +146,12 @@ impl Api {
         calls.filter(|call| call.path.contains("/events")).map(|call| call.body).collect()
     }
 
+    /// The notes of all events so far.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let events = self.events().into_iter();
+        events.map(|event| event["note"].as_str().unwrap().to_owned()).collect()
+    }
+
     pub(crate) fn client(&self) -> Client {
         let api = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -157,6 +166,7 @@ impl Api {
         let body = body.collect().await.unwrap().to_bytes();
         let content_type = head.headers.get("content-type");
         let call = Call {
+            at: Instant::now(),
             method: head.method.to_string(),
             path: head.uri.path().to_owned(),
             query: head.uri.query().unwrap_or_default().to_owned(),

@@ -1,13 +1,13 @@
 //! The containers and volumes of a pod. They are decoded only for a system that changes them: nearly no
 //! decision needs them, and they are most of a pod's bytes.
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{Error as _, IgnoredAny};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::object::decode_member;
 use super::pod::Pod;
-use crate::wire::{Item, Text, null_is_default};
+use crate::wire::{Item, Text, null_is_default, optional_object};
 
 /// A container, as far as changes read it.
 #[derive(Debug, Default, Deserialize)]
@@ -156,6 +156,16 @@ struct Named<'a> {
     name: Text<'a>,
 }
 
+/// A container that is not null: nothing can be added to null.
+struct Changeable<'a>(Container<'a>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Changeable<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let container = optional_object(deserializer)?;
+        container.map(Self).ok_or_else(|| D::Error::custom("null in place of a container"))
+    }
+}
+
 impl<'a> Parts<'a> {
     /// Decodes the parts of a pod.
     ///
@@ -163,7 +173,7 @@ impl<'a> Parts<'a> {
     /// The JSON error if a field has the wrong type, as in no valid pod.
     pub(crate) fn decode(pod: &Pod<'a>) -> Result<Self, serde_json::Error> {
         let members = pod.members;
-        let containers: Option<Vec<Item<Container<'a>>>> = decode_member(members.containers)?;
+        let containers: Option<Vec<Changeable<'a>>> = decode_member(members.containers)?;
         let init: Option<Vec<Item<Named<'a>>>> = decode_member(members.init_containers)?;
         let volumes: Option<Vec<Item<Volume<'a>>>> = decode_member(members.volumes)?;
         let context: Option<SecurityContext> = decode_member(members.security_context)?;
@@ -172,7 +182,7 @@ impl<'a> Parts<'a> {
             Ok(decode_member::<Text<'a>>(member)?.filter(|text| !text.as_str().is_empty()))
         };
         Ok(Self {
-            containers: containers.into_iter().flatten().map(|Item(of)| of).collect(),
+            containers: containers.into_iter().flatten().map(|Changeable(of)| of).collect(),
             init_containers: init.map(|of| of.into_iter().map(|Item(of)| of.name).collect()),
             volumes: volumes.map(|of| of.into_iter().map(|Item(of)| of).collect()),
             hostname: text(members.hostname)?,

@@ -113,19 +113,20 @@ pub(super) fn verify_signatures(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
     use super::*;
 
     const HOST: &str = "stowplan-webhook.stowplan-system.svc";
 
-    struct Ca {
-        certificate: CertificateDer<'static>,
+    pub(crate) struct Ca {
+        pub(crate) certificate: CertificateDer<'static>,
         issuer: Issuer<'static, KeyPair>,
     }
 
-    fn ca(until: i32) -> Ca {
+    /// A CA from 2020 to the beginning of year `until`.
+    pub(crate) fn ca(until: i32) -> Ca {
         let mut parameters = CertificateParams::default();
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         parameters.not_before = rcgen::date_time_ymd(2020, 1, 1);
@@ -135,7 +136,8 @@ mod tests {
         Ca { certificate, issuer: Issuer::new(parameters, key) }
     }
 
-    fn leaf(ca: &Ca, host: &str) -> CertificateDer<'static> {
+    /// A certificate from 2020 to the beginning of 2030.
+    pub(crate) fn leaf(ca: &Ca, host: &str) -> CertificateDer<'static> {
         let mut parameters = CertificateParams::new([host.to_owned()]).unwrap();
         parameters.not_before = rcgen::date_time_ymd(2020, 1, 1);
         parameters.not_after = rcgen::date_time_ymd(2030, 1, 1);

@@ -2,7 +2,6 @@
 
 mod objects;
 
-mod agreement;
 mod groups;
 mod mpi;
 mod remedies;

@@ -1,6 +1,6 @@
 //! The command line as a user meets it: the real binary, real files, exit codes, both outputs.
 
-mod api_server;
+pub(crate) mod api_server;
 pub(crate) mod command;
 
 /// `crds` and `policy`.

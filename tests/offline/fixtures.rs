@@ -8,7 +8,7 @@
 //! `STOWPLAN_EXPORT=DIR cargo test --test offline fixtures` keeps the input and the expected answer
 //! of each case as JSON files in `DIR`, for other implementations.
 
-mod case;
+pub(crate) mod case;
 mod legs;
 mod shared;
 
@@ -28,7 +28,7 @@ use stowplan::testing::systems::coschedule::resources::{PIPELINE_RUN, TASK_RUN};
 use stowplan::testing::systems::policy::Policy;
 use stowplan::testing::view::{Key, View};
 
-const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures");
+pub(crate) const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures");
 
 #[test]
 fn every_case_is_answered_as_expected() {
@@ -140,36 +140,6 @@ fn a_file_outside_the_format_is_reported() {
     for empty in [fixtures_of(&[]), fixtures_of(&[("README.md", "")])] {
         assert!(Suite::read(empty.path()).err().unwrap().starts_with("no case was found"));
     }
-}
-
-#[test]
-fn a_case_changes_bases_and_fills_in_parts() {
-    let text = "why: A pod.
-cluster: [nodes, {base: node}]
-pod:
-  base: node
-  metadata: {name: null, labels: {a: b}}
-  spec: {a: [{part: term, key: k, values: [1, null]}]}
-expect: {patch: [{replace /a: {base: node, spec: null}}, {remove /b: null}, {op: test, path: /c}]}
-";
-    let nodes = ("_clusters/nodes.yaml", "{kind: Pool}\n---\n{base: node, kind: Nodes}\n");
-    let root = fixtures_of(&[("streams/one.yaml", text), nodes, BASE, PART]);
-    let suite = Suite::read(root.path()).unwrap_or_else(|problems| panic!("{problems}"));
-    let case = &suite.cases[0];
-    let node = json!({"kind": "Node", "metadata": {"name": "n1"}, "spec": {"a": 1}});
-    let mut nodes = node.clone();
-    nodes["kind"] = json!("Nodes");
-    assert_eq!(case.cluster, [json!({"kind": "Pool"}), nodes, node]);
-    let term = json!({"key": "k.example.com", "values": [1, null]});
-    let metadata = json!({"labels": {"a": "b"}});
-    assert_eq!(case.object, json!({"kind": "Node", "metadata": metadata, "spec": {"a": [term]}}));
-    let value = json!({"kind": "Node", "metadata": {"name": "n1"}});
-    let patch = json!([
-        {"op": "replace", "path": "/a", "value": value},
-        {"op": "remove", "path": "/b"},
-        {"op": "test", "path": "/c"},
-    ]);
-    assert_eq!(json!(case.expectation().unwrap().patch), patch);
 }
 
 #[test]

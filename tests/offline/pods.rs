@@ -15,6 +15,9 @@ use stowplan::testing::view::View;
 /// The record annotation.
 pub(crate) const RECORD: &str = "stowplan.dev/placement";
 
+/// The UID of every review.
+pub(crate) const UID: &str = "0f0e7d9c-6b0a-4a53-9d3c-2f3a7a5b8c11";
+
 /// The kinds whose creation is decided on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
@@ -45,7 +48,7 @@ impl Kind {
             "kind": "AdmissionReview",
             "apiVersion": "admission.k8s.io/v1",
             "request": {
-                "uid": "0f0e7d9c-6b0a-4a53-9d3c-2f3a7a5b8c11",
+                "uid": UID,
                 "kind": {"group": "", "version": "v1", "kind": self.name()},
                 "resource": {"group": "", "version": "v1", "resource": self.plural()},
                 "namespace": namespace,

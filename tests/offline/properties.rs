@@ -2,19 +2,20 @@
 //! nothing, no field of the user's is lost, and the pod is left the nodes that the constraint
 //! means.
 
+pub(crate) mod cases;
 pub(crate) mod cluster;
 pub(crate) mod coschedule;
 pub(crate) mod job;
-pub(crate) mod katalyst;
-pub(crate) mod mpi;
 pub(crate) mod pod;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use self::cases::{CASES, changed_case, claim, review};
 use self::cluster::{cluster, policy};
-use self::coschedule::{GATE, PLACEHOLDER, claim, member_changes, member_term, merged, review};
-use self::job::{job, job_objects};
+use self::coschedule::{GATE, PLACEHOLDER, member_changes, member_term, merged};
+use self::job::job;
 use self::pod::{REQUIRED, any_pod, pod};
+use crate::fixtures::case::Case;
 use crate::pods::{
     Kind, decide_bytes, decide_pod, keeps, patch_of, patched, touched_by_others, typed, view_of,
 };
@@ -43,11 +44,12 @@ fn applied(kind: Kind, object: &Value, patch: &[PatchOperation]) -> Result<Value
 /// Fails if an object that is sent back is changed again.
 fn must_be_the_last(
     kind: Kind,
+    namespace: &str,
     object: &Value,
     view: &View,
     policy: &Policy,
 ) -> Result<(), TestCaseError> {
-    let again = kind.decide("default", object, view, policy).unwrap();
+    let again = kind.decide(namespace, object, view, policy).unwrap();
     prop_assert_eq!(patch_of(&again), Ok(Vec::new()), "sent back: {}", object);
     Ok(())
 }
@@ -62,26 +64,36 @@ proptest! {
         let Ok(patch) = patch_of(&decision) else { return Ok(()) };
         let result = applied(Kind::Pod, &pod, &patch)?;
         for sent_back in [&result, &touched_by_others(&result)] {
-            must_be_the_last(Kind::Pod, sent_back, &view, &policy)?;
+            must_be_the_last(Kind::Pod, "default", sent_back, &view, &policy)?;
         }
         let placed = matches!(&decision, Decision::Admit(admission) if admission.findings.is_empty());
         // A pool of any node leaves no mark, so the decision cannot be recognised.
         let marked = pod["metadata"]["annotations"]["streams.ibm.com/host-pool"] != "any";
         if placed && marked && policy.record_placement {
-            must_be_the_last(Kind::Pod, &result, &View::default(), &policy)?;
+            must_be_the_last(Kind::Pod, "default", &result, &View::default(), &policy)?;
         }
     }
 
     #[test]
-    fn the_pods_of_a_job_are_all_placed_once_or_all_refused(spec in job(), policy in policy()) {
-        let nodes = (0..3).map(|index| {
-            json!({
-                "apiVersion": "v1", "kind": "Node",
-                "metadata": {"name": format!("n{index}"), "labels": {"streams.ibm.com/hostpool": "ib"}},
-                "status": {"addresses": [{"type": "InternalIP", "address": format!("10.0.0.{index}")}]},
-            })
-        });
-        let view = view_of(nodes.chain(job_objects(&spec)));
+    fn a_changed_case_keeps_everything_and_is_decided_once((index, object) in changed_case()) {
+        let Case { kind, namespace, policy, .. } = &CASES[index];
+        let view = CASES[index].view().unwrap();
+        let Ok(decision) = kind.decide(namespace, &object, &view, policy) else { return Ok(()) };
+        let Ok(patch) = patch_of(&decision) else { return Ok(()) };
+        if kind.check(&object).is_err() {
+            // No API server sends it. If stowplan could read it, the answer applies.
+            patched(&object, &patch).map_err(TestCaseError::fail)?;
+            return Ok(());
+        }
+        let result = applied(*kind, &object, &patch)?;
+        for sent_back in [&result, &kind.touched_by_others(&result)] {
+            must_be_the_last(*kind, namespace, sent_back, &view, policy)?;
+        }
+    }
+
+    #[test]
+    fn the_pods_of_a_job_are_all_placed_once_or_all_refused((spec, objects) in job(), policy in policy()) {
+        let view = view_of(objects);
         let elements = spec["processingElements"].as_array().unwrap();
         let mut outcomes = BTreeSet::new();
         for element in elements {
@@ -102,7 +114,7 @@ proptest! {
             }
             for view in views {
                 for sent_back in [&result, &touched_by_others(&result)] {
-                    must_be_the_last(Kind::Pod, sent_back, view, &policy)?;
+                    must_be_the_last(Kind::Pod, "default", sent_back, view, &policy)?;
                 }
             }
         }
@@ -203,7 +215,7 @@ proptest! {
         }
         let result = applied(Kind::Claim, &object, &patch_of(&decision).unwrap())?;
         for sent_back in [&result, &Kind::Claim.touched_by_others(&result)] {
-            must_be_the_last(Kind::Claim, sent_back, &View::default(), &policy)?;
+            must_be_the_last(Kind::Claim, "default", sent_back, &View::default(), &policy)?;
         }
     }
 
@@ -277,6 +289,18 @@ fn the_clusters_and_pods_reach_every_outcome() {
             }
             _ => {}
         }
+    }
+    let mut by_system = BTreeMap::new();
+    for _ in 0..2_000 {
+        let (index, object) = changed_case().new_tree(&mut runner).unwrap().current();
+        let Case { name, kind, namespace, policy, .. } = &CASES[index];
+        let decision = kind.decide(namespace, &object, &CASES[index].view().unwrap(), policy);
+        if decision.is_ok_and(|decision| patch_of(&decision).is_ok_and(|of| !of.is_empty())) {
+            *by_system.entry(name.split('/').next().unwrap()).or_insert(0) += 1;
+        }
+    }
+    for system in ["coschedule", "katalyst", "mpi", "streams"] {
+        assert!(by_system.get(system).is_some_and(|count| *count > 20), "{by_system:?}");
     }
     let (mut gated, mut renamed, mut terms, mut conflicts) = (0, 0, 0, 0);
     for _ in 0..1_000 {

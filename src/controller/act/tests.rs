@@ -1,4 +1,3 @@
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -115,6 +114,12 @@ impl Bench {
         self.metrics.controller_writes.get_or_create(&labels).get()
     }
 
+    /// The requests of this method.
+    fn sent(&self, method: &str) -> Vec<Call> {
+        let calls = self.api.writes().into_iter();
+        calls.filter(|call| call.method == method).collect()
+    }
+
     fn reasons(&self) -> Vec<String> {
         let events = self.api.events();
         events.iter().map(|event| event["reason"].as_str().unwrap().to_owned()).collect()
@@ -180,19 +185,18 @@ async fn the_view_shows_the_answer_before_events_are_recorded() {
     assert_eq!(bench.metrics.controller_actions.get(), 0);
 }
 
+/// The times at which writes were sent.
+fn times(bench: &Bench, start: Instant) -> Vec<Duration> {
+    bench.api.writes().iter().map(|call| call.at - start).collect()
+}
+
 /// The times at which a write to one node is sent within a minute, if it is always answered like
 /// this.
 async fn tries(reply: impl Fn() -> Reply + Send + 'static) -> (Vec<Duration>, Bench) {
     let start = Instant::now();
-    let times = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&times);
-    let mut bench = bench(move |_| {
-        seen.lock().unwrap().push(start.elapsed());
-        reply()
-    });
+    let mut bench = bench(move |_| reply());
     bench.plan_for(SECOND * 60, || vec![label("n1", "y")]).await;
-    let times = times.lock().unwrap().clone();
-    (times, bench)
+    (times(&bench, start), bench)
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,7 +223,7 @@ async fn pauses_grow_with_each_failure_of_a_kind() {
     let (times, bench) = tries(|| Reply::status(403, "Forbidden")).await;
     assert!((5..=6).contains(&times.len()), "{times:?}");
     assert_eq!(bench.reasons(), ["WriteRefused"], "recorded once");
-    let note = bench.api.events()[0]["note"].as_str().unwrap().to_owned();
+    let note = &bench.api.notes()[0];
     assert!(note.contains("the write patch nodes n1: because of Forbidden; "), "{note}");
 }
 
@@ -268,23 +272,17 @@ async fn a_different_write_ends_a_pause_but_a_different_time_does_not() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_while_the_api_server_is_busy() {
-    let start = Instant::now();
-    let times = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&times);
-    let mut bench = bench(move |_| {
-        let mut seen = seen.lock().unwrap();
-        seen.push(start.elapsed());
-        match seen.len() {
-            1 => Reply::Answer { code: 429, retry_after: Some("9"), body: b"later".to_vec() },
-            _ => written("n1"),
-        }
+    let (start, mut is_busy) = (Instant::now(), true);
+    let mut bench = bench(move |_| match std::mem::take(&mut is_busy) {
+        true => Reply::Answer { code: 429, retry_after: Some("9"), body: b"later".to_vec() },
+        false => written("n1"),
     });
     let busy = vec![label("n1", "y")];
     bench.plan_for(SECOND, || busy.clone()).await;
     bench.plan_for(SECOND * 7, || vec![label("n1", "y"), label("n2", "y")]).await;
-    assert_eq!(times.lock().unwrap().len(), 1);
+    assert_eq!(times(&bench, start).len(), 1);
     bench.plan_for(SECOND * 3 / 2, || vec![label("n2", "y")]).await;
-    let times = times.lock().unwrap().clone();
+    let times = times(&bench, start);
     assert!(times.len() > 1 && times[1] >= SECOND * 9, "{times:?}");
     assert_eq!(bench.wrote("nodes", "patch", "throttled"), 1);
 }
@@ -353,9 +351,8 @@ async fn a_taken_name_is_an_event_and_is_retried_with_growing_pauses() {
     assert!(bench.api.events().is_empty(), "it may be stowplan's own");
     bench.plan_for(SECOND * 60, || vec![action.clone()]).await;
     assert!((5..=7).contains(&bench.api.writes().len()), "{:?}", bench.api.writes());
-    let events = bench.api.events();
-    assert_eq!(events.len(), 1, "{events:?}");
-    let note = events[0]["note"].as_str().unwrap();
+    let notes = bench.api.notes();
+    let [note] = &notes[..] else { panic!("{notes:?}") };
     assert!(note.starts_with("widget p cannot be made: "), "{note}");
     assert!(note.contains("is not stowplan's"), "{note}");
 }
@@ -399,12 +396,12 @@ async fn only_operations_that_a_fresh_list_confirms_are_sent() {
     for _ in 0..3 {
         bench.executor.next().await;
     }
-    let calls = bench.api.calls();
-    let lists: Vec<_> = calls.iter().filter(|call| call.method == "GET").collect();
-    assert_eq!(lists.len(), 1, "one list for the round: {calls:?}");
+    let lists = bench.sent("GET");
+    assert_eq!(lists.len(), 1, "one list for the round: {lists:?}");
     assert_eq!(lists[0].path, "/apis/example.com/v1/widgets");
     assert!(!lists[0].query.contains("resourceVersion"), "{}", lists[0].query);
-    let sent: Vec<_> = calls[1..].iter().map(|call| (call.path.as_str(), &call.body)).collect();
+    let patches = bench.sent("PATCH");
+    let sent: Vec<_> = patches.iter().map(|call| (call.path.as_str(), &call.body)).collect();
     let free = json!([{"op": "remove", "path": "/metadata/labels/free"}]);
     assert_eq!(sent, [("/api/v1/nodes/n2", &free), ("/api/v1/nodes/n3", &free)]);
     assert_eq!(bench.wrote("nodes", "release", "kept"), 1);
@@ -412,8 +409,7 @@ async fn only_operations_that_a_fresh_list_confirms_are_sent() {
     for (node, pause, lists) in [("n4", ROUND / 2, 1), ("n5", ROUND / 2, 2)] {
         tokio::time::sleep(pause).await;
         bench.carry_out(vec![release(node, &["free"])]).await;
-        let calls = bench.api.calls().into_iter().filter(|call| call.method == "GET");
-        assert_eq!(calls.count(), lists, "in the same round, and after it");
+        assert_eq!(bench.sent("GET").len(), lists, "in the same round, and after it");
     }
 }
 
@@ -446,8 +442,7 @@ async fn a_creation_comes_before_the_write_that_depends_on_it() {
     for (name, is_trial) in [("n1", true), ("n2", false)] {
         bench.carry_out(vec![label_after(name, is_trial, IfTaken::Send)]).await;
     }
-    let mut calls = bench.api.calls();
-    calls.retain(|call| call.path.starts_with("/api/v1/nodes"));
+    let calls = bench.api.writes();
     let sent: Vec<_> = calls.iter().map(|call| (call.method.as_str(), &*call.path)).collect();
     let (all, one, two) = ("/api/v1/nodes", "/api/v1/nodes/n1", "/api/v1/nodes/n2");
     assert_eq!(sent, [("POST", all), ("PATCH", one), ("POST", all), ("PATCH", two)]);
@@ -473,8 +468,7 @@ async fn a_taken_name_confirms_refuses_or_makes_a_write_needless() {
             _ => written("n1"),
         });
         bench.carry_out(vec![label_after("n1", is_trial, if_taken)]).await;
-        let calls = bench.api.calls();
-        let sent: Vec<_> = calls.iter().filter(|call| call.method == "PATCH").collect();
+        let sent = bench.sent("PATCH");
         assert_eq!(sent.len(), patches, "{if_taken:?}");
         assert!(sent.iter().all(|call| call.body[1]["value"] == "made"), "{if_taken:?}");
         assert_eq!(bench.wrote("nodes", "patch", outcome), 1, "{if_taken:?}");
@@ -496,9 +490,8 @@ async fn without_the_list_nothing_is_sent() {
     ] {
         let mut bench = bench(move |_| reply());
         bench.plan_for(SECOND * 20, || vec![release("n1", &["free"])]).await;
-        let calls = bench.api.calls();
-        assert!((2..10).contains(&calls.len()), "{calls:?}");
-        assert!(calls.iter().all(|call| call.method == "GET"), "{calls:?}");
+        assert!((2..10).contains(&bench.sent("GET").len()), "{:?}", bench.api.calls());
+        assert_eq!(bench.sent("GET").len(), bench.api.calls().len());
     }
 }
 
@@ -561,10 +554,8 @@ async fn an_event_without_a_write_is_recorded_once() {
         bench.executor.take(vec![event_only(note)]);
         let _ = timeout(SECOND, bench.executor.next()).await;
     }
-    let events = bench.api.events();
-    let notes: Vec<_> = events.iter().map(|event| event["note"].as_str().unwrap()).collect();
-    assert_eq!(notes, ["a", "b"]);
-    assert_eq!(events[0]["type"], "Warning");
+    assert_eq!(bench.api.notes(), ["a", "b"]);
+    assert_eq!(bench.api.events()[0]["type"], "Warning");
     assert!(bench.api.writes().is_empty());
     assert_eq!(bench.metrics.controller_actions.get(), 0);
 }

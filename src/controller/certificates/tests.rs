@@ -209,8 +209,9 @@ async fn a_foreign_secret_is_reported_and_nothing_is_written() {
         let events = api.events();
         assert_eq!(events.len(), 1, "{events:?}");
         assert_eq!(events[0]["reason"], "ForeignSecret");
-        let note = events[0]["note"].as_str().unwrap();
-        assert!(note.starts_with(&format!("Secret stowplan-system/{name} is not stowplan's")));
+        assert!(
+            api.notes()[0].starts_with(&format!("Secret stowplan-system/{name} is not stowplan's"))
+        );
 
         // Once it is deleted, there is nothing in the way.
         server.objects.remove(&format!("{SECRETS}/{name}"));

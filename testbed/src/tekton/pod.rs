@@ -80,7 +80,8 @@ fn workspaces(task_run: &Value, task: &Value) -> Vec<Value> {
         // Only a TaskRun without a run has a template: a run passes its claims to its TaskRuns.
         let claim = claim::name(bound, task_run).map(|claim| json!({"claimName": claim}));
         let kinds = ["emptyDir", "configMap", "secret", "projected", "csi"];
-        let (kind, source) = match claim.as_ref().unwrap_or(&bound["persistentVolumeClaim"]) {
+        let (kind, source) = match claim.as_ref().unwrap_or_else(|| &bound["persistentVolumeClaim"])
+        {
             Value::Null => match kinds.into_iter().find(|kind| !bound[kind].is_null()) {
                 Some(kind) => (kind, &bound[kind]),
                 None => continue,

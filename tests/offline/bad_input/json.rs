@@ -8,7 +8,8 @@ use super::input::{
     HOST, SMALL, annotated, decide, decided, error, pointers, reason, refused_under_each_key,
     spoilt,
 };
-use crate::pods::{Kind, keeps, patch_of, patched, review_of};
+use crate::pods::{decide_bytes, keeps, patch_of, patched, review_of};
+use crate::properties::cases::CASES;
 
 #[test]
 fn empty_and_null_parents_get_the_placement_of_absent_ones() {
@@ -279,70 +280,45 @@ fn numbers_are_no_text_and_never_wrap() {
     error(spoilt(spec, &format!("{spec},{affinity}")).as_bytes());
 }
 
-/// Any one value of a full review replaced by a value of another type: an error, or an answer whose
-/// patch applies.
+/// Any one value of a review replaced by a value of another type: an error, or an answer whose patch
+/// applies.
 #[test]
 fn wrong_types_everywhere_are_an_error_or_an_answer_that_applies() {
-    let required = "requiredDuringSchedulingIgnoredDuringExecution";
-    let pod = json!({
-        "metadata": {
-            "name": "p", "generateName": "p-", "labels": {"streams.ibm.com/job": "j", "streams.ibm.com/pe": "j-0"},
-            "annotations": {
-                HOST: "n1", "streams.ibm.com/host-colocation": "together", "streams.ibm.com/host-exlocation": "apart",
-                "streams.ibm.com/host-isolation": "Sink", "stowplan.dev/placement": "forged",
-            },
-            "ownerReferences": [
-                {"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "name": "r", "uid": "u", "controller": true},
-            ],
-        },
-        "spec": {
-            "nodeName": "n1",
-            "nodeSelector": {"a": "b"},
-            "schedulingGates": [{"name": "g"}],
-            "volumes": [
-                {"name": "v", "emptyDir": {}},
-                {"name": "w", "persistentVolumeClaim": {"claimName": "c", "readOnly": true}},
-            ],
-            "affinity": {
-                "nodeAffinity": {required: {"nodeSelectorTerms": [
-                    {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
-                    {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n2"]}]},
-                ]}},
-                "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": {
-                    "labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"}}]},
-                "podAntiAffinity": {required: [{
-                    "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}, "topologyKey": "zone"}]},
-            },
-            "containers": [{"name": "c", "image": "i"}],
-        },
-    });
-    let claim = json!({
-        "metadata": {
-            "name": "c", "labels": {"a": "b"},
-            "annotations": {
-                "stowplan.dev/coschedule-group": "g",
-                "volume.beta.kubernetes.io/storage-class": "fast",
-            },
-            "ownerReferences": [
-                {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "r", "uid": "u", "controller": true},
-            ],
-        },
-        "spec": {
-            "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "volumeName": "v",
-            "selector": {"matchLabels": {"a": "b"}}, "resources": {"requests": {"storage": "1Gi"}},
-        },
-    });
-    for (kind, object) in [(Kind::Pod, pod), (Kind::Claim, claim)] {
-        let review = kind.review_of("default", &object);
-        let (mut answers, mut errors) = (0, 0);
+    let wrong = [
+        json!(null),
+        json!(true),
+        json!(7),
+        json!("x"),
+        json!([]),
+        json!({}),
+        json!([[]]),
+        json!({"": {}}),
+        json!(["n1", {}]),
+    ];
+    let (mut answers, mut errors) = (0, 0);
+    for name in [
+        "streams/all-constraints",
+        "streams/literal-pool-on-user-terms",
+        "streams/host-outside-the-own-node-selector",
+        "streams/node-name-equal-with-a-gate",
+        "coschedule/gates-of-others",
+        "coschedule/recorded-two-claims",
+        "coschedule/claim-recorded",
+        "coschedule/claim-by-the-beta-annotation-beside-a-class",
+        "katalyst/affinity-beside-the-pod-affinity-of-the-pod",
+        "mpi/worker-with-its-own-server",
+        "mpi/launcher-with-its-own-variables",
+    ] {
+        let case = CASES.iter().find(|case| case.name == name).expect(name);
+        let review: Value = serde_json::from_slice(&case.review).unwrap();
+        let view = case.view().unwrap();
         for pointer in pointers(&review) {
-            let wrong = json!([null, true, 7, "x", [], {}, [[]], {"": {}}, ["n1", {}]]);
-            for wrong in wrong.as_array().unwrap() {
+            for wrong in &wrong {
                 let mut spoilt = review.clone();
                 *spoilt.pointer_mut(&pointer).unwrap() = wrong.clone();
-                match decided(spoilt.to_string().as_bytes()) {
+                match decide_bytes(spoilt.to_string().as_bytes(), &view, &case.policy) {
                     Err(error) => {
-                        assert!(error.to_string().len() < 1024, "{pointer} {wrong}");
+                        assert!(error.to_string().len() < 1024, "{name} {pointer} {wrong}");
                         errors += 1;
                     }
                     Ok(decision) => {
@@ -350,12 +326,12 @@ fn wrong_types_everywhere_are_an_error_or_an_answer_that_applies() {
                         if let Ok(patch) = patch_of(&decision) {
                             let object = &spoilt["request"]["object"];
                             let kept = patched(object, &patch).and_then(|it| keeps(object, &it));
-                            assert_eq!(kept, Ok(()), "{pointer} {wrong}");
+                            assert_eq!(kept, Ok(()), "{name} {pointer} {wrong}");
                         }
                     }
                 }
             }
         }
-        assert!(answers > 100 && errors > 100, "{kind:?}: {answers} answers, {errors} errors");
     }
+    assert!(answers > 1000 && errors > 1000, "{answers} answers, {errors} errors");
 }

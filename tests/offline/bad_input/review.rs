@@ -169,15 +169,3 @@ fn what_is_no_claim_is_an_error_that_says_so() {
         .replace(r#""storageClassName":"a""#, r#""storageClassName":"a","storageClassName":"b""#);
     assert!(error(twice.as_bytes()).to_string().contains("duplicate field `storageClassName`"));
 }
-
-#[test]
-fn a_dry_run_gets_the_same_patch() {
-    let patch = |dry: bool| {
-        let mut review = review_of("default", &annotated(HOST, "n1"));
-        review["request"]["dryRun"] = json!(dry);
-        serde_json::to_string(&patch_of(&decided(review.to_string().as_bytes()).unwrap()).unwrap())
-            .unwrap()
-    };
-    assert_eq!(patch(true), patch(false));
-    assert_ne!(patch(true), "[]");
-}

@@ -29,8 +29,9 @@ fn collect(path: &[String], value: &Value, parts: &mut Parts) {
         }
         Value::Array(items) if !items.is_empty() => {
             for item in items {
-                let name = item["name"].as_str().or(item["rule"].as_str()).or(item.as_str());
-                collect(&below(&name.map_or(item.to_string(), str::to_owned)), item, parts);
+                let name =
+                    item["name"].as_str().or_else(|| item["rule"].as_str()).or(item.as_str());
+                collect(&below(&name.map_or_else(|| item.to_string(), str::to_owned)), item, parts);
             }
         }
         _ => _ = parts.insert(path.to_vec(), value.clone()),
@@ -94,7 +95,7 @@ fn narrowed(old: &Parts, new: &Parts) -> Vec<String> {
     let mut changed =
         paths.into_iter().filter(|path| old.get(*path) != new.get(*path)).collect::<Vec<_>>();
     changed.retain(|path| !is_growth(path, old, new));
-    let show = |value: Option<&Value>| value.map_or("nothing".to_owned(), Value::to_string);
+    let show = |value: Option<&Value>| value.map_or_else(|| "nothing".to_owned(), Value::to_string);
     let changed = changed.into_iter();
     changed
         .map(|path| {

@@ -70,6 +70,8 @@ const RECORDS: [&str; 3] = ["w-0", "w-1", "w-2"];
 
 #[test]
 fn each_worker_that_cannot_be_reached_says_why() {
+    let mut found = Findings::default();
+    let workers: Vec<Value> = (0..3).map(|index| worker(index, &ready())).collect();
     let keys = |state: Value| container("stowplan-mpi-keys", &state);
     let pending = |state| json!({"phase": "Pending", "initContainerStatuses": keys(state)});
     let main = |state: Value| {
@@ -77,60 +79,31 @@ fn each_worker_that_cannot_be_reached_says_why() {
         json!({"phase": "Running", "initContainerStatuses": copied,
             "containerStatuses": container("main", &state)})
     };
-    let failed = json!({"terminated": {"exitCode": 1, "message": "no such file"}});
-    let no_shell = json!({"waiting": {"reason": "CreateContainerError", "message": "no shell"}});
-    for (status, expected) in [
-        (
-            json!({"phase": "Pending"}),
-            "no container of it has started; it needs Secret pi-ssh and ConfigMap pi-mpi -> kubectl describe pod w-2 -n default;…",
-        ),
-        (
-            pending(failed),
-            "the keys could not be copied: exit code 1 no such file -> kubectl logs w-2 -n default -c stowplan-mpi-keys…",
-        ),
-        (pending(no_shell), "its keys are not copied yet: no shell ->…"),
-        (
-            main(json!({"running": {}})),
-            "it is not Ready: the ssh server must listen on port 22 -> kubectl logs w-2 -n default -c main…",
-        ),
-        (
-            main(json!({"terminated": {"exitCode": 255}})),
-            "container main has ended with exit code 255 ->…",
-        ),
-        (
-            main(json!({"waiting": {"reason": "ImagePullBackOff"}})),
-            "container main waits: ImagePullBackOff ->…",
-        ),
+    let no_shell = json!({"reason": "CreateContainerError", "message": "no shell"});
+    for (label, status) in [
+        ("no container has started", json!({"phase": "Pending"})),
+        ("no keys", pending(json!({"terminated": {"exitCode": 1, "message": "no such file"}}))),
+        ("no shell", pending(json!({"waiting": no_shell}))),
+        ("not Ready", main(json!({"running": {}}))),
+        ("ended", main(json!({"terminated": {"exitCode": 255}}))),
+        ("no image", main(json!({"waiting": {"reason": "ImagePullBackOff"}}))),
     ] {
-        let workers = vec![worker(0, &ready()), worker(1, &ready()), worker(2, &status)];
-        obstacles(&cluster(workers, &RECORDS), "mpi/pi").is(expected);
+        let workers = [&workers[..2], &[worker(2, &status)]].concat();
+        found.add(label, &cluster(workers, &RECORDS), "mpi/pi");
     }
-}
 
-#[test]
-fn names_pods_and_keys_that_are_missing_are_reported() {
-    let workers: Vec<Value> = (0..3).map(|index| worker(index, &ready())).collect();
-    let found = |workers: &[Value], records: &[&str]| {
-        obstacles(&cluster(workers.to_vec(), records), "mpi/pi")
-    };
-    found(&workers, &RECORDS).are(&[]);
-    found(&workers, &RECORDS[..2])
-        .is("its name w-2 has no DNS record in Service pi -> kubectl get endpointslices…");
-    found(&workers[..2], &RECORDS)
-        .is("there is no such pod -> kubectl describe statefulsets/w -n default");
-
+    found.add("all are Ready", &cluster(workers.clone(), &RECORDS), "mpi/pi");
+    found.add("no DNS record", &cluster(workers.clone(), &RECORDS[..2]), "mpi/pi");
+    found.add("no pod", &cluster(workers[..2].to_vec(), &RECORDS), "mpi/pi");
     // Created while the webhook was unavailable, with the Secret mounted by hand.
     let mut all = workers.clone();
     all[2]["metadata"]["labels"] = json!({});
     all[2]["spec"]["containers"][0]["volumeMounts"] =
         json!([{"name": "keys", "mountPath": "/root/.ssh"}]);
     all[2]["spec"]["volumes"] = json!([{"name": "keys", "secret": {"secretName": "pi-ssh"}}]);
-    found(&all, &RECORDS).are(&[
-        "it was created without stowplan's webhook, so it has no keys of the cluster ->…",
-        "it mounts a Secret at /root/.ssh: the directory of a Secret is writable by all users…",
-    ]);
-
+    found.add("admitted without stowplan", &cluster(all, &RECORDS), "mpi/pi");
     let mut objects = cluster(workers, &RECORDS);
     objects.retain(|object| object["kind"] != "StatefulSet");
-    obstacles(&objects, "mpi/pi").is("no workload of the namespace makes its workers ->…");
+    found.add("no workload", &objects, "mpi/pi");
+    found.compare("mpi");
 }

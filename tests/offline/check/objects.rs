@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-pub(crate) use crate::cli::command::agrees;
-use crate::cli::command::{self, Output};
+use crate::cli::command::{self, Output, Shown};
 
 /// `stowplan check` with these words, in the cluster of these objects.
 pub(crate) fn check(objects: &[Value], words: &str) -> Output {
@@ -11,47 +10,39 @@ pub(crate) fn check(objects: &[Value], words: &str) -> Output {
     command::run(&format!("check {words} --cluster -"), list.to_string())
 }
 
-/// What `check` finds, each obstacle as `what -> remedy`.
-pub(crate) struct Found(Vec<String>);
+/// What `check` finds in some situations, for a snapshot: each obstacle as `what -> remedy`.
+#[derive(Default)]
+pub(crate) struct Findings(Shown);
 
-impl Found {
-    /// Asserts that this is the only obstacle; `…` stands for any text.
-    pub(crate) fn is(&self, expected: &str) {
-        self.are(&[expected]);
+impl Findings {
+    /// Adds what is found about an object; the exit code says if there is anything.
+    pub(crate) fn add(&mut self, label: &str, objects: &[Value], asked: &str) -> &mut Self {
+        self.0.0 += &format!("{label}:\n");
+        for obstacle in obstacles(objects, asked) {
+            self.0.0 += &format!("- {obstacle}\n");
+        }
+        self
     }
 
-    /// Asserts that these are the obstacles, in this order; `…` stands for any text.
-    pub(crate) fn are(&self, expected: &[&str]) {
-        let is_all = self.0.len() == expected.len();
-        let mut pairs = self.0.iter().zip(expected);
-        let agree = is_all && pairs.all(|(found, expected)| agrees(found, expected));
-        assert!(agree, "found {:#?}\nexpected {expected:#?}", self.0);
+    /// Adds the complete output about an object.
+    pub(crate) fn show(&mut self, label: &str, objects: &[Value], asked: &str) -> &mut Self {
+        self.0.add(label, &check(objects, asked));
+        self
     }
 
-    /// Asserts that this is the first of the obstacles; `…` stands for any text.
-    pub(crate) fn begin(&self, expected: &str) {
-        Self(self.0.iter().take(1).cloned().collect()).is(expected);
-    }
-
-    /// Asserts that this is one of the obstacles; `…` stands for any text.
-    pub(crate) fn has(&self, expected: &str) {
-        let has = self.0.iter().any(|found| agrees(found, expected));
-        assert!(has, "found {:#?}\nexpected {expected:#?}", self.0);
-    }
-
-    /// Asserts that no obstacle mentions this.
-    pub(crate) fn lacks(&self, text: &str) {
-        assert!(!self.0.iter().any(|found| found.contains(text)), "{text}: {:#?}", self.0);
+    /// Compares all of it with the snapshot `check_<name>`.
+    pub(crate) fn compare(&self, name: &str) {
+        self.0.compare(&format!("check_{name}"));
     }
 }
 
 /// The obstacles that are found; the exit code says if there are any.
-pub(crate) fn obstacles(objects: &[Value], asked: &str) -> Found {
+pub(crate) fn obstacles(objects: &[Value], asked: &str) -> Vec<String> {
     let output = check(objects, &format!("{asked} -o json"));
     let mut found = Vec::new();
     collect(&output.json(), &mut found);
     assert_eq!(output.code, i32::from(!found.is_empty()), "{output:?}");
-    Found(found)
+    found
 }
 
 fn collect(diagnosis: &Value, found: &mut Vec<String>) {
@@ -118,7 +109,7 @@ pub(crate) fn running(name: &str, node: &str, labels: Value) -> Value {
 }
 
 /// The pod as it runs on this node; without one, it still waits.
-fn on_node(mut pod: Value, node: Option<&str>) -> Value {
+pub(crate) fn on_node(mut pod: Value, node: Option<&str>) -> Value {
     if let Some(node) = node {
         pod["spec"]["nodeName"] = json!(node);
         pod["status"] = json!({"phase": "Running"});
@@ -302,13 +293,30 @@ pub(crate) fn with_cache(pod: Value) -> Value {
 /// The placeholder of group `nightly` in `default`.
 pub(crate) const NATIVE: &str = "affinity-assistant-88b1e3553f";
 
+/// The annotations of that group.
+pub(crate) fn nightly() -> Value {
+    json!({"stowplan.dev/coschedule-group": "nightly"})
+}
+
 pub(crate) fn native_set() -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet",
         "metadata": {"name": NATIVE, "namespace": "default", "uid": "set",
             "labels": {"stowplan.dev/placeholder": NATIVE},
-            "annotations": {"stowplan.dev/coschedule-group": "nightly"}},
+            "annotations": nightly()},
         "spec": {"selector": {}, "template": {
             "metadata": of_template(NATIVE, &[]), "spec": {"containers": []}}},
     })
+}
+
+pub(crate) fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": kind, "status": status, "reason": reason, "message": message,
+        "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"})
+}
+
+/// A StreamsJob with one pool, `P`, and these conditions.
+pub(crate) fn streams_job(conditions: &[Value]) -> Value {
+    json!({"apiVersion": "stowplan.dev/v1alpha1", "kind": "StreamsJob",
+        "metadata": {"name": "j", "namespace": "default", "uid": "j", "generation": 1},
+        "spec": {"pools": [{"name": "P", "size": 1}]}, "status": {"conditions": conditions}})
 }

@@ -20,6 +20,7 @@ fn workload(version: &str, kind: &str, annotations: &Value) -> Value {
 
 #[test]
 fn the_pods_of_a_workload_are_its_parts() {
+    let mut found = Findings::default();
     for (word, version, kind, owner) in [
         ("deployment", "apps/v1", "Deployment", ("ReplicaSet", "w-5d4f")),
         ("statefulset", "apps/v1", "StatefulSet", ("StatefulSet", "w")),
@@ -29,111 +30,69 @@ fn the_pods_of_a_workload_are_its_parts() {
         let asked = format!("{word}/w");
         let pod = owned(running("p", "n1", json!({})), owner.0, owner.1);
         let other = owned(running("q", "n1", json!({})), owner.0, "x-5d4f");
-        let objects = [node("n1"), workload(version, kind, &json!({})), pod, other];
-        check(&objects, &asked)
-            .shows(0, &[&format!("\n{kind} default/w\n"), "Pod default/p"])
-            .lacks("default/q");
-        // Without the object itself, its pods show it.
-        check(&[objects[0].clone(), objects[2].clone()], &asked).shows(0, &["Pod default/p"]);
+        let objects = [node("n1"), pod, workload(version, kind, &json!({})), other];
+        found.show(&format!("{asked} and another"), &objects, &asked);
+        found.show(&format!("only the pod of {asked}"), &objects[..2], &asked);
         // The pods are missing, and the webhook is why.
         let host = json!({"streams.ibm.com/host": "n9"});
-        check(&[node("n1"), workload(version, kind, &host)], &asked)
-            .shows(1, &["its pods are refused: streams.ibm.com/host: no node has"]);
+        let objects = [node("n1"), workload(version, kind, &host)];
+        found.show(&format!("{asked} without pods"), &objects, &asked);
     }
-}
-
-#[test]
-fn a_name_that_a_streams_job_and_a_batch_job_have_is_called_so() {
     let of_job = json!({"metadata": {"labels": {"streams.ibm.com/job": "w"}}});
     let pe = with(waiting("pe", &Value::Null), &of_job);
-    let output = check(&[node("n1"), workload("batch/v1", "Job", &json!({})), pe], "job/w");
-    assert!(output.stdout.starts_with("StreamsJob default/w\n"), "{output:?}");
-    let also = "stowplan: namespace default also has a Job w: stowplan check jobs.batch/w\n";
-    assert_eq!(output.stderr, also);
+    let objects = [node("n1"), workload("batch/v1", "Job", &json!({})), pe];
+    found.show("a StreamsJob and a Job of one name", &objects, "job/w");
+    let ended = json!({"status": {"phase": "Succeeded"}});
+    let pod = with(running("p", "n1", json!({})), &ended);
+    found.show("a pod that has ended", &[node("n1"), pod], "pod/p");
+    found.compare("workloads");
 }
 
 #[test]
 fn a_node_shows_its_obstacles_and_its_pools() {
+    let mut found = Findings::default();
     let pool = pool(
         &json!({"size": 1, "exclusivity": "Exclusive"}),
         &json!({"members": [member(0, "n1", "Ready")], "conditions": ready("True", "Allocated", "")}),
     );
     let objects = [cordoned(node("n1")), pool.clone(), running("p", "n1", json!({}))];
-    check(&objects, "node/n1").shows(
-        1,
-        &[
-            "\nNode n1\n",
-            "\n  decided    member 0 of HostPool default/p, exclusive, Ready\n",
-            "\n  obstacle   it is cordoned\n  remedy     kubectl uncordon n1\n",
-        ],
-    );
-    check(&objects, "node/n2").fails("the cluster has no node n2");
+    found.show("cordoned", &objects, "node/n1").show("another", &objects, "node/n2");
 
     let taint = json!({"key": "stowplan.dev/exclusive", "value": HASH, "effect": "NoSchedule"});
     let other = json!({"key": "gpu", "value": "yes", "effect": "NoSchedule"});
     let marked = || tainted(node("n1"), std::slice::from_ref(&taint));
-    // The taint of a pool that has the node is no obstacle.
-    let fact = format!(
-        "taint stowplan.dev/exclusive={HASH}:NoSchedule: only pods of HostPool default/p run here"
-    );
-    check(&[marked(), pool.clone()], "node/n1").shows(0, &[&fact]);
-    // It is left over where the pool does not have the node, and others are obstacles as before.
+    found.show("the taint of its pool", &[marked(), pool.clone()], "node/n1");
     let left = with(pool.clone(), &json!({"status": null}));
-    obstacles(&[marked(), left], "node/n1").is("it has the taint stowplan.dev/exclusive…");
-    obstacles(&[tainted(node("n1"), &[taint.clone(), other]), pool], "node/n1")
-        .is("it has the taint gpu=yes…");
+    found.add("the taint of a pool that does not have it", &[marked(), left], "node/n1");
+    let objects = [tainted(node("n1"), &[taint.clone(), other]), pool];
+    found.add("another taint, too", &objects, "node/n1");
+    found.compare("nodes");
 }
 
 #[test]
-fn a_pod_that_has_ended_is_called_so() {
-    let ended = json!({"status": {"phase": "Succeeded"}});
-    let pod = with(running("p", "n1", json!({})), &ended);
-    check(&[node("n1"), pod], "pod/p").shows(0, &["it has ended: Succeeded"]);
-}
-
-#[test]
-fn a_group_is_found_by_its_name() {
+fn a_group_or_a_namespace_shows_what_has_an_obstacle_and_counts_the_rest() {
+    let mut found = Findings::default();
     let mut pod = waiting("a", &Value::Null);
     pod["metadata"]["labels"] = json!({"stowplan.dev/coschedule-member": NATIVE});
-    pod["metadata"]["annotations"] = json!({"stowplan.dev/coschedule-group": "nightly"});
+    pod["metadata"]["annotations"] = nightly();
     let objects = [node("n1"), native_set(), pod];
-    let set = format!("StatefulSet default/{NATIVE}");
-    check(&objects, "group/nightly")
-        .shows(1, &["\nGroup default/nightly\n", "one node for 1 pod", &set, "Pod default/a"]);
-    assert_eq!(check(&objects, "group/other").code, 2);
-}
+    found.show("a group", &objects, "group/nightly").show("no group", &objects, "group/other");
 
-#[test]
-fn a_namespace_shows_what_has_an_obstacle_and_counts_the_rest() {
     let mut lone = waiting("waits", &Value::Null);
     lone["metadata"]["labels"] = json!({});
     let of_job = owned(running("of-job", "n1", json!({})), "Job", "w");
-    let mut objects = vec![node("n1"), workload("batch/v1", "Job", &json!({})), of_job, lone];
+    let job = || workload("batch/v1", "Job", &json!({}));
+    let mut objects = vec![node("n1"), job(), of_job, lone];
     objects.extend((0..16).map(|number| running(&format!("r{number}"), "n1", json!({}))));
-    let output = check(&objects, "-n default");
-    let start = "Namespace default: 1 object with an obstacle, 17 without\n  Pod default/waits\n";
-    assert!(output.stdout.starts_with(start), "{output:?}");
-    let end = "  without an obstacle: 1 Job, 16 Pods\n";
-    assert!(output.stdout.ends_with(end), "{output:?}");
-    output.shows(1, &[]).lacks("default/r1");
-    let output = check(&[node("n1")], "");
-    assert_eq!((output.code, &*output.stdout), (0, "Namespace default: nothing to check\n"));
+    found.show("a namespace", &objects, "-n default").show("an empty one", &objects[..1], "");
     // The pod of a placeholder is shown with its group only.
-    check(&standing(None, &[node("n1")]), "")
-        .shows(1, &["  PipelineRun default/image\n"])
-        .lacks(&format!("Pod default/{PLACEHOLDER}-0"));
-}
+    found.show("a namespace with a run", &standing(None, &[node("n1")]), "");
 
-#[test]
-fn the_parts_with_an_obstacle_come_first_with_a_total() {
+    // The parts with an obstacle come first, with a total; in a namespace the others are only counted.
     let of = |pod: Value| owned(pod, "Job", "w");
-    let mut objects = vec![node("n1"), workload("batch/v1", "Job", &json!({}))];
+    let mut objects = vec![node("n1"), job()];
     objects.extend((0..3).map(|number| of(running(&format!("r{number}"), "n1", json!({})))));
     objects.push(of(waiting("z", &Value::Null)));
-    check(&objects, "jobs.batch/w")
-        .shows(1, &["  pods       4, 1 with an obstacle\n  Pod default/z\n", "Pod default/r1\n"]);
-    // In a namespace the others are only counted.
-    check(&objects, "")
-        .shows(1, &["    pods       4, 1 with an obstacle\n    Pod default/z\n"])
-        .lacks("default/r1");
+    found.show("a Job", &objects, "jobs.batch/w").show("a namespace with a Job", &objects, "");
+    found.compare("groups_and_namespaces");
 }

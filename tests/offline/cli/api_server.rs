@@ -143,3 +143,30 @@ pub(crate) fn config_map(data: &Value) -> Answer {
     let metadata = json!({"name": "policy", "namespace": "system"});
     (200, json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": data}))
 }
+
+/// A cluster whose webhook configuration has these annotations, where its policy is this answer to
+/// the request for `system/policy`.
+pub(crate) fn with_policy(
+    annotations: Value,
+    policy: Answer,
+    other: impl Fn(&str) -> Answer + Send + 'static,
+) -> Cluster {
+    Cluster::start(move |path| match path {
+        path if path.starts_with("/apis/admissionregistration.k8s.io/v1/mutating") => list(&[
+            configuration("a.example.com", &Value::Null),
+            configuration("pods.stowplan.dev", &annotations),
+        ]),
+        "/api/v1/namespaces/system/configmaps/policy" => policy.clone(),
+        path => other(path),
+    })
+}
+
+/// The annotations that name the policy `system/policy`.
+pub(crate) fn named() -> Value {
+    json!({"stowplan.dev/policy": "system/policy"})
+}
+
+/// The answer with this text of a policy.
+pub(crate) fn policy(text: &str) -> Answer {
+    config_map(&json!({"policy.yaml": text}))
+}

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::api_server::{
-    Answer, Cluster, config_map, configuration, forbidden, list, with_one_node,
+    Answer, Cluster, forbidden, list, named, policy, with_one_node, with_policy,
 };
+use super::command::Shown;
 
 fn pod(name: &str, namespace: &str, owner: &Value) -> Value {
     json!({"metadata": {"name": name, "namespace": namespace, "ownerReferences": owner,
@@ -31,32 +32,15 @@ fn web(path: &str) -> Answer {
 }
 
 #[test]
-fn a_deployment_is_checked_with_its_template_and_its_pods() {
+fn a_deployment_a_namespace_and_all_of_them_are_checked() {
     let cluster = Cluster::start(web);
-    cluster.check("deployment/web").has_lines(
-        1,
-        &[
-            "Deployment jobs/web",
-            "  asked      2 pods, of which 1 exist",
-            "  obstacle   its pods are refused: streams.ibm.com/host: no node has the name \"node-9\"",
-            "  Pod jobs/web-5d4f-1",
-        ],
-    );
-    cluster
-        .check("deployment/other")
-        .fails("namespace jobs has no Deployment other (-n names another namespace)");
-}
-
-#[test]
-fn a_namespace_and_all_of_them_are_checked() {
-    let cluster = Cluster::start(web);
-    cluster
-        .check("-n jobs")
-        .shows(1, &["\nNamespace jobs: 1 object with an obstacle, 0 without\n"])
-        .lacks("lonely");
-    let total = "\n2 namespaces, 2 with an obstacle\n";
-    let namespaces = ["Namespace feeds: ", "Namespace jobs: ", "Pod feeds/lonely", total];
-    cluster.check("-A").shows(1, &namespaces);
+    let mut shown = Shown::default();
+    for words in ["deployment/web", "deployment/other", "-n jobs", "-A"] {
+        shown.add(words, &cluster.check(words));
+    }
+    shown.compare("check_live");
+    // Its users may not read them.
+    assert!(!cluster.was_asked("configmaps"));
 }
 
 #[test]
@@ -65,39 +49,16 @@ fn check_works_with_rights_in_one_namespace_and_says_what_is_missing() {
         path if path.contains("/namespaces/jobs/") => web(path),
         _ => forbidden(),
     });
-    for words in ["pod/web-5d4f-1", "deployment/web", "-n jobs"] {
-        let nodes = "stowplan: nodes cannot be listed: the server says Forbidden: which hosts, tags and members";
-        // Which hosts exist is not known, so no refusal is claimed.
-        cluster.check(words).shows(1, &[]).lacks("refused").warns(&[nodes]);
+    let mut shown = Shown::default();
+    // Which hosts exist is not known, so no refusal is claimed.
+    for words in ["pod/web-5d4f-1", "deployment/web", "-n jobs", "node/node-1"] {
+        shown.add(words, &cluster.check(words));
     }
-    let output = cluster.check("node/node-1");
-    let last = "stowplan: no node is known, so node-1 cannot be checked\n";
-    assert!(output.code == 2 && output.stderr.ends_with(last), "{output:?}");
-}
-
-#[test]
-fn check_lists_no_config_maps_which_its_users_may_not_read() {
-    let cluster = Cluster::start(|path| match path.contains("/configmaps") {
-        true => forbidden(),
-        false => web(path),
-    });
-    for words in ["pod/web-5d4f-1", "-n jobs", "-A"] {
-        let output = cluster.check(words);
-        assert!(!output.stderr.contains("configmaps"), "{output:?}");
-    }
+    shown.compare("check_one_namespace");
 }
 
 #[test]
 fn check_reads_the_policy_of_the_cluster() {
-    let cluster = Cluster::start(|path| match path {
-        path if path.starts_with("/apis/admissionregistration.k8s.io/v1/mutating") => {
-            let annotations = json!({"stowplan.dev/policy": "system/policy"});
-            list(&[configuration("pods.stowplan.dev", &annotations)])
-        }
-        "/api/v1/namespaces/system/configmaps/policy" => {
-            config_map(&json!({"policy.yaml": "excludedNamespaces: [jobs]"}))
-        }
-        path => web(path),
-    });
+    let cluster = with_policy(named(), policy("excludedNamespaces: [jobs]"), web);
     cluster.check("pod/web-5d4f-1").shows(1, &["nothing: the policy excludes namespace jobs"]);
 }

@@ -74,6 +74,23 @@ impl Output {
     }
 }
 
+/// The outputs of some commands, for a snapshot.
+#[derive(Default)]
+pub(crate) struct Shown(pub(crate) String);
+
+impl Shown {
+    pub(crate) fn add(&mut self, label: &str, output: &Output) -> &mut Self {
+        let Output { code, stdout, stderr } = output;
+        self.0 += &format!("{label}: exit {code}\n{stdout}{stderr}\n");
+        self
+    }
+
+    /// Compares all of it with the snapshot of this name.
+    pub(crate) fn compare(&self, name: &str) {
+        assert_snapshot(name, &self.0);
+    }
+}
+
 /// Returns whether a text is as this pattern; `…` in the pattern stands for any text.
 pub(crate) fn agrees(text: &str, pattern: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('…') else { return text == pattern };
@@ -116,7 +133,8 @@ impl Folder {
     }
 }
 
-fn run_in(folder: &Path, words: &str, stdin: &[u8]) -> Output {
+/// `stowplan` with these words, in this folder.
+pub(crate) fn run_in(folder: &Path, words: &str, stdin: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_stowplan"))
         .args(words.split_whitespace())
         .current_dir(folder)

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::command::{Folder, run};
 
@@ -22,58 +22,6 @@ fn the_chart_carries_the_definitions_that_the_binary_prints() {
         "charts/stowplan/files/crds.yaml is not what `stowplan crds` prints: \
          run STOWPLAN_REFRESH=1 cargo test --test offline cli"
     );
-}
-
-#[test]
-fn the_definitions_say_what_a_rust_type_cannot() {
-    let output = run("crds", "");
-    assert!(output.stdout.starts_with("# "), "a first line for people");
-    let definitions: Vec<Value> = serde_saphyr::from_multiple(&output.stdout).expect("documents");
-    let name = |definition: &Value| definition.pointer("/metadata/name").cloned();
-    let names: Vec<_> = definitions.iter().filter_map(name).collect();
-    assert_eq!(names, [json!("hostpools.stowplan.dev"), json!("streamsjobs.stowplan.dev")]);
-    let schema = |index: usize, path: &str| {
-        let schema = &definitions[index]["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-        schema.pointer(path).unwrap_or(&Value::Null).clone()
-    };
-    let (pool, job) = (0, 1);
-    for (definition, path, value) in [
-        (job, "/properties/spec/properties/processingElements/maxItems", json!(1000)),
-        (job, "/properties/spec/properties/pools/x-kubernetes-list-type", json!("map")),
-        // Their order is meaning.
-        (
-            job,
-            "/properties/spec/properties/pools/items/properties/hosts/x-kubernetes-list-type",
-            json!("atomic"),
-        ),
-        (pool, "/required", json!(["spec"])),
-        (pool, "/properties/spec/properties/hosts/minItems", json!(1)),
-        (pool, "/properties/spec/properties/hosts/maxItems", json!(256)),
-        (pool, "/properties/spec/properties/size/minimum", json!(1)),
-        (pool, "/properties/spec/properties/size/format", json!("int32")),
-        (pool, "/properties/spec/properties/tags/items/maxLength", json!(63)),
-        (pool, "/properties/spec/properties/exclusivity/enum", json!(["Shared", "Exclusive"])),
-        (pool, "/properties/spec/properties/exclusivity/default", json!("Shared")),
-    ] {
-        assert_eq!(schema(definition, path), value, "{path}");
-    }
-    let pool_rules = schema(pool, "/properties/spec/x-kubernetes-validations");
-    for (rules, message) in [
-        (schema(job, ""), "enforcement is immutable"),
-        (schema(job, ""), "size can only grow"),
-        (schema(job, ""), "exactly one of name"),
-        (pool_rules.clone(), "hosts excludes size"),
-        (pool_rules.clone(), "Exclusive needs"),
-        (pool_rules.clone(), "hosts is immutable"),
-        (pool_rules, "size can only grow"),
-    ] {
-        assert!(rules.to_string().contains(message), "{message}");
-    }
-    // What users write has no null; an absent status may be one.
-    for definition in [pool, job] {
-        let spec = schema(definition, "/properties/spec").to_string();
-        assert!(!spec.contains("null") && !spec.contains("anyOf"), "{spec}");
-    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::command::{Folder, NODES, job, plan_of, pod};
+use super::command::{Folder, Shown, job, plan_of, pod};
 
 const STREAMS_JOB: &str = "
 apiVersion: stowplan.dev/v1alpha1
@@ -26,24 +26,12 @@ spec: {containers: [{name: pe, image: streams-runtime}]}
 fn a_job_is_checked_and_the_pods_beside_it_join_it() {
     let node = "{apiVersion: v1, kind: Node, metadata: {name: n1}}";
     let folder = Folder::new(&[("job.yaml", STREAMS_JOB), ("nodes.yaml", node)]);
-    let accepted = "StreamsJob default/parallel: accepted: it can be placed\n  on one host: parallel-0, parallel-1\n";
+    let mut shown = Shown::default();
     // The host of the job's first element is inherited.
-    folder
-        .plan("-f job.yaml --cluster nodes.yaml")
-        .has_lines(0, &[])
-        .shows(0, &[accepted, "metadata.name In [n1]"]);
-    let list = folder.plan("-f job.yaml --cluster nodes.yaml -o json").json();
-    assert_eq!(list["items"][0]["groups"], json!([["parallel-0", "parallel-1"]]), "{list}");
-    assert_eq!(list["items"][0]["reason"], "Valid");
-    assert_eq!(list["items"][1]["allowed"], true);
-
-    let output = folder.plan("-f job.yaml -o json");
-    assert_eq!(output.code, 1);
-    let list = output.json();
-    assert_eq!(list["items"][0]["reason"], "UnknownHost");
-    assert_eq!(list["items"][1]["reason"], "JobNotAccepted");
-    let message = list["items"][0]["message"].as_str().expect("a message");
-    assert!(message.ends_with("(no cluster given: use --cluster or --live)"), "{message}");
+    shown.add("with its node", &folder.plan("-f job.yaml --cluster nodes.yaml"));
+    shown.add("as JSON", &folder.plan("-f job.yaml --cluster nodes.yaml -o json"));
+    shown.add("without a cluster", &folder.plan("-f job.yaml"));
+    shown.compare("plan_streams_job");
 }
 
 /// The entry of the one object in `text`.
@@ -56,51 +44,36 @@ pub(crate) fn planned(text: &str) -> Value {
 
 #[test]
 fn every_kind_with_a_pod_template_is_planned() {
+    let mut shown = Shown::default();
     let template =
         "{metadata: {annotations: {streams.ibm.com/host: node-1}}, spec: {containers: []}}";
     let spec = &*format!("spec: {{template: {template}}}");
     let indexed = &*format!("spec: {{completionMode: Indexed, template: {template}}}");
+    // Labels that a controller adds do not hide that the template has none.
+    let together = &*indexed.replace("host: node-1", "host-colocation: t");
     let cron = &*format!("spec: {{jobTemplate: {{spec: {{template: {template}}}}}}}");
     let bare = &*format!("template: {template}");
-    for (version, kind, rest, path) in [
-        ("apps/v1", "Deployment", spec, "/spec/template"),
-        ("apps/v1", "ReplicaSet", spec, "/spec/template"),
-        ("apps/v1", "StatefulSet", spec, "/spec/template"),
-        ("batch/v1", "Job", spec, "/spec/template"),
-        ("batch/v1", "Job", indexed, "/spec/template"),
-        ("batch/v1", "CronJob", cron, "/spec/jobTemplate/spec/template"),
-        ("v1", "ReplicationController", spec, "/spec/template"),
-        ("v1", "PodTemplate", bare, "/template"),
-        ("example.com/v1", "Widget", spec, "/spec/template"),
+    for (version, kind, rest) in [
+        ("apps/v1", "Deployment", spec),
+        ("apps/v1", "ReplicaSet", spec),
+        ("apps/v1", "StatefulSet", spec),
+        ("batch/v1", "Job", spec),
+        ("batch/v1", "Job", indexed),
+        ("batch/v1", "Job", together),
+        ("batch/v1", "CronJob", cron),
+        ("v1", "ReplicationController", spec),
+        ("v1", "PodTemplate", bare),
+        ("example.com/v1", "Widget", spec),
+        // The pod knows its owner.
+        ("apps/v1", "DaemonSet", spec),
     ] {
         let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\n{rest}\n");
+        // Nothing of what the controller will add gets into the template.
+        shown.add(&text, &job().plan_of("--cluster cluster -o patch", &text));
         let entry = planned(&text);
-        assert_eq!(entry["reason"], "Placed", "{kind}: {entry}");
         assert_eq!((&entry["kind"], &entry["name"]), (&json!(kind), &json!("x")));
-        let patch = entry["patch"].as_array().expect("a list");
-        assert!(!patch.is_empty(), "{kind}");
-        for operation in patch {
-            let at = operation["path"].as_str().expect("a path");
-            assert!(at.starts_with(path), "{kind}: {at}");
-            // Nothing of what the controller will add gets into the template.
-            assert!(!at.contains("job-name") && !at.contains("ownerReferences"), "{kind}: {at}");
-        }
-        let folder = Folder::new(&[("n.yaml", NODES)]);
-        let output = folder.plan_of("--cluster n.yaml -o yaml", &text);
-        output.shows(0, &["stowplan.dev/placement"]);
-        for extra in ["ownerReferences", "job-name", "pod-index", "generateName", "namespace"] {
-            output.lacks(extra);
-        }
     }
-    let daemons = format!("apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: x}}\n{spec}\n");
-    assert_eq!(planned(&daemons)["reason"], "DaemonSetPod", "the pod knows its owner");
-    // Labels that a controller adds do not hide that the template has none.
-    let entry = planned(&format!(
-        "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: x}}\n{}\n",
-        indexed.replace("host: node-1", "host-colocation: t")
-    ));
-    let labels = json!({"op": "add", "path": "/spec/template/metadata/labels", "value": {}});
-    assert_eq!(entry["patch"][0], labels);
+    shown.compare("plan_kinds");
 }
 
 #[test]
@@ -157,43 +130,30 @@ fn the_namespace_is_the_objects_own_or_the_one_asked_for() {
 
 #[test]
 fn without_a_cluster_a_refusal_says_that_one_would_help() {
-    let hint = "(no cluster given: use --cluster or --live)";
-    for (words, host, helps) in [
-        ("", "node-1", true),
-        ("--cluster cluster", "node-9", false),
-        // No cluster helps there.
-        ("", "''", false),
-    ] {
+    let mut shown = Shown::default();
+    // No cluster helps for the last one.
+    for (words, host) in [("", "node-1"), ("--cluster cluster", "node-9"), ("", "''")] {
         let text = pod("p", &format!("streams.ibm.com/host: {host}"));
-        let entry = job().plan_of(&format!("-o json {words}"), text).first();
-        let message = entry["message"].as_str().expect("text");
-        assert_eq!(message.ends_with(&format!(" {hint}")), helps, "{message}");
+        shown.add(&format!("{host} {words}"), &job().plan_of(words, text));
     }
-    plan_of("", pod("p", "streams.ibm.com/host: node-1")).shows(1, &[&format!("\n  {hint}\n")]);
+    shown.compare("plan_hints");
 }
 
 #[test]
 fn keys_on_an_object_instead_of_its_template_are_reported() {
+    let mut shown = Shown::default();
     let metadata = "{name: w, labels: {stowplan.dev/ignore: 'true'}, annotations: {streams.ibm.com/host: node-1, stowplan.dev/coschedule-group: g, example.com/host: x}}";
     let template = "{metadata: {annotations: {stowplan.dev/coschedule-group: g}}, spec: {containers: [{name: c, image: i}]}}";
     let deployment = format!(
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {metadata}\nspec: {{template: {template}}}\n"
     );
-    let entry = planned(&deployment);
-    assert_eq!(entry["allowed"], true, "{entry}");
-    assert_eq!(
-        entry["warnings"],
-        json!([
-            "streams.ibm.com/host: no effect on a Deployment; write it into spec.template.metadata.annotations",
-            "stowplan.dev/ignore: no effect on a Deployment; write it into spec.template.metadata.labels",
-        ])
-    );
     let cron = format!(
         "apiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: c}}\nspec: {{jobTemplate: {{metadata: {{labels: {{streams.ibm.com/host-pool: p}}}}, spec: {{template: {template}}}}}}}\n"
     );
-    let warning = "warning: streams.ibm.com/host-pool: no effect on a CronJob; write it into spec.jobTemplate.spec.template.metadata.annotations";
-    job().plan_of("--cluster cluster", cron).shows(0, &[warning]);
     // A controller of another kind may copy the annotations of the object to its pods.
     let other = deployment.replace("apps/v1", "example.com/v1").replace("Deployment", "Fleet");
-    assert_eq!(planned(&other)["warnings"], json!([]));
+    for (kind, text) in [("a Deployment", deployment), ("a CronJob", cron), ("a Fleet", other)] {
+        shown.add(kind, &job().plan_of("--cluster cluster", text));
+    }
+    shown.compare("plan_misplaced_keys");
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::command::{JOB, assert_snapshot, job, plan_of, pod};
+use super::command::{JOB, assert_snapshot, job, pod};
 
 #[test]
 fn the_plan_of_a_job_in_each_format() {
@@ -64,27 +64,4 @@ fn the_plan_of_a_job_in_each_format() {
     folder
         .plan_of("--policy warn.yaml", pod("p", "streams.ibm.com/host: node-9"))
         .shows(0, &["\n1 object: 1 admitted without placement\n"]);
-}
-
-#[test]
-fn text_that_looks_like_something_else_comes_out_as_text() {
-    let values = "5|true|1e3|0x1|null|y|on|0755|1_0|~||2001-01-01|12:30|1.0".split('|').enumerate();
-    let pairs = values.clone().map(|(index, value)| format!("l{index}: '{value}'"));
-    let text = format!(
-        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\n  labels: {{{}}}\n\
-         \x20 annotations: {{streams.ibm.com/host-colocation: x}}\n\
-         spec: {{big: 9223372036854775807, mode: 0644, half: 0.5, containers: [], on: off}}\n",
-        pairs.collect::<Vec<_>>().join(", ")
-    );
-    let output = plan_of("-o yaml", text);
-    output.has_lines(0, &[]);
-    let placed: Value = serde_saphyr::from_str(&output.stdout).expect("YAML");
-    for (index, value) in values {
-        assert_eq!(placed["metadata"]["labels"][format!("l{index}")], value, "{output:?}");
-    }
-    // As kubectl reads YAML 1.1: 0644 is octal.
-    assert_eq!(placed["spec"]["big"], json!(9_223_372_036_854_775_807_i64));
-    assert_eq!(placed["spec"]["mode"], json!(420));
-    assert_eq!(placed["spec"]["half"], json!(0.5));
-    assert!(placed["spec"]["affinity"].is_object());
 }

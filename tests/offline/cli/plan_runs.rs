@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::command::{Folder, NODES, plan_of};
+use super::command::{Folder, NODES, Shown, plan_of};
 use super::plan_objects::planned;
 
 /// A run with two claim templates; its task `build` uses both. `metadata` and `pipeline` in
@@ -28,103 +28,67 @@ fn claim(spec: &str) -> String {
     )
 }
 
+/// What `plan` prints about one run, as JSON.
+fn described(run: &Value) -> String {
+    serde_json::to_string_pretty(run).expect("JSON")
+}
+
 #[test]
 fn a_run_is_planned_in_every_mode() {
-    for (mode, groups, members, isolated) in [
-        ("disabled", 0, &[][..], false),
-        ("workspaces", 1, &["clone", "build"], false),
-        ("pipelineruns", 1, &["clone", "build", "lint"], false),
-        ("isolate-pipelinerun", 1, &["clone", "build", "lint"], true),
-    ] {
+    let mut shown = Shown::default();
+    for mode in ["disabled", "workspaces", "pipelineruns", "isolate-pipelinerun", "all"] {
         let metadata = format!("name: r, uid: u, annotations: {{stowplan.dev/coschedule: {mode}}}");
-        let entry = planned(&run_with(&metadata, PIPELINE));
-        let run = &entry["run"];
-        assert_eq!((&entry["allowed"], &run["mode"]), (&json!(true), &json!(mode)), "{entry}");
-        let of = run["groups"].as_array().expect("groups");
-        assert_eq!(of.len(), groups, "{entry}");
-        for group in of {
-            assert_eq!(group["claims"].as_array().map(Vec::len), Some(2), "{entry}");
-            assert_eq!(group["isolated"], json!(isolated), "{entry}");
-            let placeholder = group["placeholder"].as_str().unwrap_or_default();
-            assert!(placeholder.starts_with("affinity-assistant-"), "{entry}");
-        }
-        for task in run["tasks"].as_array().expect("tasks") {
-            let is_member = members.iter().any(|member| task["name"] == *member);
-            let changes = task["changes"].as_array().map_or(0, Vec::len);
-            assert_eq!(changes > 0, is_member, "{mode}: {task}");
+        shown.add(mode, &plan_of("", run_with(&metadata, PIPELINE)));
+        if mode == "isolate-pipelinerun" {
+            shown.0 += &described(&planned(&run_with(&metadata, PIPELINE))["run"]);
         }
     }
+    for pipeline in [RESOLVED, "pipelineSpec: {tasks: []}"] {
+        let entry =
+            planned(&run_with("name: r, annotations: {stowplan.dev/coschedule: all}", pipeline));
+        assert_eq!((&entry["code"], &entry["reason"]), (&json!(422), &json!("InvalidMode")));
+    }
+    // Names that depend on the UID are not shown before there is a UID.
+    shown.add("without a UID", &plan_of("", run_with("generateName: image-", PIPELINE)));
+    let entry = planned(&run_with("generateName: image-", PIPELINE));
+    assert_eq!(entry["run"]["groups"][0].get("placeholder"), None, "{entry}");
+    shown.add("without a name", &plan_of("", run_with("labels: {a: b}", PIPELINE)));
+    shown.compare("plan_run_modes");
 }
 
 #[test]
 fn a_run_is_planned_as_far_as_it_is_known() {
-    let entry = planned(&run_with("name: r", RESOLVED));
-    assert_eq!(entry["run"]["groups"][0]["tasks"], Value::Null, "{entry}");
-    // Shown for any pod that uses the group's claims.
-    let changes = &entry["run"]["groups"][0]["anyPod"]["changes"];
-    assert!(changes.as_array().is_some_and(|changes| !changes.is_empty()), "{entry}");
-
-    // Names that depend on the UID are not shown before there is a UID.
-    let entry = planned(&run_with("generateName: image-", PIPELINE));
-    assert_eq!(entry["name"], "image-");
-    let group = &entry["run"]["groups"][0];
-    assert_eq!(group.get("placeholder"), None, "{entry}");
-    assert_eq!(group["claims"][0], "<claim of workspace source>", "{entry}");
-
-    for (pipeline, sentence) in [
-        (RESOLVED, "  its tasks come from a resolver, and are not known here"),
-        (
-            "pipelineRef: {name: image}",
-            "  Pipeline image is not known here, and so its tasks are not",
-        ),
-        (
-            "pipelineSpec: {tasks: [{name: inner, pipelineSpec: {tasks: []}}]}",
-            "  its pipeline has nested pipelines, whose tasks are not known here",
-        ),
-    ] {
-        let text = run_with("name: r", pipeline);
-        let entry = planned(&text);
-        assert_eq!((&entry["run"]["tasks"], &entry["reason"]), (&Value::Null, &json!("Placed")));
-        plan_of("", text).has_lines(
-            0,
-            &[
-                "PipelineRun default/r: coscheduled, 1 group",
-                "  on one node: every task",
-                "    a pod that uses them:",
-                sentence,
-                "1 object: 1 placed",
-            ],
-        );
-    }
-}
-
-#[test]
-fn a_run_is_coscheduled_or_not() {
-    let excluded = run_with("name: r, namespace: kube-system", PIPELINE);
-    let verdict = "PipelineRun kube-system/r: left alone: the policy excludes its namespace";
-    plan_of("", excluded).has_lines(0, &[verdict]).lacks("on one node");
-    let verdict = "PipelineRun default/r: unchanged: its pods may run anywhere";
-    plan_of("", run_with("name: r", "pipelineSpec: {tasks: [{name: lint}]}"))
-        .has_lines(0, &[verdict, "1 object: 1 unchanged"]);
+    let mut shown = Shown::default();
+    let nested = "pipelineSpec: {tasks: [{name: inner, pipelineSpec: {tasks: []}}]}";
     // A task may mount the claim itself.
     let volume = "pipelineSpec: {tasks: [{name: build, taskSpec: {volumes: [{name: c, \
                   persistentVolumeClaim: {claimName: cache}}]}}]}";
-    plan_of("", run_with("name: r", volume))
-        .has_lines(0, &["  on one node: build", "  pod of build:", "1 object: 1 placed"]);
+    for (label, metadata, pipeline) in [
+        ("a resolver", "name: r", RESOLVED),
+        ("a Pipeline", "name: r", "pipelineRef: {name: image}"),
+        ("nested pipelines", "name: r", nested),
+        ("an excluded namespace", "name: r, namespace: kube-system", PIPELINE),
+        ("no claim", "name: r", "pipelineSpec: {tasks: [{name: lint}]}"),
+        ("a claim of a task", "name: r", volume),
+        // Tekton copies the annotation to the run's pods.
+        ("a group", GROUP, PIPELINE),
+        ("a group, and a resolver", GROUP, RESOLVED),
+        (
+            "an invalid group",
+            "name: r, annotations: {stowplan.dev/coschedule-group: -bad-}",
+            PIPELINE,
+        ),
+    ] {
+        shown.add(label, &plan_of("", run_with(metadata, pipeline)));
+    }
+    shown.0 += &described(&planned(&run_with("name: r, uid: u", RESOLVED))["run"]);
+    assert_eq!(planned(&run_with(GROUP, PIPELINE))["run"]["nativeGroup"], "g");
+    let invalid = GROUP.replace("group: g", "group: -bad-");
+    assert_eq!(planned(&run_with(&invalid, PIPELINE))["reason"], "InvalidGroup");
+    shown.compare("plan_run_pipelines");
 }
 
-/// Tekton copies the annotation to the run's pods.
-#[test]
-fn a_run_that_names_a_group_is_planned_with_that_group() {
-    for (pipeline, placed) in [(PIPELINE, "  pods of "), (RESOLVED, "")] {
-        let text = run_with("name: r, annotations: {stowplan.dev/coschedule-group: g}", pipeline);
-        let verdict = "PipelineRun default/r: coscheduled with all pods of group g";
-        plan_of("", &text).has_lines(0, &[verdict, "1 object: 1 placed"]).shows(0, &[placed]);
-        assert_eq!(planned(&text)["run"]["nativeGroup"], "g");
-        let entry = planned(&text.replace("coschedule-group: g", "coschedule-group: -bad-"));
-        assert_eq!((&entry["code"], &entry["reason"]), (&json!(422), &json!("InvalidGroup")));
-    }
-}
+const GROUP: &str = "name: r, annotations: {stowplan.dev/coschedule-group: g}";
 
 /// A class of one provisioner. `annotations` in flow style.
 fn class(name: &str, created: &str, annotations: &str, mode: &str) -> String {
@@ -136,9 +100,9 @@ fn class(name: &str, created: &str, annotations: &str, mode: &str) -> String {
     )
 }
 
-/// The API server has filled in the default class before it asks the webhook.
 #[test]
-fn a_claim_without_a_class_is_planned_with_the_default_one() {
+fn claims_are_planned_with_the_classes_that_are_known() {
+    let mut shown = Shown::default();
     let is_default = |is: bool| format!("storageclass.kubernetes.io/is-default-class: '{is}'");
     let classes = [
         class("old-now", "2026-01-01", &is_default(true), "Immediate"),
@@ -147,67 +111,37 @@ fn a_claim_without_a_class_is_planned_with_the_default_one() {
         class("new-waits", "2026-02-01", "", "WaitForFirstConsumer"),
         class("newest-now", "2026-03-01", &is_default(false), "Immediate"),
     ];
-    let folder = Folder::new(&[("classes.yaml", &classes.concat())]);
+    let folder = Folder::new(&[("classes.yaml", &classes.concat()), ("nodes.yaml", NODES)]);
     let run = run_with("name: r", PIPELINE);
-    for (class, expected) in [
-        ("", "storage class new-waits"),
-        (", storageClassName: old-now", "storage class old-waits"),
-        // A volume without a class is what this one asks for.
-        (", storageClassName: ''", "as it is"),
-    ] {
-        let text = run.replace(", storageClassName: now", class);
-        let expected = format!("claim of workspace source: {expected}");
-        folder.plan_of("--cluster classes.yaml", text).shows(0, &[&expected]);
-    }
-    let claim = claim("{accessModes: [ReadWriteOnce]}");
-    folder.plan_of("--cluster classes.yaml", &claim).shows(0, &["storage class new-waits"]);
-    folder
-        .plan_of("--cluster classes.yaml -o yaml", &claim)
-        .shows(0, &["storageClassName: new-waits"]);
-}
-
-#[test]
-fn an_unknown_class_is_reported() {
-    let hint = "(no cluster given: use --cluster or --live)";
-    let folder = Folder::new(&[("nodes.yaml", NODES)]);
-    let run = run_with("name: r", PIPELINE);
-    let without = run.replace(", storageClassName: now", "");
+    let of_class = |class: &str| run.replace(", storageClassName: now", class);
     let disabled = run_with("name: r, annotations: {stowplan.dev/coschedule: disabled}", PIPELINE);
-    for (words, text, expected) in [
-        ("", &run, format!("class now is not known here {hint}")),
-        ("", &without, format!("the cluster's default class is not known here {hint}")),
+    for (label, words, text) in [
+        // The API server has filled in the default class before it asks the webhook.
+        ("the default class", "--cluster classes.yaml", of_class("")),
+        ("a class", "--cluster classes.yaml", of_class(", storageClassName: old-now")),
+        // A volume without a class is what this one asks for.
+        ("no class", "--cluster classes.yaml", of_class(", storageClassName: ''")),
+        ("a claim", "--cluster classes.yaml", claim("{accessModes: [ReadWriteOnce]}")),
+        (
+            "a claim as YAML",
+            "--cluster classes.yaml -o yaml",
+            claim("{accessModes: [ReadWriteOnce]}"),
+        ),
+        ("no cluster", "", run.clone()),
+        ("no cluster, the default class", "", of_class("")),
         // Given a cluster, the hint is left out.
-        ("--cluster nodes.yaml", &run, "class now is not known here".to_owned()),
-        ("--cluster nodes.yaml", &without, "as it is".to_owned()),
+        ("a cluster without classes", "--cluster nodes.yaml", run.clone()),
+        ("a cluster without classes, the default class", "--cluster nodes.yaml", of_class("")),
         // A claim that is not moved needs no class.
-        ("", &disabled, "as it is".to_owned()),
+        ("disabled", "", disabled),
+        ("a claim of an unknown class", "", claim("{storageClassName: now}")),
     ] {
-        let line = format!("\n  claim of workspace source: {expected}\n");
-        folder.plan_of(words, text).shows(0, &[&line]);
+        shown.add(label, &folder.plan_of(words, text));
     }
-    let unknown = format!("class now is not known here {hint}");
     let entry = plan_of("-o json", run).first();
+    let unknown = "class now is not known here (no cluster given: use --cluster or --live)";
     assert_eq!(entry["run"]["claims"][0]["unknown"], unknown, "{entry}");
-    plan_of("", claim("{storageClassName: now}")).has_lines(
-        0,
-        &[
-            "PersistentVolumeClaim default/c: unchanged, as far as is known here",
-            &format!("  {unknown}"),
-        ],
-    );
-}
-
-#[test]
-fn a_run_with_an_invalid_mode_is_refused() {
-    for pipeline in [PIPELINE, RESOLVED, "pipelineSpec: {tasks: []}"] {
-        let text = run_with("name: r, annotations: {stowplan.dev/coschedule: all}", pipeline);
-        let modes = "disabled, workspaces, pipelineruns, isolate-pipelinerun";
-        plan_of("", &text).shows(1, &["\"all\" is not a mode", modes]);
-        let entry = planned(&text);
-        assert_eq!((&entry["code"], &entry["reason"]), (&json!(422), &json!("InvalidMode")));
-    }
-    plan_of("", run_with("labels: {a: b}", PIPELINE))
-        .fails("…has neither metadata.name nor metadata.generateName…");
+    shown.compare("plan_claims");
 }
 
 #[test]

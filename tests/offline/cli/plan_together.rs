@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::command::{Folder, NODES, Output, assert_snapshot, plan_of};
+use super::command::{Folder, NODES, Output, Shown, assert_snapshot, plan_of};
 
 /// A pod of processing element `element` of job `j` with these annotations.
 fn element(name: &str, element: &str, annotations: &str) -> String {
@@ -31,25 +31,21 @@ fn a_pod_knows_the_pods_before_it_in_the_input() {
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d}}\nspec:\n template:\n{deployment}{b}"
     );
     let a = |name: &str| element(name, "1", together);
-    for (text, expected) in [
-        (a("name: a") + &element("name: b", "2", together), ["Placed", "Placed"]),
-        (a("name: a") + &b, ["Placed", "Contradiction"]),
-        // Pods without a name are different pods.
+    let mut shown = Shown::default();
+    for (label, text) in [
+        ("together", a("name: a") + &element("name: b", "2", together)),
+        ("a contradiction", a("name: a") + &b),
         (
+            "pods without a name are different pods",
             a("generateName: p-") + &element("generateName: p-", "2", &both),
-            ["Placed", "Contradiction"],
         ),
-        // The order of the input is the order of creation.
-        (b.clone() + &a("name: a"), ["Placed", "Contradiction"]),
-        // The pod of a template counts, and a refused pod does not.
-        (deployment.clone(), ["Placed", "Contradiction"]),
-        (element("name: a", "1", &nowhere) + &b, ["UnknownHost", "Placed"]),
+        ("the order of the input is the order of creation", b.clone() + &a("name: a")),
+        ("the pod of a template counts", deployment),
+        ("a refused pod does not", element("name: a", "1", &nowhere) + &b),
     ] {
-        let list = plan(&text, "-o json").json();
-        let reasons = [0, 1].map(|index| list["items"][index]["reason"].clone());
-        assert_eq!(reasons, expected, "{text}");
+        shown.add(label, &plan(&text, ""));
     }
-    plan(&deployment, "").shows(1, &["off the node of pod of Deployment d, and"]);
+    shown.compare("plan_together");
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(crate) fn cluster() -> impl Strategy<Value = Cluster> {
         prop::option::weighted(0.1, select(vec!["10.0.0.1", "2001:db8::1"])),
         of(select(vec!["Alias", "n1", "other.example.com"])),
         of(select(vec!["a", "b"])),
-        any::<[bool; 5]>(),
+        any::<[bool; 4]>(),
     );
     let hosts =
         vec!["n0", "n1", "n2", "10.0.0.3", "::ffff:10.0.0.4", "n1", "n9", "2001:DB8::1", "alias"];
@@ -57,7 +57,6 @@ pub(crate) fn cluster() -> impl Strategy<Value = Cluster> {
                         (has[1], "streams.ibm.com/hostpool", "ib"),
                         (has[2], "hostpool.streams.ibm.com/ib", ""),
                         (has[3], "hostpool.streams.ibm.com/blue", "yes"),
-                        (has[4], "stowplan.dev/numa-zones", "2"),
                     ] {
                         if has {
                             labels.insert(key.to_owned(), json!(value));
@@ -171,13 +170,6 @@ impl Cluster {
         if apart && value("host-enforcement") != Some("preferred") {
             meant = &meant & &self.names(|node| node.labels.contains_key(HOSTNAME));
         }
-        let has_zones = |node: &Node| node.labels.contains_key("stowplan.dev/numa-zones");
-        if ["affinity", "antiaffinity"].iter().any(|side| requires_numa(annotations, side))
-            && self.nodes.iter().any(has_zones)
-            && !names_node(pod)
-        {
-            meant = &meant & &self.names(has_zones);
-        }
         meant
     }
 
@@ -190,38 +182,6 @@ impl Cluster {
             Some(terms) => self.names(|node| terms.iter().any(|term| matches(term, node))),
         }
     }
-}
-
-/// Whether the author of a pod has chosen its node, so that no other requirement is derived.
-fn names_node(pod: &Value) -> bool {
-    if pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty()) {
-        return true;
-    }
-    let terms = pod.pointer(&format!("/spec/affinity/nodeAffinity/{REQUIRED}/nodeSelectorTerms"));
-    let requirements =
-        |term: &Value, list: &str| term[list].as_array().cloned().unwrap_or_default();
-    let is_empty = |term: &&Value| {
-        requirements(term, "matchFields").is_empty()
-            && requirements(term, "matchExpressions").is_empty()
-    };
-    let terms = terms.and_then(Value::as_array).into_iter().flatten();
-    let named = terms.filter(|term| !is_empty(term)).map(|term| {
-        let mut fields = requirements(term, "matchFields").into_iter();
-        fields.find_map(|field| {
-            let values = field["values"].as_array()?;
-            (field["operator"] == "In" && values.len() == 1).then(|| values[0].clone())
-        })
-    });
-    let named: Vec<Option<Value>> = named.collect();
-    named.first().is_some_and(|first| first.is_some() && named.iter().all(|node| node == first))
-}
-
-/// Whether one of Katalyst's annotations requires pods to be on, or off, the same NUMA node.
-fn requires_numa(annotations: &Value, side: &str) -> bool {
-    let value = annotations[format!("katalyst.kubewharf.io/microtopology_{side}")].as_str();
-    let parsed: Value = serde_json::from_str(value.unwrap_or_default()).unwrap_or_default();
-    let mut selectors = parsed["required"].as_array().into_iter().flatten();
-    selectors.any(|selector| selector["matchLabels"].as_object().is_some_and(|of| !of.is_empty()))
 }
 
 /// Whether a node selector term selects a node (Kubernetes API, `NodeSelectorTerm`).
@@ -249,19 +209,12 @@ fn holds(requirement: &Value, labels: &Map<String, Value>) -> bool {
 }
 
 pub(crate) fn policy() -> impl Strategy<Value = Policy> {
-    let katalyst = select(vec![
-        "{}",
-        "{declaredLabels: [role, app], podAffinityTerm: false}",
-        "{declaredLabels: [role, app], matchSemantics: any}",
-        "{mode: enforced, declaredLabels: [role, app, team]}",
-        "{mode: disabled}",
-    ]);
-    (select(vec!["refuse", "warn"]), any::<bool>(), select(vec!["none", "upstream"]), prop::bool::weighted(0.9), katalyst).prop_map(
-        |(on_invalid, record, compat, pools, katalyst)| {
+    let pools = prop::bool::weighted(0.9);
+    (select(vec!["refuse", "warn"]), any::<bool>(), select(vec!["none", "upstream"]), pools)
+        .prop_map(|(on_invalid, record, compat, pools)| {
             let text = format!(
-                "onInvalid: {on_invalid}\nrecordPlacement: {record}\nstreams: {{compat: {compat}}}\nhostPools: {{enabled: {pools}}}\nkatalyst: {katalyst}"
+                "onInvalid: {on_invalid}\nrecordPlacement: {record}\nstreams: {{compat: {compat}}}\nhostPools: {{enabled: {pools}}}"
             );
             Policy::from_yaml(&text).unwrap()
-        },
-    )
+        })
 }

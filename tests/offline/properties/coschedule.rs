@@ -1,10 +1,8 @@
-//! The changes that coscheduling requests of a pod, and claims of any shape.
+//! The changes that coscheduling requests of a pod.
 
-use proptest::option::of;
 use proptest::prelude::*;
-use proptest::sample::{select, subsequence};
-use serde_json::{Value, json};
-use stowplan::testing::placement::claim::CLASS_ANNOTATION;
+use proptest::sample::subsequence;
+use serde_json::Value;
 use stowplan::testing::placement::intent::{
     Change, Enforcement, Intent, PodTerm, Selector, on_node,
 };
@@ -13,8 +11,7 @@ use stowplan::testing::placement::object::Object;
 use stowplan::testing::placement::pod::Pod;
 use stowplan::testing::placement::reason::Finding;
 
-use super::pod::{annotations, object, perhaps, pod};
-use crate::pods::{Kind, patched, review_of};
+use crate::pods::patched;
 
 pub(crate) const GATE: &str = "stowplan.dev/placeholder";
 
@@ -71,49 +68,4 @@ pub(crate) fn merged(pod: &Value, changes: &[Change]) -> (Result<Value, Vec<Find
     let result = merge(&decoded, &intents, None)
         .map(|patch| patched(pod, &patch.operations()).expect("the patch applies"));
     (result, takes)
-}
-
-/// A claim of any shape.
-pub(crate) fn claim() -> impl Strategy<Value = Value> {
-    let class = || perhaps(select(vec!["fast", "wait"]).prop_map(Value::from), json!(""));
-    let owner = json!([{"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "name": "run", "uid": "1", "controller": true}]);
-    let spec = (
-        class(),
-        perhaps(Just(json!(["ReadWriteOnce"])), json!([])),
-        perhaps(Just(json!("pv-1")), json!("")),
-        perhaps(Just(json!({"matchLabels": {"a": "b"}})), json!({})),
-        any::<bool>(),
-    );
-    let spec = spec.prop_map(|(class, modes, volume, selector, future)| {
-        object(vec![
-            ("storageClassName", class),
-            ("accessModes", modes),
-            ("volumeName", volume),
-            ("selector", selector),
-            ("futureField", future.then(|| json!([1]))),
-        ])
-    });
-    let keys = subsequence(vec!["stowplan.dev/coschedul-group", "stowplan.dev/future"], 0..2);
-    let annotations = (annotations(), of(select(vec!["fast", "wait", ""])), keys).prop_map(
-        |(mut annotations, class, keys)| {
-            annotations.extend(class.map(|class| (CLASS_ANNOTATION.to_owned(), json!(class))));
-            annotations.extend(keys.into_iter().map(|key| (key.to_owned(), json!("g"))));
-            Value::Object(annotations)
-        },
-    );
-    (perhaps(annotations, json!({})), perhaps(Just(owner), json!([])), perhaps(spec, json!({})))
-        .prop_map(|(annotations, owners, spec)| {
-            let metadata = object(vec![("annotations", annotations), ("ownerReferences", owners)]);
-            let mut claim = object(vec![("spec", spec)]);
-            claim["metadata"] = metadata;
-            claim
-        })
-}
-
-/// The review of a pod or a claim. Boxed: unoptimised, the strategies of both overflow the stack.
-pub(crate) fn review() -> impl Strategy<Value = Value> {
-    prop_oneof![
-        pod().prop_map(|pod| review_of("default", &pod)).boxed(),
-        claim().prop_map(|claim| Kind::Claim.review_of("default", &claim)).boxed(),
-    ]
 }

@@ -1,78 +1,40 @@
 //! StreamsJobs of any shape.
 
-use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
+use stowplan::testing::systems::streams::kinds::streams_job::closure::host_pool_name;
 
-/// The spec of a job of a few elements, which may well contradict itself.
-pub(crate) fn job() -> impl Strategy<Value = Value> {
-    let host = prop::option::weighted(
-        0.3,
-        select(vec![
-            json!({"name": "n0"}),
-            json!({"address": "10.0.0.0"}),
-            json!({"name": "n1"}),
-            json!({"pool": "Listed"}),
-            json!({"pool": "Listed", "index": 1}),
-            json!({"pool": "Tagged"}),
-            json!({"pool": "Any_host"}),
-            json!({"pool": "Sized"}),
-            json!({"pool": "Sized", "index": 0}),
-        ]),
-    );
-    let tokens = || subsequence(vec!["x", "a token"], 0..=2);
-    let operator = (host, tokens(), tokens(), prop::bool::weighted(0.1));
-    let enforcement = select(vec!["Required", "Preferred"]);
-    (vec(vec(operator, 0..3), 1..5), enforcement, any::<bool>()).prop_map(
-        |(elements, enforcement, exclusive)| {
-            let elements = elements.into_iter().enumerate().map(|(element, operators)| {
-                let operators = operators.into_iter().enumerate().map(
-                    |(index, (host, together, apart, alone))| {
-                        let mut operator = json!({
-                            "name": format!("Op[{element}].{index}"),
-                            "hostColocation": together, "hostExlocation": apart,
-                            "hostIsolation": alone,
-                        });
-                        if let Some(host) = host {
-                            operator["host"] = host;
-                        }
-                        operator
-                    },
-                );
-                json!({"name": format!("e{element}"), "operators": operators.collect::<Vec<_>>()})
-            });
-            let exclusivity = if exclusive { "Exclusive" } else { "Shared" };
-            json!({
-                "enforcement": enforcement,
-                "pools": [
-                    {"name": "Listed", "hosts": ["n0", "n1"]},
-                    {"name": "Tagged", "tags": ["ib"]},
-                    {"name": "Any_host"},
-                    {"name": "Sized", "size": 2, "exclusivity": exclusivity},
-                ],
-                "processingElements": elements.collect::<Vec<_>>(),
-            })
-        },
-    )
-}
+use crate::streams_cases::{any_model, job_spec, node_labels, node_name};
 
-/// The objects of a job `j`: itself, and the HostPool that the controller makes for `Sized`.
-pub(crate) fn job_objects(spec: &Value) -> [Value; 2] {
+/// The spec of a job, which may well contradict itself, and the objects of its cluster: nodes, the job `j`,
+/// and the HostPools that the controller makes for its sized pools.
+pub(crate) fn job() -> impl Strategy<Value = (Value, Vec<Value>)> {
     let version = "stowplan.dev/v1alpha1";
-    let owner = json!({"apiVersion": version, "kind": "StreamsJob", "name": "j", "uid": "u", "controller": true});
-    let name = stowplan::testing::systems::streams::kinds::streams_job::closure::host_pool_name(
-        "j", "Sized",
-    );
-    [
-        json!({
+    let enforcement = proptest::sample::select(vec!["Required", "Preferred"]);
+    (any_model(), enforcement).prop_map(move |(model, enforcement)| {
+        let mut spec = job_spec(&model, node_name);
+        spec["enforcement"] = json!(enforcement);
+        let nodes = model.nodes.iter().enumerate().map(|(number, node)| {
+            let metadata = json!({"name": node_name(number), "labels": node_labels(node)});
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+        });
+        let mut objects: Vec<Value> = nodes.collect();
+        objects.push(json!({
             "apiVersion": version, "kind": "StreamsJob",
             "metadata": {"name": "j", "namespace": "default", "uid": "u"}, "spec": spec,
-        }),
-        json!({
-            "apiVersion": version, "kind": "HostPool",
-            "metadata": {"name": name, "namespace": "default", "uid": "p", "ownerReferences": [owner]},
-            "spec": {"size": 2, "exclusivity": spec["pools"][3]["exclusivity"]},
-        }),
-    ]
+        }));
+        let owner = json!({"apiVersion": version, "kind": "StreamsJob", "name": "j", "uid": "u", "controller": true});
+        let pools = spec["pools"].as_array().into_iter().flatten();
+        objects.extend(pools.filter(|pool| pool["size"].is_number() || pool["exclusivity"] == "Exclusive").map(|pool| {
+            let name = host_pool_name("j", pool["name"].as_str().unwrap());
+            let mut spec = pool.clone();
+            spec.as_object_mut().unwrap().remove("name");
+            json!({
+                "apiVersion": version, "kind": "HostPool",
+                "metadata": {"name": name, "namespace": "default", "uid": name, "ownerReferences": [owner]},
+                "spec": spec,
+            })
+        }));
+        (spec, objects)
+    })
 }

@@ -7,8 +7,6 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};
 
 use super::coschedule::GATE;
-use super::katalyst::numa_pod;
-use super::mpi::mpi_pod;
 use crate::pods;
 
 pub(crate) const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -18,14 +16,14 @@ const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// The value, or one of the ways in which it may be missing: absent, null, empty.
-pub(crate) fn perhaps(
+fn perhaps(
     value: impl Strategy<Value = Value> + 'static,
     empty: Value,
 ) -> impl Strategy<Value = Option<Value>> {
     prop_oneof![1 => Just(None), 1 => Just(Some(Value::Null)), 1 => Just(Some(empty)), 4 => value.prop_map(Some)]
 }
 
-pub(crate) fn object(members: Vec<(&str, Option<Value>)>) -> Value {
+fn object(members: Vec<(&str, Option<Value>)>) -> Value {
     let present = members.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
     Value::Object(present.collect())
 }
@@ -116,7 +114,7 @@ fn affinity() -> impl Strategy<Value = Option<Value>> {
     perhaps(members, json!({}))
 }
 
-pub(crate) fn annotations() -> impl Strategy<Value = Map<String, Value>> {
+fn annotations() -> impl Strategy<Value = Map<String, Value>> {
     let value = |often: f64, valid: &[&str], odd: &[&str]| {
         let owned = |values: &[&str]| -> Vec<String> {
             values.iter().map(|&value| value.to_owned()).collect()
@@ -258,7 +256,5 @@ pub(crate) fn any_pod() -> impl Strategy<Value = Value> {
     prop_oneof![
         6 => pod().boxed(),
         2 => crossing_pod().boxed(),
-        3 => mpi_pod().boxed(),
-        4 => numa_pod().boxed(),
     ]
 }

@@ -11,36 +11,27 @@ use proptest::prelude::*;
 use serde_json::Value;
 use stowplan::testing::simulation::Event;
 
-/// Selects among things whose number is known later.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Index(usize);
-
-impl Index {
-    fn index(self, count: usize) -> usize {
-        self.0 % count
-    }
-}
-
-fn any_index() -> impl Strategy<Value = Index> {
-    (0..1_000_usize).prop_map(Index)
+/// Selects among things whose number is known later, by the remainder.
+fn any_index() -> impl Strategy<Value = usize> {
+    0..1_000_usize
 }
 
 /// What happens next.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// The workload of an element without a pod creates one.
-    Pod(Index),
+    Pod(usize),
     /// The controller makes a plan, and carries out this many of its actions, from this one on.
-    Plan(Index, usize),
+    Plan(usize, usize),
     /// The scheduler binds a pod.
-    Bind(Index, Index),
+    Bind(usize, usize),
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     steps: Vec<Step>,
     /// Before which step a node is lost, and which.
-    lost: Option<(Index, Index)>,
+    lost: Option<(usize, usize)>,
 }
 
 pub(crate) fn any_life() -> impl Strategy<Value = Life> {
@@ -102,10 +93,10 @@ pub(crate) fn live(model: &Model, life: &Life) -> Result<Seen, String> {
 
 impl Living {
     fn run(&mut self, life: &Life) -> Result<(), String> {
-        let lost = life.lost.map(|(when, node)| (when.index(life.steps.len()), node));
+        let lost = life.lost.map(|(when, node)| (when % life.steps.len(), node));
         for (number, step) in life.steps.iter().enumerate() {
             if let Some((_, node)) = lost.filter(|(when, _)| *when == number) {
-                self.lose(node.index(self.model.nodes.len()));
+                self.lose(node % self.model.nodes.len());
             }
             match step {
                 Step::Pod(index) => self.create(*index),
@@ -146,12 +137,12 @@ impl Living {
         (0..self.model.elements.len()).filter(|element| !present.contains(element)).collect()
     }
 
-    fn create(&mut self, index: Index) {
+    fn create(&mut self, index: usize) {
         let missing = self.missing();
         if missing.is_empty() {
             return;
         }
-        let element = missing[index.index(missing.len())];
+        let element = missing[index % missing.len()];
         let what = match self.world.create_pod(element) {
             Ok(name) => format!("pod {name} is created"),
             Err(why) => format!("a pod of e{element} is not created: {why}"),
@@ -160,7 +151,7 @@ impl Living {
     }
 
     /// Returns whether there was anything to do.
-    fn control(&mut self, from: Index, count: usize) -> bool {
+    fn control(&mut self, from: usize, count: usize) -> bool {
         let planned = self.world.plan();
         if planned == 0 {
             if std::mem::take(&mut self.is_disturbed) {
@@ -168,7 +159,7 @@ impl Living {
             }
             return false;
         }
-        let from = from.index(planned);
+        let from = from % planned;
         for left in (1..=planned).rev().take(count) {
             let next = if from < left { from } else { 0 };
             let action = &self.world.simulation.actions()[next];
@@ -192,7 +183,7 @@ impl Living {
     }
 
     /// Returns whether a pod was bound, or found to be unschedulable.
-    fn bind(&mut self, pod: Index, node: Index) -> bool {
+    fn bind(&mut self, pod: usize, node: usize) -> bool {
         let (free, stuck): (Vec<_>, Vec<_>) =
             self.find_nodes().into_iter().partition(|(_, nodes)| !nodes.is_empty());
         let is_known = |pod: &Value| pod["status"]["conditions"].is_array();
@@ -202,8 +193,8 @@ impl Living {
         if free.is_empty() {
             return is_new;
         }
-        let (name, nodes) = &free[pod.index(free.len())];
-        let node = &nodes[node.index(nodes.len())];
+        let (name, nodes) = &free[pod % free.len()];
+        let node = &nodes[node % nodes.len()];
         self.note(format!("{name} is bound to {node}, of {nodes:?}"));
         self.world.schedule(name, Some(node));
         if self.is_disturbed || self.stale.contains(name) {
@@ -232,13 +223,13 @@ impl Living {
 
     /// Lets everybody go on until nothing happens any more.
     fn finish(&mut self) -> Result<(), String> {
-        let (first, mut turn) = (Index(0), 1_usize);
+        let (first, mut turn) = (0, 1_usize);
         let end = self.world.simulation.store.now + SignedDuration::from_hours(2);
         loop {
             turn += 1;
             let mut is_over = !self.control(first, usize::MAX);
             self.check()?;
-            is_over &= !self.bind(Index(turn), first);
+            is_over &= !self.bind(turn, first);
             self.check()?;
             if is_over {
                 let missing = self.missing();

@@ -100,10 +100,8 @@ impl World {
 
     /// What `/validate` answers to the job of a model: the texts of a refusal.
     pub(crate) fn validate(&mut self, model: &Model) -> Result<(), Vec<String>> {
-        let object = json!({
-            "apiVersion": VERSION, "kind": "StreamsJob",
-            "metadata": {"name": JOB, "namespace": NAMESPACE, "uid": "u"}, "spec": job_spec(model, node_name),
-        });
+        let mut object = job_of(model);
+        object["metadata"]["uid"] = json!("u");
         let review = json!({
             "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
             "request": {
@@ -132,10 +130,7 @@ impl World {
     }
 
     pub(crate) fn create_job(&mut self, model: &Model) {
-        self.create(json!({
-            "apiVersion": VERSION, "kind": "StreamsJob",
-            "metadata": {"name": JOB, "namespace": NAMESPACE}, "spec": job_spec(model, node_name),
-        }));
+        self.create(job_of(model));
     }
 
     pub(crate) fn job(&self) -> &Value {
@@ -199,32 +194,31 @@ impl World {
             let Some(node) = pod["spec"]["nodeName"].as_str() else { continue };
             placement.elements[element_of(pod)] = Some(nodes[node]);
         }
-        let pools = placement.pools.iter_mut().enumerate();
-        for (pool, members) in
-            pools.filter(|(pool, _)| matches!(model.pools[*pool].form, Form::Sized(..)))
-        {
+        let is_sized = |pool: &usize| matches!(model.pools[*pool].form, Form::Sized(..));
+        for pool in (0..model.pools.len()).filter(is_sized) {
             let prefix = format!("j-{}-", pool_name(pool).to_lowercase());
-            let is_of_pool = |found: &&Value| {
-                let name = found["metadata"]["name"].as_str();
-                found["metadata"]["namespace"] == NAMESPACE
-                    && name.is_some_and(|name| name.starts_with(&prefix))
-            };
-            let found = store.all("HostPool").filter(is_of_pool);
-            for member in
-                found.flat_map(|found| found["status"]["members"].as_array().into_iter().flatten())
-            {
-                let (Some(index), Some(node)) = (member["index"].as_u64(), member["node"].as_str())
-                else {
-                    continue;
-                };
-                let exists = store.get(&Id::new("Node", "", node)).is_some();
-                if member["state"] != "Vacant" && exists {
-                    members[usize::try_from(index).unwrap()] = Some(nodes[node]);
+            let found = store.all("HostPool").filter(|found| {
+                let name = found["metadata"]["name"].as_str().unwrap();
+                found["metadata"]["namespace"] == NAMESPACE && name.starts_with(&prefix)
+            });
+            let members = found.filter_map(|found| found["status"]["members"].as_array()).flatten();
+            for member in members.filter(|member| member["state"] != "Vacant") {
+                let Some(node) = member["node"].as_str() else { continue };
+                if store.get(&Id::new("Node", "", node)).is_some() {
+                    let index = usize::try_from(member["index"].as_u64().unwrap()).unwrap();
+                    placement.pools[pool][index] = Some(nodes[node]);
                 }
             }
         }
         placement
     }
+}
+
+/// The job of a model.
+fn job_of(model: &Model) -> Value {
+    let metadata = json!({"name": JOB, "namespace": NAMESPACE});
+    let spec = job_spec(model, node_name);
+    json!({"apiVersion": VERSION, "kind": "StreamsJob", "metadata": metadata, "spec": spec})
 }
 
 /// The element of a pod.

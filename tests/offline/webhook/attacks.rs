@@ -86,6 +86,7 @@ fn decisions_that_wait_lock_nobody_out() {
     }
     assert_eq!(unanswered, 0, "of 60 good reviews");
     assert_eq!(webhook.failures("Overloaded"), 0.0);
+    assert_eq!(webhook.metric("stowplan_admission_in_flight"), 0.0);
 }
 
 #[test]

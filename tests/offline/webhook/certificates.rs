@@ -59,62 +59,35 @@ fn a_rotation_that_is_not_atomic_loses_no_call() {
 }
 
 #[test]
-fn an_untrusted_certificate_is_not_ready_and_no_crash() {
-    for (pair, why) in [
-        (bad(NAME, 2020, 2021), "tls.crt: expired at 2021-01-01T00:00:00Z".to_owned()),
-        (bad(NAME, 2080, 2090), "tls.crt: not valid before 2080-01-01T00:00:00Z".to_owned()),
-        (
-            bad("elsewhere.default.svc", 2020, 2090),
-            format!("tls.crt: is for elsewhere.default.svc, and the API server calls {NAME}"),
-        ),
-        (
-            Box::new(|_: &Authority| Pair { certificate: String::new(), key: String::new() }),
-            "tls.crt: holds no PEM certificate".to_owned(),
-        ),
-    ] {
-        let webhook = Start { wait_until_ready: false, ..Start::new().pair(pair) }.run();
-        let readyz = webhook.admin("/readyz");
-        assert_eq!(readyz.status, 503, "{why}");
-        assert!(readyz.body.contains(&why), "{}", readyz.body);
-        assert_eq!(webhook.admin("/livez").status, 200);
-        // The log is written beside the answers.
-        webhook.until("logged", || webhook.log().contains(&why));
-        // Replacing the files is enough: no restart.
-        webhook.replace(&webhook.authority.good());
-        webhook.until("ready", || webhook.admin("/readyz").status == 200);
-        must_serve(&mut Connection::open(&webhook));
-    }
-}
-
-type Make = Box<dyn FnOnce(&Authority) -> Pair>;
-
-fn bad(name: &'static str, from: i32, to: i32) -> Make {
-    Box::new(move |authority| authority.pair(name, from, to))
-}
-
-#[test]
-fn the_days_left_are_reported() {
-    let webhook = Webhook::start();
+fn an_untrusted_certificate_is_not_ready_and_one_that_replaces_it_is() {
+    let expired = |authority: &Authority| authority.pair(NAME, 2020, 2021);
+    let webhook = Start { wait_until_ready: false, ..Start::new().pair(expired) }.run();
+    let readyz = webhook.admin("/readyz");
+    assert_eq!(readyz.status, 503);
+    let why = "tls.crt: expired at 2021-01-01T00:00:00Z";
+    assert!(readyz.body.contains(why), "{}", readyz.body);
+    assert_eq!(webhook.admin("/livez").status, 200);
+    // The log is written beside the answers.
+    webhook.until("logged", || webhook.log().contains(why));
+    // Replacing the files is enough: no restart.
+    webhook.replace(&webhook.authority.good());
+    webhook.until("ready", || webhook.admin("/readyz").status == 200);
+    must_serve(&mut Connection::open(&webhook));
     let not_after = webhook.metric("stowplan_certificate_not_after_seconds{kind=\"serving\"}");
     // 2090-01-01.
     assert_eq!(not_after, 3_786_912_000.0);
-    let readyz = webhook.admin("/readyz");
-    assert_eq!(readyz.status, 200);
-    let mut lines = readyz.body.lines();
+    let readyz = webhook.admin("/readyz").body;
+    let mut lines = readyz.lines();
     assert_eq!(lines.next(), Some("ok"));
     let days =
         lines.find_map(|line| line.strip_prefix("certificate: ")?.strip_suffix(" days left"));
-    assert!(days.is_some_and(|days| days.parse::<u32>().unwrap() > 10_000), "{}", readyz.body);
-}
-
-#[test]
-fn a_worse_certificate_does_not_replace_a_trusted_one() {
-    let webhook = Webhook::start();
-    let old = shown(&webhook);
+    assert!(days.is_some_and(|days| days.parse::<u32>().unwrap() > 10_000), "{readyz}");
+    // A worse one does not replace it.
+    let good = shown(&webhook);
     webhook.replace(&webhook.authority.pair("elsewhere.svc", 2020, 2090));
     webhook.until("logged", || webhook.log().contains("is for elsewhere.svc"));
     assert_eq!(webhook.admin("/readyz").status, 200);
-    assert_eq!(shown(&webhook), old);
+    assert_eq!(shown(&webhook), good);
 }
 
 /// Whether a client with this certificate is answered. In TLS 1.3 the client's handshake ends before

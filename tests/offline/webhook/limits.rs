@@ -10,7 +10,6 @@ use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
 use super::client::{
     Connection, ends, good_review, head, must_serve, others_are_served, pause, post,
-    waiting_request,
 };
 use super::process::{NAME, PATIENCE, Start, Webhook};
 
@@ -172,7 +171,8 @@ fn silent_connections_give_way_to_those_that_have_something_to_say() {
     others_are_served(&webhook);
     must_serve(&mut regular);
     // The admin port has a connection limit of its own, which works in the same way.
-    let probes: Vec<_> = (0..100).map(|_| TcpStream::connect(webhook.admin).unwrap()).collect();
+    let probes: Vec<_> =
+        (0..100).map(|_| TcpStream::connect(webhook.admin_address()).unwrap()).collect();
     assert_eq!(webhook.admin("/livez").status, 200);
     drop((silent, stalled, probes));
     others_are_served(&webhook);
@@ -207,25 +207,6 @@ fn the_accept_loop_survives_having_no_file_descriptors() {
     let read = waiting.read(&mut [0; 1]);
     assert!(matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock));
     drop(silent);
-}
-
-#[test]
-fn a_burst_is_answered_or_told_to_try_again() {
-    let webhook = Webhook::start();
-    let mut connections: Vec<_> = (0..600).map(|_| Connection::open(&webhook)).collect();
-    // Decisions wait for a pool that does not exist, so these requests pile up.
-    let request = waiting_request("4s");
-    for connection in &mut connections {
-        connection.send(&request).unwrap();
-    }
-    for connection in &mut connections {
-        let answer = connection.answer().unwrap();
-        let seen = (answer.status, answer.header("retry-after"));
-        assert!(matches!(seen, (200, None) | (503, Some("1"))), "{seen:?}");
-        // In both cases the connection continues to serve requests.
-        must_serve(connection);
-    }
-    assert_eq!(webhook.metric("stowplan_admission_in_flight"), 0.0);
 }
 
 #[test]

@@ -201,6 +201,7 @@ fn the_admin_port_shows_nothing_of_users_and_no_secret() {
     for series in [
         "stowplan_build_info{version=",
         "stowplan_admission_requests_total{operation=\"CREATE\",outcome=\"refused\",reason=\"UnknownHost\"} 1",
+        "operation=\"other\"",
         "stowplan_admission_duration_seconds_bucket{le=\"0.00005\",outcome=",
         "stowplan_admission_in_flight 0",
         "stowplan_certificate_not_after_seconds{kind=\"serving\"}",
@@ -324,13 +325,6 @@ fn the_policy_sets_the_log_filter_while_the_webhook_runs() {
     set("log: info");
     call();
     assert_eq!(placed(), 1, "{}", webhook.log());
-    // An invalid filter is an invalid policy, and changes nothing.
-    std::fs::write(webhook.file("policy.yaml"), "log: info,stowplan=loud\n").unwrap();
-    webhook.until("rejected", || webhook.metric("stowplan_policy_rejected") == 1.0);
-    // The metric is counted first.
-    let problem = "log: \"stowplan=loud\" in \"info,stowplan=loud\"";
-    webhook.until("shown", || webhook.admin("/readyz").body.contains(problem));
-    assert_eq!(webhook.admin("/readyz").status, 200);
     // Empty: as the process was started.
     set("log: \"\"");
     call();

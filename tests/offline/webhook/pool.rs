@@ -1,30 +1,25 @@
 //! A client that copies the API server's transport.
 //!
-//! Go's `http.Transport` as the API server configures it for a Service: HTTP/1.1 only, at most 25
-//! idle connections, the last used first, each for 90 s. A connection that the server has closed
-//! while it was idle is noticed and dropped; a POST that breaks off after it was written is not
-//! repeated. Answers 429 and 5xx with an integer `Retry-After` are repeated, up to ten times.
+//! Go's `http.Transport` as the API server configures it for a Service: HTTP/1.1 only, and of the idle
+//! connections the last used first. A connection that the server has closed while it was idle is
+//! noticed and dropped; a POST that breaks off after it was written is not repeated.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::ClientConfig;
 
 use super::client::{Answer, Connection, good_review, post};
 use super::process::NAME;
 
-const IDLE_CONNECTIONS: usize = 25;
-const IDLE: Duration = Duration::from_secs(90);
-const TRIES: usize = 10;
-
 /// The transport, and the endpoints of the Service that it dials in turn.
 pub(crate) struct Pool {
     pub(crate) endpoints: Mutex<Vec<SocketAddr>>,
     config: Arc<ClientConfig>,
-    idle: Mutex<Vec<(Connection, Instant)>>,
+    idle: Mutex<Vec<Connection>>,
     dialled: AtomicUsize,
 }
 
@@ -40,40 +35,25 @@ impl Pool {
 
     /// Posts a review; the error is what the API server would hand to the failurePolicy.
     pub(crate) fn call(&self, body: &[u8]) -> Result<Answer, String> {
-        for _ in 0..TRIES {
-            let (mut connection, used) = self.connection()?;
-            let answer = connection.send(&post(body)).and_then(|()| connection.answer()).map_err(
-                |error| {
-                    format!("a {} connection broke: {error}", if used { "used" } else { "new" })
-                },
-            )?;
-            if !answer.closes() {
-                let mut idle = self.idle.lock().unwrap();
-                if idle.len() < IDLE_CONNECTIONS {
-                    idle.push((connection, Instant::now()));
-                }
-            }
-            match (answer.status, answer.header("retry-after").and_then(|value| value.parse().ok()))
-            {
-                (429 | 500.., Some(seconds)) => thread::sleep(Duration::from_secs(seconds)),
-                (200, _) => return Ok(answer),
-                (status, _) => return Err(format!("{status}: {}", answer.text())),
-            }
+        let (mut connection, used) = self.connection()?;
+        let broke =
+            |error| format!("a {} connection broke: {error}", if used { "used" } else { "new" });
+        let answer =
+            connection.send(&post(body)).and_then(|()| connection.answer()).map_err(broke)?;
+        if !answer.closes() {
+            self.idle.lock().unwrap().push(connection);
         }
-        Err("tried too often".to_owned())
+        match answer.status {
+            200 => Ok(answer),
+            status => Err(format!("{status}: {}", answer.text())),
+        }
     }
 
     /// The idle connection that was used last, or a new one.
     fn connection(&self) -> Result<(Connection, bool), String> {
-        loop {
-            let candidate = self.idle.lock().unwrap().pop();
-            match candidate {
-                None => break,
-                Some((mut connection, since)) => {
-                    if since.elapsed() < IDLE && connection.is_open() {
-                        return Ok((connection, true));
-                    }
-                }
+        while let Some(mut connection) = self.idle.lock().unwrap().pop() {
+            if connection.is_open() {
+                return Ok((connection, true));
             }
         }
         let endpoint = {

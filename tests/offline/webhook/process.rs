@@ -3,13 +3,16 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::cli::api_server::Cluster;
 
 /// Far longer than any step takes when it works.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -70,13 +73,20 @@ pub(crate) struct Start {
     pub(crate) policy: Option<&'static str>,
 }
 
-/// A running webhook; ended when it is dropped.
-pub(crate) struct Webhook {
+/// A running program with an admin port; ended when it is dropped.
+pub(crate) struct Process {
     child: Child,
+    log: PathBuf,
+    /// The addresses on which it listens, the admin port last.
+    pub(crate) addresses: Vec<SocketAddr>,
+}
+
+/// A running webhook.
+pub(crate) struct Webhook {
+    process: Process,
     folder: tempfile::TempDir,
     pub(crate) authority: Arc<Authority>,
     pub(crate) address: SocketAddr,
-    pub(crate) admin: SocketAddr,
 }
 
 /// An answer of the admin port.
@@ -145,11 +155,7 @@ impl Start {
         match self.api_server {
             None => command.arg("--cluster").arg(file("nodes.yaml")),
             Some(address) => {
-                let config = format!(
-                    "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, \
-                     context: {{cluster: c, user: u}}}}], clusters: [{{name: c, cluster: {{server: \
-                     'http://{address}'}}}}], users: [{{name: u, user: {{}}}}]}}"
-                );
+                let config = Cluster::at(&format!("http://{address}")).kubeconfig();
                 fs::write(file("kubeconfig"), config).unwrap();
                 command.env("KUBECONFIG", file("kubeconfig"))
             }
@@ -158,33 +164,18 @@ impl Start {
             fs::write(file("policy.yaml"), policy).unwrap();
             command.arg(format!("--policy={}", file("policy.yaml").display()));
         }
-        let mut child = command
+        command
             .args(["--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"])
             .args(["--namespace=stowplan-system", "--service=stowplan-webhook"])
             .arg(format!("--tls-cert={}", file("tls.crt").display()))
             .arg(format!("--tls-key={}", file("tls.key").display()))
             .args(&self.arguments)
-            .env("STOWPLAN_LOG", "debug,hyper=info,h2=info,rustls=info")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(match self.stalled_log {
-                true => Stdio::piped(),
-                false => fs::File::create(file("log")).unwrap().into(),
-            })
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut address = |prefix: &str| {
-            let line = lines.next().and_then(Result::ok).unwrap_or_default();
-            line.strip_prefix(prefix).and_then(|address| address.parse().ok())
-        };
-        let addresses = address("listening on https://").zip(address("admin on http://"));
-        let Some((address, admin)) = addresses else {
-            let _ = child.kill();
-            let _ = child.wait();
-            panic!("it did not start: {}", fs::read_to_string(file("log")).unwrap());
-        };
-        let webhook = Webhook { child, folder, authority: self.authority, address, admin };
+            .env("STOWPLAN_LOG", "debug,hyper=info,h2=info,rustls=info");
+        // A pipe that is never read, or a file.
+        let log = self.stalled_log.then(Stdio::piped);
+        let process = Process::start(&mut command, folder.path(), log, 2);
+        let address = process.addresses[0];
+        let webhook = Webhook { process, folder, authority: self.authority, address };
         if self.wait_until_ready {
             webhook.until("ready", || webhook.admin("/readyz").status == 200);
         }
@@ -197,16 +188,8 @@ impl Webhook {
         Start::new().run()
     }
 
-    pub(crate) fn id(&self) -> Pid {
-        Pid::from_child(&self.child)
-    }
-
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
-    }
-
-    pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.file("log")).unwrap_or_default()
     }
 
     /// Puts a certificate and its key in place of those that it has.
@@ -214,16 +197,62 @@ impl Webhook {
         fs::write(self.file("tls.crt"), &pair.certificate).unwrap();
         fs::write(self.file("tls.key"), &pair.key).unwrap();
     }
+}
+
+impl Deref for Webhook {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl DerefMut for Webhook {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}
+
+impl Process {
+    /// Starts a command that prints so many addresses, with its log in this folder or as given.
+    pub(crate) fn start(
+        command: &mut Command,
+        folder: &Path,
+        log: Option<Stdio>,
+        addresses: usize,
+    ) -> Self {
+        let file = folder.join("log");
+        let log_to = log.unwrap_or_else(|| fs::File::create(&file).unwrap().into());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_to);
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut process = Self { child, log: file, addresses: Vec::new() };
+        let address = |line: String| line.split_once("://").and_then(|(_, of)| of.parse().ok());
+        let found = lines.map_while(Result::ok).map_while(address).take(addresses);
+        process.addresses = found.collect();
+        assert_eq!(process.addresses.len(), addresses, "it did not start: {}", process.log());
+        process
+    }
+
+    pub(crate) fn id(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The address of its admin port.
+    pub(crate) fn admin_address(&self) -> SocketAddr {
+        self.addresses[self.addresses.len() - 1]
+    }
 
     /// Waits until `seen` returns true, and fails after [`PATIENCE`].
     pub(crate) fn until(&self, what: &str, mut seen: impl FnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !seen() {
-            assert!(
-                Instant::now() < deadline,
-                "not {what} after {PATIENCE:?}; its log:\n{}",
-                self.log()
-            );
+            let is_over = Instant::now() >= deadline;
+            assert!(!is_over, "not {what} after {PATIENCE:?}; its log:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -234,7 +263,7 @@ impl Webhook {
     }
 
     pub(crate) fn try_admin(&self, path: &str) -> std::io::Result<Shown> {
-        let mut stream = TcpStream::connect(self.admin)?;
+        let mut stream = TcpStream::connect(self.admin_address())?;
         stream.set_read_timeout(Some(PATIENCE))?;
         write!(stream, "GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n")?;
         let mut text = String::new();
@@ -288,7 +317,7 @@ impl Webhook {
     }
 }
 
-impl Drop for Webhook {
+impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -14,8 +14,11 @@ fn on_trio(mut pod: Value) -> Value {
     pod
 }
 
+/// A pod's name, its annotations, and the node on which it must land.
+type Row<'r> = (&'r str, &'r [(&'r str, &'r str)], &'r str);
+
 /// Creates a pod for each row, with these constraints, and compares its node.
-async fn land(space: &Space, rows: &[(&str, &[(&str, &str)], &str)]) -> Result<()> {
+async fn land(space: &Space, rows: &[Row<'_>]) -> Result<()> {
     for &(name, constraints, wanted) in rows {
         let node = space.node_of_new(&element("job", name, constraints)).await?;
         ensure!(node == wanted, "{name}, {constraints:?}: on {node}, not on {wanted}");
@@ -38,7 +41,7 @@ async fn spread(
 
 pub(crate) async fn host_by_name_and_address(world: Arc<World>) -> Result<()> {
     let space = world.namespace("host").await?;
-    let rows: &[(&str, &[(&str, &str)], &str)] = &[
+    let rows: &[Row<'_>] = &[
         ("name", &[("host", "node-5")], "node-5"),
         ("v4", &[("host", "10.4.40.83")], "node-3"),
         ("mapped", &[("host", "::ffff:10.4.40.83")], "node-3"),

@@ -1,9 +1,11 @@
 //! The lines for each state of an installation.
 
+use std::fmt::Write as _;
+
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, WebhookClientConfig};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
 use k8s_openapi::jiff::Timestamp;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 
 use super::facts::{Answer, Facts, LeaseFacts, Replica, Role, Trial, Unread};
@@ -12,6 +14,7 @@ use crate::cli::policy_source::{Finding, Source};
 use crate::names::fingerprint;
 use crate::server::admin::status::{PolicyStatus, ServedCertificate, Status};
 use crate::systems;
+use crate::tls::chain::tests::{ca, leaf};
 use crate::tls::chain::write_pem;
 use crate::view::ControllerState;
 
@@ -19,19 +22,14 @@ const NAMESPACE: &str = "stowplan-system";
 const HOST: &str = "stowplan-webhook.stowplan-system.svc";
 const POLICY: &str = "excludedNamespaces: [kube-system, kube-node-lease, stowplan-system]\n";
 
-/// A CA bundle, and a chain that it signed, as PEM. The chain is valid from 2026 to 2029.
+/// A CA bundle, and a chain that it signed, as PEM.
 fn certificates() -> (String, String) {
-    let year = |year| rcgen::date_time_ymd(year, 1, 1);
-    let mut parameters = CertificateParams::default();
-    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    (parameters.not_before, parameters.not_after) = (year(2020), year(2040));
-    let key = KeyPair::generate().unwrap();
-    let ca = parameters.self_signed(&key).unwrap().der().clone();
-    let issuer = Issuer::new(parameters, key);
-    let mut parameters = CertificateParams::new([HOST.to_owned()]).unwrap();
-    (parameters.not_before, parameters.not_after) = (year(2026), year(2029));
-    let leaf = parameters.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap();
-    (write_pem(&[ca]), write_pem(&[leaf.der().clone()]))
+    let ca = ca(2040);
+    (write_pem(std::slice::from_ref(&ca.certificate)), write_pem(&[leaf(&ca, HOST)]))
+}
+
+fn forbidden<T>(right: &str) -> Result<T, Unread> {
+    Err(Unread::Forbidden(right.to_owned()))
 }
 
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -158,36 +156,43 @@ fn healthy() -> Facts {
     }
 }
 
-/// The lines that are not fine: their name, state and message.
-fn findings(facts: &Facts) -> Vec<(&'static str, State, String)> {
-    let items = diagnose(facts).items.into_iter().filter(|item| item.state != State::Ok);
-    items
-        .map(|item| {
-            assert!(!item.remedy.is_empty() || item.state == State::Ok, "{item:?} has no remedy");
-            (item.name, item.state, item.message)
-        })
-        .collect()
+/// The lines that are not fine.
+fn findings(facts: &Facts) -> Vec<Item> {
+    let items = diagnose(facts).items.into_iter();
+    items.filter(|item| item.state != State::Ok).collect()
 }
 
-/// Changes a healthy installation, and expects one line of this name, state and text.
-fn expect(name: &str, state: State, text: &str, change: impl FnOnce(&mut Facts)) {
-    let mut facts = healthy();
-    change(&mut facts);
-    let found = findings(&facts);
-    let [(of, is, message)] = &found[..] else { panic!("{text}: {found:?}") };
-    assert_eq!((*of, *is), (name, state), "{message}");
-    assert!(message.contains(text), "{message}: not {text}");
+/// What changes of a healthy installation lead to, for a snapshot.
+#[derive(Default)]
+struct Found(String);
+
+impl Found {
+    /// Adds the lines that are not fine after a change. Each has a remedy, and one this text.
+    fn add(&mut self, text: &str, change: impl FnOnce(&mut Facts)) {
+        let mut facts = healthy();
+        change(&mut facts);
+        let items = findings(&facts);
+        assert!(items.iter().any(|item| item.message.contains(text)), "{text}: {items:?}");
+        assert!(items.iter().all(|item| !item.remedy.is_empty()), "{text}: {items:?}");
+        writeln!(self.0, "# {text}").unwrap();
+        for Item { name, state, message, remedy, .. } in items {
+            writeln!(self.0, "{name}, {state:?}: {message}\n  {remedy}").unwrap();
+        }
+    }
+
+    /// Compares all of it with the snapshot of this name.
+    fn compare(&self, name: &str) {
+        insta::with_settings!({ prepend_module_to_snapshot => false }, {
+            insta::assert_snapshot!(name, &self.0);
+        });
+    }
 }
 
-/// The same, where other lines follow from the change.
-fn expect_first(name: &str, state: State, text: &str, change: impl FnOnce(&mut Facts)) {
+/// Asserts that a change of a healthy installation leads to nothing.
+fn is_fine(change: impl FnOnce(&mut Facts)) {
     let mut facts = healthy();
     change(&mut facts);
-    let found = findings(&facts);
-    let is_it = |(of, is, message): &(&str, State, String)| {
-        *of == name && *is == state && message.contains(text)
-    };
-    assert!(found.iter().any(is_it), "{text}: {found:?}");
+    assert_eq!(findings(&facts), []);
 }
 
 fn pods(facts: &mut Facts) -> &mut MutatingWebhook {
@@ -198,11 +203,15 @@ fn client(facts: &mut Facts) -> &mut WebhookClientConfig {
     &mut pods(facts).client_config
 }
 
+/// The namespace selector of the webhook for pods.
+fn namespaces(facts: &mut Facts) -> &mut Vec<LabelSelectorRequirement> {
+    let selector = pods(facts).namespace_selector.as_mut().unwrap();
+    selector.match_expressions.as_mut().unwrap()
+}
+
 fn status(facts: &mut Facts, at: usize) -> &mut Status {
     facts.replicas.as_mut().unwrap()[at].status.as_mut().unwrap()
 }
-
-use State::{Problem, Unknown, Warning};
 
 #[test]
 fn a_healthy_installation_has_one_line_for_each_item() {
@@ -233,334 +242,277 @@ fn a_healthy_installation_has_one_line_for_each_item() {
 
 #[test]
 fn webhook_configurations_are_compared_with_this_version() {
-    let name = "webhook-configurations";
-    let gone = |facts: &mut Facts| facts.mutating = Ok(Vec::new());
-    expect_first(name, Problem, "there is no webhook pods.stowplan.dev: pods are not placed", gone);
-    expect_first(name, Problem, "there is no webhook claims.stowplan.dev", gone);
-    expect_first(
-        name,
-        Problem,
-        "several configurations have the webhook pods.stowplan.dev",
-        |facts| {
-            let first = facts.mutating.as_ref().unwrap()[0].clone();
-            facts.mutating.as_mut().unwrap().push(first);
-        },
-    );
-    let path = |facts: &mut Facts| {
-        client(facts).service.as_mut().unwrap().path = Some("/other".to_owned());
-    };
-    expect(name, Problem, "calls the path /other instead of /mutate", path);
-    expect_first(name, Problem, "of another namespace", |facts| {
-        facts.namespace = Some("elsewhere".to_owned())
+    let mut found = Found::default();
+    found.add("there is no webhook claims.stowplan.dev", |facts| facts.mutating = Ok(Vec::new()));
+    found.add("several configurations have the webhook pods.stowplan.dev", |facts| {
+        let first = facts.mutating.as_ref().unwrap()[0].clone();
+        facts.mutating.as_mut().unwrap().push(first);
     });
-    expect(name, Problem, "calls a URL instead of the Service", |facts| {
-        client(facts).service = None
+    found.add("calls the path /other instead of /mutate", |facts| {
+        client(facts).service.as_mut().unwrap().path = Some("/other".to_owned())
     });
-    let rule = |facts: &mut Facts| pods(facts).rules = None;
-    expect(name, Problem, "has no rule for CREATE", rule);
-    expect(name, Warning, "timeoutSeconds 30", |facts| pods(facts).timeout_seconds = Some(30));
-    expect(name, Warning, "sideEffects Unknown", |facts| {
-        pods(facts).side_effects = "Unknown".to_owned()
-    });
-    expect(name, Warning, "failurePolicy Fail, and there is one replica", |facts| {
+    found.add("of another namespace", |facts| facts.namespace = Some("elsewhere".to_owned()));
+    found.add("calls a URL instead of the Service", |facts| client(facts).service = None);
+    found.add("has no rule for CREATE", |facts| pods(facts).rules = None);
+    found.add("timeoutSeconds 30", |facts| pods(facts).timeout_seconds = Some(30));
+    found.add("sideEffects Unknown", |facts| pods(facts).side_effects = "Unknown".to_owned());
+    found.add("failurePolicy Fail, and there is one replica", |facts| {
         pods(facts).failure_policy = Some("Fail".to_owned());
         facts.deployments =
             Ok(vec![read(deployment("webhook", 1)), read(deployment("controller", 1))]);
     });
-    expect(name, Unknown, "the right is missing: list validating", |facts| {
-        facts.validating = Err(Unread::Forbidden("list validating".to_owned()));
+    found.add("the right is missing: list validating", |facts| {
+        facts.validating = forbidden("list validating")
     });
+    found.compare("webhook_configurations_are_compared_with_this_version");
 }
 
 #[test]
 fn selectors_and_conditions_are_compared_with_the_policy() {
-    let name = "webhook-configurations";
-    expect(name, Problem, "does not send pods of mpi", |facts| {
+    let mut found = Found::default();
+    found.add("does not send pods of mpi", |facts| {
         let conditions = pods(facts).match_conditions.as_mut().unwrap();
         conditions[0].expression = conditions[0].expression.replace("'mpi.stowplan.dev/'", "");
     });
-    expect(name, Warning, "every pod of the cluster is sent", |facts| {
-        pods(facts).match_conditions = None
-    });
-    expect(name, Warning, "match conditions that the policy does not name: not-mine", |facts| {
+    found.add("every pod of the cluster is sent", |facts| pods(facts).match_conditions = None);
+    found.add("match conditions that the policy does not name: not-mine", |facts| {
         let mut other = pods(facts).match_conditions.as_ref().unwrap()[0].clone();
         other.name = "not-mine".to_owned();
         pods(facts).match_conditions.as_mut().unwrap().push(other);
     });
-    expect_first(name, Problem, "does not exclude namespace kube-system", |facts| {
-        let selector = pods(facts).namespace_selector.as_mut().unwrap();
-        selector.match_expressions.as_mut().unwrap()[0].values = Some(vec![NAMESPACE.to_owned()]);
+    found.add("does not exclude namespace kube-system", |facts| {
+        namespaces(facts)[0].values = Some(vec![NAMESPACE.to_owned()])
     });
-    expect(name, Warning, "do not exclude the same namespaces: builds", |facts| {
-        let selector = pods(facts).namespace_selector.as_mut().unwrap();
-        let rule = &mut selector.match_expressions.as_mut().unwrap()[0];
-        rule.values.as_mut().unwrap().push("builds".to_owned());
+    found.add("do not exclude the same namespaces: builds", |facts| {
+        namespaces(facts)[0].values.as_mut().unwrap().push("builds".to_owned())
     });
-    expect(
-        name,
-        Warning,
-        "selects namespaces by more than the chart does: control-plane",
-        |facts| {
-            let selector = pods(facts).namespace_selector.as_mut().unwrap();
-            let rules = selector.match_expressions.as_mut().unwrap();
-            rules.push(read(json!({"key": "control-plane", "operator": "DoesNotExist"})));
-        },
-    );
-    let objects = |facts: &mut Facts| {
-        pods(facts).object_selector = read(json!({"matchLabels": {"a": "b"}}));
-    };
-    expect(name, Warning, "selects objects by more than the label", objects);
+    found.add("selects namespaces by more than the chart does: control-plane", |facts| {
+        namespaces(facts).push(read(json!({"key": "control-plane", "operator": "DoesNotExist"})))
+    });
+    found.add("selects objects by more than the label", |facts| {
+        pods(facts).object_selector = read(json!({"matchLabels": {"a": "b"}}))
+    });
+    found.compare("selectors_and_conditions_are_compared_with_the_policy");
 }
 
 #[test]
 fn the_service_needs_ready_replicas() {
-    let name = "service";
-    expect(name, Problem, "there is no Service", |facts| facts.service = Ok(None));
-    let port = |facts: &mut Facts| {
-        facts.service = Ok(Some(read(json!({"spec": {"ports": [{"port": 9443}]}}))));
-    };
-    expect(name, Problem, "call port 443, which Service", port);
-    expect(name, Problem, "no replica of the webhook is ready", |facts| {
-        facts.slices = Ok(Vec::new())
+    let mut found = Found::default();
+    found.add("there is no Service", |facts| facts.service = Ok(None));
+    found.add("call port 443, which Service", |facts| {
+        facts.service = Ok(Some(read(json!({"spec": {"ports": [{"port": 9443}]}}))))
     });
-    expect(name, Warning, "1 of 2 replicas of the webhook are ready", |facts| {
-        facts.slices.as_mut().unwrap()[0].endpoints.truncate(1);
+    found.add("no replica of the webhook is ready", |facts| facts.slices = Ok(Vec::new()));
+    found.add("1 of 2 replicas of the webhook are ready", |facts| {
+        facts.slices.as_mut().unwrap()[0].endpoints.truncate(1)
     });
-    expect(name, Warning, "pod w1 is not ready: pods are not synced yet", |facts| {
-        status(facts, 0).problems = vec!["pods are not synced yet".to_owned()];
+    found.add("pod w1 is not ready: pods are not synced yet", |facts| {
+        status(facts, 0).problems = vec!["pods are not synced yet".to_owned()]
     });
+    found.compare("the_service_needs_ready_replicas");
 }
 
 #[test]
 fn the_ca_bundle_is_verified_against_what_each_replica_serves() {
-    let name = "certificate";
+    let mut found = Found::default();
     let (other, foreign) = certificates();
-    expect(name, Problem, "pods.stowplan.dev has no caBundle", |facts| {
-        client(facts).ca_bundle = None
-    });
+    found.add("pods.stowplan.dev has no caBundle", |facts| client(facts).ca_bundle = None);
     let bundle = |facts: &mut Facts, text: &str| {
         client(facts).ca_bundle = Some(ByteString(text.as_bytes().to_vec()));
     };
-    expect(name, Problem, "is invalid: it has no PEM certificate", |facts| {
-        bundle(facts, "rubbish")
+    found.add("is invalid: it has no PEM certificate", |facts| bundle(facts, "rubbish"));
+    found.add("pod w2: it was signed by another CA", |facts| bundle(facts, &other));
+    found.add("replicas serve 2 different certificates", |facts| {
+        status(facts, 1).certificate.as_mut().unwrap().chain.clone_from(&foreign)
     });
-    expect_first(name, Problem, "pod w2: it was signed by another CA", |facts| {
-        bundle(facts, &other)
-    });
-    let one = |facts: &mut Facts| {
-        status(facts, 1).certificate.as_mut().unwrap().chain.clone_from(&foreign);
-    };
-    expect_first(name, Problem, "pod w2: it was signed by another CA", one);
-    expect_first(name, Warning, "replicas serve 2 different certificates", one);
     let at = |time: &str| time.parse::<Timestamp>().unwrap();
-    let expired = |facts: &mut Facts| facts.now = at("2029-02-01T00:00:00Z");
-    expect_first(name, Problem, "pod w1: expired at 2029-01-01T00:00:00Z", expired);
-    expect_first(name, Warning, "the certificate expires in 4 days", |facts| {
-        facts.now = at("2028-12-28T00:00:00Z")
-    });
-    expect_first(name, Problem, "every CA in the caBundle", |facts| {
-        facts.now = at("2041-01-01T00:00:00Z")
-    });
-    expect(name, Problem, "pod w1: no certificate was read yet", |facts| {
+    let expired = |facts: &mut Facts| facts.now = at("2030-02-01T00:00:00Z");
+    found.add("pod w1: expired at 2030-01-01T00:00:00Z", expired);
+    found.add("the certificate expires in 4 days", |facts| facts.now = at("2029-12-28T00:00:00Z"));
+    found.add("every CA in the caBundle", |facts| facts.now = at("2041-01-01T00:00:00Z"));
+    found.add("pod w1: no certificate was read yet", |facts| {
         let certificate = status(facts, 0).certificate.as_mut().unwrap();
         *certificate = ServedCertificate {
             problem: Some("no certificate was read yet".to_owned()),
             ..ServedCertificate::default()
         };
     });
+    found.compare("the_ca_bundle_is_verified_against_what_each_replica_serves");
 }
 
 #[test]
 fn without_the_right_to_ask_replicas_the_secret_is_read() {
     let unread = |facts: &mut Facts| {
         for replica in facts.replicas.as_mut().unwrap() {
-            replica.status = Err(Unread::Forbidden("get pods/proxy".to_owned()));
+            replica.status = forbidden("get pods/proxy");
         }
     };
-    let certificate = |facts: &Facts| {
-        let mut found = findings(facts);
-        found.retain(|(name, _, _)| *name == "certificate");
-        found
-    };
-    let mut facts = healthy();
-    let chain = status(&mut facts, 0).certificate.clone().unwrap().chain;
-    unread(&mut facts);
-    let found = certificate(&facts);
-    assert!(found.len() == 1 && found[0].1 == Unknown, "{found:?}");
-    assert!(found[0].2.contains("the right is missing: get pods/proxy"), "{found:?}");
-    facts.secret = Ok(chain.into_bytes());
-    assert_eq!(certificate(&facts), []);
-    facts.secret = Ok(certificates().1.into_bytes());
-    let found = certificate(&facts);
-    assert!(found.iter().all(|(_, state, _)| *state == Problem) && !found.is_empty(), "{found:?}");
-    // The others are unknown, not wrong: of the versions the labels say what is installed.
-    let names: Vec<&str> = findings(&facts).iter().map(|(name, _, _)| *name).collect();
-    assert!(names.contains(&"policy") && !names.contains(&"versions"), "{names:?}");
+    let mut found = Found::default();
+    let right = "the right is missing: get pods/proxy";
+    found.add(right, unread);
+    // Of the certificate there is no line.
+    found.add(right, |facts| {
+        let chain = status(facts, 0).certificate.clone().unwrap().chain;
+        facts.secret = Ok(chain.into_bytes());
+        unread(facts);
+    });
+    found.add("it was signed by another CA", |facts| {
+        facts.secret = Ok(certificates().1.into_bytes());
+        unread(facts);
+    });
+    found.compare("without_the_right_to_ask_replicas");
 }
 
 #[test]
 fn the_policy_is_compared_with_what_is_in_force() {
-    let name = "policy";
-    expect_first(name, Problem, "there is no ConfigMap", |facts| facts.policy = Ok(None));
+    let mut found = Found::default();
+    found.add("there is no ConfigMap", |facts| facts.policy = Ok(None));
     let text = |facts: &mut Facts, text: &str| {
         facts.policy = Ok(Some(read(json!({"data": {"policy.yaml": text}}))));
     };
-    expect_first(name, Problem, "is invalid: ", |facts| text(facts, "onInvald: warn"));
+    found.add("is invalid: ", |facts| text(facts, "onInvald: warn"));
     let key = |facts: &mut Facts| facts.policy = Ok(Some(read(json!({"data": {}}))));
-    expect_first(name, Problem, "has no key policy.yaml", key);
-    expect(name, Warning, "another policy is in force (0011) in w2", |facts| {
+    found.add("has no key policy.yaml", key);
+    found.add("another policy is in force (0011) in w2", |facts| {
         status(facts, 1).policy.digest = Some("0011".to_owned())
     });
-    expect(name, Unknown, "not known of 1 process", |facts| status(facts, 0).policy.digest = None);
-    expect_first(name, Unknown, "of 2 processes: the right is missing: get pods/proxy", |facts| {
+    found.add("not known of 1 process", |facts| status(facts, 0).policy.digest = None);
+    found.add("of 2 processes: the right is missing: get pods/proxy", |facts| {
         status(facts, 0).policy = PolicyStatus::default();
-        facts.replicas.as_mut().unwrap()[1].status =
-            Err(Unread::Forbidden("get pods/proxy".to_owned()));
+        facts.replicas.as_mut().unwrap()[1].status = forbidden("get pods/proxy");
     });
+    found.compare("the_policy_is_compared_with_what_is_in_force");
 }
 
 #[test]
 fn a_policy_that_is_rejected_leaves_the_previous_one_or_none() {
-    let name = "policy";
+    let mut found = Found::default();
     let rejected = |facts: &mut Facts| {
         status(facts, 2).policy.problem = Some("no such key".to_owned());
     };
     let digest = fingerprint(POLICY);
     let kept = format!("pod c1 keeps the previous policy ({digest}): no such key");
-    expect(name, Problem, &kept, rejected);
-    let other = |facts: &mut Facts| {
+    found.add(&kept, rejected);
+    found.add("another policy is in force (0011) in c1", |facts| {
         rejected(facts);
         status(facts, 2).policy.digest = Some("0011".to_owned());
-    };
-    expect_first(name, Problem, "pod c1 keeps the previous policy (0011): no such key", other);
-    expect_first(name, Warning, "another policy is in force (0011) in c1", other);
-    expect(name, Problem, "no policy is in force in c1: no such key", |facts| {
+    });
+    found.add("no policy is in force in c1: no such key", |facts| {
         rejected(facts);
         status(facts, 2).policy.digest = None;
     });
 
-    let remedies = |problem: &str| -> Vec<String> {
-        let mut facts = healthy();
-        status(&mut facts, 2).policy =
-            PolicyStatus { digest: None, problem: Some(problem.to_owned()) };
-        let items = diagnose(&facts).items.into_iter();
-        items.filter(|item| item.name == "policy").map(|item| item.remedy).collect()
-    };
-    assert!(remedies("ConfigMap a/b does not exist")[0].contains("helm upgrade"));
     // As a process reports it before the API server has answered, and if it never does.
     let source =
         Source::ConfigMap { namespace: NAMESPACE.to_owned(), name: "stowplan-policy".to_owned() };
     let Ok(Finding::Unreachable(not_yet)) = source.read_first() else { panic!("{source:?}") };
-    for problem in [not_yet.as_str(), "ConfigMap a/b cannot be read: error trying to connect"] {
-        let remedies = remedies(problem);
-        assert!(remedies.len() == 1 && !remedies[0].contains("helm"), "{problem}: {remedies:?}");
-        assert!(remedies[0].contains("API server"), "{problem}: {remedies:?}");
+    let never = "ConfigMap a/b cannot be read: error trying to connect";
+    for problem in ["ConfigMap a/b does not exist", &not_yet, never] {
+        found.add(problem, |facts| {
+            status(facts, 2).policy =
+                PolicyStatus { digest: None, problem: Some(problem.to_owned()) }
+        });
     }
+    found.compare("a_policy_that_is_rejected_leaves_the_previous_one_or_none");
 }
 
 #[test]
 fn without_replicas_nothing_is_known_of_them() {
+    let mut found = Found::default();
     let text = "whether it is in force is not known: the right is missing: list pods";
-    expect_first("policy", Unknown, text, |facts| {
-        facts.replicas = Err(Unread::Forbidden("list pods".to_owned()));
-    });
+    found.add(text, |facts| facts.replicas = forbidden("list pods"));
     let none = |facts: &mut Facts| facts.replicas = Ok(Vec::new());
-    expect_first("policy", Unknown, "is not known: no pod of stowplan exists", none);
-    expect_first("certificate", Unknown, "no replica of the webhook exists", none);
-    expect_first("certificate", Unknown, "no replica of the webhook exists", |facts| {
+    found.add("is not known: no pod of stowplan exists", none);
+    found.add("no replica of the webhook exists", |facts| {
         let chain = status(facts, 0).certificate.clone().unwrap().chain;
         facts.secret = Ok(chain.into_bytes());
         none(facts);
     });
     let text =
         "what the webhook configurations trust is not known: the right is missing: list mutating";
-    expect_first("certificate", Unknown, text, |facts| {
-        facts.mutating = Err(Unread::Forbidden("list mutating".to_owned()));
-        facts.validating = Err(Unread::Forbidden("list validating".to_owned()));
+    found.add(text, |facts| {
+        facts.mutating = forbidden("list mutating");
+        facts.validating = forbidden("list validating");
     });
+    found.compare("without_replicas_nothing_is_known_of_them");
 }
 
 #[test]
 fn versions_are_compared() {
-    let name = "versions";
-    expect(name, Warning, "stowplan 1.2.3 is installed, and this command is 1.3.0", |facts| {
+    let mut found = Found::default();
+    found.add("stowplan 1.2.3 is installed, and this command is 1.3.0", |facts| {
         facts.version = "1.3.0"
     });
-    expect(
-        name,
-        Warning,
-        "different versions run: webhook 1.2.3, webhook 1.3.0, controller 1.2.3",
-        |facts| status(facts, 0).version = "1.3.0".to_owned(),
-    );
-    expect(name, Problem, "the oldest that stowplan supports is 1.33", |facts| {
+    found.add("different versions run: webhook 1.2.3, webhook 1.3.0, controller 1.2.3", |facts| {
+        status(facts, 0).version = "1.3.0".to_owned()
+    });
+    found.add("the oldest that stowplan supports is 1.33", |facts| {
         facts.server.as_mut().unwrap().minor = "32".to_owned()
     });
+    found.compare("versions_are_compared");
 }
 
 #[test]
 fn a_controller_has_to_lead_where_one_is_installed() {
-    let name = "controller";
-    let state = |facts: &mut Facts, state| facts.lease.as_mut().unwrap().state = state;
-    expect(name, Problem, "no controller leads: the Lease was renewed 3 s ago, by c1", |facts| {
-        state(facts, ControllerState::Stopped)
+    let mut found = Found::default();
+    found.add("no controller leads: the Lease was renewed 3 s ago, by c1", |facts| {
+        facts.lease.as_mut().unwrap().state = ControllerState::Stopped
     });
     let none = |facts: &mut Facts| {
         facts.lease = Ok(LeaseFacts { state: ControllerState::NotYet, lease: None });
     };
-    expect(name, Problem, "no controller has led yet", none);
-    let mut facts = healthy();
-    none(&mut facts);
-    facts.deployments = Ok(vec![read(deployment("webhook", 2))]);
-    assert_eq!(findings(&facts), []);
-    expect(name, Warning, "several controllers say that they lead: c1, c2", |facts| {
+    found.add("no controller has led yet", none);
+    is_fine(|facts| {
+        none(facts);
+        facts.deployments = Ok(vec![read(deployment("webhook", 2))]);
+    });
+    found.add("several controllers say that they lead: c1, c2", |facts| {
         let leader = replica("c2", Role::Controller, None);
         facts.replicas.as_mut().unwrap().push(leader);
     });
+    found.compare("a_controller_has_to_lead_where_one_is_installed");
 }
 
 #[test]
 fn missing_rights_are_named() {
+    let mut found = Found::default();
     let deny = |facts: &mut Facts, role, verb: &str| {
         let Some(Ok((_, answers))) = facts.rights.get_mut(&role) else { panic!("no answers") };
         let nodes = |of: &&mut Answer| of.right.resource == "nodes" && of.right.verb == verb;
         answers.iter_mut().find(nodes).unwrap().is_allowed = false;
     };
-    let name = "rights";
-    expect(name, Problem, "may not: list nodes; its watches fail", |facts| {
-        deny(facts, Role::Webhook, "list")
-    });
-    expect(name, Warning, "may not: patch nodes", |facts| deny(facts, Role::Controller, "patch"));
-    expect(name, Unknown, "the rights of the webhook's account are not known", |facts| {
+    let text =
+        "missing: get pods/proxy; create subjectaccessreviews.authorization.k8s.io; get /metrics";
+    found.add(text, |facts| facts.missing = Ok(rights::needed_by_check(None).1));
+    found.add("may not: list nodes; its watches fail", |facts| deny(facts, Role::Webhook, "list"));
+    found.add("may not: patch nodes", |facts| deny(facts, Role::Controller, "patch"));
+    found.add("the rights of the webhook's account are not known", |facts| {
         let right = "create subjectaccessreviews".to_owned();
         facts.rights.insert(Role::Webhook, Err(Unread::Forbidden(right)));
     });
-    let text =
-        "missing: get pods/proxy; create subjectaccessreviews.authorization.k8s.io; get /metrics";
-    expect("rights-of-this-command", Unknown, text, |facts| {
-        facts.missing = Ok(rights::needed_by_check(None).1)
-    });
+    found.compare("missing_rights_are_named");
 }
 
 #[test]
 fn definitions_are_compared_with_this_version() {
-    let name = "definitions";
+    let mut found = Found::default();
     let definition = |facts: &mut Facts, change: fn(&mut systems::CustomResourceDefinition)| {
         change(&mut facts.definitions.as_mut().unwrap()[0]);
     };
-    expect(name, Problem, "has no definition streamsjobs", |facts| {
+    found.add("has no definition streamsjobs", |facts| {
         facts.definitions.as_mut().unwrap().truncate(1)
     });
-    expect(name, Problem, "is not established", |facts| definition(facts, |of| of.status = None));
-    expect(name, Problem, "does not serve version", |facts| {
+    found.add("is not established", |facts| definition(facts, |of| of.status = None));
+    found.add("does not serve version", |facts| {
         definition(facts, |of| of.spec.versions[0].served = false)
     });
-    expect(name, Warning, "stores another version", |facts| {
+    found.add("stores another version", |facts| {
         definition(facts, |of| of.spec.versions[0].storage = false)
     });
-    expect(name, Problem, "does not have version", |facts| {
+    found.add("does not have version", |facts| {
         definition(facts, |of| of.spec.versions[0].name = "v0".to_owned())
     });
-    expect(name, Problem, "drops the fields spec.size", |facts| {
+    found.add("drops the fields spec.size", |facts| {
         definition(facts, |of| {
             let schema = of.spec.versions[0].schema.as_mut().unwrap();
             let schema = schema.open_api_v3_schema.as_mut().unwrap();
@@ -568,43 +520,40 @@ fn definitions_are_compared_with_this_version() {
             spec.properties.as_mut().unwrap().remove("size").unwrap();
         });
     });
-    expect(name, Warning, "stored objects of version v9", |facts| {
+    found.add("stored objects of version v9", |facts| {
         definition(facts, |of| {
             let stored = of.status.as_mut().unwrap().stored_versions.as_mut().unwrap();
             stored.push("v9".to_owned());
         });
     });
+    found.compare("definitions_are_compared_with_this_version");
 }
 
 #[test]
 fn calls_that_failed_are_counted_and_one_is_tried() {
-    expect("fail-open", Warning, "3 objects were created without the webhook", |facts| {
+    let mut found = Found::default();
+    found.add("3 objects were created without the webhook", |facts| {
         let line = "apiserver_admission_webhook_fail_open_count{name=\"pods.stowplan.dev\",type=\"admit\"}";
         facts.metrics = Ok(format!("# HELP x\n{line} 3\n"));
     });
     let trial = |facts: &mut Facts, trial: Trial| facts.trial = Some(Ok(trial));
-    let name = "trial-pod";
     let created = Trial { is_created: true, expects_patch: true, ..Trial::default() };
     let missed = created.clone();
-    expect(name, Problem, "is created without its placement", |facts| trial(facts, missed));
+    found.add("is created without its placement", |facts| trial(facts, missed));
     let warned = Trial { is_warned: true, ..created.clone() };
-    expect(name, Warning, "and does not place it", |facts| trial(facts, warned.clone()));
-    let mut facts = healthy();
-    trial(&mut facts, Trial { expects_patch: false, ..warned });
-    assert_eq!(findings(&facts), []);
+    found.add("and does not place it", |facts| trial(facts, warned.clone()));
+    is_fine(|facts| trial(facts, Trial { expects_patch: false, ..warned }));
     let refused = |message: &str| Trial { message: message.to_owned(), ..Trial::default() };
     let own = refused("admission webhook \"pods.stowplan.dev\" denied the request: host: x");
-    trial(&mut facts, own);
-    assert_eq!(findings(&facts), []);
+    is_fine(|facts| trial(facts, own));
     let failed = refused("failed calling webhook \"pods.stowplan.dev\": no endpoints");
-    expect(name, Problem, "the API server cannot call the webhook", |facts| trial(facts, failed));
-    expect(name, Problem, "refuses the pod: exceeded quota", |facts| {
-        trial(facts, refused("exceeded quota"))
+    found.add("the API server cannot call the webhook", |facts| trial(facts, failed));
+    found.add("refuses the pod: exceeded quota", |facts| trial(facts, refused("exceeded quota")));
+    found.add("no test pod was created (dry run)", |facts| facts.trial = None);
+    found.add("the right is missing: create pods in x", |facts| {
+        facts.trial = Some(forbidden("create pods in x"))
     });
-    expect(name, Unknown, "no test pod was created (dry run)", |facts| facts.trial = None);
-    expect(name, Problem, "the right is missing: create pods in x", |facts| {
-        facts.trial = Some(Err(Unread::Forbidden("create pods in x".to_owned())));
-    });
+    found.compare("calls_that_failed_are_counted_and_one_is_tried");
 }
 
 #[test]
