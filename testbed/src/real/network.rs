@@ -26,6 +26,10 @@ pub(crate) const SERVICES: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 64, 0), 20);
 /// The device that joins this machine to the cluster.
 const DEVICE: &str = "stowplan0";
 
+/// The hardware address of the bridge. Without one of its own it has the lowest of its ports, so that
+/// it would change with the loss of a node, and this machine would not reach it for half a minute.
+const BRIDGE: &str = "02:00:5e:00:53:01";
+
 /// A locally administered hardware address that no device has.
 const NO_MACHINE: &str = "02:00:5e:00:53:00";
 
@@ -58,7 +62,7 @@ pub(crate) fn set_up(control_plane: u32) -> Result<()> {
         Some(control_plane),
         &format!(
             "link set lo up\n\
-             link add nodes type bridge\n\
+             link add nodes address {BRIDGE} type bridge\n\
              addr add {CONTROL_PLANE}/24 dev nodes\n\
              link set nodes up\n\
              route add {}/{} dev nodes\n\
