@@ -328,8 +328,8 @@ fn label<'p>(pod: &'p Pod, key: &str) -> &'p str {
 /// foo"],"more":0}`.
 fn why(pod: &Pod) -> Result<String> {
     let record = pod.metadata.annotations.as_ref().and_then(|all| all.get(RECORD));
-    let Some(record) = record else { return Ok("any host is allowed".to_owned()) };
-    let record: serde_json::Value = serde_json::from_str(record)?;
+    let placed = || format!("{} was placed without stowplan: it has no {RECORD}", name(pod));
+    let record: serde_json::Value = serde_json::from_str(record.with_context(placed)?)?;
     let systems = record.as_object().context("the record is not an object")?;
     let reasons = systems.values().filter_map(serde_json::Value::as_array).flatten();
     Ok(reasons.filter_map(|reason| reason.as_str()).collect::<Vec<_>>().join("; "))
