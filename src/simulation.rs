@@ -53,7 +53,7 @@ pub enum Event {
     Deliver { reader: usize, kind: String },
     /// stowplan's controller makes a plan, which replaces the one before.
     Plan,
-    /// It carries out the action at this position of its plan.
+    /// The controller carries out the action at this position of its plan.
     Write(usize),
     /// The StatefulSet controller creates or deletes a pod of this StatefulSet.
     Scale(Id),
@@ -143,15 +143,15 @@ pub struct Simulation {
     actions: VecDeque<Action>,
     /// When the latest plan asks for another one.
     recheck_at: Option<Timestamp>,
-    /// Whether another plan may differ from the latest one.
+    /// `true` if another plan may differ from the latest one.
     is_stale: bool,
-    /// Whether a write was sent since the latest plan.
+    /// `true` if a write was sent since the latest plan.
     has_written: bool,
     /// The writes of the controller, in order.
     pub writes: Vec<Written>,
     /// The events of the controller, in order, with the objects that they are about.
     pub events: Vec<(Target, plan::Event)>,
-    /// Whether a quota lets the controllers of workloads create pods.
+    /// `false` while a quota keeps the controllers of workloads from creating pods.
     pub makes_pods: bool,
     /// The pods that their owners create again by the same names.
     recreated: BTreeMap<Id, Value>,
@@ -161,7 +161,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// An empty cluster with one reader: the [`CONTROLLER`].
+    /// Makes an empty cluster with one reader, the [`CONTROLLER`].
     #[must_use]
     pub fn new(policy: Policy, now: Timestamp) -> Self {
         Self {
@@ -182,13 +182,13 @@ impl Simulation {
         }
     }
 
-    /// The same cluster, with the plans of only a part of stowplan.
+    /// Makes plans with `planner`, which may know only a part of stowplan.
     #[must_use]
     pub fn with_planner(self, planner: Planner) -> Self {
         Self { planner, ..self }
     }
 
-    /// The same cluster, in which pods that are created again are changed so.
+    /// Changes pods that are created again with `admit`, as a webhook would.
     #[must_use]
     pub fn with_admission(self, admit: Admit) -> Self {
         Self { admit: Some(admit), ..self }
@@ -200,13 +200,13 @@ impl Simulation {
         self.readers.len() - 1
     }
 
-    /// What a reader has seen.
+    /// Returns the View of a reader.
     #[must_use]
     pub fn view_of(&self, reader: usize) -> &View {
         &self.readers[reader].view
     }
 
-    /// Ends the simulation. Returns what a reader has seen.
+    /// Ends the simulation. Returns the View of a reader.
     #[must_use]
     pub fn into_view(mut self, reader: usize) -> View {
         self.readers.swap_remove(reader).view

@@ -23,7 +23,7 @@ impl Simulation {
         })
     }
 
-    /// Whether a node exists, and its condition Ready is True.
+    /// Returns `true` if a node exists and its condition Ready is True.
     #[must_use]
     pub fn is_ready(&self, node: &str) -> bool {
         let node = self.store.get(&Id::new("Node", "", node));

@@ -50,7 +50,7 @@ impl<'s> Subject<'s> {
         })
     }
 
-    /// Whether each term of its pod affinity selects `other`.
+    /// Returns `true` if each term of its pod affinity selects `other`.
     fn is_toward(&self, other: &Value) -> bool {
         self.toward.iter().all(|term| selects(term, self.pod, other))
     }
@@ -60,7 +60,7 @@ impl<'s> Subject<'s> {
     }
 }
 
-/// What the scheduler knows of a cluster, decoded once for all pods that are pending.
+/// The nodes and placed pods of a cluster, decoded once for all pods that are pending.
 struct Snapshot<'s> {
     nodes: Vec<(core::Node, NodeDetails)>,
     /// The pods that are on nodes.
@@ -184,7 +184,7 @@ impl Simulation {
             && !there().any(|other| subject.is_away(other.pod) || other.is_away(subject.pod))
     }
 
-    /// Whether the volume of a claim can be mounted on a node.
+    /// Returns `true` if the volume of a claim can be mounted on a node.
     fn reaches(
         &self,
         namespace: &str,
@@ -237,7 +237,7 @@ impl Simulation {
     }
 }
 
-/// Whether the scheduler looks for a node for a pod.
+/// Returns `true` if the scheduler looks for a node for a pod.
 fn is_pending(pod: &Value) -> bool {
     let gates = pod["spec"]["schedulingGates"].as_array();
     pod["spec"]["nodeName"].is_null()
@@ -251,7 +251,8 @@ fn has_ended(pod: &Value) -> bool {
     phase == "Succeeded" || phase == "Failed"
 }
 
-/// Whether a node has enough left beside the pods there. One that states no allocatable resources has always.
+/// Returns `true` if a node has room for a pod beside those that are there. A node that states no allocatable
+/// resources always has.
 fn has_room<'s>(
     node: &core::Node,
     details: &NodeDetails,
@@ -269,8 +270,8 @@ fn has_room<'s>(
     count < details.pod_limit && free.covers(&subject.requests)
 }
 
-/// Whether a term of the affinity or anti-affinity of `owner` selects `other`. The terms of stowplan are about
-/// pods of the same namespace on the same node.
+/// Returns `true` if a term of the affinity or anti-affinity of `owner` selects `other`. stowplan writes only
+/// terms about pods of the same namespace on the same node.
 fn selects(term: &core::PodAffinityTerm, owner: &Value, other: &Value) -> bool {
     let labels = &other["metadata"]["labels"];
     owner["metadata"]["namespace"] == other["metadata"]["namespace"]

@@ -348,7 +348,7 @@ fn has_finalizers(object: &Value) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty())
 }
 
-/// Whether a kind is defined by a CustomResourceDefinition, whose objects are kept as they are written.
+/// Returns `true` if a CustomResourceDefinition defines the kind: its objects are kept as they are written.
 fn is_custom(id: &Id) -> bool {
     let mut kinds = TABLES.iter().map(|table| table.kind());
     kinds.any(|kind| kind.resource.kind == id.kind && kind.definition != Definition::BuiltIn)

@@ -1,5 +1,5 @@
-//! What creates pods: the StatefulSet controller, and the owners that create a pod again by its name, as
-//! Tekton does for a TaskRun.
+//! The controllers that create pods: that of StatefulSets, and owners that create a pod again by its name,
+//! as Tekton does for a TaskRun.
 
 use serde_json::{Value, json};
 

@@ -44,7 +44,7 @@ use world::World;
 /// others, or needs other flags; each says why.
 fn main() -> ExitCode {
     let shared = [coschedule::CASES, controller::CASES, katalyst::CASES, mpi::CASES].concat();
-    // Each holds the installation alone, so there are two control planes of them.
+    // Each holds the installation alone, so they take turns on a control plane of their own.
     let groups_alone = [coschedule::ALONE, katalyst::ALONE].concat();
     let mut suites = vec![
         Suite { cases: shared, alone: Vec::new(), at_once: 12, start: || Box::pin(start()) },

@@ -30,7 +30,7 @@ use tokio::sync::{RwLock, RwLockWriteGuard};
 use crate::harness::IS_SHARED;
 
 /// How long anything may take: the machine has two cores, and other tests run at once.
-pub(crate) const LIMIT: Duration = Duration::from_secs(180);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// The control plane with stowplan installed.
 pub(crate) struct World {

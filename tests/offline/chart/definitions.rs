@@ -1,11 +1,9 @@
 //! What the chart installs beside the pods: the definitions of stowplan's resources, and the class
 //! for parked claims.
 
-use std::process::Command;
-
 use stowplan::testing::systems::coschedule::keys;
 
-use super::helm::{BINARY, Objects, objects, read, stdout};
+use super::helm::{Objects, objects, read};
 
 const KIND: &str = "CustomResourceDefinition";
 
@@ -23,15 +21,6 @@ fn the_definitions_arrive_unchanged_and_survive_an_uninstall() {
         }
     }
     assert!(!objects(&["crds.install=false"]).has(KIND));
-}
-
-#[test]
-fn the_definitions_are_those_of_the_binary() {
-    let printed = stdout(Command::new(BINARY).arg("crds"));
-    assert!(
-        read("files/crds.yaml") == printed,
-        "stale: cargo run -p stowplan -- crds > charts/stowplan/files/crds.yaml"
-    );
 }
 
 /// Where placeholders bring their own volumes; the reviewed changes (`rendering.rs`) show where not.
